@@ -1,0 +1,47 @@
+# What Tessera takes from the distribution, each behind one interface target.
+
+# A folder of unpacked packages (tools/carry.sh) is searched before the system; its libraries run in place through the build's rpath.
+set(TESSERA_CARRY "$ENV{TESSERA_CARRY}" CACHE STRING "folder of unpacked distribution packages, for machines where nothing can be installed")
+if(TESSERA_CARRY)
+  get_filename_component(carry ${TESSERA_CARRY} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
+  if(NOT IS_DIRECTORY ${carry}/usr)
+    message(FATAL_ERROR "TESSERA_CARRY: expected unpacked packages in ${carry}/usr, found nothing; make it with tools/carry.sh")
+  endif()
+  file(GLOB carry_lib ${carry}/usr/lib/*-linux-gnu)
+  file(GLOB carry_include ${carry}/usr/include/*-linux-gnu)
+  list(PREPEND CMAKE_PREFIX_PATH ${carry}/usr)
+  list(PREPEND CMAKE_LIBRARY_PATH ${carry_lib})
+  list(PREPEND CMAKE_INCLUDE_PATH ${carry_include})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+
+add_library(tessera_json INTERFACE)
+target_link_libraries(tessera_json INTERFACE nlohmann_json::nlohmann_json)
+add_library(tessera_cli INTERFACE)
+target_link_libraries(tessera_cli INTERFACE CLI11::CLI11)
+
+find_path(TOMLPP_INCLUDE toml++/toml.h REQUIRED)
+add_library(tessera_toml INTERFACE)
+target_include_directories(tessera_toml SYSTEM INTERFACE ${TOMLPP_INCLUDE})
+
+find_path(SPNG_INCLUDE spng.h REQUIRED)
+find_library(SPNG_LIBRARY spng REQUIRED)
+find_package(JPEG REQUIRED)
+add_library(tessera_images INTERFACE)
+target_include_directories(tessera_images SYSTEM INTERFACE ${SPNG_INCLUDE})
+target_link_libraries(tessera_images INTERFACE ${SPNG_LIBRARY} JPEG::JPEG)
+
+find_path(HWY_INCLUDE hwy/highway.h REQUIRED)
+find_library(HWY_LIBRARY hwy REQUIRED)
+# BLIS is called single-threaded from our own threads: the serial variant first, the others serve as well.
+find_path(BLIS_INCLUDE blis.h PATH_SUFFIXES blis-serial blis-pthread blis-openmp blis REQUIRED)
+find_library(BLIS_LIBRARY blis PATH_SUFFIXES blis-serial blis-pthread blis-openmp REQUIRED)
+add_library(tessera_kernels INTERFACE)
+target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE} ${BLIS_INCLUDE})
+target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY} ${BLIS_LIBRARY})
+
+target_link_libraries(tessera_options INTERFACE fmt::fmt)

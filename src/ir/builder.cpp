@@ -1,0 +1,128 @@
+#include "ir/builder.h"
+
+#include "base/check.h"
+#include "ir/signature.h"
+
+namespace tessera::ir {
+
+Builder::Builder(Program start) : program_(std::move(start)) {
+  for (const Value& value : program_.values) used_.emplace(value.name, 1);
+}
+
+Builder::Scope::Scope(Builder& b, std::string_view name) : builder_(b), before_(b.scope_) {
+  b.scope_ = before_.empty() ? std::string(name) : before_ + "." + std::string(name);
+}
+Builder::Scope::~Scope() { builder_.scope_ = before_; }
+
+// A name that is taken gets ~2, ~3, ...: a count of that name alone, so that other equations never shift it.
+std::string Builder::unique(const std::string& name) {
+  if (used_.emplace(name, 1).second) return name;
+  for (;;) {
+    const std::string next = name + "~" + std::to_string(++used_[name]);
+    if (used_.emplace(next, 1).second) return next;
+  }
+}
+
+Var Builder::fresh(const std::string& name, Type type) {
+  program_.values.push_back({unique(name), std::move(type)});
+  return static_cast<Var>(program_.values.size()) - 1;
+}
+
+void Builder::rename(Var v, const std::string& name) {
+  std::string& current = program_.values[static_cast<std::size_t>(v)].name;
+  used_.erase(current);
+  current = unique(name);
+}
+
+Var Builder::input(Input::Kind kind, const std::string& name, Type type, std::vector<std::string> dims) {
+  const Var v = fresh(name, std::move(type));
+  program_.inputs.push_back({kind, v, name, std::move(dims)});
+  return v;
+}
+
+void Builder::output(const std::string& name, Var v, const std::string& updates) { program_.outputs.push_back({name, v, updates}); }
+
+std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& names) {
+  Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_};
+  std::vector<Type> types;
+  try {
+    types = infer(op, eqn.attrs, program_.types(eqn.in));
+  } catch (Error& error) {
+    throw error.in("[" + scope_ + "] " + std::string(name(op)));
+  }
+  for (std::size_t i = 0; i < types.size(); ++i)
+    eqn.out.push_back(i < names.size() && names[i] == "_" ? none : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
+  std::vector<Var> out = eqn.out;
+  program_.eqns.push_back(std::move(eqn));
+  return out;
+}
+
+std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& hints) {
+  std::vector<std::string> names;
+  const std::string prefix = scope_.empty() ? "" : scope_ + ".";
+  const std::size_t results = infer(op, attrs, program_.types(in)).size();
+  for (std::size_t i = 0; i < results; ++i) {
+    const std::string hint = i < hints.size() && !hints[i].empty() ? hints[i] : std::string(name(op));
+    names.push_back(hint == "_" ? hint : prefix + hint);
+  }
+  return emit_named(op, std::move(attrs), std::move(in), names);
+}
+
+Var Builder::emit1(Op op, Attrs attrs, std::vector<Var> in, const std::string& name) {
+  return emit(op, std::move(attrs), std::move(in), {name})[0];
+}
+
+std::string Builder::same(Var x, int operands) const {
+  const std::string letters = alphabet(type(x).rank());
+  std::string sig = letters;
+  for (int i = 1; i < operands; ++i) sig += "," + letters;
+  return sig + "->" + letters;
+}
+
+Rewriter::Rewriter(const Program& program) : Rewriter(program, true) {}
+
+Rewriter::Rewriter(const Program& program, bool copy_inputs) : from(program), map_(program.values.size(), none) {
+  to.program().name = program.name;
+  to.program().mesh = program.mesh;
+  if (copy_inputs)
+    for (const Input& in : program.inputs) copy_input(in);
+}
+
+void Rewriter::copy_input(const Input& in) {
+  const Var v = to.input(in.kind, in.name, from.type(in.var), in.dims);
+  to.program().values[static_cast<std::size_t>(v)].name = from.name_of(in.var);
+  set(in.var, v);
+}
+
+std::vector<Var> Rewriter::operator()(const std::vector<Var>& old) const {
+  std::vector<Var> now;
+  for (Var v : old) now.push_back((*this)(v));
+  return now;
+}
+
+void Rewriter::enter(const Eqn& eqn) {
+  to.set_scope(eqn.scope);
+  to.set_phase(eqn.phase);
+}
+
+void Rewriter::copy(const Eqn& eqn) { copy_with(eqn, eqn.attrs, (*this)(eqn.in)); }
+
+std::vector<Var> Rewriter::copy_with(const Eqn& eqn, Attrs attrs, std::vector<Var> in) {
+  enter(eqn);
+  std::vector<std::string> names;
+  for (Var v : eqn.out) names.push_back(v == none ? "_" : from.name_of(v));
+  std::vector<Var> out = to.emit_named(eqn.op, std::move(attrs), std::move(in), names);
+  for (std::size_t i = 0; i < eqn.out.size(); ++i)
+    if (eqn.out[i] != none) {
+      set(eqn.out[i], out[i]);
+      to.program().values[static_cast<std::size_t>(out[i])].type.at = from.type(eqn.out[i]).at;
+    }
+  return out;
+}
+
+Program Rewriter::finish() {
+  for (const Output& out : from.outputs) to.output(out.name, (*this)(out.var), out.updates);
+  return to.take();
+}
+
+}  // namespace tessera::ir

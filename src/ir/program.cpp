@@ -1,0 +1,91 @@
+#include "ir/program.h"
+
+#include <unordered_set>
+
+#include "base/check.h"
+
+namespace tessera::ir {
+
+std::vector<Type> Program::types(const std::vector<Var>& vars) const {
+  std::vector<Type> out;
+  for (Var v : vars) out.push_back(v == none ? Type{DType::u8, {0}, {}} : type(v));
+  return out;
+}
+
+const Input* Program::input(std::string_view wanted) const {
+  for (const Input& in : inputs)
+    if (in.name == wanted) return &in;
+  return nullptr;
+}
+
+namespace {
+
+// Everything that must hold of one equation, given what is defined before it.
+void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
+  const auto count = static_cast<Var>(p.values.size());
+  for (Var v : eqn.in)
+    if (v != none) {
+      CHECK(v >= 0 && v < count, "an operand is not a value of this program");
+      CHECK(defined[static_cast<std::size_t>(v)], p.name_of(v) + " is used before it is defined");
+    }
+  const std::vector<Type> want = infer(eqn.op, eqn.attrs, p.types(eqn.in));
+  CHECK(want.size() == eqn.out.size(), std::string(name(eqn.op)) + " has " + std::to_string(want.size()) + " results, the equation names " +
+                                           std::to_string(eqn.out.size()));
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const Var v = eqn.out[i];
+    if (v == none) continue;
+    CHECK(v >= 0 && v < count && !defined[static_cast<std::size_t>(v)], "a value is defined twice");
+    const Type& got = p.type(v);
+    CHECK(got.dtype == want[i].dtype && got.shape == want[i].shape,
+          p.name_of(v) + " is declared " + std::string(name(got.dtype)) + to_string(got.shape) + " but " + std::string(name(eqn.op)) +
+              " gives " + std::string(name(want[i].dtype)) + to_string(want[i].shape));
+    defined[static_cast<std::size_t>(v)] = true;
+  }
+}
+
+}  // namespace
+
+void verify(const Program& p) {
+  std::vector<bool> defined(p.values.size(), false);
+  std::unordered_set<std::string> names, inputs;
+  for (const Value& value : p.values) {
+    CHECK(!value.name.empty() && names.insert(value.name).second, "the name '" + value.name + "' is empty or stands for two values");
+    CHECK(value.type.at.empty() || value.type.at.size() == p.mesh.axes.size(), value.name + " has a placement for another mesh");
+    for (const Place& place : value.type.at)
+      CHECK(place.kind != Place::S || (place.dim >= 0 && place.dim < value.type.rank()), value.name + " is sharded on a dim that it lacks");
+    for (std::int64_t extent : value.type.shape) CHECK(extent >= 0, value.name + " has a negative extent");
+  }
+  for (const Input& in : p.inputs) {
+    CHECK(in.var >= 0 && static_cast<std::size_t>(in.var) < p.values.size(), "input " + in.name + " is not a value of this program");
+    CHECK(!defined[static_cast<std::size_t>(in.var)] && inputs.insert(in.name).second, "input " + in.name + " stands twice");
+    CHECK(in.dims.empty() || in.dims.size() == p.type(in.var).shape.size(), "input " + in.name + " names a wrong number of dims");
+    defined[static_cast<std::size_t>(in.var)] = true;
+  }
+  for (const Eqn& eqn : p.eqns) {
+    try {
+      verify_eqn(p, eqn, defined);
+    } catch (Error& error) {
+      throw error.in("in `" + print(p, eqn) + "`");
+    }
+  }
+  for (const Output& out : p.outputs) {
+    CHECK(out.var >= 0 && static_cast<std::size_t>(out.var) < p.values.size() && defined[static_cast<std::size_t>(out.var)],
+          "output " + out.name + " is never defined");
+    if (out.updates.empty()) continue;
+    const Input* target = p.input(out.updates);
+    CHECK(target, "output " + out.name + " updates '" + out.updates + "', which is no input");
+    CHECK(p.type(target->var) == p.type(out.var), "output " + out.name + " and the input it updates differ in type");
+  }
+}
+
+Cost cost(const Program& p) {
+  Cost total;
+  for (const Eqn& eqn : p.eqns) {
+    const Cost c = cost(eqn.op, eqn.attrs, p.types(eqn.in), p.types(eqn.out));
+    total.flops += c.flops;
+    total.bytes += c.bytes;
+  }
+  return total;
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,83 @@
+#include "ir/type.h"
+
+#include <array>
+
+#include "base/check.h"
+
+namespace tessera::ir {
+namespace {
+
+struct Row {
+  DType dtype;
+  std::string_view name;
+  std::int64_t size;
+};
+constexpr std::array<Row, 6> rows{{{DType::f64, "f64", 8},
+                                   {DType::f32, "f32", 4},
+                                   {DType::bf16, "bf16", 2},
+                                   {DType::i64, "i64", 8},
+                                   {DType::i32, "i32", 4},
+                                   {DType::u8, "u8", 1}}};
+
+}  // namespace
+
+std::string_view name(DType dtype) { return rows[static_cast<std::size_t>(dtype)].name; }
+std::int64_t size_of(DType dtype) { return rows[static_cast<std::size_t>(dtype)].size; }
+bool is_float(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16; }
+
+DType parse_dtype(std::string_view text) {
+  std::string known;
+  for (const Row& row : rows) {
+    if (row.name == text) return row.dtype;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  throw Error(ErrorKind::usage, "'" + std::string(text) + "' is not an element type", "", "choose one of " + known);
+}
+
+std::int64_t elements(const Shape& shape) {
+  std::int64_t n = 1;
+  for (std::int64_t extent : shape) n *= extent;
+  return n;
+}
+
+std::string to_string(const Shape& shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? "," : "") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+int Mesh::find(std::string_view axis) const {
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].name == axis) return static_cast<int>(i);
+  return -1;
+}
+
+int Mesh::ranks() const {
+  int n = 1;
+  for (const Axis& axis : axes) n *= axis.size;
+  return n;
+}
+
+std::vector<int> Mesh::coordinates(int rank) const {
+  std::vector<int> at(axes.size());
+  for (std::size_t i = axes.size(); i-- > 0; rank /= axes[i].size) at[i] = rank % axes[i].size;
+  return at;
+}
+
+Range split(std::int64_t extent, int parts, int index) {
+  const std::int64_t base = extent / parts, rest = extent % parts;
+  return {index * base + std::min<std::int64_t>(index, rest), base + (index < rest ? 1 : 0)};
+}
+
+Shape local_shape(const Type& type, const Mesh& mesh, int rank) {
+  Shape shape = type.shape;
+  const std::vector<int> at = mesh.coordinates(rank);
+  for (std::size_t i = 0; i < type.at.size(); ++i)
+    if (type.at[i].kind == Place::S) {
+      std::int64_t& extent = shape[static_cast<std::size_t>(type.at[i].dim)];
+      extent = split(extent, mesh.axes[i].size, at[i]).size;
+    }
+  return shape;
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,66 @@
+// What a value is: element type, global shape, and where it lives on each axis of the mesh.
+// Convention (two words, never mixed): *axis* is an axis of the mesh, *dim* is a dim of a tensor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::ir {
+
+enum class DType : std::uint8_t { f64, f32, bf16, i64, i32, u8 };
+std::string_view name(DType dtype);
+DType parse_dtype(std::string_view text);    // Error(usage) when unknown
+std::int64_t size_of(DType dtype);
+bool is_float(DType dtype);
+// The dtype of statistics and sums beside values of this dtype: f64 stays f64, everything else is kept in f32.
+constexpr DType statistics_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+using Shape = std::vector<std::int64_t>;
+std::int64_t elements(const Shape& shape);
+std::string to_string(const Shape& shape);    // [2,3]
+
+struct Axis {
+  enum Kind { data, model } kind = data;
+  std::string name;
+  int size = 1;
+  bool operator==(const Axis&) const = default;
+};
+struct Mesh {
+  std::vector<Axis> axes;                      // the last is the fastest
+  bool operator==(const Mesh&) const = default;
+  int find(std::string_view axis) const;       // -1 when absent
+  int ranks() const;
+  std::vector<int> coordinates(int rank) const;
+};
+
+// Replicated, sharded on a tensor dim, or a partial sum that is still to be added over the axis.
+struct Place {
+  enum Kind { R, S, P } kind = R;
+  int dim = -1;
+  bool operator==(const Place&) const = default;
+};
+using Places = std::vector<Place>;             // one per axis of the mesh; empty when replicated everywhere
+
+struct Type {
+  DType dtype = DType::f32;
+  Shape shape;                                 // global
+  Places at;
+  bool operator==(const Type&) const = default;
+  std::int64_t elements() const { return ir::elements(shape); }
+  std::int64_t bytes() const { return elements() * size_of(dtype); }
+  int rank() const { return static_cast<int>(shape.size()); }
+};
+
+// The part of `extent` that falls to part `index` of `parts`: contiguous, extents differ by at most one, larger ones first.
+struct Range {
+  std::int64_t begin = 0, size = 0;
+};
+Range split(std::int64_t extent, int parts, int index);
+
+// What one rank holds of a value; uneven splits allowed, also empty ones.
+Shape local_shape(const Type& type, const Mesh& mesh, int rank);
+
+}  // namespace tessera::ir

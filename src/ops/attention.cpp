@@ -1,0 +1,74 @@
+// attention: softmax(scale q k^T + bias + mask) v as one op with results o and lse (log of the sum of exponentials, kept in f32),
+// so that no executor ever has to store the scores. Legend: b batch, t query, s key, h head, d head dim, w windows of a mask.
+#include "base/check.h"
+#include "ir/signature.h"
+#include "ops/table.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace ir;
+
+std::string optional_operands(const Attrs& attrs) {
+  const Attention& a = std::get<Attention>(attrs);
+  return std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "");
+}
+std::string forward_signature(const Attrs& attrs, int) { return "bthd!,bs!hd!,bs!hd!" + optional_operands(attrs) + "->bthd!,bht"; }
+std::string grad_signature(const Attrs& attrs, int) {
+  return "bthd!,bs!hd!,bs!hd!,bthd!,bht,bthd!" + optional_operands(attrs) + "->bthd!,bs!hd!,bs!hd!" +
+         (std::get<Attention>(attrs).bias ? ",hts!" : "");
+}
+
+void check_mask(const Attrs& attrs, In in) {
+  if (std::get<Attention>(attrs).mask && in.back().shape[0] > 0)
+    CHECK(in[0].shape[0] % in.back().shape[0] == 0, "the batch is a multiple of the number of masks (b % w picks one)");
+}
+
+Types infer_attention(const Attrs& attrs, In in) {
+  const auto shapes = infer_shapes(forward_signature(attrs, 0), in);
+  check_mask(attrs, in);
+  return {{in[0].dtype, shapes[0], {}}, {statistics_of(in[0].dtype), shapes[1], {}}};
+}
+
+Types infer_attention_grad(const Attrs& attrs, In in) {
+  const auto shapes = infer_shapes(grad_signature(attrs, 0), in);
+  check_mask(attrs, in);
+  Types out;
+  for (const Shape& shape : shapes) out.push_back({out.size() < 3 ? in[0].dtype : statistics_of(in[0].dtype), shape, {}});
+  return out;
+}
+
+Grads attention_vjp(Builder& b, const Eqn& e, Grad g) {
+  CHECK(g.size() < 2 || g[1] == none, "the gradient of attention's lse is not defined");
+  std::vector<Var> in = {e.in[0], e.in[1], e.in[2], e.out[0], e.out[1], g[0]};
+  in.insert(in.end(), e.in.begin() + 3, e.in.end());
+  Grads grads = b.emit(Op::attention_grad, e.attrs, in, {"dq", "dk", "dv", "dbias"});
+  grads.resize(e.in.size(), none);
+  return grads;
+}
+
+double products(In in) {    // b t s h d
+  return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].shape[1]);
+}
+Cost attention_cost(const Attrs&, In in, In) { return {4 * products(in), 0}; }
+Cost attention_grad_cost(const Attrs&, In in, In) { return {8 * products(in), 0}; }
+
+}  // namespace
+
+std::vector<OpDef> attention_rows() {
+  return {{.op = Op::attention,
+           .doc = "q k v [bias] [mask] -> softmax(scale q k' + bias + mask[b % w]) v, and the log of each row's sum of exponentials",
+           .sig = "",
+           .infer = infer_attention,
+           .vjp = attention_vjp,
+           .cost = attention_cost,
+           .signature = forward_signature},
+          {.op = Op::attention_grad,
+           .doc = "q k v o lse do [bias] [mask] -> dq dk dv [dbias]; the probabilities are recomputed from lse",
+           .sig = "",
+           .infer = infer_attention_grad,
+           .cost = attention_grad_cost,
+           .signature = grad_signature}};
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,56 @@
+// Normalisation over the last dim: layer norm and the softmax family. Statistics are kept in f32 (f64 for f64).
+#include "base/check.h"
+#include "ir/signature.h"
+#include "ops/table.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace ir;
+
+// x, gain, bias -> y = (x - mean) rstd gain + bias, mean, rstd
+Types infer_layer_norm(const Attrs&, In in) {
+  const auto s = infer_shapes("*c!,c!,c!->*c!,*,*", in);
+  const DType stat = statistics_of(in[0].dtype);
+  return {{in[0].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
+}
+Types infer_add_norm(const Attrs&, In in) {
+  const auto s = infer_shapes("*c!,*c!,c!,c!->*c!,*c!,*,*", in);
+  const DType stat = statistics_of(in[0].dtype);
+  return {{in[0].dtype, s[0], {}}, {in[0].dtype, s[1], {}}, {stat, s[2], {}}, {stat, s[3], {}}};
+}
+std::string grad_signature(const Attrs&, int operands) {
+  return std::string("*c!,*c!,*,*,c!") + (operands == 6 ? ",*c!" : "") + "->*c!,c!,c!";
+}
+Types infer_layer_norm_grad(const Attrs& attrs, In in) {
+  const auto s = infer_shapes(grad_signature(attrs, static_cast<int>(in.size())), in);
+  return {{in[0].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
+}
+// With n = (x - mean) rstd and h = dy gain:  dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum dy n,  dbias = sum dy.
+Grads layer_norm_vjp(Builder& b, const Eqn& e, Grad g) {
+  CHECK(g[1] == none && g[2] == none, "the gradient of layer_norm's statistics is not defined");
+  return b.emit(Op::layer_norm_grad, e.attrs, {g[0], e.in[0], e.out[1], e.out[2], e.in[1]}, {"dx", "dgain", "dbias"});
+}
+
+// y = softmax(x): dx = y (g - sum(g y)).   y = log softmax(x): dx = g - exp(y) sum(g).
+Grads softmax_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::softmax_grad, None{}, {e.out[0], g[0]})}; }
+Grads log_softmax_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::log_softmax_grad, None{}, {e.out[0], g[0]})}; }
+
+}  // namespace
+
+std::vector<OpDef> norm_rows() {
+  return {
+      {.op = Op::layer_norm, .doc = "x, gain, bias -> normalised over the last dim, mean, 1/standard deviation", .sig = "*c!,c!,c!->*c!,*,*",
+       .infer = infer_layer_norm, .vjp = layer_norm_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::layer_norm_grad, .doc = "dy, x, mean, rstd, gain, [addend] -> dx (+ addend), dgain, dbias", .sig = "", .infer = infer_layer_norm_grad,
+       .may_alias = {{0, 5}, {0, 0}, {0, 1}}, .signature = grad_signature},
+      {.op = Op::add_norm, .doc = "x, r, gain, bias -> x + r, its layer norm, mean, rstd (made by fusion)", .sig = "*c!,*c!,c!,c!->*c!,*c!,*,*",
+       .infer = infer_add_norm, .may_alias = {{0, 0}, {0, 1}}},
+      {.op = Op::softmax, .doc = "over the last dim", .sig = "*c!->*c!", .vjp = softmax_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::softmax_grad, .doc = "y, g -> y (g - sum(g y))", .sig = "*c!,*c!->*c!", .may_alias = {{0, 1}, {0, 0}}},
+      {.op = Op::log_softmax, .doc = "over the last dim", .sig = "*c!->*c!", .vjp = log_softmax_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::log_softmax_grad, .doc = "y, g -> g - exp(y) sum(g)", .sig = "*c!,*c!->*c!", .may_alias = {{0, 1}, {0, 0}}},
+  };
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,80 @@
+// Element by element: formula beside derivative.
+#include "base/check.h"
+#include "ir/signature.h"
+#include "ops/table.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace ir;
+
+// a * b and a + b: the first operand has the dims of the result, the second some of them.
+Types infer_binary(const Attrs& attrs, In in) {
+  const std::string& sig = std::get<Sig>(attrs).sig;
+  const auto shapes = infer_shapes(sig, in);
+  CHECK(letters_in(sig, 0) == letters_out(sig), "the first operand of \"" + sig + "\" has the dims of the result");
+  return {{in[0].dtype, shapes[0], {}}};
+}
+
+// Sums a gradient down to the dims of an operand.
+Var sum_to(Builder& b, const std::string& from, const std::string& to, Var g) { return from == to ? g : b.sum(from + "->" + to, g); }
+
+Grads add_vjp(Builder& b, const Eqn& e, Grad g) {    // d(a + b) = da + db
+  const std::string& sig = std::get<Sig>(e.attrs).sig;
+  return {g[0], sum_to(b, letters_out(sig), letters_in(sig, 1), g[0])};
+}
+
+Grads mul_vjp(Builder& b, const Eqn& e, Grad g) {    // d(a b) = b da + a db
+  const std::string& sig = std::get<Sig>(e.attrs).sig;
+  const std::string full = letters_out(sig), part = letters_in(sig, 1);
+  return {b.mul(sig, g[0], e.in[1]), sum_to(b, full, part, b.mul(full + "," + full + "->" + full, g[0], e.in[0]))};
+}
+
+Grads scale_vjp(Builder& b, const Eqn& e, Grad g) { return {b.scale(g[0], std::get<Scale>(e.attrs).factor)}; }
+Grads gelu_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::gelu_grad, e.attrs, {e.in[0], g[0]})}; }
+
+Grads select_vjp(Builder& b, const Eqn& e, Grad g) {
+  const Type& t = b.type(g[0]);
+  const Var zero = b.constant(0, t.dtype, t.shape);
+  return {none, b.emit1(Op::select, None{}, {e.in[0], g[0], zero}), b.emit1(Op::select, None{}, {e.in[0], zero, g[0]})};
+}
+
+Types infer_select(const Attrs&, In in) {
+  CHECK(in.size() == 3 && in[1] == in[2], "select takes a flag and two values of one type");
+  return {{in[1].dtype, infer_shapes(",*,*->*", in)[0], {}}};
+}
+
+Types infer_cast(const Attrs& attrs, In in) { return {{std::get<Cast>(attrs).to, in[0].shape, {}}}; }
+Grads cast_vjp(Builder& b, const Eqn& e, Grad g) { return {b.cast(g[0], b.type(e.in[0]).dtype)}; }
+
+Types infer_dropout(const Attrs& attrs, In in) {
+  const Dropout& a = std::get<Dropout>(attrs);
+  CHECK(in.size() == 2 && in[1].dtype == DType::i64 && in[1].shape == Shape{3}, "dropout takes a value and rng i64[3] (seed, step, position)");
+  CHECK(a.rate >= 0 && a.rate < 1, "a dropout rate is at least 0 and less than 1");
+  CHECK(in[0].rank() >= 1, "dropout's first dim is the sample");
+  return {{in[0].dtype, in[0].shape, {}}};
+}
+// The mask is a function of the key alone, so the derivative is the same op on the gradient.
+Grads dropout_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::dropout, e.attrs, {g[0], e.in[1]}), none}; }
+
+Grads mark_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::mark, e.attrs, {g[0]})}; }
+std::int64_t view_all(const Attrs&, In, int) { return 0; }
+
+}  // namespace
+
+std::vector<OpDef> pointwise_rows() {
+  return {
+      {.op = Op::add, .doc = "a + b, b broadcast over the dims that it lacks", .sig = "", .infer = infer_binary, .vjp = add_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::mul, .doc = "a * b, b broadcast over the dims that it lacks", .sig = "", .infer = infer_binary, .vjp = mul_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::scale, .doc = "factor * x", .sig = "*->*", .vjp = scale_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::gelu, .doc = "x/2 (1 + erf(x/sqrt 2)), or its tanh form", .sig = "*->*", .vjp = gelu_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::gelu_grad, .doc = "x, g -> g gelu'(x)", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}}},
+      {.op = Op::select, .doc = "flag, a, b -> a where the flag is not 0, else b", .sig = ",*,*->*", .infer = infer_select, .vjp = select_vjp, .may_alias = {{0, 1}, {0, 2}}},
+      {.op = Op::cast, .doc = "to another element type, rounding to nearest even", .sig = "*->*", .infer = infer_cast, .vjp = cast_vjp},
+      {.op = Op::dropout, .doc = "x, rng -> x/(1-rate) or 0, drawn by (seed, stream, step, sample, element); per_sample: drop-path",
+       .sig = "b*,r!->b*", .infer = infer_dropout, .vjp = dropout_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::mark, .doc = "identity that names a place: remat boundary, pipeline cut, placement pin", .sig = "*->*", .vjp = mark_vjp, .view = view_all},
+  };
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,48 @@
+#include "ops/table.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "ir/signature.h"
+
+namespace tessera {
+namespace {
+
+const std::array<ir::OpDef, ir::op_count>& table() {
+  static const std::array<ir::OpDef, ir::op_count> rows = [] {
+    std::array<ir::OpDef, ir::op_count> all{};
+    std::array<bool, ir::op_count> seen{};
+    for (auto family : {ops::contract_rows, ops::attention_rows, ops::pointwise_rows, ops::norm_rows, ops::loss_rows, ops::shape_rows,
+                        ops::reduce_rows, ops::update_rows})
+      for (ir::OpDef& row : family()) {
+        const auto at = static_cast<std::size_t>(row.op);
+        CHECK(!seen[at], "op " + std::string(ir::name(row.op)) + " has two rows");
+        seen[at] = true;
+        all[at] = std::move(row);
+      }
+    for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i], "op " + std::string(ir::name(static_cast<ir::Op>(i))) + " has no row");
+    return all;
+  }();
+  return rows;
+}
+
+}  // namespace
+
+const ir::OpDef& ir::def(Op op) { return table()[static_cast<std::size_t>(op)]; }
+
+std::string ops::markdown() {
+  std::string out = "| op | signature | attributes | derivative | storage | meaning |\n|---|---|---|---|---|---|\n";
+  for (const ir::OpDef& row : table()) {
+    std::string attributes, storage = row.view ? "view" : row.gathers ? "operands inside result" : "";
+    std::visit([&]<class A>(const A& a) { A::fields(a, [&](const char* key, const auto&) { attributes += (attributes.empty() ? "" : " ") + std::string(key); }); },
+               ir::default_attrs(row.op));
+    for (const ir::OpDef::Alias& alias : row.may_alias)
+      storage += (storage.empty() ? "" : ", ") + std::string("result ") + std::to_string(alias.out) + " over operand " + std::to_string(alias.in);
+    const std::string sig = row.signature ? row.signature(ir::default_attrs(row.op), 0) : std::string(row.sig);
+    out += "| `" + std::string(ir::name(row.op)) + "` | " + (sig.empty() ? (row.infer ? "by rule" : "attribute") : "`" + sig + "`") + " | " +
+           attributes + " | " + (row.vjp ? "yes" : "no") + " | " + storage + " | " + std::string(row.doc) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace tessera

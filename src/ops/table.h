@@ -1,0 +1,28 @@
+// The rows of every family, and what the rules of several families share. Meaning only: no kernel is known here.
+#pragma once
+
+#include <vector>
+
+#include "ir/builder.h"
+#include "ir/op.h"
+
+namespace tessera::ops {
+
+std::vector<ir::OpDef> contract_rows();
+std::vector<ir::OpDef> attention_rows();
+std::vector<ir::OpDef> pointwise_rows();
+std::vector<ir::OpDef> norm_rows();
+std::vector<ir::OpDef> loss_rows();
+std::vector<ir::OpDef> shape_rows();
+std::vector<ir::OpDef> reduce_rows();
+std::vector<ir::OpDef> update_rows();
+
+// The op table of docs/ir.md, as Markdown.
+std::string markdown();
+
+using Types = std::vector<ir::Type>;
+using In = std::span<const ir::Type>;
+using Grads = std::vector<ir::Var>;
+using Grad = std::span<const ir::Var>;
+
+}  // namespace tessera::ops

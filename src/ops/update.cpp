@@ -1,0 +1,62 @@
+// The end of a step: the global norm, whether all is finite, and the optimizers over flat buckets.
+// What changes per step (learning rate, step, factor, flag) is an operand in memory, never an attribute.
+#include "base/check.h"
+#include "ir/signature.h"
+#include "ops/table.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace ir;
+
+// The first `kept` operands come back updated; then the gradient, scalars, and the optional factor and flag.
+Types check_update(In in, std::size_t kept, std::size_t scalars, bool factor, bool ok) {
+  CHECK(in.size() == kept + 1 + scalars + (factor ? 1u : 0u) + (ok ? 1u : 0u), "an update was given a wrong number of operands");
+  for (std::size_t i = 1; i <= kept; ++i) CHECK(in[i].shape == in[0].shape, "weights, state and gradient of an update have one shape");
+  for (std::size_t i = kept + 1; i < in.size(); ++i) CHECK(in[i].shape.empty(), "rates, steps, factors and flags are scalars");
+  Types out(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(kept));
+  for (Type& type : out) type.at.clear();
+  return out;
+}
+Types infer_sgd(const Attrs& attrs, In in) {
+  const Sgd& a = std::get<Sgd>(attrs);
+  return check_update(in, 2, 1, a.factor, a.ok);
+}
+Types infer_adamw(const Attrs& attrs, In in) {
+  const AdamW& a = std::get<AdamW>(attrs);
+  return check_update(in, 3, 2, a.factor, a.ok);
+}
+std::string scalars(int n) { return std::string(static_cast<std::size_t>(n), ','); }
+std::string sgd_signature(const Attrs& attrs, int) {
+  const Sgd& a = std::get<Sgd>(attrs);
+  return "*,*,*" + scalars(1 + a.factor + a.ok) + "->*,*";
+}
+std::string adamw_signature(const Attrs& attrs, int) {
+  const AdamW& a = std::get<AdamW>(attrs);
+  return "*,*,*,*" + scalars(2 + a.factor + a.ok) + "->*,*,*";
+}
+Types infer_clip(const Attrs&, In in) {
+  CHECK(in.size() == 1 && in[0].shape.empty(), "clip takes the sum of squares");
+  return {in[0], in[0]};
+}
+Types infer_finite(const Attrs&, In in) {
+  CHECK(!in.empty(), "finite takes at least one scalar");
+  for (const Type& type : in) CHECK(type.shape.empty(), "finite takes scalars");
+  return {{in[0].dtype, {}, {}}};
+}
+std::string finite_signature(const Attrs&, int operands) { return scalars(std::max(0, operands - 1)) + "->"; }
+
+}  // namespace
+
+std::vector<OpDef> update_rows() {
+  return {
+      {.op = Op::sgd, .doc = "w, momentum, grad, lr, [factor], [ok] -> w, momentum (PyTorch's SGD)", .sig = "", .infer = infer_sgd,
+       .may_alias = {{0, 0}, {1, 1}}, .signature = sgd_signature},
+      {.op = Op::adamw, .doc = "w, m, v, grad, lr, step, [factor], [ok] -> w, m, v (decoupled decay)", .sig = "", .infer = infer_adamw,
+       .may_alias = {{0, 0}, {1, 1}, {2, 2}}, .signature = adamw_signature},
+      {.op = Op::clip, .doc = "sum of squares -> norm, min(1, max/norm)", .sig = "->,", .infer = infer_clip},
+      {.op = Op::finite, .doc = "scalars -> 1 when all are finite, else 0", .sig = "", .infer = infer_finite, .signature = finite_signature},
+  };
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,165 @@
+// Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of a dying operand, operands gathered in place.
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "plan/plan.h"
+
+namespace tessera::plan {
+namespace {
+
+using namespace ir;
+
+std::size_t at(Var v) { return static_cast<std::size_t>(v); }
+
+struct Assigner {
+  const Program& p;
+  const int rank;
+  const int end;
+  Assignment out;
+  std::vector<Type> local;                       // types with local shapes
+  std::vector<int> needed;                       // last equation that reads the value, itself or through views and gathers
+  std::vector<std::pair<Var, std::int64_t>> home;    // gathered operands: the result they are produced in, and where
+  std::vector<int> group;                        // values that share bytes: index into `group_needed`
+  std::vector<int> group_needed;
+  std::map<Var, std::string> donated;            // result -> the input it updates
+
+  Assigner(const Program& program, int r)
+      : p(program), rank(r), end(static_cast<int>(program.eqns.size())), needed(p.values.size(), -1), home(p.values.size(), {none, 0}), group(p.values.size(), -1) {
+    out.values.resize(p.values.size());
+    for (const Value& value : p.values) local.push_back({value.type.dtype, local_shape(value.type, p.mesh, rank), {}});
+    for (const Output& o : p.outputs) {
+      needed[at(o.var)] = end;
+      if (!o.updates.empty()) donated[o.var] = o.updates;
+    }
+  }
+
+  std::vector<Type> types(const std::vector<Var>& vars) const {
+    std::vector<Type> list;
+    for (Var v : vars) list.push_back(v == none ? Type{DType::u8, {0}, {}} : local[at(v)]);
+    return list;
+  }
+  std::int64_t view_offset(const Eqn& e, int result) const {
+    const OpDef& row = def(e.op);
+    return row.view ? row.view(e.attrs, types(e.in), result) : -1;
+  }
+
+  // Backwards: how long each value is needed, and which operands of a gather can be produced in place.
+  void find_lifetimes() {
+    std::vector<bool> plain(p.values.size(), false);    // made by an equation that writes fresh storage
+    for (const Eqn& e : p.eqns)
+      for (std::size_t i = 0; i < e.out.size(); ++i)
+        if (e.out[i] != none) plain[at(e.out[i])] = view_offset(e, static_cast<int>(i)) < 0 && !def(e.op).gathers;
+    for (int i = end; i-- > 0;) {
+      const Eqn& e = p.eqns[static_cast<std::size_t>(i)];
+      if (def(e.op).gathers && e.out[0] != none) {
+        std::int64_t offset = 0;
+        for (std::size_t k = 0; k < e.in.size(); ++k) {
+          const Var v = e.in[k];
+          const std::int64_t size = size_of(local[at(v)].dtype);
+          if (const Pack* pack = std::get_if<Pack>(&e.attrs)) offset = pack->offsets[k] * size;
+          const bool once = std::count(e.in.begin(), e.in.end(), v) == 1;
+          if (once && plain[at(v)] && home[at(v)].first == none && needed[at(v)] < end) {
+            home[at(v)] = {e.out[0], offset};
+            needed[at(v)] = std::max(needed[at(v)], needed[at(e.out[0])]);
+          }
+          offset += local[at(v)].bytes();
+        }
+      }
+      int through_views = -1;
+      for (std::size_t r = 0; r < e.out.size(); ++r)
+        if (e.out[r] != none && view_offset(e, static_cast<int>(r)) >= 0) through_views = std::max(through_views, needed[at(e.out[r])]);
+      for (std::size_t k = 0; k < e.in.size(); ++k)
+        if (e.in[k] != none) needed[at(e.in[k])] = std::max({needed[at(e.in[k])], i, k == 0 ? through_views : -1});
+    }
+  }
+
+  void join(Var v, int g) {
+    group[at(v)] = g;
+    group_needed[static_cast<std::size_t>(g)] = std::max(group_needed[static_cast<std::size_t>(g)], needed[at(v)]);
+  }
+  int new_group() {
+    group_needed.push_back(-1);
+    return static_cast<int>(group_needed.size()) - 1;
+  }
+
+  void open(Var v, int when, std::int64_t bytes) {
+    out.intervals.push_back({aligned(bytes), when, when});
+    out.owner.push_back(v);
+    out.values[at(v)] = {0, static_cast<int>(out.intervals.size()) - 1, 0};
+    join(v, new_group());
+  }
+
+  void share(Var v, Var with, std::int64_t offset) {
+    out.values[at(v)] = out.values[at(with)];
+    out.values[at(v)].offset += offset;
+    join(v, group[at(with)]);
+  }
+
+  void place_inputs() {
+    for (const Input& in : p.inputs) {
+      if (in.kind == Input::param || in.kind == Input::state) {
+        out.persistent.push_back({in.name, in.kind, aligned(local[at(in.var)].bytes())});
+        out.values[at(in.var)] = {static_cast<int>(out.persistent.size()), -1, 0};
+        join(in.var, new_group());
+      } else {
+        open(in.var, -1, local[at(in.var)].bytes());
+      }
+    }
+  }
+
+  // A result may take a dying operand's bytes: its own donated input, or an arena value that nothing needs any more.
+  bool in_place(const Eqn& e, int i, std::size_t r) {
+    const Var v = e.out[r];
+    for (const OpDef::Alias& alias : def(e.op).may_alias) {
+      if (static_cast<std::size_t>(alias.out) != r || static_cast<std::size_t>(alias.in) >= e.in.size()) continue;
+      const Var x = e.in[static_cast<std::size_t>(alias.in)];
+      if (x == none || local[at(x)].bytes() != local[at(v)].bytes() || std::count(e.in.begin(), e.in.end(), x) != 1) continue;
+      if (group_needed[static_cast<std::size_t>(group[at(x)])] > i) continue;
+      const Storage& s = out.values[at(x)];
+      const auto d = donated.find(v);
+      const bool own_input = s.base > 0 && d != donated.end() && out.persistent[static_cast<std::size_t>(s.base - 1)].name == d->second && s.offset == 0;
+      const bool free_arena = s.base == 0 && d == donated.end();
+      // Another operand in the same group may not be overwritten while it is read.
+      const auto sharing = std::count_if(e.in.begin(), e.in.end(), [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
+      const bool taken = std::any_of(e.out.begin(), e.out.begin() + static_cast<std::ptrdiff_t>(r), [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
+      if ((!own_input && !free_arena) || sharing != 1 || taken) continue;
+      share(v, x, 0);
+      return true;
+    }
+    return false;
+  }
+
+  void place_results(const Eqn& e, int i) {
+    for (std::size_t r = 0; r < e.out.size(); ++r) {
+      const Var v = e.out[r];
+      if (v == none) continue;
+      if (const std::int64_t offset = view_offset(e, static_cast<int>(r)); offset >= 0) {
+        share(v, e.in[0], offset * size_of(local[at(v)].dtype));
+      } else if (home[at(v)].first != none) {
+        const auto [result, offset2] = home[at(v)];
+        if (group[at(result)] < 0) open(result, i, local[at(result)].bytes());
+        share(v, result, offset2);
+      } else if (group[at(v)] < 0 && !in_place(e, i, r)) {
+        open(v, i, local[at(v)].bytes());
+      }
+    }
+  }
+};
+
+}  // namespace
+
+Assignment assign(const Program& program, int rank) {
+  Assigner a(program, rank);
+  a.find_lifetimes();
+  a.place_inputs();
+  for (int i = 0; i < a.end; ++i) a.place_results(program.eqns[static_cast<std::size_t>(i)], i);
+  for (std::size_t v = 0; v < program.values.size(); ++v)
+    if (const Storage& s = a.out.values[v]; s.interval >= 0) {
+      int& last = a.out.intervals[static_cast<std::size_t>(s.interval)].last;
+      last = std::max(last, a.needed[v]);
+    }
+  return std::move(a.out);
+}
+
+}  // namespace tessera::plan

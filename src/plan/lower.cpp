@@ -1,0 +1,128 @@
+// Program -> Plan for one rank.
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "plan/plan.h"
+
+namespace tessera::plan {
+namespace {
+
+using namespace ir;
+
+std::size_t at(Var v) { return static_cast<std::size_t>(v); }
+
+// What is live in the arena at the step where the most is, by kind.
+Memory by_kind(const Plan& plan, const Assignment& a, const Layout& layout, std::size_t first_workspace) {
+  Memory m;
+  for (const Buffer& b : plan.persistent) (b.kind == Input::param ? m.weights : m.optimizer) += b.bytes;
+  std::set<Var> gradients;
+  for (const Eqn& e : plan.program.eqns)
+    if (e.op == Op::pack && e.phase == Phase::update) gradients.insert(e.out[0]);
+  for (const Output& o : plan.program.outputs)
+    if (o.name.starts_with("grad.")) gradients.insert(o.var);
+  for (std::size_t i = 0; i < a.intervals.size(); ++i) {
+    const Interval& v = a.intervals[i];
+    if (v.first > layout.peak_step || v.last < layout.peak_step) continue;
+    if (i >= first_workspace) m.workspace += v.bytes;
+    else if (gradients.contains(a.owner[i])) m.gradients += v.bytes;
+    else m.activations += v.bytes;
+  }
+  // What the layout could not close up belongs to the activations too: the sum is the arena.
+  m.activations += layout.bytes - layout.live;
+  return m;
+}
+
+}  // namespace
+
+std::int64_t Plan::persistent_bytes() const {
+  std::int64_t n = 0;
+  for (const Buffer& b : persistent) n += b.bytes;
+  return n;
+}
+const Binding* Plan::input(std::string_view name) const {
+  const auto it = std::find_if(inputs.begin(), inputs.end(), [&](const Binding& b) { return b.name == name; });
+  return it == inputs.end() ? nullptr : &*it;
+}
+const Binding* Plan::output(std::string_view name) const {
+  const auto it = std::find_if(outputs.begin(), outputs.end(), [&](const Binding& b) { return b.name == name; });
+  return it == outputs.end() ? nullptr : &*it;
+}
+
+Plan lower(const Program& program, int rank, const WorkspaceRule& workspace) {
+  Plan plan;
+  plan.program = program;
+  plan.rank = rank;
+  Assignment a = assign(program, rank);
+  const std::size_t first_workspace = a.intervals.size();
+  std::vector<int> workspace_of(program.eqns.size(), -1);
+
+  auto local = [&](Var v) { return v == none ? Type{DType::u8, {0}, {}} : Type{program.type(v).dtype, local_shape(program.type(v), program.mesh, rank), {}}; };
+  auto locals = [&](const std::vector<Var>& vars) {
+    std::vector<Type> list;
+    for (Var v : vars) list.push_back(local(v));
+    return list;
+  };
+  // Views do nothing, and neither does a stack whose operands already lie in it.
+  auto is_step = [&](const Eqn& e) {
+    if (const OpDef& row = def(e.op); row.view) {
+      const std::vector<Type> in = locals(e.in);
+      for (std::size_t r = 0; r < e.out.size(); ++r)
+        if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return true;
+      return false;
+    }
+    if (e.op != Op::stack) return true;
+    const Storage& whole = a.values[at(e.out[0])];
+    for (std::size_t k = 0; k < e.in.size(); ++k) {
+      const Storage& s = a.values[at(e.in[k])];
+      if (s.base != whole.base || s.interval != whole.interval || s.offset != whole.offset + static_cast<std::int64_t>(k) * local(e.in[k]).bytes()) return true;
+    }
+    return false;
+  };
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& e = program.eqns[i];
+    const std::int64_t bytes = is_step(e) ? workspace(e.op, e.attrs, locals(e.in), locals(e.out)) : 0;
+    if (bytes == 0) continue;
+    workspace_of[i] = static_cast<int>(a.intervals.size());
+    a.intervals.push_back({aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
+  }
+  const Layout layout = lay_out(a.intervals);
+  plan.arena_bytes = layout.bytes;
+  plan.live_bytes = layout.live;
+  plan.persistent = a.persistent;
+
+  auto slot = [&](Var v) {
+    if (v == none || a.values[at(v)].base < 0) return Slot{};
+    const Storage& s = a.values[at(v)];
+    return Slot{s.base, s.offset + (s.interval < 0 ? 0 : layout.offsets[static_cast<std::size_t>(s.interval)]), local(v)};
+  };
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& e = program.eqns[i];
+    if (e.phase != Phase::recompute) plan.cost.flops += cost(e.op, e.attrs, locals(e.in), locals(e.out)).flops;
+    plan.cost.bytes += cost(e.op, e.attrs, locals(e.in), locals(e.out)).bytes;
+    if (!is_step(e)) continue;
+    Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
+    for (Var v : e.in) step.in.push_back(slot(v));
+    for (Var v : e.out) step.out.push_back(slot(v));
+    if (workspace_of[i] >= 0) {
+      const auto w = static_cast<std::size_t>(workspace_of[i]);
+      step.workspace = {0, layout.offsets[w], {DType::u8, {a.intervals[w].bytes}, {}}};
+    }
+    plan.steps.push_back(std::move(step));
+  }
+  for (const Input& in : program.inputs) plan.inputs.push_back({in.name, in.kind, slot(in.var)});
+  for (const Output& o : program.outputs) {
+    Slot from = slot(o.var);
+    if (!o.updates.empty()) {
+      const Slot to = slot(program.input(o.updates)->var);
+      if (to.base != from.base || to.offset != from.offset) plan.steps.push_back({Op::mark, Mark{"donate"}, {from}, {to}, {}, 0, {}, -1});
+      from = to;
+    }
+    plan.outputs.push_back({o.name, Input::batch, from});
+  }
+  plan.memory = by_kind(plan, a, layout, first_workspace);
+  verify(plan);
+  return plan;
+}
+
+}  // namespace tessera::plan

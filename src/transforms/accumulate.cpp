@@ -1,0 +1,64 @@
+// Gradient accumulation: the micro-batches of one step side by side in one program, each as written, their outputs added in order.
+#include <map>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+
+using namespace ir;
+
+Program accumulate(const std::vector<Program>& parts) {
+  CHECK(!parts.empty(), "a step has at least one micro-batch");
+  if (parts.size() == 1) return parts[0];
+  Builder b;
+  b.program().name = parts[0].name;
+  b.program().mesh = parts[0].mesh;
+  std::map<std::string, Var> shared;
+  std::vector<std::pair<std::string, Var>> totals;
+  std::int64_t position = 0;    // of the micro-batch in the global batch
+  for (std::size_t m = 0; m < parts.size(); ++m) {
+    const Program& part = parts[m];
+    const std::string tag = "." + std::to_string(m);
+    std::vector<Var> map(part.values.size(), none);
+    std::int64_t samples = 0;
+    for (const Input& in : part.inputs) {
+      Var& v = map[static_cast<std::size_t>(in.var)];
+      if (in.kind == Input::batch) {
+        v = b.input(in.kind, in.name + tag, part.type(in.var), in.dims);
+        samples = part.type(in.var).shape[0];
+      } else if (auto it = shared.find(in.name); it != shared.end()) {
+        v = it->second;
+      } else {
+        v = shared[in.name] = b.input(in.kind, in.name, part.type(in.var), in.dims);
+      }
+    }
+    for (const Eqn& eqn : part.eqns) {
+      b.set_scope(eqn.scope);
+      b.set_phase(eqn.phase);
+      Attrs attrs = eqn.attrs;
+      if (Dropout* dropout = std::get_if<Dropout>(&attrs)) dropout->base += position;
+      std::vector<Var> in;
+      std::vector<std::string> names;
+      for (Var v : eqn.in) in.push_back(v == none ? none : map[static_cast<std::size_t>(v)]);
+      for (Var v : eqn.out) names.push_back(v == none ? "_" : part.name_of(v) + tag);
+      const std::vector<Var> out = b.emit_named(eqn.op, std::move(attrs), std::move(in), names);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        if (eqn.out[i] != none) map[static_cast<std::size_t>(eqn.out[i])] = out[i];
+    }
+    b.set_scope("accumulate");
+    b.set_phase(Phase::backward);
+    for (std::size_t i = 0; i < part.outputs.size(); ++i) {
+      const Output& o = part.outputs[i];
+      const Var v = map[static_cast<std::size_t>(o.var)];
+      if (m == 0) totals.emplace_back(o.name, v);
+      else totals[i].second = b.emit_named(Op::add, Sig{b.same(v, 2)}, {totals[i].second, v}, {o.name + tag})[0];
+    }
+    position += samples;
+  }
+  for (const auto& [name, v] : totals) b.output(name, v);
+  return b.take();
+}
+
+}  // namespace tessera::transforms

@@ -1,0 +1,120 @@
+// Buckets and the optimizer. Parameters, gradients and state of one decay group are flat buckets; tensors are views of them,
+// so that the update is one equation per bucket and tensor fusion costs no copies.
+#include <map>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+
+using namespace ir;
+
+std::vector<Bucket> plan_buckets(const Program& program, const std::function<bool(const std::string&)>& decays) {
+  constexpr std::int64_t align = 16;    // elements: 64 bytes of f32
+  std::vector<Bucket> out;
+  for (const bool decayed : {true, false}) {
+    Bucket bucket{decayed ? "decay" : "no_decay", {}, 0};
+    for (const Input& in : program.inputs) {
+      if (in.kind != Input::param || decays(in.name) != decayed) continue;
+      bucket.entries.push_back({in.name, bucket.size, program.type(in.var).shape});
+      bucket.size += (program.type(in.var).elements() + align - 1) / align * align;
+    }
+    if (!bucket.entries.empty()) out.push_back(std::move(bucket));
+  }
+  return out;
+}
+
+Program buckets(const Program& program, const std::vector<Bucket>& list) {
+  Rewriter r(program, false);
+  for (const Bucket& bucket : list) {
+    const Input* first = program.input(bucket.entries.at(0).param);
+    CHECK(first, "bucket " + bucket.name + " holds a parameter that the program lacks");
+    const Var flat = r.to.input(Input::param, "weights." + bucket.name, {program.type(first->var).dtype, {bucket.size}, {}}, {"bucket"});
+    for (const Bucket::Entry& entry : bucket.entries) {
+      const Input* in = program.input(entry.param);
+      CHECK(in, "bucket " + bucket.name + " holds " + entry.param + ", which the program lacks");
+      r.set(in->var, r.to.emit_named(Op::view, View{entry.offset, entry.shape}, {flat}, {entry.param})[0]);
+    }
+  }
+  for (const Input& in : program.inputs) {
+    if (in.kind != Input::param) r.copy_input(in);
+    else CHECK(r(in.var) != none, "parameter " + in.name + " is in no bucket");
+  }
+  for (const Eqn& eqn : program.eqns) r.copy(eqn);
+  return r.finish();
+}
+
+namespace {
+
+// Emits the update of one bucket from a gradient that is already clipped; returns the new weights and state.
+std::vector<Var> update(Builder& b, const Optimizer& spec, double decay, const std::vector<Var>& kept, Var grad, Var lr, Var step) {
+  std::vector<Var> in = kept;
+  in.insert(in.end(), {grad, lr});
+  if (spec.name == "sgd") return b.emit(Op::sgd, Sgd{spec.momentum, decay, spec.nesterov, false, false}, in, {"w", "momentum"});
+  CHECK(spec.name == "adamw", "optimizers are adamw and sgd, not " + spec.name);
+  in.push_back(step);
+  return b.emit(Op::adamw, AdamW{spec.beta1, spec.beta2, spec.eps, decay, false, false}, in, {"w", "m", "v"});
+}
+
+}  // namespace
+
+Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& list) {
+  std::map<std::string, Var> grads;
+  Builder b(program);
+  b.program().outputs.clear();
+  Var loss = none;
+  for (const Output& o : program.outputs) {
+    if (o.name.starts_with("grad.")) grads[o.name.substr(5)] = o.var;
+    else b.output(o.name, o.var, o.updates);
+    if (o.name == "loss") loss = o.var;
+  }
+  CHECK(loss != none, "the optimizer needs the output loss");
+  b.set_phase(Phase::update);
+  b.set_scope("optimizer");
+  const DType real = b.type(loss).dtype;
+  const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}), step = b.input(Input::scalar, "step", {DType::i64, {}, {}});
+
+  std::vector<Var> flat;
+  Var squares = none;
+  for (const Bucket& bucket : list) {
+    Pack pack{{}, bucket.size};
+    std::vector<Var> parts;
+    for (const Bucket::Entry& entry : bucket.entries) {
+      CHECK(grads.contains(entry.param), "parameter " + entry.param + " has no gradient");
+      pack.offsets.push_back(entry.offset);
+      parts.push_back(grads[entry.param]);
+    }
+    const Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
+    flat.push_back(b.mark("grad", g, "pinned." + bucket.name));    // placed like the optimizer before anything else reads it
+    const Var s = b.emit1(Op::sumsq, None{}, {flat.back()}, "sumsq." + bucket.name);
+    squares = squares == none ? s : b.add(squares, s, "sumsq");
+  }
+  const std::vector<Var> norm = b.emit(Op::clip, Clip{spec.clip}, {squares}, {"grad_norm", "factor"});
+  const Var ok = b.emit1(Op::finite, None{}, {loss, norm[0]}, "ok");
+  b.output("grad_norm", norm[0]);
+  b.output("ok", ok);
+
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Bucket& bucket = list[i];
+    const Builder::Scope scope = b.scope(bucket.name);
+    const Input* weights = b.program().input("weights." + bucket.name);
+    CHECK(weights, "the optimizer runs after buckets");
+    std::vector<Var> kept = {weights->var};
+    std::vector<std::string> names = {weights->name};
+    const Type type = b.type(weights->var);
+    for (const char* state : spec.name == "sgd" ? std::vector<const char*>{"momentum."} : std::vector<const char*>{"m.", "v."}) {
+      names.push_back(state + bucket.name);
+      kept.push_back(b.input(Input::state, names.back(), type, {"bucket"}));
+    }
+    Var g = flat[i];
+    if (spec.clip > 0) g = b.mul("a,->a", g, norm[1], "clipped");
+    const double decay = bucket.name == "decay" ? spec.weight_decay : 0.0;
+    const std::vector<Var> now = update(b, spec, decay, kept, g, lr, step);
+    for (std::size_t k = 0; k < now.size(); ++k)
+      b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]), names[k]);
+  }
+  return b.take();
+}
+
+}  // namespace tessera::transforms

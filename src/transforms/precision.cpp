@@ -1,0 +1,86 @@
+// Mixed precision: the heavy ops run in a low precision around f32 master weights.
+// Low: contractions, attention and activations. Kept in f32: parameters, statistics, losses, sums of samples, parameter gradients, updates.
+#include <map>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+namespace {
+
+using namespace ir;
+
+// Which operands of an op are cast down; the others (gains, statistics, attention bias) stay as they are. Empty: the op stays in f32.
+std::vector<bool> low_operands(const Eqn& e) {
+  const std::size_t n = e.in.size();
+  switch (e.op) {
+    case Op::contract: case Op::add: case Op::mul: case Op::scale: case Op::gelu: case Op::gelu_grad: case Op::dropout: case Op::mark:
+    case Op::reshape: case Op::transpose: case Op::slice: case Op::concat: case Op::pad: case Op::stack: case Op::unstack:
+    case Op::broadcast: case Op::patchify: case Op::unpatchify: case Op::softmax: case Op::softmax_grad: case Op::sum:
+      return std::vector<bool>(n, true);
+    case Op::layer_norm: return {true, false, false};
+    case Op::layer_norm_grad: return {true, true, false, false, false};
+    case Op::attention: {
+      std::vector<bool> low(n, false);
+      low[0] = low[1] = low[2] = true;
+      return low;
+    }
+    case Op::attention_grad: {
+      std::vector<bool> low(n, false);
+      low[0] = low[1] = low[2] = low[3] = low[5] = true;
+      return low;
+    }
+    default: return {};
+  }
+}
+
+}  // namespace
+
+Program precision(const Program& program, DType low) {
+  CHECK(low == DType::bf16, "mixed precision knows bf16");
+  // What must come out in f32: outputs, what f32 ops alone read, and the addends of such a sum.
+  std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);
+  for (const Output& o : program.outputs) wide[static_cast<std::size_t>(o.var)] = true;
+  for (auto e = program.eqns.rbegin(); e != program.eqns.rend(); ++e) {
+    const std::vector<bool> down = low_operands(*e);
+    const bool sums = e->op == Op::add && wide[static_cast<std::size_t>(e->out[0])] && !narrow[static_cast<std::size_t>(e->out[0])];
+    for (std::size_t i = 0; i < e->in.size(); ++i)
+      if (e->in[i] != none) (down.empty() || !down[i] || sums ? wide : narrow)[static_cast<std::size_t>(e->in[i])] = true;
+  }
+  auto keep_wide = [&](Var v) { return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)]; };
+
+  Rewriter r(program);
+  std::map<std::pair<Var, DType>, Var> casts;
+  auto as = [&](Var v, DType dtype, const Eqn& e) {
+    if (v == none || !is_float(r.to.type(v).dtype) || r.to.type(v).dtype == dtype) return v;
+    const auto [it, fresh] = casts.try_emplace({v, dtype}, none);
+    if (fresh) {
+      r.to.set_scope(e.scope);
+      it->second = r.to.emit_named(Op::cast, Cast{dtype}, {v}, {r.to.name_of(v) + "." + std::string(name(dtype))})[0];
+    }
+    return it->second;
+  };
+  for (const Eqn& e : program.eqns) {
+    r.enter(e);
+    const std::vector<bool> down = low_operands(e);
+    const bool stays = down.empty() || (keep_wide(e.out[0]) && (e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast));
+    Attrs attrs = e.attrs;
+    std::vector<Var> in;
+    for (std::size_t i = 0; i < e.in.size(); ++i) in.push_back(as(r(e.in[i]), stays || !down[i] ? DType::f32 : low, e));
+    if (!stays && keep_wide(e.out[0])) {
+      if (Contract* c = std::get_if<Contract>(&attrs)) c->out = DType::f32;
+      if (Sum* s = std::get_if<Sum>(&attrs)) s->out = DType::f32;
+    }
+    if (Constant* c = std::get_if<Constant>(&attrs); c && !keep_wide(e.out[0]) && is_float(c->dtype)) c->dtype = low;
+    r.copy_with(e, attrs, in);
+  }
+  for (const Output& o : program.outputs) {
+    const Eqn tail{Op::cast, Cast{}, {}, {}, "", Phase::backward};
+    r.to.set_phase(Phase::backward);
+    r.set(o.var, as(r(o.var), program.type(o.var).dtype, tail));
+  }
+  return r.finish();
+}
+
+}  // namespace tessera::transforms

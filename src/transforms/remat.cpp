@@ -1,0 +1,72 @@
+// Recomputation: what the backward pass reads from the forward pass is computed again from the nearest kept mark, when it is first needed.
+// Convention: a recomputed equation has phase recompute, so that it is never merged with the original nor counted as model FLOPs.
+#include <functional>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+
+using namespace ir;
+
+Program remat(const Program& program, int every) {
+  if (every <= 0) return program;
+  std::vector<int> maker(program.values.size(), -1);      // the forward equation that makes a value
+  std::vector<bool> kept(program.values.size(), false);   // inputs, kept marks, and what follows from parameters alone
+  std::vector<bool> from_params(program.values.size(), false);
+  for (const Input& in : program.inputs) {
+    kept[static_cast<std::size_t>(in.var)] = true;
+    from_params[static_cast<std::size_t>(in.var)] = in.kind == Input::param;
+  }
+  int marks = 0, last_mark = -1;
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& eqn = program.eqns[i];
+    if (eqn.phase != Phase::forward) continue;
+    const bool params_only = !eqn.in.empty() && std::all_of(eqn.in.begin(), eqn.in.end(), [&](Var v) { return v == none || from_params[static_cast<std::size_t>(v)]; });
+    const bool boundary = eqn.op == Op::mark && std::get<Mark>(eqn.attrs).label == "residual";
+    if (boundary) last_mark = static_cast<int>(i);
+    const bool keep = params_only || (boundary && marks++ % every == 0);
+    for (Var v : eqn.out)
+      if (v != none) {
+        maker[static_cast<std::size_t>(v)] = static_cast<int>(i);
+        kept[static_cast<std::size_t>(v)] = keep;
+        from_params[static_cast<std::size_t>(v)] = params_only;
+      }
+  }
+  // After the last mark (the head) everything is needed at once: keeping it is free.
+  for (std::size_t v = 0; v < maker.size(); ++v)
+    if (maker[v] >= last_mark) kept[v] = true;
+
+  Rewriter r(program);
+  std::vector<Var> again(program.values.size(), none);
+  const std::function<Var(Var)> recompute = [&](Var v) -> Var {
+    if (v == none) return none;
+    const auto at = static_cast<std::size_t>(v);
+    if (maker[at] < 0 || kept[at]) return r(v);
+    if (again[at] != none) return again[at];
+    const Eqn& eqn = program.eqns[static_cast<std::size_t>(maker[at])];
+    std::vector<Var> in;
+    for (Var operand : eqn.in) in.push_back(recompute(operand));
+    std::vector<std::string> names;
+    for (Var out : eqn.out) names.push_back(out == none ? "_" : "re." + program.name_of(out));
+    r.to.set_scope(eqn.scope);
+    r.to.set_phase(Phase::recompute);
+    const std::vector<Var> out = r.to.emit_named(eqn.op, eqn.attrs, in, names);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if (eqn.out[i] != none) again[static_cast<std::size_t>(eqn.out[i])] = out[i];
+    return again[at];
+  };
+  for (const Eqn& eqn : program.eqns) {
+    if (eqn.phase != Phase::backward) {
+      r.copy(eqn);
+      continue;
+    }
+    std::vector<Var> in;
+    for (Var v : eqn.in) in.push_back(recompute(v));
+    r.copy_with(eqn, eqn.attrs, in);
+  }
+  return r.finish();
+}
+
+}  // namespace tessera::transforms

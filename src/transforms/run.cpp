@@ -1,0 +1,50 @@
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "base/check.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+namespace {
+
+void dump(const std::string& dir, std::size_t number, const std::string& name, const Program& program) {
+  std::filesystem::create_directories(dir);
+  const std::string path = dir + "/" + (number < 10 ? "0" : "") + std::to_string(number) + "_" + name + ".ir";
+  std::ofstream file(path);
+  file << ir::print(program);
+  if (!file.flush()) throw Error(ErrorKind::disk, "cannot write the program after pass " + name, path, "is the disk full or the folder read-only?");
+}
+
+}  // namespace
+
+Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options, std::vector<PassReport>* reports) {
+  for (const std::string& name : options.disabled) {
+    std::vector<std::string> names;
+    for (const Pass& pass : passes) names.push_back(pass.name);
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw Error(ErrorKind::usage, "there is no pass '" + name + "' to disable", "", "the passes are " + join(names, ", "));
+  }
+  ir::verify(program);
+  if (!options.dump_dir.empty()) dump(options.dump_dir, 0, "model", program);
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Pass& pass = passes[i];
+    PassReport report{pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name)};
+    if (!report.disabled) {
+      const auto start = std::chrono::steady_clock::now();
+      try {
+        program = pass.fn(program);
+        ir::verify(program);
+      } catch (Error& error) {
+        throw error.in("failed after " + pass.name);
+      }
+      report.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      report.eqns_after = program.eqns.size();
+      if (!options.dump_dir.empty()) dump(options.dump_dir, i + 1, pass.name, program);
+    }
+    if (reports) reports->push_back(report);
+  }
+  return program;
+}
+
+}  // namespace tessera::transforms

@@ -1,0 +1,81 @@
+// The table of contents of the compiler: every transform is a free function Program -> Program, run by one runner.
+// Convention: passes contain only the rewrite; naming, timing, verifying, dumping and disabling belong to run().
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace tessera::transforms {
+
+using ir::Program;
+
+struct Pass {
+  std::string name;
+  std::function<Program(const Program&)> fn;
+  bool preserves_numerics = true;      // bit for bit, in every element type; false: rounding may change
+};
+
+struct RunOptions {
+  std::set<std::string> disabled;      // names of passes to leave out
+  std::string dump_dir;                // writes NN_<pass>.ir after each pass
+};
+struct PassReport {
+  std::string name;
+  double ms = 0;
+  std::size_t eqns_before = 0, eqns_after = 0;
+  bool disabled = false;
+};
+// Runs the passes in order and verifies after each. An error says "failed after PASS: ..." with the equation.
+Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options = {}, std::vector<PassReport>* reports = nullptr);
+
+// Gradients of the output `loss` for every float parameter, as further equations and outputs "grad.<parameter>".
+Program autodiff(const Program& program);
+
+// One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up.
+Program accumulate(const std::vector<Program>& parts);
+
+// Contractions, attention and activations in `low`; parameters, statistics, losses and parameter gradients stay f32.
+Program precision(const Program& program, ir::DType low);
+
+// Flat buckets: each holds the parameters of one group side by side, every tensor at a multiple of 64 bytes.
+struct Bucket {
+  struct Entry {
+    std::string param;
+    std::int64_t offset = 0;
+    ir::Shape shape;
+  };
+  std::string name;                    // "decay", "no_decay"
+  std::vector<Entry> entries;
+  std::int64_t size = 0;
+};
+std::vector<Bucket> plan_buckets(const Program& program, const std::function<bool(const std::string& param)>& decays);
+// Parameters become views of bucket inputs "weights.<bucket>".
+Program buckets(const Program& program, const std::vector<Bucket>& buckets);
+
+struct Optimizer {
+  std::string name = "adamw";          // adamw | sgd
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, weight_decay = 0.0;
+  bool nesterov = false;
+  double clip = 0.0;                   // largest global gradient norm; 0: no clipping
+};
+// Packs gradients into buckets and updates weights and state in place; adds inputs lr and step, outputs grad_norm and ok.
+// A step whose loss or gradient is not finite changes nothing.
+Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& buckets);
+
+// Recomputes what the backward pass reads instead of keeping it; every n-th mark "residual" is kept (1: all of them, 0: no recomputation).
+Program remat(const Program& program, int every);
+
+// contract + bias (+ gelu) in one op; add + layer norm, and its gradient; log softmax + nll; scale, select and update.
+Program fuse_contract(const Program& program);
+Program fuse_norm(const Program& program);
+Program fuse_loss(const Program& program);
+Program fuse_update(const Program& program);
+
+// Dead code, equal equations of one phase, and identities (x*1, reshape of reshape, cast to the same type, ...).
+Program simplify(const Program& program);
+
+}  // namespace tessera::transforms
