@@ -90,7 +90,7 @@ Rewriter::Rewriter(const Program& program, bool copy_inputs) : from(program), ma
 
 void Rewriter::copy_input(const Input& in) {
   const Var v = to.input(in.kind, in.name, from.type(in.var), in.dims);
-  to.program().values[static_cast<std::size_t>(v)].name = from.name_of(in.var);
+  to.rename(v, from.name_of(in.var));
   set(in.var, v);
 }
 

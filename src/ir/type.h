@@ -19,7 +19,7 @@ bool is_float(DType dtype);
 constexpr DType statistics_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 using Shape = std::vector<std::int64_t>;
-std::int64_t elements(const Shape& shape);
+std::int64_t elements(const Shape& shape);    // CHECKs extents and overflow
 std::string to_string(const Shape& shape);    // [2,3]
 
 struct Axis {

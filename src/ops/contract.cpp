@@ -14,7 +14,9 @@ Types infer_contract(const Attrs& attrs, In in) {
   const Contract& a = std::get<Contract>(attrs);
   CHECK(in.size() >= 2, "contract takes two operands and then addends");
   const Signature sig = parse_signature(a.sig);
-  CHECK(sig.out.size() == 1, "contract has one result dim list in \"" + a.sig + "\"");
+  CHECK(sig.in.size() == in.size() && sig.out.size() == 1, "\"" + a.sig + "\" lists " + std::to_string(sig.in.size()) + " operands and " +
+                                                               std::to_string(sig.out.size()) + " results; there are " + std::to_string(in.size()) + " and 1");
+  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "the factors of contract have one float type");
   const std::string& out = sig.out[0].letters;
   for (char c : out)
     CHECK((sig.in[0].letters + sig.in[1].letters).find(c) != std::string::npos, std::string("dim ") + c + " of \"" + a.sig + "\" is in no factor");

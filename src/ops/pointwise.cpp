@@ -12,7 +12,9 @@ using namespace ir;
 Types infer_binary(const Attrs& attrs, In in) {
   const std::string& sig = std::get<Sig>(attrs).sig;
   const auto shapes = infer_shapes(sig, in);
-  CHECK(letters_in(sig, 0) == letters_out(sig), "the first operand of \"" + sig + "\" has the dims of the result");
+  CHECK(in.size() == 2 && shapes.size() == 1 && letters_in(sig, 0) == letters_out(sig),
+        "\"" + sig + "\" takes two operands, the first with the dims of the result");
+  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "takes two operands of one float type");
   return {{in[0].dtype, shapes[0], {}}};
 }
 
@@ -44,7 +46,7 @@ Types infer_select(const Attrs&, In in) {
   return {{in[1].dtype, infer_shapes(",*,*->*", in)[0], {}}};
 }
 
-Types infer_cast(const Attrs& attrs, In in) { return {{std::get<Cast>(attrs).to, in[0].shape, {}}}; }
+Types infer_cast(const Attrs& attrs, In in) { return {{std::get<Cast>(attrs).to, only(in).shape, {}}}; }
 Grads cast_vjp(Builder& b, const Eqn& e, Grad g) { return {b.cast(g[0], b.type(e.in[0]).dtype)}; }
 
 Types infer_dropout(const Attrs& attrs, In in) {

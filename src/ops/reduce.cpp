@@ -10,17 +10,19 @@ using namespace ir;
 
 Types infer_sum(const Attrs& attrs, In in) {
   const Sum& a = std::get<Sum>(attrs);
-  return {{a.out.value_or(in[0].dtype), infer_shapes(a.sig, in)[0], {}}};
+  const auto shapes = infer_shapes(a.sig, in);
+  CHECK(in.size() == 1 && shapes.size() == 1, "\"" + a.sig + "\" takes one operand and gives one result");
+  return {{a.out.value_or(in[0].dtype), shapes[0], {}}};
 }
 // d(sum x) = dx: the gradient is spread over the dims that were summed.
 Grads sum_vjp(Builder& b, const Eqn& e, Grad g) {
   const std::string& sig = std::get<Sum>(e.attrs).sig;
-  const Type& x = b.type(e.in[0]);
+  const Type x = b.type(e.in[0]);
   const Var same = b.type(g[0]).dtype == x.dtype ? g[0] : b.cast(g[0], x.dtype);
   return {b.emit1(Op::broadcast, Broadcast{letters_out(sig) + "->" + letters_in(sig, 0), x.shape}, {same})};
 }
 
-Types infer_sumsq(const Attrs&, In in) { return {{statistics_of(in[0].dtype), {}, {}}}; }
+Types infer_sumsq(const Attrs&, In in) { return {{statistics_of(only(in).dtype), {}, {}}}; }
 Grads sumsq_vjp(Builder& b, const Eqn& e, Grad g) {    // d(sum x^2) = 2 x dx
   const std::string x = alphabet(b.type(e.in[0]).rank());
   return {b.scale(b.mul(x + ",->" + x, e.in[0], g[0]), 2.0)};

@@ -10,33 +10,38 @@ namespace {
 
 using namespace ir;
 
+constexpr std::int64_t most_extent = std::int64_t{1} << 40;    // keeps sums of attributes from overflowing
+
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 Type like(const Type& t, Shape shape) { return {t.dtype, std::move(shape), {}}; }
 
-Types infer_constant(const Attrs& attrs, In) {
+Types infer_constant(const Attrs& attrs, In in) {
+  CHECK(in.empty(), "constant takes no operand");
   const Constant& a = std::get<Constant>(attrs);
   return {{a.dtype, a.shape, {}}};
 }
 
 Types infer_reshape(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const Shape& shape = std::get<Reshape>(attrs).shape;
-  CHECK(elements(shape) == in[0].elements(), "reshape keeps the number of elements: " + to_string(in[0].shape) + " to " + to_string(shape));
-  return {like(in[0], shape)};
+  CHECK(elements(shape) == x.elements(), "reshape keeps the number of elements: " + to_string(x.shape) + " to " + to_string(shape));
+  return {like(x, shape)};
 }
 Grads reshape_vjp(Builder& b, const Eqn& e, Grad g) { return {b.reshape(g[0], b.type(e.in[0]).shape)}; }
 std::int64_t view_all(const Attrs&, In, int) { return 0; }
 
 Types infer_transpose(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const std::vector<int>& perm = std::get<Transpose>(attrs).perm;
-  CHECK(perm.size() == in[0].shape.size(), "transpose permutes every dim");
+  CHECK(perm.size() == x.shape.size(), "transpose permutes every dim");
   std::vector<bool> seen(perm.size(), false);
   Shape shape;
   for (int p : perm) {
     CHECK(p >= 0 && at(p) < perm.size() && !seen[at(p)], "perm is a permutation");
     seen[at(p)] = true;
-    shape.push_back(in[0].shape[at(p)]);
+    shape.push_back(x.shape[at(p)]);
   }
-  return {like(in[0], shape)};
+  return {like(x, shape)};
 }
 Grads transpose_vjp(Builder& b, const Eqn& e, Grad g) {
   const std::vector<int>& perm = std::get<Transpose>(e.attrs).perm;
@@ -48,12 +53,13 @@ Grads transpose_vjp(Builder& b, const Eqn& e, Grad g) {
 void check_dim(const Type& t, int dim) { CHECK(dim >= 0 && dim < t.rank(), "dim " + std::to_string(dim) + " of " + to_string(t.shape)); }
 
 Types infer_slice(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const Slice& a = std::get<Slice>(attrs);
-  check_dim(in[0], a.dim);
-  CHECK(a.start >= 0 && a.size >= 0 && a.start + a.size <= in[0].shape[at(a.dim)], "slice lies inside " + to_string(in[0].shape));
-  Shape shape = in[0].shape;
+  check_dim(x, a.dim);
+  CHECK(a.start >= 0 && a.size >= 0 && a.size <= x.shape[at(a.dim)] - a.start, "slice lies inside " + to_string(x.shape));
+  Shape shape = x.shape;
   shape[at(a.dim)] = a.size;
-  return {like(in[0], shape)};
+  return {like(x, shape)};
 }
 Grads slice_vjp(Builder& b, const Eqn& e, Grad g) {
   const Slice& a = std::get<Slice>(e.attrs);
@@ -69,12 +75,13 @@ std::int64_t view_slice(const Attrs& attrs, In in, int) {
 }
 
 Types infer_pad(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const Pad& a = std::get<Pad>(attrs);
-  check_dim(in[0], a.dim);
-  CHECK(a.before >= 0 && a.after >= 0, "padding is not negative");
-  Shape shape = in[0].shape;
+  check_dim(x, a.dim);
+  CHECK(a.before >= 0 && a.after >= 0 && a.before <= most_extent && a.after <= most_extent, "padding is not negative, nor absurdly large");
+  Shape shape = x.shape;
   shape[at(a.dim)] += a.before + a.after;
-  return {like(in[0], shape)};
+  return {like(x, shape)};
 }
 Grads pad_vjp(Builder& b, const Eqn& e, Grad g) {
   const Pad& a = std::get<Pad>(e.attrs);
@@ -134,14 +141,15 @@ Grads unstack_vjp(Builder& b, const Eqn& e, Grad g) {
 std::int64_t view_unstack(const Attrs&, In in, int result) { return result * (in[0].elements() / std::max<std::int64_t>(1, in[0].shape[0])); }
 
 Types infer_broadcast(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const Broadcast& a = std::get<Broadcast>(attrs);
   const std::string from = letters_in(a.sig, 0), to = letters_out(a.sig);
-  CHECK(from.size() == in[0].shape.size() && to.size() == a.shape.size(), "\"" + a.sig + "\" does not fit the ranks");
+  CHECK(from.size() == x.shape.size() && to.size() == a.shape.size(), "\"" + a.sig + "\" does not fit the ranks");
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto j = to.find(from[i]);
-    CHECK(j != std::string::npos && a.shape[j] == in[0].shape[i], "\"" + a.sig + "\" of " + to_string(in[0].shape) + " is not " + to_string(a.shape));
+    CHECK(j != std::string::npos && a.shape[j] == x.shape[i], "\"" + a.sig + "\" of " + to_string(x.shape) + " is not " + to_string(a.shape));
   }
-  return {like(in[0], a.shape)};
+  return {like(x, a.shape)};
 }
 Grads broadcast_vjp(Builder& b, const Eqn& e, Grad g) {
   const std::string& sig = std::get<Broadcast>(e.attrs).sig;
@@ -149,18 +157,20 @@ Grads broadcast_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 
 Types infer_patchify(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const std::int64_t p = std::get<Patch>(attrs).size;
-  CHECK(in[0].rank() == 4 && p >= 1, "patchify takes images [b,h,w,c]");
-  const Shape& s = in[0].shape;
+  CHECK(x.rank() == 4 && p >= 1 && p <= most_extent, "patchify takes images [b,h,w,c]");
+  const Shape& s = x.shape;
   CHECK(s[1] % p == 0 && s[2] % p == 0, "patches of " + std::to_string(p) + " tile the image " + to_string(s));
-  return {like(in[0], {s[0], (s[1] / p) * (s[2] / p), p, p, s[3]})};
+  return {like(x, {s[0], (s[1] / p) * (s[2] / p), p, p, s[3]})};
 }
 Types infer_unpatchify(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const Patch& a = std::get<Patch>(attrs);
-  CHECK(in[0].rank() == 5 && a.rows >= 1, "unpatchify takes patches [b,t,p,p,c] and the number of rows");
-  const Shape& s = in[0].shape;
+  CHECK(x.rank() == 5 && a.rows >= 1 && a.rows <= most_extent && a.size >= 1 && a.size <= most_extent, "unpatchify takes patches [b,t,p,p,c] and the number of rows");
+  const Shape& s = x.shape;
   CHECK(s[2] == a.size && s[3] == a.size && s[1] % a.rows == 0, "patches " + to_string(s) + " form rows");
-  return {like(in[0], {s[0], a.rows * a.size, s[1] / a.rows * a.size, s[4]})};
+  return {like(x, {s[0], a.rows * a.size, s[1] / a.rows * a.size, s[4]})};
 }
 Grads patchify_vjp(Builder& b, const Eqn& e, Grad g) {
   const std::int64_t p = std::get<Patch>(e.attrs).size;
@@ -169,9 +179,10 @@ Grads patchify_vjp(Builder& b, const Eqn& e, Grad g) {
 Grads unpatchify_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::patchify, Patch{std::get<Patch>(e.attrs).size, 0}, {g[0]})}; }
 
 Types infer_view(const Attrs& attrs, In in) {
+  const Type& x = only(in);
   const View& a = std::get<View>(attrs);
-  CHECK(in[0].rank() == 1 && a.offset >= 0 && a.offset + elements(a.shape) <= in[0].shape[0], "a view lies inside its bucket");
-  return {like(in[0], a.shape)};
+  CHECK(x.rank() == 1 && a.offset >= 0 && elements(a.shape) <= x.shape[0] - a.offset, "a view lies inside its bucket");
+  return {like(x, a.shape)};
 }
 std::int64_t view_offset(const Attrs& attrs, In, int) { return std::get<View>(attrs).offset; }
 Grads view_vjp(Builder& b, const Eqn& e, Grad g) {
@@ -183,7 +194,8 @@ Types infer_pack(const Attrs& attrs, In in) {
   CHECK(a.offsets.size() == in.size() && !in.empty(), "pack gives every operand its offset");
   std::int64_t end = 0;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    CHECK(in[i].dtype == in[0].dtype && a.offsets[i] >= end, "operands of pack stand in order and do not overlap");
+    CHECK(in[i].dtype == in[0].dtype, "operands of pack agree in element type");
+    CHECK(a.offsets[i] >= end && a.offsets[i] <= most_extent, "operands of pack stand in order and do not overlap");
     end = a.offsets[i] + in[i].elements();
   }
   CHECK(end <= a.size, "operands of pack fit the bucket");

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/check.h"
 #include "ir/builder.h"
 #include "ir/op.h"
 
@@ -24,5 +25,11 @@ using Types = std::vector<ir::Type>;
 using In = std::span<const ir::Type>;
 using Grads = std::vector<ir::Var>;
 using Grad = std::span<const ir::Var>;
+
+// The operand of a rule that takes exactly one.
+inline const ir::Type& only(In in) {
+  CHECK(in.size() == 1, "takes one operand, got " + std::to_string(in.size()));
+  return in[0];
+}
 
 }  // namespace tessera::ops

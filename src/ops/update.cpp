@@ -1,5 +1,7 @@
 // The end of a step: the global norm, whether all is finite, and the optimizers over flat buckets.
 // What changes per step (learning rate, step, factor, flag) is an operand in memory, never an attribute.
+#include <algorithm>
+
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -12,7 +14,7 @@ using namespace ir;
 // The first `kept` operands come back updated; then the gradient, scalars, and the optional factor and flag.
 Types check_update(In in, std::size_t kept, std::size_t scalars, bool factor, bool ok) {
   CHECK(in.size() == kept + 1 + scalars + (factor ? 1u : 0u) + (ok ? 1u : 0u), "an update was given a wrong number of operands");
-  for (std::size_t i = 1; i <= kept; ++i) CHECK(in[i].shape == in[0].shape, "weights, state and gradient of an update have one shape");
+  for (std::size_t i = 1; i <= kept; ++i) CHECK(in[i].shape == in[0].shape && is_float(in[i].dtype), "weights, state and gradient of an update have one shape");
   for (std::size_t i = kept + 1; i < in.size(); ++i) CHECK(in[i].shape.empty(), "rates, steps, factors and flags are scalars");
   Types out(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(kept));
   for (Type& type : out) type.at.clear();

@@ -1,4 +1,6 @@
 // Reverse-mode differentiation as a program transform: walk the equations backwards, let each op's vjp rule write equations.
+#include <algorithm>
+
 #include "base/check.h"
 #include "ir/builder.h"
 #include "transforms/transforms.h"

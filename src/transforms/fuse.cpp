@@ -37,7 +37,7 @@ Program fuse_contract(const Program& program) {
     if (e.op == Op::add) {
       const Eqn* c = uses.made_by(e.in[0], Op::contract);
       const bool is_bias = program.type(e.in[1]).rank() < program.type(e.in[0]).rank();
-      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 || c->phase != e.phase) continue;
+      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 || !std::get<Contract>(c->attrs).act.empty() || c->phase != e.phase) continue;
       if (uses.made_at(e.in[1]) >= uses.index(*c)) continue;    // the bias must be there when the product is
       bias[uses.index(*c)] = &e;
       gone.insert(uses.index(e));

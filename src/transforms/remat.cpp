@@ -1,5 +1,6 @@
 // Recomputation: what the backward pass reads from the forward pass is computed again from the nearest kept mark, when it is first needed.
 // Convention: a recomputed equation has phase recompute, so that it is never merged with the original nor counted as model FLOPs.
+#include <algorithm>
 #include <functional>
 
 #include "base/check.h"

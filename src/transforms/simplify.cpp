@@ -34,7 +34,8 @@ Var repeats(const Program& p, const Uses& uses, const Eqn& e) {
       if (same_type) return x;
       // bf16 -> f32 -> bf16 loses nothing.
       if (const Eqn* inner = uses.made_by(x, Op::cast); inner && p.type(inner->in[0]) == p.type(e.out[0]) &&
-                                                        size_of(p.type(x).dtype) > size_of(p.type(e.out[0]).dtype))
+                                                        size_of(p.type(x).dtype) > size_of(p.type(e.out[0]).dtype) &&
+                                                        (is_float(p.type(x).dtype) || !is_float(p.type(e.out[0]).dtype)))
         return inner->in[0];
       return none;
     case Op::reshape: case Op::slice: case Op::pad: case Op::broadcast: return same_type ? x : none;

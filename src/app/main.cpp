@@ -1,0 +1,172 @@
+// The command line: verbs, flags and exit codes (docs: README). Everything it does is one call into run/.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "base/check.h"
+#include "config/flags.h"
+#include "config/print.h"
+#include "config/reader.h"
+#include "run/run.h"
+
+namespace {
+
+using namespace tessera;
+
+// The flags that stand for config keys, a config file and --set: what several verbs share.
+struct ConfigArguments {
+  std::string path;
+  std::vector<std::string> sets;
+  std::vector<std::string> values = std::vector<std::string>(config::flags().size());
+  std::vector<CLI::Option*> options;
+
+  void add_to(CLI::App& app) {
+    app.add_option("CONFIG", path, "a TOML file; every key can be changed with --set and flags");
+    app.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")->type_name("KEY=VALUE")->allow_extra_args(false);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const config::Flag& flag = config::flags()[i];
+      options.push_back(app.add_option(std::string(flag.name), values[i], std::string(flag.help))->type_name(std::string(flag.metavar)));
+    }
+  }
+  config::Config load(config::Purpose purpose) const {
+    std::vector<config::Override> overrides;
+    for (const std::string& set : sets) overrides.push_back(config::from_set(set));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (options[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values[i]));
+    return config::load(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose);
+  }
+};
+
+int fail(const std::string& text, int code) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool color = ::isatty(STDERR_FILENO) && !(no_color && *no_color);
+  std::fputs(((color ? "\033[1;31merror:\033[0m " : "error: ") + text + "\n").c_str(), stderr);
+  return code;
+}
+
+int dispatch(int argc, char** argv) {
+  CLI::App app("Tessera trains and serves image classifiers under every parallelisation technique, measures how each scales, and explains why.");
+  app.set_version_flag("--version", "tessera " + run::version());
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  app.get_formatter()->column_width(34);
+  int code = 0;
+  bool json = false;
+  auto verb = [&](const char* name, const char* help) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->add_flag("--json", json, "print one JSON document on stdout");
+    return sub;
+  };
+
+  ConfigArguments train_config;
+  run::TrainOptions train;
+  CLI::App* train_verb = verb("train", "train a model; goes on from the newest checkpoint of its run folder");
+  train_config.add_to(*train_verb);
+  train_verb->add_flag("--fresh", train.fresh, "start over even if the run folder holds a run");
+  train_verb->add_flag("--quiet", train.quiet, "no progress on stderr");
+  train_verb->callback([&] {
+    train.given = train_config.path;
+    train.json = json;
+    code = run::train(train_config.load(config::Purpose::train), train);
+  });
+
+  run::EvalOptions eval;
+  CLI::App* eval_verb = verb("eval", "loss, top-1, top-5 and a table per class");
+  eval_verb->add_option("--weights", eval.weights, "a weight file of ours, or a run folder")->required()->type_name("W");
+  eval_verb->add_option("--data", eval.data, "synthetic | synthetic:HxWxC,CLASSES")->required()->type_name("SPEC");
+  eval_verb->add_option("--dtype", eval.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
+  eval_verb->add_option("--batch", eval.batch, "images at a time")->check(CLI::Range(1, 65536));
+  eval_verb->add_option("--threads", eval.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
+  eval_verb->add_option("--seed", eval.seed, "seed of synthetic data");
+  eval_verb->add_option("--test-size", eval.test_size, "images of synthetic data")->check(CLI::Range(1, 100000000));
+  eval_verb->callback([&] { eval.json = json, code = run::evaluate(eval); });
+
+  run::PredictOptions predict;
+  CLI::App* predict_verb = verb("predict", "a JSON line per image: file, top-k labels and probabilities");
+  predict_verb->add_option("--weights", predict.weights, "a weight file of ours, or a run folder")->required()->type_name("W");
+  predict_verb->add_option("IMAGE", predict.images, "PNG or JPEG files")->required();
+  predict_verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
+  predict_verb->add_option("--dtype", predict.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
+  predict_verb->add_option("--threads", predict.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
+  predict_verb->callback([&] { predict.json = json, code = run::predict(predict); });
+
+  run::VerifyOptions verify;
+  CLI::App* verify_verb = verb("verify", "compare forward and backward with another framework's numbers");
+  verify_verb->add_option("GOLDEN", verify.golden, "a safetensors file made by tools/make_goldens.py")->required();
+  verify_verb->add_option("--dtype", verify.dtype, "f64 | f32 | bf16")->check(CLI::IsMember({"f32", "bf16", "f64"}));
+  verify_verb->add_option("--threads", verify.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
+  verify_verb->callback([&] { verify.json = json, code = run::verify(verify); });
+
+  ConfigArguments bench_config;
+  run::BenchOptions bench;
+  CLI::App* bench_verb = verb("bench", "throughput with achieved against peak");
+  bench_verb->add_option("WHAT", bench.what, "infer | train | ops")->required()->check(CLI::IsMember({"infer", "train", "ops"}));
+  bench_config.add_to(*bench_verb);
+  bench_verb->add_option("--batch", bench.batch, "images per run")->check(CLI::Range(1, 65536));
+  bench_verb->add_option("--repeats", bench.repeats, "timed runs (default: two seconds' worth)")->check(CLI::Range(1, 100000));
+  bench_verb->add_option("--filter", bench.filter, "ops: only equations whose text contains this");
+  bench_verb->callback([&] { bench.json = json, code = run::bench(bench_config.load(config::Purpose::other), bench); });
+
+  ConfigArguments explain_config;
+  run::ExplainOptions explain;
+  bool no_program = false;
+  CLI::App* explain_verb = verb("explain", "program, plan, peak bytes and FLOPs, without running");
+  explain_config.add_to(*explain_verb);
+  explain_verb->add_option("--for", explain.goal, "train | infer")->check(CLI::IsMember({"train", "infer"}));
+  explain_verb->add_option("--dump-passes", explain.dump_passes, "write the program after each pass to DIR/NN_<pass>.ir")->type_name("DIR");
+  explain_verb->add_option("--disable", explain.disabled, "leave out a pass (may be repeated)")->type_name("PASS");
+  explain_verb->add_flag("--plan", explain.plan, "also print every step with its storage");
+  explain_verb->add_flag("--no-program", no_program, "only the summary");
+  explain_verb->callback([&] {
+    explain.program = !no_program;
+    explain.json = json;
+    code = run::explain(explain_config.load(config::Purpose::other), explain);
+  });
+
+  CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
+  models_verb->callback([&] { code = run::list_models(json); });
+
+  CLI::App* config_verb = app.add_subcommand("config", "look at a configuration without running it");
+  config_verb->require_subcommand(1);
+  ConfigArguments show_config, check_config;
+  CLI::App* show_verb = config_verb->add_subcommand("show", "every value, resolved");
+  show_verb->add_flag("--json", json, "as JSON");
+  show_config.add_to(*show_verb);
+  show_verb->callback([&] {
+    const config::Config c = show_config.load(config::Purpose::other);
+    fmt::print("{}{}", json ? config::to_json(c) : config::to_toml(c), json ? "\n" : "");
+  });
+  CLI::App* check_verb = config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
+  check_verb->add_flag("--json", json, "as JSON");
+  check_config.add_to(*check_verb);
+  check_verb->callback([&] {
+    check_config.load(config::Purpose::other);
+    fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return status == 0 ? 0 : static_cast<int>(ErrorKind::usage);
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const tessera::Error& error) {
+    return fail(error.what(), error.exit_code());
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory", static_cast<int>(tessera::ErrorKind::memory));
+  } catch (const std::exception& error) {
+    return fail(std::string("unexpected: ") + error.what(), static_cast<int>(tessera::ErrorKind::internal));
+  }
+}

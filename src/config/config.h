@@ -1,0 +1,151 @@
+// The configuration of a run: one plain struct, section by section as in the TOML file, every value resolved after load().
+// Convention: names are the keys of the file; the table in fields.cpp is the only other place that lists them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/config.h"
+
+namespace tessera::config {
+
+// A length of the run: steps, or a percentage of all its steps ("5%").
+struct Span {
+  std::int64_t steps = 0;
+  double percent = 0.0;  // used when is_percent
+  bool is_percent = false;
+  std::int64_t of(std::int64_t total) const;
+  bool operator==(const Span&) const = default;
+};
+
+// A list of numbers, or a word that says how to find them ("params", "measured"); both empty: not set.
+struct ListOrWord {
+  std::vector<double> list;
+  std::string word;
+  bool operator==(const ListOrWord&) const = default;
+};
+
+struct Data {
+  std::string source = "synthetic";
+  double fraction = 1.0;
+  std::int64_t train_size = 8192, test_size = 1024;  // synthetic only
+  std::int64_t workers = 1;
+  bool resident = true;
+  bool shuffle = true;
+  bool flip = false;
+  std::int64_t crop = 0;
+  double mixup = 0.0, cutmix = 0.0;
+  bool operator==(const Data&) const = default;
+};
+
+// global samples per update are cut into `accumulate` micro-batches; `micro` is the largest of them (they differ by at most one).
+struct Batch {
+  std::int64_t global = 128, micro = 128, accumulate = 1;
+  bool operator==(const Batch&) const = default;
+};
+
+struct Optim {
+  std::string name = "adamw";
+  double lr = 1e-3, weight_decay = 0.05;
+  bool decay_all = false;
+  double momentum = 0.9;
+  bool nesterov = false;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double clip = 0.0;
+  bool operator==(const Optim&) const = default;
+};
+
+struct Lr {
+  std::string schedule = "cosine";
+  Span warmup = {0, 5.0, true};
+  double start = 0.0, final = 0.0;  // fractions of optim.lr
+  Span step_every = {0, 30.0, true};
+  double step_gamma = 0.1;
+  bool operator==(const Lr&) const = default;
+};
+
+struct Loss {
+  double label_smoothing = 0.0;
+  bool operator==(const Loss&) const = default;
+};
+
+struct Ema {
+  double decay = 0.0;
+  bool operator==(const Ema&) const = default;
+};
+
+struct Precision {
+  std::string dtype = "f32";
+  double loss_scale = 1.0;
+  bool operator==(const Precision&) const = default;
+};
+
+struct Parallel {
+  std::int64_t dp = 1, tp = 1, pp = 1, sp = 1, zero = 0;
+  std::string sequence = "none", schedule = "1f1b";
+  ListOrWord stages = {{}, "params"};
+  std::int64_t segments = 1, chunks = 1;
+  std::string recompute = "none";
+  ListOrWord weights;
+  double bucket_mb = 25.0;
+  bool overlap = true;
+  std::string compress = "none", comm = "local";
+  bool operator==(const Parallel&) const = default;
+};
+
+struct Checkpoint {
+  std::int64_t every = 0, keep = 2;
+  bool operator==(const Checkpoint&) const = default;
+};
+
+struct Run {
+  std::string name, out;  // load() fills both
+  std::string device = "cpu";
+  std::int64_t threads = 1;  // load() takes all cores unless told
+  std::int64_t np = 1, seed = 0;
+  std::int64_t epochs = 0, steps = 0;  // 0: not given; with both, the run ends at whichever comes first
+  std::string until;                   // "" or METRIC=VALUE
+  std::int64_t eval_every = 1;
+  bool operator==(const Run&) const = default;
+};
+
+struct Config {
+  models::ModelConfig model = models::preset("vit_tiny_cifar");
+  std::string init;  // model.init: weights to start from; "": drawn
+  Data data;
+  Batch batch;
+  Optim optim;
+  Lr lr;
+  Loss loss;
+  Ema ema;
+  Precision precision;
+  Parallel parallel;
+  Checkpoint checkpoint;
+  Run run;
+  bool operator==(const Config&) const = default;
+};
+
+// The texts with a small syntax of their own. Each throws Error(usage) on text that load() would have refused.
+
+// synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR. Sizes are 0 where the source does not state them.
+struct Source {
+  std::string kind, dir;
+  std::int64_t h = 0, w = 0, channels = 0, classes = 0, train_size = 0;
+};
+Source parse_source(std::string_view text);
+
+// "top1=0.94": stop once the metric reaches the value (top1, top5: at least; loss: at most).
+struct Target {
+  std::string metric;
+  double value = 0.0;
+};
+Target parse_until(std::string_view text);
+
+// "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of every N-th block is kept).
+std::int64_t parse_recompute(std::string_view text);
+
+}  // namespace tessera::config

@@ -1,0 +1,146 @@
+#include "config/fields.h"
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+constexpr double steps_cap = 1e12;
+
+Accepts from(double low, double high) { return {.low = low, .high = high}; }
+Accepts above(double low, double high) { return {.low = low, .high = high, .above_low = true}; }
+Accepts below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
+Accepts one_of(std::string_view choices, std::string_view later = "") { return {.choices = choices, .later = later}; }
+Accepts list_or(std::string_view words, double low, double high) { return {.low = low, .high = high, .choices = words}; }
+Accepts any() { return {}; }
+Accepts optional() { return {.optional = true}; }
+
+}  // namespace
+
+#define AT(member) [](Config& c) -> Ref { return &c.member; }
+const std::vector<Field>& fields() {
+  // clang-format off
+  static const std::vector<Field> all = {
+      {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); any other model key overrides it"},
+      {"model", "family", AT(model.family), one_of("vit", "swin|resnet"), "without a name: start from the family's torchvision defaults"},
+      {"model", "init", AT(init), optional(), "weights to start from; the head is replaced when the number of classes differs"},
+      {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384), "pixels: a number or [height, width]; follows data.source where that states a size"},
+      {"model", "channels", AT(model.channels), from(1, 1024), "channels of an image; follows data.source likewise"},
+      {"model", "patch", AT(model.patch), from(1, 1024), "side of a square patch; divides the image"},
+      {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream"},
+      {"model", "depth", AT(model.depth), from(1, 1024), "number of encoder blocks"},
+      {"model", "heads", AT(model.heads), from(1, 4096), "attention heads; divides dim"},
+      {"model", "mlp", AT(model.mlp), from(1, 1048576), "hidden width of the MLP"},
+      {"model", "classes", AT(model.classes), from(1, 1048576), "number of classes; follows data.source likewise"},
+      {"model", "pool", AT(model.pool), one_of("class|mean"), "what the head reads: the class token or the mean of all tokens"},
+      {"model", "dropout", AT(model.dropout), below(0, 1), "probability of dropping an activation"},
+      {"model", "drop_path", AT(model.drop_path), below(0, 1), "probability of dropping a residual branch of a sample (stochastic depth)"},
+      {"model", "head_init", AT(model.head_init), one_of("zero|normal"), "how the head starts"},
+
+      {"data", "source", AT(data.source), any(), "synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR or folder:DIR"},
+      {"data", "fraction", AT(data.fraction), above(0, 1), "part of the training samples to use"},
+      {"data", "train_size", AT(data.train_size), from(1, 1e9), "training samples of the synthetic source"},
+      {"data", "test_size", AT(data.test_size), from(1, 1e9), "test samples of the synthetic source"},
+      {"data", "workers", AT(data.workers), from(0, 256), "threads that prepare batches ahead; 0: in the training thread"},
+      {"data", "resident", AT(data.resident), any(), "keep the decoded data set in memory where it fits"},
+      {"data", "shuffle", AT(data.shuffle), any(), "a new order of the training samples each epoch"},
+      {"data", "flip", AT(data.flip), any(), "augmentation: mirror half of the training images"},
+      {"data", "crop", AT(data.crop), from(0, 1024), "augmentation: random crop after padding by this many pixels"},
+      {"data", "mixup", AT(data.mixup), from(0, 100), "augmentation: Mixup's alpha; 0: off"},
+      {"data", "cutmix", AT(data.cutmix), from(0, 100), "augmentation: CutMix's alpha; 0: off"},
+
+      {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
+      {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two of the three, or global alone"},
+      {"batch", "accumulate", AT(batch.accumulate), from(1, 16777216), "micro-batches per update; their sizes differ by at most one"},
+
+      {"optim", "name", AT(optim.name), one_of("adamw|sgd", "lamb|lars"), "the optimizer"},
+      {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate"},
+      {"optim", "weight_decay", AT(optim.weight_decay), from(0, 1000), "weight decay; decoupled for adamw"},
+      {"optim", "decay_all", AT(optim.decay_all), any(), "decay 1-D tensors, class token and position embeddings too"},
+      {"optim", "momentum", AT(optim.momentum), below(0, 1), "sgd"},
+      {"optim", "nesterov", AT(optim.nesterov), any(), "sgd: look ahead; needs momentum"},
+      {"optim", "betas", AT(optim.betas), below(0, 1), "adamw: decay of the two moments"},
+      {"optim", "eps", AT(optim.eps), above(0, 1), "adamw: added to the root of the second moment"},
+      {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},
+
+      {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle"), "how the learning rate moves after the warm-up"},
+      {"lr", "warmup", AT(lr.warmup), from(0, steps_cap), "linear rise to the peak: steps, or a percentage of the run"},
+      {"lr", "start", AT(lr.start), from(0, 1), "where the warm-up starts, as a fraction of optim.lr"},
+      {"lr", "final", AT(lr.final), from(0, 1), "where cosine and onecycle end, as a fraction of optim.lr"},
+      {"lr", "step_every", AT(lr.step_every), from(1, steps_cap), "step: distance between two drops, in steps or as a percentage of the run"},
+      {"lr", "step_gamma", AT(lr.step_gamma), above(0, 1), "step: factor of each drop"},
+
+      {"loss", "label_smoothing", AT(loss.label_smoothing), below(0, 1), "mass spread evenly over all classes"},
+
+      {"ema", "decay", AT(ema.decay), below(0, 1), "moving average of the weights; 0: off"},
+
+      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64 is for checking, on the CPU"},
+      {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss before the backward pass; 0: found by itself"},
+
+      {"parallel", "dp", AT(parallel.dp), from(1, 65536), "data-parallel ranks; unless given: all ranks that the other axes leave"},
+      {"parallel", "tp", AT(parallel.tp), from(1, 65536), "tensor-parallel ranks"},
+      {"parallel", "pp", AT(parallel.pp), from(1, 65536), "pipeline stages"},
+      {"parallel", "sp", AT(parallel.sp), from(1, 65536), "sequence-parallel ranks (Ulysses)"},
+      {"parallel", "zero", AT(parallel.zero), from(0, 3), "what data-parallel ranks share out: 1 optimizer state, 2 + gradients, 3 + weights"},
+      {"parallel", "sequence", AT(parallel.sequence), one_of("none|megatron|ulysses"), "sequence parallelism"},
+      {"parallel", "schedule", AT(parallel.schedule), one_of("gpipe|1f1b|interleaved|zb"), "pipeline schedule"},
+      {"parallel", "stages", AT(parallel.stages), list_or("params|flops|time", 1, 1024), "blocks per pipeline stage, or what to balance"},
+      {"parallel", "segments", AT(parallel.segments), from(1, 1024), "pipeline segments"},
+      {"parallel", "chunks", AT(parallel.chunks), from(1, 1024), "stages per rank of the interleaved schedule"},
+      {"parallel", "recompute", AT(parallel.recompute), any(), "none, full, or every=N: keep the input of every N-th block and recompute the rest in the backward pass"},
+      {"parallel", "weights", AT(parallel.weights), list_or("measured", 0, 1e6), "share of the batch per data-parallel rank; an empty list: equal"},
+      {"parallel", "bucket_mb", AT(parallel.bucket_mb), above(0, 65536), "size of a gradient bucket in MiB"},
+      {"parallel", "overlap", AT(parallel.overlap), any(), "communicate while computing"},
+      {"parallel", "compress", AT(parallel.compress), one_of("none", "f16|bf16|int8|onebit|topk"), "gradient compression"},
+      {"parallel", "comm", AT(parallel.comm), one_of("local", "mpi|nccl"), "how ranks talk"},
+
+      {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
+      {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
+
+      {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
+      {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
+      {"run", "device", AT(run.device), one_of("cpu", "cuda"), "where it runs"},
+      {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: all cores"},
+      {"run", "np", AT(run.np), from(1, 65536), "ranks to start here"},
+      {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},
+      {"run", "epochs", AT(run.epochs), from(0, 1e9), "passes over the training samples; 0: not given"},
+      {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},
+      {"run", "until", AT(run.until), optional(), "stop early: top1=0.94, top5=... or loss=..."},
+      {"run", "eval_every", AT(run.eval_every), from(0, 1e9), "epochs between evaluations on the test samples; 0: only at the end"},
+  };
+  // clang-format on
+  return all;
+}
+#undef AT
+
+const std::vector<LaterKey>& later_keys() {
+  static constexpr std::string_view swin = "it belongs to the swin family, which this build does not have yet";
+  static constexpr std::string_view resnet = "it belongs to the resnet family, which this build does not have yet";
+  static const std::vector<LaterKey> all = {
+      {"model.depths", swin},   {"model.window", swin},  {"model.mlp_ratio", swin}, {"model.block", resnet},
+      {"model.layers", resnet}, {"model.width", resnet}, {"model.stem", resnet},    {"model.batch_norm", resnet},
+  };
+  return all;
+}
+
+const Field* find_field(std::string_view section, std::string_view key) {
+  const auto& all = fields();
+  const auto it = std::find_if(all.begin(), all.end(), [&](const Field& f) { return f.section == section && f.key == key; });
+  return it == all.end() ? nullptr : &*it;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> out;
+  for (const Field& f : fields())
+    if (out.empty() || out.back() != f.section) out.emplace_back(f.section);
+  return out;
+}
+
+std::vector<std::string> key_names(std::string_view section) {
+  std::vector<std::string> out;
+  for (const Field& f : fields())
+    if (f.section == section) out.emplace_back(f.key);
+  return out;
+}
+
+}  // namespace tessera::config

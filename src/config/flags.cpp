@@ -1,0 +1,53 @@
+#include "config/flags.h"
+
+namespace tessera::config {
+
+const std::vector<Flag>& flags() {
+  static const std::vector<Flag> all = {
+      {"--model", "model.name", "NAME", "model preset (`tessera models` lists them)"},
+      {"--data", "data.source", "SPEC", "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
+      {"--init", "model.init", "W", "start from these weights"},
+      {"--global-batch", "batch.global", "N", "samples per update"},
+      {"--micro-batch", "batch.micro", "N", "samples per micro-batch"},
+      {"--accumulate", "batch.accumulate", "N", "micro-batches per update"},
+      {"--lr", "optim.lr", "X", "peak learning rate"},
+      {"--dtype", "precision.dtype", "D", "f32 | bf16 | f64 (CPU, for checking)"},
+      {"--device", "run.device", "D", "cpu | cuda"},
+      {"--threads", "run.threads", "N", "threads of the executor"},
+      {"--dp", "parallel.dp", "N", "data-parallel ranks"},
+      {"--tp", "parallel.tp", "N", "tensor-parallel ranks"},
+      {"--pp", "parallel.pp", "N", "pipeline stages"},
+      {"--sp", "parallel.sp", "N", "sequence-parallel ranks"},
+      {"--zero", "parallel.zero", "0..3", "sharding of optimizer state, gradients and weights"},
+      {"--schedule", "parallel.schedule", "S", "gpipe | 1f1b | interleaved | zb"},
+      {"--np", "run.np", "N", "ranks to start here"},
+      {"--comm", "parallel.comm", "C", "local | mpi | nccl"},
+      {"--epochs", "run.epochs", "N", "passes over the training samples"},
+      {"--steps", "run.steps", "N", "updates"},
+      {"--until", "run.until", "M=V", "stop early, for example top1=0.94"},
+      {"--seed", "run.seed", "N", "seed of every random number"},
+      {"--out", "run.out", "DIR", "run folder"},
+      {"--deepspeed", "deepspeed", "DS.json", "a DeepSpeed configuration (not in this build yet)"},
+  };
+  return all;
+}
+
+Override from_set(std::string_view text) {
+  const auto equals = text.find('=');
+  const auto trim = [](std::string_view s) {
+    const auto first = s.find_first_not_of(" \t");
+    return first == s.npos ? std::string_view{} : s.substr(first, s.find_last_not_of(" \t") - first + 1);
+  };
+  Override out;
+  out.origin = "--set " + std::string(text);
+  if (equals == text.npos) return out;
+  out.key = trim(text.substr(0, equals));
+  out.value = trim(text.substr(equals + 1));
+  return out;
+}
+
+Override from_flag(const Flag& flag, std::string_view value) {
+  return {std::string(flag.key), std::string(value), std::string(flag.name) + " " + std::string(value), true};
+}
+
+}  // namespace tessera::config

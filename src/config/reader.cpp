@@ -1,0 +1,220 @@
+#include "config/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include "base/threads.h"  // defines: available_cores
+#include "config/fields.h"
+
+namespace tessera::config {
+namespace {
+
+constexpr std::size_t largest_file = 1 << 20;
+
+struct Setting {
+  const Field* field;
+  Value value;
+  Place place;
+};
+
+// Suggestions look at short names only: edit distance against a megabyte helps nobody.
+std::string near(std::string_view word, const std::vector<std::string>& names) { return word.size() > 64 ? "" : nearest(word, names); }
+
+// Where else a key of this name lives: "model.depth".
+std::string elsewhere(std::string_view key) {
+  for (const Field& f : fields())
+    if (f.key == key) return f.name();
+  return "";
+}
+
+class Reader {
+ public:
+  void file(const Document& doc) {
+    problems_.insert(problems_.end(), doc.problems.begin(), doc.problems.end());
+    syntax_ok_ = doc.problems.empty();
+    const std::vector<std::string> sections = section_names();
+    const auto known = [&](const std::string& name) { return std::find(sections.begin(), sections.end(), name) != sections.end(); };
+    for (const Entry& s : doc.sections)
+      if (!known(s.section)) unknown_section(s, sections);
+    for (const Entry& e : doc.entries) {
+      if (e.section.empty() && known(e.key))
+        problems_.push_back({e.value_place, fmt::format("{}: expected a section, found {}", e.key, describe(e.value)),
+                             "write [" + e.key + "] and its keys below"});
+      else if (e.section.empty()) {
+        const std::string home = elsewhere(e.key);
+        problems_.push_back({e.key_place, fmt::format("'{}' stands outside any section", clean(e.key, 40)),
+                             home.empty() ? "" : "did you mean " + home + "?"});
+      } else if (known(e.section)) {
+        setting(e.section, e.key, e.value, e.key_place, e.value_place);
+      }
+    }
+  }
+
+  void override(const Override& o) {
+    const Place place{o.origin};
+    if (o.key == "deepspeed") {
+      problems_.push_back({place, "this build does not read DeepSpeed configurations yet",
+                           "write the same settings as TOML (`tessera config show` prints every key)"});
+      return;
+    }
+    if (o.key.empty()) {
+      problems_.push_back({place, "expected key=value", "for example --set model.depth=4"});
+      return;
+    }
+    const auto dot = o.key.find('.');
+    const std::string section = o.key.substr(0, dot), key = dot == o.key.npos ? "" : o.key.substr(dot + 1);
+    const std::vector<std::string> sections = section_names();
+    if (dot == o.key.npos) {
+      const std::string home = elsewhere(section);
+      problems_.push_back({place, fmt::format("'{}' is not a key", clean(section, 40)),
+                           home.empty() ? "keys look like model.depth" : "did you mean " + home + "?"});
+    } else if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
+      unknown_section({section, "", {}, place, place, place}, sections);
+    } else {
+      setting(section, key, value_of(find_field(section, key), o.value), place, place);
+    }
+  }
+
+  Config finish(std::string_view text, const std::string& file, Purpose purpose) {
+    Config config;
+    start_model(config);
+    config.run.threads = std::min(available_cores(), 4096);
+    for (const Setting& s : settings_) {
+      const std::string name = s.field->name();
+      given_[name] = s.place;
+      if (std::optional<Refusal> refusal = assign(*s.field, config, s.value)) {
+        problems_.push_back({s.place, std::move(refusal->message), std::move(refusal->advice)});
+        refused_.insert(name);
+      }
+    }
+    if (syntax_ok_) {
+      const std::string stem = std::filesystem::path(file).stem().string();
+      for (Problem& p : resolve(config, given_, refused_, purpose, stem)) problems_.push_back(std::move(p));
+    }
+    if (!problems_.empty())
+      throw ConfigError(std::move(problems_), text,
+                        file.empty() ? "`tessera config show` prints every key and its value"
+                                     : "`tessera config check " + clean(file, 200) + "` re-checks without running");
+    return config;
+  }
+
+ private:
+  void unknown_section(const Entry& s, const std::vector<std::string>& sections) {
+    const std::string close = near(s.section, sections);
+    problems_.push_back({s.section_place, fmt::format("there is no section [{}]", clean(s.section, 40)),
+                         close.empty() ? "choose " + alternatives(sections) : "did you mean [" + close + "]?"});
+  }
+
+  void setting(const std::string& section, const std::string& key, const Value& value, const Place& key_place, const Place& value_place) {
+    if (const Field* field = find_field(section, key)) {
+      settings_.push_back({field, value, value_place});
+      return;
+    }
+    const std::string name = section + "." + key;
+    for (const LaterKey& row : later_keys())
+      if (row.name == name) {
+        problems_.push_back({key_place, name + ": " + std::string(row.reason), ""});
+        return;
+      }
+    const std::string close = near(key, key_names(section)), home = elsewhere(key);
+    problems_.push_back({key_place, fmt::format("there is no key {}", clean(name, 60)),
+                         !home.empty()    ? "did you mean " + home + "?"
+                         : !close.empty() ? "did you mean " + close + "?"
+                                          : "[" + section + "] has " + join(key_names(section), ", ")});
+  }
+
+  // A text key takes the value as typed (quotes are allowed); everything else is read as TOML.
+  static Value value_of(const Field* field, const std::string& text) {
+    Config scratch;
+    const bool is_text = field != nullptr && std::holds_alternative<std::string*>(field->at(scratch));
+    const bool quotes = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+    Value v;
+    v.kind = Value::Kind::text;
+    v.text = text;
+    if (!is_text || quotes) v = read_value(text);
+    if (v.kind == Value::Kind::text && field != nullptr && std::holds_alternative<double*>(field->at(scratch))) {
+      const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), v.real);  // ".5" is a number to a shell user
+      if (code == std::errc() && stop == text.data() + text.size()) v.kind = Value::Kind::real;
+    }
+    return v;
+  }
+
+  void start_model(Config& config) {
+    const Setting *name = nullptr, *family = nullptr;
+    for (const Setting& s : settings_)
+      if (s.field->section == "model" && s.value.kind == Value::Kind::text && !s.value.text.empty()) {
+        if (s.field->key == "name") name = &s;
+        if (s.field->key == "family") family = &s;
+      }
+    if (name == nullptr && family == nullptr) return;
+    try {
+      config.model = base_model(name ? name->value.text : "", family ? family->value.text : "");
+    } catch (const Error& e) {
+      problems_.push_back({name->place, e.message, e.hint});
+      refused_.insert("model.name");
+    }
+  }
+
+  std::vector<Setting> settings_;
+  std::vector<Problem> problems_;
+  Given given_;
+  std::set<std::string> refused_;
+  bool syntax_ok_ = true;
+};
+
+[[noreturn]] void refuse_file(const std::string& path, std::string message, std::string advice) {
+  throw ConfigError({{{path}, std::move(message), std::move(advice)}}, "", "`tessera config show` prints a configuration to start from");
+}
+
+std::string read_file(const std::string& path) {
+  std::error_code code;
+  const auto status = std::filesystem::status(path, code);
+  if (!std::filesystem::exists(status)) refuse_file(path, "there is no such file", "");
+  if (std::filesystem::is_directory(status)) refuse_file(path, "expected a TOML file, found a folder", "");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) refuse_file(path, "the file cannot be opened", "check its permissions");
+  std::string text(largest_file + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) refuse_file(path, "the file cannot be read", "");
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
+}  // namespace
+
+models::ModelConfig base_model(const std::string& name, const std::string& family) {
+  if (name.empty()) {
+    models::ModelConfig model = models::preset("vit_b_16");
+    model.name = "";
+    if (!family.empty()) model.family = family;
+    return model;
+  }
+  for (const std::string_view absent : {"swin", "resnet"})
+    if (name.starts_with(absent))
+      throw Error(ErrorKind::usage, fmt::format("model.name = \"{}\": this build does not have the {} family yet", clean(name, 40), absent),
+                  "", "`tessera models` lists what it has");
+  if (name.size() > 64) throw Error(ErrorKind::usage, "there is no model '" + clean(name, 40) + "'", "", "`tessera models` lists all");
+  return models::preset(name);
+}
+
+Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose) {
+  if (text.size() > largest_file) refuse_file(file, "the file is larger than 1 MiB, the most that a configuration may have", "");
+  Reader reader;
+  if (!file.empty()) reader.file(read_toml(text, file));
+  for (const bool flag : {false, true})
+    for (const Override& o : overrides)
+      if (o.is_flag == flag) reader.override(o);
+  return reader.finish(text, file, purpose);
+}
+
+Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose) {
+  if (!path) return load_text("", "", overrides, purpose);
+  if (path->empty()) refuse_file("", "the path of the configuration is empty", "");
+  return load_text(read_file(*path), *path, overrides, purpose);
+}
+
+}  // namespace tessera::config

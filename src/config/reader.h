@@ -1,0 +1,30 @@
+// Reads a configuration in layers: defaults < preset (model.name) < file < `--set` < flags, then validates the whole.
+// Convention: everything that is wrong is thrown at once as one ConfigError (problem.h), exit code 2.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "config/flags.h"
+#include "config/validate.h"
+
+namespace tessera::config {
+
+// The whole configuration, resolved and sound. Without a path: defaults and overrides only. A file may have at most 1 MiB.
+Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides = {}, Purpose purpose = Purpose::train);
+// The same for text; `file` names it in messages (empty: there is no file).
+Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides = {},
+                 Purpose purpose = Purpose::train);
+
+// A model section as JSON: what a golden or a weight file carries as `tessera.model`. Missing keys take the preset's values when there is a
+// name, else the family's torchvision defaults. Throws Error(weights) with all problems.
+models::ModelConfig model_from_json(std::string_view json);
+std::string model_to_json(const models::ModelConfig& model);
+
+// Where a model starts before its keys are applied; throws Error(usage) for an unknown name. Empty texts: not given.
+models::ModelConfig base_model(const std::string& name, const std::string& family);
+
+}  // namespace tessera::config

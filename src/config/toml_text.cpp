@@ -1,0 +1,194 @@
+// TOML text -> entries. The only translation unit that sees toml++.
+// Convention: text is scanned before the library sees it; depth is bounded (nested values by the library, dotted keys by the scan), because
+// tables are freed recursively.
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 1
+#define TOML_MAX_NESTED_VALUES 16
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "config/value.h"
+
+namespace tessera::config {
+namespace {
+
+constexpr std::int64_t most_dots = 256;  // in one line: a dotted key nests as deep as it has dots
+
+Place place(const toml::source_region& region, const std::string& file) {
+  return {file, static_cast<std::int64_t>(region.begin.line), static_cast<std::int64_t>(region.begin.column)};
+}
+
+Value convert(const toml::node& node) {
+  Value v;
+  if (const auto* b = node.as_boolean()) {
+    v.kind = Value::Kind::boolean;
+    v.boolean = b->get();
+  } else if (const auto* i = node.as_integer()) {
+    v.kind = Value::Kind::integer;
+    v.integer = i->get();
+  } else if (const auto* d = node.as_floating_point()) {
+    v.kind = Value::Kind::real;
+    v.real = d->get();
+  } else if (const auto* s = node.as_string()) {
+    v.kind = Value::Kind::text;
+    v.text = s->get();
+  } else if (const auto* a = node.as_array()) {
+    v.kind = Value::Kind::list;
+    for (const toml::node& item : *a) v.items.push_back(convert(item));
+  } else if (node.is_table()) {
+    v.kind = Value::Kind::table;
+  } else {
+    v.text = "a date or time";
+  }
+  return v;
+}
+
+// The library's sentence without its capital, its full stop and its place (ours says it).
+Problem syntax_problem(const toml::parse_error& e, const std::string& file) {
+  std::string text(e.description());
+  if (text.starts_with("Error while parsing ")) text = "cannot read " + text.substr(20);
+  return {place(e.source(), file), "not valid TOML: " + clean(text, 300), ""};
+}
+
+// Looks for what the library must not be given: a line that nests too deep, bytes that are no UTF-8, and non-ASCII characters where it
+// looks for white space (outside quotes and in multi-line texts: its table of Unicode spaces reaches an "unreachable" branch there).
+class Scan {
+ public:
+  Scan(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+
+  std::optional<Problem> run() {
+    if (text_.starts_with("\xef\xbb\xbf")) text_.remove_prefix(3);
+    while (!text_.empty()) {
+      const std::size_t bytes = utf8_length(text_);
+      if (bytes == 0) return problem("this byte is not valid UTF-8", "save the file as UTF-8");
+      if (text_[0] == '.' && ++dots_ > most_dots)
+        return problem(fmt::format("this line has more than {} dots", most_dots), "no key nests that deep");
+      if (bytes > 1 && state_ == State::plain)
+        return problem("a character that is not ASCII stands outside quotes", "put the text in quotes");
+      if (bytes > 1 && state_ == State::multi)
+        return problem("a multi-line text has a character that is not ASCII", "write it on one line");
+      bytes > 1 ? skip(bytes) : step();
+    }
+    return {};
+  }
+
+ private:
+  enum class State { plain, comment, single, multi };
+
+  void step() {
+    const char c = text_[0];
+    const bool quote = c == '"' || c == '\'';
+    if (c == '\n') {
+      if (state_ != State::multi) state_ = State::plain;
+    } else if (state_ == State::plain && c == '#') {
+      state_ = State::comment;
+    } else if (state_ == State::plain && quote) {
+      quote_ = c;
+      const std::size_t n = run_of(c, 3);
+      state_ = n == 1 ? State::single : n == 2 ? State::plain : State::multi;
+      return skip(n);
+    } else if (state_ == State::single && c == quote_) {
+      state_ = State::plain;
+    } else if (state_ == State::multi && c == quote_) {
+      const std::size_t n = run_of(c, 5);
+      if (n >= 3) state_ = State::plain;
+      return skip(n);
+    } else if ((state_ == State::single || state_ == State::multi) && c == '\\' && quote_ == '"' && text_.size() > 1 &&
+               (text_[1] == '"' || text_[1] == '\\')) {
+      return skip(2);
+    }
+    skip(1);
+  }
+
+  std::size_t run_of(char c, std::size_t most) const { return std::min({text_.find_first_not_of(c), text_.size(), most}); }
+
+  void skip(std::size_t bytes) {
+    column_ += utf8_length(text_) > 1 ? 1 : static_cast<std::int64_t>(bytes);
+    if (text_[0] == '\n') ++line_, column_ = 1, dots_ = 0;
+    text_.remove_prefix(bytes);
+  }
+
+  Problem problem(const std::string& message, const char* advice) const {
+    return {{file_, line_, column_}, "not valid TOML here: " + message, advice};
+  }
+
+  std::string_view text_;
+  std::string file_;
+  State state_ = State::plain;
+  char quote_ = 0;
+  std::int64_t line_ = 1, column_ = 1, dots_ = 0;
+};
+
+}  // namespace
+
+Document read_toml(std::string_view text, const std::string& file) {
+  Document out;
+  if (std::optional<Problem> problem = Scan(text, file).run()) {
+    out.problems.push_back(std::move(*problem));
+    return out;
+  }
+  toml::table root;
+  try {
+    root = toml::parse(text, file);
+  } catch (const toml::parse_error& e) {
+    out.problems.push_back(syntax_problem(e, file));
+    return out;
+  }
+  for (const auto& [name, node] : root) {
+    const Place at = place(name.source(), file);
+    const toml::table* section = node.as_table();
+    if (section == nullptr) {
+      out.entries.push_back({"", std::string(name.str()), convert(node), at, at, place(node.source(), file)});
+      continue;
+    }
+    out.sections.push_back({std::string(name.str()), "", {}, at, at, at});
+    for (const auto& [key, value] : *section)
+      out.entries.push_back(
+          {std::string(name.str()), std::string(key.str()), convert(value), at, place(key.source(), file), place(value.source(), file)});
+  }
+  return out;
+}
+
+Value read_value(std::string_view text) {
+  Value plain;
+  plain.kind = Value::Kind::text;
+  plain.text = text;
+  if (text.size() > 65536 || text.find_first_of("\n\r") != text.npos || Scan(text, "").run()) return plain;
+  try {
+    const toml::table root = toml::parse("v = " + std::string(text));
+    const toml::node* node = root.get("v");
+    return root.size() == 1 && node != nullptr && !node->is_table() ? convert(*node) : plain;
+  } catch (const toml::parse_error&) {
+    return plain;
+  }
+}
+
+std::string number_text(double number) {
+  std::string text = fmt::format("{}", number);
+  return text.find_first_of(".en") == text.npos ? text + ".0" : text;
+}
+
+std::string describe(const Value& v) {
+  switch (v.kind) {
+    case Value::Kind::boolean:
+      return v.boolean ? "true" : "false";
+    case Value::Kind::integer:
+      return std::to_string(v.integer);
+    case Value::Kind::real:
+      return number_text(v.real);
+    case Value::Kind::text:
+      return v.text.empty() ? "an empty text" : "\"" + clean(v.text, 60) + "\"";
+    case Value::Kind::list:
+      return v.items.empty() ? "an empty list" : fmt::format("a list of {}", v.items.size());
+    case Value::Kind::table:
+      return "a table";
+    case Value::Kind::other:
+      return v.text;
+  }
+  return "";
+}
+
+}  // namespace tessera::config

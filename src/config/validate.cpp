@@ -1,0 +1,294 @@
+#include "config/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "config/fields.h"
+
+namespace tessera::config {
+namespace {
+
+// Capabilities that come with later versions: accepted at their neutral value, refused otherwise. To add one, delete its row.
+struct Later {
+  std::string_view key;
+  bool (*used)(const Config&);
+  std::string_view reason;
+};
+constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
+const Later later[] = {
+    {"model.family", [](const Config& c) { return c.model.family != "vit"; }, "this build has the vit family only"},
+    {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
+    {"data.cutmix", [](const Config& c) { return c.data.cutmix > 0; }, "this build has no CutMix yet; leave it at 0"},
+    {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
+    {"ema.decay", [](const Config& c) { return c.ema.decay > 0; }, "this build keeps no moving average yet; leave it at 0"},
+    {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
+     "it comes with the CUDA executor; choose f32, bf16 or f64"},
+    {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
+     "it comes with f16 and the CUDA executor; leave it at 1"},
+    {"parallel.dp", [](const Config& c) { return c.parallel.dp > 1; }, one_rank},
+    {"parallel.tp", [](const Config& c) { return c.parallel.tp > 1; }, one_rank},
+    {"parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }, one_rank},
+    {"parallel.sp", [](const Config& c) { return c.parallel.sp > 1; }, one_rank},
+    {"parallel.zero", [](const Config& c) { return c.parallel.zero > 0; },
+     "this build runs one rank, which has nobody to share with; leave it at 0"},
+    {"parallel.sequence", [](const Config& c) { return c.parallel.sequence != "none"; }, "this build runs one rank; leave it at none"},
+    {"parallel.stages", [](const Config& c) { return !c.parallel.stages.list.empty(); },
+     "this build runs one rank and has no pipeline; leave the key out"},
+    {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, "this build has no pipeline; leave it at 1"},
+    {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, "this build has no pipeline; leave it at 1"},
+    {"parallel.weights", [](const Config& c) { return c.parallel.weights != ListOrWord{}; }, "this build runs one rank; leave the key out"},
+    {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
+     "this build runs one rank and sends nothing; leave it at none"},
+    {"parallel.comm", [](const Config& c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
+    {"run.np", [](const Config& c) { return c.run.np > 1; }, one_rank},
+    {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu"},
+};
+
+// The divisors of n nearest to `wish` as a ratio, in order: "1, 2, 3, 4, 6 or 12".
+std::string divisors(std::int64_t n, std::int64_t wish) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t d = 1; d * d <= n; ++d)
+    if (n % d == 0) {
+      all.push_back(d);
+      if (d * d != n) all.push_back(n / d);
+    }
+  const auto distance = [&](std::int64_t d) {
+    return std::abs(std::log(static_cast<double>(d) / static_cast<double>(std::max<std::int64_t>(wish, 1))));
+  };
+  std::sort(all.begin(), all.end(), [&](auto a, auto b) { return distance(a) < distance(b); });
+  if (all.size() > 8) all.resize(8);
+  std::sort(all.begin(), all.end());
+  std::vector<std::string> words;
+  for (std::int64_t d : all) words.push_back(std::to_string(d));
+  return alternatives(words);
+}
+
+// The keys ("model.heads") that a message of models::problems() names, in order.
+std::vector<std::string> keys_in(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; (at = text.find("model.", at)) != text.npos;) {
+    const std::size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at + 6);
+    out.push_back(text.substr(at, end - at));
+    at = std::min(end, text.size());
+  }
+  return out;
+}
+
+class Resolver {
+ public:
+  Resolver(Config& config, const Given& given, std::set<std::string> refused) : c_(config), given_(given), refused_(std::move(refused)) {}
+
+  std::vector<Problem> run(Purpose purpose, std::string_view stem) {
+    refuse_later();
+    source_and_model();
+    batch();
+    optimizer();
+    texts();
+    mesh();
+    length(purpose);
+    names(stem);
+    return std::move(problems_);
+  }
+
+ private:
+  bool given(std::string_view key) const { return given_.find(key) != given_.end(); }
+  bool refused(std::string_view key) const { return refused_.count(std::string(key)) > 0; }
+
+  // The problem stands at the first of `keys` that was given; nothing is said when one of them was already refused.
+  void add(const std::vector<std::string>& keys, std::string message, std::string advice = "") {
+    Place place;
+    for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+      if (refused(*key)) return;
+      if (const auto it = given_.find(*key); it != given_.end()) place = it->second;
+    }
+    problems_.push_back({std::move(place), std::move(message), std::move(advice)});
+  }
+
+  std::string value(std::string_view name) const {
+    const auto dot = name.find('.');
+    return toml_value(*find_field(name.substr(0, dot), name.substr(dot + 1)), c_);
+  }
+
+  void refuse_later() {
+    for (const Later& row : later) {
+      if (!row.used(c_)) continue;
+      const std::string key(row.key);
+      add({key}, fmt::format("{} = {}: {}", key, value(key), row.reason));
+      refused_.insert(key);
+    }
+  }
+
+  void source_and_model() {
+    Source source;
+    bool read = !refused("data.source");
+    if (read) {
+      try {
+        source = parse_source(c_.data.source);
+      } catch (const Error& e) {
+        add({"data.source"}, e.message, e.hint);
+        refused_.insert("data.source");
+        read = false;
+      }
+    }
+    if (read) {
+      follow("model.channels", source.channels, c_.model.channels);
+      follow("model.classes", source.classes, c_.model.classes);
+      if (source.h > 0 && !given("model.image")) c_.model.image_h = source.h, c_.model.image_w = source.w;
+      if (source.h > 0 && (c_.model.image_h != source.h || c_.model.image_w != source.w))
+        add({"model.image", "data.source"},
+            fmt::format("model.image = {} but data.source = {} has {} x {} images", value("model.image"), value("data.source"), source.h,
+                        source.w),
+            "leave model.image out and it follows the data");
+    }
+    for (const std::string& problem : models::problems(c_.model)) {
+      std::vector<std::string> keys = keys_in(problem);
+      std::string advice;
+      if (problem.find("does not divide") != problem.npos) {
+        const bool heads = keys[0] == "model.heads";
+        const std::int64_t whole = heads ? c_.model.dim : std::gcd(c_.model.image_h, c_.model.image_w);
+        advice = "choose " + divisors(whole, heads ? c_.model.heads : c_.model.patch);
+      }
+      keys.push_back("data.source");  // image and classes may have come from there
+      keys.push_back("model.name");
+      add(keys, problem, advice);
+    }
+  }
+
+  void follow(const std::string& key, std::int64_t stated, std::int64_t& model) {
+    if (stated == 0) return;
+    if (!given(key)) model = stated;
+    if (model != stated)
+      add({key, "data.source"}, fmt::format("{} = {} but data.source = {} has {}", key, model, value("data.source"), stated),
+          "leave " + key + " out and it follows the data");
+  }
+
+  void batch() {
+    for (const char* key : {"batch.global", "batch.micro", "batch.accumulate"})
+      if (refused(key)) return;
+    Batch& b = c_.batch;
+    const bool global = given("batch.global"), micro = given("batch.micro"), accumulate = given("batch.accumulate");
+    if (!global && micro != accumulate) {
+      const std::string one = micro ? "batch.micro" : "batch.accumulate", other = micro ? "batch.accumulate" : "batch.micro";
+      return add({one}, one + " alone does not say how large an update is", "give batch.global or " + other + " too");
+    }
+    if (!global && micro && b.micro * b.accumulate > 16777216)
+      return add({"batch.micro"}, fmt::format("batch.micro x batch.accumulate = {} x {} is out of range", b.micro, b.accumulate),
+                 "at most 16777216 samples make an update");
+    if (!global && micro) b.global = b.micro * b.accumulate;
+    const auto parts = [&](std::int64_t size) { return (b.global + size - 1) / size; };  // rounded up
+    if (!accumulate) b.accumulate = micro ? parts(b.micro) : 1;
+    if (b.accumulate > b.global)
+      return add({"batch.accumulate", "batch.micro", "batch.global"},
+                 fmt::format("batch.accumulate = {} is more than batch.global = {}", b.accumulate, b.global),
+                 "every micro-batch needs a sample");
+    if (!micro) b.micro = parts(b.accumulate);
+    if (b.micro == parts(b.accumulate)) return;
+    if (accumulate)
+      return add({"batch.global", "batch.micro", "batch.accumulate"},
+                 fmt::format("batch.micro x batch.accumulate = {} x {} = {} but batch.global = {}", b.micro, b.accumulate,
+                             b.micro * b.accumulate, b.global),
+                 fmt::format("choose micro = {}, accumulate = {} or global = {}, or leave one of the three out", parts(b.accumulate),
+                             parts(std::min(b.micro, b.global)), b.micro * b.accumulate));
+    add({"batch.micro", "batch.global"}, fmt::format("batch.micro = {} does not cut batch.global = {}", b.micro, b.global),
+        "choose " + divisors(b.global, b.micro));
+  }
+
+  void optimizer() {
+    if (c_.optim.name == "sgd" && c_.optim.nesterov && c_.optim.momentum == 0)
+      add({"optim.nesterov", "optim.momentum"}, "optim.nesterov = true needs optim.momentum > 0", "choose a momentum such as 0.9");
+    if (c_.lr.schedule == "onecycle" && c_.lr.warmup.of(1000000) == 0)
+      add({"lr.warmup", "lr.schedule"}, "lr.schedule = \"onecycle\" rises first: lr.warmup must be more than 0",
+          "choose a length such as \"30%\"");
+    if (c_.precision.dtype == "f64" && c_.run.device != "cpu")
+      add({"precision.dtype", "run.device"}, "precision.dtype = \"f64\" runs on the CPU only", "choose run.device = \"cpu\" or f32");
+  }
+
+  // Text with a syntax of its own: the parser's error becomes a problem.
+  template <class F>
+  void try_text(const char* key, F&& parse) {
+    if (refused(key)) return;
+    try {
+      parse();
+    } catch (const Error& e) {
+      add({key}, e.message, e.hint);
+      refused_.insert(key);
+    }
+  }
+
+  void texts() {
+    try_text("parallel.recompute", [&] { parse_recompute(c_.parallel.recompute); });
+    if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
+  }
+
+  void mesh() {
+    Parallel& p = c_.parallel;
+    const std::int64_t rest = p.tp * p.pp * p.sp;  // each at most 65536
+    if (!given("parallel.dp") && c_.run.np % rest == 0) p.dp = c_.run.np / rest;
+    if (c_.model.heads % p.tp != 0)
+      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, c_.model.heads),
+          "choose " + divisors(c_.model.heads, p.tp));
+    if (p.dp > c_.run.np / rest || p.dp * rest != c_.run.np)
+      add({"run.np", "parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp"},
+          fmt::format("dp x tp x pp x sp = {} x {} x {} x {} but run.np = {}", p.dp, p.tp, p.pp, p.sp, c_.run.np));
+  }
+
+  void length(Purpose purpose) {
+    if (purpose == Purpose::train && c_.run.epochs == 0 && c_.run.steps == 0)
+      add({"run.epochs", "run.steps"}, "nothing says how long to train", "give run.epochs or run.steps (--epochs 10)");
+    for (const char* key : {"run.epochs", "run.steps", "batch.global", "data.source", "data.train_size", "data.fraction"})
+      if (refused(key)) return;
+    const std::optional<std::int64_t> total = total_steps(c_);
+    if (total && !c_.lr.warmup.is_percent && c_.lr.warmup.steps > *total)
+      add({"lr.warmup", "run.steps", "run.epochs"},
+          fmt::format("lr.warmup = {} is longer than the run of {} steps", c_.lr.warmup.steps, *total),
+          "choose fewer steps or a percentage such as \"5%\"");
+  }
+
+  void names(std::string_view stem) {
+    Run& r = c_.run;
+    const auto bad = [](char c) { return !(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '+'); };
+    if (!r.name.empty() && (r.name.find('/') != r.name.npos || r.name == "." || r.name == ".."))
+      add({"run.name"}, "run.name = " + value("run.name") + " is not a name of a folder", "use run.out for a path");
+    if (r.name.empty()) {
+      const std::filesystem::path out(r.out);
+      r.name = !r.out.empty() ? (out.has_filename() ? out.filename() : out.parent_path().filename()).string() : std::string(stem);
+      if (r.name.empty())
+        r.name = (c_.model.name.empty() ? c_.model.family : c_.model.name) + "-" + c_.data.source.substr(0, c_.data.source.find(':'));
+      std::replace_if(r.name.begin(), r.name.end(), bad, '-');
+      if (r.name == "." || r.name == "..") r.name = "run";
+    }
+    if (r.out.empty()) r.out = "runs/" + r.name;
+  }
+
+  Config& c_;
+  const Given& given_;
+  std::set<std::string> refused_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> resolve(Config& config, const Given& given, std::set<std::string> refused, Purpose purpose, std::string_view stem) {
+  return Resolver(config, given, std::move(refused)).run(purpose, stem);
+}
+
+std::optional<std::int64_t> total_steps(const Config& c) {
+  const Source source = parse_source(c.data.source);
+  const std::int64_t samples = source.kind == "synthetic" ? c.data.train_size : source.train_size;
+  std::optional<std::int64_t> total;
+  if (c.run.steps > 0) total = c.run.steps;
+  if (c.run.epochs > 0 && samples > 0) {
+    const auto used = std::max<std::int64_t>(1, std::llround(static_cast<double>(samples) * c.data.fraction));
+    const std::int64_t all = c.run.epochs * ((used + c.batch.global - 1) / c.batch.global);  // at most 1e9 x 1e9
+    total = total ? std::min(*total, all) : all;
+  } else if (c.run.epochs > 0) {
+    return {};
+  }
+  return total;
+}
+
+}  // namespace tessera::config

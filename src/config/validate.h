@@ -1,0 +1,25 @@
+// What the keys of a configuration must be to one another, and what follows for those that were not given.
+// Convention: nothing throws here; problems are returned, each at the place of a key that the user gave.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "config/problem.h"
+
+namespace tessera::config {
+
+enum class Purpose { train, other };  // train: the length of the run must be given
+
+// Fills in micro/accumulate/global, the model's image, channels and classes where the data states them, dp, and the run's name and folder
+// (`stem`: the name of the file, may be empty). `refused`: keys whose values were already refused; checks that involve them are skipped.
+std::vector<Problem> resolve(Config& config, const Given& given, std::set<std::string> refused, Purpose purpose, std::string_view stem);
+
+// Updates of the whole run; nothing when the length or the number of training samples is not known yet.
+std::optional<std::int64_t> total_steps(const Config& config);
+
+}  // namespace tessera::config

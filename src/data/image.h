@@ -1,0 +1,31 @@
+// An 8-bit image in memory and the few geometric operations that a classifier needs.
+// Convention: pixels are rows of interleaved channels (HWC); 1 channel is grey, 2 grey+alpha, 3 RGB, 4 RGBA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::data {
+
+struct Image {
+  int h = 0, w = 0, c = 0;
+  std::vector<std::uint8_t> pixels;
+
+  Image() = default;
+  Image(int height, int width, int channels);
+  std::uint8_t* at(int y, int x) { return pixels.data() + (static_cast<std::size_t>(y) * w + x) * c; }
+  const std::uint8_t* at(int y, int x) const { return pixels.data() + (static_cast<std::size_t>(y) * w + x) * c; }
+  bool operator==(const Image&) const = default;
+};
+
+// Between 1, 2, 3 and 4 channels: grey is replicated, colour becomes luma (BT.601), alpha is dropped or made opaque.
+Image to_channels(const Image& image, int channels);
+
+// Triangle filter over the pixels' centres, widened when shrinking, so that a thumbnail is not aliased.
+Image resize_bilinear(const Image& image, int height, int width);
+
+// The middle height x width, which must fit; an odd rest goes to the right and bottom.
+Image center_crop(const Image& image, int height, int width);
+
+}  // namespace tessera::data

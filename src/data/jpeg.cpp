@@ -1,0 +1,116 @@
+// JPEG through libjpeg. Convention: the library reports errors by a callback that must not return; it jumps back over C frames only, so the
+// two functions that can be jumped into hold nothing with a destructor.
+#include <fmt/format.h>
+
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h needs FILE
+
+#include <jpeglib.h>
+
+#include <jerror.h>  // JWRN_*
+
+#include "base/check.h"
+#include "data/decode.h"
+
+namespace tessera::data {
+namespace {
+
+struct Decoder {
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf escape;
+  char message[JMSG_LENGTH_MAX] = "";
+
+  Decoder() = default;
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+  ~Decoder() { jpeg_destroy_decompress(&info); }
+};
+
+[[noreturn]] void escape_with_error(j_common_ptr info) {
+  auto* decoder = static_cast<Decoder*>(info->client_data);
+  info->err->format_message(info, decoder->message);
+  std::longjmp(decoder->escape, 1);
+}
+
+// The library repairs damage with grey and only warns. Wrong pixels are refused here; odd but harmless markers are let through.
+void judge_warning(j_common_ptr info, int level) {
+  if (level >= 0) return;
+  switch (info->err->msg_code) {
+    case JWRN_HIT_MARKER:
+    case JWRN_HUFF_BAD_CODE:
+    case JWRN_ARITH_BAD_CODE:
+    case JWRN_JPEG_EOF:
+    case JWRN_MUST_RESYNC:
+    case JWRN_BOGUS_PROGRESSION:
+      escape_with_error(info);
+    default:
+      ++info->err->num_warnings;
+  }
+}
+
+// A small progressive file can ask for thousands of passes over a large image.
+void limit_scans(j_common_ptr info) {
+  if (!info->is_decompressor) return;
+  auto* decoder = static_cast<Decoder*>(info->client_data);
+  if (decoder->info.input_scan_number <= 200) return;
+  std::snprintf(decoder->message, sizeof(decoder->message), "more than 200 progressive scans");
+  std::longjmp(decoder->escape, 1);
+}
+
+bool read_header(Decoder& decoder, const unsigned char* bytes, unsigned long size) {
+  decoder.info.err = jpeg_std_error(&decoder.errors);
+  decoder.errors.error_exit = escape_with_error;
+  decoder.errors.emit_message = judge_warning;
+  decoder.errors.output_message = [](j_common_ptr) {};
+  decoder.info.client_data = &decoder;
+  if (setjmp(decoder.escape)) return false;
+  jpeg_create_decompress(&decoder.info);
+  decoder.progress.progress_monitor = limit_scans;
+  decoder.info.progress = &decoder.progress;
+  jpeg_mem_src(&decoder.info, bytes, size);
+  jpeg_read_header(&decoder.info, TRUE);
+  return true;
+}
+
+bool read_pixels(Decoder& decoder, unsigned char* pixels, std::size_t row_bytes) {
+  if (setjmp(decoder.escape)) return false;
+  jpeg_start_decompress(&decoder.info);
+  while (decoder.info.output_scanline < decoder.info.output_height) {
+    JSAMPROW row = pixels + decoder.info.output_scanline * row_bytes;
+    jpeg_read_scanlines(&decoder.info, &row, 1);
+  }
+  jpeg_finish_decompress(&decoder.info);
+  return true;
+}
+
+// Adobe writes CMYK inverted (255 is no ink), others as the standard has it.
+Image cmyk_to_rgb(const Image& cmyk, bool inverted) {
+  Image rgb(cmyk.h, cmyk.w, 3);
+  const int flip = inverted ? 0 : 255;
+  for (std::size_t i = 0; i < rgb.pixels.size() / 3; ++i)
+    for (std::size_t k = 0; k < 3; ++k)
+      rgb.pixels[3 * i + k] = static_cast<std::uint8_t>(((cmyk.pixels[4 * i + k] ^ flip) * (cmyk.pixels[4 * i + 3] ^ flip) + 127) / 255);
+  return rgb;
+}
+
+}  // namespace
+
+Image decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits) {
+  Decoder decoder;
+  const auto fail = [&] [[noreturn]] () {
+    throw Error(ErrorKind::data, fmt::format("damaged JPEG: {}", decoder.message), std::string(name), "replace or remove the file");
+  };
+  if (!read_header(decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size())) fail();
+  check_dimensions(decoder.info.image_height, decoder.info.image_width, name, limits);
+  const int channels = decoder.info.num_components;
+  if (channels != 1 && channels != 3 && channels != 4)
+    throw Error(ErrorKind::data, fmt::format("a JPEG of {} components; 1, 3 and 4 are read", channels), std::string(name));
+  decoder.info.out_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
+  Image image(static_cast<int>(decoder.info.image_height), static_cast<int>(decoder.info.image_width), channels);
+  if (!read_pixels(decoder, image.pixels.data(), static_cast<std::size_t>(image.w) * channels)) fail();
+  return channels == 4 ? cmyk_to_rgb(image, decoder.info.saw_Adobe_marker) : image;
+}
+
+}  // namespace tessera::data

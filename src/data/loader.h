@@ -1,0 +1,82 @@
+// Batches of a data set, prepared ahead of time by background threads.
+// Convention: what a batch holds is a function of (data set, options, epoch, position) alone, never of the number of workers or of their
+// timing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace tessera::data {
+
+struct LoaderOptions {
+  std::int64_t batch = 128;  // global batch; the last one of an epoch may be smaller
+  std::uint64_t seed = 0;
+  bool shuffle = true;               // false: the data set's own order
+  bool flip = false;                 // random horizontal flip, keyed by (seed, epoch, position)
+  std::vector<float> mean = {0.5f};  // of [0, 1] values; one number serves every channel
+  std::vector<float> deviation = {0.5f};
+  std::int64_t samples = -1;                         // only the first so many of the data set; -1: all
+  std::int64_t first_epoch = 0, first_position = 0;  // where to begin: what a resumed run needs
+  std::int64_t epochs = -1;                          // how many, counted from first_epoch; -1: without end
+  int workers = 2;                                   // 0: next() prepares the batch itself
+  int prefetch = 3;                                  // batches in preparation
+};
+
+struct Batch {
+  std::vector<float> images;         // [count, height, width, channels], normalised
+  std::vector<std::int32_t> labels;  // [count]
+  std::int64_t first_position = 0, count = 0, epoch = 0;
+};
+
+class Loader {
+ public:
+  // The data set must outlive the loader.
+  Loader(const Dataset& dataset, LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next batch, in order, into `batch` (whose storage is reused); false after the last epoch. An error of a worker is thrown here, when
+  // its batch is due. One consumer thread.
+  bool next(Batch& batch);
+
+  std::int64_t samples() const { return samples_; }
+  std::int64_t batches_per_epoch() const { return (samples_ + options_.batch - 1) / options_.batch; }
+
+ private:
+  // One batch in preparation. Guarded by mutex_ except for disjoint parts of `batch`, each written by the worker that claimed it.
+  struct Slot {
+    Batch batch;
+    std::vector<std::int64_t> indices;
+    std::int64_t claimed = 0, finished = 0;
+    std::exception_ptr error;
+    std::int64_t error_at = 0;
+    bool last = false;  // stands for the end of the data
+  };
+
+  void assign(Slot& slot);
+  bool claim(Slot*& slot, std::int64_t& begin, std::int64_t& end);
+  void prepare(Slot& slot, std::int64_t begin, std::int64_t end, std::vector<std::uint8_t>& scratch);
+  void fill(Slot& slot, std::int64_t sample, std::vector<std::uint8_t>& scratch) const;
+  void work();
+
+  const Dataset& dataset_;
+  LoaderOptions options_;
+  std::int64_t samples_ = 0, epoch_ = 0, position_ = 0;  // of the next batch to assign
+  std::vector<std::int64_t> order_;                      // of epoch_
+  std::vector<float> normalised_;                        // [channel][256]
+  std::vector<Slot> slots_;
+  std::size_t due_ = 0;  // the slot that next() returns; the others follow in a ring
+  bool stop_ = false;
+  std::mutex mutex_;
+  std::condition_variable more_work_, progress_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,162 @@
+// Legend: b batch, t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask: [w,t,s].
+// P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P = exp(S - lse) and uses
+// dS = P * (do v^T - rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation).
+// Convention: heads, query blocks and the order of every sum follow from the shapes.
+#include "exec/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "exec/cpu/gemm.h"
+#include "exec/cpu/vector.h"
+
+namespace tessera::exec::cpu {
+
+namespace {
+
+using std::int64_t;
+
+int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+std::size_t padded_bytes(int64_t elements) { return (sizeof(float) * static_cast<std::size_t>(elements) + 63) / 64 * 64; }
+
+struct Sizes {
+  int64_t b, t, s, h, d;
+  int64_t row() const { return h * d; }    // distance between tokens of a head
+  int64_t q_at(int64_t batch, int64_t head) const { return batch * t * row() + head * d; }
+  int64_t k_at(int64_t batch, int64_t head) const { return batch * s * row() + head * d; }
+};
+Sizes sizes_of(const ir::Shape& q, const ir::Shape& k) { return {.b = q[0], .t = q[1], .s = k[1], .h = q[2], .d = q[3]}; }
+
+// Queries of one block: few enough for the scores to stay in the second-level cache, and for 16 threads to have work.
+int64_t block_of(const Sizes& n) {
+  constexpr int64_t most = 256, least = 64, fewest_tasks = 16;
+  const int64_t heads = std::max<int64_t>(1, n.b * n.h);
+  const int64_t blocks = std::max(ceil_div(n.t, most), std::min(ceil_div(n.t, least), ceil_div(fewest_tasks, heads)));
+  return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, blocks)));
+}
+// The gradient walks all query blocks of a head in one task, since they add into the same dk and dv.
+int64_t grad_block_of(const Sizes& n) { return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, ceil_div(n.t, 256)))); }
+
+// A bias gradient sums over the batch: it is cut into parts of whole samples, each with its own sum, added in order at the end.
+struct Parts {
+  int64_t parts, samples;    // samples of one part
+};
+Parts parts_of(const Sizes& n, bool bias) {
+  if (!bias) return {std::max<int64_t>(n.b, 1), 1};
+  const int64_t samples = std::max<int64_t>(1, ceil_div(n.b, std::clamp<int64_t>(32 / std::max<int64_t>(n.h, 1), 1, 16)));
+  return {std::max<int64_t>(1, ceil_div(n.b, samples)), samples};
+}
+
+// Scores of `rows` queries from `first`: [rows, s], dense.
+struct Scores {
+  const float *q, *k, *bias, *mask;
+  float scale;
+  int64_t windows;
+};
+Scores scores_of(const Call& call, const ir::Attention& attr, std::size_t optional) {
+  const Tensor* mask = attr.mask ? &call.in[optional + (attr.bias ? 1 : 0)] : nullptr;
+  return {.q = call.in[0].as<float>(),
+          .k = call.in[1].as<float>(),
+          .bias = attr.bias ? call.in[optional].as<float>() : nullptr,
+          .mask = mask ? mask->as<float>() : nullptr,
+          .scale = static_cast<float>(attr.scale),
+          .windows = mask ? mask->shape[0] : 1};
+}
+void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first, int64_t rows, float* scores) {
+  gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1, in.k + n.k_at(batch, head), 1, n.row(), 0, scores, n.s, 1);
+  if (in.bias) vector_add(scores, in.bias + (head * n.t + first) * n.s, scores, rows * n.s);
+  if (in.mask) vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
+}
+
+}  // namespace
+
+void fast_attention(const Call& call) {
+  const auto& attr = call.attr<ir::Attention>();
+  const Sizes n = sizes_of(call.in[0].shape, call.in[1].shape);
+  const Scores in = scores_of(call, attr, 3);
+  const float* v = call.in[2].as<float>();
+  float* o = call.out[0].as<float>();
+  float* lse = call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
+  const int64_t block = block_of(n), blocks = ceil_div(n.t, block);
+  CHECK(call.scratch_bytes >= padded_bytes(block * n.s), "attention: scratch too small");
+
+  call.pool.parallel_for(n.b * n.h * blocks, [&](int64_t task, int thread) {
+    const int64_t first = task % blocks * block, rows = std::min(block, n.t - first);
+    const int64_t head = task / blocks % n.h, batch = task / blocks / n.h;
+    float* p = call.scratch_of<float>(thread);
+    compute(in, n, batch, head, first, rows, p);
+    for (int64_t i = 0; i < rows; ++i) {
+      float* row = p + i * n.s;
+      const float max = vector_max(row, n.s);
+      const float sum = vector_exp_sub_sum(row, row, n.s, max);
+      vector_scale(row, row, n.s, 1 / sum);
+      if (lse) lse[(batch * n.h + head) * n.t + first + i] = max + std::log(sum);
+    }
+    if (o) gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o + n.q_at(batch, head) + first * n.row(), n.row(), 1);
+  });
+}
+
+std::size_t scratch_attention(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  const Sizes n = sizes_of(in[0].shape, in[1].shape);
+  return padded_bytes(block_of(n) * n.s);
+}
+
+void fast_attention_grad(const Call& call) {
+  const auto& attr = call.attr<ir::Attention>();
+  const Sizes n = sizes_of(call.in[0].shape, call.in[1].shape);
+  const Scores in = scores_of(call, attr, 6);
+  const float *v = call.in[2].as<float>(), *o = call.in[3].as<float>(), *lse = call.in[4].as<float>(), *d_o = call.in[5].as<float>();
+  float *dq = call.out[0].as<float>(), *dk = call.out[1].as<float>(), *dv = call.out[2].as<float>();
+  float* dbias = attr.bias && call.out.size() > 3 ? call.out[3].as<float>() : nullptr;
+
+  const Parts cut = parts_of(n, attr.bias);
+  const int64_t block = grad_block_of(n), row = n.row(), bias_size = n.t * n.s;
+  // Layout of scratch: the partial bias gradients of parts 1.. once (in the first thread's share), then P and dS of a block per thread.
+  const std::size_t partial_bytes = attr.bias ? padded_bytes((cut.parts - 1) * n.h * bias_size) : 0, half = padded_bytes(block * n.s);
+  CHECK(call.scratch_bytes >= partial_bytes + 2 * half, "attention_grad: scratch too small");
+  float* const partials = reinterpret_cast<float*>(call.scratch);
+
+  call.pool.parallel_for(cut.parts * n.h, [&](int64_t task, int thread) {
+    const int64_t head = task % n.h, part = task / n.h;
+    float* const p = reinterpret_cast<float*>(call.scratch_of<std::byte>(thread) + partial_bytes);
+    float* const ds = reinterpret_cast<float*>(call.scratch_of<std::byte>(thread) + partial_bytes + half);
+    float* sum = nullptr;    // of dS over the samples of this part
+    if (dbias) sum = part == 0 ? dbias + head * bias_size : partials + ((part - 1) * n.h + head) * bias_size;
+    if (sum) vector_fill(sum, bias_size, 0);
+
+    for (int64_t batch = part * cut.samples, end = std::min(n.b, batch + cut.samples); batch < end; ++batch) {
+      const int64_t k_at = n.k_at(batch, head);
+      for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block) {
+        const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
+        const float add = first == 0 ? 0 : 1;    // beta of what later blocks add to
+        compute(in, n, batch, head, first, rows, p);
+        gemm(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, ds, n.s, 1);
+        for (int64_t i = 0; i < rows; ++i) {
+          float *p_row = p + i * n.s, *ds_row = ds + i * n.s;
+          vector_exp_sub(p_row, p_row, n.s, lse[(batch * n.h + head) * n.t + first + i]);
+          vector_add_scalar(ds_row, -vector_dot(d_o + q_at + i * row, o + q_at + i * row, n.d), ds_row, n.s);
+          vector_mul(ds_row, p_row, ds_row, n.s);
+        }
+        if (sum) vector_add(sum + first * n.s, ds, sum + first * n.s, rows * n.s);
+        if (dv) gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, dv + k_at, row, 1);
+        if (dq) gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0, dq + q_at, row, 1);
+        if (dk) gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, dk + k_at, row, 1);
+      }
+    }
+  });
+
+  if (!dbias) return;
+  call.pool.parallel_for(n.h, [&](int64_t head, int) {
+    for (int64_t part = 1; part < cut.parts; ++part)
+      vector_add(dbias + head * bias_size, partials + ((part - 1) * n.h + head) * bias_size, dbias + head * bias_size, bias_size);
+  });
+}
+
+std::size_t scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  const Sizes n = sizes_of(in[0].shape, in[1].shape);
+  const bool bias = std::get<ir::Attention>(attrs).bias;
+  return (bias ? padded_bytes((parts_of(n, bias).parts - 1) * n.h * n.t * n.s) : 0) + 2 * padded_bytes(grad_block_of(n) * n.s);
+}
+
+}  // namespace tessera::exec::cpu

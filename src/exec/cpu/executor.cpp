@@ -1,0 +1,161 @@
+// Runs a plan step by step on the thread pool. f64 programs use the reference kernels; f32 the fast ones; bf16 operands are widened to f32
+// around the kernel and results rounded, because no packaged library multiplies bf16 matrices on a CPU.
+#include "exec/executor.h"
+
+#include <chrono>
+#include <cstring>
+#include <map>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "exec/cpu/convert.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/memory.h"
+
+namespace tessera::exec {
+namespace {
+
+using namespace cpu;
+
+bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && type.dtype == ir::DType::bf16; }
+
+std::int64_t scratch_per_thread(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+  for (const ir::Type& type : in)
+    if (type.dtype == ir::DType::f64) return 0;    // reference kernels need none
+  const ScratchRule rule = kernel(op).scratch;
+  return rule ? plan::aligned(static_cast<std::int64_t>(rule(attrs, in, out))) : 0;
+}
+
+class CpuExecutor final : public Executor {
+ public:
+  explicit CpuExecutor(int threads) : pool_(threads) {}
+
+  plan::WorkspaceRule workspace_rule() const override {
+    return [threads = pool_.size()](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out) {
+      std::int64_t bytes = threads * scratch_per_thread(op, attrs, in, out);
+      for (const auto* list : {&in, &out})
+        for (const ir::Type& type : *list)
+          if (widened(op, type)) bytes += plan::aligned(type.elements() * 4);
+      return bytes;
+    };
+  }
+
+  void prepare(const plan::Plan& plan) override {
+    for (const plan::Buffer& buffer : plan.persistent) {
+      const auto it = persistent_.find(buffer.name);
+      if (it == persistent_.end()) persistent_.emplace(buffer.name, Pages(buffer.bytes));
+      else CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+    }
+    if (arena_.bytes() < plan.arena_bytes) {
+      arena_ = Pages();    // give back before taking more
+      arena_ = Pages(plan.arena_bytes);
+    }
+  }
+
+  void write(const plan::Plan& plan, std::string_view input, std::span<const std::byte> bytes) override {
+    const plan::Binding* binding = plan.input(input);
+    CHECK(binding, "the plan has no input " + std::string(input));
+    copy_into(binding->slot, plan, input, bytes);
+  }
+  void read(const plan::Plan& plan, std::string_view output, std::span<std::byte> bytes) override {
+    const plan::Binding* binding = plan.output(output);
+    CHECK(binding, "the plan has no output " + std::string(output));
+    CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(), "output " + std::string(output) + " has another size");
+    if (!bytes.empty()) std::memcpy(bytes.data(), address(plan, binding->slot), bytes.size());
+  }
+  void write_persistent(std::string_view name, std::span<const std::byte> bytes) override {
+    const Pages& pages = buffer(name);
+    CHECK(static_cast<std::int64_t>(bytes.size()) <= pages.bytes(), "buffer " + std::string(name) + " is smaller than what was written");
+    std::memcpy(pages.data(), bytes.data(), bytes.size());
+  }
+  void read_persistent(std::string_view name, std::span<std::byte> bytes) const override {
+    const Pages& pages = buffer(name);
+    CHECK(static_cast<std::int64_t>(bytes.size()) <= pages.bytes(), "buffer " + std::string(name) + " is smaller than what was asked for");
+    std::memcpy(bytes.data(), pages.data(), bytes.size());
+  }
+
+  Timeline run(const plan::Plan& plan) override {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    auto since = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); };
+    Timeline timeline;
+    timeline.spans.reserve(plan.steps.size());
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      const double begin = since();
+      execute(plan, plan.steps[i]);
+      timeline.spans.push_back({static_cast<int>(i), 0, begin, since()});
+    }
+    timeline.wall_ms = since();
+    return timeline;
+  }
+
+  std::int64_t allocated_bytes() const override {
+    std::int64_t n = arena_.bytes();
+    for (const auto& [name, pages] : persistent_) n += pages.bytes();
+    return n;
+  }
+
+ private:
+  const Pages& buffer(std::string_view name) const {
+    const auto it = persistent_.find(name);
+    CHECK(it != persistent_.end(), "there is no buffer " + std::string(name));
+    return it->second;
+  }
+
+  std::byte* address(const plan::Plan& plan, const plan::Slot& slot) const {
+    if (!slot) return nullptr;
+    const Pages& pages = slot.base == 0 ? arena_ : buffer(plan.persistent[static_cast<std::size_t>(slot.base - 1)].name);
+    return pages.data() + slot.offset;
+  }
+
+  void copy_into(const plan::Slot& slot, const plan::Plan& plan, std::string_view name, std::span<const std::byte> bytes) {
+    CHECK(static_cast<std::int64_t>(bytes.size()) == slot.type.bytes(), "input " + std::string(name) + " takes " + std::to_string(slot.type.bytes()) +
+                                                                            " bytes, got " + std::to_string(bytes.size()));
+    if (!bytes.empty()) std::memcpy(address(plan, slot), bytes.data(), bytes.size());
+  }
+
+  void execute(const plan::Plan& plan, const plan::Step& step) {
+    const KernelRow& row = kernel(step.op);
+    std::byte* workspace = address(plan, step.workspace);
+    bool f64 = false;
+    std::vector<Tensor> in, out;
+    std::vector<ir::Type> in_types, out_types;
+    std::vector<std::pair<std::size_t, std::byte*>> to_round;    // result, where its bf16 goes
+    auto take = [&](std::int64_t bytes) { return std::exchange(workspace, workspace + plan::aligned(bytes)); };
+    for (const plan::Slot& slot : step.in) {
+      Tensor t{slot.type.dtype, slot.type.shape, address(plan, slot)};
+      f64 |= t.dtype == ir::DType::f64;
+      in_types.push_back(slot.type);
+      if (t && widened(step.op, slot.type)) {
+        std::byte* wide = take(slot.type.elements() * 4);
+        widen_bf16(t.as<std::uint16_t>(), reinterpret_cast<float*>(wide), t.elements(), pool_);
+        t.dtype = ir::DType::f32, t.data = wide;
+      }
+      in.push_back(std::move(t));
+    }
+    for (const plan::Slot& slot : step.out) {
+      Tensor t{slot.type.dtype, slot.type.shape, address(plan, slot)};
+      f64 |= t.dtype == ir::DType::f64 && t;
+      out_types.push_back(slot.type);
+      if (t && widened(step.op, slot.type)) {
+        to_round.emplace_back(out.size(), t.data);
+        t.dtype = ir::DType::f32, t.data = take(slot.type.elements() * 4);
+      }
+      out.push_back(std::move(t));
+    }
+    const std::int64_t scratch = scratch_per_thread(step.op, step.attrs, in_types, out_types);
+    const Call call{step.op, step.attrs, in, out, pool_, workspace, static_cast<std::size_t>(scratch)};
+    (f64 ? row.f64 : row.f32)(call);
+    for (const auto& [i, bf16] : to_round) round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);
+  }
+
+  ThreadPool pool_;
+  std::map<std::string, Pages, std::less<>> persistent_;
+  Pages arena_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_cpu_executor(int threads) { return std::make_unique<CpuExecutor>(threads); }
+
+}  // namespace tessera::exec

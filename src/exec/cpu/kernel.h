@@ -1,0 +1,60 @@
+// What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the element type; fast ones are f32.
+// Conventions: tensors are dense and row-major; all floating operands of a call have the kernel's element type (the executor widens bf16
+// around the call; cast is the exception); work is cut into tasks by shape alone, so results do not depend on the number of threads.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/threads.h"
+#include "ir/op.h"
+
+namespace tessera::exec::cpu {
+
+struct Tensor {
+  ir::DType dtype = ir::DType::f32;
+  ir::Shape shape;
+  std::byte* data = nullptr;              // null: an absent operand, or a result nobody reads
+
+  explicit operator bool() const { return data != nullptr; }
+  template <class T>
+  T* as() const { return reinterpret_cast<T*>(data); }
+  std::int64_t elements() const { return ir::elements(shape); }
+};
+
+struct Call {
+  ir::Op op;
+  const ir::Attrs& attrs;
+  std::span<const Tensor> in, out;        // result i may share the storage of operand j only where the op's row says may_alias
+  ThreadPool& pool;
+  std::byte* scratch = nullptr;           // scratch_bytes per thread, 64-byte aligned: thread i owns [i * scratch_bytes, ...)
+  std::size_t scratch_bytes = 0;
+
+  template <class A>
+  const A& attr() const { return std::get<A>(attrs); }
+  template <class T>
+  T* scratch_of(int thread) const { return reinterpret_cast<T*>(scratch + static_cast<std::size_t>(thread) * scratch_bytes); }
+};
+
+using Kernel = void (*)(const Call&);
+// Bytes of scratch that one thread needs for these operands; a multiple of 64.
+using ScratchRule = std::size_t (*)(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out);
+
+struct KernelRow {
+  ir::Op op;
+  Kernel f64 = nullptr;                   // the readable reference, in double
+  Kernel f32 = nullptr;                   // the fast kernel, or the reference in float where speed does not matter
+  ScratchRule scratch = nullptr;          // of the fast kernel; null: none
+};
+const KernelRow& kernel(ir::Op op);       // table.cpp
+
+// One declaration per op and kind; the families define them.
+#define X(op, attrs)                      \
+  template <class T>                      \
+  void reference_##op(const Call& call);  \
+  extern template void reference_##op<double>(const Call&); \
+  extern template void reference_##op<float>(const Call&);
+TESSERA_OPS(X)
+#undef X
+
+}  // namespace tessera::exec::cpu

@@ -1,0 +1,103 @@
+// Highway compiles this file once per instruction set and picks the best at run time.
+#include "exec/cpu/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "base/threads.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/peak.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::exec::cpu::HWY_NAMESPACE {
+
+// Chains of multiply-adds that depend on nothing but themselves; returns the operations done. Twelve fit the 16 registers of AVX2,
+// twenty are needed to keep four pipes busy where there are 32: the better of the two is the peak.
+double twelve_chains(std::int64_t rounds, float* sink) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 1e-3f);
+  auto a0 = hn::Set(d, 0.1f), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0, a8 = a0, a9 = a0, a10 = a0, a11 = a0;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    a0 = hn::MulAdd(a0, x, y), a1 = hn::MulAdd(a1, x, y), a2 = hn::MulAdd(a2, x, y), a3 = hn::MulAdd(a3, x, y);
+    a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
+    a8 = hn::MulAdd(a8, x, y), a9 = hn::MulAdd(a9, x, y), a10 = hn::MulAdd(a10, x, y), a11 = hn::MulAdd(a11, x, y);
+  }
+  *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
+                               hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
+  return 24.0 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
+}
+
+double twenty_chains(std::int64_t rounds, float* sink) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 1e-3f);
+  auto a0 = hn::Set(d, 0.1f), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0, a8 = a0, a9 = a0, a10 = a0, a11 = a0, a12 = a0,
+       a13 = a0, a14 = a0, a15 = a0, a16 = a0, a17 = a0, a18 = a0, a19 = a0;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    a0 = hn::MulAdd(a0, x, y), a1 = hn::MulAdd(a1, x, y), a2 = hn::MulAdd(a2, x, y), a3 = hn::MulAdd(a3, x, y);
+    a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
+    a8 = hn::MulAdd(a8, x, y), a9 = hn::MulAdd(a9, x, y), a10 = hn::MulAdd(a10, x, y), a11 = hn::MulAdd(a11, x, y);
+    a12 = hn::MulAdd(a12, x, y), a13 = hn::MulAdd(a13, x, y), a14 = hn::MulAdd(a14, x, y), a15 = hn::MulAdd(a15, x, y);
+    a16 = hn::MulAdd(a16, x, y), a17 = hn::MulAdd(a17, x, y), a18 = hn::MulAdd(a18, x, y), a19 = hn::MulAdd(a19, x, y);
+  }
+  *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
+                                       hn::Add(hn::Add(hn::Add(a8, a9), hn::Add(a10, a11)), hn::Add(hn::Add(a12, a13), hn::Add(a14, a15)))),
+                               hn::Add(hn::Add(a16, a17), hn::Add(a18, a19))));
+  return 40.0 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
+}
+
+}  // namespace tessera::exec::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::exec::cpu {
+
+HWY_EXPORT(twelve_chains);
+HWY_EXPORT(twenty_chains);
+
+double measure_peak_gflops(int threads) {
+  ThreadPool pool(threads);
+  std::vector<float> sinks(static_cast<std::size_t>(threads) * 16);
+  std::vector<double> done(static_cast<std::size_t>(threads));
+  double best = 0;
+  for (int round = 0; round < 8; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.parallel_for(threads, [&](std::int64_t task, int) {
+      const auto i = static_cast<std::size_t>(task);
+      done[i] = round % 2 ? HWY_DYNAMIC_DISPATCH(twelve_chains)(1'000'000, &sinks[i * 16])
+                          : HWY_DYNAMIC_DISPATCH(twenty_chains)(600'000, &sinks[i * 16]);
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double total = 0;
+    for (double d : done) total += d;
+    best = std::max(best, total / seconds * 1e-9);
+  }
+  return best;
+}
+
+double measure_copy_gbytes(int threads) {
+  constexpr std::size_t bytes = std::size_t{48} << 20;    // per thread: larger than any cache's share
+  ThreadPool pool(threads);
+  std::vector<std::vector<char>> from(static_cast<std::size_t>(threads)), to(from.size());
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.parallel_for(threads, [&](std::int64_t task, int) {
+      const auto i = static_cast<std::size_t>(task);
+      if (from[i].empty()) from[i].assign(bytes, 1), to[i].assign(bytes, 2);    // first round: pages
+      std::memcpy(to[i].data(), from[i].data(), bytes);
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (round > 0) best = std::max(best, 2.0 * static_cast<double>(bytes) * threads / seconds * 1e-9);
+  }
+  return best;
+}
+
+}  // namespace tessera::exec::cpu
+#endif

@@ -1,0 +1,128 @@
+// Softmax attention and its gradient by their definitions, one head of one sample at a time.
+// Shapes: q, o [b,t,h,d]; k, v [b,s,h,d]; lse [b,h,t]; bias [h,t,s]; mask [w,t,s], sample b takes mask b % w.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "exec/cpu/reference/instantiate.h"
+
+namespace tessera::exec::cpu {
+namespace {
+
+using std::int64_t;
+
+template <class T>
+struct Heads {
+  int64_t b, t, s, h, d;
+  double scale;
+  const T *q, *k, *bias = nullptr, *mask = nullptr;
+  int64_t windows = 1;
+
+  Heads(const Call& call, std::size_t extras) {
+    const auto& attr = call.attr<ir::Attention>();
+    const Tensor &tq = call.in[0], &tk = call.in[1];
+    b = tq.shape[0], t = tq.shape[1], h = tq.shape[2], d = tq.shape[3], s = tk.shape[1];
+    scale = attr.scale;
+    q = tq.as<T>(), k = tk.as<T>();
+    if (attr.bias) bias = call.in[extras++].as<T>();
+    if (attr.mask) {
+      mask = call.in[extras].as<T>();
+      windows = call.in[extras].shape[0];
+    }
+  }
+  int64_t at_t(int64_t ib, int64_t it, int64_t ih) const { return ((ib * t + it) * h + ih) * d; }  // in q, o and their gradients
+  int64_t at_s(int64_t ib, int64_t is, int64_t ih) const { return ((ib * s + is) * h + ih) * d; }  // in k, v and their gradients
+
+  // scale q.k + bias + mask
+  double score(int64_t ib, int64_t it, int64_t is, int64_t ih) const {
+    const T *qi = q + at_t(ib, it, ih), *kj = k + at_s(ib, is, ih);
+    double sum = 0;
+    for (int64_t c = 0; c < d; ++c) sum += static_cast<double>(qi[c]) * kj[c];
+    sum *= scale;
+    if (bias) sum += bias[(ih * t + it) * s + is];
+    if (mask) sum += mask[(ib % windows * t + it) * s + is];
+    return sum;
+  }
+};
+
+}  // namespace
+
+// P = softmax(score) over s, o = P v, lse = log sum_s exp(score)
+template <class T>
+void reference_attention(const Call& call) {
+  const Heads<T> at(call, 3);
+  const T* v = call.in[2].as<T>();
+  T* o = call.out[0].as<T>();
+  T* lse = call.out.size() > 1 ? call.out[1].as<T>() : nullptr;
+  call.pool.parallel_for(at.b * at.h, [&](int64_t task, int) {
+    const int64_t ib = task / at.h, ih = task % at.h;
+    std::vector<double> p(static_cast<std::size_t>(at.s)), row(static_cast<std::size_t>(at.d));
+    for (int64_t it = 0; it < at.t; ++it) {
+      double top = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (int64_t is = 0; is < at.s; ++is) top = std::max(top, p[is] = at.score(ib, it, is, ih));
+      for (double& e : p) sum += e = std::exp(e - top);
+      std::fill(row.begin(), row.end(), 0.0);
+      for (int64_t is = 0; is < at.s; ++is)
+        for (int64_t c = 0; c < at.d; ++c) row[c] += p[is] / sum * v[at.at_s(ib, is, ih) + c];
+      if (o)
+        for (int64_t c = 0; c < at.d; ++c) o[at.at_t(ib, it, ih) + c] = static_cast<T>(row[c]);
+      if (lse) lse[(ib * at.h + ih) * at.t + it] = static_cast<T>(top + std::log(sum));
+    }
+  });
+}
+
+// P = exp(score - lse), D = sum_d do o, dS = P (do.v - D);  dq = scale dS k, dk = scale dS^T q, dv = P^T do, dbias = sum_b dS
+// (the softmax Jacobian diag(P) - P P^T applied to dP = do v^T: P.dP summed over a row is D)
+template <class T>
+void reference_attention_grad(const Call& call) {
+  const Heads<T> at(call, 6);
+  const T *v = call.in[2].as<T>(), *o = call.in[3].as<T>(), *lse = call.in[4].as<T>(), *go = call.in[5].as<T>();
+  T *dq = call.out[0].as<T>(), *dk = call.out[1].as<T>(), *dv = call.out[2].as<T>();
+  T* dbias = call.out.size() > 3 ? call.out[3].as<T>() : nullptr;
+
+  const auto head = [&](int64_t ib, int64_t ih, double* bias_sum) {
+    std::vector<double> sq(static_cast<std::size_t>(at.d)), sk(static_cast<std::size_t>(at.s * at.d)), sv(sk.size());
+    for (int64_t it = 0; it < at.t; ++it) {
+      const int64_t row = at.at_t(ib, it, ih);
+      double total = 0;  // D
+      for (int64_t c = 0; c < at.d; ++c) total += static_cast<double>(go[row + c]) * o[row + c];
+      std::fill(sq.begin(), sq.end(), 0.0);
+      for (int64_t is = 0; is < at.s; ++is) {
+        const int64_t key = at.at_s(ib, is, ih);
+        const double p = std::exp(at.score(ib, it, is, ih) - lse[(ib * at.h + ih) * at.t + it]);
+        double dp = 0;  // do.v
+        for (int64_t c = 0; c < at.d; ++c) dp += static_cast<double>(go[row + c]) * v[key + c];
+        const double ds = p * (dp - total);
+        for (int64_t c = 0; c < at.d; ++c) {
+          sq[c] += at.scale * ds * at.k[key + c];
+          sk[is * at.d + c] += at.scale * ds * at.q[row + c];
+          sv[is * at.d + c] += p * go[row + c];
+        }
+        if (bias_sum) bias_sum[it * at.s + is] += ds;
+      }
+      if (dq)
+        for (int64_t c = 0; c < at.d; ++c) dq[row + c] = static_cast<T>(sq[c]);
+    }
+    for (int64_t is = 0; is < at.s; ++is)
+      for (int64_t c = 0; c < at.d; ++c) {
+        if (dk) dk[at.at_s(ib, is, ih) + c] = static_cast<T>(sk[is * at.d + c]);
+        if (dv) dv[at.at_s(ib, is, ih) + c] = static_cast<T>(sv[is * at.d + c]);
+      }
+  };
+
+  if (!dbias) {
+    call.pool.parallel_for(at.b * at.h, [&](int64_t task, int) { head(task / at.h, task % at.h, nullptr); });
+    return;
+  }
+  // The bias is shared by the samples: one task adds its head over b in order.
+  call.pool.parallel_for(at.h, [&](int64_t ih, int) {
+    std::vector<double> bias_sum(static_cast<std::size_t>(at.t * at.s));
+    for (int64_t ib = 0; ib < at.b; ++ib) head(ib, ih, bias_sum.data());
+    for (int64_t i = 0; i < at.t * at.s; ++i) dbias[ih * at.t * at.s + i] = static_cast<T>(bias_sum[i]);
+  });
+}
+
+REFERENCE(attention)
+REFERENCE(attention_grad)
+
+}  // namespace tessera::exec::cpu

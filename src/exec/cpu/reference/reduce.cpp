@@ -1,0 +1,32 @@
+// Sums over dims, accumulated in double in the order of the elements.
+#include "exec/cpu/index.h"
+#include "exec/cpu/reference/instantiate.h"
+
+namespace tessera::exec::cpu {
+
+// y[letters of the result] = sum of x over the other letters
+template <class T>
+void reference_sum(const Call& call) {
+  const Letters letters = parse_letters(call.attr<ir::Sum>().sig);
+  const Tensor& x = call.in[0];
+  Extents extents;
+  extents.bind(letters.in[0], x.shape);
+  const std::string summed = filter(letters.in[0], [&](char c) { return !has(letters.out, c); });
+  const auto kept_at = offsets(letters.out, extents, letters.in[0], x.shape), summed_at = offsets(summed, extents, letters.in[0], x.shape);
+  std::vector<double> sums(kept_at.size());
+  for (const std::int64_t from : summed_at)
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += x.as<T>()[kept_at[i] + from];
+  for (std::size_t i = 0; i < sums.size(); ++i) call.out[0].as<T>()[i] = static_cast<T>(sums[i]);
+}
+
+template <class T>
+void reference_sumsq(const Call& call) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < call.in[0].elements(); ++i) sum += static_cast<double>(call.in[0].as<T>()[i]) * call.in[0].as<T>()[i];
+  call.out[0].as<T>()[0] = static_cast<T>(sum);
+}
+
+REFERENCE(sum)
+REFERENCE(sumsq)
+
+}  // namespace tessera::exec::cpu

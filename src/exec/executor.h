@@ -1,0 +1,44 @@
+// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans, and one arena as large as the largest plan needs.
+// Convention: bytes in, bytes out; what the bytes mean is in the plan's bindings.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tessera::exec {
+
+// When each step ran, in milliseconds from the start of the run.
+struct Timeline {
+  struct Span {
+    int step = 0, stream = 0;
+    double start = 0, end = 0;
+  };
+  std::vector<Span> spans;
+  double wall_ms = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // What a step needs beside its operands; lowering asks, so that the peak is known before anything runs.
+  virtual plan::WorkspaceRule workspace_rule() const = 0;
+  // Makes room: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
+  virtual void prepare(const plan::Plan& plan) = 0;
+  virtual void write(const plan::Plan& plan, std::string_view input, std::span<const std::byte> bytes) = 0;
+  virtual void read(const plan::Plan& plan, std::string_view output, std::span<std::byte> bytes) = 0;
+  // Persistent buffers by name, whole.
+  virtual void write_persistent(std::string_view name, std::span<const std::byte> bytes) = 0;
+  virtual void read_persistent(std::string_view name, std::span<std::byte> bytes) const = 0;
+  virtual Timeline run(const plan::Plan& plan) = 0;
+  virtual std::int64_t allocated_bytes() const = 0;
+};
+
+std::unique_ptr<Executor> make_cpu_executor(int threads);
+
+}  // namespace tessera::exec

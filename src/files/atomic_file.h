@@ -1,0 +1,27 @@
+// A file that appears complete or not at all: written under a temporary name in the same folder, flushed to the disk, renamed.
+// Convention: without commit() the destructor removes the temporary file and whatever was there before is untouched.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace tessera::files {
+
+class AtomicFile {
+ public:
+  // Every failure (unwritable folder, disk full, ...) throws Error(disk) naming the path.
+  explicit AtomicFile(const std::filesystem::path& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+}  // namespace tessera::files

@@ -1,0 +1,75 @@
+// Safetensors files: 8 bytes of little-endian header length, a JSON header {name: {dtype, shape, data_offsets}}, then the bytes.
+// Convention: a file is checked completely (every offset, size and name) before any tensor is handed out; a view points into the mapping,
+// may be unaligned, and lives as long as the Safetensors it came from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "files/mapped_file.h"
+
+namespace tessera::files {
+
+struct TensorView {
+  std::string dtype;  // "F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL", ...: a name of dtype_size()
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+using TensorMap = std::map<std::string, TensorView>;
+using Metadata = std::map<std::string, std::string>;
+
+// What no honest file exceeds; beyond it a file is refused before anything is allocated for it.
+inline constexpr std::uint64_t max_header_bytes = 100'000'000;
+inline constexpr std::size_t max_tensors = 1'000'000;
+inline constexpr std::size_t max_rank = 16;
+
+struct SafetensorsContent {
+  TensorMap tensors;
+  Metadata metadata;
+};
+
+// Checks and indexes the bytes of a whole file; `file` names it in messages. Throws Error(weights) with all problems found.
+SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view file);
+
+class Safetensors {
+ public:
+  explicit Safetensors(const std::filesystem::path& path);
+
+  const TensorMap& tensors() const { return content_.tensors; }
+  const Metadata& metadata() const { return content_.metadata; }
+  bool has(const std::string& name) const { return content_.tensors.contains(name); }
+  // Throws Error(weights) with the nearest name when there is none.
+  const TensorView& at(const std::string& name) const;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  SafetensorsContent content_;
+};
+
+struct NamedTensor {
+  std::string name, dtype;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+// The same tensors and metadata give the same bytes. Tensors lie by descending element size, then name, so every one is aligned.
+// Throws Error(disk) when it cannot be written; then the previous file is intact.
+void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors, const Metadata& metadata = {});
+
+// Bytes per element; 0 for a name we do not know.
+std::size_t dtype_size(std::string_view dtype);
+
+// The numbers of a tensor, from any float or integer dtype but the 8-bit floats; `name` is for the message of Error(weights).
+std::vector<double> to_doubles(const TensorView& view, std::string_view name = {});
+std::vector<float> to_floats(const TensorView& view, std::string_view name = {});
+
+}  // namespace tessera::files

@@ -1,0 +1,49 @@
+#include "report/metrics.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/check.h"
+
+namespace tessera::report {
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const Breakdown& b) {
+  return {{"compute", b.compute}, {"comm_exposed", b.comm_exposed}, {"comm_hidden", b.comm_hidden}, {"wait", b.wait}, {"data", b.data}, {"host", b.host}};
+}
+
+ordered_json to_json(const StepMetrics& m) {
+  ordered_json line = {{"kind", "step"},       {"step", m.step},       {"epoch", m.epoch},     {"loss", m.loss},
+                       {"top1", m.top1},       {"lr", m.lr},           {"grad_norm", m.grad_norm}, {"step_ms", m.step_ms},
+                       {"images_per_s", m.images_per_s}, {"mfu", m.mfu}, {"comm_bytes", m.comm_bytes}};
+  if (m.sampled) line["breakdown"] = to_json(m.breakdown);
+  return line;
+}
+
+MetricsFile::MetricsFile(std::string path, std::int64_t keep_through) : path_(std::move(path)) {
+  std::string kept;
+  {
+    std::ifstream old(path_);
+    for (std::string line; std::getline(old, line);) {
+      const auto parsed = nlohmann::json::parse(line, nullptr, false);
+      if (parsed.is_object() && parsed.value("step", std::int64_t{0}) <= keep_through && keep_through > 0) kept += line + "\n";
+    }
+  }
+  std::ofstream file(path_, std::ios::trunc);
+  if (!(file << kept).flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path_, "is the disk full or the folder read-only?");
+}
+
+void MetricsFile::append(const ordered_json& line) {
+  std::ofstream file(path_, std::ios::app);
+  if (!(file << line.dump() << "\n").flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path_, "is the disk full or the folder read-only?");
+}
+
+Quantiles quantiles(std::vector<double> v) {
+  if (v.empty()) return {};
+  std::sort(v.begin(), v.end());
+  auto at = [&](double q) { return v[static_cast<std::size_t>(q * static_cast<double>(v.size() - 1) + 0.5)]; };
+  return {at(0.5), at(0.1), at(0.9), v.front(), v.back()};
+}
+
+}  // namespace tessera::report

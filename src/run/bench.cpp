@@ -1,0 +1,165 @@
+// Throughput of what really runs: whole inference and training plans, and every distinct equation of a training step, against the machine's peak.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/rng.h"
+#include "exec/cpu/peak.h"
+#include "report/metrics.h"
+#include "run/environment.h"
+#include "run/init.h"
+#include "run/run.h"
+#include "run/session.h"
+
+namespace tessera::run {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Sample {    // one timed run of a plan
+  double wall_ms = 0;
+  std::vector<double> step_ms;
+};
+
+// "blocks.3.mlp" -> "mlp"; the groups of cli.md.
+std::string group_of(const std::string& scope) { return scope.substr(scope.rfind('.') == scope.npos ? 0 : scope.rfind('.') + 1); }
+
+const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) { return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)]; }
+
+ir::Cost step_cost(const plan::Step& step) {
+  std::vector<ir::Type> in, out;
+  for (const plan::Slot& s : step.in) in.push_back(s.type);
+  for (const plan::Slot& s : step.out) out.push_back(s.type);
+  return ir::cost(step.op, step.attrs, in, out);
+}
+
+std::string shape_key(const plan::Plan& plan, const plan::Step& step) {
+  std::string key(ir::name(step.op));
+  if (step.op == ir::Op::contract || step.op == ir::Op::sum || step.op == ir::Op::add || step.op == ir::Op::mul)
+    key += " " + ir::signature(step.op, step.attrs, static_cast<int>(step.in.size()));
+  for (std::size_t i = 0; i < std::min<std::size_t>(step.in.size(), 2); ++i) key += " " + ir::to_string(step.in[i].type.shape);
+  (void)plan;
+  return key;
+}
+
+// Warm up once, then until `repeats` runs or, when 0, two seconds and at least five runs.
+std::vector<Sample> measure(const std::function<exec::Timeline()>& once, std::int64_t repeats) {
+  once();
+  std::vector<Sample> samples;
+  double spent = 0;
+  while (repeats > 0 ? static_cast<std::int64_t>(samples.size()) < repeats : samples.size() < 5 || (spent < 2000 && samples.size() < 200)) {
+    const exec::Timeline t = once();
+    Sample s{t.wall_ms, {}};
+    for (const exec::Timeline::Span& span : t.spans) s.step_ms.push_back(span.end - span.start);
+    spent += t.wall_ms;
+    samples.push_back(std::move(s));
+  }
+  return samples;
+}
+
+double median_step(const std::vector<Sample>& samples, std::size_t step) {
+  std::vector<double> ms;
+  for (const Sample& s : samples) ms.push_back(s.step_ms[step]);
+  return report::quantiles(ms).median;
+}
+
+void print_groups(const ordered_json& ops) {
+  std::map<std::string, std::array<double, 2>> groups;    // ms, share
+  std::vector<std::string> order;
+  for (const ordered_json& op : ops) {
+    const std::string g = op["group"];
+    if (!groups.contains(g)) order.push_back(g);
+    groups[g][0] += op["ms"].get<double>();
+    groups[g][1] += op["share"].get<double>();
+  }
+  fmt::print("{:14} {:>10} {:>7}\n", "group", "ms", "share");
+  for (const std::string& g : order) fmt::print("{:14} {:>10.2f} {:>6.1f}%\n", g, groups[g][0], groups[g][1] * 100);
+}
+
+void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const config::Config& config, const BenchOptions& options) {
+  struct Row {
+    int calls = 0;
+    double ms = 0, flops = 0, bytes = 0;
+  };
+  std::map<std::string, Row> rows;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    Row& row = rows[shape_key(plan, plan.steps[i])];
+    const ir::Cost c = step_cost(plan.steps[i]);
+    ++row.calls;
+    row.ms += median_step(samples, i), row.flops += c.flops, row.bytes += c.bytes;
+  }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::erase_if(sorted, [&](const auto& r) { return r.first.find(options.filter) == std::string::npos; });
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  const int threads = static_cast<int>(config.run.threads);
+  const double peak = peak_gflops(threads), copy = exec::cpu::measure_copy_gbytes(threads);
+  ordered_json all = ordered_json::array();
+  if (!options.json) fmt::print("{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor", "equation");
+  for (const auto& [name, r] : sorted) {
+    // The floor is the larger of operations over peak and bytes over bandwidth; 100% would be at the floor.
+    const double floor_ms = std::max(r.flops / peak, r.bytes / copy) * 1e-6;
+    if (options.json) all.push_back({{"name", name}, {"calls", r.calls}, {"ms", r.ms}, {"gflops", r.flops / r.ms * 1e-6}, {"gbytes", r.bytes / r.ms * 1e-6}, {"floor_ms", floor_ms}});
+    else fmt::print("{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms, r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, floor_ms / r.ms * 100, name);
+  }
+  if (options.json)
+    fmt::print("{}\n", ordered_json{{"model", config.model.name}, {"batch", options.batch}, {"dtype", config.precision.dtype}, {"threads", threads}, {"device", "cpu"}, {"peak_gflops", peak}, {"copy_gbytes", copy}, {"ops", all}}.dump(2));
+  else
+    fmt::print("peak {:.0f} GFLOP/s f32, copy {:.0f} GB/s, both measured now on {} threads; floor = floor time / measured time\n", peak, copy, threads);
+}
+
+}  // namespace
+
+int bench(const config::Config& given, const BenchOptions& options) {
+  config::Config config = given;
+  config.batch = {options.batch, (options.batch + config.batch.accumulate - 1) / config.batch.accumulate, config.batch.accumulate};
+  const bool infer = options.what == "infer";
+  Session session(config);
+  session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
+  const models::ModelConfig& m = config.model;
+  std::vector<float> images(static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.batch));
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
+  const plan::Plan& plan = session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
+  std::int64_t step = 0;
+  if (infer) session.predict(images, options.batch);    // writes the inputs
+  const std::vector<Sample> samples = measure(
+      [&] { return infer ? session.executor().run(plan) : session.train_step(images, labels, 1e-4, ++step, 0).timeline; }, options.repeats);
+  if (options.what == "ops") {
+    bench_ops(plan, samples, config, options);
+    return 0;
+  }
+  std::vector<double> walls;
+  for (const Sample& s : samples) walls.push_back(s.wall_ms);
+  const report::Quantiles q = report::quantiles(walls);
+  const int threads = static_cast<int>(config.run.threads);
+  const double gflops = plan.cost.flops / q.median * 1e-6, peak = peak_gflops(threads);
+  ordered_json ops = ordered_json::array();
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const ir::Eqn* eqn = origin(plan, plan.steps[i]);
+    if (!eqn) continue;
+    const double ms = median_step(samples, i);
+    std::string name = std::string(ir::name(eqn->op));
+    for (ir::Var v : eqn->out)
+      if (v != ir::none) {
+        name = plan.program.name_of(v);
+        break;
+      }
+    ops.push_back({{"name", name}, {"op", ir::name(eqn->op)}, {"group", group_of(eqn->scope)}, {"ms", ms}, {"gflops", step_cost(plan.steps[i]).flops / std::max(ms, 1e-6) * 1e-6}, {"share", ms / q.median}});
+  }
+  const double images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
+  if (options.json) {
+    fmt::print("{}\n", ordered_json{{"model", m.name}, {"what", options.what}, {"batch", options.batch}, {"dtype", config.precision.dtype}, {"threads", threads}, {"device", "cpu"}, {"runs", samples.size()},
+                                    {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}}, {"images_per_s", images_per_s}, {"gflops", gflops}, {"peak_gflops", peak}, {"peak_bytes", plan.peak_bytes()}, {"ops", ops}}
+                           .dump(2));
+    return 0;
+  }
+  print_groups(ops);
+  fmt::print("{} {} batch {} {} {} threads: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  {:.1f} GFLOP/s = {:.0f}% of {:.0f} measured peak\n", options.what, m.name, options.batch,
+             config.precision.dtype, threads, q.median, q.min, q.max, samples.size(), images_per_s, gflops, gflops / peak * 100, peak);
+  return 0;
+}
+
+}  // namespace tessera::run

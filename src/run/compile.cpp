@@ -1,0 +1,111 @@
+#include "run/compile.h"
+
+#include <map>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "models/model.h"
+
+namespace tessera::run {
+namespace {
+
+using namespace ir;
+using transforms::Pass;
+
+// Forward, loss and counts of one micro-batch, as plain equations in one precision.
+Program write_model(const config::Config& config, Goal goal, std::int64_t batch) {
+  const models::ModelConfig& m = config.model;
+  const DType real = storage_dtype(config);
+  Builder b;
+  b.program().name = goal == Goal::train ? "train_step" : goal == Goal::gradients ? "gradients" : goal == Goal::evaluate ? "evaluate" : "predict";
+  const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
+  std::map<std::string, Var> params;
+  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
+  const Var logits = models::forward(b, m, images, goal == Goal::train, [&](const std::string& name) {
+    CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
+    return params[name];
+  });
+  if (goal != Goal::train) b.output("logits", logits);
+  if (goal == Goal::predict) return b.take();
+
+  const auto scope = b.scope("loss");
+  const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}});
+  const Var inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
+  const double smoothing = goal == Goal::train ? config.loss.label_smoothing : 0.0;
+  const Var logp = b.emit1(Op::log_softmax, None{}, {logits}, "logp");
+  const Var each = b.emit1(Op::nll, Loss{smoothing}, {logp, labels}, "nll");
+  b.output("loss", b.mul(",->", b.sum("b->", each, "total"), inv_count, "loss"));
+  b.output("correct", b.sum("b->", b.emit1(Op::correct, TopK{1}, {logits, labels}, "top1"), "correct"));
+  if (goal == Goal::evaluate) b.output("correct5", b.sum("b->", b.emit1(Op::correct, TopK{5}, {logits, labels}, "top5"), "correct5"));
+  return b.take();
+}
+
+transforms::Optimizer optimizer_of(const config::Config& config) {
+  const config::Optim& o = config.optim;
+  return {o.name, o.betas[0], o.betas[1], o.eps, o.momentum, o.weight_decay, o.nesterov, o.clip};
+}
+
+// The passes in order, one line each.
+std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro) {
+  const bool differentiate = goal == Goal::train || goal == Goal::gradients;
+  const std::vector<transforms::Bucket> buckets = goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
+  std::vector<Pass> passes;
+  // Gradients are equations like any other.
+  if (differentiate) passes.push_back({"autodiff", transforms::autodiff});
+  // The micro-batches of a step side by side, their gradients added in order.
+  if (micro.size() > 1)
+    passes.push_back({"accumulate", [=](const Program& first) {
+                        std::vector<Program> parts = {first};
+                        for (std::size_t i = 1; i < micro.size(); ++i) parts.push_back(transforms::autodiff(write_model(config, goal, micro[i])));
+                        return transforms::accumulate(parts);
+                      }});
+  // bf16 where it pays, f32 where it matters.
+  if (config.precision.dtype == "bf16")
+    passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false});
+  // Parameters become views of flat buckets; the update is one equation per bucket.
+  if (goal != Goal::gradients) passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets); }});
+  if (goal == Goal::train) passes.push_back({"optimizer", [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); }});
+  passes.push_back({"simplify", transforms::simplify});
+  // Trade memory for time, before fusion hides the marks.
+  if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute)); differentiate && every > 0)
+    passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
+  // One visit of memory instead of two. In bf16 a rounding in between disappears.
+  passes.push_back({"fuse_contract", transforms::fuse_contract, false});
+  passes.push_back({"fuse_norm", transforms::fuse_norm, false});
+  passes.push_back({"fuse_loss", transforms::fuse_loss, false});
+  if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update});
+  // What fusion left without a reader.
+  passes.push_back({"tidy", transforms::simplify});
+  return passes;
+}
+
+}  // namespace
+
+DType storage_dtype(const config::Config& config) { return config.precision.dtype == "f64" ? DType::f64 : DType::f32; }
+
+std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
+  Builder b;
+  std::map<std::string, bool> decays;
+  for (const models::Param& p : models::parameters(config.model)) {
+    b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
+    decays[p.name] = p.decay || config.optim.decay_all;
+  }
+  return transforms::plan_buckets(b.program(), [&](const std::string& name) { return decays.at(name); });
+}
+
+std::vector<std::string> pass_names(const config::Config& config, Goal goal) {
+  std::vector<std::string> names;
+  for (const Pass& pass : passes_for(config, goal, {1, 1})) names.push_back(pass.name);
+  return names;
+}
+
+Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
+                 const transforms::RunOptions& options) {
+  CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train), "only training has several micro-batches");
+  Compiled out;
+  const Program program = transforms::run(write_model(config, goal, micro[0]), passes_for(config, goal, micro), options, &out.passes);
+  out.plan = plan::lower(program, 0, workspace);
+  return out;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,121 @@
+// eval and predict: a weight file that names its model, and data or images.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "config/reader.h"
+#include "data/decode.h"
+#include "files/safetensors.h"
+#include "report/console.h"
+#include "run/dataset.h"
+#include "run/run.h"
+#include "run/score.h"
+#include "run/weights.h"
+
+namespace tessera::run {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Loaded {
+  config::Config config;
+  std::unique_ptr<Session> session;
+};
+
+// A run folder stands for the weights in it.
+Loaded load(const std::string& weights, const std::string& dtype, std::int64_t threads) {
+  const std::string path = std::filesystem::is_directory(weights) ? weights + "/weights.safetensors" : weights;
+  const auto file = std::make_shared<const files::Safetensors>(path);
+  Loaded out;
+  out.config.model = model_of(*file);
+  out.config.precision.dtype = dtype;
+  out.config.run.threads = threads > 0 ? threads : available_cores();
+  std::vector<std::string> notes;
+  const ParamSource source = weights_from(file, out.config.model, Adapt{}, notes);
+  out.session = std::make_unique<Session>(out.config);
+  out.session->load(source);
+  return out;
+}
+
+std::vector<std::string> class_names(const config::Config& config) {
+  const auto dataset = open_data(config, data::Split::test);
+  return dataset->class_names();
+}
+
+std::vector<double> softmax(std::vector<double> x) {
+  const double most = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (double& v : x) sum += v = std::exp(v - most);
+  for (double& v : x) v /= sum;
+  return x;
+}
+
+}  // namespace
+
+int evaluate(const EvalOptions& options) {
+  Loaded model = load(options.weights, options.dtype, options.threads);
+  config::Config& config = model.config;
+  config.data.source = options.data;
+  config.run.seed = options.seed;
+  if (options.test_size > 0) config.data.test_size = options.test_size;
+  const config::Source source = config::parse_source(options.data);
+  auto agree = [&](const char* what, std::int64_t data, std::int64_t mine) {
+    if (data != 0 && data != mine)
+      throw Error(ErrorKind::usage, fmt::format("the data has {} {}, the model in {} takes {}", what, data, options.weights, mine), "--data", "give data of the model's size");
+  };
+  agree("height", source.h, config.model.image_h);
+  agree("width", source.w, config.model.image_w);
+  agree("channels", source.channels, config.model.channels);
+  agree("classes", source.classes, config.model.classes);
+  const auto dataset = open_data(config, data::Split::test);
+  const Score s = score(*model.session, *dataset, options.batch, 1);
+  const std::vector<std::string>& names = dataset->class_names();
+  if (options.json) {
+    ordered_json classes = ordered_json::array();
+    for (std::size_t i = 0; i < names.size(); ++i) classes.push_back({{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
+    fmt::print("{}\n", ordered_json{{"weights", options.weights}, {"data", options.data}, {"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5}, {"seconds", s.seconds}, {"classes", classes}}.dump(2));
+    return 0;
+  }
+  fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100, s.top5 * 100, s.seconds);
+  fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
+  for (std::size_t i = 0; i < names.size(); ++i)
+    fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i], s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
+  return 0;
+}
+
+int predict(const PredictOptions& options) {
+  Loaded model = load(options.weights, options.dtype, options.threads);
+  const models::ModelConfig& m = model.config.model;
+  const std::vector<std::string> names = class_names(model.config);
+  ordered_json all = ordered_json::array();
+  for (const std::string& path : options.images) {
+    // Resized so that it covers the model's image, then the middle: the usual evaluation transform.
+    data::Image image = data::to_channels(data::decode_image(path), static_cast<int>(m.channels));
+    const double factor = std::max(static_cast<double>(m.image_h) / image.h, static_cast<double>(m.image_w) / image.w);
+    image = data::resize_bilinear(image, std::max(static_cast<int>(m.image_h), static_cast<int>(std::lround(image.h * factor))),
+                                  std::max(static_cast<int>(m.image_w), static_cast<int>(std::lround(image.w * factor))));
+    image = data::center_crop(image, static_cast<int>(m.image_h), static_cast<int>(m.image_w));
+    std::vector<float> pixels(image.pixels.size());
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = (static_cast<float>(image.pixels[i]) / 255.0f - 0.5f) / 0.5f;
+    const std::vector<double> p = softmax(model.session->predict(pixels, 1));
+    std::vector<std::size_t> order(p.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
+    ordered_json top = ordered_json::array();
+    for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), static_cast<std::size_t>(options.top)); ++i)
+      top.push_back({{"class", order[i]}, {"label", order[i] < names.size() ? names[order[i]] : std::to_string(order[i])}, {"probability", p[order[i]]}});
+    const ordered_json line = {{"file", path}, {"top", top}};
+    if (options.json) all.push_back(line);
+    else fmt::print("{}\n", line.dump());
+  }
+  if (options.json) fmt::print("{}\n", all.dump(2));
+  return 0;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,64 @@
+// The verbs: what main() calls. Each does its job, prints data on stdout (one JSON document with `json`) and messages on stderr.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace tessera::run {
+
+struct TrainOptions {
+  std::string given;                   // the config file as given, copied into the run folder; may be empty
+  bool fresh = false;                  // start over in a run folder that already holds a run
+  bool json = false, quiet = false;
+};
+int train(const config::Config& config, const TrainOptions& options);
+
+struct EvalOptions {
+  std::string weights, data;
+  std::string dtype = "f32";
+  std::int64_t batch = 128, threads = 0, seed = 0, test_size = 0;
+  bool json = false;
+};
+int evaluate(const EvalOptions& options);
+
+struct PredictOptions {
+  std::string weights;
+  std::vector<std::string> images;
+  std::int64_t top = 5, threads = 0;
+  std::string dtype = "f32";
+  bool json = false;                   // one document instead of a line per image
+};
+int predict(const PredictOptions& options);
+
+struct VerifyOptions {
+  std::string golden, dtype = "f64";
+  std::int64_t threads = 0;
+  bool json = false;
+};
+int verify(const VerifyOptions& options);
+
+struct BenchOptions {
+  std::string what = "infer";          // infer | train | ops
+  std::int64_t batch = 8, repeats = 0; // 0: until two seconds are spent
+  std::string filter;                  // ops: only names that contain it
+  bool json = false;
+};
+int bench(const config::Config& config, const BenchOptions& options);
+
+struct ExplainOptions {
+  std::string goal = "train";          // train | infer
+  std::string dump_passes;
+  std::vector<std::string> disabled;
+  bool program = true, plan = false, json = false;
+};
+int explain(const config::Config& config, const ExplainOptions& options);
+
+int list_models(bool json);
+
+// "0.1.0 (commit)".
+std::string version();
+
+}  // namespace tessera::run

@@ -1,0 +1,151 @@
+// Comparison with another framework's numbers: a golden file holds weights, a batch, and what came out (cli.md, "Golden").
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "config/reader.h"
+#include "exec/executor.h"
+#include "files/safetensors.h"
+#include "models/weights.h"
+#include "run/compile.h"
+#include "run/run.h"
+#include "run/weights.h"
+
+namespace tessera::run {
+namespace {
+
+struct Comparison {
+  std::string name;
+  double error = 0, tolerance = 0;
+  bool ok() const { return error <= tolerance; }    // NaN never passes
+};
+
+// ‖got - want‖ / ‖want‖; the plain norm of the difference where the reference is all zeros.
+double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
+  double difference = 0, reference = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    difference += (got[i] - want[i]) * (got[i] - want[i]);
+    reference += want[i] * want[i];
+  }
+  return reference > 0 ? std::sqrt(difference / reference) : std::sqrt(difference);
+}
+
+[[noreturn]] void refuse(const std::string& golden, const std::string& what) {
+  throw Error(ErrorKind::weights, what, golden, "tools/make_goldens.py writes the format; cli: `tessera verify --help`");
+}
+
+void check_shape(const std::string& golden, const std::string& name, const files::TensorView& t, const std::vector<std::int64_t>& want) {
+  if (t.shape != want) refuse(golden, "tensor '" + name + "' is " + ir::to_string(t.shape) + ", expected " + ir::to_string(want));
+}
+
+std::vector<std::byte> encode(const std::vector<double>& values, ir::DType dtype) {
+  std::vector<std::byte> out(values.size() * static_cast<std::size_t>(ir::size_of(dtype)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (dtype == ir::DType::f64) std::memcpy(out.data() + i * 8, &values[i], 8);
+    else if (dtype == ir::DType::i32) reinterpret_cast<std::int32_t*>(out.data())[i] = static_cast<std::int32_t>(values[i]);
+    else reinterpret_cast<float*>(out.data())[i] = static_cast<float>(values[i]);
+  }
+  return out;
+}
+
+std::vector<double> nchw_to_nhwc(const std::vector<double>& x, const std::vector<std::int64_t>& s) {
+  std::vector<double> out(x.size());
+  std::size_t from = 0;
+  for (std::int64_t n = 0; n < s[0]; ++n)
+    for (std::int64_t c = 0; c < s[1]; ++c)
+      for (std::int64_t h = 0; h < s[2]; ++h)
+        for (std::int64_t w = 0; w < s[3]; ++w) out[static_cast<std::size_t>(((n * s[2] + h) * s[3] + w) * s[1] + c)] = x[from++];
+  return out;
+}
+
+std::vector<Comparison> compare(const VerifyOptions& options) {
+  const auto file = std::make_shared<const files::Safetensors>(options.golden);
+  config::Config config;
+  config.model = model_of(*file);
+  config.precision.dtype = options.dtype;
+  config.run.threads = options.threads > 0 ? options.threads : available_cores();
+  const models::ModelConfig& m = config.model;
+  for (const char* name : {"input", "labels", "logits", "loss"})
+    if (!file->has(name)) refuse(options.golden, "tensor '" + std::string(name) + "' is missing");
+  const files::TensorView& input = file->at("input");
+  const std::int64_t batch = input.shape.empty() ? 0 : input.shape[0];
+  if (batch < 1) refuse(options.golden, "tensor 'input' holds no image");
+  check_shape(options.golden, "input", input, {batch, m.channels, m.image_h, m.image_w});
+  check_shape(options.golden, "labels", file->at("labels"), {batch});
+  check_shape(options.golden, "logits", file->at("logits"), {batch, m.classes});
+  check_shape(options.golden, "loss", file->at("loss"), {1});
+  const std::vector<double> labels = files::to_doubles(file->at("labels"), "labels");
+  for (double label : labels)
+    if (!(label >= 0 && label < static_cast<double>(m.classes))) refuse(options.golden, fmt::format("label {} is not a class of 0 to {}", label, m.classes - 1));
+
+  std::vector<std::string> notes;
+  const ParamSource source = weights_from(file, m, Adapt{}, notes, "param.");
+  auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
+  const plan::Plan plan = compile(config, Goal::gradients, {batch}, executor->workspace_rule()).plan;
+  executor->prepare(plan);
+  const ir::DType real = storage_dtype(config);
+  const std::vector<models::Param> params = models::parameters(m);
+  for (const models::Param& p : params) executor->write_persistent(p.name, encode(source(p), real));
+  executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(input, "input"), input.shape), real));
+  executor->write(plan, "labels", encode(labels, ir::DType::i32));
+  executor->write(plan, "inv_count", encode({1.0 / static_cast<double>(batch)}, real));
+  executor->run(plan);
+
+  auto output = [&](const std::string& name) {
+    const ir::Type& type = plan.output(name)->slot.type;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
+    executor->read(plan, name, bytes);
+    std::vector<double> values(static_cast<std::size_t>(type.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (type.dtype == ir::DType::f64) std::memcpy(&values[i], bytes.data() + i * 8, 8);
+      else values[i] = static_cast<double>(reinterpret_cast<const float*>(bytes.data())[i]);
+    }
+    return values;
+  };
+  const double logits_tolerance = options.dtype == "f64" ? 1e-9 : options.dtype == "f32" ? 1e-5 : 5e-2;
+  const double grad_tolerance = options.dtype == "f64" ? 1e-9 : options.dtype == "f32" ? 2e-5 : 3e-2;
+  std::vector<Comparison> out;
+  out.push_back({"logits", relative_error(output("logits"), files::to_doubles(file->at("logits"), "logits")), logits_tolerance});
+  out.push_back({"loss", relative_error(output("loss"), files::to_doubles(file->at("loss"), "loss")), logits_tolerance});
+  std::vector<std::string> without;
+  for (const models::Param& p : params) {
+    const std::string name = "grad." + p.name;
+    if (!file->has(name)) {
+      without.push_back(name);
+      continue;
+    }
+    check_shape(options.golden, name, file->at(name), p.torch_shape);
+    out.push_back({name, relative_error(output(name), models::from_torch(p, files::to_doubles(file->at(name), name))), grad_tolerance});
+  }
+  if (!without.empty()) refuse(options.golden, fmt::format("{} of {} gradients are missing, the first is '{}'", without.size(), params.size(), without[0]));
+  return out;
+}
+
+}  // namespace
+
+int verify(const VerifyOptions& options) {
+  const std::vector<Comparison> all = compare(options);
+  std::size_t failed = 0;
+  const Comparison* worst = &all[0];
+  for (const Comparison& c : all) {
+    failed += !c.ok();
+    if (!(c.error / c.tolerance <= worst->error / worst->tolerance)) worst = &c;
+  }
+  if (options.json) {
+    nlohmann::json tensors = nlohmann::json::array();
+    for (const Comparison& c : all) tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"ok", c.ok()}});
+    fmt::print("{}\n", nlohmann::json{{"golden", options.golden}, {"dtype", options.dtype}, {"ok", failed == 0}, {"failed", failed}, {"tensors", tensors}}.dump(2));
+  } else {
+    for (const Comparison& c : all) fmt::print("{:60} {:10.2e}  {}\n", c.name, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
+    fmt::print("{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(), options.dtype, worst->name,
+               worst->error, worst->tolerance);
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace tessera::run

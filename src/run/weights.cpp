@@ -1,0 +1,264 @@
+// Comparing a weight file with a model, and reading it. (Writing: weights_save.cpp.)
+#include "run/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/check.h"
+#include "config/reader.h"
+#include "files/safetensors_header.h"  // in_quotes
+#include "models/interpolate.h"
+#include "models/weights.h"
+#include "run/init.h"
+
+namespace tessera::run {
+namespace {
+
+using files::in_quotes;
+using models::Grid;
+
+constexpr std::string_view model_key = "tessera.model";
+constexpr std::size_t most_problems = 12, most_names = 6;
+
+std::string text(Grid grid) { return fmt::format("{}x{}", grid.h, grid.w); }
+std::string text(const ir::Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+// "3 parameters are missing: a, b, c", cut after a few names.
+std::string some_of(const std::vector<std::string>& names) {
+  const std::size_t shown = std::min(names.size(), most_names);
+  const std::string list = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  return shown == names.size() ? list : fmt::format("{} and {} more", list, names.size() - shown);
+}
+
+// One comparison of a file with a model: what fits is remembered in `tensors`, what does not in `problems`.
+class Comparison {
+ public:
+  Comparison(const files::Safetensors& file, const models::ModelConfig& model, const Adapt& adapt, const std::string& prefix)
+      : file_(file), model_(model), adapt_(adapt), prefix_(prefix) {
+    if (file.metadata().contains(std::string(model_key))) stored_ = model_of(file);
+    index_names();
+    compare_layers();
+    compare_class_token();
+    for (const models::Param& param : models::parameters(model)) compare(param);
+    compare_head();
+    report_names();
+    if (count_ > 0) raise();
+  }
+
+  std::map<std::string, std::string> tensors;  // canonical name -> name in the file
+  std::optional<Grid> positions_from;          // set: interpolate from this grid
+  bool new_head = false;
+  std::vector<std::string> notes;
+
+ private:
+  void problem(std::string line) {
+    if (++count_ <= most_problems) problems_.push_back(std::move(line));
+  }
+  Grid grid() const { return {model_.image_h / model_.patch, model_.image_w / model_.patch}; }
+  bool has_class_token() const { return model_.pool == "class"; }
+
+  void index_names() {
+    for (const auto& [name, view] : file_.tensors()) {
+      if (!name.starts_with(prefix_)) continue;
+      const auto canonical = models::canonical_name(std::string_view(name).substr(prefix_.size()));
+      if (!canonical) {
+        unknown_.push_back(name);
+      } else if (const auto [at, added] = tensors.emplace(*canonical, name); !added) {
+        problem(fmt::format("{} and {} are the same parameter; expected it once", in_quotes(at->second), in_quotes(name)));
+      }
+    }
+  }
+
+  // A wrong depth is one problem, not twelve per layer: layers beyond the smaller depth are not compared.
+  void compare_layers() {
+    std::set<std::int64_t> layers;
+    for (const auto& [canonical, name] : tensors)
+      if (const auto layer = models::layer_of(canonical)) layers.insert(*layer);
+    const auto depth = static_cast<std::int64_t>(layers.size());
+    compared_layers_ = depth == 0 ? model_.depth : std::min(depth, model_.depth);
+    if (depth != 0 && depth != model_.depth) problem(fmt::format("the file has {} encoder layers, model.depth = {}", depth, model_.depth));
+    for (auto it = tensors.begin(); it != tensors.end();) {
+      const auto layer = models::layer_of(it->first);
+      if (layer && *layer >= model_.depth) {
+        if (depth == model_.depth) problem(fmt::format("{} is of layer {}, model.depth = {}", in_quotes(it->second), *layer, model_.depth));
+        it = tensors.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+
+  void compare_class_token() {
+    const bool stored = tensors.contains(std::string(models::class_token_name));
+    same_pool_ = stored == has_class_token() || tensors.empty();
+    if (same_pool_) return;
+    problem(stored ? fmt::format("the file has a class token ({}), but model.pool = \"mean\" has none", in_quotes(tensors.at("class_token")))
+                   : "the file has no class token, but model.pool = \"class\" needs one");
+    tell(fmt::format("the pooling cannot be changed by loading: set model.pool = \"{}\"", stored ? "class" : "mean"));
+    if (stored) tensors.erase(std::string(models::class_token_name));
+  }
+
+  void compare(const models::Param& param) {
+    const auto found = tensors.find(param.name);
+    if (found == tensors.end()) {
+      const auto layer = models::layer_of(param.name);
+      const bool counted = (param.name == models::class_token_name && !same_pool_) || (layer && *layer >= compared_layers_);
+      if (!counted) missing_.push_back(param.name);
+      return;
+    }
+    const files::TensorView& view = file_.at(found->second);
+    if (view.dtype != "F64" && view.dtype != "F32" && view.dtype != "BF16" && view.dtype != "F16")
+      problem(fmt::format("{}: expected dtype F64, F32, BF16 or F16, found {}", in_quotes(found->second), view.dtype));
+    const bool head = param.name == models::head_weight_name || param.name == models::head_bias_name;
+    if (head) head_.push_back({param, found->second});
+    else if (param.name == models::positions_name) compare_positions(param, found->second, view.shape);
+    else if (view.shape != param.torch_shape) wrong_shape(param, found->second);
+  }
+
+  void wrong_shape(const models::Param& param, const std::string& name) {
+    problem(fmt::format("{}: expected shape {}, found {}", in_quotes(name), text(param.torch_shape), text(file_.at(name).shape)));
+  }
+
+  // Where the stored positions lie: as the file says, else on a square.
+  std::optional<Grid> stored_grid(std::int64_t patches) const {
+    if (stored_ && stored_->family == model_.family) {
+      const Grid said{stored_->image_h / stored_->patch, stored_->image_w / stored_->patch};
+      if (said.h * said.w == patches) return said;
+    }
+    if (patches == grid().h * grid().w) return grid();
+    const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
+    return side * side == patches ? std::optional(Grid{side, side}) : std::nullopt;
+  }
+
+  void compare_positions(const models::Param& param, const std::string& name, const ir::Shape& shape) {
+    if (!same_pool_) return;  // already told; the number of positions follows from it
+    if (shape.size() != 3 || shape[0] != 1 || shape[2] != model_.dim) return wrong_shape(param, name);
+    const std::int64_t patches = shape[1] - (has_class_token() ? 1 : 0);
+    if (patches < 1) return wrong_shape(param, name);
+    const auto from = stored_grid(patches);
+    if (from == grid()) return;
+    if (!from) return problem(fmt::format("{}: expected {} patch positions, found {}, which are not a square grid and the file does not say which",
+                                          in_quotes(name), text(grid()), patches));
+    if (adapt_.interpolate_positions) {
+      positions_from = from;
+      notes.push_back(fmt::format("position embeddings interpolated {} -> {}", text(*from), text(grid())));
+      return;
+    }
+    problem(fmt::format("{}: expected the positions of {} patches, found {} patches", in_quotes(name), text(grid()), text(*from)));
+    tell("start from these weights with --init: position embeddings are then interpolated");
+  }
+
+  void compare_head() {
+    if (head_.empty() && adapt_.replace_head && !tensors.empty()) {
+      new_head = true;
+      std::erase_if(missing_, [](const std::string& name) { return name == models::head_weight_name || name == models::head_bias_name; });
+      notes.push_back(fmt::format("head replaced: none -> {} classes", model_.classes));
+      return;
+    }
+    // The stored head is sound when both of its tensors agree on a number of classes; then only that number may differ.
+    std::set<std::int64_t> classes;
+    for (const auto& [param, name] : head_) {
+      const ir::Shape& shape = file_.at(name).shape;
+      ir::Shape expected = param.torch_shape;
+      if (shape.size() == expected.size()) expected[0] = shape[0];
+      if (shape != expected || shape[0] < 1) wrong_shape(param, name);
+      else classes.insert(shape[0]);
+    }
+    if (classes.size() > 1) problem(fmt::format("the head's weight and bias disagree on the number of classes: {}", fmt::join(classes, " and ")));
+    if (classes.size() != 1 || *classes.begin() == model_.classes) return;
+    if (adapt_.replace_head) {
+      new_head = true;
+      notes.push_back(fmt::format("head replaced: {} -> {} classes", *classes.begin(), model_.classes));
+      return;
+    }
+    problem(fmt::format("the head has {} classes, model.classes = {}", *classes.begin(), model_.classes));
+    tell("start from these weights with --init: the head is then replaced");
+  }
+
+  void report_names() {
+    if (tensors.empty()) {
+      problem(fmt::format("none of the {} tensors{} is a {} parameter under torchvision's or timm's name", unknown_.size(),
+                          prefix_.empty() ? "" : " under " + in_quotes(prefix_), model_.family));
+      return;
+    }
+    if (!missing_.empty())
+      problem(fmt::format("{} missing: {}", missing_.size() == 1 ? "a parameter is" : fmt::format("{} parameters are", missing_.size()),
+                          some_of(missing_)));
+    std::vector<std::string> wanted;
+    for (const std::string& name : missing_) wanted.push_back(name), wanted.push_back(models::timm_name(name));
+    for (const std::string& name : unknown_) {
+      // A name that is shown may be compared with the missing ones; thousands of hostile ones may not.
+      const bool look = count_ < most_problems && name.size() <= 128 && wanted.size() <= 4096;
+      const std::string bare = name.substr(prefix_.size()), near = look ? nearest(bare, wanted) : "";
+      std::string line = fmt::format("{} is not a parameter of the model", in_quotes(name));
+      if (bare.find("fc_norm.") != bare.npos) line += " (timm's norm after mean pooling; ours comes before it)";
+      else if (!near.empty()) line += fmt::format("; did you mean {}?", in_quotes(near));
+      problem(std::move(line));
+    }
+  }
+
+  void tell(std::string hint) { hint_ += (hint_.empty() ? "" : "; ") + hint; }
+
+  [[noreturn]] void raise() {
+    if (stored_ && !(*stored_ == model_) && hint_.empty()) tell("the file says that it holds " + config::model_to_json(*stored_));
+    if (hint_.empty()) tell("choose the model that the file holds with --model NAME and --set model.KEY=VALUE");
+    Error error(ErrorKind::weights, problems_.front(), file_.path().string(), hint_);
+    for (std::size_t i = 1; i < problems_.size(); ++i) error.and_also(problems_[i]);
+    if (count_ > problems_.size()) error.and_also(fmt::format("{} more problems", count_ - problems_.size()));
+    throw error;
+  }
+
+  struct HeadTensor {
+    models::Param param;
+    std::string name;
+  };
+  const files::Safetensors& file_;
+  const models::ModelConfig& model_;
+  const Adapt& adapt_;
+  const std::string& prefix_;
+  std::optional<models::ModelConfig> stored_;
+  std::vector<std::string> unknown_, missing_, problems_;
+  std::vector<HeadTensor> head_;
+  std::size_t count_ = 0;
+  std::int64_t compared_layers_ = 0;
+  bool same_pool_ = true;
+  std::string hint_;
+};
+
+}  // namespace
+
+models::ModelConfig model_of(const files::Safetensors& file) {
+  const auto found = file.metadata().find(std::string(model_key));
+  if (found == file.metadata().end())
+    throw Error(ErrorKind::weights, "the file does not say which model it holds: metadata 'tessera.model' is absent", file.path().string(),
+                "say it with --model NAME, or start a training from the file with --init");
+  try {
+    return config::model_from_json(found->second);
+  } catch (Error& error) {
+    throw error.in(file.path().string());
+  }
+}
+
+ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const models::ModelConfig& model, const Adapt& adapt,
+                         std::vector<std::string>& notes, const std::string& prefix) {
+  Comparison comparison(*file, model, adapt, prefix);
+  notes.insert(notes.end(), comparison.notes.begin(), comparison.notes.end());
+  const Grid to{model.image_h / model.patch, model.image_w / model.patch};
+  return [file = std::move(file), tensors = std::move(comparison.tensors), from = comparison.positions_from, to, new_head = comparison.new_head,
+          class_position = model.pool == "class", dim = model.dim, seed = adapt.seed](const models::Param& param) {
+    if (new_head && (param.name == models::head_weight_name || param.name == models::head_bias_name)) return initial_weights(seed)(param);
+    const auto found = tensors.find(param.name);
+    CHECK(found != tensors.end(), param.name + " is a parameter of the model that was compared with the file");
+    std::vector<double> values = files::to_doubles(file->at(found->second), found->second);
+    if (from && param.name == models::positions_name) values = models::interpolate_positions(values, class_position, *from, to, dim);
+    return models::from_torch(param, values);
+  };
+}
+
+}  // namespace tessera::run

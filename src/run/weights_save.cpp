@@ -1,0 +1,66 @@
+// Writing weights. Convention: the header comes first in a safetensors file and needs only names and shapes, so the numbers are asked for, turned
+// and written one parameter at a time: a model is saved in the memory of its largest tensor.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "config/reader.h"
+#include "files/atomic_file.h"
+#include "models/weights.h"
+#include "run/weights.h"
+
+namespace tessera::run {
+namespace {
+
+struct Stored {
+  std::string name;
+  models::Param param;
+};
+
+std::string header_of(const std::vector<Stored>& tensors, const models::ModelConfig& model, const std::string& dtype) {
+  nlohmann::ordered_json header;
+  header["__metadata__"] = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
+  const auto element = static_cast<std::int64_t>(files::dtype_size(dtype));
+  std::int64_t at = 0;
+  for (const Stored& tensor : tensors) {
+    const std::int64_t end = at + element * ir::elements(tensor.param.torch_shape);
+    header[tensor.name] = {{"dtype", dtype}, {"shape", tensor.param.torch_shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
+  return text;
+}
+
+}  // namespace
+
+void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
+                  const std::function<std::vector<double>(const std::string& name)>& values, Naming naming, const std::string& dtype) {
+  CHECK(dtype == "F32" || dtype == "F64", "weights are saved as F32 or F64, not " + dtype);
+  std::vector<Stored> tensors;
+  for (models::Param& param : models::parameters(model)) {
+    std::string name = naming == Naming::timm ? models::timm_name(param.name) : param.name;
+    tensors.push_back({std::move(name), std::move(param)});
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const Stored& a, const Stored& b) { return a.name < b.name; });
+  const std::string header = header_of(tensors, model, dtype);
+  const std::uint64_t length = header.size();
+
+  files::AtomicFile file(path);
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(std::as_bytes(std::span(header)));
+  for (const Stored& tensor : tensors) {
+    const std::vector<double> torch = models::to_torch(tensor.param, values(tensor.param.name));
+    if (dtype == "F64") {
+      file.write(std::as_bytes(std::span(torch)));
+    } else {
+      const std::vector<float> rounded(torch.begin(), torch.end());
+      file.write(std::as_bytes(std::span(rounded)));
+    }
+  }
+  file.commit();
+}
+
+}  // namespace tessera::run

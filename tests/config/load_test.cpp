@@ -1,0 +1,259 @@
+// Layering, resolution of what was not given, and the round trip through resolved.toml.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "config/fields.h"
+#include "config/print.h"
+#include "config/reader.h"
+
+namespace tessera::config {
+namespace {
+
+Flag flag(std::string_view name) {
+  for (const Flag& f : flags())
+    if (f.name == name) return f;
+  ADD_FAILURE() << "no flag " << name;
+  return {};
+}
+Override with(std::string_view name, std::string_view value) { return from_flag(flag(name), value); }
+Config read(std::string_view text, std::vector<Override> overrides = {}) { return load_text(text, "t.toml", overrides, Purpose::other); }
+std::string refusal(std::string_view text, std::vector<Override> overrides = {}, Purpose purpose = Purpose::other) {
+  try {
+    load_text(text, "t.toml", overrides, purpose);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    return e.what();
+  }
+  return "";
+}
+void expect_says(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), message.npos) << message << "\nlacks: " << part;
+}
+
+TEST(Layers, DefaultsPresetFileSetFlag) {
+  EXPECT_EQ(read("").model, models::preset("vit_tiny_cifar"));
+  const std::string file = "[model]\nname = \"vit_b_16\"\ndepth = 6\n[run]\nseed = 1\n[optim]\nlr = 0.5\n";
+  Config c = read(file);
+  EXPECT_EQ(c.model.dim, 768);  // preset
+  EXPECT_EQ(c.model.depth, 6);  // file over preset
+  EXPECT_EQ(c.optim.momentum, 0.9);
+  c = read(file, {with("--seed", "3"), from_set("run.seed=2"), from_set("optim.lr=.25"), with("--model", "vit_l_16")});
+  EXPECT_EQ(c.run.seed, 3);  // a flag wins over --set whatever the order
+  EXPECT_EQ(c.optim.lr, 0.25);
+  EXPECT_EQ(c.model.dim, 1024);
+  EXPECT_EQ(c.model.depth, 6);
+}
+
+TEST(Layers, FamilyWithoutNameStartsFromTorchvision) {
+  const Config c = read("[model]\nfamily = \"vit\"\ndepth = 2\n");
+  EXPECT_EQ(c.model.name, "");
+  EXPECT_EQ(c.model.dim, 768);
+  EXPECT_EQ(c.model.image_h, 224);
+  EXPECT_EQ(c.model.depth, 2);
+}
+
+TEST(Layers, SetValues) {
+  const Config c = read("", {from_set("model.image=[64, 32]"), from_set("lr.warmup=10%"), from_set("optim.betas=[0.8,0.9]"),
+                             from_set("run.name=42"), from_set("run.out='a b'"), from_set("data.flip = true"), from_set("optim.lr=1")});
+  EXPECT_EQ(c.model.image_h, 64);
+  EXPECT_EQ(c.model.image_w, 32);
+  EXPECT_EQ(c.lr.warmup, (Span{0, 10.0, true}));
+  EXPECT_EQ(c.lr.warmup.of(250), 25);
+  EXPECT_EQ(c.optim.betas[1], 0.9);
+  EXPECT_EQ(c.run.name, "42");
+  EXPECT_EQ(c.run.out, "a b");
+  EXPECT_TRUE(c.data.flip);
+}
+
+TEST(Layers, TextsInEveryKindOfQuotes) {
+  EXPECT_EQ(read("# \u00e9 comment\n[run]\nname = \"\u00e9\\\"\u00e9 # \u00e9\" # \u00e9\n").run.name, "\u00e9\"\u00e9 # \u00e9");
+  EXPECT_EQ(read("[run]\nname = '\u00e9\\'\n").run.name, "\u00e9\\");
+  EXPECT_EQ(read("[run]\nname = \"\"\"a\"\"b\"\"\"\"\" # \u00e9\n").run.name, "a\"\"b\"\"");
+  EXPECT_EQ(read("[run]\nname = \'\'\'a\'\'\' # \u00e9\n").run.name, "a");
+  EXPECT_EQ(read("[run]\n\"name\" = \"x\"\n'out' = \"\u00e9\"\n").run.out, "\u00e9");
+}
+
+TEST(Layers, EveryFlagNamesAKey) {
+  for (const Flag& f : flags()) {
+    if (f.key == "deepspeed") continue;
+    const auto dot = f.key.find('.');
+    EXPECT_NE(find_field(f.key.substr(0, dot), f.key.substr(dot + 1)), nullptr) << f.name;
+  }
+  expect_says(refusal("", {with("--deepspeed", "ds.json")}), "--deepspeed ds.json: this build does not read DeepSpeed configurations yet");
+}
+
+TEST(Batch, AnyTwoOrGlobalAlone) {
+  const auto batch = [](std::string text) { return read("[batch]\n" + text).batch; };
+  EXPECT_EQ(batch("global = 64"), (Batch{64, 64, 1}));
+  EXPECT_EQ(batch("global = 64\nmicro = 16"), (Batch{64, 16, 4}));
+  EXPECT_EQ(batch("global = 64\naccumulate = 2"), (Batch{64, 32, 2}));
+  EXPECT_EQ(batch("micro = 16\naccumulate = 3"), (Batch{48, 16, 3}));
+  EXPECT_EQ(batch("global = 10\naccumulate = 3"), (Batch{10, 4, 3}));  // 4, 3, 3
+  EXPECT_EQ(batch("global = 10\nmicro = 4\naccumulate = 3"), (Batch{10, 4, 3}));
+  expect_says(refusal("[batch]\nglobal = 128\nmicro = 32\naccumulate = 3\n"), "choose micro = 43, accumulate = 4 or global = 96");
+  expect_says(refusal("[batch]\nglobal = 10\nmicro = 6\n"), "choose 1, 2, 5 or 10");
+  expect_says(refusal("[batch]\nmicro = 6\n"), "batch.micro alone does not say how large an update is");
+}
+
+TEST(Data, ModelFollowsASourceThatStatesItsSize) {
+  Config c = read("", {with("--data", "synthetic:64x48x1,7"), with("--model", "vit_tiny_cifar")});
+  EXPECT_EQ(c.model.image_h, 64);
+  EXPECT_EQ(c.model.image_w, 48);
+  EXPECT_EQ(c.model.channels, 1);
+  EXPECT_EQ(c.model.classes, 7);
+  c = read("", {with("--data", "cifar100:/d"), with("--model", "vit_tiny_cifar")});
+  EXPECT_EQ(c.model.classes, 100);
+  c = read("", {with("--data", "synthetic"), with("--model", "vit_b_16")});
+  EXPECT_EQ(c.model.image_h, 224);
+  expect_says(refusal("[model]\nclasses = 5\n[data]\nsource = \"cifar10:x\"\n"),
+              "model.classes = 5 but data.source = \"cifar10:x\" has 10");
+  expect_says(refusal("[data]\nsource = \"synthetic:50x50x3,10\"\n"),
+              "t.toml:2:10: model.patch = 4 does not divide model.image = [50, 50]");
+}
+
+TEST(Run, NamesAndLength) {
+  EXPECT_EQ(read("").run.name, "t");
+  EXPECT_EQ(read("").run.out, "runs/t");
+  EXPECT_EQ(read("[run]\nout = \"/x/y z/\"\n").run.name, "y-z");
+  EXPECT_EQ(load({}, {}, Purpose::other).run.name, "vit_tiny_cifar-synthetic");
+  EXPECT_GE(read("").run.threads, 1);
+  expect_says(refusal("", {}, Purpose::train), "nothing says how long to train");
+  expect_says(refusal("[lr]\nwarmup = 100\n", {with("--steps", "50")}), "lr.warmup = 100 is longer than the run of 50 steps");
+  expect_says(refusal("[lr]\nwarmup = 65\n", {with("--epochs", "1")}), "the run of 64 steps");
+  EXPECT_EQ(total_steps(read("[batch]\nglobal = 100\n", {with("--epochs", "2")})), 164);
+  EXPECT_EQ(total_steps(read("", {with("--epochs", "2"), with("--data", "folder:x")})), std::nullopt);
+}
+
+TEST(Later, NeutralValuesPassAndOthersAreRefused) {
+  read(
+      "[parallel]\ndp=1\ntp=1\npp=1\nsp=1\nzero=0\nsequence=\"none\"\nschedule=\"zb\"\ncompress=\"none\"\ncomm=\"local\"\n[run]\nnp="
+      "1\ndevice=\"cpu\"\n[ema]\ndecay=0\n");
+  for (const char* set : {"parallel.dp=2",
+                          "parallel.tp=2",
+                          "parallel.pp=2",
+                          "parallel.sp=2",
+                          "parallel.zero=1",
+                          "parallel.sequence=megatron",
+                          "parallel.compress=int8",
+                          "parallel.comm=mpi",
+                          "parallel.stages=[6,6]",
+                          "parallel.weights=[2,1]",
+                          "run.np=2",
+                          "run.device=cuda",
+                          "ema.decay=0.99",
+                          "precision.dtype=f16",
+                          "precision.dtype=fp8",
+                          "precision.loss_scale=1024",
+                          "optim.name=lamb",
+                          "model.family=swin",
+                          "model.name=swin_t",
+                          "model.name=resnet50",
+                          "model.depths=[2,2]",
+                          "model.batch_norm=sync",
+                          "data.mixup=0.2"}) {
+    const std::string message = refusal("", {from_set(set)});
+    expect_says(message, std::string("--set ") + set + ": ");
+    EXPECT_TRUE(message.find("this build") != message.npos || message.find("comes with") != message.npos) << message;
+    EXPECT_EQ(message.find("also:"), message.npos) << message;
+  }
+  expect_says(refusal("", {with("--tp", "2")}), "--tp 2: parallel.tp = 2: this build runs one rank");
+  expect_says(refusal("", {with("--dtype", "f16")}), "precision.dtype = \"f16\": it comes with the CUDA executor");
+}
+
+TEST(Print, RoundTripsExactly) {
+  Config c = load({}, {from_set("optim.lr=0.1"), from_set("optim.eps=4.9406564584124654e-324"),
+                       from_set("optim.weight_decay=0.30000000000000004"), from_set("optim.clip=1e9"), from_set("lr.warmup=\"0.1%\""),
+                       from_set("run.seed=9007199254740993"), from_set("model.image=[64,32]"), from_set("run.name=a \"b\" \\c é"),
+                       from_set("run.until=top1=0.94"), from_set("batch.global=10"), from_set("batch.accumulate=3"),
+                       from_set("run.epochs=7"), from_set("model.init=w.safetensors"), from_set("parallel.recompute=every=2")});
+  const std::string text = to_toml(c);
+  EXPECT_EQ(load_text(text, "resolved.toml"), c);
+  EXPECT_EQ(to_toml(load_text(text, "resolved.toml")), text);
+  for (const models::Preset& p : models::presets()) {
+    c = load({}, {with("--model", p.name), with("--steps", "1"), from_set("lr.warmup=1")});
+    EXPECT_EQ(c.model, p.config);
+    EXPECT_EQ(load_text(to_toml(c), "x.toml"), c);
+  }
+  c = load({}, {from_set("model.family=vit"), with("--steps", "1")});
+  EXPECT_EQ(load_text(to_toml(c), "x.toml"), c);
+}
+
+TEST(Print, JsonHasEveryKey) {
+  const auto json = nlohmann::json::parse(to_json(load({}, {}, Purpose::other)));
+  for (const Field& f : fields()) EXPECT_TRUE(json.at(std::string(f.section)).contains(std::string(f.key))) << f.name();
+  EXPECT_EQ(json["model"]["image"], 32);
+  EXPECT_EQ(json["lr"]["warmup"], "5%");
+  EXPECT_TRUE(json["run"]["until"].is_null());
+}
+
+TEST(Fields, NamesAreUniqueAndDocumented) {
+  std::set<std::string> names;
+  const std::string docs = keys_markdown();
+  for (const Field& f : fields()) {
+    EXPECT_TRUE(names.insert(f.name()).second) << f.name();
+    EXPECT_FALSE(f.doc.empty());
+    EXPECT_NE(docs.find("| `" + std::string(f.key) + "` |"), docs.npos) << f.name();
+  }
+}
+
+TEST(ModelJson, ReadsGoldenMetadata) {
+  models::ModelConfig m =
+      model_from_json(R"({"family": "vit", "image": 32, "patch": 8, "dim": 64, "depth": 2, "heads": 4, "mlp": 128, "classes": 10})");
+  EXPECT_EQ(m.name, "");
+  EXPECT_EQ(m.image_w, 32);
+  EXPECT_EQ(m.channels, 3);
+  EXPECT_EQ(m.pool, "class");
+  EXPECT_EQ(model_from_json(model_to_json(m)), m);
+  m = model_from_json("{}");
+  EXPECT_EQ(m.dim, 768);
+  EXPECT_EQ(model_from_json(R"({"name": "vit_micro"})"), models::preset("vit_micro"));
+  for (const models::Preset& p : models::presets()) EXPECT_EQ(model_from_json(model_to_json(p.config)), p.config);
+}
+
+TEST(ModelJson, RefusesWithTheCodeOfWeights) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  for (const std::string& text :
+       {std::string(""), std::string("{"), std::string("[]"), std::string("3"), std::string("null"), std::string("{\"depth\": \"x\"}"),
+        std::string("{\"dpeth\": 4}"), std::string("{\"heads\": 5}"), std::string("{\"depth\": 18446744073709551615}"),
+        std::string("{\"depth\": 1e400}"), std::string("{\"image\": [1,[2]]}"), std::string("{\"name\": \"vit\"}"),
+        std::string("{\"family\": \"swin\"}"), std::string("{\"init\": \"w\"}"), std::string("{\"name\": \"\xff\"}"),
+        std::string("{\"name\": 3}"), deep, "{\"depth\": " + deep + "}", std::string(2 << 20, ' ')}) {
+    try {
+      model_from_json(text);
+      ADD_FAILURE() << text.substr(0, 60);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.exit_code(), 4) << e.what();
+      expect_says(e.what(), "tessera.model: ");
+    }
+  }
+  try {
+    model_from_json(R"({"dpeth": 4, "image": -1})");
+  } catch (const Error& e) {
+    expect_says(e.what(), "there is no key model.dpeth; did you mean depth?");
+    EXPECT_EQ(e.also.size(), 1u);
+  }
+}
+
+TEST(Syntax, Texts) {
+  EXPECT_EQ(parse_recompute("none"), 0);
+  EXPECT_EQ(parse_recompute("full"), 1);
+  EXPECT_EQ(parse_recompute("every=3"), 3);
+  EXPECT_EQ(parse_until("top1=0.94").value, 0.94);
+  EXPECT_EQ(parse_source("folder:/a:b").dir, "/a:b");
+  EXPECT_EQ(parse_source("synthetic:64x32x3,10").w, 32);
+  for (const char* bad : {"every=0", "every=", "every=-1", "every=1x", "every=99999999999999999999", "Full", ""})
+    EXPECT_THROW(parse_recompute(bad), Error) << bad;
+  for (const char* bad : {"top1", "top1=", "top1=x", "top1=2", "=1", "foo=1", "loss=nan", "loss=-1"})
+    EXPECT_THROW(parse_until(bad), Error) << bad;
+  for (const char* bad :
+       {"", "synthetic:", "synthetic:64", "synthetic:64x64x3", "synthetic:64x64x3,", "synthetic:64x64x3,10x", "synthetic:-1x64x3,10",
+        "synthetic:0x64x3,10", "synthetic:99999999999999999999x1x1,1", "cifar10", "cifar10:", "imagenet:x"})
+    EXPECT_THROW(parse_source(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace tessera::config

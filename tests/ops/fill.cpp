@@ -1,0 +1,84 @@
+// Values of a case's operands, keyed by the case's name: the same numbers on every machine and in every dtype.
+#include <cmath>
+
+#include "base/rng.h"
+#include "ops/cases.h"
+
+namespace tessera::test {
+namespace {
+
+double rounded(double x) { return static_cast<float>(x); }
+
+double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::int64_t i) {
+  const auto at = static_cast<std::uint64_t>(i);
+  switch (fill) {
+    case Fill::normal:
+      return normal(key, at);
+    case Fill::wide:
+      return 30 * normal(key, at);
+    case Fill::positive:
+      return 0.5 + std::abs(normal(key, at));
+    case Fill::probabilities:
+      return uniform(key, at) + 0.01;  // normalised below
+    case Fill::labels:
+      return static_cast<double>(random_bits(key, at) % static_cast<std::uint64_t>(classes));
+    case Fill::log_sum:
+      return 4 + 0.3 * normal(key, at);
+    case Fill::masked:
+      return i % shape.back() != 0 && uniform(key, at) < 0.4f ? -100.0 : 0.0;
+    case Fill::rng:
+      return i == 0 ? 42 : i == 1 ? 7 : 1000;
+    case Fill::count:
+      return 3;
+    case Fill::rate:
+      return 0.01;
+    case Fill::ties:
+      return static_cast<double>(random_bits(key, at) % 3);
+    case Fill::one:
+      return 1;
+    case Fill::zero:
+      return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Array> make_operands(const Case& c, ir::DType element) {
+  std::vector<Array> out;
+  for (std::size_t n = 0; n < c.in.size(); ++n) {
+    const Operand& o = c.in[n];
+    Array a(!c.fixed && o.dtype == ir::DType::f32 ? element : o.dtype, o.shape);
+    const Key key = Key{}.with(c.name).with(n);
+    for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, rounded(value_of(o.fill, c.classes, o.shape, key, i)));
+    if (o.fill == Fill::probabilities)
+      for (std::int64_t i = 0, width = o.shape.back(); i < a.size(); i += width) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < width; ++k) sum += a[i + k];
+        for (std::int64_t k = 0; k < width; ++k) a.set(i + k, rounded(a[i + k] / sum));
+      }
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+ir::Attrs attrs_for(const Case& c, ir::DType element) {
+  ir::Attrs attrs = c.attrs;
+  if (c.fixed) return attrs;
+  const auto change = [&](ir::DType& dtype) {
+    if (dtype == ir::DType::f32) dtype = element;
+  };
+  if (auto* cast = std::get_if<ir::Cast>(&attrs)) change(cast->to);
+  if (auto* constant = std::get_if<ir::Constant>(&attrs)) change(constant->dtype);
+  if (auto* contract = std::get_if<ir::Contract>(&attrs); contract && contract->out) change(*contract->out);
+  if (auto* sum = std::get_if<ir::Sum>(&attrs); sum && sum->out) change(*sum->out);
+  return attrs;
+}
+
+Array make_normal(ir::DType dtype, const ir::Shape& shape, const std::string& name) {
+  Array a(dtype, shape);
+  for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, rounded(normal(Key{}.with(name), static_cast<std::uint64_t>(i))));
+  return a;
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,67 @@
+#include "ops/interpret.h"
+
+#include "base/check.h"
+
+namespace tessera::test {
+
+using exec::cpu::Call;
+using exec::cpu::Tensor;
+
+std::vector<ir::Type> types_of(const std::vector<Array>& arrays) {
+  std::vector<ir::Type> types;
+  for (const Array& a : arrays) types.push_back(a.type());
+  return types;
+}
+
+void call_kernel(exec::cpu::Kernel kernel, exec::cpu::ScratchRule scratch, ir::Op op, const ir::Attrs& attrs, const std::vector<Tensor>& in,
+                 const std::vector<Tensor>& out, ThreadPool& pool) {
+  const std::string what(ir::name(op));
+  CHECK(kernel != nullptr, what + " has no kernel");
+  std::size_t each = 0;
+  if (scratch) {
+    std::vector<ir::Type> in_types, out_types;
+    for (const Tensor& t : in) in_types.push_back({t.dtype, t.shape, {}});
+    for (const Tensor& t : out) out_types.push_back({t.dtype, t.shape, {}});
+    each = scratch(attrs, in_types, out_types);
+    CHECK(each % 64 == 0, "scratch of " + what + " is a multiple of 64");
+  }
+  Array room(ir::DType::u8, {static_cast<std::int64_t>(each) * pool.size()});
+  room.set_bytes(std::byte{0xff});
+  kernel(Call{op, attrs, in, out, pool, room.data(), each});
+  CHECK(room.guards_intact(), what + " wrote outside its scratch");
+}
+
+std::vector<Array> run_reference(ir::Op op, const ir::Attrs& attrs, const std::vector<Array>& in, ThreadPool& pool) {
+  std::vector<Array> out;
+  std::vector<Tensor> operands, results;
+  for (const Array& a : in) operands.push_back(a.tensor());
+  for (const ir::Type& t : ir::infer(op, attrs, types_of(in))) results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
+  call_kernel(exec::cpu::kernel(op).f64, nullptr, op, attrs, operands, results, pool);
+  return out;
+}
+
+std::map<ir::Var, Array> interpret(const ir::Program& program, const std::map<std::string, Array>& inputs, ThreadPool& pool) {
+  std::map<ir::Var, Array> values;
+  for (const ir::Input& input : program.inputs) {
+    const Array& given = inputs.at(input.name);
+    CHECK(given.type() == program.type(input.var), "input " + input.name + " has another type");
+    values.emplace(input.var, given);
+  }
+  for (const ir::Eqn& eqn : program.eqns) {
+    std::vector<Tensor> in, out;
+    for (ir::Var v : eqn.in) in.push_back(v == ir::none ? Tensor{} : values.at(v).tensor());
+    for (ir::Var v : eqn.out) {
+      if (v == ir::none) {
+        out.emplace_back();
+        continue;
+      }
+      Array& result = values.emplace(v, Array(program.type(v).dtype, program.type(v).shape)).first->second;
+      result.set_bytes(std::byte{0xff});
+      out.push_back(result.tensor());
+    }
+    call_kernel(exec::cpu::kernel(eqn.op).f64, nullptr, eqn.op, eqn.attrs, in, out, pool);
+  }
+  return values;
+}
+
+}  // namespace tessera::test

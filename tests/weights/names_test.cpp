@@ -1,0 +1,100 @@
+// Names of other frameworks, torch's layouts against ours, and interpolated positions against PyTorch's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "base/check.h"
+#include "files/safetensors.h"
+#include "models/interpolate.h"
+#include "models/weights.h"
+
+namespace tessera::models {
+namespace {
+
+TEST(Names, EveryParameterHasOneNameInEachNaming) {
+  for (const Preset& preset : presets())
+    for (const Param& p : parameters(preset.config)) {
+      const std::string timm = timm_name(p.name);
+      EXPECT_EQ(canonical_name(p.name), p.name);
+      EXPECT_EQ(canonical_name(timm), p.name) << timm;
+      EXPECT_EQ(canonical_name("module." + p.name), p.name);
+      EXPECT_EQ(canonical_name("_orig_mod.module.model." + timm), p.name);
+    }
+}
+
+TEST(Names, Examples) {
+  const std::string layer = "encoder.layers.encoder_layer_";
+  EXPECT_EQ(canonical_name("blocks.11.attn.qkv.weight"), layer + "11.self_attention.in_proj_weight");
+  EXPECT_EQ(canonical_name("blocks.0.mlp.fc2.bias"), layer + "0.mlp.3.bias");
+  EXPECT_EQ(canonical_name(layer + "7.mlp.linear_1.weight"), layer + "7.mlp.0.weight");
+  EXPECT_EQ(canonical_name(layer + "7.mlp.linear_2.bias"), layer + "7.mlp.3.bias");
+  EXPECT_EQ(canonical_name("cls_token"), "class_token");
+  EXPECT_EQ(timm_name("encoder.pos_embedding"), "pos_embed");
+  EXPECT_EQ(timm_name("conv_proj.weight"), "patch_embed.proj.weight");
+  EXPECT_EQ(layer_of(layer + "31.ln_1.weight"), 31);
+  EXPECT_EQ(layer_of("encoder.ln.weight"), std::nullopt);
+  EXPECT_THROW(timm_name("blocks.0.norm1.weight"), Error);
+}
+
+TEST(Names, OthersAreNotGuessed) {
+  for (const char* name : {"", ".", "module.", "blocks", "blocks.", "blocks..norm1.weight", "blocks.-1.norm1.weight", "blocks.01.norm1.weight",
+                           "blocks.+1.norm1.weight", "blocks.1x.norm1.weight", "blocks.99999999999999999999.norm1.weight", "blocks.0.norm1",
+                           "blocks.0.ln_1.weight", "encoder.layers.encoder_layer_0.norm1.weight", "encoder.layers.encoder_layer_0.",
+                           "fc_norm.weight", "heads.head.weight.x", "Head.weight", "head.weight ", "encoder.ln", "blocks.0."})
+    EXPECT_EQ(canonical_name(name), std::nullopt) << name;
+}
+
+TEST(Layout, ConvolutionIsTransposed) {
+  ModelConfig m = preset("vit_micro");
+  m.channels = 3, m.patch = 2, m.dim = 4, m.heads = 2;
+  Param conv;
+  for (const Param& p : parameters(m))
+    if (p.name == "conv_proj.weight") conv = p;
+  ASSERT_EQ(conv.torch_shape, (ir::Shape{4, 3, 2, 2}));
+  ASSERT_EQ(conv.shape, (ir::Shape{2, 2, 3, 4}));
+  std::vector<double> torch(48);
+  for (std::size_t i = 0; i < torch.size(); ++i) torch[i] = static_cast<double>(i);
+  const std::vector<double> ours = from_torch(conv, torch);
+  for (std::size_t d = 0; d < 4; ++d)
+    for (std::size_t c = 0; c < 3; ++c)
+      for (std::size_t y = 0; y < 2; ++y)
+        for (std::size_t x = 0; x < 2; ++x)
+          ASSERT_EQ(ours[((y * 2 + x) * 3 + c) * 4 + d], torch[((d * 3 + c) * 2 + y) * 2 + x]);
+  EXPECT_EQ(to_torch(conv, ours), torch);
+}
+
+TEST(Layout, SplitShapesAreTransposedAfterTheSplit) {
+  Param p;
+  p.name = "split", p.torch_shape = {6, 2}, p.split_shape = {3, 2, 2}, p.shape = {2, 3, 2}, p.torch_perm = {1, 0, 2};
+  const std::vector<double> torch = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(from_torch(p, torch), (std::vector<double>{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
+  EXPECT_EQ(to_torch(p, from_torch(p, torch)), torch);
+  EXPECT_THROW(from_torch(p, std::span(torch).first(11)), Error);
+}
+
+// Tolerance: 16 products of numbers around 1 in f64, in another order than PyTorch's.
+TEST(Interpolation, AgreesWithPyTorch) {
+  const files::Safetensors golden(std::string(TESSERA_SOURCE_DIR) + "/tests/golden/interpolation.safetensors");
+  ASSERT_GE(golden.metadata().size(), 9u);
+  for (const auto& [name, shape] : golden.metadata()) {
+    bool class_position = false;
+    Grid from, to;
+    std::istringstream(shape) >> class_position >> from.h >> from.w >> to.h >> to.w;
+    const std::int64_t dim = golden.at(name + ".from").shape[2];
+    const std::vector<double> expected = files::to_doubles(golden.at(name + ".to"));
+    const std::vector<double> found = interpolate_positions(files::to_doubles(golden.at(name + ".from")), class_position, from, to, dim);
+    ASSERT_EQ(found.size(), expected.size()) << name;
+    double worst = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
+    EXPECT_LE(worst, 1e-12) << name;
+  }
+}
+
+TEST(Interpolation, SameGridIsUnchanged) {
+  const std::vector<double> positions = {9, 8, 1, -2, 3, 4, -5, 6, 7, 8, 9, -1, 2, 3};
+  EXPECT_EQ(interpolate_positions(positions, true, {2, 3}, {2, 3}, 2), positions);
+}
+
+}  // namespace
+}  // namespace tessera::models
