@@ -1,58 +1,59 @@
 #!/usr/bin/env python3
-"""Fits the polynomials of src/exec/cpu/vector_math-inl.h and prints them as C++ constants, with the error each one is good for.
+"""Fits the approximations of src/exec/cpu/vector_math-inl.h and prints their coefficients with the error each one is good for.
 
-All are minimax fits by Lawson's reweighted least squares in double; only numpy is needed. For a = min(|x|, 8):
-  tail(a)   log2 of the normal tail, so that Phi(-a) = 2^tail(a) and gelu(x) = max(x, 0) - a * Phi(-a)
-  slope(a)  1 - a * phi(a) / Phi(-a), so that gelu'(-a) = Phi(-a) * slope(a) and gelu'(a) = 1 - gelu'(-a)
-  exp2(f)   2^f on [-1/2, 1/2]
+Minimax fits by Lawson's reweighted least squares in double; a rational one is linearised around its last denominator. Needs numpy only.
+With t = x^2, both functions of gelu are smooth and even in x, so short rationals in t do:
+  gelu(x)  = x/2 + t R(t),   R(t) = erf(x / sqrt 2) / (2 x)                    for |x| < 5.4, beyond it t R(t) = |x| / 2
+  gelu'(x) = 1/2 + x S(t),   S(t) = erf(x / sqrt 2) / (2 x) + exp(-t/2) / sqrt(2 pi)    for |x| < 6, beyond it x S(t) = +-1/2
+  2^f on [-1/2, 1/2] is the polynomial of exp.
 """
 import math
 
 import numpy as np
 
-LIMIT = 8.0
+
+def half_erf(t):
+    x = np.sqrt(t)
+    return np.vectorize(math.erf)(x / math.sqrt(2)) / (2 * x)
 
 
-def normal_tail(a):
-    return np.vectorize(lambda v: 0.5 * math.erfc(v / math.sqrt(2)))(a)
+def slope(t):
+    return half_erf(t) + np.exp(-t / 2) / math.sqrt(2 * math.pi)
 
 
-def density(a):
-    return np.exp(-a * a / 2) / math.sqrt(2 * math.pi)
-
-
-def minimax(function, weight, low, high, degree, nodes=4000, rounds=1500):
-    """Coefficients, lowest first, of the polynomial that minimises the largest weighted error, and that error."""
+def minimax(function, weight, low, high, above, below=0, nodes=4000, rounds=500):
+    """Coefficients, lowest first, of the P/Q of these degrees that minimises the largest weighted error; and that error."""
     x = (low + high) / 2 - (high - low) / 2 * np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)
     scale = max(abs(low), abs(high))
-    basis = np.vander(x / scale, degree + 1, increasing=True)
+    powers = np.vander(x / scale, max(above, below) + 1, increasing=True)
     values, weights = function(x), weight(x)
-    importance = np.full(nodes, 1 / nodes)
-    best = (math.inf, None)
+    basis = np.hstack([powers[:, : above + 1], -values[:, None] * powers[:, 1 : below + 1]])
+    importance, denominator = np.full(nodes, 1 / nodes), np.ones(nodes)
+    best = (math.inf, None, None)
     for _ in range(rounds):
-        row = np.sqrt(importance) * weights
+        row = np.sqrt(importance) * weights / np.abs(denominator)
         fitted = np.linalg.lstsq(basis * row[:, None], values * row, rcond=1e-18)[0]
-        error = np.abs((basis @ fitted - values) * weights)
+        p, q = fitted[: above + 1], np.concatenate([[1.0], fitted[above + 1 :]])
+        denominator = powers[:, : below + 1] @ q
+        error = np.abs((powers[:, : above + 1] @ p / denominator - values) * weights)
         if error.max() < best[0]:
-            best = (error.max(), fitted / scale ** np.arange(degree + 1))
+            best = (error.max(), p / scale ** np.arange(above + 1), q / scale ** np.arange(below + 1))
         importance *= np.sqrt(error + 1e-30)
         importance /= importance.sum()
-    return best[1], best[0]
+    return best
 
 
-def show(name, coefficients, error):
-    print(f"{name}: weighted error {error:.1e}")
-    print("  " + ", ".join(f"{c:.9e}f" for c in coefficients))
+def show(name, error, p, q):
+    print(f"{name}: error {error:.1e}")
+    for label, coefficients in (("P", p), ("Q", q)):
+        if len(coefficients) > 1:
+            print(f"  {label}  " + ", ".join(f"{c:.9e}f" for c in coefficients))
 
 
 def main():
-    # Absolute errors of gelu and gelu' where they matter, a relative one of about 2e-4 far out in the tail.
-    far = 1e-4
-    show("tail", *minimax(lambda a: np.log2(normal_tail(a)),
-                          lambda a: math.log(2) * np.maximum(a * normal_tail(a) + np.abs(normal_tail(a) - a * density(a)), far),
-                          0, LIMIT, 10))
-    show("slope", *minimax(lambda a: 1 - a * density(a) / normal_tail(a), lambda a: np.maximum(normal_tail(a), far / 100), 0, LIMIT, 10))
-    show("exp2", *minimax(np.exp2, lambda f: np.exp2(-f), -0.5, 0.5, 6))
+    show("R, relative", *minimax(half_erf, lambda t: 1 / half_erf(t), 1e-6, 5.4**2, 5, 5))
+    show("x S, absolute", *minimax(slope, np.sqrt, 1e-6, 6.0**2, 7, 5))
+    show("2^f, relative", *minimax(np.exp2, lambda f: np.exp2(-f), -0.5, 0.5, 6))
 
 
 if __name__ == "__main__":

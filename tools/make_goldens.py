@@ -126,6 +126,7 @@ def decays(name, parameter):
 def trace(optim, path, batch=4, seed=11):
     net, generator = build(TRACE_MODEL, seed, torch.float64)
     images, labels = draw(TRACE_MODEL, generator, torch.float64, STEPS, batch)
+    images = images.float().double()  # a training run feeds f32 images, also to an f64 program
     named = list(net.named_parameters())
     tensors = {"input": images, "labels": labels} | {"param." + name: p.detach().clone() for name, p in named}
     groups = [

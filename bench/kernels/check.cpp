@@ -1,4 +1,5 @@
-// Compares the fast contraction and attention kernels with naive loops in double over many random shapes, and their bits over thread counts.
+// Compares the fast contraction and attention kernels with naive loops in double over many random shapes, and their bits over thread
+// counts.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,10 +12,11 @@ namespace tessera::bench {
 namespace {
 
 int failures = 0, cases = 0;
-std::vector<std::unique_ptr<Runner>> runners;    // 1, 2, 3 and 5 threads
+std::vector<std::unique_ptr<Runner>> runners;  // 1, 2, 3 and 5 threads
 
 double gelu(double x, bool tanh) {
-  return tanh ? 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))) : 0.5 * x * (1 + std::erf(x * 0.7071067811865476));
+  return tanh ? 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+              : 0.5 * x * (1 + std::erf(x * 0.7071067811865476));
 }
 
 void compare(const std::string& what, const std::vector<float>& got, const std::vector<double>& want, double tolerance) {
@@ -32,8 +34,8 @@ void compare(const std::string& what, const std::vector<float>& got, const std::
 }
 
 // Runs on every pool, demands equal bits, returns the results.
-std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op, const ir::Attrs& attrs,
-                           std::vector<Array>& in, const std::vector<ir::Shape>& shapes, unsigned absent = 0) {
+std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op,
+                           const ir::Attrs& attrs, std::vector<Array>& in, const std::vector<ir::Shape>& shapes, unsigned absent = 0) {
   std::vector<Array> first;
   for (auto& runner : runners) {
     std::vector<Array> out;
@@ -51,15 +53,24 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
   std::vector<std::string> letters{""};
   std::string out;
   for (std::size_t i = 0; i < sig.size(); ++i) {
-    if (sig[i] == ',') letters.emplace_back();
-    else if (sig[i] == '-') { out = sig.substr(i + 2); break; }
-    else letters.back() += sig[i];
+    if (sig[i] == ',')
+      letters.emplace_back();
+    else if (sig[i] == '-') {
+      out = sig.substr(i + 2);
+      break;
+    } else
+      letters.back() += sig[i];
   }
-  const auto shape_of = [&](const std::string& l) { ir::Shape s; for (char c : l) s.push_back(extents.at(c)); return s; };
+  const auto shape_of = [&](const std::string& l) {
+    ir::Shape s;
+    for (char c : l) s.push_back(extents.at(c));
+    return s;
+  };
   std::vector<Array> in;
   for (std::size_t i = 0; i < letters.size(); ++i) in.push_back(random_array(shape_of(letters[i]), seed * 31 + i));
   std::string all = out;
-  for (char c : letters[0] + letters[1]) if (all.find(c) == all.npos) all += c;
+  for (char c : letters[0] + letters[1])
+    if (all.find(c) == all.npos) all += c;
   const auto offset = [&](const std::string& l, const std::map<char, std::int64_t>& at) {
     std::int64_t o = 0;
     for (char c : l) o = o * extents.at(c) + at.at(c);
@@ -70,14 +81,18 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
   std::vector<double> want(static_cast<std::size_t>(ir::elements(shape_of(out))), 0.0);
   std::map<char, std::int64_t> at;
   for (char c : all) at[c] = 0;
-  for (char c : all) if (out.find(c) == out.npos) k *= static_cast<double>(extents.at(c));
+  for (char c : all)
+    if (out.find(c) == out.npos) k *= static_cast<double>(extents.at(c));
   if (steps > 0) {
     for (bool more = true; more;) {
-      want[offset(out, at)] += static_cast<double>(in[0].values[offset(letters[0], at)]) * static_cast<double>(in[1].values[offset(letters[1], at)]);
+      want[offset(out, at)] +=
+          static_cast<double>(in[0].values[offset(letters[0], at)]) * static_cast<double>(in[1].values[offset(letters[1], at)]);
       more = false;
       for (std::size_t i = all.size(); i-- > 0 && !more;) {
-        if (++at[all[i]] < extents.at(all[i])) more = true;
-        else at[all[i]] = 0;
+        if (++at[all[i]] < extents.at(all[i]))
+          more = true;
+        else
+          at[all[i]] = 0;
       }
     }
   }
@@ -116,14 +131,20 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
   if (windows) in.push_back(random_array({windows, t, s}, 5));
   const ir::Attrs attrs = ir::Attention{scale, bias, windows > 0};
   char what[120];
-  std::snprintf(what, sizeof what, "attention b%ld t%ld s%ld h%ld d%ld bias%d mask%ld", long(b), long(t), long(s), long(h), long(d), bias, long(windows));
-  std::vector<Array> fwd = run_all(what, exec::cpu::fast_attention, exec::cpu::scratch_attention, ir::Op::attention, attrs, in, {{b, t, h, d}, {b, h, t}});
+  std::snprintf(what, sizeof what, "attention b%ld t%ld s%ld h%ld d%ld bias%d mask%ld", long(b), long(t), long(s), long(h), long(d), bias,
+                long(windows));
+  std::vector<Array> fwd =
+      run_all(what, exec::cpu::fast_attention, exec::cpu::scratch_attention, ir::Op::attention, attrs, in, {{b, t, h, d}, {b, h, t}});
 
   const Array d_o = random_array({b, t, h, d}, 6);
   std::vector<double> o(d_o.values.size()), lse(static_cast<std::size_t>(b * h * t)), dq(o.size()), dk(in[1].values.size()), dv(dk.size());
   std::vector<double> dbias(static_cast<std::size_t>(h * t * s)), p(static_cast<std::size_t>(s));
-  const auto q_at = [&](std::int64_t i, std::int64_t j, std::int64_t l, std::int64_t m) { return static_cast<std::size_t>(((i * t + j) * h + l) * d + m); };
-  const auto k_at = [&](std::int64_t i, std::int64_t j, std::int64_t l, std::int64_t m) { return static_cast<std::size_t>(((i * s + j) * h + l) * d + m); };
+  const auto q_at = [&](std::int64_t i, std::int64_t j, std::int64_t l, std::int64_t m) {
+    return static_cast<std::size_t>(((i * t + j) * h + l) * d + m);
+  };
+  const auto k_at = [&](std::int64_t i, std::int64_t j, std::int64_t l, std::int64_t m) {
+    return static_cast<std::size_t>(((i * s + j) * h + l) * d + m);
+  };
   const auto f = [](const Array& a, std::size_t i) { return static_cast<double>(a.values[i]); };
   for (std::int64_t i = 0; i < b; ++i)
     for (std::int64_t l = 0; l < h; ++l)
@@ -164,7 +185,8 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
   std::vector<ir::Shape> shapes{{b, t, h, d}, {b, s, h, d}, {b, s, h, d}};
   if (bias) shapes.push_back({h, t, s});
   const auto run = [&](unsigned absent) {
-    return run_all(what, exec::cpu::fast_attention_grad, exec::cpu::scratch_attention_grad, ir::Op::attention_grad, attrs, back, shapes, absent);
+    return run_all(what, exec::cpu::fast_attention_grad, exec::cpu::scratch_attention_grad, ir::Op::attention_grad, attrs, back, shapes,
+                   absent);
   };
   const std::vector<Array> grad = run(0), dv_only = run(0b1011);
   compare(std::string(what) + " dq", grad[0].values, dq, 2e-5);
@@ -180,19 +202,38 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
 int main() {
   using namespace tessera::bench;
   for (int threads : {1, 2, 3, 5}) runners.push_back(std::make_unique<Runner>(threads));
-  const char* sigs[] = {"btc,nhdc->nbthd", "nbthd,nhdc->btc", "btc,nbthd->nhdc", "nbthd,btc->nhdc", "btc,fc->btf", "btf,cf->btc", "bthd,chd->btc",
-                        "btpqc,pqcd->btd", "btc,btd->cd", "bc,kc->bk", "btc,btc->c", "btc,btc->bt", "btc,btc->", "btc,btc->btc", "btc,c->btc", "btc,c->bt",
-                        "bc,bd->bcd", "c,fc->f", "bhtd,bhsd->bhts", "bhts,bhsd->bhtd", "bthd,bshd->bhts", "btc,tbd->cd", "btc,fd->bf", "btc,fc->fbt",
-                        "btc,fc->ftb", "bt,c->btc", "tcb,fc->btf", "b,->b", "btf,btc->fc", "cbt,cdf->dtbf",
-                        "btc,fc,f->btf", "btf,cf,c,btc->btc", "btc,nhdc,nhd->nbthd", "btpqc,pqcd,d,td->btd", "btc,fc,b,t->btf", "btc,nhdc,nd,bt->nbthd",
-                        "btc,btc,c->c", "btc,fc,f->ftb", "bc,kc,k->bk", "c,fc,f,->f", "btd,btc,cd->dc"};
+  const char* sigs[] = {"btc,nhdc->nbthd",     "nbthd,nhdc->btc",
+                        "btc,nbthd->nhdc",     "nbthd,btc->nhdc",
+                        "btc,fc->btf",         "btf,cf->btc",
+                        "bthd,chd->btc",       "btpqc,pqcd->btd",
+                        "btc,btd->cd",         "bc,kc->bk",
+                        "btc,btc->c",          "btc,btc->bt",
+                        "btc,btc->",           "btc,btc->btc",
+                        "btc,c->btc",          "btc,c->bt",
+                        "bc,bd->bcd",          "c,fc->f",
+                        "bhtd,bhsd->bhts",     "bhts,bhsd->bhtd",
+                        "bthd,bshd->bhts",     "btc,tbd->cd",
+                        "btc,fd->bf",          "btc,fc->fbt",
+                        "btc,fc->ftb",         "bt,c->btc",
+                        "tcb,fc->btf",         "b,->b",
+                        "btf,btc->fc",         "cbt,cdf->dtbf",
+                        "btc,fc,f->btf",       "btf,cf,c,btc->btc",
+                        "btc,nhdc,nhd->nbthd", "btpqc,pqcd,d,td->btd",
+                        "btc,fc,b,t->btf",     "btc,nhdc,nd,bt->nbthd",
+                        "btc,btc,c->c",        "btc,fc,f->ftb",
+                        "bc,kc,k->bk",         "c,fc,f,->f",
+                        "btd,btc,cd->dc"};
   std::uint64_t seed = 1;
   for (const char* sig : sigs) {
     for (int trial = 0; trial < 24; ++trial) {
       std::map<char, std::int64_t> extents;
       for (const char* c = sig; *c; ++c)
-        if (*c >= 'a' && *c <= 'z' && !extents.count(*c)) extents[*c] = 1 + static_cast<std::int64_t>(tessera::random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 20 ? 13 : 40));
-      if (trial >= 22 && std::strlen(sig) < 15) for (auto& [c, e] : extents) if (c == 'f' || c == 'c') e = 70 + e;
+        if (*c >= 'a' && *c <= 'z' && !extents.count(*c))
+          extents[*c] =
+              1 + static_cast<std::int64_t>(tessera::random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 20 ? 13 : 40));
+      if (trial >= 22 && std::strlen(sig) < 15)
+        for (auto& [c, e] : extents)
+          if (c == 'f' || c == 'c') e = 70 + e;
       if (trial % 8 == 7) extents[extents.begin()->first] = 0;
       if (trial % 8 == 6) extents.rbegin()->second = 0;
       if (trial % 8 == 5) extents.begin()->second = 1;

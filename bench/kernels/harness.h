@@ -46,8 +46,8 @@ struct Runner {
   std::vector<float> scratch;
 
   // `absent`: bit i set means that nobody reads result i.
-  void run(exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op, const ir::Attrs& attrs, std::vector<Array>& in, std::vector<Array>& out,
-           unsigned absent = 0) {
+  void run(exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op, const ir::Attrs& attrs, std::vector<Array>& in,
+           std::vector<Array>& out, unsigned absent = 0) {
     std::vector<Tensor> ins, outs;
     std::vector<ir::Type> in_types, out_types;
     for (Array& a : in) ins.push_back(a.tensor()), in_types.push_back(a.type());

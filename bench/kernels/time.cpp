@@ -1,5 +1,7 @@
-// Times the contractions and attentions of the models that matter: median and best of N runs after one warm-up, GFLOP/s, for given thread counts.
+// Times the contractions and attentions of the models that matter, for given thread counts, after one warm-up.
 // Usage: kernel_time [threads...] (default 1 2)
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,21 +14,30 @@
 namespace tessera::bench {
 namespace {
 
+double process_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 struct Rate {
-  double median, best;
+  double median, best;  // by the clock on the wall
+  double busy;          // median per second of processor time and thread: what a machine to ourselves would give, idle threads apart
 };
 Rate time(Runner& runner, exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op, const ir::Attrs& attrs, std::vector<Array>& in,
           std::vector<Array>& out, double flops) {
-  std::vector<double> seconds;
+  std::vector<double> seconds, busy;
   const int runs = static_cast<int>(std::clamp(2e10 / flops, 7.0, 200.0));
   for (int i = 0; i <= runs; ++i) {
     const auto start = std::chrono::steady_clock::now();
+    const double busy_start = process_seconds();
     runner.run(kernel, rule, op, attrs, in, out);
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (i > 0) seconds.push_back(took);
+    if (i > 0) seconds.push_back(took), busy.push_back((process_seconds() - busy_start) / runner.pool.size());
   }
   std::sort(seconds.begin(), seconds.end());
-  return {flops / seconds[seconds.size() / 2] / 1e9, flops / seconds[0] / 1e9};
+  std::sort(busy.begin(), busy.end());
+  return {flops / seconds[seconds.size() / 2] / 1e9, flops / seconds[0] / 1e9, flops / busy[busy.size() / 2] / 1e9};
 }
 
 void row(std::vector<std::unique_ptr<Runner>>& runners, const char* name, exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op,
@@ -34,14 +45,14 @@ void row(std::vector<std::unique_ptr<Runner>>& runners, const char* name, exec::
   std::printf("%-34s", name);
   for (auto& runner : runners) {
     const Rate rate = time(*runner, kernel, rule, op, attrs, in, out, flops);
-    std::printf("  %7.1f %7.1f", rate.median, rate.best);
+    std::printf("  %7.1f %7.1f %7.1f", rate.median, rate.best, rate.busy);
   }
   std::printf("   %s\n", note.c_str());
   std::fflush(stdout);
 }
 
-void contract(std::vector<std::unique_ptr<Runner>>& runners, const char* name, const std::string& sig, const std::map<char, std::int64_t>& extents,
-              const std::string& act = "") {
+void contract(std::vector<std::unique_ptr<Runner>>& runners, const char* name, const std::string& sig,
+              const std::map<char, std::int64_t>& extents, const std::string& act = "") {
   std::vector<Array> in, out;
   ir::Shape shape;
   std::vector<ir::Shape> shapes;
@@ -49,8 +60,10 @@ void contract(std::vector<std::unique_ptr<Runner>>& runners, const char* name, c
   for (auto [c, e] : extents) flops *= static_cast<double>(e);
   for (char c : sig) {
     if (c == '>') continue;
-    if (c == ',' || c == '-') shapes.push_back(shape), in.push_back(random_array(shape, in.size())), shape.clear();
-    else shape.push_back(extents.at(c));
+    if (c == ',' || c == '-')
+      shapes.push_back(shape), in.push_back(random_array(shape, in.size())), shape.clear();
+    else
+      shape.push_back(extents.at(c));
   }
   out.push_back(poisoned(shape));
   if (!act.empty()) out.push_back(poisoned(shape));
@@ -61,19 +74,21 @@ void contract(std::vector<std::unique_ptr<Runner>>& runners, const char* name, c
       ir::Contract{sig, act, {}}, in, out, flops, note);
 }
 
-void attention(std::vector<std::unique_ptr<Runner>>& runners, const char* name, std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t d, bool bias) {
+void attention(std::vector<std::unique_ptr<Runner>>& runners, const char* name, std::int64_t b, std::int64_t t, std::int64_t h,
+               std::int64_t d, bool bias) {
   std::vector<Array> in{random_array({b, t, h, d}, 1), random_array({b, t, h, d}, 2), random_array({b, t, h, d}, 3)};
   if (bias) in.push_back(random_array({h, t, t}, 4));
   std::vector<Array> out{poisoned({b, t, h, d}), poisoned({b, h, t})};
   const ir::Attrs attrs = ir::Attention{0.125, bias, false};
   const double flops = 4.0 * static_cast<double>(b * h * t * t * d);
-  row(runners, (std::string(name) + " forward").c_str(), exec::cpu::fast_attention, exec::cpu::scratch_attention, ir::Op::attention, attrs, in, out, flops, "");
+  row(runners, (std::string(name) + " forward").c_str(), exec::cpu::fast_attention, exec::cpu::scratch_attention, ir::Op::attention, attrs,
+      in, out, flops, "");
   std::vector<Array> back{in[0], in[1], in[2], out[0], out[1], random_array({b, t, h, d}, 5)};
   if (bias) back.push_back(in[3]);
   std::vector<Array> grads{out[0], out[0], out[0]};
   if (bias) grads.push_back(poisoned({h, t, t}));
-  row(runners, (std::string(name) + " backward").c_str(), exec::cpu::fast_attention_grad, exec::cpu::scratch_attention_grad, ir::Op::attention_grad, attrs,
-      back, grads, 2.5 * flops, "");
+  row(runners, (std::string(name) + " backward").c_str(), exec::cpu::fast_attention_grad, exec::cpu::scratch_attention_grad,
+      ir::Op::attention_grad, attrs, back, grads, 2.5 * flops, "");
 }
 
 }  // namespace
@@ -83,14 +98,16 @@ int main(int argc, char** argv) {
   using namespace tessera::bench;
   std::vector<std::unique_ptr<Runner>> runners;
   for (int i = 1; i < argc; ++i) runners.push_back(std::make_unique<Runner>(std::atoi(argv[i])));
-  if (argc < 2) for (int threads : {1, 2}) runners.push_back(std::make_unique<Runner>(threads));
-  std::printf("GFLOP/s, median and best, for threads:");
+  if (argc < 2)
+    for (int threads : {1, 2}) runners.push_back(std::make_unique<Runner>(threads));
+  std::printf("GFLOP/s (median, best, median by processor time), for threads:");
   for (auto& runner : runners) std::printf(" %d", runner->pool.size());
   std::printf("\n");
 
   using Extents = std::map<char, std::int64_t>;
   const auto model = [&](const std::string& name, std::int64_t b, std::int64_t t, std::int64_t c, std::int64_t h) {
-    const Extents qkv{{'b', b}, {'t', t}, {'c', c}, {'n', 3}, {'h', h}, {'d', c / h}}, proj{{'b', b}, {'t', t}, {'c', c}, {'h', h}, {'d', c / h}};
+    const Extents qkv{{'b', b}, {'t', t}, {'c', c}, {'n', 3}, {'h', h}, {'d', c / h}},
+        proj{{'b', b}, {'t', t}, {'c', c}, {'h', h}, {'d', c / h}};
     const Extents mlp{{'b', b}, {'t', t}, {'c', c}, {'f', 4 * c}};
     std::printf("-- %s, %ld x %ld tokens\n", name.c_str(), static_cast<long>(b), static_cast<long>(t));
     contract(runners, "qkv", "btc,nhdc,nhd->nbthd", qkv);

@@ -21,10 +21,11 @@ Accepts optional() { return {.optional = true}; }
 const std::vector<Field>& fields() {
   // clang-format off
   static const std::vector<Field> all = {
-      {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); any other model key overrides it"},
+      {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); other model keys override it"},
       {"model", "family", AT(model.family), one_of("vit", "swin|resnet"), "without a name: start from the family's torchvision defaults"},
       {"model", "init", AT(init), optional(), "weights to start from; the head is replaced when the number of classes differs"},
-      {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384), "pixels: a number or [height, width]; follows data.source where that states a size"},
+      {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384),
+       "pixels: a number or [height, width]; follows data.source where that states a size"},
       {"model", "channels", AT(model.channels), from(1, 1024), "channels of an image; follows data.source likewise"},
       {"model", "patch", AT(model.patch), from(1, 1024), "side of a square patch; divides the image"},
       {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream"},
@@ -50,7 +51,7 @@ const std::vector<Field>& fields() {
       {"data", "cutmix", AT(data.cutmix), from(0, 100), "augmentation: CutMix's alpha; 0: off"},
 
       {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
-      {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two of the three, or global alone"},
+      {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two, or global alone"},
       {"batch", "accumulate", AT(batch.accumulate), from(1, 16777216), "micro-batches per update; their sizes differ by at most one"},
 
       {"optim", "name", AT(optim.name), one_of("adamw|sgd", "lamb|lars"), "the optimizer"},
@@ -67,28 +68,29 @@ const std::vector<Field>& fields() {
       {"lr", "warmup", AT(lr.warmup), from(0, steps_cap), "linear rise to the peak: steps, or a percentage of the run"},
       {"lr", "start", AT(lr.start), from(0, 1), "where the warm-up starts, as a fraction of optim.lr"},
       {"lr", "final", AT(lr.final), from(0, 1), "where cosine and onecycle end, as a fraction of optim.lr"},
-      {"lr", "step_every", AT(lr.step_every), from(1, steps_cap), "step: distance between two drops, in steps or as a percentage of the run"},
+      {"lr", "step_every", AT(lr.step_every), from(1, steps_cap), "step: distance between two drops, in steps or as a percentage"},
       {"lr", "step_gamma", AT(lr.step_gamma), above(0, 1), "step: factor of each drop"},
 
       {"loss", "label_smoothing", AT(loss.label_smoothing), below(0, 1), "mass spread evenly over all classes"},
 
       {"ema", "decay", AT(ema.decay), below(0, 1), "moving average of the weights; 0: off"},
 
-      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64 is for checking, on the CPU"},
-      {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss before the backward pass; 0: found by itself"},
+      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64: CPU, for checking"},
+      {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss in the backward pass; 0: automatic"},
 
       {"parallel", "dp", AT(parallel.dp), from(1, 65536), "data-parallel ranks; unless given: all ranks that the other axes leave"},
       {"parallel", "tp", AT(parallel.tp), from(1, 65536), "tensor-parallel ranks"},
       {"parallel", "pp", AT(parallel.pp), from(1, 65536), "pipeline stages"},
       {"parallel", "sp", AT(parallel.sp), from(1, 65536), "sequence-parallel ranks (Ulysses)"},
-      {"parallel", "zero", AT(parallel.zero), from(0, 3), "what data-parallel ranks share out: 1 optimizer state, 2 + gradients, 3 + weights"},
+      {"parallel", "zero", AT(parallel.zero), from(0, 3), "what dp ranks share out: 1 optimizer state, 2 + gradients, 3 + weights"},
       {"parallel", "sequence", AT(parallel.sequence), one_of("none|megatron|ulysses"), "sequence parallelism"},
       {"parallel", "schedule", AT(parallel.schedule), one_of("gpipe|1f1b|interleaved|zb"), "pipeline schedule"},
       {"parallel", "stages", AT(parallel.stages), list_or("params|flops|time", 1, 1024), "blocks per pipeline stage, or what to balance"},
       {"parallel", "segments", AT(parallel.segments), from(1, 1024), "pipeline segments"},
       {"parallel", "chunks", AT(parallel.chunks), from(1, 1024), "stages per rank of the interleaved schedule"},
-      {"parallel", "recompute", AT(parallel.recompute), any(), "none, full, or every=N: keep the input of every N-th block and recompute the rest in the backward pass"},
-      {"parallel", "weights", AT(parallel.weights), list_or("measured", 0, 1e6), "share of the batch per data-parallel rank; an empty list: equal"},
+      {"parallel", "recompute", AT(parallel.recompute), any(),
+       "none, full, or every=N: keep the input of every N-th block and recompute the rest in the backward pass"},
+      {"parallel", "weights", AT(parallel.weights), list_or("measured", 0, 1e6), "share of the batch per dp rank; an empty list: equal"},
       {"parallel", "bucket_mb", AT(parallel.bucket_mb), above(0, 65536), "size of a gradient bucket in MiB"},
       {"parallel", "overlap", AT(parallel.overlap), any(), "communicate while computing"},
       {"parallel", "compress", AT(parallel.compress), one_of("none", "f16|bf16|int8|onebit|topk"), "gradient compression"},

@@ -54,7 +54,7 @@ class Reader {
     }
   }
 
-  void override(const Override& o) {
+  void command_line(const Override& o) {
     const Place place{o.origin};
     if (o.key == "deepspeed") {
       problems_.push_back({place, "this build does not read DeepSpeed configurations yet",
@@ -207,7 +207,7 @@ Config load_text(std::string_view text, const std::string& file, const std::vect
   if (!file.empty()) reader.file(read_toml(text, file));
   for (const bool flag : {false, true})
     for (const Override& o : overrides)
-      if (o.is_flag == flag) reader.override(o);
+      if (o.is_flag == flag) reader.command_line(o);
   return reader.finish(text, file, purpose);
 }
 

@@ -99,17 +99,17 @@ Image cmyk_to_rgb(const Image& cmyk, bool inverted) {
 
 Image decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits) {
   Decoder decoder;
-  const auto fail = [&] [[noreturn]] () {
-    throw Error(ErrorKind::data, fmt::format("damaged JPEG: {}", decoder.message), std::string(name), "replace or remove the file");
+  const auto damaged = [&] {
+    return Error(ErrorKind::data, fmt::format("damaged JPEG: {}", decoder.message), std::string(name), "replace or remove the file");
   };
-  if (!read_header(decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size())) fail();
+  if (!read_header(decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size())) throw damaged();
   check_dimensions(decoder.info.image_height, decoder.info.image_width, name, limits);
   const int channels = decoder.info.num_components;
   if (channels != 1 && channels != 3 && channels != 4)
     throw Error(ErrorKind::data, fmt::format("a JPEG of {} components; 1, 3 and 4 are read", channels), std::string(name));
   decoder.info.out_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   Image image(static_cast<int>(decoder.info.image_height), static_cast<int>(decoder.info.image_width), channels);
-  if (!read_pixels(decoder, image.pixels.data(), static_cast<std::size_t>(image.w) * channels)) fail();
+  if (!read_pixels(decoder, image.pixels.data(), static_cast<std::size_t>(image.w) * channels)) throw damaged();
   return channels == 4 ? cmyk_to_rgb(image, decoder.info.saw_Adobe_marker) : image;
 }
 

@@ -57,18 +57,18 @@ int difference(const Colour& a, const Colour& b, int channels) {
   return sum / channels;
 }
 
-Colour any_colour(Draws& draws, int channels) {
+Colour any_colour(Draws& draws, int channels, int low = 0, int high = 255) {
   Colour colour{};
-  for (int k = 0; k < channels; ++k) colour[k] = static_cast<std::uint8_t>(draws.below(256));
+  for (int k = 0; k < channels; ++k) colour[k] = static_cast<std::uint8_t>(draws.between(low, high));
   return colour;
 }
 
-// The first colour that differs enough from all the others, or the best of a few.
-Colour contrasting(Draws& draws, std::initializer_list<const Colour*> others, int least, int channels) {
+// The first colour of the range that differs enough from all the others, or the best of a few.
+Colour contrasting(Draws& draws, std::initializer_list<const Colour*> others, int least, int channels, int low, int high) {
   Colour best{};
   int best_difference = -1;
   for (int tries = 0; tries < 12 && best_difference < least; ++tries) {
-    const Colour colour = any_colour(draws, channels);
+    const Colour colour = any_colour(draws, channels, low, high);
     int nearest = 255;
     for (const Colour* other : others) nearest = std::min(nearest, difference(colour, *other, channels));
     if (nearest > best_difference) best = colour, best_difference = nearest;
@@ -76,23 +76,24 @@ Colour contrasting(Draws& draws, std::initializer_list<const Colour*> others, in
   return best;
 }
 
-// Every angle without a sine: t -> ((1-t^2), 2t) / (1+t^2) covers a quarter turn for |t| <= tan(45 deg / 2), signs and a swap do the rest.
-void turn(Draws& draws, Sprite& sprite) {
-  const std::int64_t t = draws.between(-6786, 6786), one = 16384, sum = one * one + t * t;
+// An angle without a sine: t -> ((1-t^2), 2t) / (1+t^2) covers 45 degrees either way for |t| <= tan(45 deg / 2); `reach` is in 256ths of
+// that. Any angle at all takes a swap and signs besides.
+void turn(Draws& draws, Sprite& sprite, int reach, bool any) {
+  const std::int64_t t = draws.between(-6786, 6786) * reach / 256, one = 16384, sum = one * one + t * t;
   sprite.cosine = static_cast<int>((one * one - t * t) * one / sum);
   sprite.sine = static_cast<int>(2 * t * one * one / sum);
-  if (draws.below(2)) std::swap(sprite.cosine, sprite.sine), sprite.sine = -sprite.sine;
-  if (draws.below(2)) sprite.cosine = -sprite.cosine, sprite.sine = -sprite.sine;
+  if (any && draws.below(2)) std::swap(sprite.cosine, sprite.sine), sprite.sine = -sprite.sine;
+  if (any && draws.below(2)) sprite.cosine = -sprite.cosine, sprite.sine = -sprite.sine;
 }
 
-Sprite make_sprite(Draws& draws, int shape, int texture, int radius4, Key cells) {
+// `hard` is 0 to 255: how far a sprite strays from an upright, plain one. texture -1: any but zones (5), which would draw a ring.
+Sprite make_sprite(Draws& draws, int shape, int texture, int radius4, int hard, Key cells) {
   Sprite sprite;
   sprite.shape = shape;
-  // As a nuisance, no zones (texture 5): they draw a ring, which is a shape of its own.
-  const int nuisance = draws.below(static_cast<int>(texture_names.size()) - 1);
+  const int nuisance = draws.below(256) < hard ? draws.below(static_cast<int>(texture_names.size()) - 1) : 0;
   sprite.texture = texture >= 0 ? texture : nuisance < 5 ? nuisance : nuisance + 1;
   sprite.radius4 = radius4;
-  turn(draws, sprite);
+  turn(draws, sprite, hard, hard > 192);
   sprite.period = draws.between(600, 820);
   sprite.tilt = draws.between(-160, 160);
   sprite.phase_x = draws.below(sprite.period);
@@ -117,8 +118,8 @@ void paint_background(const Canvas& canvas, Draws& draws, const Colour& from, co
 
 void draw_blobs(const Canvas& canvas, Draws& draws, int count, int side4) {
   for (int i = 0; i < count; ++i) {
-    Sprite blob =
-        make_sprite(draws, draws.below(static_cast<int>(shape_names.size())), 0, draws.between(side4 * 5 / 100, side4 * 12 / 100), {});
+    const int shape = draws.below(static_cast<int>(shape_names.size()));  // one draw per statement: arguments have no order
+    Sprite blob = make_sprite(draws, shape, 0, draws.between(side4 * 5 / 100, side4 * 12 / 100), 255, {});
     blob.x4 = draws.below(4 * canvas.w);
     blob.y4 = draws.below(4 * canvas.h);
     blob.first = any_colour(draws, canvas.c);
@@ -161,34 +162,38 @@ class Synthetic : public Dataset {
     const Canvas canvas{spec_.h, spec_.w, spec_.c, pixels};
     const int side4 = 4 * std::min(spec_.h, spec_.w);
 
-    const Colour from = any_colour(draws, spec_.c), to = any_colour(draws, spec_.c);
+    // Each image has its own difficulty, so that accuracy climbs for many epochs: the easy ones are learned first, the hard ones late.
+    const int hard = draws.below(256);
+    // Shapes are mostly lighter than the background, but the harder the image the less so.
+    const bool plain_sight = draws.below(256) >= hard;
+    const Colour from = any_colour(draws, spec_.c, 0, plain_sight ? 130 : 255), to = any_colour(draws, spec_.c, 0, plain_sight ? 130 : 255);
     paint_background(canvas, draws, from, to);
-    draw_blobs(canvas, draws, draws.between(2, 5), side4);
+    draw_blobs(canvas, draws, draws.between(0, 1 + hard / 64), side4);
 
     const bool alone = parts.companion < 0;
-    Sprite main = make_sprite(draws, parts.shape, parts.texture, side4 * (alone ? draws.between(22, 44) : draws.between(22, 30)) / 100,
-                              key.with("cells"));
+    const int percent = alone ? draws.between(40 - hard / 14, 44) : draws.between(22, 30);
+    Sprite main = make_sprite(draws, parts.shape, parts.texture, side4 * percent / 100, hard, key.with("cells"));
     const int corner = draws.below(4);
     place(draws, main, alone ? -1 : corner);
-    colour(draws, main, from, to);
+    colour(draws, main, from, to, plain_sight);
     draw(canvas, main);
     if (!alone) {
       Sprite other =
-          make_sprite(draws, parts.companion, parts.companion_texture, side4 * draws.between(15, 19) / 100, key.with("more cells"));
+          make_sprite(draws, parts.companion, parts.companion_texture, side4 * draws.between(15, 19) / 100, hard, key.with("more cells"));
       place(draws, other, 3 - corner);
-      colour(draws, other, from, to);
+      colour(draws, other, from, to, plain_sight);
       draw(canvas, other);
     }
-    // Half of the images have a bar across a side of the shape, and some a blob in front of it.
-    if (draws.below(2)) {
-      Sprite bar = make_sprite(draws, 7, 0, main.radius4 * draws.between(60, 90) / 100, {});
+    // A bar across a side of the shape, or a blob in front of it.
+    if (draws.below(384) < hard) {
+      Sprite bar = make_sprite(draws, 7, 0, main.radius4 * draws.between(50, 80) / 100, 255, {});
       bar.x4 = main.x4 + draws.between(-main.radius4, main.radius4) * 7 / 10;
       bar.y4 = main.y4 + draws.between(-main.radius4, main.radius4) * 7 / 10;
       bar.first = any_colour(draws, spec_.c);
       draw(canvas, bar);
     }
-    if (draws.below(3) == 0) draw_blobs(canvas, draws, 1, side4);
-    add_noise(pixels, key.with("noise"), draws.between(10, 70));
+    if (draws.below(512) < hard) draw_blobs(canvas, draws, 1, side4);
+    add_noise(pixels, key.with("noise"), 10 + hard / 5);
   }
 
  private:
@@ -206,9 +211,9 @@ class Synthetic : public Dataset {
     sprite.y4 = along(4 * spec_.h, quarter < 0 ? -1 : quarter >> 1);
   }
 
-  void colour(Draws& draws, Sprite& sprite, const Colour& from, const Colour& to) const {
-    sprite.first = contrasting(draws, {&from, &to}, 44, spec_.c);
-    sprite.second = contrasting(draws, {&from, &to, &sprite.first}, 44, spec_.c);
+  void colour(Draws& draws, Sprite& sprite, const Colour& from, const Colour& to, bool light) const {
+    sprite.first = contrasting(draws, {&from, &to}, 44, spec_.c, light ? 110 : 0, 255);
+    sprite.second = contrasting(draws, {&from, &to, &sprite.first}, 44, spec_.c, light ? 110 : 0, 255);
   }
 
   SyntheticSpec spec_;

@@ -2,8 +2,8 @@
 // Convention: integer arithmetic only, keyed by (seed, split, index), so every machine draws the same bytes.
 //
 // A class is a shape; beyond 10 classes a shape and a texture; beyond 80 also a smaller companion shape, beyond 800 with its own texture.
-// What is not part of the class (position, size, rotation, colours, gradient, noise, blobs, a bar in front, the texture up to 10 classes)
-// is drawn at random.
+// The rest is drawn at random: place, size, turn, colours, gradient, blobs, noise, a bar in front, and up to 10 classes the texture; how
+// wildly is drawn per image.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,7 @@
 // Reading the text form back. One line is one input, equation or output; errors carry line and column.
+#include <algorithm>
 #include <charconv>
+#include <set>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -13,6 +15,11 @@ class Line {
  public:
   Line(std::string_view text, int number) : text_(text), number_(number) {}
 
+  // As fail, but points at the token that was just read.
+  [[noreturn]] void reject(const std::string& expected) {
+    at_ = token_;
+    fail(expected);
+  }
   [[noreturn]] void fail(const std::string& expected) const {
     throw Error(ErrorKind::usage, "expected " + expected + ", found '" + std::string(text_.substr(std::min(at_, text_.size()), 20)) + "'",
                 "program:" + std::to_string(number_) + ":" + std::to_string(at_ + 1));
@@ -33,22 +40,20 @@ class Line {
   void expect(std::string_view token) {
     if (!accept(token)) fail("'" + std::string(token) + "'");
   }
-  static bool word_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '~' || c == '\'' || c == '/';
-  }
   std::string word() {
     space();
-    const std::size_t start = at_;
-    while (at_ < text_.size() && word_char(text_[at_])) ++at_;
-    if (start == at_) fail("a name");
-    return std::string(text_.substr(start, at_ - start));
+    token_ = at_;
+    while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
+    if (token_ == at_) fail("a name");
+    return std::string(text_.substr(token_, at_ - token_));
   }
   // A word only if "=" follows directly: the key of an attribute.
   std::string key() {
     space();
     std::size_t end = at_;
-    while (end < text_.size() && word_char(text_[end])) ++end;
+    while (end < text_.size() && is_name_char(text_[end])) ++end;
     if (end == at_ || end >= text_.size() || text_[end] != '=') return {};
+    token_ = at_;
     std::string k(text_.substr(at_, end - at_));
     at_ = end + 1;
     return k;
@@ -63,6 +68,7 @@ class Line {
   template <class T>
   void number(T& value) {
     space();
+    token_ = at_;
     const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc{}) fail("a number");
     at_ = static_cast<std::size_t>(end - text_.data());
@@ -76,12 +82,11 @@ class Line {
     else fail("true or false");
   }
   void value(DType& v) {
-    const std::size_t start = at_;
+    const std::string text = word();
     try {
-      v = parse_dtype(word());
+      v = parse_dtype(text);
     } catch (const Error&) {
-      at_ = start;
-      fail("an element type");
+      reject("an element type");
     }
   }
   void value(std::optional<DType>& v) {
@@ -97,6 +102,7 @@ class Line {
   }
   template <class T>
   void value(std::vector<T>& v) {
+    v.clear();
     expect("[");
     while (!accept("]")) {
       if (!v.empty()) expect(",");
@@ -106,7 +112,7 @@ class Line {
 
  private:
   std::string_view text_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0, token_ = 0;    // the cursor, and where the last token began
   int number_;
 };
 
@@ -119,27 +125,35 @@ class Reader {
       text.remove_prefix(std::min(end + 1, text.size()));
       if (line.done() || line.accept("//")) continue;
       if (line.accept("program ")) header(line);
+      else if (!started_) line.fail("'program NAME mesh(...)' before anything else");
       else if (line.accept("input ")) input(line);
       else if (line.accept("output ")) output(line);
       else equation(line);
       if (!line.done()) line.fail("the end of the line");
     }
+    if (!started_) throw Error(ErrorKind::usage, "expected 'program NAME mesh(...)', found no line", "program:1:1");
     return std::move(p_);
   }
 
  private:
   void header(Line& line) {
+    if (started_) line.fail("one program in a text");
+    started_ = true;
     p_.name = line.word();
     line.expect("mesh(");
+    std::int64_t ranks = 1;
     while (!line.accept(")")) {
       if (!p_.mesh.axes.empty()) line.expect(",");
-      Axis& axis = p_.mesh.axes.emplace_back();
+      Axis axis;
       axis.name = line.key();
+      if (axis.name.empty()) line.fail("AXIS=SIZE:KIND");
+      if (p_.mesh.find(axis.name) >= 0) line.reject("another name for the second axis " + axis.name);
       line.value(axis.size);
-      if (axis.size < 1) line.fail("an axis of at least one rank");
+      if (axis.size < 1 || (ranks *= axis.size) > most_ranks) line.reject("an axis of at least one rank, and a mesh of at most " + std::to_string(most_ranks));
       line.expect(":");
       if (line.accept("model")) axis.kind = Axis::model;
       else line.expect("data");
+      p_.mesh.axes.push_back(std::move(axis));
     }
   }
 
@@ -151,9 +165,10 @@ class Reader {
     t.at.resize(p_.mesh.axes.size());
     while (!line.accept("}")) {
       const int axis = p_.mesh.find(line.word());
-      if (axis < 0) line.fail("an axis of the mesh");
-      line.expect(":");
+      if (axis < 0) line.reject("an axis of the mesh");
       Place& place = t.at[static_cast<std::size_t>(axis)];
+      if (place.kind != Place::R) line.reject("each axis once");
+      line.expect(":");
       if (line.accept("P")) {
         place.kind = Place::P;
       } else {
@@ -166,7 +181,7 @@ class Reader {
   }
 
   Var define(Line& line, std::string name) {
-    if (vars_.contains(name)) line.fail("a new name instead of " + name);
+    if (vars_.contains(name)) line.reject("a name that is not taken");
     line.expect(":");
     Type t = type(line);
     const Var v = static_cast<Var>(p_.values.size());
@@ -178,7 +193,7 @@ class Reader {
     const std::string name = line.word();
     if (name == "_") return none;
     const auto it = vars_.find(name);
-    if (it == vars_.end()) line.fail("a value defined above instead of " + name);
+    if (it == vars_.end()) line.reject("a value that is defined above");
     return it->second;
   }
 
@@ -215,14 +230,16 @@ class Reader {
     } while (line.accept(","));
     line.expect("=");
     const std::optional<Op> op = parse_op(line.word());
-    if (!op) line.fail("an op");
+    if (!op) line.reject("an op");
     eqn.op = *op;
     eqn.attrs = default_attrs(*op);
+    std::set<std::string> given;
     for (std::string key; !(key = line.key()).empty();) {
       bool known = false;
+      if (!given.insert(key).second) line.reject("each attribute once");
       std::visit([&]<class A>(A& a) { A::fields(a, [&](const char* name, auto& value) { if (key == name) line.value(value), known = true; }); },
                  eqn.attrs);
-      if (!known) line.fail("an attribute of " + std::string(name(*op)) + " instead of " + key);
+      if (!known) line.reject("an attribute of " + std::string(name(*op)));
     }
     while (!line.done() && !line.accept("#")) eqn.in.push_back(use(line));
     if (line.accept("~")) eqn.phase = Phase::backward;
@@ -232,7 +249,10 @@ class Reader {
     p_.eqns.push_back(std::move(eqn));
   }
 
+  static constexpr std::int64_t most_ranks = 1 << 20;
+
   Program p_;
+  bool started_ = false;
   std::unordered_map<std::string, Var> vars_;
 };
 

@@ -1,5 +1,6 @@
 #include "ir/program.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -18,16 +19,25 @@ const Input* Program::input(std::string_view wanted) const {
   return nullptr;
 }
 
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '~' || c == '\'' || c == '/';
+}
+
 namespace {
+
+// Names must survive the text form; its three keywords would be read as lines of another kind.
+bool is_name(const std::string& s) {
+  return !s.empty() && s != "_" && s != "input" && s != "output" && s != "program" && std::all_of(s.begin(), s.end(), is_name_char);
+}
 
 // Everything that must hold of one equation, given what is defined before it.
 void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
   const auto count = static_cast<Var>(p.values.size());
-  for (Var v : eqn.in)
-    if (v != none) {
-      CHECK(v >= 0 && v < count, "an operand is not a value of this program");
-      CHECK(defined[static_cast<std::size_t>(v)], p.name_of(v) + " is used before it is defined");
-    }
+  for (Var v : eqn.in) {
+    CHECK(v != none, "an operand is absent; optional operands come with an attribute");
+    CHECK(v >= 0 && v < count, "an operand is not a value of this program");
+    CHECK(defined[static_cast<std::size_t>(v)], p.name_of(v) + " is used before it is defined");
+  }
   const std::vector<Type> want = infer(eqn.op, eqn.attrs, p.types(eqn.in));
   CHECK(want.size() == eqn.out.size(), std::string(name(eqn.op)) + " has " + std::to_string(want.size()) + " results, the equation names " +
                                            std::to_string(eqn.out.size()));
@@ -47,13 +57,14 @@ void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
 
 void verify(const Program& p) {
   std::vector<bool> defined(p.values.size(), false);
-  std::unordered_set<std::string> names, inputs;
+  std::unordered_set<std::string> names, inputs, outputs, updated;
   for (const Value& value : p.values) {
-    CHECK(!value.name.empty() && names.insert(value.name).second, "the name '" + value.name + "' is empty or stands for two values");
+    CHECK(is_name(value.name), "'" + value.name + "' is not a name");
+    CHECK(names.insert(value.name).second, "the name " + value.name + " stands for two values");
     CHECK(value.type.at.empty() || value.type.at.size() == p.mesh.axes.size(), value.name + " has a placement for another mesh");
     for (const Place& place : value.type.at)
       CHECK(place.kind != Place::S || (place.dim >= 0 && place.dim < value.type.rank()), value.name + " is sharded on a dim that it lacks");
-    for (std::int64_t extent : value.type.shape) CHECK(extent >= 0, value.name + " has a negative extent");
+    value.type.elements();    // CHECKs the extents
   }
   for (const Input& in : p.inputs) {
     CHECK(in.var >= 0 && static_cast<std::size_t>(in.var) < p.values.size(), "input " + in.name + " is not a value of this program");
@@ -71,9 +82,11 @@ void verify(const Program& p) {
   for (const Output& out : p.outputs) {
     CHECK(out.var >= 0 && static_cast<std::size_t>(out.var) < p.values.size() && defined[static_cast<std::size_t>(out.var)],
           "output " + out.name + " is never defined");
+    CHECK(outputs.insert(out.name).second, "output " + out.name + " stands twice");
     if (out.updates.empty()) continue;
     const Input* target = p.input(out.updates);
     CHECK(target, "output " + out.name + " updates '" + out.updates + "', which is no input");
+    CHECK(updated.insert(out.updates).second, "input " + out.updates + " is updated twice");
     CHECK(p.type(target->var) == p.type(out.var), "output " + out.name + " and the input it updates differ in type");
   }
 }

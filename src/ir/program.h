@@ -58,6 +58,9 @@ struct Program {
 // Throws Error(internal) that names the equation: single assignment, defined before use, every type recomputed, names unique.
 void verify(const Program& program);
 
+// What the text form can write without quotes: letters, digits and _ . ~ ' / (a name is at least one; _ alone means absent).
+bool is_name_char(char c);
+
 // The text form (grammar in docs/ir.md). parse(print(p)) == p up to the numbering of values; print(parse(s)) == s.
 std::string print(const Program& program);
 std::string print(const Program& program, const Eqn& eqn);

@@ -38,11 +38,13 @@ DType parse_dtype(std::string_view text) {
 std::int64_t elements(const Shape& shape) {
   constexpr std::int64_t most = std::int64_t{1} << 50;    // far beyond any memory, far below an overflow of bytes and sums of bytes
   std::int64_t n = 1;
+  bool empty = false;
   for (std::int64_t extent : shape) {
     CHECK(extent >= 0, to_string(shape) + " has a negative extent");
-    CHECK(!__builtin_mul_overflow(n, extent, &n) && n <= most, to_string(shape) + " has more elements than any memory");
+    empty |= extent == 0;
+    CHECK(extent == 0 || (!__builtin_mul_overflow(n, extent, &n) && n <= most), to_string(shape) + " has more elements than any memory");
   }
-  return n;
+  return empty ? 0 : n;
 }
 
 std::string to_string(const Shape& shape) {

@@ -21,8 +21,8 @@ Taps taps(std::int64_t target, std::int64_t from, std::int64_t to) {
   const double x = to > 1 ? static_cast<double>(target) * (static_cast<double>(from - 1) / static_cast<double>(to - 1)) : 0.0;
   const std::int64_t base = std::min(static_cast<std::int64_t>(std::floor(x)), from - 1);
   const double t = x - static_cast<double>(base);
-  const auto near = [&](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };           // d <= 1
-  const auto far = [&](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };      // 1 < d <= 2
+  const auto near = [&](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };       // d <= 1
+  const auto far = [&](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };  // 1 < d <= 2
   Taps out;
   for (std::int64_t k = 0; k < 4; ++k) out.at[static_cast<std::size_t>(k)] = std::clamp<std::int64_t>(base - 1 + k, 0, from - 1);
   out.weight = {far(t + 1), near(t), near(1 - t), far(2 - t)};

@@ -85,8 +85,9 @@ void for_each_element(const Param& param, Visit&& visit) {
 }
 
 void check_count(const Param& param, std::span<const double> values) {
-  CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape) && ir::elements(param.shape) == ir::elements(param.torch_shape),
-        param.name + ": " + std::to_string(values.size()) + " elements for shape " + ir::to_string(param.shape));
+  CHECK(
+      static_cast<std::int64_t>(values.size()) == ir::elements(param.shape) && ir::elements(param.shape) == ir::elements(param.torch_shape),
+      param.name + ": " + std::to_string(values.size()) + " elements for shape " + ir::to_string(param.shape));
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ inline constexpr std::string_view positions_name = "encoder.pos_embedding";
 inline constexpr std::string_view head_weight_name = "heads.head.weight";
 inline constexpr std::string_view head_bias_name = "heads.head.bias";
 
-// The canonical name of a ViT parameter written as torchvision, old torchvision (mlp.linear_1, mlp.linear_2) or timm write it, with any of the
-// wrappers' prefixes module., model. and _orig_mod. before it; nothing when it is none of these. Layer numbers may exceed a model's depth.
+// The canonical name of a ViT parameter written as torchvision, old torchvision (mlp.linear_1, mlp.linear_2) or timm write it, with any of
+// the wrappers' prefixes module., model. and _orig_mod. before it; nothing when it is none of these. Layer numbers may exceed a model's
+// depth.
 std::optional<std::string> canonical_name(std::string_view name);
 // timm's name of a canonical one.
 std::string timm_name(std::string_view canonical);

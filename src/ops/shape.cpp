@@ -10,7 +10,7 @@ namespace {
 
 using namespace ir;
 
-constexpr std::int64_t most_extent = std::int64_t{1} << 40;    // keeps sums of attributes from overflowing
+constexpr std::int64_t most_extent = std::int64_t{1} << 36;    // of an attribute: keeps sums and products from overflowing
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 Type like(const Type& t, Shape shape) { return {t.dtype, std::move(shape), {}}; }

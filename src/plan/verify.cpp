@@ -12,6 +12,15 @@ using namespace ir;
 
 static std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
+// Whether operand k of a gather already lies at its place in the result: the gather then leaves its bits as they are.
+static bool in_place(const Step& step, std::size_t k) {
+  std::int64_t place = step.out[0].offset;
+  if (const Pack* pack = std::get_if<Pack>(&step.attrs)) place += pack->offsets[k] * size_of(step.in[k].type.dtype);
+  else
+    for (std::size_t i = 0; i < k; ++i) place += step.in[i].type.bytes();
+  return step.in[k].base == step.out[0].base && step.in[k].offset == place;
+}
+
 // Every byte remembers which write it holds; a read must find the write it was planned to read.
 void verify(const Plan& plan) {
   struct Span {
@@ -90,12 +99,33 @@ void verify(const Plan& plan) {
       makers[at(e.out[r])] = {number};
       if (step.out[r]) write(step.out[r], number);
     }
+    if (def(e.op).gathers && e.out[0] != none)
+      for (std::size_t k = 0; k < e.in.size(); ++k)
+        if (in_place(step, k)) makers[at(e.in[k])].insert(number);
   }
+  // What a step leaves behind: outputs, after the copies into donated inputs that could not be written in place.
+  auto expect = [&](const Slot& slot, const std::set<int>& want, const std::string& output) {
+    const std::set<int> found = slot.type.bytes() ? writers(slot) : std::set<int>{};
+    CHECK(std::includes(want.begin(), want.end(), found.begin(), found.end()), "the plan overwrites output " + output);
+  };
+  std::vector<std::set<int>> final_makers;
+  std::size_t number = 0;
   for (std::size_t i = 0; i < p.outputs.size(); ++i) {
-    if (!plan.outputs[i].slot || !p.outputs[i].updates.empty() || plan.outputs[i].slot.type.bytes() == 0) continue;
-    const std::set<int> found = writers(plan.outputs[i].slot), &want = makers[at(p.outputs[i].var)];
-    CHECK(std::includes(want.begin(), want.end(), found.begin(), found.end()), "the plan overwrites output " + p.outputs[i].name);
+    final_makers.push_back(makers[at(p.outputs[i].var)]);
+    if (p.outputs[i].updates.empty()) continue;
+    const Slot& to = plan.outputs[i].slot;
+    for (std::size_t s = number; s < plan.steps.size(); ++s) {
+      const Step& copy = plan.steps[s];
+      if (copy.eqn >= 0 || copy.out[0].base != to.base || copy.out[0].offset != to.offset) continue;
+      expect(copy.in[0], final_makers.back(), p.outputs[i].name);
+      write(to, static_cast<int>(s));
+      final_makers.back() = {static_cast<int>(s)};
+      number = s + 1;
+      break;
+    }
   }
+  for (std::size_t i = 0; i < p.outputs.size(); ++i)
+    if (plan.outputs[i].slot) expect(plan.outputs[i].slot, final_makers[i], p.outputs[i].name);
 }
 
 }  // namespace tessera::plan

@@ -28,7 +28,8 @@ ParamSource initial_weights(std::uint64_t seed) {
     std::vector<double> out(count, param.init.kind == Init::ones ? 1.0 : 0.0);
     switch (param.init.kind) {
       case Init::zeros:
-      case Init::ones: break;
+      case Init::ones:
+        break;
       case Init::normal:
         for (std::size_t i = 0; i < count; ++i) out[i] = scale * normal(key, i);
         break;

@@ -38,7 +38,13 @@ struct VerifyOptions {
   std::int64_t threads = 0;
   bool json = false;
 };
-int verify(const VerifyOptions& options);
+struct Comparison {
+  std::string name;
+  double error = 0, tolerance = 0;     // norm of the difference over norm of the reference
+  bool ok() const { return error <= tolerance; }    // NaN never passes
+};
+std::vector<Comparison> compare_golden(const VerifyOptions& options);
+int verify(const VerifyOptions& options);    // prints the comparison; 0 only when every tensor is within tolerance, else 1
 
 struct BenchOptions {
   std::string what = "infer";          // infer | train | ops

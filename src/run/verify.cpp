@@ -19,12 +19,6 @@
 namespace tessera::run {
 namespace {
 
-struct Comparison {
-  std::string name;
-  double error = 0, tolerance = 0;
-  bool ok() const { return error <= tolerance; }    // NaN never passes
-};
-
 // ‖got - want‖ / ‖want‖; the plain norm of the difference where the reference is all zeros.
 double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
   double difference = 0, reference = 0;
@@ -63,7 +57,9 @@ std::vector<double> nchw_to_nhwc(const std::vector<double>& x, const std::vector
   return out;
 }
 
-std::vector<Comparison> compare(const VerifyOptions& options) {
+}  // namespace
+
+std::vector<Comparison> compare_golden(const VerifyOptions& options) {
   const auto file = std::make_shared<const files::Safetensors>(options.golden);
   config::Config config;
   config.model = model_of(*file);
@@ -126,10 +122,8 @@ std::vector<Comparison> compare(const VerifyOptions& options) {
   return out;
 }
 
-}  // namespace
-
 int verify(const VerifyOptions& options) {
-  const std::vector<Comparison> all = compare(options);
+  const std::vector<Comparison> all = compare_golden(options);
   std::size_t failed = 0;
   const Comparison* worst = &all[0];
   for (const Comparison& c : all) {

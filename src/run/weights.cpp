@@ -57,8 +57,13 @@ class Comparison {
   std::vector<std::string> notes;
 
  private:
-  void problem(std::string line) {
+  // `cure`: what alone would mend it, for the hint; empty when nothing but another model would.
+  void problem(std::string line, const std::string& cure = "") {
     if (++count_ <= most_problems) problems_.push_back(std::move(line));
+    if (cure.empty())
+      curable_ = false;
+    else
+      cures_.push_back(cure);
   }
   Grid grid() const { return {model_.image_h / model_.patch, model_.image_w / model_.patch}; }
   bool has_class_token() const { return model_.pool == "class"; }
@@ -83,24 +88,22 @@ class Comparison {
     const auto depth = static_cast<std::int64_t>(layers.size());
     compared_layers_ = depth == 0 ? model_.depth : std::min(depth, model_.depth);
     if (depth != 0 && depth != model_.depth) problem(fmt::format("the file has {} encoder layers, model.depth = {}", depth, model_.depth));
-    for (auto it = tensors.begin(); it != tensors.end();) {
-      const auto layer = models::layer_of(it->first);
-      if (layer && *layer >= model_.depth) {
-        if (depth == model_.depth) problem(fmt::format("{} is of layer {}, model.depth = {}", in_quotes(it->second), *layer, model_.depth));
-        it = tensors.erase(it);
-      } else {
-        ++it;
-      }
-    }
+    if (depth == model_.depth && !layers.empty() && *layers.rbegin() >= model_.depth)
+      problem(fmt::format("the file's encoder layers go up to {}; expected 0 to {}", *layers.rbegin(), model_.depth - 1));
+    std::erase_if(tensors, [&](const auto& entry) {
+      const auto layer = models::layer_of(entry.first);
+      return layer && *layer >= model_.depth;
+    });
   }
 
   void compare_class_token() {
     const bool stored = tensors.contains(std::string(models::class_token_name));
     same_pool_ = stored == has_class_token() || tensors.empty();
     if (same_pool_) return;
-    problem(stored ? fmt::format("the file has a class token ({}), but model.pool = \"mean\" has none", in_quotes(tensors.at("class_token")))
-                   : "the file has no class token, but model.pool = \"class\" needs one");
-    tell(fmt::format("the pooling cannot be changed by loading: set model.pool = \"{}\"", stored ? "class" : "mean"));
+    problem(stored
+                ? fmt::format("the file has a class token ({}), but model.pool = \"mean\" has none", in_quotes(tensors.at("class_token")))
+                : "the file has no class token, but model.pool = \"class\" needs one",
+            fmt::format("loading cannot change the pooling: set model.pool = \"{}\"", stored ? "class" : "mean"));
     if (stored) tensors.erase(std::string(models::class_token_name));
   }
 
@@ -116,9 +119,12 @@ class Comparison {
     if (view.dtype != "F64" && view.dtype != "F32" && view.dtype != "BF16" && view.dtype != "F16")
       problem(fmt::format("{}: expected dtype F64, F32, BF16 or F16, found {}", in_quotes(found->second), view.dtype));
     const bool head = param.name == models::head_weight_name || param.name == models::head_bias_name;
-    if (head) head_.push_back({param, found->second});
-    else if (param.name == models::positions_name) compare_positions(param, found->second, view.shape);
-    else if (view.shape != param.torch_shape) wrong_shape(param, found->second);
+    if (head)
+      head_.push_back({param, found->second});
+    else if (param.name == models::positions_name)
+      compare_positions(param, found->second, view.shape);
+    else if (view.shape != param.torch_shape)
+      wrong_shape(param, found->second);
   }
 
   void wrong_shape(const models::Param& param, const std::string& name) {
@@ -143,15 +149,16 @@ class Comparison {
     if (patches < 1) return wrong_shape(param, name);
     const auto from = stored_grid(patches);
     if (from == grid()) return;
-    if (!from) return problem(fmt::format("{}: expected {} patch positions, found {}, which are not a square grid and the file does not say which",
-                                          in_quotes(name), text(grid()), patches));
+    if (!from)
+      return problem(fmt::format("{}: expected {} patch positions, found {}, which are not a square grid and the file does not say which",
+                                 in_quotes(name), text(grid()), patches));
     if (adapt_.interpolate_positions) {
       positions_from = from;
       notes.push_back(fmt::format("position embeddings interpolated {} -> {}", text(*from), text(grid())));
       return;
     }
-    problem(fmt::format("{}: expected the positions of {} patches, found {} patches", in_quotes(name), text(grid()), text(*from)));
-    tell("start from these weights with --init: position embeddings are then interpolated");
+    problem(fmt::format("{}: expected the positions of {} patches, found {} patches", in_quotes(name), text(grid()), text(*from)),
+            "start a training from these weights with --init: position embeddings are then interpolated");
   }
 
   void compare_head() {
@@ -167,18 +174,21 @@ class Comparison {
       const ir::Shape& shape = file_.at(name).shape;
       ir::Shape expected = param.torch_shape;
       if (shape.size() == expected.size()) expected[0] = shape[0];
-      if (shape != expected || shape[0] < 1) wrong_shape(param, name);
-      else classes.insert(shape[0]);
+      if (shape != expected || shape[0] < 1)
+        wrong_shape(param, name);
+      else
+        classes.insert(shape[0]);
     }
-    if (classes.size() > 1) problem(fmt::format("the head's weight and bias disagree on the number of classes: {}", fmt::join(classes, " and ")));
+    if (classes.size() > 1)
+      problem(fmt::format("the head's weight and bias disagree on the number of classes: {}", fmt::join(classes, " and ")));
     if (classes.size() != 1 || *classes.begin() == model_.classes) return;
     if (adapt_.replace_head) {
       new_head = true;
       notes.push_back(fmt::format("head replaced: {} -> {} classes", *classes.begin(), model_.classes));
       return;
     }
-    problem(fmt::format("the head has {} classes, model.classes = {}", *classes.begin(), model_.classes));
-    tell("start from these weights with --init: the head is then replaced");
+    problem(fmt::format("the head has {} classes, model.classes = {}", *classes.begin(), model_.classes),
+            "start a training from these weights with --init: the head is then replaced");
   }
 
   void report_names() {
@@ -197,18 +207,22 @@ class Comparison {
       const bool look = count_ < most_problems && name.size() <= 128 && wanted.size() <= 4096;
       const std::string bare = name.substr(prefix_.size()), near = look ? nearest(bare, wanted) : "";
       std::string line = fmt::format("{} is not a parameter of the model", in_quotes(name));
-      if (bare.find("fc_norm.") != bare.npos) line += " (timm's norm after mean pooling; ours comes before it)";
-      else if (!near.empty()) line += fmt::format("; did you mean {}?", in_quotes(near));
+      if (bare.find("fc_norm.") != bare.npos)
+        line += " (timm's norm after mean pooling; ours comes before it)";
+      else if (!near.empty())
+        line += fmt::format("; did you mean {}?", in_quotes(near));
       problem(std::move(line));
     }
   }
 
-  void tell(std::string hint) { hint_ += (hint_.empty() ? "" : "; ") + hint; }
+  std::string hint() const {
+    if (curable_) return join(cures_, "; ");
+    if (stored_ && !(*stored_ == model_)) return "the file says that it holds " + config::model_to_json(*stored_);
+    return "choose the model that the file holds with --model NAME and --set model.KEY=VALUE";
+  }
 
-  [[noreturn]] void raise() {
-    if (stored_ && !(*stored_ == model_) && hint_.empty()) tell("the file says that it holds " + config::model_to_json(*stored_));
-    if (hint_.empty()) tell("choose the model that the file holds with --model NAME and --set model.KEY=VALUE");
-    Error error(ErrorKind::weights, problems_.front(), file_.path().string(), hint_);
+  [[noreturn]] void raise() const {
+    Error error(ErrorKind::weights, problems_.front(), file_.path().string(), hint());
     for (std::size_t i = 1; i < problems_.size(); ++i) error.and_also(problems_[i]);
     if (count_ > problems_.size()) error.and_also(fmt::format("{} more problems", count_ - problems_.size()));
     throw error;
@@ -223,12 +237,11 @@ class Comparison {
   const Adapt& adapt_;
   const std::string& prefix_;
   std::optional<models::ModelConfig> stored_;
-  std::vector<std::string> unknown_, missing_, problems_;
+  std::vector<std::string> unknown_, missing_, problems_, cures_;
   std::vector<HeadTensor> head_;
   std::size_t count_ = 0;
   std::int64_t compared_layers_ = 0;
-  bool same_pool_ = true;
-  std::string hint_;
+  bool same_pool_ = true, curable_ = true;
 };
 
 }  // namespace
@@ -250,8 +263,9 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const m
   Comparison comparison(*file, model, adapt, prefix);
   notes.insert(notes.end(), comparison.notes.begin(), comparison.notes.end());
   const Grid to{model.image_h / model.patch, model.image_w / model.patch};
-  return [file = std::move(file), tensors = std::move(comparison.tensors), from = comparison.positions_from, to, new_head = comparison.new_head,
-          class_position = model.pool == "class", dim = model.dim, seed = adapt.seed](const models::Param& param) {
+  return [file = std::move(file), tensors = std::move(comparison.tensors), from = comparison.positions_from, to,
+          new_head = comparison.new_head, class_position = model.pool == "class", dim = model.dim,
+          seed = adapt.seed](const models::Param& param) {
     if (new_head && (param.name == models::head_weight_name || param.name == models::head_bias_name)) return initial_weights(seed)(param);
     const auto found = tensors.find(param.name);
     CHECK(found != tensors.end(), param.name + " is a parameter of the model that was compared with the file");

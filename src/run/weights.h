@@ -26,15 +26,16 @@ struct Adapt {
   std::uint64_t seed = 0;              // for what is drawn
 };
 
-// Reads from the file, which it keeps open. Only tensors whose name starts with `prefix` count ("param." for goldens). `notes` gets a line for
-// each adaptation. Names may be torchvision's or timm's; dtypes F64, F32, BF16 or F16.
+// Reads from the file, which it keeps open. Only tensors whose name starts with `prefix` count ("param." for goldens). `notes` gets a line
+// for each adaptation. Names may be torchvision's or timm's; dtypes F64, F32, BF16 or F16.
 ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const models::ModelConfig& model, const Adapt& adapt,
                          std::vector<std::string>& notes, const std::string& prefix = "");
 
 enum class Naming { torchvision, timm };
 
-// Writes torch's names and layouts with metadata `tessera.model` and `format: pt`. `values` gives a parameter's elements in our layout by its
-// canonical name and is called once for each, in the order of the file. `dtype` is "F32" or "F64". Error(disk) when it cannot be written.
+// Writes torch's names and layouts with metadata `tessera.model` and `format: pt`. `values` gives a parameter's elements in our layout by
+// its canonical name and is called once for each, in the order of the file. `dtype` is "F32" or "F64". Error(disk) when it cannot be
+// written.
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values, Naming naming = Naming::torchvision,
                   const std::string& dtype = "F32");

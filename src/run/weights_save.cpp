@@ -1,5 +1,5 @@
-// Writing weights. Convention: the header comes first in a safetensors file and needs only names and shapes, so the numbers are asked for, turned
-// and written one parameter at a time: a model is saved in the memory of its largest tensor.
+// Writing weights. Convention: the header comes first in a safetensors file and needs only names and shapes, so the numbers are asked for,
+// turned and written one parameter at a time: a model is saved in the memory of its largest tensor.
 #include <fmt/format.h>
 
 #include <algorithm>

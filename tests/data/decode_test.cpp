@@ -163,10 +163,11 @@ TEST(Hostile, HugeDimensionsAreRefusedBeforeAllocation) {
   };
   EXPECT_NO_THROW(decode_image(resized(1, 1), "ok"));
   for (const auto& [w, h] : {std::pair{0x0fffffffu, 1u}, {1u, 0x7fffffffu}, {0x0fffffffu, 0x7fffffffu}, {16385u, 1u}, {16384u, 16384u}})
-    EXPECT_NE(std::string(error_of([&] { decode_image(resized(w, h), "big"); }).what()).find("at most 16384 a side"), std::string::npos)
+    EXPECT_NE(std::string(error_of([&, w = w, h = h] { decode_image(resized(w, h), "big"); }).what()).find("at most 16384 a side"),
+              std::string::npos)
         << w << " " << h;
   for (const auto& [w, h] : {std::pair{0u, 1u}, {1u, 0u}, {0x7fffffffu, 1u}, {0xffffffffu, 0xffffffffu}})
-    EXPECT_EQ(error_of([&] { decode_image(resized(w, h), "big"); }).kind, ErrorKind::data);
+    EXPECT_EQ(error_of([&, w = w, h = h] { decode_image(resized(w, h), "big"); }).kind, ErrorKind::data);
   // Within the limits, but not with so few bytes.
   EXPECT_NE(std::string(error_of([&] { decode_image(resized(8000, 8000), "lie"); }).what()).find("cannot hold"), std::string::npos);
 

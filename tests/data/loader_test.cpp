@@ -157,7 +157,7 @@ TEST(Loader, NormalisesPerChannel) {
   std::int32_t label = 0;
   dataset->get(0, pixels, label);
   for (std::size_t i = 0; i < pixels.size(); ++i)
-    EXPECT_FLOAT_EQ(batch.images[i], (pixels[i] / 255.0f - options.mean[i % 3]) / options.deviation[i % 3]);
+    EXPECT_EQ(batch.images[i], static_cast<float>((pixels[i] / 255.0 - options.mean[i % 3]) / options.deviation[i % 3]));
   options.mean = {0, 0};
   EXPECT_EQ(error_of([&] { Loader(*dataset, options); }).kind, ErrorKind::usage);
   options.mean = {0}, options.deviation = {0};

@@ -50,7 +50,9 @@ std::vector<Case> cases() {
   return {
       {"no tensors", [](Tensors& t) { t.all.clear(); }, {"none of the 0 tensors is a vit parameter"}},
       {"tensors of something else",
-       [](Tensors& t) { t.all = {{"conv1.weight", {"F32", {2}}}, {"fc.bias", {"F32", {2}}}}; },
+       [](Tensors& t) {
+         t.all = {{"conv1.weight", {"F32", {2}}}, {"fc.bias", {"F32", {2}}}};
+       },
        {"none of the 2 tensors", "torchvision's or timm's"}},
       {"one missing", [](Tensors& t) { t.all.erase("encoder.ln.bias"); }, {"a parameter is missing: encoder.ln.bias"}},
       {"several missing",
@@ -64,17 +66,29 @@ std::vector<Case> cases() {
       {"a misspelt name",
        [](Tensors& t) { t.rename("encoder.ln.weight", "encoder.lm.weight"); },
        {"'encoder.lm.weight' is not a parameter", "did you mean 'encoder.ln.weight'?", "missing: encoder.ln.weight"}},
-      {"an extra tensor", [](Tensors& t) { t.all["optimizer.step"] = {"F32", {1}}; }, {"'optimizer.step' is not a parameter of the model"}},
+      {"an extra tensor",
+       [](Tensors& t) {
+         t.all["optimizer.step"] = {"F32", {1}};
+       },
+       {"'optimizer.step' is not a parameter of the model"}},
       {"a representation layer",
-       [](Tensors& t) { t.all["heads.pre_logits.weight"] = {"F32", {4, 12}}; },
+       [](Tensors& t) {
+         t.all["heads.pre_logits.weight"] = {"F32", {4, 12}};
+       },
        {"'heads.pre_logits.weight' is not a parameter"}},
       {"timm's norm after pooling",
        [](Tensors& t) { t.rename("encoder.ln.weight", "fc_norm.weight"); },
        {"'fc_norm.weight'", "norm after mean pooling"}},
       {"control characters in a name",
-       [](Tensors& t) { t.all["bad\x1b[2J\nname"] = {"F32", {1}}; },
+       [](Tensors& t) {
+         t.all["bad\x1b[2J\nname"] = {"F32", {1}};
+       },
        {"is not a parameter of the model"}},
-      {"a very long name", [](Tensors& t) { t.all[std::string(100'000, 'x')] = {"F32", {1}}; }, {"xxx", "is not a parameter of the model"}},
+      {"a very long name",
+       [](Tensors& t) {
+         t.all[std::string(100'000, 'x')] = {"F32", {1}};
+       },
+       {"xxx", "is not a parameter of the model"}},
       {"both namings of one parameter",
        [](Tensors& t) { t.all["norm.weight"] = t.all.at("encoder.ln.weight"); },
        {"'encoder.ln.weight' and 'norm.weight' are the same parameter"}},
@@ -104,32 +118,52 @@ std::vector<Case> cases() {
          for (const auto& [name, tensor] : sound.all)
            if (name.starts_with(layer0)) t.rename(name, "blocks.2." + models::timm_name(name).substr(9));
        },
-       {"is of layer 2, model.depth = 2", "12 parameters are missing"}},
-      {"no layers at all", [](Tensors& t) { erase_layer(t, layer0), erase_layer(t, layer1); }, {"24 parameters are missing", "and 18 more"}},
+       {"the file's encoder layers go up to 2; expected 0 to 1", "12 parameters are missing"}},
+      {"no layers at all",
+       [](Tensors& t) { erase_layer(t, layer0), erase_layer(t, layer1); },
+       {"24 parameters are missing", "and 18 more"}},
       {"another width", becomes([](auto& m) { m.dim = 24; }), {"expected shape [1, 1, 12], found [1, 1, 24]", "more problems"}},
       {"another mlp", becomes([](auto& m) { m.mlp = 21; }), {"mlp.0.weight': expected shape [20, 12], found [21, 12]"}},
-      {"another patch", becomes([](auto& m) { m.patch = 3, m.image_h = m.image_w = 9; }), {"'conv_proj.weight': expected shape [12, 3, 4, 4]"}},
+      {"another patch",
+       becomes([](auto& m) { m.patch = 3, m.image_h = m.image_w = 9; }),
+       {"'conv_proj.weight': expected shape [12, 3, 4, 4]"}},
       {"other channels", becomes([](auto& m) { m.channels = 1; }), {"expected shape [12, 3, 4, 4], found [12, 1, 4, 4]"}},
-      {"another number of classes", becomes([](auto& m) { m.classes = 1000; }), {"the head has 1000 classes, model.classes = 5", "--init"}, true},
-      {"no classes", [](Tensors& t) { shape("heads.head.weight", {0, 12})(t), shape("heads.head.bias", {0})(t); }, {"found [0, 12]"}},
+      {"another number of classes",
+       becomes([](auto& m) { m.classes = 1000; }),
+       {"the head has 1000 classes, model.classes = 5", "--init"},
+       true},
+      {"no classes",
+       [](Tensors& t) {
+         shape("heads.head.weight", {0, 12})(t), shape("heads.head.bias", {0})(t);
+       },
+       {"found [0, 12]"}},
       {"a head in two minds", shape("heads.head.bias", {6}), {"disagree on the number of classes: 5 and 6"}},
       {"a head of another width", shape("heads.head.weight", {5, 13}), {"'heads.head.weight': expected shape [5, 12], found [5, 13]"}},
-      {"another image size", becomes([](auto& m) { m.image_h = m.image_w = 16; }), {"expected the positions of 3x3 patches, found 4x4", "--init"}, true},
+      {"another image size",
+       becomes([](auto& m) { m.image_h = m.image_w = 16; }),
+       {"expected the positions of 3x3 patches, found 4x4", "--init"},
+       true},
       {"another image size and other classes",
        becomes([](auto& m) { m.image_h = m.image_w = 16, m.classes = 9; }),
        {"found 4x4", "the head has 9 classes", "position embeddings are then interpolated; start"},
        true},
-      {"positions that fill no square", shape("encoder.pos_embedding", {1, 13, 12}), {"expected 3x3 patch positions, found 12, which are not a square"}},
+      {"positions that fill no square",
+       shape("encoder.pos_embedding", {1, 13, 12}),
+       {"expected 3x3 patch positions, found 12, which are not a square"}},
       {"only a class position", shape("encoder.pos_embedding", {1, 1, 12}), {"expected shape [1, 10, 12], found [1, 1, 12]"}},
       {"no positions", shape("encoder.pos_embedding", {1, 0, 12}), {"expected shape [1, 10, 12], found [1, 0, 12]"}},
       {"positions of another width", shape("encoder.pos_embedding", {1, 10, 11}), {"expected shape [1, 10, 12], found [1, 10, 11]"}},
       {"positions without a batch dim", shape("encoder.pos_embedding", {10, 12}), {"expected shape [1, 10, 12], found [10, 12]"}},
-      {"no class token", becomes([](auto& m) { m.pool = "mean"; }), {"the file has no class token, but model.pool = \"class\"", "set model.pool = \"mean\""}},
+      {"no class token",
+       becomes([](auto& m) { m.pool = "mean"; }),
+       {"the file has no class token, but model.pool = \"class\"", "set model.pool = \"mean\""}},
       {"metadata that is not JSON", says("vit"), {"tessera.model", "expected JSON"}},
       {"metadata of an impossible model", says(R"({"family": "vit", "dim": 7, "heads": 2})"), {"does not divide"}},
       {"metadata with an unknown key", says(R"({"family": "vit", "dimm": 7})"), {"model.dimm", "did you mean dim"}},
       {"a truthful file that is another model",
-       [](Tensors& t) { becomes([](auto& m) { m.mlp = 24; })(t), says(R"({"family": "vit", "image": 12, "patch": 4, "dim": 12, "mlp": 24})")(t); },
+       [](Tensors& t) {
+         becomes([](auto& m) { m.mlp = 24; })(t), says(R"({"family": "vit", "image": 12, "patch": 4, "dim": 12, "mlp": 24})")(t);
+       },
        {"found [24, 12]", "the file says that it holds", "\"mlp\":24"}},
   };
 }
@@ -151,7 +185,7 @@ TEST(Hostile, EachIsRefusedWithItsReason) {
     EXPECT_EQ(text.find('\x1b'), std::string::npos);
     EXPECT_LT(text.size(), 4000u);
     EXPECT_LE(error.also.size(), 12u);
-    EXPECT_FALSE(error.hint.empty());
+    EXPECT_TRUE(!error.hint.empty() || text.find("tessera.model") != std::string::npos) << text;
     EXPECT_TRUE(notes.empty());
     if (c.forgiven) {
       EXPECT_NO_THROW(weights_from(file, small_vit(), {true, true}, notes));
@@ -166,7 +200,8 @@ TEST(Hostile, EachIsRefusedWithItsReason) {
 TEST(Hostile, EveryProblemIsToldAtOnce) {
   const Scratch scratch;
   Tensors t(small_vit());
-  t.all.erase("encoder.ln.bias"), t.all["extra"] = {"F32", {1}}, t.all.at("conv_proj.bias").dtype = "I32", t.all.at("class_token").shape = {12};
+  t.all.erase("encoder.ln.bias"), t.all["extra"] = {"F32", {1}}, t.all.at("conv_proj.bias").dtype = "I32",
+                                  t.all.at("class_token").shape = {12};
   std::vector<std::string> notes;
   const Error error = error_of([&] { weights_from(t.write(scratch / "w"), small_vit(), {}, notes); });
   EXPECT_EQ(error.also.size(), 3u) << error.what();

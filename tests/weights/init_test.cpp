@@ -35,7 +35,9 @@ void expect_distribution(const std::string& name, const std::vector<double>& x, 
   const auto n = static_cast<double>(x.size());
   EXPECT_NEAR(m.mean, 0, 5 * std / std::sqrt(n)) << name;
   EXPECT_NEAR(m.std / std, 1, 5 * std::sqrt((kurtosis - 1) / (4 * n))) << name;
-  if (n > 2000) EXPECT_NEAR(m.kurtosis, kurtosis, 0.3) << name;
+  if (n > 2000) {
+    EXPECT_NEAR(m.kurtosis, kurtosis, 0.3) << name;
+  }
 }
 
 models::ModelConfig small() {

@@ -67,7 +67,8 @@ TEST(Load, SavingAgainGivesTheSameBytes) {
   const ParamSource source = weights_from(open(scratch / "a"), m, {}, notes);
   std::map<std::string, models::Param> params;
   for (models::Param& p : models::parameters(m)) params.emplace(p.name, p);
-  save_weights(scratch / "b", m, [&](const std::string& name) { return source(params.at(name)); }, Naming::timm);
+  save_weights(
+      scratch / "b", m, [&](const std::string& name) { return source(params.at(name)); }, Naming::timm);
   const files::MappedFile a(scratch / "a", ErrorKind::weights), b(scratch / "b", ErrorKind::weights);
   EXPECT_TRUE(std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin(), b.bytes().end()));
 }
@@ -102,9 +103,10 @@ TEST(Load, GoldensHaveAPrefix) {
 
 // Everything but positions and head must come through untouched.
 void expect_rest_unchanged(const models::ModelConfig& m, const ParamSource& source, const models::ModelConfig& from) {
-  for (const models::Param& p : models::parameters(m))
-    if (p.name != models::positions_name && p.name != models::head_weight_name && p.name != models::head_bias_name)
-      EXPECT_EQ(source(p), numbers_of(from)(p.name)) << p.name;
+  for (const models::Param& p : models::parameters(m)) {
+    if (p.name == models::positions_name || p.name == models::head_weight_name || p.name == models::head_bias_name) continue;
+    EXPECT_EQ(source(p), numbers_of(from)(p.name)) << p.name;
+  }
 }
 
 models::Param find(const models::ModelConfig& m, std::string_view name) {

@@ -38,10 +38,27 @@ TEST(Names, Examples) {
 }
 
 TEST(Names, OthersAreNotGuessed) {
-  for (const char* name : {"", ".", "module.", "blocks", "blocks.", "blocks..norm1.weight", "blocks.-1.norm1.weight", "blocks.01.norm1.weight",
-                           "blocks.+1.norm1.weight", "blocks.1x.norm1.weight", "blocks.99999999999999999999.norm1.weight", "blocks.0.norm1",
-                           "blocks.0.ln_1.weight", "encoder.layers.encoder_layer_0.norm1.weight", "encoder.layers.encoder_layer_0.",
-                           "fc_norm.weight", "heads.head.weight.x", "Head.weight", "head.weight ", "encoder.ln", "blocks.0."})
+  for (const char* name : {"",
+                           ".",
+                           "module.",
+                           "blocks",
+                           "blocks.",
+                           "blocks..norm1.weight",
+                           "blocks.-1.norm1.weight",
+                           "blocks.01.norm1.weight",
+                           "blocks.+1.norm1.weight",
+                           "blocks.1x.norm1.weight",
+                           "blocks.99999999999999999999.norm1.weight",
+                           "blocks.0.norm1",
+                           "blocks.0.ln_1.weight",
+                           "encoder.layers.encoder_layer_0.norm1.weight",
+                           "encoder.layers.encoder_layer_0.",
+                           "fc_norm.weight",
+                           "heads.head.weight.x",
+                           "Head.weight",
+                           "head.weight ",
+                           "encoder.ln",
+                           "blocks.0."})
     EXPECT_EQ(canonical_name(name), std::nullopt) << name;
 }
 
@@ -59,8 +76,7 @@ TEST(Layout, ConvolutionIsTransposed) {
   for (std::size_t d = 0; d < 4; ++d)
     for (std::size_t c = 0; c < 3; ++c)
       for (std::size_t y = 0; y < 2; ++y)
-        for (std::size_t x = 0; x < 2; ++x)
-          ASSERT_EQ(ours[((y * 2 + x) * 3 + c) * 4 + d], torch[((d * 3 + c) * 2 + y) * 2 + x]);
+        for (std::size_t x = 0; x < 2; ++x) ASSERT_EQ(ours[((y * 2 + x) * 3 + c) * 4 + d], torch[((d * 3 + c) * 2 + y) * 2 + x]);
   EXPECT_EQ(to_torch(conv, ours), torch);
 }
 

@@ -1,10 +1,11 @@
-// Legend: b batch, t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask: [w,t,s].
-// P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P = exp(S - lse) and uses
-// dS = P * (do v^T - rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation).
-// Convention: heads, query blocks and the order of every sum follow from the shapes.
+// Legend: b batch, t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
+// [w,t,s]. P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T -
+// rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation). Convention: heads, query
+// blocks and the order of every sum follow from the shapes.
 #include "exec/cpu/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/check.h"
@@ -22,25 +23,26 @@ std::size_t padded_bytes(int64_t elements) { return (sizeof(float) * static_cast
 
 struct Sizes {
   int64_t b, t, s, h, d;
-  int64_t row() const { return h * d; }    // distance between tokens of a head
+  int64_t row() const { return h * d; }  // distance between tokens of a head
   int64_t q_at(int64_t batch, int64_t head) const { return batch * t * row() + head * d; }
   int64_t k_at(int64_t batch, int64_t head) const { return batch * s * row() + head * d; }
 };
 Sizes sizes_of(const ir::Shape& q, const ir::Shape& k) { return {.b = q[0], .t = q[1], .s = k[1], .h = q[2], .d = q[3]}; }
 
 // Queries of one block: few enough for the scores to stay in the second-level cache, and for 16 threads to have work.
+constexpr int64_t most_block = 256;
 int64_t block_of(const Sizes& n) {
-  constexpr int64_t most = 256, least = 64, fewest_tasks = 16;
+  constexpr int64_t least = 64, fewest_tasks = 16;
   const int64_t heads = std::max<int64_t>(1, n.b * n.h);
-  const int64_t blocks = std::max(ceil_div(n.t, most), std::min(ceil_div(n.t, least), ceil_div(fewest_tasks, heads)));
+  const int64_t blocks = std::max(ceil_div(n.t, most_block), std::min(ceil_div(n.t, least), ceil_div(fewest_tasks, heads)));
   return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, blocks)));
 }
 // The gradient walks all query blocks of a head in one task, since they add into the same dk and dv.
-int64_t grad_block_of(const Sizes& n) { return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, ceil_div(n.t, 256)))); }
+int64_t grad_block_of(const Sizes& n) { return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, ceil_div(n.t, most_block)))); }
 
 // A bias gradient sums over the batch: it is cut into parts of whole samples, each with its own sum, added in order at the end.
 struct Parts {
-  int64_t parts, samples;    // samples of one part
+  int64_t parts, samples;  // samples of one part
 };
 Parts parts_of(const Sizes& n, bool bias) {
   if (!bias) return {std::max<int64_t>(n.b, 1), 1};
@@ -64,7 +66,8 @@ Scores scores_of(const Call& call, const ir::Attention& attr, std::size_t option
           .windows = mask ? mask->shape[0] : 1};
 }
 void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first, int64_t rows, float* scores) {
-  gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1, in.k + n.k_at(batch, head), 1, n.row(), 0, scores, n.s, 1);
+  gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1, in.k + n.k_at(batch, head), 1, n.row(), 0,
+       scores, n.s, 1);
   if (in.bias) vector_add(scores, in.bias + (head * n.t + first) * n.s, scores, rows * n.s);
   if (in.mask) vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
 }
@@ -84,16 +87,20 @@ void fast_attention(const Call& call) {
   call.pool.parallel_for(n.b * n.h * blocks, [&](int64_t task, int thread) {
     const int64_t first = task % blocks * block, rows = std::min(block, n.t - first);
     const int64_t head = task / blocks % n.h, batch = task / blocks / n.h;
-    float* p = call.scratch_of<float>(thread);
+    float* const p = call.scratch_of<float>(thread);
+    std::array<float, most_block> sum;
     compute(in, n, batch, head, first, rows, p);
     for (int64_t i = 0; i < rows; ++i) {
       float* row = p + i * n.s;
       const float max = vector_max(row, n.s);
-      const float sum = vector_exp_sub_sum(row, row, n.s, max);
-      vector_scale(row, row, n.s, 1 / sum);
-      if (lse) lse[(batch * n.h + head) * n.t + first + i] = max + std::log(sum);
+      sum[static_cast<std::size_t>(i)] = vector_exp_sub_sum(row, row, n.s, max);
+      if (lse) lse[(batch * n.h + head) * n.t + first + i] = max + std::log(sum[static_cast<std::size_t>(i)]);
     }
-    if (o) gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o + n.q_at(batch, head) + first * n.row(), n.row(), 1);
+    if (!o) return;
+    // Dividing the rows of o by their sums is less work than dividing those of P.
+    float* const o_rows = o + n.q_at(batch, head) + first * n.row();
+    gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o_rows, n.row(), 1);
+    for (int64_t i = 0; i < rows; ++i) vector_scale(o_rows + i * n.row(), o_rows + i * n.row(), n.d, 1 / sum[static_cast<std::size_t>(i)]);
   });
 }
 
@@ -121,7 +128,7 @@ void fast_attention_grad(const Call& call) {
     const int64_t head = task % n.h, part = task / n.h;
     float* const p = reinterpret_cast<float*>(call.scratch_of<std::byte>(thread) + partial_bytes);
     float* const ds = reinterpret_cast<float*>(call.scratch_of<std::byte>(thread) + partial_bytes + half);
-    float* sum = nullptr;    // of dS over the samples of this part
+    float* sum = nullptr;  // of dS over the samples of this part
     if (dbias) sum = part == 0 ? dbias + head * bias_size : partials + ((part - 1) * n.h + head) * bias_size;
     if (sum) vector_fill(sum, bias_size, 0);
 
@@ -129,7 +136,7 @@ void fast_attention_grad(const Call& call) {
       const int64_t k_at = n.k_at(batch, head);
       for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block) {
         const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
-        const float add = first == 0 ? 0 : 1;    // beta of what later blocks add to
+        const float add = first == 0 ? 0 : 1;  // beta of what later blocks add to
         compute(in, n, batch, head, first, rows, p);
         gemm(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, ds, n.s, 1);
         for (int64_t i = 0; i < rows; ++i) {

@@ -1,6 +1,6 @@
-// contract in f32. Letters fall into rows (A and C), columns (B and C), batch (all three) and k (A and B); runs of letters that are contiguous
-// wherever they appear become one loop. The largest runs make the matrix product, the others loop around it.
-// Convention: a task is one tile of C and one chunk of k. Bias, residual and gelu are applied to a tile while it is in cache.
+// contract in f32. Letters fall into rows (A and C), columns (B and C), batch (all three) and k (A and B); runs of letters that are
+// contiguous wherever they appear become one loop. The largest runs make the matrix product, the others loop around it. Convention: a task
+// is one tile of C and one chunk of k. Bias, residual and gelu are applied to a tile while it is in cache.
 #include "exec/cpu/contract.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace tessera::exec::cpu {
 namespace {
 
 using std::int64_t;
-using Strides = std::array<int64_t, 128>;    // by letter; 0 where the tensor lacks it
+using Strides = std::array<int64_t, 128>;  // by letter; 0 where the tensor lacks it
 
 // Dense row-major strides of a tensor with these letters.
 Strides strides_of(std::string_view letters, const Strides& extents) {
@@ -35,7 +35,8 @@ Strides extents_of(const Letters& sig, std::span<const ir::Shape> in) {
   CHECK(sig.in.size() == in.size(), "contract: operands do not match the signature");
   Strides extents{};
   for (std::size_t i = 0; i < in.size(); ++i) {
-    CHECK(sig.in[i].size() == in[i].size(), "contract: operand " + std::to_string(i) + " '" + sig.in[i] + "' has shape " + ir::to_string(in[i]));
+    CHECK(sig.in[i].size() == in[i].size(),
+          "contract: operand " + std::to_string(i) + " '" + sig.in[i] + "' has shape " + ir::to_string(in[i]));
     for (std::size_t d = 0; d < in[i].size(); ++d) extents.at(static_cast<unsigned char>(sig.in[i][d])) = in[i][d];
   }
   return extents;
@@ -77,8 +78,8 @@ int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
   return std::min(extent, ceil_div(ceil_div(extent, ceil_div(extent, most)), multiple) * multiple);
 }
 
-// Large tiles amortise packing (each side costs about as much as 10 rows of arithmetic, measured); many tiles keep threads busy. The score weighs
-// the loss to packing against the idle share of 2 and of 16 threads.
+// Large tiles amortise packing (each side costs about as much as 4 rows of arithmetic, measured); many tiles keep threads busy. The score
+// weighs the loss to packing against the idle share of 2 and of 16 threads.
 void choose_tiles(Lowering& lowering) {
   constexpr int64_t fewest_tasks = 16, shortest_chunk = 256;
   const int64_t m = lowering.m.extent, n = lowering.n.extent, k = lowering.k.extent, outer = lowering.outer_steps();
@@ -87,11 +88,11 @@ void choose_tiles(Lowering& lowering) {
   };
   double best = 0;
   for (int64_t most_m : {264, 192, 132, 96, 72, 48}) {
-    for (int64_t most_n : {768, 384, 192, 96}) {
-      const int64_t m_tile = even_tile(m, most_m, 12), n_tile = even_tile(n, most_n, 16);
+    for (int64_t most_n : {384, 192, 96}) {
+      const int64_t m_tile = even_tile(m, most_m, 12), n_tile = even_tile(n, most_n, 32);
       const int64_t tiles = outer * ceil_div(m, m_tile) * ceil_div(n, n_tile);
       int64_t chunks = lowering.n.c == 1 ? std::clamp<int64_t>(std::min(fewest_tasks / tiles, k / shortest_chunk), 1, fewest_tasks) : 1;
-      const double packing = 1 + 10.0 / static_cast<double>(m_tile) + 10.0 / static_cast<double>(n_tile) +
+      const double packing = 1 + 4.0 / static_cast<double>(m_tile) + 4.0 / static_cast<double>(n_tile) +
                              (chunks > 1 ? 10.0 / static_cast<double>(k / chunks) : 0);
       const double score = (busy(tiles * chunks, 2) + busy(tiles * chunks, fewest_tasks)) / packing;
       if (score <= best) continue;
@@ -152,8 +153,10 @@ Lowering lower_contract(std::string_view text, std::span<const ir::Shape> in) {
     const std::vector<Run> alone = runs_of(single, extents, a, b, c, {});
     lowering.outer_k.insert(lowering.outer_k.end(), alone.begin(), alone.end());
   }
-  if (lowering.products) lowering.n_tile = 16;
-  else if (lowering.c_elements() > 0) choose_tiles(lowering);
+  if (lowering.products)
+    lowering.n_tile = 16;
+  else if (lowering.c_elements() > 0)
+    choose_tiles(lowering);
   return lowering;
 }
 
@@ -163,8 +166,8 @@ namespace {
 struct Job {
   const Lowering& lowering;
   const float *a, *b;
-  float* z;                             // the value before act
-  float* y;                             // act(z); may be z's storage; null: nobody reads it, or there is no act
+  float* z;  // the value before act
+  float* y;  // act(z); may be z's storage; null: nobody reads it, or there is no act
   bool tanh = false;
   Strides extents{};
   std::vector<const float*> addends;
@@ -196,18 +199,20 @@ int64_t addend_offset(const Run& run, int64_t index, const Strides& strides, con
 }
 
 struct Tile {
-  int64_t outer, m, n, rows, cols;      // step of the outer loops, first row and column, size
+  int64_t outer, m, n, rows, cols;  // step of the outer loops, first row and column, size
 };
 
 Tile tile_of(const Lowering& lowering, int64_t index) {
   const int64_t n = index % lowering.n_tiles() * lowering.n_tile;
   index /= lowering.n_tiles();
   const int64_t m = index % lowering.m_tiles() * lowering.m_tile;
-  return {index / lowering.m_tiles(), m, n, std::min(lowering.m_tile, lowering.m.extent - m), std::min(lowering.n_tile, lowering.n.extent - n)};
+  return {index / lowering.m_tiles(), m, n, std::min(lowering.m_tile, lowering.m.extent - m),
+          std::min(lowering.n_tile, lowering.n.extent - n)};
 }
 
 int64_t outer_k_steps(const Lowering& lowering) {
-  return std::accumulate(lowering.outer_k.begin(), lowering.outer_k.end(), int64_t{1}, [](int64_t s, const Run& run) { return s * run.extent; });
+  return std::accumulate(lowering.outer_k.begin(), lowering.outer_k.end(), int64_t{1},
+                         [](int64_t s, const Run& run) { return s * run.extent; });
 }
 
 // No rows and columns: each element is a sum of products. Doubles, since nothing here blocks the sum.
@@ -220,7 +225,8 @@ void sum_products(const Job& job, const Tile& tile, float* c) {
     const float* a = job.a + at.a + k_at.a + tile.n * l.n.a;
     const float* b = job.b + at.b + k_at.b + tile.n * l.n.b;
     for (int64_t p = 0; p < l.k.extent; ++p, a += l.k.a, b += l.k.b)
-      for (int64_t j = 0; j < tile.cols; ++j) sum[static_cast<std::size_t>(j)] += static_cast<double>(a[j * l.n.a]) * static_cast<double>(b[j * l.n.b]);
+      for (int64_t j = 0; j < tile.cols; ++j)
+        sum[static_cast<std::size_t>(j)] += static_cast<double>(a[j * l.n.a]) * static_cast<double>(b[j * l.n.b]);
   }
   for (int64_t j = 0; j < tile.cols; ++j) c[j * l.n.c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
 }
@@ -237,8 +243,10 @@ void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size,
 }
 
 void add_row(const float* addend, int64_t stride, float* z, int64_t z_stride, int64_t n) {
-  if (z_stride == 1 && stride == 1) vector_add(z, addend, z, n);
-  else if (z_stride == 1 && stride == 0) vector_add_scalar(z, *addend, z, n);
+  if (z_stride == 1 && stride == 1)
+    vector_add(z, addend, z, n);
+  else if (z_stride == 1 && stride == 0)
+    vector_add_scalar(z, *addend, z, n);
   else
     for (int64_t j = 0; j < n; ++j) z[j * z_stride] += addend[j * stride];
 }
@@ -300,19 +308,22 @@ void fast_contract(const Call& call) {
 
   const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks), slot = l.m_tile * l.n_tile;
   CHECK(call.scratch_bytes >= sizeof(float) * static_cast<std::size_t>(l.partial_elements()), "contract: scratch too small");
-  float* const partials = reinterpret_cast<float*>(call.scratch);    // read across threads: the first thread's share holds them all
+  float* const partials = reinterpret_cast<float*>(call.scratch);  // read across threads: the first thread's share holds them all
   const auto c_of = [&](const Tile& tile) { return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c; };
   call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int) {
     const int64_t index = task / l.k_chunks, part = task % l.k_chunks;
     const Tile tile = tile_of(l, index);
     const int64_t c_at = c_of(tile), k_begin = part * chunk, k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
-    if (l.products) sum_products(job, tile, job.z + c_at);
-    else if (part == 0) multiply(job, tile, 0, k_size, job.z + c_at, l.m.c, l.n.c);
-    else multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot, tile.cols, 1);
+    if (l.products)
+      sum_products(job, tile, job.z + c_at);
+    else if (part == 0)
+      multiply(job, tile, 0, k_size, job.z + c_at, l.m.c, l.n.c);
+    else
+      multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot, tile.cols, 1);
     if (l.k_chunks == 1) finish(job, tile, c_at);
   });
   if (l.k_chunks == 1) return;
-  constexpr int64_t strip = 16;    // rows of a tile that one task sums
+  constexpr int64_t strip = 16;  // rows of a tile that one task sums
   const int64_t strips = ceil_div(l.m_tile, strip);
   call.pool.parallel_for(tiles * strips, [&](int64_t task, int) {
     Tile tile = tile_of(l, task / strips);

@@ -1,20 +1,185 @@
-// The seam over BLIS's typed interface, which takes strides as they are.
-// Convention: every call carries its own runtime object with one thread; BLIS's global settings and environment play no part.
-#include "exec/cpu/gemm.h"
+// A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one panel of R rows at a time, and a
+// register tile of R x NR accumulators runs along k. Small operands (one head of an attention) matter as much as large ones, hence the
+// cheap packing. Convention: every element of C is one chain of fused multiply-adds in the order of k, restarted at each block of k; so its
+// bits depend neither on the tile it falls into nor on the width of the vectors.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/gemm.cpp"
+// Accumulators live in arrays, which scalable vectors cannot; NEON runs wherever SVE does.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
-#include <blis.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#ifndef TESSERA_GEMM_PROBLEM
+#define TESSERA_GEMM_PROBLEM
+namespace tessera::exec::cpu {
+
+struct Problem {
+  std::int64_t m, n, k;
+  float alpha;
+  const float* a;
+  std::int64_t rs_a, cs_a;
+  const float* b;
+  std::int64_t rs_b, cs_b;
+  float beta;
+  float* c;
+  std::int64_t rs_c, cs_c;
+};
+
+// A block of B fits the second-level cache of one core, a panel of A and one of B the first.
+inline constexpr std::int64_t k_block = 384, n_block = 384, most_rows = 12;
+
+}  // namespace tessera::exec::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::exec::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using std::int64_t;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+constexpr D d;
+constexpr int lanes = static_cast<int>(hn::MaxLanes(d));
+constexpr int NR = 2 * lanes;
+// 2 R accumulators beside the operands: 12 rows where there are 32 vector registers, 6 where there are 16.
+constexpr int R = HWY_ARCH_X86 && lanes < 16 ? 6 : 12;
+static_assert(R <= most_rows && n_block % NR == 0);
+
+// dst[p][lane] = src[lane * lane_step + p * k_step] for `used` of P lanes, zeros in the others.
+template <int P>
+void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_step, int64_t k_step, float* HWY_RESTRICT dst) {
+  const hn::FixedTag<float, 4> d4;
+  if (used == P && lane_step == 1) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int i = 0; i < P; ++i) dst[p * P + i] = src[p * k_step + i];
+    return;
+  }
+  int64_t lane = 0;
+  if (k_step == 1) {
+    for (; lane + 4 <= used && lane + 4 <= P; lane += 4) {
+      const float* HWY_RESTRICT row = src + lane * lane_step;
+      float* HWY_RESTRICT to = dst + lane;
+      int64_t p = 0;
+      for (; p + 4 <= k; p += 4, row += 4, to += 4 * P) {
+        const auto r0 = hn::LoadU(d4, row), r1 = hn::LoadU(d4, row + lane_step);
+        const auto r2 = hn::LoadU(d4, row + 2 * lane_step), r3 = hn::LoadU(d4, row + 3 * lane_step);
+        const auto low01 = hn::InterleaveLower(d4, r0, r1), low23 = hn::InterleaveLower(d4, r2, r3);
+        const auto high01 = hn::InterleaveUpper(d4, r0, r1), high23 = hn::InterleaveUpper(d4, r2, r3);
+        hn::StoreU(hn::ConcatLowerLower(d4, low23, low01), d4, to);
+        hn::StoreU(hn::ConcatUpperUpper(d4, low23, low01), d4, to + P);
+        hn::StoreU(hn::ConcatLowerLower(d4, high23, high01), d4, to + 2 * P);
+        hn::StoreU(hn::ConcatUpperUpper(d4, high23, high01), d4, to + 3 * P);
+      }
+      for (; p < k; ++p, ++row, to += P)
+        for (int i = 0; i < 4; ++i) to[i] = row[i * lane_step];
+    }
+  }
+  for (int64_t p = 0; p < k; ++p)
+    for (int64_t i = lane; i < P; ++i) dst[p * P + i] = i < used ? src[i * lane_step + p * k_step] : 0.0f;
+}
+
+// Element I of A's column, in all lanes. ARM multiplies by a lane of a register; elsewhere a broadcasting load is as cheap.
+template <int I>
+HWY_INLINE V element(const V* HWY_RESTRICT column, const float* HWY_RESTRICT a) {
+  if constexpr (HWY_ARCH_ARM)
+    return hn::Broadcast<I % 4>(column[I / 4]);
+  else
+    return hn::Set(d, a[I]);
+}
+
+// `rows` x `cols` of C from a panel of A and one of B; W vectors of the panel hold columns that count.
+template <int W, int... I>
+HWY_INLINE void tile(std::integer_sequence<int, I...>, int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                     const Problem& problem, float beta, float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
+  V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
+#pragma GCC unroll 4
+  for (int64_t p = 0; p < k; ++p, a += R, b += NR) {
+    V column[3] = {hn::Zero(d), hn::Zero(d), hn::Zero(d)};  // unused and gone where element() loads for itself
+    if constexpr (HWY_ARCH_ARM) column[0] = hn::Load(d, a), column[1] = hn::Load(d, a + 4), column[2] = hn::Load(d, a + 8);
+    const V b0 = hn::Load(d, b);
+    if constexpr (W == 2) {
+      const V b1 = hn::Load(d, b + lanes);
+      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I]), sum1[I] = hn::MulAdd(element<I>(column, a), b1, sum1[I])), ...);
+    } else {
+      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
+    }
+  }
+  const V scale = hn::Set(d, problem.alpha), keep = hn::Set(d, beta);
+  if (problem.cs_c == 1 && cols == W * lanes) {
+    const auto store = [&](int i, V first, V second) HWY_ATTR {
+      if (i >= rows) return;
+      float* HWY_RESTRICT to = c + i * problem.rs_c;
+      first = hn::Mul(first, scale), second = hn::Mul(second, scale);
+      hn::StoreU(beta == 0 ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
+      if (W == 2) hn::StoreU(beta == 0 ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d, to + lanes);
+    };
+    (store(I, sum0[I], sum1[I]), ...);
+    return;
+  }
+  HWY_ALIGN float part[R * NR];
+  ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR), hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)), ...);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      float& to = c[i * problem.rs_c + j * problem.cs_c];
+      to = beta == 0 ? part[i * NR + j] : std::fma(beta, to, part[i * NR + j]);
+    }
+  }
+}
+
+template <int W>
+HWY_NOINLINE void tile_of(int64_t k, const float* a, const float* b, const Problem& problem, float beta, float* c, int64_t rows,
+                          int64_t cols) {
+  tile<W>(std::make_integer_sequence<int, R>(), k, a, b, problem, beta, c, rows, cols);
+}
+
+// `packed` holds a block of B and, behind it, a panel of A.
+void run(const Problem& p, float* HWY_RESTRICT packed) {
+  float* HWY_RESTRICT a_panel = packed + k_block * n_block;
+  const int64_t k_parts = (p.k + k_block - 1) / k_block, k_step = (p.k + k_parts - 1) / k_parts;
+  for (int64_t n0 = 0; n0 < p.n; n0 += n_block) {
+    const int64_t n_size = std::min(n_block, p.n - n0);
+    for (int64_t k0 = 0; k0 < p.k; k0 += k_step) {
+      const int64_t k_size = std::min(k_step, p.k - k0);
+      // Contiguous rows of B are read along, a few at a time.
+      const int64_t q_step = p.cs_b == 1 ? 16 : k_size;
+      for (int64_t q = 0; q < k_size; q += q_step) {
+        for (int64_t j = 0; j < n_size; j += NR) {
+          pack<NR>(std::min<int64_t>(NR, n_size - j), std::min<int64_t>(q_step, k_size - q), p.b + (k0 + q) * p.rs_b + (n0 + j) * p.cs_b,
+                   p.cs_b, p.rs_b, packed + j * k_size + q * NR);
+        }
+      }
+      for (int64_t i = 0; i < p.m; i += R) {
+        const int64_t rows = std::min<int64_t>(R, p.m - i);
+        pack<R>(rows, k_size, p.a + i * p.rs_a + k0 * p.cs_a, p.rs_a, p.cs_a, a_panel);
+        for (int64_t j = 0; j < n_size; j += NR) {
+          const int64_t cols = std::min<int64_t>(NR, n_size - j);
+          const auto kernel = cols > lanes ? tile_of<2> : tile_of<1>;
+          kernel(k_size, a_panel, packed + j * k_size, p, k0 == 0 ? p.beta : 1, p.c + i * p.rs_c + (n0 + j) * p.cs_c, rows, cols);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera::exec::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <hwy/aligned_allocator.h>
+
+#include "exec/cpu/gemm.h"
 
 namespace tessera::exec::cpu {
 
-namespace {
-
-// BLIS refuses strides that look like overlap, also those of a dim that is never stepped along.
-void tidy(std::int64_t rows, std::int64_t cols, std::int64_t& rs, std::int64_t& cs) {
-  if (cols == 1) cs = rows == 1 ? 1 : rs * rows;
-  if (rows == 1) rs = cols == 1 ? 1 : cs * cols;
-}
-
-}  // namespace
+HWY_EXPORT(run);
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t rs_a, std::int64_t cs_a, const float* b,
           std::int64_t rs_b, std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c) {
@@ -24,15 +189,15 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const flo
       for (std::int64_t j = 0; j < n; ++j) c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
     return;
   }
-  tidy(m, k, rs_a, cs_a);
-  tidy(k, n, rs_b, cs_b);
-  tidy(m, n, rs_c, cs_c);
-  rntm_t runtime;
-  bli_rntm_init(&runtime);
-  bli_rntm_set_num_threads(1, &runtime);
-  // BLIS only reads A and B; its interface predates const.
-  bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, m, n, k, &alpha, const_cast<float*>(a), rs_a, cs_a, const_cast<float*>(b), rs_b, cs_b, &beta,
-               c, rs_c, cs_c, nullptr, &runtime);
+  // Kept per thread: a product is too short to allocate for.
+  thread_local const hwy::AlignedFreeUniquePtr<float[]> packed = hwy::AllocateAligned<float>(k_block * (n_block + most_rows));
+  // Vectors run along the columns of C: where its rows are the contiguous ones, compute the transpose.
+  if (cs_c != 1 && rs_c == 1) {
+    HWY_DYNAMIC_DISPATCH(run)({n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed.get());
+  } else {
+    HWY_DYNAMIC_DISPATCH(run)({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed.get());
+  }
 }
 
 }  // namespace tessera::exec::cpu
+#endif

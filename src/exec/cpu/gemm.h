@@ -6,7 +6,8 @@
 
 namespace tessera::exec::cpu {
 
-// A is m x k, B is k x n, C is m x n; rs_ is the distance between rows, cs_ between columns, in elements. Safe to call from many threads at once.
+// A is m x k, B is k x n, C is m x n; rs_ is the distance between rows, cs_ between columns, in elements. Safe to call from many threads at
+// once.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t rs_a, std::int64_t cs_a, const float* b,
           std::int64_t rs_b, std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c);
 
