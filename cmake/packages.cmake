@@ -37,11 +37,8 @@ target_link_libraries(tessera_images INTERFACE ${SPNG_LIBRARY} JPEG::JPEG)
 
 find_path(HWY_INCLUDE hwy/highway.h REQUIRED)
 find_library(HWY_LIBRARY hwy REQUIRED)
-# BLIS is called single-threaded from our own threads: the serial variant first, the others serve as well.
-find_path(BLIS_INCLUDE blis.h PATH_SUFFIXES blis-serial blis-pthread blis-openmp blis REQUIRED)
-find_library(BLIS_LIBRARY blis PATH_SUFFIXES blis-serial blis-pthread blis-openmp REQUIRED)
 add_library(tessera_kernels INTERFACE)
-target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE} ${BLIS_INCLUDE})
-target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY} ${BLIS_LIBRARY})
+target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE})
+target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY})
 
 target_link_libraries(tessera_options INTERFACE fmt::fmt)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -46,6 +47,18 @@ int fail(const std::string& text, int code) {
   const bool color = ::isatty(STDERR_FILENO) && !(no_color && *no_color);
   std::fputs(((color ? "\033[1;31merror:\033[0m " : "error: ") + text + "\n").c_str(), stderr);
   return code;
+}
+
+// What is wrong with the command line, with the nearest verb when it is the verb.
+std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) verbs.push_back(verb->get_name());
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool known = std::find(verbs.begin(), verbs.end(), first) != verbs.end();
+  if (first.empty()) return "a subcommand is required: one of " + join(verbs, ", ") + "\n   help: `tessera --help`, and `tessera VERB --help` for each";
+  if (known || first.starts_with("-")) return std::string(error.what()) + "\n   help: `tessera " + (known ? first + " " : "") + "--help` lists what there is";
+  const std::string near = nearest(first, verbs);
+  return "there is no verb '" + first + "'\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
 }
 
 int dispatch(int argc, char** argv) {
@@ -151,8 +164,8 @@ int dispatch(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    return status == 0 ? 0 : static_cast<int>(ErrorKind::usage);
+    if (error.get_exit_code() == 0) return app.exit(error);    // --help, --version
+    throw Error(ErrorKind::usage, said(app, argc, argv, error));
   }
   return code;
 }

@@ -32,9 +32,9 @@ class Executor {
   virtual void prepare(const plan::Plan& plan) = 0;
   virtual void write(const plan::Plan& plan, std::string_view input, std::span<const std::byte> bytes) = 0;
   virtual void read(const plan::Plan& plan, std::string_view output, std::span<std::byte> bytes) = 0;
-  // Persistent buffers by name, whole.
-  virtual void write_persistent(std::string_view name, std::span<const std::byte> bytes) = 0;
-  virtual void read_persistent(std::string_view name, std::span<std::byte> bytes) const = 0;
+  // Persistent buffers by name, from `offset` bytes on.
+  virtual void write_persistent(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual void read_persistent(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const = 0;
   virtual Timeline run(const plan::Plan& plan) = 0;
   virtual std::int64_t allocated_bytes() const = 0;
 };

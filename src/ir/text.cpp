@@ -52,7 +52,9 @@ std::string type_text(const Mesh& mesh, const Type& type) {
   return places.empty() ? out : out + "{" + places + "}";
 }
 
-std::string operand(const Program& p, Var v) { return v == none ? "_" : p.name_of(v); }
+// The verifier prints broken equations too: what is no value shows as ?N.
+bool known(const Program& p, Var v) { return v >= 0 && static_cast<std::size_t>(v) < p.values.size(); }
+std::string operand(const Program& p, Var v) { return v == none ? "_" : known(p, v) ? p.name_of(v) : "?" + std::to_string(v); }
 
 constexpr const char* kinds[] = {"batch", "param", "state", "scalar"};
 constexpr const char* phases[] = {"", "~", "^", "!"};
@@ -63,7 +65,7 @@ std::string print(const Program& p, const Eqn& eqn) {
   std::string out;
   for (std::size_t i = 0; i < eqn.out.size(); ++i) {
     const Var v = eqn.out[i];
-    out += (i ? ", " : "") + (v == none ? std::string("_") : p.name_of(v) + " : " + type_text(p.mesh, p.type(v)));
+    out += (i ? ", " : "") + operand(p, v) + (known(p, v) ? " : " + type_text(p.mesh, p.type(v)) : "");
   }
   out += " = " + std::string(name(eqn.op)) + print(eqn.attrs);
   for (Var v : eqn.in) out += " " + operand(p, v);

@@ -132,7 +132,7 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, bool train, const 
     const auto scope = b.scope("ln_final");
     x = norm(x, "encoder.ln");
     const double tokens = static_cast<double>(b.type(x).shape[1]);
-    x = b.scale(b.sum("btc->bc", x, "total"), 1.0 / tokens, "mean");
+    x = b.scale(b.sum("btc->bc", x, "total"), 1.0 / tokens, "pooled");
   }
   const auto scope = b.scope("head");
   return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("heads.head.weight"), "logits_"), param("heads.head.bias"), "logits");

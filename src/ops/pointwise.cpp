@@ -14,6 +14,7 @@ Types infer_binary(const Attrs& attrs, In in) {
   const auto shapes = infer_shapes(sig, in);
   CHECK(in.size() == 2 && shapes.size() == 1 && letters_in(sig, 0) == letters_out(sig),
         "\"" + sig + "\" takes two operands, the first with the dims of the result");
+  for (char c : letters_in(sig, 1)) CHECK(letters_out(sig).find(c) != std::string::npos, "the second operand of \"" + sig + "\" has a dim that the result lacks");
   CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "takes two operands of one float type");
   return {{in[0].dtype, shapes[0], {}}};
 }

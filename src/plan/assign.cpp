@@ -1,6 +1,7 @@
 // Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of a dying operand, operands gathered in place.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/check.h"
 #include "plan/plan.h"
@@ -50,6 +51,7 @@ struct Assigner {
     for (const Eqn& e : p.eqns)
       for (std::size_t i = 0; i < e.out.size(); ++i)
         if (e.out[i] != none) plain[at(e.out[i])] = view_offset(e, static_cast<int>(i)) < 0 && !def(e.op).gathers;
+    std::set<Var> taken;                                // results whose place an operand already has
     for (int i = end; i-- > 0;) {
       const Eqn& e = p.eqns[static_cast<std::size_t>(i)];
       if (def(e.op).gathers && e.out[0] != none) {
@@ -65,6 +67,17 @@ struct Assigner {
           }
           offset += local[at(v)].bytes();
         }
+      }
+      // What a gathered result may overwrite is produced at its place too: accumulators live inside the bucket.
+      for (const OpDef::Alias& alias : def(e.op).may_alias) {
+        const Var v = static_cast<std::size_t>(alias.out) < e.out.size() ? e.out[static_cast<std::size_t>(alias.out)] : none;
+        const Var x = static_cast<std::size_t>(alias.in) < e.in.size() ? e.in[static_cast<std::size_t>(alias.in)] : none;
+        if (v == none || x == none || home[at(v)].first == none || taken.contains(v)) continue;
+        const bool once = std::count(e.in.begin(), e.in.end(), x) == 1, dies = needed[at(x)] < i;
+        if (!once || !dies || !plain[at(x)] || local[at(x)].bytes() != local[at(v)].bytes()) continue;
+        home[at(x)] = home[at(v)];
+        needed[at(x)] = needed[at(v)];
+        taken.insert(v);
       }
       int through_views = -1;
       for (std::size_t r = 0; r < e.out.size(); ++r)

@@ -1,4 +1,5 @@
-// Offsets in the arena: intervals in the order in which they open, each into the smallest gap that holds it.
+// Offsets in the arena. Two greedy strategies, the better one wins: in the order in which intervals open, each into the smallest gap that
+// holds it; or the largest first, each at the lowest place that is free during its life.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -6,8 +7,9 @@
 #include "plan/plan.h"
 
 namespace tessera::plan {
+namespace {
 
-Layout lay_out(const std::vector<Interval>& intervals) {
+Layout by_time(const std::vector<Interval>& intervals) {
   Layout out;
   out.offsets.assign(intervals.size(), 0);
   std::vector<std::size_t> order(intervals.size());
@@ -58,6 +60,43 @@ Layout lay_out(const std::vector<Interval>& intervals) {
     live += now.bytes;
     if (live > out.live) out.live = live, out.peak_step = now.first;
   }
+  return out;
+}
+
+// Offsets only.
+Layout by_size(const std::vector<Interval>& intervals) {
+  Layout out;
+  out.offsets.assign(intervals.size(), 0);
+  std::vector<std::size_t> order(intervals.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  std::vector<std::size_t> placed, beside;
+  for (const std::size_t i : order) {
+    const Interval& now = intervals[i];
+    if (now.bytes == 0) break;
+    beside.clear();
+    for (const std::size_t j : placed)
+      if (intervals[j].first <= now.last && now.first <= intervals[j].last) beside.push_back(j);
+    std::sort(beside.begin(), beside.end(), [&](std::size_t a, std::size_t b) { return out.offsets[a] < out.offsets[b]; });
+    std::int64_t at = 0;
+    for (const std::size_t j : beside) {
+      if (out.offsets[j] >= at + now.bytes) break;
+      at = std::max(at, out.offsets[j] + intervals[j].bytes);
+    }
+    out.offsets[i] = at;
+    out.bytes = std::max(out.bytes, at + now.bytes);
+    placed.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace
+
+Layout lay_out(const std::vector<Interval>& intervals) {
+  constexpr std::size_t most = 8192;    // the second strategy is quadratic
+  Layout out = by_time(intervals);
+  if (out.bytes == out.live || intervals.size() > most) return out;
+  if (Layout other = by_size(intervals); other.bytes < out.bytes) out.offsets = std::move(other.offsets), out.bytes = other.bytes;
   return out;
 }
 

@@ -44,7 +44,7 @@ Progress load(const fs::path& dir, Session& session) {
     if (static_cast<std::int64_t>(t.bytes.size()) != b.bytes) throw Error(ErrorKind::weights, "buffer " + b.name + " has another size");
     if (checksum(t.bytes) != manifest.at("checksums").at(b.name).get<std::uint64_t>()) throw Error(ErrorKind::weights, "buffer " + b.name + " is damaged (checksum)");
   }
-  for (const plan::Buffer& b : buffers(session)) session.executor().write_persistent(b.name, file.at(b.name).bytes);
+  for (const plan::Buffer& b : buffers(session)) session.executor().write_persistent(b.name, 0, file.at(b.name).bytes);
   const json& p = manifest.at("progress");
   return {p.at("step"), p.at("epoch"), p.at("position"), p.at("best_top1"), p.at("best_epoch")};
 }
@@ -62,7 +62,7 @@ void save_checkpoint(const std::string& folder, Session& session, const Progress
   json sums = json::object();
   for (const plan::Buffer& b : buffers(session)) {
     bytes.emplace_back(static_cast<std::size_t>(b.bytes));
-    session.executor().read_persistent(b.name, bytes.back());
+    session.executor().read_persistent(b.name, 0, bytes.back());
     tensors.push_back({b.name, "U8", {b.bytes}, bytes.back()});
     sums[b.name] = checksum(bytes.back());
   }

@@ -66,15 +66,12 @@ void Session::load(const ParamSource& source) {
   std::map<std::string, models::Param> params;
   for (models::Param& p : models::parameters(config_.model)) params.emplace(p.name, std::move(p));
   compiled(Goal::predict, 1);    // makes the buffers
-  for (const transforms::Bucket& bucket : buckets_) {
-    std::vector<double> flat(static_cast<std::size_t>(bucket.size), 0.0);
+  for (const transforms::Bucket& bucket : buckets_)
     for (const transforms::Bucket::Entry& entry : bucket.entries) {
       const std::vector<double> values = source(params.at(entry.param));
       CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(entry.shape), entry.param + " was given a wrong number of elements");
-      std::copy(values.begin(), values.end(), flat.begin() + entry.offset);
+      executor_->write_persistent("weights." + bucket.name, entry.offset * ir::size_of(dtype), encode(values, dtype));
     }
-    executor_->write_persistent("weights." + bucket.name, encode(flat, dtype));
-  }
 }
 
 std::vector<double> Session::parameter(const std::string& name) const {
@@ -82,9 +79,9 @@ std::vector<double> Session::parameter(const std::string& name) const {
   for (const transforms::Bucket& bucket : buckets_)
     for (const transforms::Bucket::Entry& entry : bucket.entries)
       if (entry.param == name) {
-        std::vector<std::byte> bytes(static_cast<std::size_t>(entry.offset + ir::elements(entry.shape)) * static_cast<std::size_t>(ir::size_of(dtype)));
-        executor_->read_persistent("weights." + bucket.name, bytes);
-        return decode(std::span(bytes).subspan(static_cast<std::size_t>(entry.offset * ir::size_of(dtype))), dtype);
+        std::vector<std::byte> bytes(static_cast<std::size_t>(ir::elements(entry.shape) * ir::size_of(dtype)));
+        executor_->read_persistent("weights." + bucket.name, entry.offset * ir::size_of(dtype), bytes);
+        return decode(bytes, dtype);
       }
   throw Error(ErrorKind::internal, "there is no parameter " + name);
 }

@@ -16,7 +16,7 @@ Program accumulate(const std::vector<Program>& parts) {
   b.program().name = parts[0].name;
   b.program().mesh = parts[0].mesh;
   std::map<std::string, Var> shared;
-  std::vector<std::pair<std::string, Var>> totals;
+  std::vector<Var> totals(parts[0].outputs.size(), none);    // per output
   std::int64_t position = 0;    // of the micro-batch in the global batch
   for (std::size_t m = 0; m < parts.size(); ++m) {
     const Program& part = parts[m];
@@ -34,6 +34,18 @@ Program accumulate(const std::vector<Program>& parts) {
         v = shared[in.name] = b.input(in.kind, in.name, part.type(in.var), in.dims);
       }
     }
+    // An output joins its total as soon as it is there, so that one micro-batch's gradients never wait for each other.
+    auto add_up = [&](Var v) {
+      for (std::size_t i = 0; i < part.outputs.size(); ++i) {
+        const Output& o = part.outputs[i];
+        if (o.var != v) continue;
+        const Var now = map[static_cast<std::size_t>(v)];
+        b.set_scope("accumulate");
+        b.set_phase(Phase::backward);
+        totals[i] = m == 0 ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
+      }
+    };
+    for (const Input& in : part.inputs) add_up(in.var);
     for (const Eqn& eqn : part.eqns) {
       b.set_scope(eqn.scope);
       b.set_phase(eqn.phase);
@@ -46,18 +58,12 @@ Program accumulate(const std::vector<Program>& parts) {
       const std::vector<Var> out = b.emit_named(eqn.op, std::move(attrs), std::move(in), names);
       for (std::size_t i = 0; i < out.size(); ++i)
         if (eqn.out[i] != none) map[static_cast<std::size_t>(eqn.out[i])] = out[i];
-    }
-    b.set_scope("accumulate");
-    b.set_phase(Phase::backward);
-    for (std::size_t i = 0; i < part.outputs.size(); ++i) {
-      const Output& o = part.outputs[i];
-      const Var v = map[static_cast<std::size_t>(o.var)];
-      if (m == 0) totals.emplace_back(o.name, v);
-      else totals[i].second = b.emit_named(Op::add, Sig{b.same(v, 2)}, {totals[i].second, v}, {o.name + tag})[0];
+      for (Var v : eqn.out)
+        if (v != none) add_up(v);
     }
     position += samples;
   }
-  for (const auto& [name, v] : totals) b.output(name, v);
+  for (std::size_t i = 0; i < totals.size(); ++i) b.output(parts[0].outputs[i].name, totals[i]);
   return b.take();
 }
 

@@ -27,7 +27,11 @@ Program autodiff(const Program& program) {
           if (out != none && is_float(program.type(out).dtype)) active[static_cast<std::size_t>(out)] = true;
 
   std::vector<Var> grad(program.values.size(), none);
-  grad[static_cast<std::size_t>(loss->var)] = b.constant(1.0, program.type(loss->var).dtype);
+  auto constant = [&](double value, Var like) {
+    b.set_scope("");
+    return b.emit_named(Op::constant, Constant{value, program.type(like).dtype, program.type(like).shape}, {}, {"d." + b.name_of(like)})[0];
+  };
+  grad[static_cast<std::size_t>(loss->var)] = constant(1.0, loss->var);
 
   for (auto eqn = forward.rbegin(); eqn != forward.rend(); ++eqn) {
     std::vector<Var> incoming;
@@ -56,7 +60,7 @@ Program autodiff(const Program& program) {
   for (const Input& in : program.inputs) {
     if (!active[static_cast<std::size_t>(in.var)]) continue;
     Var g = grad[static_cast<std::size_t>(in.var)];
-    if (g == none) g = b.constant(0.0, program.type(in.var).dtype, program.type(in.var).shape);    // a parameter that the loss does not see
+    if (g == none) g = constant(0.0, in.var);    // a parameter that the loss does not see
     b.output("grad." + in.name, g);
   }
   return b.take();

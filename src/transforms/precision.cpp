@@ -39,16 +39,23 @@ std::vector<bool> low_operands(const Eqn& e) {
 
 Program precision(const Program& program, DType low) {
   CHECK(low == DType::bf16, "mixed precision knows bf16");
-  // What must come out in f32: outputs, what f32 ops alone read, and the addends of such a sum.
+  // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops that make them.
   std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);
+  auto keep_wide = [&](Var v) { return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)]; };
+  auto stays_f32 = [&](const Eqn& e) {
+    const bool cheap = e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast;
+    return low_operands(e).empty() || (cheap && keep_wide(e.out[0]));
+  };
+  // A sum that is kept in f32 reads its operand as it comes: per-sample losses are never rounded on the way.
+  auto as_it_comes = [&](const Eqn& e) { return e.op == Op::sum && keep_wide(e.out[0]); };
   for (const Output& o : program.outputs) wide[static_cast<std::size_t>(o.var)] = true;
   for (auto e = program.eqns.rbegin(); e != program.eqns.rend(); ++e) {
     const std::vector<bool> down = low_operands(*e);
-    const bool sums = e->op == Op::add && wide[static_cast<std::size_t>(e->out[0])] && !narrow[static_cast<std::size_t>(e->out[0])];
+    const bool stays = stays_f32(*e);
+    if (as_it_comes(*e)) continue;
     for (std::size_t i = 0; i < e->in.size(); ++i)
-      if (e->in[i] != none) (down.empty() || !down[i] || sums ? wide : narrow)[static_cast<std::size_t>(e->in[i])] = true;
+      if (e->in[i] != none) (stays || !down[i] ? wide : narrow)[static_cast<std::size_t>(e->in[i])] = true;
   }
-  auto keep_wide = [&](Var v) { return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)]; };
 
   Rewriter r(program);
   std::map<std::pair<Var, DType>, Var> casts;
@@ -64,13 +71,14 @@ Program precision(const Program& program, DType low) {
   for (const Eqn& e : program.eqns) {
     r.enter(e);
     const std::vector<bool> down = low_operands(e);
-    const bool stays = down.empty() || (keep_wide(e.out[0]) && (e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast));
+    const bool stays = stays_f32(e);
     Attrs attrs = e.attrs;
-    std::vector<Var> in;
-    for (std::size_t i = 0; i < e.in.size(); ++i) in.push_back(as(r(e.in[i]), stays || !down[i] ? DType::f32 : low, e));
+    std::vector<Var> in = r(e.in);
+    if (!as_it_comes(e))
+      for (std::size_t i = 0; i < in.size(); ++i) in[i] = as(in[i], stays || !down[i] ? DType::f32 : low, e);
     if (!stays && keep_wide(e.out[0])) {
       if (Contract* c = std::get_if<Contract>(&attrs)) c->out = DType::f32;
-      if (Sum* s = std::get_if<Sum>(&attrs)) s->out = DType::f32;
+      if (Sum* s = std::get_if<Sum>(&attrs); s && r.to.type(in[0]).dtype == low) s->out = DType::f32;
     }
     if (Constant* c = std::get_if<Constant>(&attrs); c && !keep_wide(e.out[0]) && is_float(c->dtype)) c->dtype = low;
     r.copy_with(e, attrs, in);

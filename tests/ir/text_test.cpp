@@ -6,8 +6,7 @@
 
 #include "ir/builder.h"
 #include "ir/texts.h"
-#include "models/model.h"
-#include "transforms/transforms.h"
+#include "transforms/tiny_vit.h"
 
 namespace tessera::ir {
 namespace {
@@ -65,28 +64,9 @@ TEST(Text, PhasesAndScopes) {
   EXPECT_EQ(p.eqns[3].scope, "s");
 }
 
-// A whole training step: everything that models and passes write must survive the text form.
-Program vit_step() {
-  models::ModelConfig m;
-  m.image_h = 8, m.image_w = 12, m.patch = 4, m.dim = 12, m.depth = 2, m.heads = 3, m.mlp = 24, m.classes = 5, m.dropout = 0.1, m.drop_path = 0.2;
-  Builder b;
-  b.program().name = "train_step";
-  const Var images = b.input(Input::batch, "images", {DType::f32, {2, 8, 12, 3}, {}});
-  std::map<std::string, Var> params;
-  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {DType::f32, p.shape, {}}, p.dims);
-  const Var logits = models::forward(b, m, images, true, [&](const std::string& name) { return params.at(name); });
-  const Var labels = b.input(Input::batch, "labels", {DType::i32, {2}, {}}), inv = b.input(Input::scalar, "inv_count", {DType::f32, {}, {}});
-  const Var each = b.emit1(Op::nll, Loss{0.1}, {b.emit1(Op::log_softmax, None{}, {logits}), labels});
-  b.output("loss", b.mul(",->", b.sum("b->", each), inv));
-  using namespace transforms;
-  Program p = precision(autodiff(b.take()), DType::bf16);
-  const std::vector<Bucket> list = plan_buckets(p, [](const std::string& name) { return name.ends_with("weight"); });
-  p = optimizer(buckets(p, list), Optimizer{.weight_decay = 0.05, .clip = 1.0}, list);
-  return simplify(fuse_update(fuse_loss(fuse_norm(fuse_contract(remat(simplify(p), 2))))));
-}
-
+// Everything that models and passes write must survive the text form.
 TEST(Text, AWholeTrainingStepRoundTrips) {
-  const Program p = vit_step();
+  const Program p = test::vit_step(test::tiny_model_with_dropout(), DType::f32, {3, 2}, {.bf16 = true, .remat = 2});
   verify(p);
   EXPECT_GT(p.eqns.size(), 100u);
   EXPECT_EQ(parse(print(p)), p);

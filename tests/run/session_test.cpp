@@ -82,7 +82,7 @@ TEST(Session, AStepThatIsNotFiniteChangesNothing) {
     const auto& buffers = session.compiled(Goal::train, 9).plan.persistent;
     auto state = [&] {
       std::vector<std::vector<std::byte>> all;
-      for (const plan::Buffer& b : buffers) session.executor().read_persistent(b.name, all.emplace_back(static_cast<std::size_t>(b.bytes)));
+      for (const plan::Buffer& b : buffers) session.executor().read_persistent(b.name, 0, all.emplace_back(static_cast<std::size_t>(b.bytes)));
       return all;
     };
     const auto before = state();

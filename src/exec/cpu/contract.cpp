@@ -78,7 +78,7 @@ int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
   return std::min(extent, ceil_div(ceil_div(extent, ceil_div(extent, most)), multiple) * multiple);
 }
 
-// Large tiles amortise packing (each side costs about as much as 4 rows of arithmetic, measured); many tiles keep threads busy. The score
+// Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic); many tiles keep threads busy. The score
 // weighs the loss to packing against the idle share of 2 and of 16 threads.
 void choose_tiles(Lowering& lowering) {
   constexpr int64_t fewest_tasks = 16, shortest_chunk = 256;

@@ -63,15 +63,11 @@ class CpuExecutor final : public Executor {
     CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(), "output " + std::string(output) + " has another size");
     if (!bytes.empty()) std::memcpy(bytes.data(), address(plan, binding->slot), bytes.size());
   }
-  void write_persistent(std::string_view name, std::span<const std::byte> bytes) override {
-    const Pages& pages = buffer(name);
-    CHECK(static_cast<std::int64_t>(bytes.size()) <= pages.bytes(), "buffer " + std::string(name) + " is smaller than what was written");
-    std::memcpy(pages.data(), bytes.data(), bytes.size());
+  void write_persistent(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) override {
+    if (!bytes.empty()) std::memcpy(part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
   }
-  void read_persistent(std::string_view name, std::span<std::byte> bytes) const override {
-    const Pages& pages = buffer(name);
-    CHECK(static_cast<std::int64_t>(bytes.size()) <= pages.bytes(), "buffer " + std::string(name) + " is smaller than what was asked for");
-    std::memcpy(bytes.data(), pages.data(), bytes.size());
+  void read_persistent(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const override {
+    if (!bytes.empty()) std::memcpy(bytes.data(), part_of(name, offset, bytes.size()), bytes.size());
   }
 
   Timeline run(const plan::Plan& plan) override {
@@ -100,6 +96,12 @@ class CpuExecutor final : public Executor {
     const auto it = persistent_.find(name);
     CHECK(it != persistent_.end(), "there is no buffer " + std::string(name));
     return it->second;
+  }
+
+  std::byte* part_of(std::string_view name, std::int64_t offset, std::size_t bytes) const {
+    const Pages& pages = buffer(name);
+    CHECK(offset >= 0 && offset + static_cast<std::int64_t>(bytes) <= pages.bytes(), "buffer " + std::string(name) + " is smaller than what was asked for");
+    return pages.data() + offset;
   }
 
   std::byte* address(const plan::Plan& plan, const plan::Slot& slot) const {

@@ -42,12 +42,12 @@ HWY_INLINE V polynomial(D d, V x, float c0, float c1, float c2, float c3, float 
 template <class D, class V>
 HWY_INLINE V vexp(D d, V x) {
   // x / ln 2 = n + f: adding 1.5 * 2^23 rounds to an integer and leaves n in the low bits of the float, ready for the exponent.
-  const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
   const V shift = hn::Set(d, 12582912.0f), log2_e = hn::Set(d, 1.44269502f), rest = hn::Set(d, 1.925963033e-08f);
   const V shifted = hn::MulAdd(x, log2_e, shift);
   const V f = hn::MulAdd(x, rest, hn::MulAdd(x, log2_e, hn::Sub(shift, shifted)));
   const V p = polynomial(d, f, 1.0f, 6.931472057e-01f, 2.402264689e-01f, 5.550328777e-02f, 9.618488959e-03f, 1.339993122e-03f, 1.534581144e-04f);
-  const V y = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+  const V y = hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
   const V low = hn::Set(d, -87.33654f), high = hn::Set(d, 88.37626f);
   return hn::IfThenElse(hn::Gt(x, high), hn::Set(d, HUGE_VALF), hn::IfThenZeroElse(hn::Lt(x, low), y));
 }

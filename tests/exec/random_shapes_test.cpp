@@ -1,14 +1,16 @@
 // Compares the fast contraction and attention kernels with naive loops in double over many random shapes, and their bits over thread
 // counts.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
 
 #include "base/check.h"
-#include "harness.h"
+#include "exec/harness.h"
 
-namespace tessera::bench {
+namespace tessera::exec {
 namespace {
 
 int failures = 0, cases = 0;
@@ -196,11 +198,7 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
   if (bias) compare(std::string(what) + " dbias", grad[3].values, dbias, 2e-5);
 }
 
-}  // namespace
-}  // namespace tessera::bench
-
-int main() {
-  using namespace tessera::bench;
+TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
   for (int threads : {1, 2, 3, 5}) runners.push_back(std::make_unique<Runner>(threads));
   const char* sigs[] = {"btc,nhdc->nbthd",     "nbthd,nhdc->btc",
                         "btc,nbthd->nhdc",     "nbthd,btc->nhdc",
@@ -230,7 +228,7 @@ int main() {
       for (const char* c = sig; *c; ++c)
         if (*c >= 'a' && *c <= 'z' && !extents.count(*c))
           extents[*c] =
-              1 + static_cast<std::int64_t>(tessera::random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 20 ? 13 : 40));
+              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 20 ? 13 : 40));
       if (trial >= 22 && std::strlen(sig) < 15)
         for (auto& [c, e] : extents)
           if (c == 'f' || c == 'c') e = 70 + e;
@@ -247,7 +245,6 @@ int main() {
   check_contract("btc,nbthd->nhdc", {{'b', 40}, {'t', 65}, {'c', 50}, {'n', 3}, {'h', 3}, {'d', 20}}, "", 8);
   check_contract("btc,btd,d->cd", {{'b', 40}, {'t', 65}, {'c', 100}, {'d', 101}}, "gelu", 9);
   check_contract("btc,fc->btf", {{'b', 2}, {'t', 7}, {'c', 3001}, {'f', 51}}, "", 10);
-  std::printf("contract: %d comparisons, %d failures\n", cases, failures);
 
   check_attention(2, 65, 65, 3, 64, false, 0);
   check_attention(1, 197, 197, 2, 64, false, 0);
@@ -259,6 +256,10 @@ int main() {
   check_attention(1, 513, 33, 2, 4, false, 0);
   check_attention(0, 5, 5, 2, 4, true, 1);
   check_attention(2, 0, 5, 2, 4, true, 1);
-  std::printf("all: %d comparisons, %d failures\n", cases, failures);
-  return failures != 0;
+  EXPECT_GT(cases, 2000);
+  EXPECT_EQ(failures, 0);
+  runners.clear();
 }
+
+}  // namespace
+}  // namespace tessera::exec

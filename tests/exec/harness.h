@@ -1,4 +1,4 @@
-// What the kernel check and the kernel timer share: tensors with random values, and a Call with exactly the scratch that the rule promises.
+// What kernel tests share: tensors with random values, and a Call with exactly the scratch that the rule promises.
 // Convention: results start as NaN and scratch as NaN, so that whatever a kernel forgets to write shows.
 #pragma once
 
@@ -12,10 +12,10 @@
 #include "exec/cpu/attention.h"
 #include "exec/cpu/contract.h"
 
-namespace tessera::bench {
+namespace tessera::exec {
 
-using exec::cpu::Call;
-using exec::cpu::Tensor;
+using cpu::Call;
+using cpu::Tensor;
 
 struct Array {
   ir::Shape shape;
@@ -65,4 +65,4 @@ struct Runner {
   }
 };
 
-}  // namespace tessera::bench
+}  // namespace tessera::exec

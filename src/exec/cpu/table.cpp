@@ -1,0 +1,44 @@
+// The kernels of the CPU: one row per op, in the order of the vocabulary.
+#include <array>
+
+#include "exec/cpu/attention.h"
+#include "exec/cpu/contract.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/loss.h"
+#include "exec/cpu/norm.h"
+#include "exec/cpu/pointwise.h"
+#include "exec/cpu/reduce.h"
+#include "exec/cpu/shape.h"
+#include "exec/cpu/update.h"
+
+namespace tessera::exec::cpu {
+
+namespace {
+#define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, nullptr}
+#define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
+constexpr std::array rows{
+    ROW_WITH_SCRATCH(contract),
+    ROW_WITH_SCRATCH(attention), ROW_WITH_SCRATCH(attention_grad),
+    ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
+    ROW(layer_norm), ROW_WITH_SCRATCH(layer_norm_grad), ROW_WITH_SCRATCH(add_norm),
+    ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
+    ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
+    ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
+    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
+    ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq),
+    ROW(sgd), ROW(adamw), ROW(clip), ROW(finite),
+};
+#undef ROW
+#undef ROW_WITH_SCRATCH
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (static_cast<std::size_t>(rows[i].op) != i) return false;
+  return rows.size() == static_cast<std::size_t>(ir::op_count);
+}
+static_assert(in_order(), "every op of TESSERA_OPS has its kernels here, in its order");
+}  // namespace
+
+const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
+
+}  // namespace tessera::exec::cpu

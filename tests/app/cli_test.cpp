@@ -1,0 +1,184 @@
+// The binary as a person or a script meets it: exit codes, words of errors, JSON on stdout, runs that stop and go on.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+fs::path scratch() {
+  static const fs::path dir = [] {
+    fs::path d = fs::temp_directory_path() / ("tessera_cli_" + std::to_string(::getpid()));
+    fs::create_directories(d);
+    return d;
+  }();
+  return dir;
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+Result run(const std::string& arguments) {
+  const fs::path err = scratch() / "stderr";
+  const std::string command = std::string(TESSERA_BINARY) + " " + arguments + " 2>" + err.string();
+  Result r;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  char buffer[4096];
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) r.out.append(buffer, n);
+  const int status = ::pclose(pipe);
+  r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  r.err = read(err);
+  return r;
+}
+
+const std::string tiny = " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 --global-batch 32 --threads 2 ";
+
+TEST(Cli, BadInputIsRefusedWithItsExitCode) {
+  write(scratch() / "bad.toml", "[model]\nname = \"vit_micro\"\nheads = 3\n[optim]\nlr = -1\n");
+  write(scratch() / "broken.safetensors", std::string(100, 'x'));
+  write(scratch() / "broken.png", "\x89PNG\r\n\x1a\n truncated");
+  write(scratch() / "note.txt", "not an image");
+  ASSERT_EQ(run("train" + tiny + "--steps 1 --out " + (scratch() / "w").string() + " --quiet").code, 0);
+  const std::string s = scratch().string(), w = s + "/w/weights.safetensors", golden = TESSERA_SOURCE_DIR "/tests/golden/";
+  const std::vector<std::tuple<std::string, int, std::string>> rows = {
+      {"", 2, "subcommand"},
+      {"trian", 2, "trian"},
+      {"train --model vit_b_17 --steps 1", 2, "vit_b_16"},
+      {"train --model vit_micro", 2, "epochs"},
+      {"train --nonsense 3", 2, "nonsense"},
+      {"train " + s + "/missing.toml", 2, "missing.toml"},
+      {"train " + s + "/bad.toml --steps 1", 2, "does not divide"},
+      {"config check " + s + "/bad.toml", 2, "optim.lr"},
+      {"train" + tiny + "--steps 1 --tp 2", 2, "tp"},
+      {"train" + tiny + "--steps 1 --device cuda", 2, "cuda"},
+      {"train" + tiny + "--steps 1 --dtype fp7", 2, "fp7"},
+      {"train" + tiny + "--steps 1 --data cifar10:" + s, 2, "cifar10"},
+      {"train" + tiny + "--steps 1 --init " + s + "/broken.safetensors --fresh --out " + s + "/x", 4, "broken.safetensors"},
+      {"train" + tiny + "--steps 1 --out /dev/null/run", 9, "/dev/null/run"},
+      {"train" + tiny + "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " + s + "/nan", 5, "not finite"},
+      {"eval --weights " + s + "/none.safetensors --data synthetic", 4, "none.safetensors"},
+      {"eval --weights " + s + "/broken.safetensors --data synthetic", 4, "broken.safetensors"},
+      {"eval --weights " + golden + "vit_square.safetensors --data synthetic", 4, "vit parameter"},
+      {"eval --weights " + w + " --data synthetic:64x64x3,10", 2, "height"},
+      {"eval --weights " + w + " --data nonsense", 2, "nonsense"},
+      {"eval --weights " + w, 2, "--data"},
+      {"predict --weights " + w + " " + s + "/broken.png", 3, "broken.png"},
+      {"predict --weights " + w + " " + s + "/note.txt", 3, "note.txt"},
+      {"predict --weights " + w + " " + s + "/none.png", 3, "none.png"},
+      {"verify " + s + "/broken.safetensors", 4, "broken.safetensors"},
+      {"verify " + w, 4, "input"},
+      {"verify " + golden + "vit_square.safetensors --dtype f8", 2, "f8"},
+      {"bench comm", 2, "comm"},
+      {"explain --model vit_micro --disable nonsense", 2, "nonsense"},
+  };
+  for (const auto& [arguments, code, words] : rows) {
+    const Result r = run(arguments);
+    EXPECT_EQ(r.code, code) << arguments << "\n" << r.err;
+    EXPECT_NE(r.err.find(words), std::string::npos) << arguments << "\n" << r.err;
+    EXPECT_TRUE(r.out.empty()) << arguments << "\n" << r.out;
+  }
+}
+
+TEST(Cli, JsonOnStdout) {
+  const std::string golden = TESSERA_SOURCE_DIR "/tests/golden/vit_square.safetensors";
+  const std::string folder = (scratch() / "j").string();
+  const Result t = run("train" + tiny + "--epochs 2 --json --fresh --out " + folder);
+  ASSERT_EQ(t.code, 0) << t.err;
+  const json summary = json::parse(t.out);
+  for (const char* key : {"images_per_s", "step_ms", "peak_bytes", "final", "epochs", "ranks", "comm", "layout", "model", "dtype", "world", "wall_s"}) EXPECT_TRUE(summary.contains(key)) << key;
+  EXPECT_EQ(summary["peak_bytes"]["planned"], summary["peak_bytes"]["measured"]);
+  EXPECT_EQ(summary["epochs"].size(), 2u);
+  for (const char* file : {"resolved.toml", "env.json", "metrics.jsonl", "summary.json", "log.txt", "weights.safetensors"}) EXPECT_TRUE(fs::exists(fs::path(folder) / file)) << file;
+  std::istringstream lines(read(fs::path(folder) / "metrics.jsonl"));
+  int steps = 0, epochs = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const json m = json::parse(line);
+    if (m["kind"] == "epoch") {
+      ++epochs;
+      continue;
+    }
+    EXPECT_EQ(m["step"], ++steps);
+    for (const char* key : {"epoch", "loss", "top1", "lr", "grad_norm", "step_ms", "images_per_s", "mfu", "comm_bytes"}) EXPECT_TRUE(m.contains(key)) << key;
+  }
+  EXPECT_EQ(steps, 6);
+  EXPECT_EQ(epochs, 2);
+
+  const json e = json::parse(run("eval --json --weights " + folder + " --data synthetic --test-size 32").out);
+  EXPECT_DOUBLE_EQ(e["top1"].get<double>(), summary["final"]["test_top1"].get<double>());
+  EXPECT_EQ(e["images"], 32);
+  const json p = json::parse(run("predict --weights " + folder + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png").out);
+  EXPECT_EQ(p["top"].size(), 5u);
+  EXPECT_TRUE(json::parse(run("verify " + golden + " --json").out)["ok"].get<bool>());
+  EXPECT_EQ(json::parse(run("config show --json --model vit_micro").out)["model"]["dim"], 64);
+  EXPECT_GT(json::parse(run("explain --model vit_micro --global-batch 4 --json").out)["peak_bytes"].get<std::int64_t>(), 0);
+  EXPECT_GE(json::parse(run("models --json").out).size(), 6u);
+  const json b = json::parse(run("bench infer --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
+  for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"}) EXPECT_TRUE(b.contains(key)) << key;
+  for (const char* key : {"name", "group", "ms", "gflops", "share"}) EXPECT_TRUE(b["ops"][0].contains(key)) << key;
+  EXPECT_GT(json::parse(run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out)["ops"].size(), 10u);
+}
+
+TEST(Cli, AFinishedRunIsLeftAloneAndAResolvedConfigRepeatsIt) {
+  const fs::path a = scratch() / "a", b = scratch() / "b";
+  ASSERT_EQ(run("train" + tiny + "--steps 4 --seed 3 --quiet --fresh --out " + a.string()).code, 0);
+  const std::string weights = read(a / "weights.safetensors");
+  const Result again = run("train" + tiny + "--steps 4 --seed 3 --out " + a.string());
+  EXPECT_EQ(again.code, 0);
+  EXPECT_NE(again.err.find("already finished"), std::string::npos);
+  ASSERT_EQ(run("train " + (a / "resolved.toml").string() + " --quiet --fresh --out " + b.string()).code, 0);
+  EXPECT_EQ(read(b / "weights.safetensors"), weights);
+}
+
+// Stops a run with SIGTERM, then lets the same command go on: the end must be that of a run that was never stopped.
+TEST(Cli, AStoppedRunGoesOnWithoutLosingABit) {
+  const fs::path whole = scratch() / "whole", parts = scratch() / "parts";
+  const std::string arguments = "train" + tiny + "--set model.dropout=0.1 --epochs 40 --set run.eval_every=20 --quiet --out ";
+  ASSERT_EQ(run(arguments + whole.string() + " --fresh").code, 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string command = "exec " + std::string(TESSERA_BINARY) + " " + arguments + parts.string() + " --fresh 2>/dev/null";
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  for (int i = 0; i < 2000 && read(parts / "metrics.jsonl").size() < 2000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ::kill(child, SIGTERM);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  ASSERT_EQ(WEXITSTATUS(status), 75);
+  const Result rest = run("train" + tiny + "--set model.dropout=0.1 --epochs 40 --set run.eval_every=20 --out " + parts.string());
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_NE(rest.err.find("resumed from step"), std::string::npos);
+  EXPECT_EQ(read(parts / "weights.safetensors"), read(whole / "weights.safetensors"));
+  auto losses = [&](const fs::path& folder) {
+    std::vector<double> all;
+    std::istringstream lines(read(folder / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (const json m = json::parse(line); m["kind"] == "step") all.push_back(m["loss"]);
+    return all;
+  };
+  EXPECT_EQ(losses(parts), losses(whole));
+}
+
+}  // namespace

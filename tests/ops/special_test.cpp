@@ -1,0 +1,102 @@
+// Numbers that are none: a NaN must not vanish in a fast kernel, or a diverged run would go unnoticed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "ops/cases.h"
+#include "ops/interpret.h"
+
+namespace tessera::test {
+namespace {
+
+using exec::cpu::Tensor;
+using ir::DType;
+using ir::Op;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+
+ThreadPool& pool() {
+  static ThreadPool threads(2);
+  return threads;
+}
+
+std::vector<Array> run_fast(Op op, const ir::Attrs& attrs, const std::vector<Array>& in) {
+  std::vector<Array> out;
+  std::vector<Tensor> operands, results;
+  for (const Array& a : in) operands.push_back(a.tensor());
+  for (const ir::Type& t : ir::infer(op, attrs, types_of(in))) results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
+  call_kernel(exec::cpu::kernel(op).f32, exec::cpu::kernel(op).scratch, op, attrs, operands, results, pool());
+  return out;
+}
+
+std::vector<std::int64_t> nans(const Array& a) {
+  std::vector<std::int64_t> at;
+  for (std::int64_t i = 0; i < a.size(); ++i)
+    if (std::isnan(a[i])) at.push_back(i);
+  return at;
+}
+
+}  // namespace
+
+// In every case: a NaN in the middle of each float operand in turn reaches the results that it reaches in the reference, and no other
+// element. A kernel may write 0 where the reference has 0 * NaN, as long as the NaN shows somewhere.
+TEST(Special, NansSpreadAsInTheReference) {
+  for (const Case& c : cases()) {
+    if (c.fixed) continue;
+    for (std::size_t n = 0; n < c.in.size(); ++n) {
+      std::vector<Array> wide = make_operands(c, DType::f64), narrow = make_operands(c, DType::f32);
+      if (!ir::is_float(narrow[n].dtype()) || narrow[n].size() == 0) continue;
+      wide[n].set(wide[n].size() / 2, nan);
+      narrow[n].set(narrow[n].size() / 2, nan);
+      const std::vector<Array> want = run_reference(c.op, attrs_for(c, DType::f64), wide, pool());
+      const std::vector<Array> got = run_fast(c.op, attrs_for(c, DType::f32), narrow);
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const std::vector<std::int64_t> here = nans(got[i]), there = nans(want[i]);
+        EXPECT_EQ(here.empty(), there.empty()) << c.name << ", operand " << n << ", result " << i;
+        EXPECT_TRUE(std::includes(there.begin(), there.end(), here.begin(), here.end())) << c.name << ", operand " << n << ", result " << i;
+      }
+    }
+  }
+}
+
+TEST(Special, FiniteSeesEveryOperand) {
+  for (double bad : {nan, infinity, -infinity})
+    for (std::int64_t at = 0; at < 3; ++at) {
+      std::vector<Array> in(3, Array(DType::f32, {}));
+      EXPECT_EQ(run_fast(Op::finite, ir::None{}, in)[0][0], 1);
+      in[static_cast<std::size_t>(at)].set(0, bad);
+      EXPECT_EQ(run_fast(Op::finite, ir::None{}, in)[0][0], 0) << bad << " at " << at;
+    }
+}
+
+TEST(Special, CastToBf16IsBitForBit) {
+  std::vector<float> x = {
+      0.0f, -0.0f, 1.0f, 1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -1.0f - 0x1.1p-8f, 1e-40f, std::numeric_limits<float>::max()};
+  for (std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7f800001u, 0xff80ffffu, 0x7fc00000u, 0x7fffffffu})
+    x.push_back(std::bit_cast<float>(bits));
+  Array in(DType::f32, {static_cast<std::int64_t>(x.size())});
+  std::copy(x.begin(), x.end(), reinterpret_cast<float*>(in.data()));
+  const Array got = run_fast(Op::cast, ir::Cast{DType::bf16}, {in})[0],
+              want = run_reference(Op::cast, ir::Cast{DType::bf16}, {in}, pool())[0];
+  for (std::int64_t i = 0; i < got.size(); ++i)
+    EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) << x[static_cast<std::size_t>(i)] << " became " << got[i];
+}
+
+// Keys that a mask removes with minus infinity have no weight.
+TEST(Special, AttentionTakesInfiniteMasks) {
+  const Array q = make_normal(DType::f32, {2, 3, 2, 4}, "q"), k = make_normal(DType::f32, {2, 5, 2, 4}, "k"),
+              v = make_normal(DType::f32, {2, 5, 2, 4}, "v");
+  Array mask(DType::f32, {1, 3, 5});
+  for (std::int64_t i = 0; i < mask.size(); ++i) mask.set(i, i % 5 > i / 5 ? -infinity : 0);
+  const std::vector<Array> got = run_fast(Op::attention, ir::Attention{0.5, false, true}, {q, k, v, mask});
+  const std::vector<Array> want = run_reference(Op::attention, ir::Attention{0.5, false, true},
+                                                {q.as(DType::f64), k.as(DType::f64), v.as(DType::f64), mask.as(DType::f64)}, pool());
+  EXPECT_LT(relative_error(got[0], want[0]), 1e-6);
+  EXPECT_LT(relative_error(got[1], want[1]), 1e-6);
+  for (std::int64_t i = 0; i < 8; ++i) EXPECT_NEAR(got[0][i], v[i], 1e-6);  // the first query sees the first key alone
+}
+
+}  // namespace tessera::test

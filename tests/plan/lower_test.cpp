@@ -1,0 +1,190 @@
+// Whole plans: known offsets and peaks, memory by kind, weights and state once, and the proof that catches a corrupted plan.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "plan/planned.h"
+#include "transforms/tiny_vit.h"
+
+namespace tessera::plan {
+namespace {
+
+using test::Planned;
+
+// x and w in, y = gelu(x w'), and a parameter that never moves.
+constexpr const char* small = R"(program t mesh()
+  input x : f32[4,16] batch "x"
+  input w : f32[8,16] param "w"
+  h : f32[4,8] = contract sig="bc,fc->bf" x w
+  y : f32[4,8] = gelu h
+  s : f32[] = sum sig="bf->" y
+  output "y" = y
+  output "s" = s
+)";
+
+TEST(Plan, HandComputed) {
+  const Planned p(small);
+  EXPECT_EQ(p.plan.steps.size(), 3u);
+  EXPECT_EQ(p["x"].offset, 0);
+  EXPECT_EQ(p["h"].offset, 256);                     // x is still read
+  EXPECT_TRUE(p.same("h", "y"));                     // gelu in place
+  EXPECT_EQ(p["s"].offset, 0);                       // x is gone
+  EXPECT_EQ(p.plan.arena_bytes, 256 + 128);
+  EXPECT_EQ(p.plan.live_bytes, 256 + 128);
+  EXPECT_EQ(p.plan.persistent_bytes(), 512);
+  EXPECT_EQ(p.plan.peak_bytes(), 512 + 384);
+  EXPECT_EQ(p.plan.cost.flops, 2.0 * 4 * 16 * 8);
+  EXPECT_EQ(p.plan.memory.weights, 512);
+  EXPECT_EQ(p.plan.memory.activations, 384);
+  EXPECT_EQ(p.plan.memory.total(), p.plan.peak_bytes());
+}
+
+TEST(Plan, WorkspaceIsThereWhileAStepRuns) {
+  auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&, const std::vector<ir::Type>&) { return std::int64_t{op == ir::Op::contract ? 1000 : 0}; };
+  const Plan p = lower(ir::parse(small), 0, rule);
+  EXPECT_EQ(p.steps[0].workspace.type.bytes(), 1024);    // rounded up to 64
+  EXPECT_FALSE(p.steps[1].workspace);
+  EXPECT_EQ(p.arena_bytes, 256 + 128 + 1024);
+  EXPECT_EQ(p.memory.workspace, 1024);
+  EXPECT_EQ(p.memory.total(), p.peak_bytes());
+}
+
+TEST(Plan, LocalShapes) {
+  const ir::Program p = ir::parse("program t mesh(dp=2:data)\n  input x : f32[5,16]{dp:S0} batch \"x\"\n  y : f32[5,16]{dp:S0} = gelu x\n  output \"y\" = y\n");
+  EXPECT_EQ(lower(p, 0, test::no_workspace).inputs[0].slot.type.shape, (ir::Shape{3, 16}));
+  EXPECT_EQ(lower(p, 1, test::no_workspace).inputs[0].slot.type.shape, (ir::Shape{2, 16}));
+}
+
+TEST(Plan, PrintsEveryStepAndThePeak) {
+  const std::string text = print(Planned(small).plan, true);
+  for (const char* words : {"contract", "arena+256 <- arena+0 w+0", "3 steps", "weights", "GFLOP"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
+}
+
+class Step : public testing::TestWithParam<const char*> {};
+
+// Parameters in a bucket, rounded up to 16 elements each.
+std::int64_t bucket_bytes(const models::ModelConfig& m, ir::DType real) {
+  std::int64_t bytes = 0;
+  for (const transforms::Bucket& b : test::vit_buckets(m, real)) bytes += aligned(b.size * ir::size_of(real));
+  return bytes;
+}
+
+TEST_P(Step, WeightsAndStateExistOnce) {
+  const bool adamw = std::string(GetParam()) == "adamw";
+  test::StepOptions o;
+  o.optimizer.name = GetParam();
+  const models::ModelConfig m = test::tiny_model();
+  const Planned p(test::vit_step(m, ir::DType::f32, {3}, o));
+  EXPECT_EQ(p.plan.persistent_bytes(), bucket_bytes(m, ir::DType::f32) * (adamw ? 3 : 2));
+  EXPECT_EQ(p.plan.memory.weights, bucket_bytes(m, ir::DType::f32));
+  EXPECT_EQ(p.plan.memory.optimizer, bucket_bytes(m, ir::DType::f32) * (adamw ? 2 : 1));
+  EXPECT_EQ(p.plan.memory.total(), p.plan.peak_bytes());
+  for (const plan::Step& s : p.plan.steps) EXPECT_NE(s.eqn, -1) << "no update is copied";
+  for (const ir::Output& out : p.plan.program.outputs)
+    if (!out.updates.empty()) {
+      EXPECT_EQ(p.plan.output(out.name)->slot.base, p.plan.input(out.updates)->slot.base);
+    }
+}
+
+TEST_P(Step, GradientsAreProducedInTheirBucket) {
+  test::StepOptions o;
+  o.optimizer.name = GetParam();
+  for (const std::vector<std::int64_t>& micro : {std::vector<std::int64_t>{3}, std::vector<std::int64_t>{2, 1}}) {
+    const Planned p(test::vit_step(test::tiny_model(), ir::DType::f32, micro, o));
+    int packs = 0;
+    for (const plan::Step& s : p.plan.steps) {
+      if (s.op != ir::Op::pack) continue;
+      ++packs;
+      const ir::Pack& pack = std::get<ir::Pack>(s.attrs);
+      for (std::size_t k = 0; k < s.in.size(); ++k)
+        EXPECT_TRUE(s.in[k].base == s.out[0].base && s.in[k].offset == s.out[0].offset + 4 * pack.offsets[k])
+            << p.plan.program.name_of(p.plan.program.eqns[static_cast<std::size_t>(s.eqn)].in[k]) << " is copied into its bucket";
+    }
+    EXPECT_EQ(packs, 2);
+    EXPECT_EQ(p.steps(ir::Op::stack), 0) << "dq, dk, dv are produced inside d.qkv";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, Step, testing::Values("adamw", "sgd"), [](const auto& info) { return std::string(info.param); });
+
+TEST(Memory, RecomputationSavesActivations) {
+  models::ModelConfig m = test::tiny_model();
+  m.depth = 8;
+  std::int64_t peak[3];
+  for (const int every : {0, 1, 3}) peak[every == 3 ? 2 : every] = Planned(test::vit_step(m, ir::DType::f32, {16}, {.remat = every})).plan.memory.activations;
+  EXPECT_LT(peak[1], peak[0] / 2);
+  EXPECT_LT(peak[2], peak[0]);
+}
+
+TEST(Memory, MicroBatchesShareOneSetOfActivations) {
+  const models::ModelConfig m = test::tiny_model();
+  const Plan whole = Planned(test::vit_step(m, ir::DType::f32, {16})).plan, parts = Planned(test::vit_step(m, ir::DType::f32, {4, 4, 4, 4})).plan;
+  EXPECT_LT(parts.memory.activations, whole.memory.activations / 2);
+  EXPECT_EQ(parts.persistent_bytes(), whole.persistent_bytes());
+}
+
+TEST(Memory, RecomputationIsNotCountedAsModelFlops) {
+  const models::ModelConfig m = test::tiny_model();
+  const Plan plain = Planned(test::vit_step(m, ir::DType::f32, {4})).plan, again = Planned(test::vit_step(m, ir::DType::f32, {4}, {.remat = 1})).plan;
+  EXPECT_EQ(plain.cost.flops, again.cost.flops);
+  EXPECT_GT(again.steps.size(), plain.steps.size());
+}
+
+// The proof: move one slot of a sound plan onto another and verify() must object.
+TEST(Verify, CatchesAnOverwrittenOperand) {
+  Plan p = lower(ir::parse(small), 0, test::no_workspace);
+  EXPECT_NO_THROW(verify(p));
+  Plan broken = p;
+  broken.steps[0].out[0].offset = broken.steps[1].in[0].offset = 0;    // h over x is fine: x is not read again ...
+  EXPECT_NO_THROW(verify(broken));
+  broken = p;
+  broken.steps[1].out[0].offset = 0;    // ... but then y is not where sum looks for it
+  try {
+    verify(broken);
+    FAIL() << "not noticed";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the plan overwrites y before it is read, in `s : f32[] = sum"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Verify, CatchesWhatWasNeverWritten) {
+  Plan p = lower(ir::parse(small), 0, test::no_workspace);
+  p.steps[0].in[1].offset = 64;    // reads past w
+  EXPECT_THROW(verify(p), Error);
+}
+
+TEST(Verify, CatchesAWorkspaceOverAnOperand) {
+  auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&, const std::vector<ir::Type>&) { return std::int64_t{op == ir::Op::gelu ? 64 : 0}; };
+  Plan p = lower(ir::parse("program t mesh()\n  input x : f32[16] batch \"x\"\n  y : f32[16] = gelu x\n  z : f32[16] = add sig=\"a,a->a\" y x\n  output \"z\" = z\n"), 0, rule);
+  p.steps[0].workspace.offset = p.inputs[0].slot.offset;
+  EXPECT_THROW(verify(p), Error);
+}
+
+TEST(Verify, CatchesAnOverwrittenOutput) {
+  Plan p = lower(ir::parse(small), 0, test::no_workspace);
+  p.steps[2].out[0].offset = p.outputs[0].slot.offset;    // s over y, which is an output
+  EXPECT_THROW(verify(p), Error);
+}
+
+// Every slot of every step of a training plan, moved by one line of 64 bytes: nearly all such plans are wrong, and verify() must see it.
+TEST(Verify, CatchesMovedSlotsOfATrainingStep) {
+  const Plan sound = Planned(test::vit_step(test::tiny_model(), ir::DType::f32, {2})).plan;
+  int moved = 0, caught = 0;
+  for (std::size_t s = 0; s < sound.steps.size(); s += 3)
+    for (std::size_t k = 0; k < sound.steps[s].in.size(); ++k) {
+      Plan p = sound;
+      p.steps[s].in[k].offset += 64;
+      ++moved;
+      try {
+        verify(p);
+      } catch (const Error&) {
+        ++caught;
+      }
+    }
+  EXPECT_GT(moved, 100);
+  EXPECT_GT(caught, moved * 9 / 10) << caught << " of " << moved;
+}
+
+}  // namespace
+}  // namespace tessera::plan

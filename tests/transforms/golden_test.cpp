@@ -1,0 +1,127 @@
+// Text-form golden pairs: every *.ir file in this folder is an input program, a pass, and the program that must come out, to the letter.
+// Format: [// comment lines] program [--- next program]... --- pass NAME [ARGS] expected program. TESSERA_UPDATE_GOLDENS=1 rewrites what is expected.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "base/check.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+const fs::path folder = fs::path(TESSERA_SOURCE_DIR) / "tests" / "transforms";
+
+struct Golden {
+  std::vector<std::string> programs;    // several for accumulate
+  std::string before;                   // the file up to and with the line "--- pass ..."
+  Words pass;                           // name and arguments
+  std::string expected;
+};
+
+Golden read(const fs::path& path) {
+  Golden g;
+  g.programs.emplace_back();
+  std::ifstream file(path);
+  bool after = false;
+  for (std::string line; std::getline(file, line);) {
+    if (after) {
+      g.expected += line + "\n";
+      continue;
+    }
+    g.before += line + "\n";
+    if (line.starts_with("--- pass ")) {
+      std::istringstream words(line.substr(9));
+      for (std::string word; words >> word;) g.pass.push_back(word);
+      after = true;
+    } else if (line == "--- next") {
+      g.programs.emplace_back();
+    } else {
+      g.programs.back() += line + "\n";
+    }
+  }
+  return g;
+}
+
+// key=value words become numbers of the optimizer; the first word is its name.
+Optimizer optimizer_of(const Words& words) {
+  Optimizer o;
+  o.name = words.at(1);
+  const std::map<std::string, double*> numbers = {{"weight_decay", &o.weight_decay}, {"clip", &o.clip}, {"momentum", &o.momentum}};
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    const auto equals = words[i].find('=');
+    if (words[i] == "nesterov") o.nesterov = true;
+    else *numbers.at(words[i].substr(0, equals)) = std::stod(words[i].substr(equals + 1));
+  }
+  return o;
+}
+
+Program transformed(const Words& pass, const std::vector<Program>& parts) {
+  const Program& p = parts[0];
+  const std::string& name = pass.at(0);
+  auto decays = [&](const std::string& param) { return p.type(p.input(param)->var).rank() > 1; };
+  if (name == "autodiff") return autodiff(p);
+  if (name == "accumulate") return accumulate(parts);
+  if (name == "precision") return precision(p, ir::parse_dtype(pass.at(1)));
+  if (name == "buckets") return buckets(p, plan_buckets(p, decays));
+  if (name == "optimizer") {    // on top of buckets, where it always stands
+    const std::vector<Bucket> list = plan_buckets(p, decays);
+    return optimizer(buckets(p, list), optimizer_of(pass), list);
+  }
+  if (name == "remat") return remat(p, std::stoi(pass.at(1)));
+  const std::map<std::string, Program (*)(const Program&)> plain = {{"fuse_contract", fuse_contract}, {"fuse_norm", fuse_norm}, {"fuse_loss", fuse_loss},
+                                                                    {"fuse_update", fuse_update}, {"simplify", simplify}};
+  return plain.at(name)(p);
+}
+
+Words files() {
+  Words names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".ir") names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class GoldenFile : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenFile, PassWritesTheExpectedProgram) {
+  const fs::path path = folder / GetParam();
+  const Golden g = read(path);
+  ASSERT_FALSE(g.pass.empty()) << path << " has no line '--- pass NAME'";
+  std::vector<Program> parts;
+  for (const std::string& text : g.programs) ir::verify(parts.emplace_back(ir::parse(text)));
+  const Program result = transformed(g.pass, parts);
+  ir::verify(result);
+  const std::string actual = ir::print(result);
+  EXPECT_EQ(ir::print(ir::parse(actual)), actual) << "what a pass writes reads back";
+  if (actual == g.expected) return;
+  if (const char* update = std::getenv("TESSERA_UPDATE_GOLDENS"); update && std::string(update) == "1") {
+    std::ofstream(path) << g.before << actual;
+    GTEST_SKIP() << "rewrote " << path << "; look at it before committing";
+  }
+  FAIL() << path.string() << " expects another program. The pass wrote:\n" << actual << "\nIf that is right: TESSERA_UPDATE_GOLDENS=1 rewrites the file.";
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+TEST(GoldenFiles, EveryPassHasOne) {
+  std::map<std::string, int> seen;
+  for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
+  for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fuse_contract", "fuse_norm", "fuse_loss", "fuse_update", "simplify"})
+    EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
+}
+
+}  // namespace
+}  // namespace tessera::transforms
