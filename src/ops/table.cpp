@@ -36,10 +36,14 @@ std::string ops::markdown() {
     std::string attributes, storage = row.view ? "view" : row.gathers ? "operands inside result" : "";
     std::visit([&]<class A>(const A& a) { A::fields(a, [&](const char* key, const auto&) { attributes += (attributes.empty() ? "" : " ") + std::string(key); }); },
                ir::default_attrs(row.op));
-    for (const ir::OpDef::Alias& alias : row.may_alias)
-      storage += (storage.empty() ? "" : ", ") + std::string("result ") + std::to_string(alias.out) + " over operand " + std::to_string(alias.in);
+    int result = -1;
+    for (const auto& [to, from] : row.may_alias) {    // "result 0 over operand 1 or 0"
+      storage += result == to ? " or " : (storage.empty() ? "" : ", ") + std::string("result ") + std::to_string(to) + " over operand ";
+      storage += std::to_string(from);
+      result = to;
+    }
     const std::string sig = row.signature ? row.signature(ir::default_attrs(row.op), 0) : std::string(row.sig);
-    out += "| `" + std::string(ir::name(row.op)) + "` | " + (sig.empty() ? (row.infer ? "by rule" : "attribute") : "`" + sig + "`") + " | " +
+    out += "| `" + std::string(ir::name(row.op)) + "` | " + (!sig.empty() ? "`" + sig + "`" : attributes.starts_with("sig") ? "attribute" : "by rule") + " | " +
            attributes + " | " + (row.vjp ? "yes" : "no") + " | " + storage + " | " + std::string(row.doc) + " |\n";
   }
   return out;

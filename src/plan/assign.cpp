@@ -48,9 +48,14 @@ struct Assigner {
   // Backwards: how long each value is needed, and which operands of a gather can be produced in place.
   void find_lifetimes() {
     std::vector<bool> plain(p.values.size(), false);    // made by an equation that writes fresh storage
+    std::vector<bool> viewed(p.values.size(), false);   // has views, which may be read when it is not
     for (const Eqn& e : p.eqns)
-      for (std::size_t i = 0; i < e.out.size(); ++i)
-        if (e.out[i] != none) plain[at(e.out[i])] = view_offset(e, static_cast<int>(i)) < 0 && !def(e.op).gathers;
+      for (std::size_t i = 0; i < e.out.size(); ++i) {
+        if (e.out[i] == none) continue;
+        const bool is_view = view_offset(e, static_cast<int>(i)) >= 0;
+        plain[at(e.out[i])] = !is_view && !def(e.op).gathers;
+        if (is_view) viewed[at(e.in[0])] = true;
+      }
     std::set<Var> taken;                                // results whose place an operand already has
     for (int i = end; i-- > 0;) {
       const Eqn& e = p.eqns[static_cast<std::size_t>(i)];
@@ -73,7 +78,7 @@ struct Assigner {
         const Var v = static_cast<std::size_t>(alias.out) < e.out.size() ? e.out[static_cast<std::size_t>(alias.out)] : none;
         const Var x = static_cast<std::size_t>(alias.in) < e.in.size() ? e.in[static_cast<std::size_t>(alias.in)] : none;
         if (v == none || x == none || home[at(v)].first == none || taken.contains(v)) continue;
-        const bool once = std::count(e.in.begin(), e.in.end(), x) == 1, dies = needed[at(x)] < i;
+        const bool once = std::count(e.in.begin(), e.in.end(), x) == 1, dies = needed[at(x)] < i && !viewed[at(x)];
         if (!once || !dies || !plain[at(x)] || local[at(x)].bytes() != local[at(v)].bytes()) continue;
         home[at(x)] = home[at(v)];
         needed[at(x)] = needed[at(v)];

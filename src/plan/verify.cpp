@@ -1,131 +1,194 @@
 // The proof that storage was shared rightly: a replay of every write and read, without running anything.
+// Convention: a byte is known by the write that made it and its place in that write; views and gathers in place hand bytes on unchanged.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/check.h"
 #include "plan/plan.h"
 
 namespace tessera::plan {
+namespace {
 
 using namespace ir;
 
-static std::size_t at(Var v) { return static_cast<std::size_t>(v); }
+std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
-// Whether operand k of a gather already lies at its place in the result: the gather then leaves its bits as they are.
-static bool in_place(const Step& step, std::size_t k) {
-  std::int64_t place = step.out[0].offset;
-  if (const Pack* pack = std::get_if<Pack>(&step.attrs)) place += pack->offsets[k] * size_of(step.in[k].type.dtype);
-  else
-    for (std::size_t i = 0; i < k; ++i) place += step.in[i].type.bytes();
-  return step.in[k].base == step.out[0].base && step.in[k].offset == place;
+struct Piece {                         // bytes [from, from + bytes) of one write
+  std::int64_t bytes = 0;
+  int write = 0;                       // 0: never written
+  std::int64_t from = 0;
+  bool operator==(const Piece&) const = default;
+};
+using Content = std::vector<Piece>;    // neighbours that continue each other are one piece
+
+void append(Content& content, Piece piece) {
+  if (piece.bytes == 0) return;
+  if (!content.empty() && content.back().write == piece.write && (piece.write == 0 || content.back().from + content.back().bytes == piece.from))
+    content.back().bytes += piece.bytes;
+  else content.push_back(piece);
 }
 
-// Every byte remembers which write it holds; a read must find the write it was planned to read.
-void verify(const Plan& plan) {
-  struct Span {
-    std::int64_t end;
-    int writer;
-  };
-  std::vector<std::map<std::int64_t, Span>> memory(plan.persistent.size() + 1);    // by base: begin -> span
-  auto write = [&](const Slot& s, int writer) {
-    auto& spans = memory[static_cast<std::size_t>(s.base)];
-    const std::int64_t begin = s.offset, end = begin + s.type.bytes();
-    if (begin == end) return;
-    auto it = spans.upper_bound(begin);
-    if (it != spans.begin()) {
-      auto before = std::prev(it);
-      const Span old = before->second;
-      if (old.end > begin) {
-        before->second.end = begin;
-        if (before->first == begin) spans.erase(before);
-        if (old.end > end) spans.emplace(end, old);
-      }
-    }
-    for (it = spans.lower_bound(begin); it != spans.end() && it->first < end;) {
-      const Span old = it->second;
-      it = spans.erase(it);
-      if (old.end > end) spans.emplace(end, old);
-    }
-    spans[begin] = {end, writer};
-  };
-  // The writers found in a range; -1 stands for bytes that nothing wrote.
-  auto writers = [&](const Slot& s) {
-    std::set<int> found;
-    const auto& spans = memory[static_cast<std::size_t>(s.base)];
+Content part(const Content& whole, std::int64_t offset, std::int64_t bytes) {
+  Content out;
+  std::int64_t begin = 0;
+  for (const Piece& piece : whole) {
+    const std::int64_t first = std::max(begin, offset), last = std::min(begin + piece.bytes, offset + bytes);
+    if (first < last) append(out, {last - first, piece.write, piece.write ? piece.from + first - begin : 0});
+    begin += piece.bytes;
+  }
+  return out;
+}
+
+class Bytes {
+ public:
+  explicit Bytes(std::size_t bases) : pieces_(bases) {}
+
+  Content read(const Slot& s) const {
+    const auto& pieces = pieces_[static_cast<std::size_t>(s.base)];
+    Content out;
     std::int64_t reached = s.offset;
     const std::int64_t end = s.offset + s.type.bytes();
-    auto it = spans.upper_bound(s.offset);
-    if (it != spans.begin()) --it;
-    for (; it != spans.end() && it->first < end; ++it) {
-      if (it->second.end <= s.offset) continue;
-      if (it->first > reached) found.insert(-1);
-      found.insert(it->second.writer);
-      reached = std::max(reached, it->second.end);
+    auto it = pieces.upper_bound(s.offset);
+    if (it != pieces.begin()) --it;
+    for (; it != pieces.end() && it->first < end; ++it) {
+      const std::int64_t first = std::max(it->first, reached), last = std::min(it->first + it->second.bytes, end);
+      if (first >= last) continue;
+      append(out, {first - reached, 0, 0});
+      append(out, {last - first, it->second.write, it->second.from + first - it->first});
+      reached = last;
     }
-    if (reached < end) found.insert(-1);
-    return found;
-  };
-  const Program& p = plan.program;
-  std::vector<std::set<int>> makers(p.values.size());    // the steps whose writes a value consists of
-  int next = 0;
-  for (const Binding& in : plan.inputs) {
-    if (!in.slot) continue;
-    makers[at(p.input(in.name)->var)] = {--next - 1};
-    write(in.slot, next - 1);
+    append(out, {end - reached, 0, 0});
+    return out;
   }
-  std::vector<int> step_of(p.eqns.size(), -1);
-  for (std::size_t i = 0; i < plan.steps.size(); ++i)
-    if (plan.steps[i].eqn >= 0) step_of[static_cast<std::size_t>(plan.steps[i].eqn)] = static_cast<int>(i);
+
+  void write(const Slot& s, const Content& content) {
+    auto& pieces = pieces_[static_cast<std::size_t>(s.base)];
+    const std::int64_t begin = s.offset, end = begin + s.type.bytes();
+    auto it = pieces.upper_bound(begin);
+    if (it != pieces.begin()) --it;
+    while (it != pieces.end() && it->first < end) {
+      const auto [first, old] = *it;
+      const std::int64_t last = first + old.bytes;
+      if (last <= begin) {
+        ++it;
+        continue;
+      }
+      it = pieces.erase(it);
+      if (first < begin) pieces.emplace(first, Piece{begin - first, old.write, old.from});
+      if (last > end) it = pieces.emplace(end, Piece{last - end, old.write, old.from + end - first}).first;
+    }
+    std::int64_t place = begin;
+    for (const Piece& piece : content) {
+      if (piece.write) pieces[place] = piece;
+      place += piece.bytes;
+    }
+  }
+
+ private:
+  std::vector<std::map<std::int64_t, Piece>> pieces_;    // by base: begin -> piece
+};
+
+bool overlap(const Slot& a, const Slot& b) {
+  return a && b && a.base == b.base && a.offset < b.offset + b.type.bytes() && b.offset < a.offset + a.type.bytes();
+}
+
+// Where operand k of a gather belongs inside the result.
+std::int64_t place_in_gather(const Step& step, std::size_t k) {
+  if (const Pack* pack = std::get_if<Pack>(&step.attrs)) return pack->offsets[k] * size_of(step.in[k].type.dtype);
+  std::int64_t place = 0;
+  for (std::size_t i = 0; i < k; ++i) place += step.in[i].type.bytes();
+  return place;
+}
+bool in_place(const Step& step, std::size_t k) {
+  return step.in[k].base == step.out[0].base && step.in[k].offset == step.out[0].offset + place_in_gather(step, k);
+}
+
+// Results may lie over operands only as the op's row says, and never over each other or the workspace.
+void check_overlaps(const Step& step) {
+  const OpDef& row = def(step.op);
+  for (std::size_t r = 0; r < step.out.size(); ++r) {
+    const Slot& y = step.out[r];
+    for (std::size_t other = 0; other < r; ++other) CHECK(!overlap(y, step.out[other]), "two results share storage");
+    CHECK(!overlap(y, step.workspace), "a result lies in the workspace");
+    for (std::size_t k = 0; k < step.in.size(); ++k) {
+      const Slot& x = step.in[k];
+      if (!overlap(x, y)) continue;
+      const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
+        return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
+      });
+      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (row.gathers && in_place(step, k)),
+            "result " + std::to_string(r) + " lies over operand " + std::to_string(k) + ", which the op does not allow");
+    }
+  }
+  for (const Slot& x : step.in) CHECK(!overlap(x, step.workspace), "an operand lies in the workspace");
+}
+
+}  // namespace
+
+void verify(const Plan& plan) {
+  const Program& p = plan.program;
+  Bytes memory(plan.persistent.size() + 1);
+  std::vector<Content> holds(p.values.size());    // what each value consists of
+  int writes = 0;
+  auto fresh = [&](const Slot& s) { return s.type.bytes() ? Content{{s.type.bytes(), ++writes, 0}} : Content{}; };
+
+  for (const Binding& in : plan.inputs)
+    if (in.slot) memory.write(in.slot, holds[at(p.input(in.name)->var)] = fresh(in.slot));
+  std::vector<const Step*> step_of(p.eqns.size(), nullptr);
+  for (const Step& step : plan.steps)
+    if (step.eqn >= 0) step_of[static_cast<std::size_t>(step.eqn)] = &step;
+
+  auto view = [&](const Eqn& e) {    // no step: results are made of what operands are made of
+    std::vector<Type> in;
+    for (Var v : e.in) in.push_back({p.type(v).dtype, local_shape(p.type(v), p.mesh, plan.rank), {}});
+    for (std::size_t r = 0; r < e.out.size(); ++r) {
+      const Var v = e.out[r];
+      if (v == none) continue;
+      if (def(e.op).gathers) {
+        for (Var x : e.in)
+          for (const Piece& piece : holds[at(x)]) append(holds[at(v)], piece);
+      } else {
+        const std::int64_t size = size_of(p.type(v).dtype);
+        holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size, elements(local_shape(p.type(v), p.mesh, plan.rank)) * size);
+      }
+    }
+  };
+  auto gathered = [&](const Eqn& e, const Step& step) {    // operands in place keep their bytes, the rest is new
+    Content out;
+    const Content rest = fresh(step.out[0]);
+    std::int64_t reached = 0;
+    for (std::size_t k = 0; k < e.in.size(); ++k) {
+      if (!in_place(step, k)) continue;
+      for (const Piece& piece : part(rest, reached, place_in_gather(step, k) - reached)) append(out, piece);
+      for (const Piece& piece : holds[at(e.in[k])]) append(out, piece);
+      reached = place_in_gather(step, k) + step.in[k].type.bytes();
+    }
+    for (const Piece& piece : part(rest, reached, step.out[0].type.bytes() - reached)) append(out, piece);
+    return out;
+  };
   for (std::size_t i = 0; i < p.eqns.size(); ++i) {
     const Eqn& e = p.eqns[i];
-    if (step_of[i] < 0) {    // a view or a gather in place: made of what its operands are made of
-      for (Var v : e.out)
-        if (v != none)
-          for (Var x : e.in) makers[at(v)].insert(makers[at(x)].begin(), makers[at(x)].end());
+    if (!step_of[i]) {
+      view(e);
       continue;
     }
-    const int number = step_of[i];
-    const Step& step = plan.steps[static_cast<std::size_t>(number)];
-    for (std::size_t k = 0; k < e.in.size(); ++k) {
-      if (e.in[k] == none || step.in[k].type.bytes() == 0) continue;
-      const std::set<int> found = writers(step.in[k]), &want = makers[at(e.in[k])];
-      CHECK(std::includes(want.begin(), want.end(), found.begin(), found.end()),
-            "the plan overwrites " + p.name_of(e.in[k]) + " before it is read, in `" + print(p, e) + "`");
-    }
-    if (step.workspace) write(step.workspace, -2'000'000'000);
-    for (std::size_t r = 0; r < e.out.size(); ++r) {
-      if (e.out[r] == none) continue;
-      makers[at(e.out[r])] = {number};
-      if (step.out[r]) write(step.out[r], number);
-    }
-    if (def(e.op).gathers && e.out[0] != none)
+    const Step& step = *step_of[i];
+    try {
       for (std::size_t k = 0; k < e.in.size(); ++k)
-        if (in_place(step, k)) makers[at(e.in[k])].insert(number);
-  }
-  // What a step leaves behind: outputs, after the copies into donated inputs that could not be written in place.
-  auto expect = [&](const Slot& slot, const std::set<int>& want, const std::string& output) {
-    const std::set<int> found = slot.type.bytes() ? writers(slot) : std::set<int>{};
-    CHECK(std::includes(want.begin(), want.end(), found.begin(), found.end()), "the plan overwrites output " + output);
-  };
-  std::vector<std::set<int>> final_makers;
-  std::size_t number = 0;
-  for (std::size_t i = 0; i < p.outputs.size(); ++i) {
-    final_makers.push_back(makers[at(p.outputs[i].var)]);
-    if (p.outputs[i].updates.empty()) continue;
-    const Slot& to = plan.outputs[i].slot;
-    for (std::size_t s = number; s < plan.steps.size(); ++s) {
-      const Step& copy = plan.steps[s];
-      if (copy.eqn >= 0 || copy.out[0].base != to.base || copy.out[0].offset != to.offset) continue;
-      expect(copy.in[0], final_makers.back(), p.outputs[i].name);
-      write(to, static_cast<int>(s));
-      final_makers.back() = {static_cast<int>(s)};
-      number = s + 1;
-      break;
+        CHECK(memory.read(step.in[k]) == holds[at(e.in[k])], "the plan overwrites " + p.name_of(e.in[k]) + " before it is read");
+      check_overlaps(step);
+    } catch (Error& error) {
+      throw error.in("in `" + print(p, e) + "`");
     }
+    if (step.workspace) memory.write(step.workspace, fresh(step.workspace));
+    for (std::size_t r = 0; r < e.out.size(); ++r)
+      if (e.out[r] != none && step.out[r]) memory.write(step.out[r], holds[at(e.out[r])] = def(e.op).gathers ? gathered(e, step) : fresh(step.out[r]));
   }
+  // What a step leaves behind: first the copies into donated inputs that could not be written in place, then every output where it is read.
+  for (const Step& copy : plan.steps)
+    if (copy.eqn < 0) memory.write(copy.out[0], memory.read(copy.in[0]));
   for (std::size_t i = 0; i < p.outputs.size(); ++i)
-    if (plan.outputs[i].slot) expect(plan.outputs[i].slot, final_makers[i], p.outputs[i].name);
+    CHECK(!plan.outputs[i].slot || memory.read(plan.outputs[i].slot) == holds[at(p.outputs[i].var)], "the plan overwrites output " + p.outputs[i].name);
 }
 
 }  // namespace tessera::plan

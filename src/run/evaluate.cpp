@@ -25,6 +25,7 @@ using nlohmann::ordered_json;
 
 struct Loaded {
   config::Config config;
+  std::vector<std::string> classes;
   std::unique_ptr<Session> session;
 };
 
@@ -34,6 +35,7 @@ Loaded load(const std::string& weights, const std::string& dtype, std::int64_t t
   const auto file = std::make_shared<const files::Safetensors>(path);
   Loaded out;
   out.config.model = model_of(*file);
+  out.classes = class_names_of(*file, out.config.model);
   out.config.precision.dtype = dtype;
   out.config.run.threads = threads > 0 ? threads : available_cores();
   std::vector<std::string> notes;
@@ -41,11 +43,6 @@ Loaded load(const std::string& weights, const std::string& dtype, std::int64_t t
   out.session = std::make_unique<Session>(out.config);
   out.session->load(source);
   return out;
-}
-
-std::vector<std::string> class_names(const config::Config& config) {
-  const auto dataset = open_data(config, data::Split::test);
-  return dataset->class_names();
 }
 
 std::vector<double> softmax(std::vector<double> x) {
@@ -74,7 +71,9 @@ int evaluate(const EvalOptions& options) {
   agree("channels", source.channels, config.model.channels);
   agree("classes", source.classes, config.model.classes);
   const auto dataset = open_data(config, data::Split::test);
-  const Score s = score(*model.session, *dataset, options.batch, 1);
+  report::Console console;
+  const Score s = score(*model.session, *dataset, options.batch, 1, &console);
+  console.finish();
   const std::vector<std::string>& names = dataset->class_names();
   if (options.json) {
     ordered_json classes = ordered_json::array();
@@ -92,7 +91,6 @@ int evaluate(const EvalOptions& options) {
 int predict(const PredictOptions& options) {
   Loaded model = load(options.weights, options.dtype, options.threads);
   const models::ModelConfig& m = model.config.model;
-  const std::vector<std::string> names = class_names(model.config);
   ordered_json all = ordered_json::array();
   for (const std::string& path : options.images) {
     // Resized so that it covers the model's image, then the middle: the usual evaluation transform.
@@ -109,7 +107,7 @@ int predict(const PredictOptions& options) {
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
     ordered_json top = ordered_json::array();
     for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), static_cast<std::size_t>(options.top)); ++i)
-      top.push_back({{"class", order[i]}, {"label", order[i] < names.size() ? names[order[i]] : std::to_string(order[i])}, {"probability", p[order[i]]}});
+      top.push_back({{"class", order[i]}, {"label", model.classes[order[i]]}, {"probability", p[order[i]]}});
     const ordered_json line = {{"file", path}, {"top", top}};
     if (options.json) all.push_back(line);
     else fmt::print("{}\n", line.dump());

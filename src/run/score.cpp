@@ -7,8 +7,9 @@
 
 namespace tessera::run {
 
-Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers) {
+Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console) {
   const auto start = std::chrono::steady_clock::now();
+  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   data::LoaderOptions options;
   options.batch = std::min(batch, dataset.size());
   options.shuffle = false;
@@ -26,6 +27,7 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
     out.top1 += r.correct;
     out.top5 += r.correct5;
     out.images += b.count;
+    if (console) console->bar(static_cast<double>(out.images) / static_cast<double>(dataset.size()), seconds());
     for (std::size_t i = 0; i < b.labels.size(); ++i) {
       const auto row = r.logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
       const auto label = static_cast<std::size_t>(b.labels[i]);
@@ -35,7 +37,7 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
   }
   const double n = std::max<double>(1.0, static_cast<double>(out.images));
   out.loss /= n, out.top1 /= n, out.top5 /= n;
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  out.seconds = seconds();
   return out;
 }
 

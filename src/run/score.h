@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "report/console.h"
 #include "run/session.h"
 
 namespace tessera::run {
@@ -13,6 +14,7 @@ struct Score {
   std::int64_t images = 0;
   std::vector<std::int64_t> class_count, class_correct;    // per true class
 };
-Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers);
+// Draws a bar on `console` when there is one.
+Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console = nullptr);
 
 }  // namespace tessera::run

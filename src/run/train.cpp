@@ -81,7 +81,7 @@ class Trainer {
     const StopOnSignal guard;
     const bool finished = loop();
     save_weights(out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return session_->parameter(name); }, Naming::torchvision,
-                 storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32");
+                 storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
     if (!finished) {
       save_checkpoint(out_.string(), *session_, progress_, config_.checkpoint.keep);
       console_.line(fmt::format("stopped on request at step {} of {}; the same command goes on from here", progress_.step, total_));

@@ -1,6 +1,7 @@
 // Comparing a weight file with a model, and reading it. (Writing: weights_save.cpp.)
 #include "run/weights.h"
 
+#include <nlohmann/json.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -245,6 +246,18 @@ class Comparison {
 };
 
 }  // namespace
+
+std::vector<std::string> class_names_of(const files::Safetensors& file, const models::ModelConfig& model) {
+  std::vector<std::string> names;
+  if (const auto it = file.metadata().find("tessera.classes"); it != file.metadata().end()) {
+    const auto parsed = nlohmann::json::parse(it->second, nullptr, false);
+    if (!parsed.is_array() || parsed.size() != static_cast<std::size_t>(model.classes) || !std::all_of(parsed.begin(), parsed.end(), [](const auto& v) { return v.is_string(); }))
+      throw Error(ErrorKind::weights, "metadata 'tessera.classes' is not a list of " + std::to_string(model.classes) + " names", file.path().string());
+    return parsed.get<std::vector<std::string>>();
+  }
+  for (std::int64_t i = 0; i < model.classes; ++i) names.push_back(std::to_string(i));
+  return names;
+}
 
 models::ModelConfig model_of(const files::Safetensors& file) {
   const auto found = file.metadata().find(std::string(model_key));

@@ -34,10 +34,14 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const m
 enum class Naming { torchvision, timm };
 
 // Writes torch's names and layouts with metadata `tessera.model` and `format: pt`. `values` gives a parameter's elements in our layout by
-// its canonical name and is called once for each, in the order of the file. `dtype` is "F32" or "F64". Error(disk) when it cannot be
+// its canonical name and is called once for each, in the order of the file. `dtype` is "F32" or "F64"; `classes` are kept as
+// metadata. Error(disk) when it cannot be
 // written.
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values, Naming naming = Naming::torchvision,
-                  const std::string& dtype = "F32");
+                  const std::string& dtype = "F32", const std::vector<std::string>& classes = {});
+
+// The names of the classes that the file carries (metadata `tessera.classes`), else their numbers.
+std::vector<std::string> class_names_of(const files::Safetensors& file, const models::ModelConfig& model);
 
 }  // namespace tessera::run

@@ -19,9 +19,10 @@ struct Stored {
   models::Param param;
 };
 
-std::string header_of(const std::vector<Stored>& tensors, const models::ModelConfig& model, const std::string& dtype) {
+std::string header_of(const std::vector<Stored>& tensors, const models::ModelConfig& model, const std::string& dtype, const std::vector<std::string>& classes) {
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
+  if (!classes.empty()) header["__metadata__"]["tessera.classes"] = nlohmann::json(classes).dump();
   const auto element = static_cast<std::int64_t>(files::dtype_size(dtype));
   std::int64_t at = 0;
   for (const Stored& tensor : tensors) {
@@ -37,7 +38,8 @@ std::string header_of(const std::vector<Stored>& tensors, const models::ModelCon
 }  // namespace
 
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
-                  const std::function<std::vector<double>(const std::string& name)>& values, Naming naming, const std::string& dtype) {
+                  const std::function<std::vector<double>(const std::string& name)>& values, Naming naming, const std::string& dtype,
+                  const std::vector<std::string>& classes) {
   CHECK(dtype == "F32" || dtype == "F64", "weights are saved as F32 or F64, not " + dtype);
   std::vector<Stored> tensors;
   for (models::Param& param : models::parameters(model)) {
@@ -45,7 +47,7 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
     tensors.push_back({std::move(name), std::move(param)});
   }
   std::sort(tensors.begin(), tensors.end(), [](const Stored& a, const Stored& b) { return a.name < b.name; });
-  const std::string header = header_of(tensors, model, dtype);
+  const std::string header = header_of(tensors, model, dtype, classes);
   const std::uint64_t length = header.size();
 
   files::AtomicFile file(path);

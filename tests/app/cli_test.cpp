@@ -77,6 +77,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train" + tiny + "--steps 1 --init " + s + "/broken.safetensors --fresh --out " + s + "/x", 4, "broken.safetensors"},
       {"train" + tiny + "--steps 1 --out /dev/null/run", 9, "/dev/null/run"},
       {"train" + tiny + "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " + s + "/nan", 5, "not finite"},
+      {"train --model vit_h_14 --steps 1 --global-batch 60000 --out " + s + "/big", 8, "MiB"},
       {"eval --weights " + s + "/none.safetensors --data synthetic", 4, "none.safetensors"},
       {"eval --weights " + s + "/broken.safetensors --data synthetic", 4, "broken.safetensors"},
       {"eval --weights " + golden + "vit_square.safetensors --data synthetic", 4, "vit parameter"},

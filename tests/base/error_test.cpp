@@ -22,8 +22,9 @@ TEST(Error, ContextGoesInFront) {
 }
 
 TEST(Error, ExitCodesAreTheDocumentedOnes) {
-  const std::pair<ErrorKind, int> codes[] = {{ErrorKind::usage, 2}, {ErrorKind::data, 3}, {ErrorKind::weights, 4}, {ErrorKind::nonfinite, 5}, {ErrorKind::hang, 6},
-                                             {ErrorKind::rank_lost, 7}, {ErrorKind::memory, 8}, {ErrorKind::disk, 9}, {ErrorKind::stopped, 75}};
+  const std::pair<ErrorKind, int> codes[] = {{ErrorKind::usage, 2},     {ErrorKind::data, 3}, {ErrorKind::weights, 4},
+                                             {ErrorKind::nonfinite, 5}, {ErrorKind::hang, 6}, {ErrorKind::rank_lost, 7},
+                                             {ErrorKind::memory, 8},    {ErrorKind::disk, 9}, {ErrorKind::stopped, 75}};
   for (const auto& [kind, code] : codes) EXPECT_EQ(Error(kind, "").exit_code(), code);
 }
 

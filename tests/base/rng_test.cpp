@@ -13,8 +13,8 @@ constexpr Key key = Key{}.with(42).with("blocks.0.dropout");
 TEST(Rng, SameBitsOnEveryMachine) {
   // Computed once and written down: a change here changes every run that was ever recorded.
   static_assert(hash_name("") == 0xcbf29ce484222325ULL);
-  static_assert(hash_name("a") == 0xaf63dc4c8601ec8cULL);    // the published FNV-1a value
-  static_assert(mix(0) == 0xe220a8397b1dcdafULL);            // the published SplitMix64 value for state 0
+  static_assert(hash_name("a") == 0xaf63dc4c8601ec8cULL);  // the published FNV-1a value
+  static_assert(mix(0) == 0xe220a8397b1dcdafULL);          // the published SplitMix64 value for state 0
   static_assert(random_bits(key, 0) == random_bits(Key{}.with(42).with("blocks.0.dropout"), 0));
 }
 
@@ -35,7 +35,7 @@ TEST(Rng, UniformFillsTheIntervalEvenly) {
     ASSERT_LT(u, 1.0f);
     ++buckets[static_cast<int>(u * 10)];
   }
-  for (int count : buckets) EXPECT_NEAR(count, 10000, 500);    // five standard deviations
+  for (int count : buckets) EXPECT_NEAR(count, 10000, 500);  // five standard deviations
 }
 
 TEST(Rng, NormalHasItsMoments) {

@@ -48,7 +48,7 @@ const std::vector<Malformed>& malformed() {
       {head + "  y : f32[2,3] gelu x\n", "program:3:16", "expected '='"},
       {head + "  y : f32[2,3] = relu x\n", "program:3:18", "expected an op, found 'relu x'"},
       {head + "  y : f32[2,3] = gelu z\n", "program:3:23", "a value that is defined above"},
-      {head + "  y : f32[2,3] = gelu y\n", "", ""},    // own result: parses, the verifier refuses it
+      {head + "  y : f32[2,3] = gelu y\n", "", ""},  // own result: parses, the verifier refuses it
       {head + "  y : f32[2,3] = gelu exact=true x\n", "program:3:23", "an attribute of gelu, found 'exact=true x'"},
       {head + "  y : f32[2,3] = gelu tanh=1 x\n", "program:3:28", "expected true or false"},
       {head + "  y : f32[2,3] = scale factor=two x\n", "program:3:31", "expected a number"},
@@ -106,15 +106,27 @@ TEST(Parse, MutationFuzz) {
     std::uint64_t draw = 0;
     auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random_bits(key, draw++) % limit); };
     std::string text = seed;
-    for (std::size_t edits = 1 + below(3); edits-- > 0;) {
+    for (std::size_t edits = 1 + below(3); edits-- > 0 && !text.empty();) {
       const std::size_t at = below(text.size());
       switch (below(6)) {
-        case 0: text[at] = alphabet[below(alphabet.size())]; break;
-        case 1: text.insert(at, 1, alphabet[below(alphabet.size())]); break;
-        case 2: text.erase(at, 1 + below(8)); break;
-        case 3: text.insert(at, lines[below(lines.size())]); break;                       // a line inside another
-        case 4: text.replace(at, 1, std::to_string(random_bits(key, draw++) >> below(64))); break;    // numbers of every size
-        case 5: text.resize(at + 1); break;
+        case 0:
+          text[at] = alphabet[below(alphabet.size())];
+          break;
+        case 1:
+          text.insert(at, 1, alphabet[below(alphabet.size())]);
+          break;
+        case 2:
+          text.erase(at, 1 + below(8));
+          break;
+        case 3:
+          text.insert(at, lines[below(lines.size())]);
+          break;  // a line inside another
+        case 4:
+          text.replace(at, 1, std::to_string(random_bits(key, draw++) >> below(64)));
+          break;  // numbers of every size
+        case 5:
+          text.resize(at + 1);
+          break;
       }
     }
     Program p;

@@ -21,7 +21,7 @@ TEST(Signature, Parses) {
   ASSERT_EQ(s.out.size(), 2u);
   EXPECT_EQ(s.in[0].letters, "b*c");
   EXPECT_EQ(s.in[0].pinned, "c");
-  EXPECT_EQ(s.out[1].letters, "");    // a scalar
+  EXPECT_EQ(s.out[1].letters, "");  // a scalar
 }
 
 TEST(Signature, Infers) {
@@ -29,7 +29,7 @@ TEST(Signature, Infers) {
   EXPECT_EQ(infer_shapes("*c!,c!->*c!,*", shapes({{2, 3, 4}, {4}})), (std::vector<Shape>{{2, 3, 4}, {2, 3}}));
   EXPECT_EQ(infer_shapes("*->*", shapes({{}})), (std::vector<Shape>{{}}));
   EXPECT_EQ(infer_shapes("b,b->", shapes({{7}, {7}})), (std::vector<Shape>{{}}));
-  EXPECT_EQ(infer_shapes("b*r,*->br", shapes({{1, 2, 3, 4}, {2, 3}})), (std::vector<Shape>{{1, 4}}));    // '*' in the middle
+  EXPECT_EQ(infer_shapes("b*r,*->br", shapes({{1, 2, 3, 4}, {2, 3}})), (std::vector<Shape>{{1, 4}}));  // '*' in the middle
 }
 
 TEST(Signature, LettersOfOperandsAndResults) {

@@ -22,20 +22,25 @@ TEST(Text, EveryOpIsInTheText) {
   std::set<Op> seen;
   for (const Eqn& e : parse(test::every_op()).eqns) seen.insert(e.op);
   for (int i = 0; i < op_count; ++i)
-    EXPECT_TRUE(seen.contains(static_cast<Op>(i))) << name(static_cast<Op>(i)) << ": add a line with every attribute set to tests/ir/every_op.ir";
+    EXPECT_TRUE(seen.contains(static_cast<Op>(i)))
+        << name(static_cast<Op>(i)) << ": add a line with every attribute set to tests/ir/every_op.ir";
 }
 
 TEST(Text, EveryAttributeIsInTheText) {
   std::map<std::string, std::set<std::string>> missing;
   for (int i = 0; i < op_count; ++i)
-    std::visit([&]<class A>(const A& a) { A::fields(a, [&](const char* key, const auto&) { missing[std::string(name(static_cast<Op>(i)))].insert(key); }); },
-               default_attrs(static_cast<Op>(i)));
+    std::visit(
+        [&]<class A>(const A& a) {
+          A::fields(a, [&](const char* key, const auto&) { missing[std::string(name(static_cast<Op>(i)))].insert(key); });
+        },
+        default_attrs(static_cast<Op>(i)));
   for (const Eqn& e : parse(test::every_op()).eqns) {
     const std::string shown = print(e.attrs);
-    std::erase_if(missing[std::string(name(e.op))], [&](const std::string& key) { return shown.find(" " + key + "=") != std::string::npos; });
+    std::erase_if(missing[std::string(name(e.op))],
+                  [&](const std::string& key) { return shown.find(" " + key + "=") != std::string::npos; });
   }
-  missing["constant"].erase("dtype");    // f32 is the default; see below
-  missing["patchify"].erase("rows");     // unpatchify's
+  missing["constant"].erase("dtype");  // f32 is the default; see below
+  missing["patchify"].erase("rows");   // unpatchify's
   for (const auto& [op, keys] : missing)
     for (const std::string& key : keys) ADD_FAILURE() << op << " never shows " << key << " in tests/ir/every_op.ir";
 }
@@ -55,8 +60,9 @@ TEST(Text, NumbersKeepEveryBit) {
 }
 
 TEST(Text, PhasesAndScopes) {
-  const std::string text = "program t mesh()\n  input x : f32[2] batch \"x\"\n  a : f32[2] = gelu x\n  b : f32[2] = gelu a  # s.0\n  c : f32[2] = gelu b  # ~\n"
-                           "  d : f32[2] = gelu c  # ^s\n  e : f32[2] = gelu d  # !s\n  output \"e\" = e\n";
+  const std::string text =
+      "program t mesh()\n  input x : f32[2] batch \"x\"\n  a : f32[2] = gelu x\n  b : f32[2] = gelu a  # s.0\n  c : f32[2] = gelu b  # ~\n"
+      "  d : f32[2] = gelu c  # ^s\n  e : f32[2] = gelu d  # !s\n  output \"e\" = e\n";
   const Program p = parse(text);
   EXPECT_EQ(print(p), text);
   const Phase want[] = {Phase::forward, Phase::forward, Phase::backward, Phase::recompute, Phase::update};

@@ -65,9 +65,9 @@ TEST(LocalShape, UnevenAndEmptySplits) {
   const Mesh mesh{{{Axis::data, "dp", 2}, {Axis::model, "tp", 3}}};
   const Type t{DType::f32, {5, 197, 2}, {{Place::S, 0}, {Place::S, 2}}};
   EXPECT_EQ(local_shape(t, mesh, 0), (Shape{3, 197, 1}));
-  EXPECT_EQ(local_shape(t, mesh, 2), (Shape{3, 197, 0}));    // two elements for three ranks
+  EXPECT_EQ(local_shape(t, mesh, 2), (Shape{3, 197, 0}));  // two elements for three ranks
   EXPECT_EQ(local_shape(t, mesh, 3), (Shape{2, 197, 1}));
-  const Type both{DType::f32, {7}, {{Place::S, 0}, {Place::S, 0}}};    // one dim over two axes: the second cuts what the first left
+  const Type both{DType::f32, {7}, {{Place::S, 0}, {Place::S, 0}}};  // one dim over two axes: the second cuts what the first left
   std::int64_t total = 0;
   for (int rank = 0; rank < 6; ++rank) total += local_shape(both, mesh, rank)[0];
   EXPECT_EQ(total, 7);

@@ -58,9 +58,16 @@ const std::vector<Mistake>& mistakes() {
       {"output twice", [](Program& p) { p.outputs[0].name = "w"; }, "output w stands twice"},
       {"updates no input", [](Program& p) { p.outputs[1].updates = "v"; }, "updates 'v', which is no input"},
       {"updates another type", [](Program& p) { p.outputs[1].var = y; }, "output w and the input it updates differ in type"},
-      {"one input updated twice", [](Program& p) { p.outputs.push_back({"again", p.outputs[1].var, "w"}); }, "input w is updated twice"},
-      {"f64 among f32", [](Program& p) { p.eqns[1] = {Op::cast, Cast{DType::f64}, {h}, {y}, "", {}}, value(p, y).type.dtype = DType::f64,
-                                         p.eqns.push_back({Op::mul, Sig{"bf,bf->bf"}, {h, y}, {none}, "", {}}); },
+      {"one input updated twice",
+       [](Program& p) {
+         p.outputs.push_back({"again", p.outputs[1].var, "w"});
+       },
+       "input w is updated twice"},
+      {"f64 among f32",
+       [](Program& p) {
+         p.eqns[1] = {Op::cast, Cast{DType::f64}, {h}, {y}, "", {}}, value(p, y).type.dtype = DType::f64,
+         p.eqns.push_back({Op::mul, Sig{"bf,bf->bf"}, {h, y}, {none}, "", {}});
+       },
        "takes two operands of one float type"},
   };
   return table;
@@ -132,9 +139,10 @@ TEST(Verify, OpsRefuseWhatTheyCannotDo) {
       {"r : f32[2,3,1,1,1] = patchify size=2 m", "patchify takes images [b,h,w,c]"},
   };
   for (const Refused& row : table) {
-    const Program p = parse(std::string("program t mesh()\n input m : f32[2,3] batch \"m\"\n input t : f32[3,2] batch \"t\"\n input v : f32[3] batch \"v\"\n") +
-                            " input s : f32[] scalar \"s\"\n input low : bf16[2,3] batch \"low\"\n input labels : i32[3] batch \"labels\"\n" +
-                            " input rng : i64[3] scalar \"rng\"\n " + row.line + "\n");
+    const Program p = parse(
+        std::string("program t mesh()\n input m : f32[2,3] batch \"m\"\n input t : f32[3,2] batch \"t\"\n input v : f32[3] batch \"v\"\n") +
+        " input s : f32[] scalar \"s\"\n input low : bf16[2,3] batch \"low\"\n input labels : i32[3] batch \"labels\"\n" +
+        " input rng : i64[3] scalar \"rng\"\n " + row.line + "\n");
     SCOPED_TRACE(row.line);
     EXPECT_SAYS(message_of([&] { verify(p); }), row.words);
   }

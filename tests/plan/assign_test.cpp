@@ -17,7 +17,9 @@ TEST(InPlace, AResultTakesADyingOperand) {
 }
 
 TEST(InPlace, NotWhenTheOperandIsReadLater) {
-  const Planned p(head + "  a : f32[4,16] = scale factor=2 x\n  b : f32[4,16] = gelu a\n  c : f32[4,16] = add sig=\"ab,ab->ab\" b a\n  output \"c\" = c\n");
+  const Planned p(
+      head +
+      "  a : f32[4,16] = scale factor=2 x\n  b : f32[4,16] = gelu a\n  c : f32[4,16] = add sig=\"ab,ab->ab\" b a\n  output \"c\" = c\n");
   EXPECT_FALSE(p.same("a", "b"));
   EXPECT_TRUE(p.same("b", "c")) << "add overwrites its first operand";
 }
@@ -28,7 +30,9 @@ TEST(InPlace, NotWhenTheOperandIsAnOutput) {
 }
 
 TEST(InPlace, NotWhenAViewIsReadLater) {
-  const Planned p(head + "  v : f32[64] = reshape shape=[64] x\n  a : f32[4,16] = gelu x\n  w : f32[64] = gelu v\n  output \"a\" = a\n  output \"w\" = w\n");
+  const Planned p(
+      head +
+      "  v : f32[64] = reshape shape=[64] x\n  a : f32[4,16] = gelu x\n  w : f32[64] = gelu v\n  output \"a\" = a\n  output \"w\" = w\n");
   EXPECT_TRUE(p.same("x", "v"));
   EXPECT_FALSE(p.same("x", "a")) << "v still reads x's bytes";
   EXPECT_TRUE(p.same("v", "w"));
@@ -52,16 +56,21 @@ TEST(InPlace, NotWhenSizesDiffer) {
 }
 
 TEST(InPlace, TwoResultsNeverTakeOneOperand) {
-  const Planned p(head + "  input y : f32[4,16] batch \"y\"\n  input g : f32[16] param \"g\"\n  s : f32[4,16], n : f32[4,16], _, _ = add_norm x y g g\n"
-                         "  output \"s\" = s\n  output \"n\" = n\n");
+  const Planned p(
+      head +
+      "  input y : f32[4,16] batch \"y\"\n  input g : f32[16] param \"g\"\n  s : f32[4,16], n : f32[4,16], _, _ = add_norm x y g g\n"
+      "  output \"s\" = s\n  output \"n\" = n\n");
   EXPECT_TRUE(p.same("s", "x")) << "the sum takes the first operand";
   EXPECT_FALSE(p.same("n", "x") || p.same("n", "y"));
 }
 
 TEST(Views, ShareStorageAndAreNoSteps) {
-  const Planned p(head + "  input w : f32[64] param \"weights.a\"\n  m : f32[2,8] = view offset=16 shape=[2,8] w\n  r : f32[64] = reshape shape=[64] x\n"
-                         "  q : f32[16], _, k : f32[16], _ = unstack x\n  s : f32[1,16] = slice dim=0 start=2 size=1 x\n  pin : f32[4,16] = mark label=\"residual\" x\n"
-                         "  output \"m\" = m\n  output \"r\" = r\n  output \"q\" = q\n  output \"k\" = k\n  output \"s\" = s\n  output \"pin\" = pin\n");
+  const Planned p(
+      head +
+      "  input w : f32[64] param \"weights.a\"\n  m : f32[2,8] = view offset=16 shape=[2,8] w\n  r : f32[64] = reshape shape=[64] x\n"
+      "  q : f32[16], _, k : f32[16], _ = unstack x\n  s : f32[1,16] = slice dim=0 start=2 size=1 x\n  pin : f32[4,16] = mark "
+      "label=\"residual\" x\n"
+      "  output \"m\" = m\n  output \"r\" = r\n  output \"q\" = q\n  output \"k\" = k\n  output \"s\" = s\n  output \"pin\" = pin\n");
   EXPECT_TRUE(p.plan.steps.empty()) << plan::print(p.plan, true);
   EXPECT_TRUE(p.inside("m", "w", 64));
   EXPECT_TRUE(p.same("r", "x") && p.same("q", "x") && p.same("pin", "x"));
@@ -75,26 +84,31 @@ TEST(Views, ASliceOfAnInnerDimIsACopy) {
   EXPECT_FALSE(p.same("s", "x"));
 }
 
-const std::string update = "program t mesh()\n  input w : f32[32] param \"weights.a\"\n  input m : f32[32] state \"m.a\"\n  input g : f32[32] batch \"g\"\n"
-                           "  input lr : f32[] scalar \"lr\"\n";
+const std::string update =
+    "program t mesh()\n  input w : f32[32] param \"weights.a\"\n  input m : f32[32] state \"m.a\"\n  input g : f32[32] batch \"g\"\n"
+    "  input lr : f32[] scalar \"lr\"\n";
 
 TEST(Donation, UpdatesHappenInTheirOwnBuffers) {
-  const Planned p(update + "  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  output \"w\" = w1 updates \"weights.a\"\n  output \"m\" = m1 updates \"m.a\"\n");
+  const Planned p(update +
+                  "  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  output \"w\" = w1 updates \"weights.a\"\n  output \"m\" = "
+                  "m1 updates \"m.a\"\n");
   EXPECT_TRUE(p.same("w", "w1") && p.same("m", "m1"));
   EXPECT_EQ(p.plan.persistent_bytes(), 2 * 128);
   EXPECT_EQ(p.plan.steps.size(), 1u);
 }
 
 TEST(Donation, ThroughSelectToo) {
-  const Planned p(update + "  ok : f32[] = finite lr\n  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  w2 : f32[32] = select ok w1 w\n"
-                           "  output \"w\" = w2 updates \"weights.a\"\n  output \"m\" = m1 updates \"m.a\"\n");
+  const Planned p(update +
+                  "  ok : f32[] = finite lr\n  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  w2 : f32[32] = select ok w1 w\n"
+                  "  output \"w\" = w2 updates \"weights.a\"\n  output \"m\" = m1 updates \"m.a\"\n");
   EXPECT_TRUE(p.same("w2", "w"));
   EXPECT_FALSE(p.same("w1", "w")) << "select still needs the old value";
 }
 
 TEST(Donation, NotWhileTheOldValueIsStillRead) {
-  const Planned p(update + "  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  late : f32[32] = scale factor=3 w\n"
-                           "  output \"w\" = w1 updates \"weights.a\"\n  output \"m\" = m1 updates \"m.a\"\n  output \"late\" = late\n");
+  const Planned p(update +
+                  "  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  late : f32[32] = scale factor=3 w\n"
+                  "  output \"w\" = w1 updates \"weights.a\"\n  output \"m\" = m1 updates \"m.a\"\n  output \"late\" = late\n");
   EXPECT_FALSE(p.same("w1", "w"));
   ASSERT_EQ(p.steps(ir::Op::mark), 1) << "so the plan copies at the end";
   EXPECT_EQ(p.plan.steps.back().eqn, -1);
@@ -107,11 +121,17 @@ TEST(Donation, WeightsAreNeverOverwrittenByOthers) {
 }
 
 TEST(Donation, AnOutputOfTheOldValueIsRefusedRatherThanWrong) {
-  EXPECT_THROW(Planned(update + "  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  output \"w\" = w1 updates \"weights.a\"\n  output \"old\" = w\n"), Error);
+  EXPECT_THROW(
+      Planned(
+          update +
+          "  w1 : f32[32], m1 : f32[32] = sgd momentum=0.9 w m g lr\n  output \"w\" = w1 updates \"weights.a\"\n  output \"old\" = w\n"),
+      Error);
 }
 
 TEST(Gather, PackedOperandsAreProducedInTheBucket) {
-  const Planned p(head + "  a : f32[4] = sum sig=\"ab->a\" x\n  b : f32[16] = sum sig=\"ab->b\" x\n  flat : f32[48] = pack offsets=[0,16] size=48 a b\n  output \"flat\" = flat\n");
+  const Planned p(head +
+                  "  a : f32[4] = sum sig=\"ab->a\" x\n  b : f32[16] = sum sig=\"ab->b\" x\n  flat : f32[48] = pack offsets=[0,16] size=48 "
+                  "a b\n  output \"flat\" = flat\n");
   EXPECT_TRUE(p.inside("a", "flat", 0));
   EXPECT_TRUE(p.inside("b", "flat", 64));
   EXPECT_EQ(p.steps(ir::Op::pack), 1) << "it still clears what lies between";
@@ -119,14 +139,16 @@ TEST(Gather, PackedOperandsAreProducedInTheBucket) {
 }
 
 TEST(Gather, AnOperandMayBeReadAfterwards) {
-  const Planned p(head + "  a : f32[16] = sum sig=\"ab->b\" x\n  flat : f32[16] = pack offsets=[0] size=16 a\n  late : f32[16] = gelu a\n"
-                         "  output \"flat\" = flat\n  output \"late\" = late\n");
+  const Planned p(head +
+                  "  a : f32[16] = sum sig=\"ab->b\" x\n  flat : f32[16] = pack offsets=[0] size=16 a\n  late : f32[16] = gelu a\n"
+                  "  output \"flat\" = flat\n  output \"late\" = late\n");
   EXPECT_TRUE(p.same("a", "flat"));
   EXPECT_FALSE(p.same("late", "a"));
 }
 
 TEST(Gather, StackInPlaceIsNoStep) {
-  const Planned p(head + "  a : f32[4,16] = scale factor=2 x\n  b : f32[4,16] = scale factor=3 x\n  s : f32[2,4,16] = stack a b\n  output \"s\" = s\n");
+  const Planned p(
+      head + "  a : f32[4,16] = scale factor=2 x\n  b : f32[4,16] = scale factor=3 x\n  s : f32[2,4,16] = stack a b\n  output \"s\" = s\n");
   EXPECT_TRUE(p.inside("a", "s", 0));
   EXPECT_TRUE(p.inside("b", "s", 256));
   EXPECT_EQ(p.steps(ir::Op::stack), 0);
@@ -143,8 +165,10 @@ TEST(Gather, WhatCannotBeMovedIsCopied) {
 }
 
 TEST(Gather, AccumulatorsLiveInTheBucket) {
-  const Planned p(head + "  input y : f32[4,16] batch \"y\"\n  a : f32[16] = sum sig=\"ab->b\" x\n  b : f32[16] = sum sig=\"ab->b\" y\n"
-                         "  total : f32[16] = add sig=\"a,a->a\" a b\n  flat : f32[32] = pack offsets=[16] size=32 total\n  output \"flat\" = flat\n");
+  const Planned p(
+      head +
+      "  input y : f32[4,16] batch \"y\"\n  a : f32[16] = sum sig=\"ab->b\" x\n  b : f32[16] = sum sig=\"ab->b\" y\n"
+      "  total : f32[16] = add sig=\"a,a->a\" a b\n  flat : f32[32] = pack offsets=[16] size=32 total\n  output \"flat\" = flat\n");
   EXPECT_TRUE(p.inside("total", "flat", 64));
   EXPECT_TRUE(p.same("a", "total")) << "the first part is produced where the total will be";
   EXPECT_FALSE(p.same("b", "total"));

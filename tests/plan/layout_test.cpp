@@ -26,7 +26,7 @@ TEST(Layout, ReusesWhatHasDied) {
 }
 
 TEST(Layout, ALastUseAndAFirstUseInOneStepOverlap) {
-  const Layout l = lay_out({{64, 0, 1}, {64, 1, 2}});    // step 1 reads the first while it writes the second
+  const Layout l = lay_out({{64, 0, 1}, {64, 1, 2}});  // step 1 reads the first while it writes the second
   EXPECT_NE(l.offsets[0], l.offsets[1]);
   EXPECT_EQ(l.bytes, 128);
 }
@@ -99,10 +99,11 @@ TEST(Layout, TrainingStepsWasteLittle) {
       {"vit_b_16", {3, 3, 2}, {.remat = 1}},
   };
   for (const Row& row : rows) {
-    const Plan plan = lower(test::vit_step(models::preset(row.model), ir::DType::f32, row.micro, row.options), 0, executor->workspace_rule());
+    const Plan plan =
+        lower(test::vit_step(models::preset(row.model), ir::DType::f32, row.micro, row.options), 0, executor->workspace_rule());
     const double ratio = static_cast<double>(plan.arena_bytes) / static_cast<double>(plan.live_bytes);
-    std::printf("%-16s %zu micro-batches%s remat %d: arena %9.1f MiB, %.4f of what is live\n", row.model, row.micro.size(), row.options.bf16 ? " bf16" : "",
-                row.options.remat, static_cast<double>(plan.arena_bytes) / 1048576.0, ratio);
+    std::printf("%-16s %zu micro-batches%s remat %d: arena %9.1f MiB, %.4f of what is live\n", row.model, row.micro.size(),
+                row.options.bf16 ? " bf16" : "", row.options.remat, static_cast<double>(plan.arena_bytes) / 1048576.0, ratio);
     EXPECT_LT(ratio, 1.05) << row.model << " with remat " << row.options.remat;
   }
 }

@@ -30,11 +30,20 @@ inline std::vector<std::byte> to_bytes(ir::DType dtype, const std::vector<double
     }
   };
   switch (dtype) {
-    case ir::DType::f64: fill(double{}); break;
-    case ir::DType::f32: fill(float{}); break;
-    case ir::DType::i64: fill(std::int64_t{}); break;
-    case ir::DType::i32: fill(std::int32_t{}); break;
-    default: CHECK(false, "tests bind f64, f32, i64 and i32");
+    case ir::DType::f64:
+      fill(double{});
+      break;
+    case ir::DType::f32:
+      fill(float{});
+      break;
+    case ir::DType::i64:
+      fill(std::int64_t{});
+      break;
+    case ir::DType::i32:
+      fill(std::int32_t{});
+      break;
+    default:
+      CHECK(false, "tests bind f64, f32, i64 and i32");
   }
   return out;
 }
@@ -44,11 +53,20 @@ inline std::vector<double> to_doubles(ir::DType dtype, const std::vector<std::by
     for (std::size_t i = 0; i < out.size(); ++i) std::memcpy(&v, bytes.data() + i * sizeof(T), sizeof(T)), out[i] = static_cast<double>(v);
   };
   switch (dtype) {
-    case ir::DType::f64: read(double{}); break;
-    case ir::DType::f32: read(float{}); break;
-    case ir::DType::i64: read(std::int64_t{}); break;
-    case ir::DType::i32: read(std::int32_t{}); break;
-    default: CHECK(false, "tests read f64, f32, i64 and i32");
+    case ir::DType::f64:
+      read(double{});
+      break;
+    case ir::DType::f32:
+      read(float{});
+      break;
+    case ir::DType::i64:
+      read(std::int64_t{});
+      break;
+    case ir::DType::i32:
+      read(std::int32_t{});
+      break;
+    default:
+      CHECK(false, "tests read f64, f32, i64 and i32");
   }
   return out;
 }
@@ -61,14 +79,15 @@ inline Values draw_inputs(const ir::Program& p, int classes, std::int64_t sample
     const auto n = static_cast<std::size_t>(p.type(in.var).elements());
     for (std::size_t i = 0; i < n; ++i) {
       double x = 0.4 * normal(Key{}.with(in.name), i);
-      if (p.type(in.var).dtype == ir::DType::i32) x = static_cast<double>(random_bits(Key{}.with(in.name), i) % static_cast<std::uint64_t>(classes));
-      if (in.kind == ir::Input::param && p.type(in.var).rank() == 1 && in.name.ends_with("weight")) x += 1;    // gains of layer norms
+      if (p.type(in.var).dtype == ir::DType::i32)
+        x = static_cast<double>(random_bits(Key{}.with(in.name), i) % static_cast<std::uint64_t>(classes));
+      if (in.kind == ir::Input::param && p.type(in.var).rank() == 1 && in.name.ends_with("weight")) x += 1;  // gains of layer norms
       if (in.kind == ir::Input::state) x = 0.01 * std::abs(x);
       if (in.name == "inv_count") x = 1.0 / static_cast<double>(samples);
       if (in.name == "lr") x = 0.01;
       if (in.name == "step") x = 3;
       if (in.name == "rng") x = i == 0 ? 42 : i == 1 ? 3 : 100;
-      v.push_back(static_cast<float>(x));    // exact in f32 too
+      v.push_back(static_cast<float>(x));  // exact in f32 too
     }
   }
   return out;
@@ -100,7 +119,8 @@ inline Values interpret(const ir::Program& program, const Values& inputs) {
       return static_cast<ir::Var>(one.values.size()) - 1;
     };
     ir::Eqn copy = e;
-    for (ir::Var& v : copy.in) one.inputs.push_back({ir::Input::param, declare(v), "in" + std::to_string(one.inputs.size()), {}}), v = one.inputs.back().var;
+    for (ir::Var& v : copy.in)
+      one.inputs.push_back({ir::Input::param, declare(v), "in" + std::to_string(one.inputs.size()), {}}), v = one.inputs.back().var;
     for (ir::Var& v : copy.out)
       if (v != ir::none) one.outputs.push_back({"out" + std::to_string(v), declare(v), {}}), v = one.outputs.back().var;
     one.eqns = {copy};
@@ -133,8 +153,10 @@ inline double relative_error(const std::vector<double>& a, const std::vector<dou
 inline void expect_same(const Values& got, const Values& want, double tolerance) {
   for (const auto& [name, values] : want) {
     ASSERT_TRUE(got.contains(name)) << name;
-    if (tolerance == 0) EXPECT_TRUE(got.at(name) == values) << name << " differs by " << relative_error(got.at(name), values);
-    else EXPECT_LE(relative_error(got.at(name), values), tolerance) << name;
+    if (tolerance == 0)
+      EXPECT_TRUE(got.at(name) == values) << name << " differs by " << relative_error(got.at(name), values);
+    else
+      EXPECT_LE(relative_error(got.at(name), values), tolerance) << name;
   }
 }
 
@@ -144,7 +166,8 @@ inline Values into_buckets(const Values& parameters, const std::vector<transform
     std::vector<double>& flat = out["weights." + bucket.name];
     flat.assign(static_cast<std::size_t>(bucket.size), 0.0);
     for (const auto& entry : bucket.entries)
-      std::copy(parameters.at(entry.param).begin(), parameters.at(entry.param).end(), flat.begin() + static_cast<std::ptrdiff_t>(entry.offset));
+      std::copy(parameters.at(entry.param).begin(), parameters.at(entry.param).end(),
+                flat.begin() + static_cast<std::ptrdiff_t>(entry.offset));
   }
   return out;
 }

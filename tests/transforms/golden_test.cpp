@@ -1,5 +1,6 @@
 // Text-form golden pairs: every *.ir file in this folder is an input program, a pass, and the program that must come out, to the letter.
-// Format: [// comment lines] program [--- next program]... --- pass NAME [ARGS] expected program. TESSERA_UPDATE_GOLDENS=1 rewrites what is expected.
+// Format: [// comment lines] program [--- next program]... --- pass NAME [ARGS] expected program. TESSERA_UPDATE_GOLDENS=1 rewrites what is
+// expected.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,9 +22,9 @@ using Words = std::vector<std::string>;
 const fs::path folder = fs::path(TESSERA_SOURCE_DIR) / "tests" / "transforms";
 
 struct Golden {
-  std::vector<std::string> programs;    // several for accumulate
-  std::string before;                   // the file up to and with the line "--- pass ..."
-  Words pass;                           // name and arguments
+  std::vector<std::string> programs;  // several for accumulate
+  std::string before;                 // the file up to and with the line "--- pass ..."
+  Words pass;                         // name and arguments
   std::string expected;
 };
 
@@ -58,8 +59,10 @@ Optimizer optimizer_of(const Words& words) {
   const std::map<std::string, double*> numbers = {{"weight_decay", &o.weight_decay}, {"clip", &o.clip}, {"momentum", &o.momentum}};
   for (std::size_t i = 2; i < words.size(); ++i) {
     const auto equals = words[i].find('=');
-    if (words[i] == "nesterov") o.nesterov = true;
-    else *numbers.at(words[i].substr(0, equals)) = std::stod(words[i].substr(equals + 1));
+    if (words[i] == "nesterov")
+      o.nesterov = true;
+    else
+      *numbers.at(words[i].substr(0, equals)) = std::stod(words[i].substr(equals + 1));
   }
   return o;
 }
@@ -72,13 +75,16 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
   if (name == "accumulate") return accumulate(parts);
   if (name == "precision") return precision(p, ir::parse_dtype(pass.at(1)));
   if (name == "buckets") return buckets(p, plan_buckets(p, decays));
-  if (name == "optimizer") {    // on top of buckets, where it always stands
+  if (name == "optimizer") {  // on top of buckets, where it always stands
     const std::vector<Bucket> list = plan_buckets(p, decays);
     return optimizer(buckets(p, list), optimizer_of(pass), list);
   }
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
-  const std::map<std::string, Program (*)(const Program&)> plain = {{"fuse_contract", fuse_contract}, {"fuse_norm", fuse_norm}, {"fuse_loss", fuse_loss},
-                                                                    {"fuse_update", fuse_update}, {"simplify", simplify}};
+  const std::map<std::string, Program (*)(const Program&)> plain = {{"fuse_contract", fuse_contract},
+                                                                    {"fuse_norm", fuse_norm},
+                                                                    {"fuse_loss", fuse_loss},
+                                                                    {"fuse_update", fuse_update},
+                                                                    {"simplify", simplify}};
   return plain.at(name)(p);
 }
 
@@ -107,19 +113,22 @@ TEST_P(GoldenFile, PassWritesTheExpectedProgram) {
     std::ofstream(path) << g.before << actual;
     GTEST_SKIP() << "rewrote " << path << "; look at it before committing";
   }
-  FAIL() << path.string() << " expects another program. The pass wrote:\n" << actual << "\nIf that is right: TESSERA_UPDATE_GOLDENS=1 rewrites the file.";
+  FAIL() << path.string() << " expects another program. The pass wrote:\n"
+         << actual << "\nIf that is right: TESSERA_UPDATE_GOLDENS=1 rewrites the file.";
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const auto& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 
 TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
-  for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fuse_contract", "fuse_norm", "fuse_loss", "fuse_update", "simplify"})
+  for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fuse_contract", "fuse_norm",
+                           "fuse_loss", "fuse_update", "simplify"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

@@ -17,7 +17,7 @@ constexpr std::int64_t batch = 5;
 
 struct Start {
   models::ModelConfig model;
-  Program program;      // gradients, simplified
+  Program program;  // gradients, simplified
   Values inputs, outputs;
 };
 
@@ -74,7 +74,9 @@ TEST_P(Numerics, FusionsAgree) {
 }
 
 TEST_P(Numerics, FusionsFindTheirPatterns) {
-  auto count = [](const Program& p, ir::Op op) { return std::count_if(p.eqns.begin(), p.eqns.end(), [&](const ir::Eqn& e) { return e.op == op; }); };
+  auto count = [](const Program& p, ir::Op op) {
+    return std::count_if(p.eqns.begin(), p.eqns.end(), [&](const ir::Eqn& e) { return e.op == op; });
+  };
   const Program p = fuse_all(s.program);
   EXPECT_EQ(count(p, ir::Op::cross_entropy), 1);
   EXPECT_EQ(count(p, ir::Op::log_softmax), 0);
@@ -83,7 +85,8 @@ TEST_P(Numerics, FusionsFindTheirPatterns) {
   EXPECT_GE(count(p, ir::Op::add_norm), 2 * s.model.depth - 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Numerics, testing::Values(false, true), [](const auto& info) { return info.param ? "MeanWithDropout" : "ClassToken"; });
+INSTANTIATE_TEST_SUITE_P(Models, Numerics, testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "MeanWithDropout" : "ClassToken"; });
 
 // Outputs of a step, with the micro-batches' inputs cut from those of the whole batch.
 Values cut(const Values& inputs, const std::vector<std::int64_t>& micro) {
@@ -108,7 +111,7 @@ TEST(Accumulate, PartsGiveTheGradientsOfTheWhole) {
       const Program p = accumulate(parts);
       const Values got = evaluate(simplify(p), cut(s.inputs, micro));
       expect_same(got, s.outputs, 1e-12);
-      expect_same(evaluate(simplify(remat(simplify(p), 2)), cut(s.inputs, micro)), got, 0);    // recomputation within each part
+      expect_same(evaluate(simplify(remat(simplify(p), 2)), cut(s.inputs, micro)), got, 0);  // recomputation within each part
     }
   }
 }
@@ -169,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Steps, testing::Values("adamw", "sgd"), [](
 
 TEST(Precision, BfloatGradientsPointTheSameWay) {
   const models::ModelConfig m = tiny_model();
-  const Program wide = vit_gradients(m, DType::f32, batch), low = simplify(precision(autodiff(vit_loss(m, DType::f32, batch)), DType::bf16));
+  const Program wide = vit_gradients(m, DType::f32, batch),
+                low = simplify(precision(autodiff(vit_loss(m, DType::f32, batch)), DType::bf16));
   const Values inputs = draw_inputs(wide, 5, batch);
   const Values a = evaluate(low, inputs), b = evaluate(wide, inputs);
   EXPECT_LE(relative_error(a.at("loss"), b.at("loss")), 5e-3);
@@ -177,7 +181,7 @@ TEST(Precision, BfloatGradientsPointTheSameWay) {
     if (name.starts_with("grad.")) {
       EXPECT_LE(relative_error(a.at(name), values), 5e-2) << name;
     }
-  expect_same(evaluate(fuse_all(low), inputs), a, 3e-2);    // a rounding in between disappears
+  expect_same(evaluate(fuse_all(low), inputs), a, 3e-2);  // a rounding in between disappears
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Program start = ir::parse("program t mesh()\n  input x : f32[2] batch \"x\"\n  y : f32[2] = scale factor=2 x  # act\n  z : f32[2] = scale y  # act\n  output \"z\" = z\n");
+const Program start = ir::parse(
+    "program t mesh()\n  input x : f32[2] batch \"x\"\n  y : f32[2] = scale factor=2 x  # act\n  z : f32[2] = scale y  # act\n  output "
+    "\"z\" = z\n");
 
 Program wrong_type(const Program& p) {
   Program q = p;
@@ -52,13 +54,12 @@ TEST(Runner, NamesThePassAndTheEquation) {
 
 TEST(Runner, NamesThePassThatThrew) { EXPECT_EQ(error_of({{"optimizer", throws}}), "failed after optimizer: no optimizer is named lion"); }
 
-TEST(Runner, RefusesABadModel) {
-  EXPECT_THROW(run(wrong_type(start), {}), Error);
-}
+TEST(Runner, RefusesABadModel) { EXPECT_THROW(run(wrong_type(start), {}), Error); }
 
 TEST(Runner, LeavesOutWhatIsDisabled) {
   std::vector<PassReport> reports;
-  const Program p = run(start, {{"simplify", simplify}, {"broken", wrong_type}}, {.disabled = {"broken", "simplify"}, .dump_dir = ""}, &reports);
+  const Program p =
+      run(start, {{"simplify", simplify}, {"broken", wrong_type}}, {.disabled = {"broken", "simplify"}, .dump_dir = ""}, &reports);
   EXPECT_EQ(p, start);
   EXPECT_TRUE(reports[0].disabled && reports[1].disabled);
   EXPECT_EQ(reports[0].eqns_after, 2u);

@@ -33,7 +33,8 @@ inline ir::Program vit_loss(const models::ModelConfig& m, ir::DType real, std::i
   for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
   const Var logits = models::forward(b, m, images, true, [&](const std::string& name) { return params.at(name); });
   const auto scope = b.scope("loss");
-  const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}}), inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
+  const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}}),
+            inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
   const Var each = b.emit1(Op::nll, Loss{0.1}, {b.emit1(Op::log_softmax, None{}, {logits}, "logp"), labels}, "nll");
   b.output("loss", b.mul(",->", b.sum("b->", each, "total"), inv_count, "loss"));
   b.output("correct", b.sum("b->", b.emit1(Op::correct, TopK{1}, {logits, labels}, "top1"), "correct"));
@@ -62,7 +63,8 @@ struct StepOptions {
   int remat = 0;
   bool fuse = true;
 };
-inline ir::Program vit_step(const models::ModelConfig& m, ir::DType real, const std::vector<std::int64_t>& micro, const StepOptions& o = {}) {
+inline ir::Program vit_step(const models::ModelConfig& m, ir::DType real, const std::vector<std::int64_t>& micro,
+                            const StepOptions& o = {}) {
   using namespace transforms;
   std::vector<Program> parts;
   for (const std::int64_t batch : micro) parts.push_back(autodiff(vit_loss(m, real, batch)));

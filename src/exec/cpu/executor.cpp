@@ -41,6 +41,11 @@ class CpuExecutor final : public Executor {
   }
 
   void prepare(const plan::Plan& plan) override {
+    // Pages are given when they are touched: ask first, or the system would end the process in the middle of a step.
+    std::int64_t more = std::max<std::int64_t>(0, plan.arena_bytes - arena_.bytes());
+    for (const plan::Buffer& buffer : plan.persistent)
+      if (!persistent_.contains(buffer.name)) more += buffer.bytes;
+    if (const std::int64_t available = available_memory(); more > available) out_of_memory(more, available);
     for (const plan::Buffer& buffer : plan.persistent) {
       const auto it = persistent_.find(buffer.name);
       if (it == persistent_.end()) persistent_.emplace(buffer.name, Pages(buffer.bytes));

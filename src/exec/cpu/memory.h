@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -12,15 +13,26 @@
 
 namespace tessera::exec::cpu {
 
+// Bytes that the system could still give us, from /proc/meminfo; a very large number where that is not known.
+inline std::int64_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string word; info >> word;)
+    if (std::int64_t kib = 0; word == "MemAvailable:" && info >> kib) return kib << 10;
+  return std::int64_t{1} << 60;
+}
+
+[[noreturn]] inline void out_of_memory(std::int64_t bytes, std::int64_t available) {
+  throw Error(ErrorKind::memory, "the plan needs " + std::to_string(bytes >> 20) + " MiB more and the system has " + std::to_string(available >> 20) + " MiB", "memory",
+              "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller model; `tessera explain` shows the peak without running");
+}
+
 class Pages {
  public:
   Pages() = default;
   explicit Pages(std::int64_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-      throw Error(ErrorKind::memory, "the plan needs " + std::to_string(bytes >> 20) + " MiB in one piece and the system has not that much", "memory",
-                  "use a smaller micro-batch, recompute = \"full\" or a smaller model; `tessera explain` shows the peak without running");
+    if (at == MAP_FAILED) out_of_memory(bytes, available_memory());
     ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     data_ = static_cast<std::byte*>(at);
   }

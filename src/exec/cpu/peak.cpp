@@ -27,9 +27,9 @@ double twelve_chains(std::int64_t rounds, float* sink) {
        a5 = hn::Set(d, 0.06f), a6 = hn::Set(d, 0.07f), a7 = hn::Set(d, 0.08f), a8 = hn::Set(d, 0.09f), a9 = hn::Set(d, 0.10f),
        a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(a0, x, y), a1 = hn::MulAdd(a1, x, y), a2 = hn::MulAdd(a2, x, y), a3 = hn::MulAdd(a3, x, y);
-    a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
-    a8 = hn::MulAdd(a8, x, y), a9 = hn::MulAdd(a9, x, y), a10 = hn::MulAdd(a10, x, y), a11 = hn::MulAdd(a11, x, y);
+    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2), a3 = hn::MulAdd(x, y, a3);
+    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6), a7 = hn::MulAdd(x, y, a7);
+    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10), a11 = hn::MulAdd(x, y, a11);
   }
   *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
                                hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
@@ -45,11 +45,11 @@ double twenty_chains(std::int64_t rounds, float* sink) {
        a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f), a12 = hn::Set(d, 0.13f), a13 = hn::Set(d, 0.14f), a14 = hn::Set(d, 0.15f),
        a15 = hn::Set(d, 0.16f), a16 = hn::Set(d, 0.17f), a17 = hn::Set(d, 0.18f), a18 = hn::Set(d, 0.19f), a19 = hn::Set(d, 0.20f);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(a0, x, y), a1 = hn::MulAdd(a1, x, y), a2 = hn::MulAdd(a2, x, y), a3 = hn::MulAdd(a3, x, y);
-    a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
-    a8 = hn::MulAdd(a8, x, y), a9 = hn::MulAdd(a9, x, y), a10 = hn::MulAdd(a10, x, y), a11 = hn::MulAdd(a11, x, y);
-    a12 = hn::MulAdd(a12, x, y), a13 = hn::MulAdd(a13, x, y), a14 = hn::MulAdd(a14, x, y), a15 = hn::MulAdd(a15, x, y);
-    a16 = hn::MulAdd(a16, x, y), a17 = hn::MulAdd(a17, x, y), a18 = hn::MulAdd(a18, x, y), a19 = hn::MulAdd(a19, x, y);
+    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2), a3 = hn::MulAdd(x, y, a3);
+    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6), a7 = hn::MulAdd(x, y, a7);
+    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10), a11 = hn::MulAdd(x, y, a11);
+    a12 = hn::MulAdd(x, y, a12), a13 = hn::MulAdd(x, y, a13), a14 = hn::MulAdd(x, y, a14), a15 = hn::MulAdd(x, y, a15);
+    a16 = hn::MulAdd(x, y, a16), a17 = hn::MulAdd(x, y, a17), a18 = hn::MulAdd(x, y, a18), a19 = hn::MulAdd(x, y, a19);
   }
   *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
                                        hn::Add(hn::Add(hn::Add(a8, a9), hn::Add(a10, a11)), hn::Add(hn::Add(a12, a13), hn::Add(a14, a15)))),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "exec/cpu/convert.h"
 #include "exec/cpu/index.h"
@@ -243,23 +242,20 @@ void fast_view(const Call& call) {
   copy_bytes(call.pool, call.in[0].data + call.attr<ir::View>().offset * size, call.out[0].data, call.out[0].elements() * size);
 }
 
+// Offsets ascend. Zeros go only between operands: these may already lie in their place.
 void fast_pack(const Call& call) {
   const ir::Pack& pack = call.attr<ir::Pack>();
   const std::int64_t size = ir::size_of(call.out[0].dtype);
   std::byte* y = call.out[0].data;
-  std::vector<std::pair<std::int64_t, std::int64_t>> filled;    // [begin, end), to zero only what lies between: operands may be in place
+  std::int64_t at = 0;
+  const auto zeros_until = [&](std::int64_t end) { copy_rows(call.pool, nullptr, 0, y + at * size, 0, std::max<std::int64_t>(0, end - at) * size, 1); };
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const std::int64_t begin = pack.offsets[i], n = call.in[i].elements();
+    zeros_until(begin);
     copy_bytes(call.pool, call.in[i].data, y + begin * size, n * size);
-    filled.emplace_back(begin, begin + n);
+    at = begin + n;
   }
-  filled.emplace_back(pack.size, pack.size);
-  std::sort(filled.begin(), filled.end());
-  std::int64_t at = 0;
-  for (const auto& [begin, end] : filled) {
-    if (begin > at) copy_rows(call.pool, nullptr, 0, y + at * size, 0, (begin - at) * size, 1);
-    at = std::max(at, end);
-  }
+  zeros_until(pack.size);
 }
 
 }  // namespace tessera::exec::cpu

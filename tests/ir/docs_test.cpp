@@ -1,0 +1,55 @@
+// docs/ir.md says what the code says: the op table is generated, the examples parse.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "ir/texts.h"
+#include "ops/table.h"
+
+namespace tessera::ir {
+namespace {
+
+const std::string begin = "<!-- ops begin -->\n", end = "<!-- ops end -->";
+
+TEST(Docs, TheOpTableIsTheCodes) {
+  const std::string text = test::read_source("docs/ir.md");
+  const auto from = text.find(begin), to = text.find(end);
+  ASSERT_TRUE(from != text.npos && to != text.npos && from < to) << "docs/ir.md needs a line " << begin << " and a line " << end;
+  const std::string table = ops::markdown();
+  if (text.substr(from + begin.size(), to - from - begin.size()) == table) return;
+  if (const char* update = std::getenv("TESSERA_UPDATE_GOLDENS"); update && std::string(update) == "1") {
+    std::ofstream(std::string(TESSERA_SOURCE_DIR) + "/docs/ir.md") << text.substr(0, from + begin.size()) << table << text.substr(to);
+    GTEST_SKIP() << "rewrote the op table of docs/ir.md";
+  }
+  FAIL() << "the op table of docs/ir.md is stale; run this test with TESSERA_UPDATE_GOLDENS=1 to rewrite it. It should be:\n" << table;
+}
+
+TEST(Docs, EveryOpHasARowWithAllItNeeds) {
+  for (int i = 0; i < op_count; ++i) {
+    const OpDef& row = def(static_cast<Op>(i));
+    EXPECT_EQ(row.op, static_cast<Op>(i));
+    EXPECT_FALSE(row.doc.empty()) << name(row.op);
+    EXPECT_TRUE(row.infer || !row.sig.empty()) << name(row.op) << " has neither a signature nor a rule";
+    EXPECT_EQ(row.doc.find('|'), row.doc.npos) << name(row.op) << "'s line would break the table";
+  }
+}
+
+TEST(Docs, TheExampleParses) {
+  const std::string text = test::read_source("docs/ir.md");
+  const auto from = text.find("program mlp mesh("), to = text.find("```", from);
+  ASSERT_NE(from, text.npos);
+  const std::string example = text.substr(from, to - from);
+  const Program p = parse(example);
+  verify(p);
+  EXPECT_EQ(print(p), example);
+}
+
+TEST(Docs, TheGrammarNamesEveryWord) {
+  const std::string text = test::read_source("docs/ir.md");
+  for (const char* word :
+       {"\"batch\"", "\"param\"", "\"state\"", "\"scalar\"", "\"updates\"", "\"f64\"", "\"bf16\"", "\"u8\"", "\"data\"", "\"model\""})
+    EXPECT_NE(text.find(word), text.npos) << word;
+}
+
+}  // namespace
+}  // namespace tessera::ir
