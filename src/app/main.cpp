@@ -110,7 +110,7 @@ int dispatch(int argc, char** argv) {
   run::VerifyOptions verify;
   CLI::App* verify_verb = verb("verify", "compare forward and backward with another framework's numbers");
   verify_verb->add_option("GOLDEN", verify.golden, "a safetensors file made by tools/make_goldens.py")->required();
-  verify_verb->add_option("--dtype", verify.dtype, "f64 | f32 | bf16")->check(CLI::IsMember({"f32", "bf16", "f64"}));
+  verify_verb->add_option("--dtype", verify.dtype, "f64 | f32 | bf16 (default: as stored)")->check(CLI::IsMember({"f32", "bf16", "f64"}));
   verify_verb->add_option("--threads", verify.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
   verify_verb->callback([&] { verify.json = json, code = run::verify(verify); });
 

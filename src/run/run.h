@@ -34,7 +34,7 @@ struct PredictOptions {
 int predict(const PredictOptions& options);
 
 struct VerifyOptions {
-  std::string golden, dtype = "f64";
+  std::string golden, dtype;           // dtype "": as the golden was stored
   std::int64_t threads = 0;
   bool json = false;
 };

@@ -1,5 +1,5 @@
 // Fusion: neighbours that one kernel can do in one visit of memory. Each pass collects its matches first, then rewrites in one walk.
-// In f32 and f64 the fused contract, norm and update round exactly as their parts; in bf16 a rounding in between disappears.
+// In f32 and f64 the fused contract rounds exactly as its parts; the others add up or round in another order, and in bf16 a rounding disappears.
 #include <map>
 #include <set>
 

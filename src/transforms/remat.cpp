@@ -20,24 +20,33 @@ Program remat(const Program& program, int every) {
     kept[static_cast<std::size_t>(in.var)] = true;
     from_params[static_cast<std::size_t>(in.var)] = in.kind == Input::param;
   }
-  int marks = 0, last_mark = -1;
+  int marks = 0;
+  std::vector<Var> since_mark;
+  // Where a micro-batch's forward part ends: what follows its last mark (the head) is needed at once, so keeping it is free.
+  auto end_forward = [&] {
+    for (Var v : since_mark) kept[static_cast<std::size_t>(v)] = true;
+    since_mark.clear();
+    marks = 0;
+  };
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& eqn = program.eqns[i];
-    if (eqn.phase != Phase::forward) continue;
+    if (eqn.phase != Phase::forward) {
+      end_forward();
+      continue;
+    }
     const bool params_only = !eqn.in.empty() && std::all_of(eqn.in.begin(), eqn.in.end(), [&](Var v) { return v == none || from_params[static_cast<std::size_t>(v)]; });
     const bool boundary = eqn.op == Op::mark && std::get<Mark>(eqn.attrs).label == "residual";
-    if (boundary) last_mark = static_cast<int>(i);
+    if (boundary) since_mark.clear();
     const bool keep = params_only || (boundary && marks++ % every == 0);
     for (Var v : eqn.out)
       if (v != none) {
         maker[static_cast<std::size_t>(v)] = static_cast<int>(i);
         kept[static_cast<std::size_t>(v)] = keep;
         from_params[static_cast<std::size_t>(v)] = params_only;
+        since_mark.push_back(v);
       }
   }
-  // After the last mark (the head) everything is needed at once: keeping it is free.
-  for (std::size_t v = 0; v < maker.size(); ++v)
-    if (maker[v] >= last_mark) kept[v] = true;
+  end_forward();
 
   Rewriter r(program);
   std::vector<Var> again(program.values.size(), none);

@@ -116,6 +116,17 @@ TEST(Accumulate, PartsGiveTheGradientsOfTheWhole) {
   }
 }
 
+TEST(Accumulate, RematTreatsEveryMicroBatchAlike) {
+  auto recomputed = [](const Program& p) {
+    return std::count_if(p.eqns.begin(), p.eqns.end(), [](const ir::Eqn& e) { return e.phase == ir::Phase::recompute; });
+  };
+  const Program part = autodiff(vit_loss(tiny_model(), DType::f64, 2));
+  for (const int every : {1, 2, 3}) {
+    EXPECT_GT(recomputed(remat(simplify(part), every)), 0);
+    EXPECT_EQ(recomputed(remat(simplify(accumulate({part, part, part})), every)), 3 * recomputed(remat(simplify(part), every)));
+  }
+}
+
 TEST(Gradients, AgreeWithFiniteDifferences) {
   for (const auto& m : {tiny_model(), tiny_model_with_dropout()}) {
     Start s = start(m);
