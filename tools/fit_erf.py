@@ -5,7 +5,7 @@ Minimax fits by Lawson's reweighted least squares in double; a rational one is l
 With t = x^2, both functions of gelu are smooth and even in x, so short rationals in t do:
   gelu(x)  = x/2 + t R(t),   R(t) = erf(x / sqrt 2) / (2 x)                    for |x| < 5.4, beyond it t R(t) = |x| / 2
   gelu'(x) = 1/2 + x S(t),   S(t) = erf(x / sqrt 2) / (2 x) + exp(-t/2) / sqrt(2 pi)    for |x| < 6, beyond it x S(t) = +-1/2
-  2^f on [-1/2, 1/2] is the polynomial of exp.
+  exp(r) for |r| <= ln(2) / 2, where exp(x) = 2^n exp(r)
 """
 import math
 
@@ -53,7 +53,7 @@ def show(name, error, p, q):
 def main():
     show("R, relative", *minimax(half_erf, lambda t: 1 / half_erf(t), 1e-6, 5.4**2, 5, 5))
     show("x S, absolute", *minimax(slope, np.sqrt, 1e-6, 6.0**2, 7, 5))
-    show("2^f, relative", *minimax(np.exp2, lambda f: np.exp2(-f), -0.5, 0.5, 6))
+    show("exp, relative", *minimax(np.exp, lambda r: np.exp(-r), -math.log(2) / 2, math.log(2) / 2, 6))
 
 
 if __name__ == "__main__":

@@ -1,41 +1,10 @@
 #include "run/session.h"
 
-#include <cstring>
-
 #include "base/check.h"
+#include "run/bytes.h"
 
 namespace tessera::run {
-namespace {
-
 using ir::DType;
-
-// Values in the element type of the program, as bytes.
-std::vector<std::byte> encode(std::span<const double> values, DType dtype) {
-  std::vector<std::byte> out(values.size() * static_cast<std::size_t>(ir::size_of(dtype)));
-  if (dtype == DType::f64) {
-    if (!values.empty()) std::memcpy(out.data(), values.data(), out.size());
-  } else {
-    auto* to = reinterpret_cast<float*>(out.data());
-    for (std::size_t i = 0; i < values.size(); ++i) to[i] = static_cast<float>(values[i]);
-  }
-  return out;
-}
-
-std::vector<double> decode(std::span<const std::byte> bytes, DType dtype) {
-  std::vector<double> out(bytes.size() / static_cast<std::size_t>(ir::size_of(dtype)));
-  if (dtype == DType::f64) {
-    if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-  } else {
-    const auto* from = reinterpret_cast<const float*>(bytes.data());
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(from[i]);
-  }
-  return out;
-}
-
-template <class T>
-std::span<const std::byte> bytes_of(std::span<const T> values) { return std::as_bytes(values); }
-
-}  // namespace
 
 Session::Session(config::Config config, transforms::RunOptions options)
     : config_(std::move(config)), options_(std::move(options)), executor_(exec::make_cpu_executor(static_cast<int>(config_.run.threads))),
@@ -87,7 +56,7 @@ std::vector<double> Session::parameter(const std::string& name) const {
 }
 
 void Session::write_real(const plan::Plan& plan, const std::string& input, std::span<const float> values) {
-  if (storage_dtype(config_) == DType::f32) executor_->write(plan, input, bytes_of(values));
+  if (storage_dtype(config_) == DType::f32) executor_->write(plan, input, std::as_bytes(values));
   else executor_->write(plan, input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
 }
 void Session::write_scalar(const plan::Plan& plan, const std::string& input, double value) {
@@ -111,14 +80,14 @@ StepResult Session::train_step(std::span<const float> images, std::span<const st
     const std::string tag = micro.size() > 1 ? "." + std::to_string(i) : "";
     const auto n = static_cast<std::size_t>(micro[i]);
     write_real(plan, "images" + tag, images.subspan(at * pixels(), n * pixels()));
-    executor_->write(plan, "labels" + tag, bytes_of(labels.subspan(at, n)));
+    executor_->write(plan, "labels" + tag, std::as_bytes(labels.subspan(at, n)));
     at += n;
   }
   write_scalar(plan, "inv_count", 1.0 / static_cast<double>(samples));
   write_scalar(plan, "lr", lr);
-  if (plan.input("step")) executor_->write(plan, "step", bytes_of(std::span<const std::int64_t>(&step, 1)));
+  if (plan.input("step")) executor_->write(plan, "step", std::as_bytes(std::span<const std::int64_t>(&step, 1)));
   const std::int64_t rng[3] = {config_.run.seed, step, position};
-  if (plan.input("rng")) executor_->write(plan, "rng", bytes_of(std::span<const std::int64_t>(rng)));
+  if (plan.input("rng")) executor_->write(plan, "rng", std::as_bytes(std::span<const std::int64_t>(rng)));
   StepResult result;
   result.timeline = executor_->run(plan);
   result.loss = read_scalar(plan, "loss");
@@ -131,7 +100,7 @@ StepResult Session::train_step(std::span<const float> images, std::span<const st
 EvalResult Session::evaluate(std::span<const float> images, std::span<const std::int32_t> labels) {
   const plan::Plan& plan = compiled(Goal::evaluate, static_cast<std::int64_t>(labels.size())).plan;
   write_real(plan, "images", images);
-  executor_->write(plan, "labels", bytes_of(labels));
+  executor_->write(plan, "labels", std::as_bytes(labels));
   write_scalar(plan, "inv_count", 1.0);
   executor_->run(plan);
   return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_real(plan, "logits")};

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "exec/executor.h"
 #include "files/safetensors.h"
 #include "models/weights.h"
+#include "run/bytes.h"
 #include "run/compile.h"
 #include "run/run.h"
 #include "run/weights.h"
@@ -35,16 +35,6 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
 
 void check_shape(const std::string& golden, const std::string& name, const files::TensorView& t, const std::vector<std::int64_t>& want) {
   if (t.shape != want) refuse(golden, "tensor '" + name + "' is " + ir::to_string(t.shape) + ", expected " + ir::to_string(want));
-}
-
-std::vector<std::byte> encode(const std::vector<double>& values, ir::DType dtype) {
-  std::vector<std::byte> out(values.size() * static_cast<std::size_t>(ir::size_of(dtype)));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (dtype == ir::DType::f64) std::memcpy(out.data() + i * 8, &values[i], 8);
-    else if (dtype == ir::DType::i32) reinterpret_cast<std::int32_t*>(out.data())[i] = static_cast<std::int32_t>(values[i]);
-    else reinterpret_cast<float*>(out.data())[i] = static_cast<float>(values[i]);
-  }
-  return out;
 }
 
 std::vector<double> nchw_to_nhwc(const std::vector<double>& x, const std::vector<std::int64_t>& s) {
@@ -97,19 +87,14 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   for (const models::Param& p : params) executor->write_persistent(p.name, 0, encode(source(p), real));
   executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(input, "input"), input.shape), real));
   executor->write(plan, "labels", encode(labels, ir::DType::i32));
-  executor->write(plan, "inv_count", encode({1.0 / static_cast<double>(batch)}, real));
+  executor->write(plan, "inv_count", encode(std::vector{1.0 / static_cast<double>(batch)}, real));
   executor->run(plan);
 
   auto output = [&](const std::string& name) {
     const ir::Type& type = plan.output(name)->slot.type;
     std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
     executor->read(plan, name, bytes);
-    std::vector<double> values(static_cast<std::size_t>(type.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (type.dtype == ir::DType::f64) std::memcpy(&values[i], bytes.data() + i * 8, 8);
-      else values[i] = static_cast<double>(reinterpret_cast<const float*>(bytes.data())[i]);
-    }
-    return values;
+    return decode(bytes, type.dtype);
   };
   // What was stored in f32 cannot be met more closely than its own rounding.
   auto at_least_rounding = [&](const std::string& name, double tolerance) { return file->at(name).dtype == "F32" ? std::max(tolerance, 0x1.0p-23) : tolerance; };

@@ -1,6 +1,7 @@
 // Offsets in the arena: small layouts by hand, random ones by their properties, and how close real programs come to what is live.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/rng.h"

@@ -1,8 +1,6 @@
 // Whole plans: known offsets and peaks, memory by kind, weights and state once, and the proof that catches a corrupted plan.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "plan/planned.h"
 #include "transforms/tiny_vit.h"
 
