@@ -6,7 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/convert.cpp"
-#include "hwy/foreach_target.h"    // compiles this file once per instruction set
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

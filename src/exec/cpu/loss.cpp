@@ -68,7 +68,9 @@ float smoothing_of(const Call& call) { return static_cast<float>(call.attr<ir::L
 void fast_nll(const Call& call) {
   const float *logp = call.in[0].as<float>(), smoothing = smoothing_of(call);
   float* loss = call.out[0].as<float>();
-  for_samples(call, [&](std::int64_t row, std::int64_t at, Target target, std::int64_t c) { loss[row] = -expectation(target, smoothing, logp + at, c); });
+  for_samples(call, [&](std::int64_t row, std::int64_t at, Target target, std::int64_t c) {
+    loss[row] = -expectation(target, smoothing, logp + at, c);
+  });
 }
 
 void fast_nll_grad(const Call& call) {

@@ -7,7 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/norm.cpp"
-#include "hwy/foreach_target.h"    // compiles this file once per instruction set
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -98,8 +98,8 @@ struct Means {
   float w, wh;
 };
 template <bool params>
-HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const float* mean, const float* rstd, float* dg, float* db, std::int64_t c,
-                         std::int64_t second, Means& first_means, Means& second_means) {
+HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const float* mean, const float* rstd, float* dg, float* db,
+                         std::int64_t c, std::int64_t second, Means& first_means, Means& second_means) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const float *dy1 = dy + second, *x1 = x + second;
@@ -141,8 +141,8 @@ HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const 
 
 // One row when their number is odd: the pair with itself would count it twice in dg and db.
 template <bool params>
-HWY_INLINE void row_single(const float* dy, const float* x, const float* g, const float* mean, const float* rstd, float* dg, float* db, std::int64_t c,
-                           Means& means) {
+HWY_INLINE void row_single(const float* dy, const float* x, const float* g, const float* mean, const float* rstd, float* dg, float* db,
+                           std::int64_t c, Means& means) {
   Means unused;
   row_pair<false>(dy, x, g, mean, rstd, nullptr, nullptr, c, 0, means, unused);
   if constexpr (params) {
@@ -164,7 +164,8 @@ HWY_INLINE void row_single(const float* dy, const float* x, const float* g, cons
 
 // dx = rstd (w - mean(w) - h mean(w h)) + addend; dx may be dy, x or the addend.
 template <bool added>
-HWY_INLINE void row_dx(const float* dy, const float* x, const float* g, const float* addend, float mean, float rstd, Means means, float* dx, std::int64_t c) {
+HWY_INLINE void row_dx(const float* dy, const float* x, const float* g, const float* addend, float mean, float rstd, Means means, float* dx,
+                       std::int64_t c) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V m = hn::Set(d, mean), r = hn::Set(d, rstd), w = hn::Set(d, means.w), wh = hn::Set(d, means.wh);
@@ -181,8 +182,8 @@ HWY_INLINE void row_dx(const float* dy, const float* x, const float* g, const fl
 }
 
 // Rows of one task; dg and db, when given, are increased.
-void norm_grad_rows(const float* dy, const float* x, const float* mean, const float* rstd, const float* g, const float* addend, float* dx, float* dg,
-                    float* db, std::int64_t rows, std::int64_t c) {
+void norm_grad_rows(const float* dy, const float* x, const float* mean, const float* rstd, const float* g, const float* addend, float* dx,
+                    float* dg, float* db, std::int64_t rows, std::int64_t c) {
   for (std::int64_t row = 0; row < rows; row += 2) {
     const std::int64_t at = row * c;
     Means means[2];
@@ -242,7 +243,8 @@ void for_rows(const Call& call, const Body& body) {
   });
 }
 
-void norm(const Call& call, const float* r, const Tensor& g, const Tensor& b, float* s, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+void norm(const Call& call, const float* r, const Tensor& g, const Tensor& b, float* s, const Tensor& y, const Tensor& mean,
+          const Tensor& rstd) {
   const std::int64_t c = row_size(call.in[0].shape), grain = rows_per_task(c), rows = rows_of(call.in[0]);
   const float eps = static_cast<float>(call.attr<ir::Norm>().eps), *x = call.in[0].as<float>();
   const auto at = [](float* p, std::int64_t i) { return p == nullptr ? nullptr : p + i; };
@@ -270,7 +272,7 @@ void fast_layer_norm_grad(const Call& call) {
   const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(), *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
   const float *g = call.in[4].as<float>(), *addend = call.in.size() > 5 ? call.in[5].as<float>() : nullptr;
   float *dx = call.out[0].as<float>(), *dg = call.out[1].as<float>(), *db = call.out[2].as<float>();
-  float* partial = dg != nullptr || db != nullptr ? call.scratch_of<float>(0) : nullptr;    // [runs][dg, db][c]
+  float* partial = dg != nullptr || db != nullptr ? call.scratch_of<float>(0) : nullptr;  // [runs][dg, db][c]
   call.pool.parallel_for(runs, [&](std::int64_t task, int) {
     const std::int64_t first = task * run, e = first * c;
     float* sums = partial == nullptr ? nullptr : partial + task * 2 * c;

@@ -44,12 +44,18 @@ struct Bf16 {
 template <class Body>
 void by_dtype(ir::DType dtype, const Body& body) {
   switch (dtype) {
-    case ir::DType::f64: return body(double{});
-    case ir::DType::f32: return body(float{});
-    case ir::DType::bf16: return body(Bf16{});
-    case ir::DType::i64: return body(std::int64_t{});
-    case ir::DType::i32: return body(std::int32_t{});
-    case ir::DType::u8: return body(std::uint8_t{});
+    case ir::DType::f64:
+      return body(double{});
+    case ir::DType::f32:
+      return body(float{});
+    case ir::DType::bf16:
+      return body(Bf16{});
+    case ir::DType::i64:
+      return body(std::int64_t{});
+    case ir::DType::i32:
+      return body(std::int32_t{});
+    case ir::DType::u8:
+      return body(std::uint8_t{});
   }
 }
 
@@ -71,21 +77,31 @@ void convert(const From* x, To* y, std::int64_t n) {
 }
 }  // namespace
 
-void fast_add(const Call& call) { broadcast_pointwise(call, vector_add, [](const float* a, float b, float* y, std::int64_t n) { vector_add_scalar(a, b, y, n); }, [](float a, float b) { return a + b; }); }
+void fast_add(const Call& call) {
+  broadcast_pointwise(
+      call, vector_add, [](const float* a, float b, float* y, std::int64_t n) { vector_add_scalar(a, b, y, n); },
+      [](float a, float b) { return a + b; });
+}
 
-void fast_mul(const Call& call) { broadcast_pointwise(call, vector_mul, [](const float* a, float b, float* y, std::int64_t n) { vector_scale(a, y, n, b); }, [](float a, float b) { return a * b; }); }
+void fast_mul(const Call& call) {
+  broadcast_pointwise(
+      call, vector_mul, [](const float* a, float b, float* y, std::int64_t n) { vector_scale(a, y, n, b); },
+      [](float a, float b) { return a * b; });
+}
 
 void fast_scale(const Call& call) {
   const float *x = call.in[0].as<float>(), factor = static_cast<float>(call.attr<ir::Scale>().factor);
   float* y = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) { vector_scale(x + begin, y + begin, size, factor); });
+  for_chunks(call.pool, call.out[0].elements(), chunk,
+             [&](std::int64_t begin, std::int64_t size) { vector_scale(x + begin, y + begin, size, factor); });
 }
 
 void fast_gelu(const Call& call) {
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
   const bool tanh = call.attr<ir::Gelu>().tanh;
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) { vector_gelu(x + begin, y + begin, size, tanh); });
+  for_chunks(call.pool, call.out[0].elements(), chunk,
+             [&](std::int64_t begin, std::int64_t size) { vector_gelu(x + begin, y + begin, size, tanh); });
 }
 
 void fast_gelu_grad(const Call& call) {
@@ -109,7 +125,8 @@ void fast_cast(const Call& call) {
       const From* x = call.in[0].as<From>();
       To* y = call.out[0].as<To>();
       if (std::is_same_v<From, To> && call.in[0].data == call.out[0].data) return;
-      for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) { convert(x + begin, y + begin, size); });
+      for_chunks(call.pool, call.out[0].elements(), chunk,
+                 [&](std::int64_t begin, std::int64_t size) { convert(x + begin, y + begin, size); });
     });
   });
 }
@@ -142,6 +159,8 @@ void fast_dropout(const Call& call) {
   });
 }
 
-void fast_mark(const Call& call) { copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype)); }
+void fast_mark(const Call& call) {
+  copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype));
+}
 
 }  // namespace tessera::exec::cpu

@@ -12,7 +12,7 @@ void fast_scale(const Call& call);
 void fast_gelu(const Call& call);
 void fast_gelu_grad(const Call& call);
 void fast_select(const Call& call);
-void fast_cast(const Call& call);       // between all dtypes, whatever the executor widens elsewhere
+void fast_cast(const Call& call);  // between all dtypes, whatever the executor widens elsewhere
 void fast_dropout(const Call& call);
 void fast_mark(const Call& call);
 

@@ -32,13 +32,15 @@ template <class PartSum>
 double sum_of_parts(const Call& call, std::int64_t n, const PartSum& part_sum) {
   const Parts parts(n);
   double* partial = call.scratch_of<double>(0);
-  call.pool.parallel_for(parts.count, [&](std::int64_t i, int) { partial[i] = part_sum(i * parts.size, std::min(parts.size, n - i * parts.size)); });
+  call.pool.parallel_for(parts.count,
+                         [&](std::int64_t i, int) { partial[i] = part_sum(i * parts.size, std::min(parts.size, n - i * parts.size)); });
   double total = 0;
   for (std::int64_t i = 0; i < parts.count; ++i) total += partial[i];
   return total;
 }
 
-// [outer, rows, columns] -> [outer, columns]. Tasks are blocks of columns; where these are few, rows are cut as well and added up afterwards.
+// [outer, rows, columns] -> [outer, columns]. Tasks are blocks of columns; where these are few, rows are cut as well and added up
+// afterwards.
 struct Columns {
   static constexpr std::int64_t block = 2048;
   std::int64_t outer, rows, columns, blocks, parts = 1;
@@ -53,7 +55,8 @@ void sum_columns(const Call& call, const Columns& shape, const float* x, float* 
   const std::int64_t width = shape.outer * shape.columns;
   float* partial = shape.parts > 1 ? call.scratch_of<float>(0) : y;
   call.pool.parallel_for(shape.outer * shape.parts * shape.blocks, [&](std::int64_t task, int) {
-    const std::int64_t first = task % shape.blocks * Columns::block, part = task / shape.blocks % shape.parts, o = task / shape.blocks / shape.parts;
+    const std::int64_t first = task % shape.blocks * Columns::block, part = task / shape.blocks % shape.parts,
+                       o = task / shape.blocks / shape.parts;
     const ir::Range rows = ir::split(shape.rows, static_cast<int>(shape.parts), static_cast<int>(part));
     vector_column_sum(x + (o * shape.rows + rows.begin) * shape.columns + first, rows.size, shape.columns,
                       std::min(Columns::block, shape.columns - first), partial + part * width + o * shape.columns + first);
@@ -86,17 +89,19 @@ void sum_generic(const Call& call) {
   Extents extents;
   extents.bind(letters.in[0], shape);
   const std::string summed = filter(letters.in[0], [&](char letter) { return !has(letters.out, letter); });
-  const std::vector<std::int64_t> kept_at = offsets(letters.out, extents, letters.in[0], shape), summed_at = offsets(summed, extents, letters.in[0], shape);
+  const std::vector<std::int64_t> kept_at = offsets(letters.out, extents, letters.in[0], shape),
+                                  summed_at = offsets(summed, extents, letters.in[0], shape);
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
   const std::int64_t work = std::max<std::int64_t>(1, static_cast<std::int64_t>(summed_at.size()));
-  for_chunks(call.pool, static_cast<std::int64_t>(kept_at.size()), std::max<std::int64_t>(1, chunk / work), [&](std::int64_t first, std::int64_t count) {
-    for (std::int64_t i = first; i < first + count; ++i) {
-      double total = 0;
-      for (std::int64_t at : summed_at) total += static_cast<double>(x[kept_at[static_cast<std::size_t>(i)] + at]);
-      y[i] = static_cast<float>(total);
-    }
-  });
+  for_chunks(call.pool, static_cast<std::int64_t>(kept_at.size()), std::max<std::int64_t>(1, chunk / work),
+             [&](std::int64_t first, std::int64_t count) {
+               for (std::int64_t i = first; i < first + count; ++i) {
+                 double total = 0;
+                 for (std::int64_t at : summed_at) total += static_cast<double>(x[kept_at[static_cast<std::size_t>(i)] + at]);
+                 y[i] = static_cast<float>(total);
+               }
+             });
 }
 
 std::size_t rounded(std::int64_t bytes) { return static_cast<std::size_t>((bytes + 63) / 64 * 64); }
@@ -111,7 +116,8 @@ void fast_sum(const Call& call) {
   } else if (walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1)) {
     copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * 4);
   } else if (is_everything(walk)) {
-    y[0] = static_cast<float>(sum_of_parts(call, walk.extent[0], [&](std::int64_t begin, std::int64_t size) { return long_sum(x + begin, size); }));
+    y[0] = static_cast<float>(
+        sum_of_parts(call, walk.extent[0], [&](std::int64_t begin, std::int64_t size) { return long_sum(x + begin, size); }));
   } else if (is_rows(walk)) {
     const std::int64_t rows = walk.extent[0], columns = walk.extent[1];
     for_chunks(call.pool, rows, std::max<std::int64_t>(1, chunk / columns), [&](std::int64_t first, std::int64_t count) {

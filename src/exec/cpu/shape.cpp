@@ -16,15 +16,20 @@ constexpr std::int64_t chunk_bytes = 65536;
 template <class Body>
 void by_size(ir::DType dtype, const Body& body) {
   switch (ir::size_of(dtype)) {
-    case 1: return body(std::uint8_t{});
-    case 2: return body(std::uint16_t{});
-    case 4: return body(std::uint32_t{});
-    default: return body(std::uint64_t{});
+    case 1:
+      return body(std::uint8_t{});
+    case 2:
+      return body(std::uint16_t{});
+    case 4:
+      return body(std::uint32_t{});
+    default:
+      return body(std::uint64_t{});
   }
 }
 
 // `rows` runs of `run` bytes from one pitch to another; a null source writes zeros.
-void copy_rows(ThreadPool& pool, const std::byte* src, std::int64_t src_pitch, std::byte* dst, std::int64_t dst_pitch, std::int64_t run, std::int64_t rows) {
+void copy_rows(ThreadPool& pool, const std::byte* src, std::int64_t src_pitch, std::byte* dst, std::int64_t dst_pitch, std::int64_t run,
+               std::int64_t rows) {
   if (run == 0 || rows == 0) return;
   const auto move = [&](std::int64_t row, std::int64_t begin, std::int64_t size) {
     std::byte* to = dst + row * dst_pitch + begin;
@@ -50,7 +55,8 @@ void copy_rows(ThreadPool& pool, const std::byte* src, std::int64_t src_pitch, s
 struct Around {
   std::int64_t outer = 1, extent = 1, inner = 1;
   Around(const ir::Shape& shape, int dim) {
-    for (int i = 0; i < static_cast<int>(shape.size()); ++i) (i < dim ? outer : i == dim ? extent : inner) *= shape[static_cast<std::size_t>(i)];
+    for (int i = 0; i < static_cast<int>(shape.size()); ++i)
+      (i < dim ? outer : i == dim ? extent : inner) *= shape[static_cast<std::size_t>(i)];
   }
 };
 
@@ -85,7 +91,9 @@ void gather(ThreadPool& pool, const Walk& walk, const T* src, T* dst) {
     });
     return;
   }
-  if (rows == 1 && step == 1) return copy_bytes(pool, reinterpret_cast<const std::byte*>(src), reinterpret_cast<std::byte*>(dst), inner * static_cast<std::int64_t>(sizeof(T)));
+  if (rows == 1 && step == 1)
+    return copy_bytes(pool, reinterpret_cast<const std::byte*>(src), reinterpret_cast<std::byte*>(dst),
+                      inner * static_cast<std::int64_t>(sizeof(T)));
   for_chunks(pool, rows, std::max<std::int64_t>(1, chunk / inner), [&](std::int64_t first, std::int64_t count) {
     for (std::int64_t row = first; row < first + count; ++row) {
       const T* from = src + walk.offset_of_row(row);
@@ -149,12 +157,18 @@ void copy_bytes(ThreadPool& pool, const std::byte* src, std::byte* dst, std::int
 void fast_constant(const Call& call) {
   const double value = call.attr<ir::Constant>().value;
   switch (call.out[0].dtype) {
-    case ir::DType::f64: return fill(call, value);
-    case ir::DType::f32: return fill(call, static_cast<float>(value));
-    case ir::DType::bf16: return fill(call, round_to_bf16(static_cast<float>(value)));
-    case ir::DType::i64: return fill(call, static_cast<std::int64_t>(value));
-    case ir::DType::i32: return fill(call, static_cast<std::int32_t>(value));
-    case ir::DType::u8: return fill(call, static_cast<std::uint8_t>(value));
+    case ir::DType::f64:
+      return fill(call, value);
+    case ir::DType::f32:
+      return fill(call, static_cast<float>(value));
+    case ir::DType::bf16:
+      return fill(call, round_to_bf16(static_cast<float>(value)));
+    case ir::DType::i64:
+      return fill(call, static_cast<std::int64_t>(value));
+    case ir::DType::i32:
+      return fill(call, static_cast<std::int32_t>(value));
+    case ir::DType::u8:
+      return fill(call, static_cast<std::uint8_t>(value));
   }
 }
 
@@ -180,7 +194,8 @@ void fast_slice(const Call& call) {
   const ir::Slice& slice = call.attr<ir::Slice>();
   const Around in(call.in[0].shape, slice.dim);
   const std::int64_t unit = in.inner * ir::size_of(call.in[0].dtype);
-  copy_rows(call.pool, call.in[0].data + slice.start * unit, in.extent * unit, call.out[0].data, slice.size * unit, slice.size * unit, in.outer);
+  copy_rows(call.pool, call.in[0].data + slice.start * unit, in.extent * unit, call.out[0].data, slice.size * unit, slice.size * unit,
+            in.outer);
 }
 
 void fast_concat(const Call& call) {
@@ -198,7 +213,8 @@ void fast_concat(const Call& call) {
 void fast_pad(const Call& call) {
   const ir::Pad& pad = call.attr<ir::Pad>();
   const Around in(call.in[0].shape, pad.dim);
-  const std::int64_t unit = in.inner * ir::size_of(call.in[0].dtype), run = in.extent * unit, pitch = (pad.before + in.extent + pad.after) * unit;
+  const std::int64_t unit = in.inner * ir::size_of(call.in[0].dtype), run = in.extent * unit,
+                     pitch = (pad.before + in.extent + pad.after) * unit;
   std::byte* y = call.out[0].data;
   copy_rows(call.pool, nullptr, 0, y, pitch, pad.before * unit, in.outer);
   copy_rows(call.pool, call.in[0].data, run, y + pad.before * unit, pitch, run, in.outer);
@@ -216,7 +232,8 @@ void fast_stack(const Call& call) {
 
 void fast_unstack(const Call& call) {
   const std::byte* x = call.in[0].data;
-  const std::int64_t bytes = call.in[0].elements() * ir::size_of(call.in[0].dtype) / std::max<std::int64_t>(1, static_cast<std::int64_t>(call.out.size()));
+  const std::int64_t bytes =
+      call.in[0].elements() * ir::size_of(call.in[0].dtype) / std::max<std::int64_t>(1, static_cast<std::int64_t>(call.out.size()));
   for (const Tensor& out : call.out) {
     copy_bytes(call.pool, x, out.data, bytes);
     x += bytes;
@@ -225,14 +242,14 @@ void fast_unstack(const Call& call) {
 
 void fast_patchify(const Call& call) {
   const std::int64_t p = call.attr<ir::Patch>().size;
-  const ir::Shape& s = call.in[0].shape;    // b h w c
+  const ir::Shape& s = call.in[0].shape;  // b h w c
   const std::int64_t b = s[0], h = s[1], w = s[2], c = s[3];
   gather(call, Walk({b, h / p, w / p, p, p * c}, {h * w * c, p * w * c, p * c, w * c, 1}));
 }
 
 void fast_unpatchify(const Call& call) {
   const ir::Patch& patch = call.attr<ir::Patch>();
-  const ir::Shape& s = call.in[0].shape;    // b t p p c
+  const ir::Shape& s = call.in[0].shape;  // b t p p c
   const std::int64_t b = s[0], t = s[1], p = s[2], row = p * s[4], columns = patch.rows > 0 ? t / patch.rows : 0;
   gather(call, Walk({b, patch.rows, p, columns, row}, {t * p * row, columns * p * row, row, p * row, 1}));
 }
@@ -248,7 +265,9 @@ void fast_pack(const Call& call) {
   const std::int64_t size = ir::size_of(call.out[0].dtype);
   std::byte* y = call.out[0].data;
   std::int64_t at = 0;
-  const auto zeros_until = [&](std::int64_t end) { copy_rows(call.pool, nullptr, 0, y + at * size, 0, std::max<std::int64_t>(0, end - at) * size, 1); };
+  const auto zeros_until = [&](std::int64_t end) {
+    copy_rows(call.pool, nullptr, 0, y + at * size, 0, std::max<std::int64_t>(0, end - at) * size, 1);
+  };
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const std::int64_t begin = pack.offsets[i], n = call.in[i].elements();
     zeros_until(begin);

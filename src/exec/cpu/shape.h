@@ -1,5 +1,5 @@
-// Fast kernels that only move elements, for every dtype: copies of long runs, a tiled transpose, and the walk that both share with pointwise.
-// Convention: strides count elements; a dim that an operand lacks has stride 0 in it.
+// Fast kernels that only move elements, for every dtype: copies of long runs, a tiled transpose, and the walk that both share with
+// pointwise. Convention: strides count elements; a dim that an operand lacks has stride 0 in it.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@ struct Walk {
   std::size_t rank() const { return extent.size(); }
   std::int64_t inner() const { return extent.empty() ? 1 : extent.back(); }
   std::int64_t inner_stride() const { return extent.empty() ? 1 : stride.back(); }
-  std::int64_t rows() const;                                // the product of all extents but the last
-  std::int64_t offset_of_row(std::int64_t row) const;       // of the other tensor's element at the start of this row
+  std::int64_t rows() const;                           // the product of all extents but the last
+  std::int64_t offset_of_row(std::int64_t row) const;  // of the other tensor's element at the start of this row
 };
 
 // A copy over the threads of the pool; nothing when both are the same storage.

@@ -14,6 +14,7 @@
 namespace tessera::exec::cpu {
 
 namespace {
+// clang-format off
 #define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, nullptr}
 #define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
 constexpr std::array rows{
@@ -30,6 +31,7 @@ constexpr std::array rows{
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH
+// clang-format on
 
 constexpr bool in_order() {
   for (std::size_t i = 0; i < rows.size(); ++i)

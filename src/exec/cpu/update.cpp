@@ -9,7 +9,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/update.cpp"
-#include "hwy/foreach_target.h"    // compiles this file once per instruction set
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,8 +19,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using V = hn::Vec<F32>;
 
-// One vector of each array. The last partial vector goes through buffers, so that a weight's update does not depend on where its bucket ends.
-HWY_INLINE void adamw_at(const float* w, const float* m, const float* v, const float* g, float* w_out, float* m_out, float* v_out, const AdamWScalars& s) {
+// One vector of each array. The last partial vector goes through buffers, so that a weight's update does not depend on where its bucket
+// ends.
+HWY_INLINE void adamw_at(const float* w, const float* m, const float* v, const float* g, float* w_out, float* m_out, float* v_out,
+                         const AdamWScalars& s) {
   const F32 d;
   const V gradient = hn::Mul(hn::LoadU(d, g), hn::Set(d, s.factor));
   const V first = hn::MulAdd(gradient, hn::Set(d, s.rest1), hn::Mul(hn::LoadU(d, m), hn::Set(d, s.beta1)));
@@ -31,7 +33,8 @@ HWY_INLINE void adamw_at(const float* w, const float* m, const float* v, const f
   hn::StoreU(second, d, v_out);
 }
 
-void adamw(const float* w, const float* m, const float* v, const float* g, float* w_out, float* m_out, float* v_out, std::int64_t n, const AdamWScalars& s) {
+void adamw(const float* w, const float* m, const float* v, const float* g, float* w_out, float* m_out, float* v_out, std::int64_t n,
+           const AdamWScalars& s) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const AdamWScalars local = s;
@@ -133,14 +136,16 @@ void fast_sgd(const Call& call) {
   const SgdScalars s{given.factor, static_cast<float>(a.weight_decay), static_cast<float>(a.momentum), scalar(call.in[3]), a.nesterov};
   const float *w = call.in[0].as<float>(), *m = call.in[1].as<float>(), *g = call.in[2].as<float>();
   float *w_out = call.out[0].as<float>(), *m_out = call.out[1].as<float>();
-  for_chunks(call.pool, call.in[0].elements(), chunk,
-             [&](std::int64_t i, std::int64_t n) { HWY_DYNAMIC_DISPATCH(sgd)(w + i, m + i, g + i, w_out + i, m_out + i, n, s); });
+  for_chunks(call.pool, call.in[0].elements(), chunk, [&](std::int64_t i, std::int64_t n) {
+    HWY_DYNAMIC_DISPATCH(sgd)(w + i, m + i, g + i, w_out + i, m_out + i, n, s);
+  });
 }
 
 void fast_clip(const Call& call) {
   const double max = call.attr<ir::Clip>().max, norm = std::sqrt(static_cast<double>(scalar(call.in[0])));
   if (call.out[0]) *call.out[0].as<float>() = static_cast<float>(norm);
-  if (call.out.size() > 1 && call.out[1]) *call.out[1].as<float>() = max > 0 ? static_cast<float>(std::min(1.0, max / (norm + 1e-6))) : 1.0f;
+  if (call.out.size() > 1 && call.out[1])
+    *call.out[1].as<float>() = max > 0 ? static_cast<float>(std::min(1.0, max / (norm + 1e-6))) : 1.0f;
 }
 
 void fast_finite(const Call& call) {

@@ -8,9 +8,9 @@ namespace tessera::exec::cpu {
 
 // The scalars of one pass over the arrays, worked out in double beforehand.
 struct AdamWScalars {
-  float factor, decay;                   // of the gradient; 1 - lr * weight_decay
-  float beta1, rest1, beta2, rest2;      // rest = 1 - beta
-  float step, root, eps;                 // lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t)
+  float factor, decay;               // of the gradient; 1 - lr * weight_decay
+  float beta1, rest1, beta2, rest2;  // rest = 1 - beta
+  float step, root, eps;             // lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t)
 };
 struct SgdScalars {
   float factor, weight_decay, momentum, lr;

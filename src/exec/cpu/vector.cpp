@@ -7,7 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/vector.cpp"
-#include "hwy/foreach_target.h"    // compiles this file once per instruction set
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
 #include "exec/cpu/vector_math-inl.h"
@@ -97,36 +97,44 @@ void exp_sub(const float* x, float* y, std::int64_t n, float subtract) {
   map(x, y, n, [subtract](auto d, auto v) HWY_ATTR { return vexp(d, hn::Sub(v, hn::Set(d, subtract))); });
 }
 
-// The sum is taken on the way; `y` may be null. A partial vector is padded with -inf, whose exp is 0.
-float exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract) {
+// The sum is taken on the way. A partial vector is padded with -inf, whose exp is 0.
+template <bool stored>
+HWY_INLINE float exp_sub_sum_of(const float* x, float* y, std::int64_t n, float subtract) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto s = hn::Set(d, subtract);
+  const auto exp_at = [&](std::int64_t i) HWY_ATTR { return vexp(d, hn::Sub(hn::LoadU(d, x + i), s)); };
   auto a = hn::Zero(d), b = a;
   std::int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto u = vexp(d, hn::Sub(hn::LoadU(d, x + i), s)), v = vexp(d, hn::Sub(hn::LoadU(d, x + i + lanes), s));
-    if (y != nullptr) {
-      hn::StoreU(u, d, y + i);
-      hn::StoreU(v, d, y + i + lanes);
+  for (; i + 3 * lanes <= n; i += 3 * lanes) {
+    const auto p = exp_at(i), q = exp_at(i + lanes), r = exp_at(i + 2 * lanes);
+    if constexpr (stored) {
+      hn::StoreU(p, d, y + i);
+      hn::StoreU(q, d, y + i + lanes);
+      hn::StoreU(r, d, y + i + 2 * lanes);
     }
-    a = hn::Add(a, u);
-    b = hn::Add(b, v);
+    a = hn::Add(a, p);
+    b = hn::Add(b, hn::Add(q, r));
   }
-  HWY_ALIGN float part[hn::MaxLanes(d)];
-  for (; i < n; i += lanes) {
-    const std::int64_t size = std::min(lanes, n - i);
+  for (; i + lanes <= n; i += lanes) {
+    const auto p = exp_at(i);
+    if constexpr (stored) hn::StoreU(p, d, y + i);
+    a = hn::Add(a, p);
+  }
+  if (i < n) {
+    HWY_ALIGN float part[hn::MaxLanes(d)];
+    const std::size_t bytes = static_cast<std::size_t>(n - i) * sizeof(float);
     hn::Store(hn::Set(d, -std::numeric_limits<float>::infinity()), d, part);
-    std::memcpy(part, x + i, static_cast<std::size_t>(size) * sizeof(float));
-    const auto u = vexp(d, hn::Sub(hn::Load(d, part), s));
-    a = hn::Add(a, u);
-    hn::Store(u, d, part);
-    if (y != nullptr) std::memcpy(y + i, part, static_cast<std::size_t>(size) * sizeof(float));
+    std::memcpy(part, x + i, bytes);
+    const auto v = vexp(d, hn::Sub(hn::Load(d, part), s));
+    b = hn::Add(b, v);
+    hn::Store(v, d, part);
+    if constexpr (stored) std::memcpy(y + i, part, bytes);
   }
-  hn::Store(hn::Add(a, b), d, part);
-  float sum = part[0];
-  for (std::int64_t k = 1; k < lanes; ++k) sum += part[k];
-  return sum;
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
+}
+float exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract) {
+  return y != nullptr ? exp_sub_sum_of<true>(x, y, n, subtract) : exp_sub_sum_of<false>(x, y, n, subtract);
 }
 
 // A NaN may be lost here (x86), never in the sum that follows in a softmax.
@@ -139,7 +147,8 @@ float max(const float* x, std::int64_t n) {
 float sum(const float* x, std::int64_t n) {
   return reduce(
       n, 0.0f, [x](auto d, auto a, std::int64_t i) HWY_ATTR { return hn::Add(a, hn::LoadU(d, x + i)); },
-      [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, [x](float a, std::int64_t i) { return a + x[i]; }, [](float a, float b) { return a + b; });
+      [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, [x](float a, std::int64_t i) { return a + x[i]; },
+      [](float a, float b) { return a + b; });
 }
 float dot(const float* x, const float* z, std::int64_t n) {
   return reduce(
@@ -241,7 +250,9 @@ HWY_EXPORT(mul);
 HWY_EXPORT(column_sum);
 
 void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh) { HWY_DYNAMIC_DISPATCH(gelu)(x, y, n, tanh); }
-void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh) { HWY_DYNAMIC_DISPATCH(gelu_grad)(x, g, dx, n, tanh); }
+void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh) {
+  HWY_DYNAMIC_DISPATCH(gelu_grad)(x, g, dx, n, tanh);
+}
 void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract) { HWY_DYNAMIC_DISPATCH(exp_sub)(x, y, n, subtract); }
 float vector_exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract) {
   return HWY_DYNAMIC_DISPATCH(exp_sub_sum)(x, y, n, subtract);

@@ -7,28 +7,28 @@
 
 #include "base/threads.h"
 
-// Highway compiles a file once per instruction set. On the server cores known to us SVE is not faster than NEON, and the steps between
-// SSE2 and AVX2 serve no machine of today; left out, a build takes half the time. Must be seen before any Highway header.
+// Highway compiles a file once per instruction set. On the server cores known to us SVE is not faster than NEON, and what lies between the
+// baseline, which runs everywhere, and AVX2 serves no machine of today: left out, a build takes half the time. Before any Highway header.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 
 namespace tessera::exec::cpu {
 
 void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh);
 void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh);
-void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract);         // y = exp(x - subtract)
-float vector_exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract);    // the sum of y as well; y may be null
+void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract);       // y = exp(x - subtract)
+float vector_exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract);  // the sum of y as well; y may be null
 
-float vector_max(const float* x, std::int64_t n);                                      // -inf when n == 0
+float vector_max(const float* x, std::int64_t n);  // -inf when n == 0
 float vector_sum(const float* x, std::int64_t n);
 float vector_dot(const float* a, const float* b, std::int64_t n);
-double vector_sumsq(const float* x, std::int64_t n);                                   // accumulated in double
+double vector_sumsq(const float* x, std::int64_t n);  // accumulated in double
 // y[c] = sum over rows of x[row * pitch + c]
 void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns, float* y);
 
 void vector_fill(float* y, std::int64_t n, float value);
 void vector_copy(const float* x, float* y, std::int64_t n);
-void vector_scale(const float* x, float* y, std::int64_t n, float factor);             // y = factor * x
-void vector_axpy(const float* x, float* y, std::int64_t n, float factor);              // y += factor * x
+void vector_scale(const float* x, float* y, std::int64_t n, float factor);  // y = factor * x
+void vector_axpy(const float* x, float* y, std::int64_t n, float factor);   // y += factor * x
 void vector_add(const float* a, const float* b, float* y, std::int64_t n);
 void vector_add_scalar(const float* a, float b, float* y, std::int64_t n);
 void vector_sub(const float* a, const float* b, float* y, std::int64_t n);

@@ -48,7 +48,8 @@ HWY_INLINE V vexp(D d, V x) {
   const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269502f), shift);
   const V minus_n = hn::Sub(shift, shifted);
   const V r = hn::MulAdd(minus_n, hn::Set(d, 1.42860682e-06f), hn::MulAdd(minus_n, hn::Set(d, 0.693145751953125f), x));
-  const V p = polynomial(d, r, 1.0f, 1.000000036e+00f, 4.999999208e-01f, 1.666642017e-01f, 4.166822557e-02f, 8.374815803e-03f, 1.383684571e-03f);
+  const V p =
+      polynomial(d, r, 1.0f, 1.000000036e+00f, 4.999999208e-01f, 1.666642017e-01f, 4.166822557e-02f, 8.374815803e-03f, 1.383684571e-03f);
   const V y = hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
   const V low = hn::Set(d, -87.33654f), high = hn::Set(d, 88.37626f);
   return hn::IfThenElse(hn::Gt(x, high), hn::Set(d, HUGE_VALF), hn::IfThenZeroElse(hn::Lt(x, low), y));
@@ -68,8 +69,8 @@ HWY_INLINE V vgelu(D d, V x) {
 template <class D, class V>
 HWY_INLINE V vgelu_slope(D d, V x) {
   const V t = hn::Mul(x, x), half = hn::Set(d, 0.5f);
-  const V p = polynomial(d, t, 7.978847898e-01f, -4.151702880e-02f, 1.452999839e-02f, -1.481595769e-04f, 3.300829600e-05f, -1.008738621e-07f,
-                         2.785041025e-09f, -1.535768656e-11f);
+  const V p = polynomial(d, t, 7.978847898e-01f, -4.151702880e-02f, 1.452999839e-02f, -1.481595769e-04f, 3.300829600e-05f,
+                         -1.008738621e-07f, 2.785041025e-09f, -1.535768656e-11f);
   const V q = polynomial(d, t, 1.0f, 2.813019125e-01f, 3.697188203e-02f, 2.952291118e-03f, 1.502085191e-04f, 5.556679018e-06f);
   const V odd = hn::IfThenElse(hn::Gt(t, hn::Set(d, 36.0f)), hn::CopySign(half, x), hn::Mul(x, hn::Div(p, q)));
   return hn::Add(half, odd);
