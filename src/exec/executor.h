@@ -30,6 +30,7 @@ class Executor {
   virtual plan::WorkspaceRule workspace_rule() const = 0;
   // Makes room: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
   virtual void prepare(const plan::Plan& plan) = 0;
+  // Batch and scalar inputs lie in the arena, where a run may overwrite them: write all of them before every run.
   virtual void write(const plan::Plan& plan, std::string_view input, std::span<const std::byte> bytes) = 0;
   virtual void read(const plan::Plan& plan, std::string_view output, std::span<std::byte> bytes) = 0;
   // Persistent buffers by name, from `offset` bytes on.

@@ -35,12 +35,11 @@ ir::Cost step_cost(const plan::Step& step) {
   return ir::cost(step.op, step.attrs, in, out);
 }
 
-std::string shape_key(const plan::Plan& plan, const plan::Step& step) {
+std::string shape_key(const plan::Step& step) {
   std::string key(ir::name(step.op));
   if (step.op == ir::Op::contract || step.op == ir::Op::sum || step.op == ir::Op::add || step.op == ir::Op::mul)
     key += " " + ir::signature(step.op, step.attrs, static_cast<int>(step.in.size()));
   for (std::size_t i = 0; i < std::min<std::size_t>(step.in.size(), 2); ++i) key += " " + ir::to_string(step.in[i].type.shape);
-  (void)plan;
   return key;
 }
 
@@ -85,7 +84,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
   };
   std::map<std::string, Row> rows;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    Row& row = rows[shape_key(plan, plan.steps[i])];
+    Row& row = rows[shape_key(plan.steps[i])];
     const ir::Cost c = step_cost(plan.steps[i]);
     ++row.calls;
     row.ms += median_step(samples, i), row.flops += c.flops, row.bytes += c.bytes;
@@ -123,10 +122,15 @@ int bench(const config::Config& given, const BenchOptions& options) {
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
   const plan::Plan& plan = session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
+  // Inputs are written anew each time: they lie in the arena, where a run may overwrite them.
   std::int64_t step = 0;
-  if (infer) session.predict(images, options.batch);    // writes the inputs
-  const std::vector<Sample> samples = measure(
-      [&] { return infer ? session.executor().run(plan) : session.train_step(images, labels, 1e-4, ++step, 0).timeline; }, options.repeats);
+  auto once = [&] {
+    exec::Timeline timeline;
+    if (infer) session.predict(images, options.batch, &timeline);
+    else timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
+    return timeline;
+  };
+  const std::vector<Sample> samples = measure(once, options.repeats);
   if (options.what == "ops") {
     bench_ops(plan, samples, config, options);
     return 0;

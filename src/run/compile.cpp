@@ -69,11 +69,11 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   // Trade memory for time, before fusion hides the marks.
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute)); differentiate && every > 0)
     passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
-  // One visit of memory instead of two. In bf16 a rounding in between disappears.
+  // One visit of memory instead of two; a rounding in between may disappear.
   passes.push_back({"fuse_contract", transforms::fuse_contract, false});
   passes.push_back({"fuse_norm", transforms::fuse_norm, false});
   passes.push_back({"fuse_loss", transforms::fuse_loss, false});
-  if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update});
+  if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
   // What fusion left without a reader.
   passes.push_back({"tidy", transforms::simplify});
   return passes;

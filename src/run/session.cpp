@@ -4,6 +4,7 @@
 #include "run/bytes.h"
 
 namespace tessera::run {
+
 using ir::DType;
 
 Session::Session(config::Config config, transforms::RunOptions options)
@@ -106,10 +107,11 @@ EvalResult Session::evaluate(std::span<const float> images, std::span<const std:
   return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_real(plan, "logits")};
 }
 
-std::vector<double> Session::predict(std::span<const float> images, std::int64_t count) {
+std::vector<double> Session::predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline) {
   const plan::Plan& plan = compiled(Goal::predict, count).plan;
   write_real(plan, "images", images);
-  executor_->run(plan);
+  const exec::Timeline ran = executor_->run(plan);
+  if (timeline) *timeline = ran;
   return read_real(plan, "logits");
 }
 

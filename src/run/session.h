@@ -37,7 +37,7 @@ class Session {
   // One update over a global batch; images are NHWC f32. `step` counts applied updates from 1; rng is keyed by (seed, step, position).
   StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step, std::int64_t position);
   EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels);
-  std::vector<double> predict(std::span<const float> images, std::int64_t count);
+  std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
 
   const Compiled& compiled(Goal goal, std::int64_t samples);
   exec::Executor& executor() { return *executor_; }

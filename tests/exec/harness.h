@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "exec/cpu/attention.h"
+#include "exec/cpu/kernel.h"
 #include "exec/cpu/contract.h"
 
 namespace tessera::exec {

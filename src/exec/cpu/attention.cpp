@@ -1,8 +1,10 @@
+// attention and its gradient in f32: a task holds the scores of some queries of one head, never those of the batch.
+// Scratch is per thread (scores of one block), plus partial bias gradients that belong to no thread.
 // Legend: b batch, t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
 // [w,t,s]. P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T -
 // rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation). Convention: heads, query
 // blocks and the order of every sum follow from the shapes.
-#include "exec/cpu/attention.h"
+#include "exec/cpu/kernel.h"
 
 #include <algorithm>
 #include <array>

@@ -39,7 +39,4 @@ struct Lowering {
 // Shapes of x, w and the addends in the order of the signature.
 Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in);
 
-void fast_contract(const Call& call);
-std::size_t scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out);
-
 }  // namespace tessera::exec::cpu

@@ -48,12 +48,14 @@ struct KernelRow {
 };
 const KernelRow& kernel(ir::Op op);       // table.cpp
 
-// One declaration per op and kind; the families define them.
-#define X(op, attrs)                      \
-  template <class T>                      \
-  void reference_##op(const Call& call);  \
+// Declared once for every op: the reference, the fast kernel and its scratch rule. A family defines those that table.cpp names.
+#define X(op, attrs)                                        \
+  template <class T>                                        \
+  void reference_##op(const Call& call);                    \
   extern template void reference_##op<double>(const Call&); \
-  extern template void reference_##op<float>(const Call&);
+  extern template void reference_##op<float>(const Call&);  \
+  void fast_##op(const Call& call);                         \
+  std::size_t scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out);
 TESSERA_OPS(X)
 #undef X
 

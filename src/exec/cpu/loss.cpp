@@ -1,4 +1,6 @@
-#include "exec/cpu/loss.h"
+// Losses and accuracy over rows of class scores in f32; targets are labels (i32 or i64) or soft (f32).
+// Convention: q = (1 - smoothing) target + smoothing / classes is the distribution that the scores are held against.
+#include "exec/cpu/kernel.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,6 @@
-#include "exec/cpu/norm.h"
+// Fast kernels over the last dim in f32: layer norm with its gradient, the residual add in front of it, and the softmax family.
+// Convention: a row is one task's affair from start to end; gradients of gain and bias are partial sums over runs of rows, added in order.
+#include "exec/cpu/kernel.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,6 @@
-#include "exec/cpu/pointwise.h"
+// Fast elementwise kernels in f32; broadcasts run as vector operations over merged dims (shape.h, Walk).
+// Convention: result 0 may be operand 0's storage (gelu_grad: either operand's), never partly overlap it.
+#include "exec/cpu/kernel.h"
 
 #include <algorithm>
 #include <type_traits>

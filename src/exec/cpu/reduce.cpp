@@ -1,4 +1,6 @@
-#include "exec/cpu/reduce.h"
+// Fast sums in f32: columns of many rows (gradients of biases), rows, everything; and the sum of squares in double.
+// Convention: partial sums are cut by shape alone and added in a fixed order; they lie in the first thread's scratch.
+#include "exec/cpu/kernel.h"
 
 #include <algorithm>
 

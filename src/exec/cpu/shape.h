@@ -24,18 +24,4 @@ struct Walk {
 // A copy over the threads of the pool; nothing when both are the same storage.
 void copy_bytes(ThreadPool& pool, const std::byte* src, std::byte* dst, std::int64_t bytes);
 
-void fast_constant(const Call& call);
-void fast_reshape(const Call& call);
-void fast_transpose(const Call& call);
-void fast_slice(const Call& call);
-void fast_concat(const Call& call);
-void fast_pad(const Call& call);
-void fast_stack(const Call& call);
-void fast_unstack(const Call& call);
-void fast_broadcast(const Call& call);
-void fast_patchify(const Call& call);
-void fast_unpatchify(const Call& call);
-void fast_view(const Call& call);
-void fast_pack(const Call& call);
-
 }  // namespace tessera::exec::cpu

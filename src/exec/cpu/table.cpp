@@ -1,15 +1,7 @@
 // The kernels of the CPU: one row per op, in the order of the vocabulary.
 #include <array>
 
-#include "exec/cpu/attention.h"
-#include "exec/cpu/contract.h"
 #include "exec/cpu/kernel.h"
-#include "exec/cpu/loss.h"
-#include "exec/cpu/norm.h"
-#include "exec/cpu/pointwise.h"
-#include "exec/cpu/reduce.h"
-#include "exec/cpu/shape.h"
-#include "exec/cpu/update.h"
 
 namespace tessera::exec::cpu {
 

@@ -17,9 +17,4 @@ struct SgdScalars {
   bool nesterov;
 };
 
-void fast_sgd(const Call& call);
-void fast_adamw(const Call& call);
-void fast_clip(const Call& call);
-void fast_finite(const Call& call);
-
 }  // namespace tessera::exec::cpu
