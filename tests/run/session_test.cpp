@@ -69,6 +69,32 @@ TEST(Session, AccumulationDrawsTheSameDropout) {
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-9 * std::max(1.0, std::abs(a[i])));
 }
 
+// Slow (./check --all): a model of real size, more steps, every way to cut and recompute a step, in f64 to 1e-9; f32 bits over threads.
+TEST(Long, EveryWayToRunAStepIsTheSame) {
+  config::Config c = tiny("f64", 2);
+  c.model = models::preset("vit_tiny_cifar");
+  c.model.depth = 4;
+  c.model.dropout = 0.1;
+  c.model.drop_path = 0.1;
+  const std::vector<double> plain = train(c, 6);
+  for (const char* recompute : {"none", "full", "every=2", "every=3"})
+    for (const std::int64_t accumulate : {1, 2, 4, 9}) {
+      config::Config other = c;
+      other.parallel.recompute = recompute;
+      other.batch.accumulate = accumulate;
+      const std::vector<double> got = train(other, 6);
+      ASSERT_EQ(got.size(), plain.size());
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i]))) << recompute << " " << accumulate;
+    }
+  c.precision.dtype = "f32";
+  c.run.threads = 1;
+  const std::vector<double> one = train(c, 6);
+  for (const std::int64_t threads : {2, 3, 7}) {
+    c.run.threads = threads;
+    EXPECT_EQ(train(c, 6), one) << threads;
+  }
+}
+
 TEST(Session, AStepThatIsNotFiniteChangesNothing) {
   for (const char* name : {"adamw", "sgd"}) {
     config::Config c = tiny("f32", 2);
