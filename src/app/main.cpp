@@ -9,9 +9,11 @@
 #include <optional>
 
 #include "base/check.h"
+#include "config/fields.h"
 #include "config/flags.h"
 #include "config/print.h"
 #include "config/reader.h"
+#include "run/dataset.h"
 #include "run/run.h"
 
 namespace {
@@ -42,6 +44,24 @@ struct ConfigArguments {
   }
 };
 
+// --model and --set for verbs that take a weight file: they describe the model when the file does not.
+struct ModelArguments {
+  std::string name;
+  std::vector<std::string> sets;
+
+  void add_to(CLI::App& app) {
+    app.add_option("--model", name, "the preset, for weights that do not name their model (torchvision's, timm's)")->type_name("NAME");
+    app.add_option("--set", sets, "change one key of it: --set model.classes=10")->type_name("KEY=VALUE")->allow_extra_args(false);
+  }
+  std::optional<models::ModelConfig> get() const {
+    if (name.empty() && sets.empty()) return std::nullopt;
+    std::vector<config::Override> overrides;
+    if (!name.empty()) overrides.push_back({"model.name", name, "--model " + name, true});
+    for (const std::string& set : sets) overrides.push_back(config::from_set(set));
+    return config::load(std::nullopt, overrides, config::Purpose::other).model;
+  }
+};
+
 int fail(const std::string& text, int code) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool color = ::isatty(STDERR_FILENO) && !(no_color && *no_color);
@@ -55,7 +75,7 @@ std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseErr
   for (const CLI::App* verb : app.get_subcommands(nullptr)) verbs.push_back(verb->get_name());
   const std::string first = argc > 1 ? argv[1] : "";
   const bool known = std::find(verbs.begin(), verbs.end(), first) != verbs.end();
-  if (first.empty()) return "a subcommand is required: one of " + join(verbs, ", ") + "\n   help: `tessera --help`, and `tessera VERB --help` for each";
+  if (first.empty()) return "a verb is required: one of " + join(verbs, ", ") + "\n   help: `tessera --help`, and `tessera VERB --help` for each";
   if (known || first.starts_with("-")) return std::string(error.what()) + "\n   help: `tessera " + (known ? first + " " : "") + "--help` lists what there is";
   const std::string near = nearest(first, verbs);
   return "there is no verb '" + first + "'\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
@@ -96,7 +116,9 @@ int dispatch(int argc, char** argv) {
   eval_verb->add_option("--threads", eval.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
   eval_verb->add_option("--seed", eval.seed, "seed of synthetic data");
   eval_verb->add_option("--test-size", eval.test_size, "images of synthetic data")->check(CLI::Range(1, 100000000));
-  eval_verb->callback([&] { eval.json = json, code = run::evaluate(eval); });
+  ModelArguments eval_model;
+  eval_model.add_to(*eval_verb);
+  eval_verb->callback([&] { eval.model = eval_model.get(), eval.json = json, code = run::evaluate(eval); });
 
   run::PredictOptions predict;
   CLI::App* predict_verb = verb("predict", "a JSON line per image: file, top-k labels and probabilities");
@@ -105,7 +127,9 @@ int dispatch(int argc, char** argv) {
   predict_verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
   predict_verb->add_option("--dtype", predict.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
   predict_verb->add_option("--threads", predict.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
-  predict_verb->callback([&] { predict.json = json, code = run::predict(predict); });
+  ModelArguments predict_model;
+  predict_model.add_to(*predict_verb);
+  predict_verb->callback([&] { predict.model = predict_model.get(), predict.json = json, code = run::predict(predict); });
 
   run::VerifyOptions verify;
   CLI::App* verify_verb = verb("verify", "compare forward and backward with another framework's numbers");
@@ -157,9 +181,12 @@ int dispatch(int argc, char** argv) {
   check_verb->add_flag("--json", json, "as JSON");
   check_config.add_to(*check_verb);
   check_verb->callback([&] {
-    check_config.load(config::Purpose::other);
+    run::open_data(check_config.load(config::Purpose::train), data::Split::train);    // also: is there such data?
     fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
   });
+
+  CLI::App* keys_verb = config_verb->add_subcommand("keys", "every key with its default and meaning, as Markdown (docs/config.md)");
+  keys_verb->callback([&] { fmt::print("{}", config::keys_markdown()); });
 
   try {
     app.parse(argc, argv);
@@ -174,7 +201,9 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return dispatch(argc, argv);
+    const int code = dispatch(argc, argv);
+    if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));
+    return code;
   } catch (const tessera::Error& error) {
     return fail(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {

@@ -3,15 +3,27 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
+
+#include "base/check.h"
 
 namespace tessera {
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw Error(ErrorKind::memory, "the system gave " + std::to_string(workers_.size() + 1) + " of " + std::to_string(threads) + " threads: " + error.what(), "threads",
+                "use fewer with --threads");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

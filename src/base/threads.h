@@ -27,6 +27,7 @@ class ThreadPool {
   void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t task, int thread)>& body);
 
  private:
+  void stop();
   void work(int thread);
   void drain(int thread);
 

@@ -52,7 +52,7 @@ const std::vector<Field>& fields() {
 
       {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
       {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two, or global alone"},
-      {"batch", "accumulate", AT(batch.accumulate), from(1, 16777216), "micro-batches per update; their sizes differ by at most one"},
+      {"batch", "accumulate", AT(batch.accumulate), from(1, 256), "micro-batches per update (each is written out in the program); their sizes differ by at most one"},
 
       {"optim", "name", AT(optim.name), one_of("adamw|sgd", "lamb|lars"), "the optimizer"},
       {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate"},

@@ -21,6 +21,8 @@ struct Later {
 constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
 const Later later[] = {
     {"model.family", [](const Config& c) { return c.model.family != "vit"; }, "this build has the vit family only"},
+    {"data.crop", [](const Config& c) { return c.data.crop > 0; }, "this build does not crop yet; leave it at 0"},
+    {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
     {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
     {"data.cutmix", [](const Config& c) { return c.data.cutmix > 0; }, "this build has no CutMix yet; leave it at 0"},
     {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},

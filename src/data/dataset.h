@@ -12,6 +12,9 @@ namespace tessera::data {
 
 enum class Split { train, test };
 
+// Pixels in [0, 1] become (x - mean) / deviation, in training, evaluation and prediction alike.
+inline constexpr float default_mean = 0.5f, default_deviation = 0.5f;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -49,10 +51,17 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset
   position_ = samples_;  // so that the first assign() opens first_epoch
   slots_.resize(options_.workers == 0 ? 1 : static_cast<std::size_t>(options_.prefetch));
   for (Slot& slot : slots_) assign(slot);
-  for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw Error(ErrorKind::memory, fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), options_.workers, error.what()), "data.workers", "use fewer");
+  }
 }
 
-Loader::~Loader() {
+Loader::~Loader() { stop(); }
+
+void Loader::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

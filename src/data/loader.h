@@ -19,8 +19,8 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;               // false: the data set's own order
   bool flip = false;                 // random horizontal flip, keyed by (seed, epoch, position)
-  std::vector<float> mean = {0.5f};  // of [0, 1] values; one number serves every channel
-  std::vector<float> deviation = {0.5f};
+  std::vector<float> mean = {default_mean};  // of [0, 1] values; one number serves every channel
+  std::vector<float> deviation = {default_deviation};
   std::int64_t samples = -1;                         // only the first so many of the data set; -1: all
   std::int64_t first_epoch = 0, first_position = 0;  // where to begin: what a resumed run needs
   std::int64_t epochs = -1;                          // how many, counted from first_epoch; -1: without end
@@ -60,6 +60,7 @@ class Loader {
     bool last = false;  // stands for the end of the data
   };
 
+  void stop();
   void assign(Slot& slot);
   bool claim(Slot*& slot, std::int64_t& begin, std::int64_t& end);
   void prepare(Slot& slot, std::int64_t begin, std::int64_t end, std::vector<std::uint8_t>& scratch);

@@ -26,8 +26,11 @@ MetricsFile::MetricsFile(std::string path, std::int64_t keep_through) : path_(st
   {
     std::ifstream old(path_);
     for (std::string line; std::getline(old, line);) {
-      const auto parsed = nlohmann::json::parse(line, nullptr, false);
-      if (parsed.is_object() && parsed.value("step", std::int64_t{0}) <= keep_through && keep_through > 0) kept += line + "\n";
+      nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+      if (!parsed.is_object() || !parsed.contains("kind") || !parsed.contains("step") || !parsed["step"].is_number_integer()) continue;
+      if (parsed["step"].get<std::int64_t>() > keep_through) continue;
+      kept += line + "\n";
+      kept_.push_back(std::move(parsed));
     }
   }
   std::ofstream file(path_, std::ios::trunc);

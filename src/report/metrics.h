@@ -25,12 +25,14 @@ nlohmann::ordered_json to_json(const StepMetrics& m);
 // Appends lines, each flushed; a full disk is Error(disk).
 class MetricsFile {
  public:
-  // Drops lines of steps after `keep_through` (a resumed run repeats them).
+  // Drops lines of steps after `keep_through` (a resumed run repeats them) and lines that are not metrics.
   MetricsFile(std::string path, std::int64_t keep_through);
   void append(const nlohmann::ordered_json& line);
+  const std::vector<nlohmann::json>& kept() const { return kept_; }    // what an earlier process of the run wrote
 
  private:
   std::string path_;
+  std::vector<nlohmann::json> kept_;
 };
 
 struct Quantiles {

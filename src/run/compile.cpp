@@ -51,20 +51,20 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   const std::vector<transforms::Bucket> buckets = goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
   std::vector<Pass> passes;
   // Gradients are equations like any other.
-  if (differentiate) passes.push_back({"autodiff", transforms::autodiff});
+  if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
   // The micro-batches of a step side by side, their gradients added in order.
   if (micro.size() > 1)
     passes.push_back({"accumulate", [=](const Program& first) {
                         std::vector<Program> parts = {first};
                         for (std::size_t i = 1; i < micro.size(); ++i) parts.push_back(transforms::autodiff(write_model(config, goal, micro[i])));
                         return transforms::accumulate(parts);
-                      }});
+                      }, true, true});
   // bf16 where it pays, f32 where it matters.
   if (config.precision.dtype == "bf16")
-    passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false});
+    passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
-  if (goal != Goal::gradients) passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets); }});
-  if (goal == Goal::train) passes.push_back({"optimizer", [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); }});
+  if (goal != Goal::gradients) passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets); }, true, true});
+  if (goal == Goal::train) passes.push_back({"optimizer", [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); }, true, true});
   passes.push_back({"simplify", transforms::simplify});
   // Trade memory for time, before fusion hides the marks.
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute)); differentiate && every > 0)
@@ -91,12 +91,6 @@ std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
     decays[p.name] = p.decay || config.optim.decay_all;
   }
   return transforms::plan_buckets(b.program(), [&](const std::string& name) { return decays.at(name); });
-}
-
-std::vector<std::string> pass_names(const config::Config& config, Goal goal) {
-  std::vector<std::string> names;
-  for (const Pass& pass : passes_for(config, goal, {1, 1})) names.push_back(pass.name);
-  return names;
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,

@@ -30,11 +30,12 @@ struct Loaded {
 };
 
 // A run folder stands for the weights in it.
-Loaded load(const std::string& weights, const std::string& dtype, std::int64_t threads) {
-  const std::string path = std::filesystem::is_directory(weights) ? weights + "/weights.safetensors" : weights;
+Loaded load(const std::string& weights, const std::optional<models::ModelConfig>& model, const std::string& dtype, std::int64_t threads) {
+  std::error_code error;
+  const std::string path = std::filesystem::is_directory(weights, error) ? weights + "/weights.safetensors" : weights;
   const auto file = std::make_shared<const files::Safetensors>(path);
   Loaded out;
-  out.config.model = model_of(*file);
+  out.config.model = model && !file->metadata().contains("tessera.model") ? *model : model_of(*file);
   out.classes = class_names_of(*file, out.config.model);
   out.config.precision.dtype = dtype;
   out.config.run.threads = threads > 0 ? threads : available_cores();
@@ -56,7 +57,7 @@ std::vector<double> softmax(std::vector<double> x) {
 }  // namespace
 
 int evaluate(const EvalOptions& options) {
-  Loaded model = load(options.weights, options.dtype, options.threads);
+  Loaded model = load(options.weights, options.model, options.dtype, options.threads);
   config::Config& config = model.config;
   config.data.source = options.data;
   config.run.seed = options.seed;
@@ -89,18 +90,20 @@ int evaluate(const EvalOptions& options) {
 }
 
 int predict(const PredictOptions& options) {
-  Loaded model = load(options.weights, options.dtype, options.threads);
+  Loaded model = load(options.weights, options.model, options.dtype, options.threads);
   const models::ModelConfig& m = model.config.model;
+  if (m.channels > 4)
+    throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights, "use `tessera eval` with data of that kind");
   ordered_json all = ordered_json::array();
   for (const std::string& path : options.images) {
-    // Resized so that it covers the model's image, then the middle: the usual evaluation transform.
+    // The middle of the picture in the model's proportions, resized: the usual evaluation transform, never larger than what came in.
     data::Image image = data::to_channels(data::decode_image(path), static_cast<int>(m.channels));
-    const double factor = std::max(static_cast<double>(m.image_h) / image.h, static_cast<double>(m.image_w) / image.w);
-    image = data::resize_bilinear(image, std::max(static_cast<int>(m.image_h), static_cast<int>(std::lround(image.h * factor))),
-                                  std::max(static_cast<int>(m.image_w), static_cast<int>(std::lround(image.w * factor))));
-    image = data::center_crop(image, static_cast<int>(m.image_h), static_cast<int>(m.image_w));
+    const double factor = std::min(static_cast<double>(image.h) / static_cast<double>(m.image_h), static_cast<double>(image.w) / static_cast<double>(m.image_w));
+    auto side = [&](std::int64_t wanted, int most) { return std::clamp(static_cast<int>(std::lround(static_cast<double>(wanted) * factor)), 1, most); };
+    image = data::center_crop(image, side(m.image_h, image.h), side(m.image_w, image.w));
+    image = data::resize_bilinear(image, static_cast<int>(m.image_h), static_cast<int>(m.image_w));
     std::vector<float> pixels(image.pixels.size());
-    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = (static_cast<float>(image.pixels[i]) / 255.0f - 0.5f) / 0.5f;
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = (static_cast<float>(image.pixels[i]) / 255.0f - data::default_mean) / data::default_deviation;
     const std::vector<double> p = softmax(model.session->predict(pixels, 1));
     std::vector<std::size_t> order(p.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -110,9 +113,9 @@ int predict(const PredictOptions& options) {
       top.push_back({{"class", order[i]}, {"label", model.classes[order[i]]}, {"probability", p[order[i]]}});
     const ordered_json line = {{"file", path}, {"top", top}};
     if (options.json) all.push_back(line);
-    else fmt::print("{}\n", line.dump());
+    else fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
-  if (options.json) fmt::print("{}\n", all.dump(2));
+  if (options.json) fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
   return 0;
 }
 

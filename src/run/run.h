@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ int train(const config::Config& config, const TrainOptions& options);
 
 struct EvalOptions {
   std::string weights, data;
+  std::optional<models::ModelConfig> model;    // for weight files that do not name theirs
   std::string dtype = "f32";
   std::int64_t batch = 128, threads = 0, seed = 0, test_size = 0;
   bool json = false;
@@ -26,6 +28,7 @@ int evaluate(const EvalOptions& options);
 
 struct PredictOptions {
   std::string weights;
+  std::optional<models::ModelConfig> model;    // for weight files that do not name theirs
   std::vector<std::string> images;
   std::int64_t top = 5, threads = 0;
   std::string dtype = "f32";

@@ -22,16 +22,19 @@ void dump(const std::string& dir, std::size_t number, const std::string& name, c
 
 Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options, std::vector<PassReport>* reports) {
   for (const std::string& name : options.disabled) {
-    std::vector<std::string> names;
-    for (const Pass& pass : passes) names.push_back(pass.name);
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      throw Error(ErrorKind::usage, "there is no pass '" + name + "' to disable", "", "the passes are " + join(names, ", "));
+    std::vector<std::string> optional;
+    for (const Pass& pass : passes)
+      if (!pass.required) optional.push_back(pass.name);
+    if (std::find(optional.begin(), optional.end(), name) != optional.end()) continue;
+    const bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; });
+    throw Error(ErrorKind::usage, known ? "pass '" + name + "' cannot be disabled: what follows needs it" : "there is no pass '" + name + "' to disable", "",
+                "passes that can be disabled are " + join(optional, ", "));
   }
   ir::verify(program);
   if (!options.dump_dir.empty()) dump(options.dump_dir, 0, "model", program);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    PassReport report{pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name)};
+    PassReport report{pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name), pass.preserves_numerics};
     if (!report.disabled) {
       const auto start = std::chrono::steady_clock::now();
       try {

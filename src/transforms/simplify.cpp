@@ -103,7 +103,7 @@ Program remove_dead(const Program& program) {
 
 Program simplify(const Program& program) {
   Program now = remove_dead(forward_pass(program));
-  // An identity can uncover another; two rounds are enough for every pattern above, the loop proves it.
+  // An identity can uncover another: until nothing shrinks any more.
   for (std::size_t before = program.eqns.size(); now.eqns.size() < before;) {
     before = now.eqns.size();
     now = remove_dead(forward_pass(now));

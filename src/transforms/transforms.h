@@ -17,6 +17,7 @@ struct Pass {
   std::string name;
   std::function<Program(const Program&)> fn;
   bool preserves_numerics = true;      // bit for bit, in every element type; false: rounding may change
+  bool required = false;               // the program is not what was asked for without it: it cannot be disabled
 };
 
 struct RunOptions {
@@ -27,7 +28,7 @@ struct PassReport {
   std::string name;
   double ms = 0;
   std::size_t eqns_before = 0, eqns_after = 0;
-  bool disabled = false;
+  bool disabled = false, preserves_numerics = true;
 };
 // Runs the passes in order and verifies after each. An error says "failed after PASS: ..." with the equation.
 Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options = {}, std::vector<PassReport>* reports = nullptr);

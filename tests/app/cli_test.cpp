@@ -62,7 +62,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
   ASSERT_EQ(run("train" + tiny + "--steps 1 --out " + (scratch() / "w").string() + " --quiet").code, 0);
   const std::string s = scratch().string(), w = s + "/w/weights.safetensors", golden = TESSERA_SOURCE_DIR "/tests/golden/";
   const std::vector<std::tuple<std::string, int, std::string>> rows = {
-      {"", 2, "subcommand"},
+      {"", 2, "verb"},
       {"trian", 2, "trian"},
       {"train --model vit_b_17 --steps 1", 2, "vit_b_16"},
       {"train --model vit_micro", 2, "epochs"},
@@ -92,6 +92,11 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"verify " + golden + "vit_square.safetensors --dtype f8", 2, "f8"},
       {"bench comm", 2, "comm"},
       {"explain --model vit_micro --disable nonsense", 2, "nonsense"},
+      {"explain --model vit_micro --disable autodiff", 2, "cannot be disabled"},
+      {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
+      {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 2, "synthetic"},
+      {"train" + tiny + "--steps 1 --set data.crop=4", 2, "crop"},
+      {"models > /dev/full", 9, "stdout"},
   };
   for (const auto& [arguments, code, words] : rows) {
     const Result r = run(arguments);
@@ -180,6 +185,29 @@ TEST(Cli, AStoppedRunGoesOnWithoutLosingABit) {
     return all;
   };
   EXPECT_EQ(losses(parts), losses(whole));
+}
+
+// A checkpoint of another run is an error; a damaged one is passed over for an older one; the end is the same.
+TEST(Cli, CheckpointsAreProvedBeforeTheyAreUsed) {
+  const fs::path whole = scratch() / "cw", run_folder = scratch() / "cr";
+  const std::string arguments = "train" + tiny + "--epochs 4 --set checkpoint.keep=9 --set run.eval_every=4 --out ";
+  ASSERT_EQ(run(arguments + whole.string() + " --fresh --quiet").code, 0);
+  ASSERT_EQ(run(arguments + run_folder.string() + " --fresh --quiet").code, 0);
+  fs::remove(run_folder / "summary.json");
+  EXPECT_TRUE(fs::exists(run_folder / "ckpt/step-12/manifest.json"));
+  const Result other = run("train" + tiny + "--epochs 4 --set model.mlp=96 --out " + run_folder.string());
+  EXPECT_EQ(other.code, 4) << other.err;
+  EXPECT_NE(other.err.find("another run"), std::string::npos) << other.err;
+  std::string damaged = read(run_folder / "ckpt/step-12/rank-0.safetensors");
+  damaged[damaged.size() / 2] ^= 1;
+  write(run_folder / "ckpt/step-12/rank-0.safetensors", damaged);
+  write(run_folder / "ckpt/step-9/manifest.json", R"({"identity": 3})");
+  const Result rest = run(arguments + run_folder.string());
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_NE(rest.err.find("resumed from step 6"), std::string::npos) << rest.err;
+  EXPECT_NE(rest.err.find("passed over"), std::string::npos) << rest.err;
+  EXPECT_EQ(read(run_folder / "weights.safetensors"), read(whole / "weights.safetensors"));
+  EXPECT_EQ(json::parse(read(run_folder / "summary.json"))["epochs"].size(), 4u);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Layering, resolution of what was not given, and the round trip through resolved.toml.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -253,6 +256,13 @@ TEST(Syntax, Texts) {
        {"", "synthetic:", "synthetic:64", "synthetic:64x64x3", "synthetic:64x64x3,", "synthetic:64x64x3,10x", "synthetic:-1x64x3,10",
         "synthetic:0x64x3,10", "synthetic:99999999999999999999x1x1,1", "cifar10", "cifar10:", "imagenet:x"})
     EXPECT_THROW(parse_source(bad), Error) << bad;
+}
+
+TEST(Docs, ConfigPageIsCurrent) {
+  std::ifstream file(TESSERA_SOURCE_DIR "/docs/config.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_NE(page.str().find(keys_markdown()), std::string::npos) << "docs/config.md is stale: put the output of `tessera config keys` below its introduction";
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include <set>
 
 #include "base/rng.h"
-#include "data/source.h"
 #include "files/scratch.h"
 
 namespace tessera::data {
@@ -110,36 +109,6 @@ TEST(Synthetic, MeanColourDoesNotTellTheClass) {
     right += best % 10 == i % 10;
   }
   EXPECT_LT(right, n * 14 / 100);
-}
-
-TEST(Synthetic, Speed) {
-  const auto dataset = synthetic({}, Split::train, 3);
-  std::vector<std::uint8_t> pixels(dataset->pixels_per_image());
-  std::int32_t label = 0;
-  const std::clock_t start = std::clock();
-  for (int i = 0; i < 5000; ++i) dataset->get(i, pixels, label);
-  const double rate = 5000.0 * CLOCKS_PER_SEC / static_cast<double>(std::clock() - start);
-  std::printf("synthetic 32x32x3: %.0f images per second of one core\n", rate);
-  EXPECT_GT(rate, 500);  // loose: sanitizers run this too
-}
-
-TEST(Source, Grammar) {
-  EXPECT_EQ(parse_source("synthetic").synthetic, SyntheticSpec{});
-  EXPECT_FALSE(parse_source("synthetic").sized);
-  const SourceSpec spec = parse_source("synthetic:64x48x1,12,500,100");
-  EXPECT_TRUE(spec.sized && spec.classed);
-  EXPECT_EQ(spec.synthetic, (SyntheticSpec{64, 48, 1, 12, 500, 100}));
-  EXPECT_EQ(parse_source("synthetic:64x64x3").synthetic.classes, 10);
-  EXPECT_EQ(open_dataset(spec, Split::test, 0)->size(), 100);
-  for (const char* bad :
-       {"", "synthetik", "cifar10:/data", "folder:x", "imagenet", "synthetic:", "synthetic:64", "synthetic:64x64", "synthetic:64x64x3,",
-        "synthetic:64x64x3,1", "synthetic:0x64x3", "synthetic:-4x64x3", "synthetic:64x64x3,10,1,1,1", "synthetic:9999x64x3",
-        "synthetic:64x64x3,99999999999999", "synthetic: 64x64x3", "synthetic:64x64x3x3", "synthetic:64x64x3,10,0"}) {
-    const Error error = error_of([&] { parse_source(bad); });
-    EXPECT_EQ(error.kind, ErrorKind::usage) << bad;
-    EXPECT_NE(std::string(error.what()).find("supported now: synthetic"), std::string::npos) << error.what();
-  }
-  EXPECT_NE(std::string(error_of([] { parse_source("synthetik"); }).what()).find("did you mean 'synthetic'"), std::string::npos);
 }
 
 }  // namespace
