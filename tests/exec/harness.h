@@ -55,12 +55,13 @@ struct Runner {
       outs.push_back(out[i].tensor()), out_types.push_back(out[i].type());
       if (absent >> i & 1u) outs.back().data = nullptr;
     }
-    const std::size_t bytes = rule(attrs, in_types, out_types), floats = bytes / 4 * static_cast<std::size_t>(pool.size());
+    const cpu::Scratch need = rule(attrs, in_types, out_types).aligned();
+    const std::size_t floats = (need.shared + need.per_thread * static_cast<std::size_t>(pool.size())) / 4;
     if (scratch.size() < floats + 32) scratch.assign(floats + 32, std::numeric_limits<float>::quiet_NaN());
     auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(scratch.data()) + 63) / 64 * 64);
     float* end = reinterpret_cast<float*>(aligned) + floats;
     *end = 12345.0f;
-    kernel({.op = op, .attrs = attrs, .in = ins, .out = outs, .pool = pool, .scratch = aligned, .scratch_bytes = bytes});
+    kernel(Call{op, attrs, ins, outs, pool, need, aligned, aligned + need.shared});
     CHECK(*end == 12345.0f, "a kernel wrote past its scratch");
   }
 };

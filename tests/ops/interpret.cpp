@@ -1,11 +1,17 @@
 #include "ops/interpret.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace tessera::test {
 
 using exec::cpu::Call;
 using exec::cpu::Tensor;
+
+namespace {
+constexpr std::size_t gap = 64;  // bytes between the shares of two threads that nobody may write
+}
 
 std::vector<ir::Type> types_of(const std::vector<Array>& arrays) {
   std::vector<ir::Type> types;
@@ -17,18 +23,24 @@ void call_kernel(exec::cpu::Kernel kernel, exec::cpu::ScratchRule scratch, ir::O
                  const std::vector<Tensor>& out, ThreadPool& pool) {
   const std::string what(ir::name(op));
   CHECK(kernel != nullptr, what + " has no kernel");
-  std::size_t each = 0;
+  exec::cpu::Scratch need;
   if (scratch) {
     std::vector<ir::Type> in_types, out_types;
     for (const Tensor& t : in) in_types.push_back({t.dtype, t.shape, {}});
     for (const Tensor& t : out) out_types.push_back({t.dtype, t.shape, {}});
-    each = scratch(attrs, in_types, out_types);
-    CHECK(each % 64 == 0, "scratch of " + what + " is a multiple of 64");
+    need = scratch(attrs, in_types, out_types).aligned();
   }
-  Array room(ir::DType::u8, {static_cast<std::int64_t>(each) * pool.size()});
-  room.set_bytes(std::byte{0xff});
-  kernel(Call{op, attrs, in, out, pool, room.data(), each});
-  CHECK(room.guards_intact(), what + " wrote outside its scratch");
+  Array shared(ir::DType::u8, {static_cast<std::int64_t>(need.shared)});
+  shared.set_bytes(std::byte{0xff});
+  const exec::cpu::Scratch given{need.shared, need.per_thread + gap};
+  Array own(ir::DType::u8, {static_cast<std::int64_t>(given.per_thread) * pool.size()});
+  own.set_bytes(std::byte{0xff});
+  kernel(Call{op, attrs, in, out, pool, given, shared.data(), own.data()});
+  CHECK(shared.guards_intact() && own.guards_intact(), what + " wrote outside its scratch");
+  for (int thread = 0; thread < pool.size(); ++thread) {
+    const std::byte* end = own.data() + static_cast<std::size_t>(thread) * given.per_thread + need.per_thread;
+    CHECK(std::all_of(end, end + gap, [](std::byte b) { return b == std::byte{0xff}; }), what + " wrote past one thread's scratch");
+  }
 }
 
 std::vector<Array> run_reference(ir::Op op, const ir::Attrs& attrs, const std::vector<Array>& in, ThreadPool& pool) {

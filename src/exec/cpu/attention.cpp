@@ -1,5 +1,5 @@
 // attention and its gradient in f32: a task holds the scores of some queries of one head, never those of the batch.
-// Scratch is per thread (scores of one block), plus partial bias gradients that belong to no thread.
+// Scratch is per thread (what gemm packs into, then scores of one block), plus partial bias gradients that belong to no thread.
 // Legend: b batch, t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
 // [w,t,s]. P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T -
 // rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation). Convention: heads, query
@@ -52,6 +52,9 @@ Parts parts_of(const Sizes& n, bool bias) {
   return {std::max<int64_t>(1, ceil_div(n.b, samples)), samples};
 }
 
+// Bytes of one thread: what gemm packs into, then `blocks` of scores.
+std::size_t thread_bytes(std::size_t blocks, int64_t scores) { return gemm_scratch_bytes + blocks * padded_bytes(scores); }
+
 // Scores of `rows` queries from `first`: [rows, s], dense.
 struct Scores {
   const float *q, *k, *bias, *mask;
@@ -67,11 +70,17 @@ Scores scores_of(const Call& call, const ir::Attention& attr, std::size_t option
           .scale = static_cast<float>(attr.scale),
           .windows = mask ? mask->shape[0] : 1};
 }
-void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first, int64_t rows, float* scores) {
+void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first, int64_t rows, float* scores, float* packed) {
   gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1, in.k + n.k_at(batch, head), 1, n.row(), 0,
-       scores, n.s, 1);
+       scores, n.s, 1, packed);
   if (in.bias) vector_add(scores, in.bias + (head * n.t + first) * n.s, scores, rows * n.s);
   if (in.mask) vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
+}
+
+// Bias gradients of parts 1.., which are read across threads; P and dS of a block for each thread.
+Scratch grad_scratch(const Sizes& n, bool bias) {
+  return {.shared = bias ? padded_bytes((parts_of(n, bias).parts - 1) * n.h * n.t * n.s) : 0,
+          .per_thread = thread_bytes(2, grad_block_of(n) * n.s)};
 }
 
 }  // namespace
@@ -84,14 +93,15 @@ void fast_attention(const Call& call) {
   float* o = call.out[0].as<float>();
   float* lse = call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
   const int64_t block = block_of(n), blocks = ceil_div(n.t, block);
-  CHECK(call.scratch_bytes >= padded_bytes(block * n.s), "attention: scratch too small");
+  CHECK(call.scratch.per_thread >= thread_bytes(1, block * n.s), "attention: scratch too small");
 
   call.pool.parallel_for(n.b * n.h * blocks, [&](int64_t task, int thread) {
     const int64_t first = task % blocks * block, rows = std::min(block, n.t - first);
     const int64_t head = task / blocks % n.h, batch = task / blocks / n.h;
-    float* const p = call.scratch_of<float>(thread);
+    float* const packed = call.scratch_of<float>(thread);
+    float* const p = packed + gemm_scratch_bytes / sizeof(float);
     std::array<float, most_block> sum;
-    compute(in, n, batch, head, first, rows, p);
+    compute(in, n, batch, head, first, rows, p, packed);
     for (int64_t i = 0; i < rows; ++i) {
       float* row = p + i * n.s;
       const float max = vector_max(row, n.s);
@@ -101,14 +111,14 @@ void fast_attention(const Call& call) {
     if (!o) return;
     // Dividing the rows of o by their sums is less work than dividing those of P.
     float* const o_rows = o + n.q_at(batch, head) + first * n.row();
-    gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o_rows, n.row(), 1);
+    gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o_rows, n.row(), 1, packed);
     for (int64_t i = 0; i < rows; ++i) vector_scale(o_rows + i * n.row(), o_rows + i * n.row(), n.d, 1 / sum[static_cast<std::size_t>(i)]);
   });
 }
 
-std::size_t scratch_attention(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_attention(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
   const Sizes n = sizes_of(in[0].shape, in[1].shape);
-  return padded_bytes(block_of(n) * n.s);
+  return {.per_thread = thread_bytes(1, block_of(n) * n.s)};
 }
 
 void fast_attention_grad(const Call& call) {
@@ -121,15 +131,15 @@ void fast_attention_grad(const Call& call) {
 
   const Parts cut = parts_of(n, attr.bias);
   const int64_t block = grad_block_of(n), row = n.row(), bias_size = n.t * n.s;
-  // Layout of scratch: the partial bias gradients of parts 1.. once (in the first thread's share), then P and dS of a block per thread.
-  const std::size_t partial_bytes = attr.bias ? padded_bytes((cut.parts - 1) * n.h * bias_size) : 0, half = padded_bytes(block * n.s);
-  CHECK(call.scratch_bytes >= partial_bytes + 2 * half, "attention_grad: scratch too small");
-  float* const partials = reinterpret_cast<float*>(call.scratch);
+  const Scratch need = grad_scratch(n, attr.bias);
+  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread, "attention_grad: scratch too small");
+  float* const partials = call.shared_scratch<float>();  // bias gradients of parts 1..
 
   call.pool.parallel_for(cut.parts * n.h, [&](int64_t task, int thread) {
     const int64_t head = task % n.h, part = task / n.h;
-    float* const p = reinterpret_cast<float*>(call.scratch_of<std::byte>(thread) + partial_bytes);
-    float* const ds = reinterpret_cast<float*>(call.scratch_of<std::byte>(thread) + partial_bytes + half);
+    float* const packed = call.scratch_of<float>(thread);
+    float* const p = packed + gemm_scratch_bytes / sizeof(float);
+    float* const ds = p + padded_bytes(block * n.s) / sizeof(float);
     float* sum = nullptr;  // of dS over the samples of this part
     if (dbias) sum = part == 0 ? dbias + head * bias_size : partials + ((part - 1) * n.h + head) * bias_size;
     if (sum) vector_fill(sum, bias_size, 0);
@@ -139,8 +149,8 @@ void fast_attention_grad(const Call& call) {
       for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block) {
         const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
         const float add = first == 0 ? 0 : 1;  // beta of what later blocks add to
-        compute(in, n, batch, head, first, rows, p);
-        gemm(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, ds, n.s, 1);
+        compute(in, n, batch, head, first, rows, p, packed);
+        gemm(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, ds, n.s, 1, packed);
         for (int64_t i = 0; i < rows; ++i) {
           float *p_row = p + i * n.s, *ds_row = ds + i * n.s;
           vector_exp_sub(p_row, p_row, n.s, lse[(batch * n.h + head) * n.t + first + i]);
@@ -148,9 +158,9 @@ void fast_attention_grad(const Call& call) {
           vector_mul(ds_row, p_row, ds_row, n.s);
         }
         if (sum) vector_add(sum + first * n.s, ds, sum + first * n.s, rows * n.s);
-        if (dv) gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, dv + k_at, row, 1);
-        if (dq) gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0, dq + q_at, row, 1);
-        if (dk) gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, dk + k_at, row, 1);
+        if (dv) gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, dv + k_at, row, 1, packed);
+        if (dq) gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0, dq + q_at, row, 1, packed);
+        if (dk) gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, dk + k_at, row, 1, packed);
       }
     }
   });
@@ -162,10 +172,8 @@ void fast_attention_grad(const Call& call) {
   });
 }
 
-std::size_t scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
-  const Sizes n = sizes_of(in[0].shape, in[1].shape);
-  const bool bias = std::get<ir::Attention>(attrs).bias;
-  return (bias ? padded_bytes((parts_of(n, bias).parts - 1) * n.h * n.t * n.s) : 0) + 2 * padded_bytes(grad_block_of(n) * n.s);
+Scratch scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  return grad_scratch(sizes_of(in[0].shape, in[1].shape), std::get<ir::Attention>(attrs).bias);
 }
 
 }  // namespace tessera::exec::cpu

@@ -231,14 +231,14 @@ void sum_products(const Job& job, const Tile& tile, float* c) {
   for (int64_t j = 0; j < tile.cols; ++j) c[j * l.n.c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
 }
 
-void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c, int64_t rs_c, int64_t cs_c) {
+void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c, int64_t rs_c, int64_t cs_c, float* packed) {
   const Lowering& l = job.lowering;
   const Offsets at = offsets(l.outer, tile.outer);
   const float* a = job.a + at.a + tile.m * l.m.a + k_begin * l.k.a;
   const float* b = job.b + at.b + tile.n * l.n.b + k_begin * l.k.b;
   for (int64_t step = 0, steps = outer_k_steps(l); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
-    gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b, step == 0 ? 0 : 1, c, rs_c, cs_c);
+    gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b, step == 0 ? 0 : 1, c, rs_c, cs_c, packed);
   }
 }
 
@@ -278,6 +278,11 @@ void finish(const Job& job, const Tile& tile, int64_t c_at) {
   }
 }
 
+// Partial sums are read by whichever thread adds them up; a sum of products packs nothing.
+Scratch scratch_of(const Lowering& l) {
+  return {.shared = sizeof(float) * static_cast<std::size_t>(l.partial_elements()), .per_thread = l.products ? 0 : gemm_scratch_bytes};
+}
+
 }  // namespace
 
 void fast_contract(const Call& call) {
@@ -307,19 +312,21 @@ void fast_contract(const Call& call) {
   }
 
   const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks), slot = l.m_tile * l.n_tile;
-  CHECK(call.scratch_bytes >= sizeof(float) * static_cast<std::size_t>(l.partial_elements()), "contract: scratch too small");
-  float* const partials = reinterpret_cast<float*>(call.scratch);  // read across threads: the first thread's share holds them all
+  const Scratch need = scratch_of(l);
+  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread, "contract: scratch too small");
+  float* const partials = call.shared_scratch<float>();
   const auto c_of = [&](const Tile& tile) { return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c; };
-  call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int) {
+  call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int thread) {
     const int64_t index = task / l.k_chunks, part = task % l.k_chunks;
     const Tile tile = tile_of(l, index);
     const int64_t c_at = c_of(tile), k_begin = part * chunk, k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
     if (l.products)
       sum_products(job, tile, job.z + c_at);
     else if (part == 0)
-      multiply(job, tile, 0, k_size, job.z + c_at, l.m.c, l.n.c);
+      multiply(job, tile, 0, k_size, job.z + c_at, l.m.c, l.n.c, call.scratch_of<float>(thread));
     else
-      multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot, tile.cols, 1);
+      multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot, tile.cols, 1,
+               call.scratch_of<float>(thread));
     if (l.k_chunks == 1) finish(job, tile, c_at);
   });
   if (l.k_chunks == 1) return;
@@ -338,11 +345,10 @@ void fast_contract(const Call& call) {
   });
 }
 
-std::size_t scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
   std::vector<ir::Shape> shapes;
   for (const ir::Type& type : in) shapes.push_back(type.shape);
-  const Lowering l = lower_contract(std::get<ir::Contract>(attrs).sig, shapes);
-  return (sizeof(float) * static_cast<std::size_t>(l.partial_elements()) + 63) / 64 * 64;
+  return scratch_of(lower_contract(std::get<ir::Contract>(attrs).sig, shapes));
 }
 
 }  // namespace tessera::exec::cpu

@@ -19,11 +19,11 @@ using namespace cpu;
 
 bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && type.dtype == ir::DType::bf16; }
 
-std::int64_t scratch_per_thread(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64) return 0;    // reference kernels need none
+    if (type.dtype == ir::DType::f64) return {};    // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
-  return rule ? plan::aligned(static_cast<std::int64_t>(rule(attrs, in, out))) : 0;
+  return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
 
 class CpuExecutor final : public Executor {
@@ -32,7 +32,8 @@ class CpuExecutor final : public Executor {
 
   plan::WorkspaceRule workspace_rule() const override {
     return [threads = pool_.size()](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out) {
-      std::int64_t bytes = threads * scratch_per_thread(op, attrs, in, out);
+      const Scratch scratch = scratch_of(op, attrs, in, out);
+      auto bytes = static_cast<std::int64_t>(scratch.shared + static_cast<std::size_t>(threads) * scratch.per_thread);
       for (const auto* list : {&in, &out})
         for (const ir::Type& type : *list)
           if (widened(op, type)) bytes += plan::aligned(type.elements() * 4);
@@ -150,8 +151,8 @@ class CpuExecutor final : public Executor {
       }
       out.push_back(std::move(t));
     }
-    const std::int64_t scratch = scratch_per_thread(step.op, step.attrs, in_types, out_types);
-    const Call call{step.op, step.attrs, in, out, pool_, workspace, static_cast<std::size_t>(scratch)};
+    const Scratch scratch = scratch_of(step.op, step.attrs, in_types, out_types);
+    const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared};
     (f64 ? row.f64 : row.f32)(call);
     for (const auto& [i, bf16] : to_round) round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);
   }

@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "exec/cpu/gemm.h"
+
 #ifndef TESSERA_GEMM_PROBLEM
 #define TESSERA_GEMM_PROBLEM
 namespace tessera::exec::cpu {
@@ -34,6 +36,7 @@ struct Problem {
 
 // A block of B fits the second-level cache of one core, a panel of A and one of B the first.
 inline constexpr std::int64_t k_block = 384, n_block = 384, most_rows = 12;
+static_assert(sizeof(float) * k_block * (n_block + most_rows) == gemm_scratch_bytes && gemm_scratch_bytes % 64 == 0);
 
 }  // namespace tessera::exec::cpu
 #endif
@@ -173,29 +176,23 @@ void run(const Problem& p, float* HWY_RESTRICT packed) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <hwy/aligned_allocator.h>
-
-#include "exec/cpu/gemm.h"
-
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(run);
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t rs_a, std::int64_t cs_a, const float* b,
-          std::int64_t rs_b, std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c) {
+          std::int64_t rs_b, std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c, float* packed) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) {
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j) c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
     return;
   }
-  // Kept per thread: a product is too short to allocate for.
-  thread_local const hwy::AlignedFreeUniquePtr<float[]> packed = hwy::AllocateAligned<float>(k_block * (n_block + most_rows));
   // Vectors run along the columns of C: where its rows are the contiguous ones, compute the transpose.
   if (cs_c != 1 && rs_c == 1) {
-    HWY_DYNAMIC_DISPATCH(run)({n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed.get());
+    HWY_DYNAMIC_DISPATCH(run)({n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed);
   } else {
-    HWY_DYNAMIC_DISPATCH(run)({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed.get());
+    HWY_DYNAMIC_DISPATCH(run)({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
   }
 }
 

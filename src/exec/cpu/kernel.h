@@ -22,23 +22,33 @@ struct Tensor {
   std::int64_t elements() const { return ir::elements(shape); }
 };
 
+// Bytes of scratch: `shared` once, for what threads hand to each other, and `per_thread` for each of them.
+struct Scratch {
+  std::size_t shared = 0, per_thread = 0;
+
+  Scratch aligned() const { return {(shared + 63) / 64 * 64, (per_thread + 63) / 64 * 64}; }
+};
+
 struct Call {
   ir::Op op;
   const ir::Attrs& attrs;
   std::span<const Tensor> in, out;        // result i may share the storage of operand j only where the op's row says may_alias
   ThreadPool& pool;
-  std::byte* scratch = nullptr;           // scratch_bytes per thread, 64-byte aligned: thread i owns [i * scratch_bytes, ...)
-  std::size_t scratch_bytes = 0;
+  Scratch scratch;                        // at least what the rule asked for, aligned()
+  std::byte* shared = nullptr;            // scratch.shared bytes, 64-byte aligned
+  std::byte* own = nullptr;               // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
 
   template <class A>
   const A& attr() const { return std::get<A>(attrs); }
   template <class T>
-  T* scratch_of(int thread) const { return reinterpret_cast<T*>(scratch + static_cast<std::size_t>(thread) * scratch_bytes); }
+  T* shared_scratch() const { return reinterpret_cast<T*>(shared); }
+  template <class T>
+  T* scratch_of(int thread) const { return reinterpret_cast<T*>(own + static_cast<std::size_t>(thread) * scratch.per_thread); }
 };
 
 using Kernel = void (*)(const Call&);
-// Bytes of scratch that one thread needs for these operands; a multiple of 64.
-using ScratchRule = std::size_t (*)(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out);
+// Scratch for these operands; whoever calls the kernel rounds it up to whole lines.
+using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out);
 
 struct KernelRow {
   ir::Op op;
@@ -55,7 +65,7 @@ const KernelRow& kernel(ir::Op op);       // table.cpp
   extern template void reference_##op<double>(const Call&); \
   extern template void reference_##op<float>(const Call&);  \
   void fast_##op(const Call& call);                         \
-  std::size_t scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out);
+  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out);
 TESSERA_OPS(X)
 #undef X
 

@@ -265,8 +265,8 @@ void fast_add_norm(const Call& call) {
   norm(call, call.in[1].as<float>(), call.in[2], call.in[3], call.out[0].as<float>(), call.out[1], call.out[2], call.out[3]);
 }
 
-std::size_t scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
-  return static_cast<std::size_t>((row_size(in[0].shape) * 4 + 63) / 64 * 64);
+Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  return {.per_thread = sizeof(float) * static_cast<std::size_t>(row_size(in[0].shape))};
 }
 
 void fast_layer_norm_grad(const Call& call) {
@@ -274,7 +274,7 @@ void fast_layer_norm_grad(const Call& call) {
   const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(), *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
   const float *g = call.in[4].as<float>(), *addend = call.in.size() > 5 ? call.in[5].as<float>() : nullptr;
   float *dx = call.out[0].as<float>(), *dg = call.out[1].as<float>(), *db = call.out[2].as<float>();
-  float* partial = dg != nullptr || db != nullptr ? call.scratch_of<float>(0) : nullptr;  // [runs][dg, db][c]
+  float* partial = dg != nullptr || db != nullptr ? call.shared_scratch<float>() : nullptr;  // [runs][dg, db][c]
   call.pool.parallel_for(runs, [&](std::int64_t task, int) {
     const std::int64_t first = task * run, e = first * c;
     float* sums = partial == nullptr ? nullptr : partial + task * 2 * c;
@@ -287,9 +287,9 @@ void fast_layer_norm_grad(const Call& call) {
   if (db != nullptr) vector_column_sum(partial + c, runs, 2 * c, c, db);
 }
 
-std::size_t scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
   const std::int64_t c = row_size(in[0].shape), rows = c == 0 ? 0 : in[0].elements() / c, run = grad_run(rows);
-  return static_cast<std::size_t>(((rows + run - 1) / run * 2 * c * 4 + 63) / 64 * 64);
+  return {.shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * 2 * c)};
 }
 
 void fast_softmax(const Call& call) {

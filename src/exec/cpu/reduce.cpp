@@ -1,5 +1,5 @@
 // Fast sums in f32: columns of many rows (gradients of biases), rows, everything; and the sum of squares in double.
-// Convention: partial sums are cut by shape alone and added in a fixed order; they lie in the first thread's scratch.
+// Convention: partial sums are cut by shape alone and added in a fixed order; they lie in the shared scratch.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ double long_sum(const float* x, std::int64_t n) {
 template <class PartSum>
 double sum_of_parts(const Call& call, std::int64_t n, const PartSum& part_sum) {
   const Parts parts(n);
-  double* partial = call.scratch_of<double>(0);
+  double* partial = call.shared_scratch<double>();
   call.pool.parallel_for(parts.count,
                          [&](std::int64_t i, int) { partial[i] = part_sum(i * parts.size, std::min(parts.size, n - i * parts.size)); });
   double total = 0;
@@ -55,7 +55,7 @@ struct Columns {
 
 void sum_columns(const Call& call, const Columns& shape, const float* x, float* y) {
   const std::int64_t width = shape.outer * shape.columns;
-  float* partial = shape.parts > 1 ? call.scratch_of<float>(0) : y;
+  float* partial = shape.parts > 1 ? call.shared_scratch<float>() : y;
   call.pool.parallel_for(shape.outer * shape.parts * shape.blocks, [&](std::int64_t task, int) {
     const std::int64_t first = task % shape.blocks * Columns::block, part = task / shape.blocks % shape.parts,
                        o = task / shape.blocks / shape.parts;
@@ -106,7 +106,7 @@ void sum_generic(const Call& call) {
              });
 }
 
-std::size_t rounded(std::int64_t bytes) { return static_cast<std::size_t>((bytes + 63) / 64 * 64); }
+constexpr Scratch flat_scratch{.shared = sizeof(double) * max_parts};
 }  // namespace
 
 void fast_sum(const Call& call) {
@@ -138,14 +138,15 @@ void fast_sumsq(const Call& call) {
   *call.out[0].as<float>() = static_cast<float>(sum_of_parts(call, call.in[0].elements(), squares));
 }
 
-std::size_t scratch_sum(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+Scratch scratch_sum(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   const Walk walk = walk_of(std::get<ir::Sum>(attrs), in[0].shape, out[0].shape);
-  if (is_everything(walk)) return rounded(max_parts * 8);
-  if (!is_columns(walk)) return 0;
+  if (is_everything(walk)) return flat_scratch;
+  if (!is_columns(walk)) return {};
   const Columns columns = columns_of(walk);
-  return columns.parts > 1 ? rounded(columns.parts * columns.outer * columns.columns * 4) : 0;
+  if (columns.parts == 1) return {};
+  return {.shared = sizeof(float) * static_cast<std::size_t>(columns.parts * columns.outer * columns.columns)};
 }
 
-std::size_t scratch_sumsq(const ir::Attrs&, std::span<const ir::Type>, std::span<const ir::Type>) { return rounded(max_parts * 8); }
+Scratch scratch_sumsq(const ir::Attrs&, std::span<const ir::Type>, std::span<const ir::Type>) { return flat_scratch; }
 
 }  // namespace tessera::exec::cpu
