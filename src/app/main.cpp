@@ -75,14 +75,18 @@ std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseErr
   for (const CLI::App* verb : app.get_subcommands(nullptr)) verbs.push_back(verb->get_name());
   const std::string first = argc > 1 ? argv[1] : "";
   const bool known = std::find(verbs.begin(), verbs.end(), first) != verbs.end();
-  if (first.empty()) return "a verb is required: one of " + join(verbs, ", ") + "\n   help: `tessera --help`, and `tessera VERB --help` for each";
-  if (known || first.starts_with("-")) return std::string(error.what()) + "\n   help: `tessera " + (known ? first + " " : "") + "--help` lists what there is";
+  if (first.empty())
+    return "a verb is required: one of " + join(verbs, ", ") + "\n   help: `tessera --help`, and `tessera VERB --help` for each";
+  if (known || first.starts_with("-"))
+    return std::string(error.what()) + "\n   help: `tessera " + (known ? first + " " : "") + "--help` lists what there is";
   const std::string near = nearest(first, verbs);
-  return "there is no verb '" + first + "'\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
+  return "there is no verb '" + first +
+         "'\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
 }
 
 int dispatch(int argc, char** argv) {
-  CLI::App app("Tessera trains and serves image classifiers under every parallelisation technique, measures how each scales, and explains why.");
+  CLI::App app(
+      "Tessera trains and serves image classifiers under every parallelisation technique, measures how each scales, and explains why.");
   app.set_version_flag("--version", "tessera " + run::version());
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -181,7 +185,7 @@ int dispatch(int argc, char** argv) {
   check_verb->add_flag("--json", json, "as JSON");
   check_config.add_to(*check_verb);
   check_verb->callback([&] {
-    run::open_data(check_config.load(config::Purpose::train), data::Split::train);    // also: is there such data?
+    run::open_data(check_config.load(config::Purpose::train), data::Split::train);  // also: is there such data?
     fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
   });
 
@@ -191,7 +195,7 @@ int dispatch(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);    // --help, --version
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     throw Error(ErrorKind::usage, said(app, argc, argv, error));
   }
   return code;

@@ -12,24 +12,24 @@ namespace tessera {
 
 // The value is the exit code of the process (docs: README, "Exit codes").
 enum class ErrorKind {
-  usage = 2,        // command line or config
-  data = 3,         // data set or image
-  weights = 4,      // checkpoint, weights or golden file
-  nonfinite = 5,    // NaN or infinity in training
-  hang = 6,         // a rank waits forever
-  rank_lost = 7,    // a rank died
-  memory = 8,       // out of memory
-  disk = 9,         // disk full or unwritable
-  internal = 70,    // a defect of ours
-  stopped = 75,     // stopped on request, resumable
+  usage = 2,      // command line or config
+  data = 3,       // data set or image
+  weights = 4,    // checkpoint, weights or golden file
+  nonfinite = 5,  // NaN or infinity in training
+  hang = 6,       // a rank waits forever
+  rank_lost = 7,  // a rank died
+  memory = 8,     // out of memory
+  disk = 9,       // disk full or unwritable
+  internal = 70,  // a defect of ours
+  stopped = 75,   // stopped on request, resumable
 };
 
 struct Error : std::exception {
   ErrorKind kind = ErrorKind::internal;
-  std::string message;              // what was expected and what was found
-  std::string where;                // file:line:col, tensor, equation, ...; may be empty
-  std::string hint;                 // how to fix it; may be empty
-  std::vector<std::string> also;    // further problems found in the same pass, each complete in itself
+  std::string message;            // what was expected and what was found
+  std::string where;              // file:line:col, tensor, equation, ...; may be empty
+  std::string hint;               // how to fix it; may be empty
+  std::vector<std::string> also;  // further problems found in the same pass, each complete in itself
 
   Error(ErrorKind kind, std::string message, std::string where = {}, std::string hint = {});
   const char* what() const noexcept override { return text_.c_str(); }
@@ -39,7 +39,7 @@ struct Error : std::exception {
   Error& and_also(std::string problem);
 
  private:
-  std::string text_;                // "where: message\n  also: ...\n  help: hint"
+  std::string text_;  // "where: message\n  also: ...\n  help: hint"
   void compose();
 };
 
@@ -51,7 +51,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
 
 }  // namespace tessera
 
-#define CHECK(condition, message)                                                        \
-  do {                                                                                   \
-    if (!(condition)) ::tessera::fail_check(#condition, (message), __FILE__, __LINE__);  \
+#define CHECK(condition, message)                                                       \
+  do {                                                                                  \
+    if (!(condition)) ::tessera::fail_check(#condition, (message), __FILE__, __LINE__); \
   } while (0)

@@ -33,9 +33,7 @@ struct Key {
 constexpr std::uint64_t random_bits(Key key, std::uint64_t counter) { return mix(key.bits + counter * 0xd1342543de82ef95ULL); }
 
 // [0, 1) with 24 bits: exact in f32, so every dtype draws the same number.
-constexpr float uniform(Key key, std::uint64_t counter) {
-  return static_cast<float>(random_bits(key, counter) >> 40) * 0x1.0p-24f;
-}
+constexpr float uniform(Key key, std::uint64_t counter) { return static_cast<float>(random_bits(key, counter) >> 40) * 0x1.0p-24f; }
 
 // Standard normal by Box-Muller in double.
 inline double normal(Key key, std::uint64_t counter) {

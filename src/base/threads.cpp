@@ -16,8 +16,9 @@ ThreadPool::ThreadPool(int threads) {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& error) {
     stop();
-    throw Error(ErrorKind::memory, "the system gave " + std::to_string(workers_.size() + 1) + " of " + std::to_string(threads) + " threads: " + error.what(), "threads",
-                "use fewer with --threads");
+    throw Error(ErrorKind::memory,
+                "the system gave " + std::to_string(workers_.size() + 1) + " of " + std::to_string(threads) + " threads: " + error.what(),
+                "threads", "use fewer with --threads");
   }
 }
 

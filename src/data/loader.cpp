@@ -55,7 +55,9 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset
     for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
     stop();
-    throw Error(ErrorKind::memory, fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), options_.workers, error.what()), "data.workers", "use fewer");
+    throw Error(ErrorKind::memory,
+                fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), options_.workers, error.what()), "data.workers",
+                "use fewer");
   }
 }
 

@@ -17,8 +17,8 @@ namespace tessera::data {
 struct LoaderOptions {
   std::int64_t batch = 128;  // global batch; the last one of an epoch may be smaller
   std::uint64_t seed = 0;
-  bool shuffle = true;               // false: the data set's own order
-  bool flip = false;                 // random horizontal flip, keyed by (seed, epoch, position)
+  bool shuffle = true;                       // false: the data set's own order
+  bool flip = false;                         // random horizontal flip, keyed by (seed, epoch, position)
   std::vector<float> mean = {default_mean};  // of [0, 1] values; one number serves every channel
   std::vector<float> deviation = {default_deviation};
   std::int64_t samples = -1;                         // only the first so many of the data set; -1: all

@@ -1,5 +1,5 @@
-// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans, and one arena as large as the largest plan needs.
-// Convention: bytes in, bytes out; what the bytes mean is in the plan's bindings.
+// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans, and one arena as large as the largest
+// plan needs. Convention: bytes in, bytes out; what the bytes mean is in the plan's bindings.
 #pragma once
 
 #include <cstddef>

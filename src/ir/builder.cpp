@@ -51,7 +51,8 @@ std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, co
     throw error.in("[" + scope_ + "] " + std::string(name(op)));
   }
   for (std::size_t i = 0; i < types.size(); ++i)
-    eqn.out.push_back(i < names.size() && names[i] == "_" ? none : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
+    eqn.out.push_back(
+        i < names.size() && names[i] == "_" ? none : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
   std::vector<Var> out = eqn.out;
   program_.eqns.push_back(std::move(eqn));
   return out;

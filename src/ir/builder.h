@@ -13,7 +13,7 @@ namespace tessera::ir {
 class Builder {
  public:
   Builder() = default;
-  explicit Builder(Program start);     // go on writing an existing program
+  explicit Builder(Program start);  // go on writing an existing program
 
   // RAII: names and equations made inside carry "outer.inner".
   class Scope {
@@ -41,7 +41,9 @@ class Builder {
   // As emit, but results get exactly these names (made unique), not joined to the scope.
   std::vector<Var> emit_named(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& names);
 
-  Var contract(const std::string& sig, Var x, Var w, const std::string& name = {}) { return emit1(Op::contract, Contract{sig, {}, {}}, {x, w}, name); }
+  Var contract(const std::string& sig, Var x, Var w, const std::string& name = {}) {
+    return emit1(Op::contract, Contract{sig, {}, {}}, {x, w}, name);
+  }
   Var add(const std::string& sig, Var a, Var b, const std::string& name = {}) { return emit1(Op::add, Sig{sig}, {a, b}, name); }
   Var add(Var a, Var b, const std::string& name = {}) { return add(same(a, 2), a, b, name); }
   Var mul(const std::string& sig, Var a, Var b, const std::string& name = {}) { return emit1(Op::mul, Sig{sig}, {a, b}, name); }
@@ -52,7 +54,7 @@ class Builder {
   Var reshape(Var x, Shape shape) { return emit1(Op::reshape, Reshape{std::move(shape)}, {x}); }
   Var constant(double value, DType dtype, Shape shape = {}) { return emit1(Op::constant, Constant{value, dtype, std::move(shape)}, {}); }
 
-  void rename(Var v, const std::string& name);    // made unique like every name
+  void rename(Var v, const std::string& name);  // made unique like every name
 
   const Type& type(Var v) const { return program_.type(v); }
   const std::string& name_of(Var v) const { return program_.name_of(v); }
@@ -76,17 +78,17 @@ class Builder {
 // Copies a program equation by equation into a new one; a pass overrides what it rewrites. Types are inferred anew.
 class Rewriter {
  public:
-  explicit Rewriter(const Program& from);          // inputs are copied
+  explicit Rewriter(const Program& from);  // inputs are copied
   Rewriter(const Program& from, bool copy_inputs);
 
   Var operator()(Var old) const { return old == none ? none : map_[static_cast<std::size_t>(old)]; }
   std::vector<Var> operator()(const std::vector<Var>& old) const;
   void set(Var old, Var now) { map_[static_cast<std::size_t>(old)] = now; }
   void copy_input(const Input& input);
-  void copy(const Eqn& eqn);                       // same op on mapped operands
-  std::vector<Var> copy_with(const Eqn& eqn, Attrs attrs, std::vector<Var> in);    // results keep their names and are mapped
-  void enter(const Eqn& eqn);                      // builder takes the equation's scope and phase
-  Program finish();                                // outputs mapped
+  void copy(const Eqn& eqn);                                                     // same op on mapped operands
+  std::vector<Var> copy_with(const Eqn& eqn, Attrs attrs, std::vector<Var> in);  // results keep their names and are mapped
+  void enter(const Eqn& eqn);                                                    // builder takes the equation's scope and phase
+  Program finish();                                                              // outputs mapped
 
   const Program& from;
   Builder to;

@@ -25,7 +25,8 @@ std::optional<Op> parse_op(std::string_view text) {
 Attrs default_attrs(Op op) {
   switch (op) {
 #define X(op, attrs) \
-  case Op::op: return attrs{};
+  case Op::op:       \
+    return attrs{};
     TESSERA_OPS(X)
 #undef X
   }
@@ -47,9 +48,11 @@ std::vector<Type> infer(Op op, const Attrs& attrs, std::span<const Type> in) {
   CHECK(attrs.index() == default_attrs(op).index(), std::string(name(op)) + " was given the attributes of another op");
   const OpDef& row = def(op);
   std::vector<Type> out;
-  if (row.infer) out = row.infer(attrs, in);
+  if (row.infer)
+    out = row.infer(attrs, in);
   else
-    for (Shape& shape : infer_shapes(signature(op, attrs, static_cast<int>(in.size())), in)) out.push_back({in[0].dtype, std::move(shape), {}});
+    for (Shape& shape : infer_shapes(signature(op, attrs, static_cast<int>(in.size())), in))
+      out.push_back({in[0].dtype, std::move(shape), {}});
   // Kernels are f64 throughout or f32 and narrower; only cast crosses.
   bool f64 = false, narrower = false;
   for (const std::span<const Type> list : {in, std::span<const Type>(out)})

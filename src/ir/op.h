@@ -1,5 +1,5 @@
-// The vocabulary: one X-macro row per op, a small aggregate of attributes for each kind of op, and the OpDef row that gives an op its meaning.
-// Convention: meaning lives in ops/ (one family per file), kernels in exec/; nothing here runs.
+// The vocabulary: one X-macro row per op, a small aggregate of attributes for each kind of op, and the OpDef row that gives an op its
+// meaning. Convention: meaning lives in ops/ (one family per file), kernels in exec/; nothing here runs.
 #pragma once
 
 #include <optional>
@@ -14,23 +14,20 @@
 namespace tessera::ir {
 
 using Var = int;
-inline constexpr Var none = -1;    // an absent operand or result, printed as _
+inline constexpr Var none = -1;  // an absent operand or result, printed as _
 
 // name, attributes
-#define TESSERA_OPS(X)                                                                                      \
-  /* contract   */ X(contract, Contract)                                                                    \
-  /* attention  */ X(attention, Attention) X(attention_grad, Attention)                                     \
-  /* pointwise  */ X(add, Sig) X(mul, Sig) X(scale, Scale) X(gelu, Gelu) X(gelu_grad, Gelu)                 \
-                   X(select, None) X(cast, Cast) X(dropout, Dropout) X(mark, Mark)                          \
-  /* norm       */ X(layer_norm, Norm) X(layer_norm_grad, Norm) X(add_norm, Norm)                           \
-                   X(softmax, None) X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None)    \
-  /* loss       */ X(nll, Loss) X(nll_grad, Loss) X(cross_entropy, Loss) X(cross_entropy_grad, Loss)        \
-                   X(correct, TopK)                                                                         \
-  /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \
-                   X(concat, Dim) X(pad, Pad) X(stack, None) X(unstack, None) X(broadcast, Broadcast)       \
-                   X(patchify, Patch) X(unpatchify, Patch) X(view, View) X(pack, Pack)                      \
-  /* reduce     */ X(sum, Sum) X(sumsq, None)                                                               \
-  /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(clip, Clip) X(finite, None)
+#define TESSERA_OPS(X)                                                                                                               \
+  /* contract   */ X(contract, Contract)                                                                                             \
+  /* attention  */ X(attention, Attention) X(attention_grad, Attention) /* pointwise  */ X(add, Sig) X(mul, Sig) X(scale, Scale)     \
+      X(gelu, Gelu) X(gelu_grad, Gelu) X(select, None) X(cast, Cast) X(dropout, Dropout)                                             \
+          X(mark, Mark) /* norm       */ X(layer_norm, Norm) X(layer_norm_grad, Norm) X(add_norm, Norm) X(softmax, None)             \
+              X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None) /* loss       */ X(nll, Loss) X(nll_grad, Loss)   \
+                  X(cross_entropy, Loss) X(cross_entropy_grad, Loss) X(correct, TopK) /* shape      */ X(constant, Constant)         \
+                      X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice) X(concat, Dim) X(pad, Pad) X(stack, None)          \
+                          X(unstack, None) X(broadcast, Broadcast) X(patchify, Patch) X(unpatchify, Patch) X(view, View)             \
+                              X(pack, Pack) /* reduce     */ X(sum, Sum) X(sumsq, None) /* update     */ X(sgd, Sgd) X(adamw, AdamW) \
+                                  X(clip, Clip) X(finite, None)
 
 enum class Op : std::uint8_t {
 #define X(op, attrs) op,
@@ -44,11 +41,11 @@ inline constexpr int op_count = 0
     ;
 
 // Attributes. `fields` names each member once: printing, parsing and documentation follow from it. A member at its default is not printed.
-#define FIELDS(...)                                  \
-  template <class Self, class Visit>                 \
-  static void fields(Self& self, Visit&& visit) {    \
-    (void)self, (void)visit;                         \
-    __VA_ARGS__;                                     \
+#define FIELDS(...)                               \
+  template <class Self, class Visit>              \
+  static void fields(Self& self, Visit&& visit) { \
+    (void)self, (void)visit;                      \
+    __VA_ARGS__;                                  \
   }
 #define F(member) visit(#member, self.member)
 
@@ -56,15 +53,15 @@ struct None {
   bool operator==(const None&) const = default;
   FIELDS()
 };
-struct Sig {                           // the dims of every operand and result, one letter each: "btc,c->btc"
+struct Sig {  // the dims of every operand and result, one letter each: "btc,c->btc"
   std::string sig;
   bool operator==(const Sig&) const = default;
   FIELDS(F(sig))
 };
-struct Contract {                      // y = act(sum of x*w over the dims missing from the result + further operands)
+struct Contract {  // y = act(sum of x*w over the dims missing from the result + further operands)
   std::string sig;
-  std::string act;                     // "" | gelu | gelu_tanh: then the results are y and the value before act
-  std::optional<DType> out;            // result dtype when it is not the operands'
+  std::string act;           // "" | gelu | gelu_tanh: then the results are y and the value before act
+  std::optional<DType> out;  // result dtype when it is not the operands'
   bool operator==(const Contract&) const = default;
   FIELDS(F(sig), F(act), F(out))
 };
@@ -74,7 +71,7 @@ struct Sum {
   bool operator==(const Sum&) const = default;
   FIELDS(F(sig), F(out))
 };
-struct Attention {                     // operands q k v [bias] [mask], and for the gradient q k v o lse do [bias] [mask]
+struct Attention {  // operands q k v [bias] [mask], and for the gradient q k v o lse do [bias] [mask]
   double scale = 1.0;
   bool bias = false, mask = false;
   bool operator==(const Attention&) const = default;
@@ -95,15 +92,15 @@ struct Cast {
   bool operator==(const Cast&) const = default;
   FIELDS(F(to))
 };
-struct Dropout {                       // keyed by (seed, stream, step, global sample position, element in the sample)
+struct Dropout {  // keyed by (seed, stream, step, global sample position, element in the sample)
   double rate = 0.0;
-  bool per_sample = false;             // drop-path: one draw for a whole sample
-  std::string stream;                  // the scope that draws
-  std::int64_t base = 0;               // position of this micro-batch in the global batch
+  bool per_sample = false;  // drop-path: one draw for a whole sample
+  std::string stream;       // the scope that draws
+  std::int64_t base = 0;    // position of this micro-batch in the global batch
   bool operator==(const Dropout&) const = default;
   FIELDS(F(rate), F(per_sample), F(stream), F(base))
 };
-struct Mark {                          // an identity that names a place: sequence-parallel pin, remat boundary, pipeline cut, debug name
+struct Mark {  // an identity that names a place: sequence-parallel pin, remat boundary, pipeline cut, debug name
   std::string label;
   bool operator==(const Mark&) const = default;
   FIELDS(F(label))
@@ -136,7 +133,7 @@ struct Reshape {
   FIELDS(F(shape))
 };
 struct Transpose {
-  std::vector<int> perm;               // dim i of the result is dim perm[i] of the operand
+  std::vector<int> perm;  // dim i of the result is dim perm[i] of the operand
   bool operator==(const Transpose&) const = default;
   FIELDS(F(perm))
 };
@@ -151,49 +148,49 @@ struct Dim {
   bool operator==(const Dim&) const = default;
   FIELDS(F(dim))
 };
-struct Pad {                           // zeros around one dim
+struct Pad {  // zeros around one dim
   int dim = 0;
   std::int64_t before = 0, after = 0;
   bool operator==(const Pad&) const = default;
   FIELDS(F(dim), F(before), F(after))
 };
-struct Broadcast {                     // "tc->btc" with the shape of the result
+struct Broadcast {  // "tc->btc" with the shape of the result
   std::string sig;
   Shape shape;
   bool operator==(const Broadcast&) const = default;
   FIELDS(F(sig), F(shape))
 };
-struct Patch {                         // [b,h,w,c] <-> [b,t,p,p,c], t row by row
+struct Patch {  // [b,h,w,c] <-> [b,t,p,p,c], t row by row
   std::int64_t size = 1;
-  std::int64_t rows = 0;               // unpatchify only: patches per column of the image
+  std::int64_t rows = 0;  // unpatchify only: patches per column of the image
   bool operator==(const Patch&) const = default;
   FIELDS(F(size), F(rows))
 };
-struct View {                          // a tensor inside a flat bucket
+struct View {  // a tensor inside a flat bucket
   std::int64_t offset = 0;
   Shape shape;
   bool operator==(const View&) const = default;
   FIELDS(F(offset), F(shape))
 };
-struct Pack {                          // tensors side by side in a flat bucket, each at its offset, zeros between
+struct Pack {  // tensors side by side in a flat bucket, each at its offset, zeros between
   std::vector<std::int64_t> offsets;
   std::int64_t size = 0;
   bool operator==(const Pack&) const = default;
   FIELDS(F(offsets), F(size))
 };
-struct Sgd {                           // operands w momentum grad lr [factor] [ok]
+struct Sgd {  // operands w momentum grad lr [factor] [ok]
   double momentum = 0.0, weight_decay = 0.0;
   bool nesterov = false, factor = false, ok = false;
   bool operator==(const Sgd&) const = default;
   FIELDS(F(momentum), F(weight_decay), F(nesterov), F(factor), F(ok))
 };
-struct AdamW {                         // operands w m v grad lr step [factor] [ok]
+struct AdamW {  // operands w m v grad lr step [factor] [ok]
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool factor = false, ok = false;
   bool operator==(const AdamW&) const = default;
   FIELDS(F(beta1), F(beta2), F(eps), F(weight_decay), F(factor), F(ok))
 };
-struct Clip {                          // sum of squares -> norm and min(1, max / norm); max 0 never clips
+struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
   FIELDS(F(max))
@@ -201,16 +198,16 @@ struct Clip {                          // sum of squares -> norm and min(1, max 
 #undef F
 #undef FIELDS
 
-using Attrs = std::variant<None, Sig, Contract, Sum, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, Loss, TopK, Constant, Reshape, Transpose,
-                           Slice, Dim, Pad, Broadcast, Patch, View, Pack, Sgd, AdamW, Clip>;
+using Attrs = std::variant<None, Sig, Contract, Sum, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, Loss, TopK, Constant, Reshape,
+                           Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Sgd, AdamW, Clip>;
 Attrs default_attrs(Op op);
 
 std::string_view name(Op op);
 std::optional<Op> parse_op(std::string_view text);
 
 struct Cost {
-  double flops = 0;                    // 2 x multiply-adds of contractions (cli.md)
-  double bytes = 0;                    // operands read once, results written once
+  double flops = 0;  // 2 x multiply-adds of contractions (cli.md)
+  double bytes = 0;  // operands read once, results written once
 };
 
 struct Eqn;
@@ -219,23 +216,23 @@ class Builder;
 struct OpDef {
   using Infer = std::vector<Type> (*)(const Attrs&, std::span<const Type> in);
   using Signature = std::string (*)(const Attrs&, int operands);
-  using Vjp = std::vector<Var> (*)(Builder&, const Eqn&, std::span<const Var> grad);    // one gradient (or none) per operand
+  using Vjp = std::vector<Var> (*)(Builder&, const Eqn&, std::span<const Var> grad);  // one gradient (or none) per operand
   using CostRule = Cost (*)(const Attrs&, std::span<const Type> in, std::span<const Type> out);
-  using ViewRule = std::int64_t (*)(const Attrs&, std::span<const Type> in, int result);    // element offset in operand 0, or -1: a copy
+  using ViewRule = std::int64_t (*)(const Attrs&, std::span<const Type> in, int result);  // element offset in operand 0, or -1: a copy
   struct Alias {
     int out, in;
   };
 
   Op op;
-  std::string_view doc;                // one line for docs/ir.md
-  std::string_view sig;                // dim signature; "" when it is an attribute. '*' any dims, '!' a dim that may not be sharded
-  Infer infer = nullptr;               // null: shapes by signature, dtype of operand 0
-  Vjp vjp = nullptr;                   // null: not differentiable (gradients of it are an error, or none for integer operands)
-  CostRule cost = nullptr;             // null: no FLOPs
-  ViewRule view = nullptr;             // results may share operand 0's storage
-  std::vector<Alias> may_alias = {};   // result may overwrite the operand when it is its last use
-  bool gathers = false;                // operands may be produced directly inside the result's storage (stack, pack)
-  Signature signature = nullptr;       // null: `sig`, or the attribute
+  std::string_view doc;               // one line for docs/ir.md
+  std::string_view sig;               // dim signature; "" when it is an attribute. '*' any dims, '!' a dim that may not be sharded
+  Infer infer = nullptr;              // null: shapes by signature, dtype of operand 0
+  Vjp vjp = nullptr;                  // null: not differentiable (gradients of it are an error, or none for integer operands)
+  CostRule cost = nullptr;            // null: no FLOPs
+  ViewRule view = nullptr;            // results may share operand 0's storage
+  std::vector<Alias> may_alias = {};  // result may overwrite the operand when it is its last use
+  bool gathers = false;               // operands may be produced directly inside the result's storage (stack, pack)
+  Signature signature = nullptr;      // null: `sig`, or the attribute
 };
 
 // The row of an op (ops/table.cpp). Every op has one; a test says so.

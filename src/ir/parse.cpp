@@ -77,9 +77,12 @@ class Line {
   void value(std::int64_t& v) { number(v); }
   void value(double& v) { number(v); }
   void value(bool& v) {
-    if (accept("true")) v = true;
-    else if (accept("false")) v = false;
-    else fail("true or false");
+    if (accept("true"))
+      v = true;
+    else if (accept("false"))
+      v = false;
+    else
+      fail("true or false");
   }
   void value(DType& v) {
     const std::string text = word();
@@ -112,7 +115,7 @@ class Line {
 
  private:
   std::string_view text_;
-  std::size_t at_ = 0, token_ = 0;    // the cursor, and where the last token began
+  std::size_t at_ = 0, token_ = 0;  // the cursor, and where the last token began
   int number_;
 };
 
@@ -124,11 +127,16 @@ class Reader {
       Line line(text.substr(0, end), number);
       text.remove_prefix(std::min(end + 1, text.size()));
       if (line.done() || line.accept("//")) continue;
-      if (line.accept("program ")) header(line);
-      else if (!started_) line.fail("'program NAME mesh(...)' before anything else");
-      else if (line.accept("input ")) input(line);
-      else if (line.accept("output ")) output(line);
-      else equation(line);
+      if (line.accept("program "))
+        header(line);
+      else if (!started_)
+        line.fail("'program NAME mesh(...)' before anything else");
+      else if (line.accept("input "))
+        input(line);
+      else if (line.accept("output "))
+        output(line);
+      else
+        equation(line);
       if (!line.done()) line.fail("the end of the line");
     }
     if (!started_) throw Error(ErrorKind::usage, "expected 'program NAME mesh(...)', found no line", "program:1:1");
@@ -149,10 +157,13 @@ class Reader {
       if (axis.name.empty()) line.fail("AXIS=SIZE:KIND");
       if (p_.mesh.find(axis.name) >= 0) line.reject("another name for the second axis " + axis.name);
       line.value(axis.size);
-      if (axis.size < 1 || (ranks *= axis.size) > most_ranks) line.reject("an axis of at least one rank, and a mesh of at most " + std::to_string(most_ranks));
+      if (axis.size < 1 || (ranks *= axis.size) > most_ranks)
+        line.reject("an axis of at least one rank, and a mesh of at most " + std::to_string(most_ranks));
       line.expect(":");
-      if (line.accept("model")) axis.kind = Axis::model;
-      else line.expect("data");
+      if (line.accept("model"))
+        axis.kind = Axis::model;
+      else
+        line.expect("data");
       p_.mesh.axes.push_back(std::move(axis));
     }
   }
@@ -200,10 +211,14 @@ class Reader {
   void input(Line& line) {
     Input in;
     in.var = define(line, line.word());
-    if (line.accept("param")) in.kind = Input::param;
-    else if (line.accept("state")) in.kind = Input::state;
-    else if (line.accept("scalar")) in.kind = Input::scalar;
-    else line.expect("batch");
+    if (line.accept("param"))
+      in.kind = Input::param;
+    else if (line.accept("state"))
+      in.kind = Input::state;
+    else if (line.accept("scalar"))
+      in.kind = Input::scalar;
+    else
+      line.expect("batch");
     line.value(in.name);
     if (line.accept("(")) {
       do in.dims.push_back(line.word());
@@ -237,14 +252,22 @@ class Reader {
     for (std::string key; !(key = line.key()).empty();) {
       bool known = false;
       if (!given.insert(key).second) line.reject("each attribute once");
-      std::visit([&]<class A>(A& a) { A::fields(a, [&](const char* name, auto& value) { if (key == name) line.value(value), known = true; }); },
-                 eqn.attrs);
+      std::visit(
+          [&]<class A>(A& a) {
+            A::fields(a, [&](const char* name, auto& value) {
+              if (key == name) line.value(value), known = true;
+            });
+          },
+          eqn.attrs);
       if (!known) line.reject("an attribute of " + std::string(name(*op)));
     }
     while (!line.done() && !line.accept("#")) eqn.in.push_back(use(line));
-    if (line.accept("~")) eqn.phase = Phase::backward;
-    else if (line.accept("^")) eqn.phase = Phase::recompute;
-    else if (line.accept("!")) eqn.phase = Phase::update;
+    if (line.accept("~"))
+      eqn.phase = Phase::backward;
+    else if (line.accept("^"))
+      eqn.phase = Phase::recompute;
+    else if (line.accept("!"))
+      eqn.phase = Phase::update;
     eqn.scope = line.rest();
     p_.eqns.push_back(std::move(eqn));
   }

@@ -20,7 +20,8 @@ const Input* Program::input(std::string_view wanted) const {
 }
 
 bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '~' || c == '\'' || c == '/';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '~' || c == '\'' ||
+         c == '/';
 }
 
 namespace {
@@ -64,7 +65,7 @@ void verify(const Program& p) {
     CHECK(value.type.at.empty() || value.type.at.size() == p.mesh.axes.size(), value.name + " has a placement for another mesh");
     for (const Place& place : value.type.at)
       CHECK(place.kind != Place::S || (place.dim >= 0 && place.dim < value.type.rank()), value.name + " is sharded on a dim that it lacks");
-    value.type.elements();    // CHECKs the extents
+    value.type.elements();  // CHECKs the extents
   }
   for (const Input& in : p.inputs) {
     CHECK(in.var >= 0 && static_cast<std::size_t>(in.var) < p.values.size(), "input " + in.name + " is not a value of this program");

@@ -17,15 +17,15 @@ struct Value {
 struct Input {
   enum Kind { batch, param, state, scalar } kind = batch;
   Var var = none;
-  std::string name;                    // what a run binds: "images", "labels", "lr", a parameter's name, ...
-  std::vector<std::string> dims;       // names of the dims of a parameter; may be empty
+  std::string name;               // what a run binds: "images", "labels", "lr", a parameter's name, ...
+  std::vector<std::string> dims;  // names of the dims of a parameter; may be empty
   bool operator==(const Input&) const = default;
 };
 
 struct Output {
   std::string name;
   Var var = none;
-  std::string updates;                 // the input whose storage it takes over (donation); may be empty
+  std::string updates;  // the input whose storage it takes over (donation); may be empty
   bool operator==(const Output&) const = default;
 };
 
@@ -35,7 +35,7 @@ struct Eqn {
   Op op = Op::mark;
   Attrs attrs;
   std::vector<Var> in, out;
-  std::string scope;                   // "blocks.0.mlp"
+  std::string scope;  // "blocks.0.mlp"
   Phase phase = Phase::forward;
   bool operator==(const Eqn&) const = default;
 };
@@ -43,7 +43,7 @@ struct Eqn {
 struct Program {
   std::string name = "program";
   Mesh mesh;
-  std::vector<Value> values;           // indexed by Var
+  std::vector<Value> values;  // indexed by Var
   std::vector<Input> inputs;
   std::vector<Eqn> eqns;
   std::vector<Output> outputs;
@@ -51,8 +51,8 @@ struct Program {
 
   const Type& type(Var v) const { return values[static_cast<std::size_t>(v)].type; }
   const std::string& name_of(Var v) const { return values[static_cast<std::size_t>(v)].name; }
-  std::vector<Type> types(const std::vector<Var>& vars) const;    // an absent operand or result has an empty type
-  const Input* input(std::string_view name) const;                // null when absent
+  std::vector<Type> types(const std::vector<Var>& vars) const;  // an absent operand or result has an empty type
+  const Input* input(std::string_view name) const;              // null when absent
 };
 
 // Throws Error(internal) that names the equation: single assignment, defined before use, every type recomputed, names unique.
@@ -64,8 +64,8 @@ bool is_name_char(char c);
 // The text form (grammar in docs/ir.md). parse(print(p)) == p up to the numbering of values; print(parse(s)) == s.
 std::string print(const Program& program);
 std::string print(const Program& program, const Eqn& eqn);
-std::string print(const Attrs& attrs);                            // " key=value" for every member that is not at its default
-Program parse(std::string_view text);                             // Error(usage) with line and column
+std::string print(const Attrs& attrs);  // " key=value" for every member that is not at its default
+Program parse(std::string_view text);   // Error(usage) with line and column
 
 // Sum over equations; `recomputed` ones are left out by the caller when it wants model FLOPs.
 Cost cost(const Program& program);

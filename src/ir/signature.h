@@ -13,12 +13,12 @@ namespace tessera::ir {
 
 struct Signature {
   struct Operand {
-    std::string letters;         // '*' included, '!' removed
-    std::string pinned;          // the letters that carried '!'
+    std::string letters;  // '*' included, '!' removed
+    std::string pinned;   // the letters that carried '!'
   };
   std::vector<Operand> in, out;
 };
-Signature parse_signature(std::string_view text);    // CHECKs its form
+Signature parse_signature(std::string_view text);  // CHECKs its form
 
 // Binds every letter to an extent and gives the shapes of the results; CHECKs ranks and extents with readable messages.
 std::vector<Shape> infer_shapes(std::string_view signature, std::span<const Type> in);

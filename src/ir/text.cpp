@@ -47,7 +47,8 @@ std::string type_text(const Mesh& mesh, const Type& type) {
   std::string out = std::string(name(type.dtype)) + to_string(type.shape), places;
   for (std::size_t i = 0; i < type.at.size(); ++i) {
     if (type.at[i].kind == Place::R) continue;
-    places += (places.empty() ? "" : " ") + mesh.axes[i].name + ":" + (type.at[i].kind == Place::P ? "P" : "S" + std::to_string(type.at[i].dim));
+    places +=
+        (places.empty() ? "" : " ") + mesh.axes[i].name + ":" + (type.at[i].kind == Place::P ? "P" : "S" + std::to_string(type.at[i].dim));
   }
   return places.empty() ? out : out + "{" + places + "}";
 }

@@ -36,7 +36,7 @@ DType parse_dtype(std::string_view text) {
 }
 
 std::int64_t elements(const Shape& shape) {
-  constexpr std::int64_t most = std::int64_t{1} << 50;    // far beyond any memory, far below an overflow of bytes and sums of bytes
+  constexpr std::int64_t most = std::int64_t{1} << 50;  // far beyond any memory, far below an overflow of bytes and sums of bytes
   std::int64_t n = 1;
   bool empty = false;
   for (std::int64_t extent : shape) {

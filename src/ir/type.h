@@ -12,15 +12,15 @@ namespace tessera::ir {
 
 enum class DType : std::uint8_t { f64, f32, bf16, i64, i32, u8 };
 std::string_view name(DType dtype);
-DType parse_dtype(std::string_view text);    // Error(usage) when unknown
+DType parse_dtype(std::string_view text);  // Error(usage) when unknown
 std::int64_t size_of(DType dtype);
 bool is_float(DType dtype);
 // The dtype of statistics and sums beside values of this dtype: f64 stays f64, everything else is kept in f32.
 constexpr DType statistics_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 using Shape = std::vector<std::int64_t>;
-std::int64_t elements(const Shape& shape);    // CHECKs extents and overflow
-std::string to_string(const Shape& shape);    // [2,3]
+std::int64_t elements(const Shape& shape);  // CHECKs extents and overflow
+std::string to_string(const Shape& shape);  // [2,3]
 
 struct Axis {
   enum Kind { data, model } kind = data;
@@ -29,9 +29,9 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 struct Mesh {
-  std::vector<Axis> axes;                      // the last is the fastest
+  std::vector<Axis> axes;  // the last is the fastest
   bool operator==(const Mesh&) const = default;
-  int find(std::string_view axis) const;       // -1 when absent
+  int find(std::string_view axis) const;  // -1 when absent
   int ranks() const;
   std::vector<int> coordinates(int rank) const;
 };
@@ -42,11 +42,11 @@ struct Place {
   int dim = -1;
   bool operator==(const Place&) const = default;
 };
-using Places = std::vector<Place>;             // one per axis of the mesh; empty when replicated everywhere
+using Places = std::vector<Place>;  // one per axis of the mesh; empty when replicated everywhere
 
 struct Type {
   DType dtype = DType::f32;
-  Shape shape;                                 // global
+  Shape shape;  // global
   Places at;
   bool operator==(const Type&) const = default;
   std::int64_t elements() const { return ir::elements(shape); }

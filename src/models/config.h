@@ -11,20 +11,20 @@ namespace tessera::models {
 
 // The model section of a config, every key resolved. Keys that a family does not use keep their defaults and are not printed.
 struct ModelConfig {
-  std::string name = "vit_tiny_cifar";    // the preset it started from; "" when only a family was given
+  std::string name = "vit_tiny_cifar";  // the preset it started from; "" when only a family was given
   std::string family = "vit";
   std::int64_t image_h = 224, image_w = 224, channels = 3, patch = 16;
   std::int64_t dim = 768, depth = 12, heads = 12, mlp = 3072, classes = 1000;
-  std::string pool = "class";             // class | mean
+  std::string pool = "class";  // class | mean
   double dropout = 0.0, drop_path = 0.0;
-  std::string head_init = "zero";         // zero | normal
+  std::string head_init = "zero";  // zero | normal
   bool operator==(const ModelConfig&) const = default;
 };
 
 struct Preset {
   std::string name;
   ModelConfig config;
-  std::string note;                       // one line for `tessera models`
+  std::string note;  // one line for `tessera models`
 };
 
 const std::vector<Preset>& presets();

@@ -23,7 +23,8 @@ const Family& family(const std::string& name) {
 
 std::vector<Param> parameters(const ModelConfig& config) { return family(config.family).parameters(config); }
 
-ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train, const std::function<ir::Var(const std::string&)>& param) {
+ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
+                const std::function<ir::Var(const std::string&)>& param) {
   return family(config.family).forward(b, config, images, train, param);
 }
 

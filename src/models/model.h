@@ -1,5 +1,6 @@
 // What a model is: a row in a registry, a plain description, its parameters by name, and a function that writes its forward program.
-// Convention: parameters carry torchvision's names; their shapes are ours (natural rank), `torch_shape` and `torch_perm` say how to get there.
+// Convention: parameters carry torchvision's names; their shapes are ours (natural rank), `torch_shape` and `torch_perm` say how to get
+// there.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,25 @@ namespace tessera::models {
 // How one parameter starts: distributed as torchvision does, drawn by parameter name and logical element.
 struct Init {
   enum Kind { zeros, ones, normal, truncated_normal, uniform } kind = zeros;
-  double scale = 0.0;                     // standard deviation, or the bound of the uniform distribution
+  double scale = 0.0;  // standard deviation, or the bound of the uniform distribution
 };
 
 struct Param {
-  std::string name;                       // torchvision's
-  ir::Shape shape;                        // ours
-  std::vector<std::string> dims;          // names of the dims: "heads", "mlp", ... (what strategies shard)
+  std::string name;               // torchvision's
+  ir::Shape shape;                // ours
+  std::vector<std::string> dims;  // names of the dims: "heads", "mlp", ... (what strategies shard)
   Init init;
-  bool decay = true;                      // weight decay applies (cli.md: not to 1-D tensors, class token, position embeddings)
-  ir::Shape torch_shape;                  // as in torchvision's state dict
-  std::vector<int> torch_perm;            // reshape(torch, split_shape) then transpose by this gives ours; empty: a plain reshape
-  ir::Shape split_shape;                  // torch_shape split to our rank, in torch order; empty: torch_shape
+  bool decay = true;            // weight decay applies (cli.md: not to 1-D tensors, class token, position embeddings)
+  ir::Shape torch_shape;        // as in torchvision's state dict
+  std::vector<int> torch_perm;  // reshape(torch, split_shape) then transpose by this gives ours; empty: a plain reshape
+  ir::Shape split_shape;        // torch_shape split to our rank, in torch order; empty: torch_shape
 };
 
 std::vector<Param> parameters(const ModelConfig& config);
 
 // Writes the forward program: images [b,h,w,c] -> logits [b,classes]. `param` gives the variable of a parameter by name.
 // With train = false dropout and drop-path are left out.
-ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train, const std::function<ir::Var(const std::string&)>& param);
+ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
+                const std::function<ir::Var(const std::string&)>& param);
 
 }  // namespace tessera::models

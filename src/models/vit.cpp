@@ -28,8 +28,8 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
     out.back().decay = false;
   }
   const double fan_in = static_cast<double>(m.channels * p * p);
-  Param conv = plain("conv_proj.weight", {p, p, m.channels, c}, {"patch", "patch", "channel", "dim"}, {Init::truncated_normal, std::sqrt(1.0 / fan_in)},
-                     {c, m.channels, p, p});
+  Param conv = plain("conv_proj.weight", {p, p, m.channels, c}, {"patch", "patch", "channel", "dim"},
+                     {Init::truncated_normal, std::sqrt(1.0 / fan_in)}, {c, m.channels, p, p});
   conv.torch_perm = {2, 3, 1, 0};
   out.push_back(conv);
   out.push_back(plain("conv_proj.bias", {c}, {"dim"}, {Init::zeros}, {c}));
@@ -43,9 +43,11 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
     };
     norm("ln_1");
     // torchvision's in_proj is one matrix: xavier sees fan_out = 3 c.
-    out.push_back(plain(l + "self_attention.in_proj_weight", {3, h, d, c}, {"qkv", "heads", "head_dim", "dim"}, {Init::uniform, xavier(c, 3 * c)}, {3 * c, c}));
+    out.push_back(plain(l + "self_attention.in_proj_weight", {3, h, d, c}, {"qkv", "heads", "head_dim", "dim"},
+                        {Init::uniform, xavier(c, 3 * c)}, {3 * c, c}));
     out.push_back(plain(l + "self_attention.in_proj_bias", {3, h, d}, {"qkv", "heads", "head_dim"}, {Init::zeros}, {3 * c}));
-    out.push_back(plain(l + "self_attention.out_proj.weight", {c, h, d}, {"dim", "heads", "head_dim"}, {Init::uniform, 1.0 / std::sqrt(static_cast<double>(c))}, {c, c}));
+    out.push_back(plain(l + "self_attention.out_proj.weight", {c, h, d}, {"dim", "heads", "head_dim"},
+                        {Init::uniform, 1.0 / std::sqrt(static_cast<double>(c))}, {c, c}));
     out.push_back(plain(l + "self_attention.out_proj.bias", {c}, {"dim"}, {Init::zeros}, {c}));
     norm("ln_2");
     out.push_back(plain(l + "mlp.0.weight", {f, c}, {"mlp", "dim"}, {Init::uniform, xavier(c, f)}, {f, c}));
@@ -70,7 +72,9 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, bool train, const 
     if (!train || rate <= 0) return x;
     return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0}, {x, rng}, name);
   };
-  auto norm = [&](Var x, const std::string& p) { return b.emit(Op::layer_norm, Norm{1e-6}, {x, param(p + ".weight"), param(p + ".bias")}, {"y", "mean", "rstd"})[0]; };
+  auto norm = [&](Var x, const std::string& p) {
+    return b.emit(Op::layer_norm, Norm{1e-6}, {x, param(p + ".weight"), param(p + ".bias")}, {"y", "mean", "rstd"})[0];
+  };
 
   Var x = none;
   {
@@ -97,7 +101,8 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, bool train, const 
     {
       const auto inner = b.scope("msa");
       const std::string a = l + "self_attention.";
-      const Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"), param(a + "in_proj_bias"), "qkv");
+      const Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
+                            param(a + "in_proj_bias"), "qkv");
       const std::vector<Var> parts = b.emit(Op::unstack, None{}, {qkv}, {"q", "k", "v"});
       const Var o = b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false}, parts, {"o", "lse"})[0];
       y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"), param(a + "out_proj.bias"), "proj");

@@ -47,7 +47,7 @@ Grads attention_vjp(Builder& b, const Eqn& e, Grad g) {
   return grads;
 }
 
-double products(In in) {    // b t s h d
+double products(In in) {  // b t s h d
   return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].shape[1]);
 }
 Cost attention_cost(const Attrs&, In in, In) { return {4 * products(in), 0}; }

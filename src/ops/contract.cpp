@@ -15,13 +15,16 @@ Types infer_contract(const Attrs& attrs, In in) {
   CHECK(in.size() >= 2, "contract takes two operands and then addends");
   const Signature sig = parse_signature(a.sig);
   CHECK(sig.in.size() == in.size() && sig.out.size() == 1, "\"" + a.sig + "\" lists " + std::to_string(sig.in.size()) + " operands and " +
-                                                               std::to_string(sig.out.size()) + " results; there are " + std::to_string(in.size()) + " and 1");
+                                                               std::to_string(sig.out.size()) + " results; there are " +
+                                                               std::to_string(in.size()) + " and 1");
   CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "the factors of contract have one float type");
   const std::string& out = sig.out[0].letters;
   for (char c : out)
-    CHECK((sig.in[0].letters + sig.in[1].letters).find(c) != std::string::npos, std::string("dim ") + c + " of \"" + a.sig + "\" is in no factor");
+    CHECK((sig.in[0].letters + sig.in[1].letters).find(c) != std::string::npos,
+          std::string("dim ") + c + " of \"" + a.sig + "\" is in no factor");
   for (std::size_t i = 2; i < sig.in.size(); ++i)
-    for (char c : sig.in[i].letters) CHECK(out.find(c) != std::string::npos, "an addend of \"" + a.sig + "\" has a dim that the result lacks");
+    for (char c : sig.in[i].letters)
+      CHECK(out.find(c) != std::string::npos, "an addend of \"" + a.sig + "\" has a dim that the result lacks");
   CHECK(a.act.empty() || a.act == "gelu" || a.act == "gelu_tanh", "contract knows act gelu and gelu_tanh, not " + a.act);
   const Type y{a.out.value_or(in[0].dtype), infer_shapes(a.sig, in)[0], {}};
   return a.act.empty() ? Types{y} : Types{y, y};

@@ -33,18 +33,42 @@ std::string grad_signature(const Attrs&, int) { return "bc!,b,b->bc!"; }
 
 // nll = -sum q y: dy = -g q.   cross entropy = nll(log softmax(x)): dx = g (softmax(x) sum(q) - q).
 Grads nll_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::nll_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none}; }
-Grads cross_entropy_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::cross_entropy_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none}; }
+Grads cross_entropy_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::cross_entropy_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none};
+}
 
 }  // namespace
 
 std::vector<OpDef> loss_rows() {
   return {
-      {.op = Op::nll, .doc = "log-probabilities, target -> -sum q y per sample", .sig = "", .infer = infer_per_sample, .vjp = nll_vjp, .signature = per_sample_signature},
-      {.op = Op::nll_grad, .doc = "y, target, g -> -g q", .sig = "", .infer = infer_grad, .may_alias = {{0, 0}}, .signature = grad_signature},
-      {.op = Op::cross_entropy, .doc = "logits, target -> nll of their log softmax, per sample", .sig = "", .infer = infer_per_sample,
-       .vjp = cross_entropy_vjp, .signature = per_sample_signature},
-      {.op = Op::cross_entropy_grad, .doc = "logits, target, g -> g (softmax sum(q) - q)", .sig = "", .infer = infer_grad, .may_alias = {{0, 0}}, .signature = grad_signature},
-      {.op = Op::correct, .doc = "logits, target -> 1 where the target is among the k largest (ties: lower index first)", .sig = "", .infer = infer_correct,
+      {.op = Op::nll,
+       .doc = "log-probabilities, target -> -sum q y per sample",
+       .sig = "",
+       .infer = infer_per_sample,
+       .vjp = nll_vjp,
+       .signature = per_sample_signature},
+      {.op = Op::nll_grad,
+       .doc = "y, target, g -> -g q",
+       .sig = "",
+       .infer = infer_grad,
+       .may_alias = {{0, 0}},
+       .signature = grad_signature},
+      {.op = Op::cross_entropy,
+       .doc = "logits, target -> nll of their log softmax, per sample",
+       .sig = "",
+       .infer = infer_per_sample,
+       .vjp = cross_entropy_vjp,
+       .signature = per_sample_signature},
+      {.op = Op::cross_entropy_grad,
+       .doc = "logits, target, g -> g (softmax sum(q) - q)",
+       .sig = "",
+       .infer = infer_grad,
+       .may_alias = {{0, 0}},
+       .signature = grad_signature},
+      {.op = Op::correct,
+       .doc = "logits, target -> 1 where the target is among the k largest (ties: lower index first)",
+       .sig = "",
+       .infer = infer_correct,
        .signature = per_sample_signature},
   };
 }

@@ -14,7 +14,8 @@ Types infer_binary(const Attrs& attrs, In in) {
   const auto shapes = infer_shapes(sig, in);
   CHECK(in.size() == 2 && shapes.size() == 1 && letters_in(sig, 0) == letters_out(sig),
         "\"" + sig + "\" takes two operands, the first with the dims of the result");
-  for (char c : letters_in(sig, 1)) CHECK(letters_out(sig).find(c) != std::string::npos, "the second operand of \"" + sig + "\" has a dim that the result lacks");
+  for (char c : letters_in(sig, 1))
+    CHECK(letters_out(sig).find(c) != std::string::npos, "the second operand of \"" + sig + "\" has a dim that the result lacks");
   CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "takes two operands of one float type");
   return {{in[0].dtype, shapes[0], {}}};
 }
@@ -22,12 +23,12 @@ Types infer_binary(const Attrs& attrs, In in) {
 // Sums a gradient down to the dims of an operand.
 Var sum_to(Builder& b, const std::string& from, const std::string& to, Var g) { return from == to ? g : b.sum(from + "->" + to, g); }
 
-Grads add_vjp(Builder& b, const Eqn& e, Grad g) {    // d(a + b) = da + db
+Grads add_vjp(Builder& b, const Eqn& e, Grad g) {  // d(a + b) = da + db
   const std::string& sig = std::get<Sig>(e.attrs).sig;
   return {g[0], sum_to(b, letters_out(sig), letters_in(sig, 1), g[0])};
 }
 
-Grads mul_vjp(Builder& b, const Eqn& e, Grad g) {    // d(a b) = b da + a db
+Grads mul_vjp(Builder& b, const Eqn& e, Grad g) {  // d(a b) = b da + a db
   const std::string& sig = std::get<Sig>(e.attrs).sig;
   const std::string full = letters_out(sig), part = letters_in(sig, 1);
   return {b.mul(sig, g[0], e.in[1]), sum_to(b, full, part, b.mul(full + "," + full + "->" + full, g[0], e.in[0]))};
@@ -52,7 +53,8 @@ Grads cast_vjp(Builder& b, const Eqn& e, Grad g) { return {b.cast(g[0], b.type(e
 
 Types infer_dropout(const Attrs& attrs, In in) {
   const Dropout& a = std::get<Dropout>(attrs);
-  CHECK(in.size() == 2 && in[1].dtype == DType::i64 && in[1].shape == Shape{3}, "dropout takes a value and rng i64[3] (seed, step, position)");
+  CHECK(in.size() == 2 && in[1].dtype == DType::i64 && in[1].shape == Shape{3},
+        "dropout takes a value and rng i64[3] (seed, step, position)");
   CHECK(a.rate >= 0 && a.rate < 1, "a dropout rate is at least 0 and less than 1");
   CHECK(in[0].rank() >= 1, "dropout's first dim is the sample");
   return {{in[0].dtype, in[0].shape, {}}};
@@ -67,16 +69,39 @@ std::int64_t view_all(const Attrs&, In, int) { return 0; }
 
 std::vector<OpDef> pointwise_rows() {
   return {
-      {.op = Op::add, .doc = "a + b, b broadcast over the dims that it lacks", .sig = "", .infer = infer_binary, .vjp = add_vjp, .may_alias = {{0, 0}}},
-      {.op = Op::mul, .doc = "a * b, b broadcast over the dims that it lacks", .sig = "", .infer = infer_binary, .vjp = mul_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::add,
+       .doc = "a + b, b broadcast over the dims that it lacks",
+       .sig = "",
+       .infer = infer_binary,
+       .vjp = add_vjp,
+       .may_alias = {{0, 0}}},
+      {.op = Op::mul,
+       .doc = "a * b, b broadcast over the dims that it lacks",
+       .sig = "",
+       .infer = infer_binary,
+       .vjp = mul_vjp,
+       .may_alias = {{0, 0}}},
       {.op = Op::scale, .doc = "factor * x", .sig = "*->*", .vjp = scale_vjp, .may_alias = {{0, 0}}},
       {.op = Op::gelu, .doc = "x/2 (1 + erf(x/sqrt 2)), or its tanh form", .sig = "*->*", .vjp = gelu_vjp, .may_alias = {{0, 0}}},
       {.op = Op::gelu_grad, .doc = "x, g -> g gelu'(x)", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}}},
-      {.op = Op::select, .doc = "flag, a, b -> a where the flag is not 0, else b", .sig = ",*,*->*", .infer = infer_select, .vjp = select_vjp, .may_alias = {{0, 1}, {0, 2}}},
+      {.op = Op::select,
+       .doc = "flag, a, b -> a where the flag is not 0, else b",
+       .sig = ",*,*->*",
+       .infer = infer_select,
+       .vjp = select_vjp,
+       .may_alias = {{0, 1}, {0, 2}}},
       {.op = Op::cast, .doc = "to another element type, rounding to nearest even", .sig = "*->*", .infer = infer_cast, .vjp = cast_vjp},
-      {.op = Op::dropout, .doc = "x, rng -> x/(1-rate) or 0, drawn by (seed, stream, step, sample, element); per_sample: drop-path",
-       .sig = "b*,r!->b*", .infer = infer_dropout, .vjp = dropout_vjp, .may_alias = {{0, 0}}},
-      {.op = Op::mark, .doc = "identity that names a place: remat boundary, pipeline cut, placement pin", .sig = "*->*", .vjp = mark_vjp, .view = view_all},
+      {.op = Op::dropout,
+       .doc = "x, rng -> x/(1-rate) or 0, drawn by (seed, stream, step, sample, element); per_sample: drop-path",
+       .sig = "b*,r!->b*",
+       .infer = infer_dropout,
+       .vjp = dropout_vjp,
+       .may_alias = {{0, 0}}},
+      {.op = Op::mark,
+       .doc = "identity that names a place: remat boundary, pipeline cut, placement pin",
+       .sig = "*->*",
+       .vjp = mark_vjp,
+       .view = view_all},
   };
 }
 

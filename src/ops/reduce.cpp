@@ -23,7 +23,7 @@ Grads sum_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 
 Types infer_sumsq(const Attrs&, In in) { return {{statistics_of(only(in).dtype), {}, {}}}; }
-Grads sumsq_vjp(Builder& b, const Eqn& e, Grad g) {    // d(sum x^2) = 2 x dx
+Grads sumsq_vjp(Builder& b, const Eqn& e, Grad g) {  // d(sum x^2) = 2 x dx
   const std::string x = alphabet(b.type(e.in[0]).rank());
   return {b.scale(b.mul(x + ",->" + x, e.in[0], g[0]), 2.0)};
 }

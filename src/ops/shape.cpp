@@ -1,4 +1,5 @@
-// Moving elements without changing them. Results that only rename storage are views; stack and pack may be filled in place by their operands.
+// Moving elements without changing them. Results that only rename storage are views; stack and pack may be filled in place by their
+// operands.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,7 +11,7 @@ namespace {
 
 using namespace ir;
 
-constexpr std::int64_t most_extent = std::int64_t{1} << 36;    // of an attribute: keeps sums and products from overflowing
+constexpr std::int64_t most_extent = std::int64_t{1} << 36;  // of an attribute: keeps sums and products from overflowing
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 Type like(const Type& t, Shape shape) { return {t.dtype, std::move(shape), {}}; }
@@ -138,7 +139,9 @@ Grads unstack_vjp(Builder& b, const Eqn& e, Grad g) {
     }
   return {b.emit1(Op::stack, None{}, parts)};
 }
-std::int64_t view_unstack(const Attrs&, In in, int result) { return result * (in[0].elements() / std::max<std::int64_t>(1, in[0].shape[0])); }
+std::int64_t view_unstack(const Attrs&, In in, int result) {
+  return result * (in[0].elements() / std::max<std::int64_t>(1, in[0].shape[0]));
+}
 
 Types infer_broadcast(const Attrs& attrs, In in) {
   const Type& x = only(in);
@@ -147,7 +150,8 @@ Types infer_broadcast(const Attrs& attrs, In in) {
   CHECK(from.size() == x.shape.size() && to.size() == a.shape.size(), "\"" + a.sig + "\" does not fit the ranks");
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto j = to.find(from[i]);
-    CHECK(j != std::string::npos && a.shape[j] == x.shape[i], "\"" + a.sig + "\" of " + to_string(x.shape) + " is not " + to_string(a.shape));
+    CHECK(j != std::string::npos && a.shape[j] == x.shape[i],
+          "\"" + a.sig + "\" of " + to_string(x.shape) + " is not " + to_string(a.shape));
   }
   return {like(x, a.shape)};
 }
@@ -167,7 +171,8 @@ Types infer_patchify(const Attrs& attrs, In in) {
 Types infer_unpatchify(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Patch& a = std::get<Patch>(attrs);
-  CHECK(x.rank() == 5 && a.rows >= 1 && a.rows <= most_extent && a.size >= 1 && a.size <= most_extent, "unpatchify takes patches [b,t,p,p,c] and the number of rows");
+  CHECK(x.rank() == 5 && a.rows >= 1 && a.rows <= most_extent && a.size >= 1 && a.size <= most_extent,
+        "unpatchify takes patches [b,t,p,p,c] and the number of rows");
   const Shape& s = x.shape;
   CHECK(s[2] == a.size && s[3] == a.size && s[1] % a.rows == 0, "patches " + to_string(s) + " form rows");
   return {like(x, {s[0], a.rows * a.size, s[1] / a.rows * a.size, s[4]})};
@@ -213,18 +218,37 @@ Grads pack_vjp(Builder& b, const Eqn& e, Grad g) {
 std::vector<OpDef> shape_rows() {
   return {
       {.op = Op::constant, .doc = "a tensor of one value", .sig = "", .infer = infer_constant},
-      {.op = Op::reshape, .doc = "the same elements under another shape", .sig = "", .infer = infer_reshape, .vjp = reshape_vjp, .view = view_all},
+      {.op = Op::reshape,
+       .doc = "the same elements under another shape",
+       .sig = "",
+       .infer = infer_reshape,
+       .vjp = reshape_vjp,
+       .view = view_all},
       {.op = Op::transpose, .doc = "dim i of the result is dim perm[i]", .sig = "", .infer = infer_transpose, .vjp = transpose_vjp},
-      {.op = Op::slice, .doc = "`size` elements of one dim from `start`", .sig = "", .infer = infer_slice, .vjp = slice_vjp, .view = view_slice},
+      {.op = Op::slice,
+       .doc = "`size` elements of one dim from `start`",
+       .sig = "",
+       .infer = infer_slice,
+       .vjp = slice_vjp,
+       .view = view_slice},
       {.op = Op::concat, .doc = "operands side by side along one dim", .sig = "", .infer = infer_concat, .vjp = concat_vjp},
       {.op = Op::pad, .doc = "zeros before and after along one dim", .sig = "", .infer = infer_pad, .vjp = pad_vjp},
       {.op = Op::stack, .doc = "n operands -> [n, ...]", .sig = "", .infer = infer_stack, .vjp = stack_vjp, .gathers = true},
       {.op = Op::unstack, .doc = "[n, ...] -> n results", .sig = "", .infer = infer_unstack, .vjp = unstack_vjp, .view = view_unstack},
-      {.op = Op::broadcast, .doc = "repeated along the dims that the operand lacks", .sig = "", .infer = infer_broadcast, .vjp = broadcast_vjp},
+      {.op = Op::broadcast,
+       .doc = "repeated along the dims that the operand lacks",
+       .sig = "",
+       .infer = infer_broadcast,
+       .vjp = broadcast_vjp},
       {.op = Op::patchify, .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row", .sig = "", .infer = infer_patchify, .vjp = patchify_vjp},
       {.op = Op::unpatchify, .doc = "[b,t,p,p,c] -> [b,h,w,c]", .sig = "", .infer = infer_unpatchify, .vjp = unpatchify_vjp},
       {.op = Op::view, .doc = "a tensor inside a flat bucket", .sig = "", .infer = infer_view, .vjp = view_vjp, .view = view_offset},
-      {.op = Op::pack, .doc = "tensors side by side in a flat bucket, zeros between", .sig = "", .infer = infer_pack, .vjp = pack_vjp, .gathers = true},
+      {.op = Op::pack,
+       .doc = "tensors side by side in a flat bucket, zeros between",
+       .sig = "",
+       .infer = infer_pack,
+       .vjp = pack_vjp,
+       .gathers = true},
   };
 }
 

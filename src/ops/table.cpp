@@ -34,17 +34,23 @@ std::string ops::markdown() {
   std::string out = "| op | signature | attributes | derivative | storage | meaning |\n|---|---|---|---|---|---|\n";
   for (const ir::OpDef& row : table()) {
     std::string attributes, storage = row.view ? "view" : row.gathers ? "operands inside result" : "";
-    std::visit([&]<class A>(const A& a) { A::fields(a, [&](const char* key, const auto&) { attributes += (attributes.empty() ? "" : " ") + std::string(key); }); },
-               ir::default_attrs(row.op));
+    std::visit(
+        [&]<class A>(const A& a) {
+          A::fields(a, [&](const char* key, const auto&) { attributes += (attributes.empty() ? "" : " ") + std::string(key); });
+        },
+        ir::default_attrs(row.op));
     int result = -1;
-    for (const auto& [to, from] : row.may_alias) {    // "result 0 over operand 1 or 0"
+    for (const auto& [to, from] : row.may_alias) {  // "result 0 over operand 1 or 0"
       storage += result == to ? " or " : (storage.empty() ? "" : ", ") + std::string("result ") + std::to_string(to) + " over operand ";
       storage += std::to_string(from);
       result = to;
     }
     const std::string sig = row.signature ? row.signature(ir::default_attrs(row.op), 0) : std::string(row.sig);
-    out += "| `" + std::string(ir::name(row.op)) + "` | " + (!sig.empty() ? "`" + sig + "`" : attributes.starts_with("sig") ? "attribute" : "by rule") + " | " +
-           attributes + " | " + (row.vjp ? "yes" : "no") + " | " + storage + " | " + std::string(row.doc) + " |\n";
+    out += "| `" + std::string(ir::name(row.op)) + "` | " +
+           (!sig.empty()                    ? "`" + sig + "`"
+            : attributes.starts_with("sig") ? "attribute"
+                                            : "by rule") +
+           " | " + attributes + " | " + (row.vjp ? "yes" : "no") + " | " + storage + " | " + std::string(row.doc) + " |\n";
   }
   return out;
 }

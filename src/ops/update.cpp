@@ -14,7 +14,8 @@ using namespace ir;
 // The first `kept` operands come back updated; then the gradient, scalars, and the optional factor and flag.
 Types check_update(In in, std::size_t kept, std::size_t scalars, bool factor, bool ok) {
   CHECK(in.size() == kept + 1 + scalars + (factor ? 1u : 0u) + (ok ? 1u : 0u), "an update was given a wrong number of operands");
-  for (std::size_t i = 1; i <= kept; ++i) CHECK(in[i].shape == in[0].shape && is_float(in[i].dtype), "weights, state and gradient of an update have one shape");
+  for (std::size_t i = 1; i <= kept; ++i)
+    CHECK(in[i].shape == in[0].shape && is_float(in[i].dtype), "weights, state and gradient of an update have one shape");
   for (std::size_t i = kept + 1; i < in.size(); ++i) CHECK(in[i].shape.empty(), "rates, steps, factors and flags are scalars");
   Types out(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(kept));
   for (Type& type : out) type.at.clear();
@@ -52,12 +53,24 @@ std::string finite_signature(const Attrs&, int operands) { return scalars(std::m
 
 std::vector<OpDef> update_rows() {
   return {
-      {.op = Op::sgd, .doc = "w, momentum, grad, lr, [factor], [ok] -> w, momentum (PyTorch's SGD)", .sig = "", .infer = infer_sgd,
-       .may_alias = {{0, 0}, {1, 1}}, .signature = sgd_signature},
-      {.op = Op::adamw, .doc = "w, m, v, grad, lr, step, [factor], [ok] -> w, m, v (decoupled decay)", .sig = "", .infer = infer_adamw,
-       .may_alias = {{0, 0}, {1, 1}, {2, 2}}, .signature = adamw_signature},
+      {.op = Op::sgd,
+       .doc = "w, momentum, grad, lr, [factor], [ok] -> w, momentum (PyTorch's SGD)",
+       .sig = "",
+       .infer = infer_sgd,
+       .may_alias = {{0, 0}, {1, 1}},
+       .signature = sgd_signature},
+      {.op = Op::adamw,
+       .doc = "w, m, v, grad, lr, step, [factor], [ok] -> w, m, v (decoupled decay)",
+       .sig = "",
+       .infer = infer_adamw,
+       .may_alias = {{0, 0}, {1, 1}, {2, 2}},
+       .signature = adamw_signature},
       {.op = Op::clip, .doc = "sum of squares -> norm, min(1, max/norm)", .sig = "->,", .infer = infer_clip},
-      {.op = Op::finite, .doc = "scalars -> 1 when all are finite, else 0", .sig = "", .infer = infer_finite, .signature = finite_signature},
+      {.op = Op::finite,
+       .doc = "scalars -> 1 when all are finite, else 0",
+       .sig = "",
+       .infer = infer_finite,
+       .signature = finite_signature},
   };
 }
 

@@ -1,4 +1,5 @@
-// Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of a dying operand, operands gathered in place.
+// Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of a dying operand, operands gathered in
+// place.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -18,15 +19,20 @@ struct Assigner {
   const int rank;
   const int end;
   Assignment out;
-  std::vector<Type> local;                       // types with local shapes
-  std::vector<int> needed;                       // last equation that reads the value, itself or through views and gathers
-  std::vector<std::pair<Var, std::int64_t>> home;    // gathered operands: the result they are produced in, and where
-  std::vector<int> group;                        // values that share bytes: index into `group_needed`
+  std::vector<Type> local;                         // types with local shapes
+  std::vector<int> needed;                         // last equation that reads the value, itself or through views and gathers
+  std::vector<std::pair<Var, std::int64_t>> home;  // gathered operands: the result they are produced in, and where
+  std::vector<int> group;                          // values that share bytes: index into `group_needed`
   std::vector<int> group_needed;
-  std::map<Var, std::string> donated;            // result -> the input it updates
+  std::map<Var, std::string> donated;  // result -> the input it updates
 
   Assigner(const Program& program, int r)
-      : p(program), rank(r), end(static_cast<int>(program.eqns.size())), needed(p.values.size(), -1), home(p.values.size(), {none, 0}), group(p.values.size(), -1) {
+      : p(program),
+        rank(r),
+        end(static_cast<int>(program.eqns.size())),
+        needed(p.values.size(), -1),
+        home(p.values.size(), {none, 0}),
+        group(p.values.size(), -1) {
     out.values.resize(p.values.size());
     for (const Value& value : p.values) local.push_back({value.type.dtype, local_shape(value.type, p.mesh, rank), {}});
     for (const Output& o : p.outputs) {
@@ -47,8 +53,8 @@ struct Assigner {
 
   // Backwards: how long each value is needed, and which operands of a gather can be produced in place.
   void find_lifetimes() {
-    std::vector<bool> plain(p.values.size(), false);    // made by an equation that writes fresh storage
-    std::vector<bool> viewed(p.values.size(), false);   // has views, which may be read when it is not
+    std::vector<bool> plain(p.values.size(), false);   // made by an equation that writes fresh storage
+    std::vector<bool> viewed(p.values.size(), false);  // has views, which may be read when it is not
     for (const Eqn& e : p.eqns)
       for (std::size_t i = 0; i < e.out.size(); ++i) {
         if (e.out[i] == none) continue;
@@ -56,7 +62,7 @@ struct Assigner {
         plain[at(e.out[i])] = !is_view && !def(e.op).gathers;
         if (is_view) viewed[at(e.in[0])] = true;
       }
-    std::set<Var> taken;                                // results whose place an operand already has
+    std::set<Var> taken;  // results whose place an operand already has
     for (int i = end; i-- > 0;) {
       const Eqn& e = p.eqns[static_cast<std::size_t>(i)];
       if (def(e.op).gathers && e.out[0] != none) {
@@ -136,11 +142,13 @@ struct Assigner {
       if (group_needed[static_cast<std::size_t>(group[at(x)])] > i) continue;
       const Storage& s = out.values[at(x)];
       const auto d = donated.find(v);
-      const bool own_input = s.base > 0 && d != donated.end() && out.persistent[static_cast<std::size_t>(s.base - 1)].name == d->second && s.offset == 0;
+      const bool own_input =
+          s.base > 0 && d != donated.end() && out.persistent[static_cast<std::size_t>(s.base - 1)].name == d->second && s.offset == 0;
       const bool free_arena = s.base == 0 && d == donated.end();
       // Another operand in the same group may not be overwritten while it is read.
       const auto sharing = std::count_if(e.in.begin(), e.in.end(), [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
-      const bool taken = std::any_of(e.out.begin(), e.out.begin() + static_cast<std::ptrdiff_t>(r), [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
+      const bool taken = std::any_of(e.out.begin(), e.out.begin() + static_cast<std::ptrdiff_t>(r),
+                                     [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
       if ((!own_input && !free_arena) || sharing != 1 || taken) continue;
       share(v, x, 0);
       return true;

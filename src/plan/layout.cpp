@@ -18,8 +18,8 @@ Layout by_time(const std::vector<Interval>& intervals) {
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return intervals[a].first != intervals[b].first ? intervals[a].first < intervals[b].first : intervals[a].last > intervals[b].last;
   });
-  std::map<std::int64_t, std::int64_t> gaps;                  // offset -> bytes, never adjacent
-  std::multimap<int, std::size_t> closing;                    // last step -> interval
+  std::map<std::int64_t, std::int64_t> gaps;  // offset -> bytes, never adjacent
+  std::multimap<int, std::size_t> closing;    // last step -> interval
   std::int64_t live = 0;
   auto release = [&](std::int64_t offset, std::int64_t bytes) {
     auto next = gaps.lower_bound(offset);
@@ -49,7 +49,7 @@ Layout by_time(const std::vector<Interval>& intervals) {
       gaps.erase(best);
       if (rest > 0) gaps.emplace(tail, rest);
     } else if (!gaps.empty() && std::prev(gaps.end())->first + std::prev(gaps.end())->second == out.bytes) {
-      out.offsets[i] = std::prev(gaps.end())->first;          // the last gap reaches the end: grow it
+      out.offsets[i] = std::prev(gaps.end())->first;  // the last gap reaches the end: grow it
       out.bytes = out.offsets[i] + now.bytes;
       gaps.erase(std::prev(gaps.end()));
     } else {
@@ -93,7 +93,7 @@ Layout by_size(const std::vector<Interval>& intervals) {
 }  // namespace
 
 Layout lay_out(const std::vector<Interval>& intervals) {
-  constexpr std::size_t most = 8192;    // the second strategy is quadratic
+  constexpr std::size_t most = 8192;  // the second strategy is quadratic
   Layout out = by_time(intervals);
   if (out.bytes == out.live || intervals.size() > most) return out;
   if (Layout other = by_size(intervals); other.bytes < out.bytes) out.offsets = std::move(other.offsets), out.bytes = other.bytes;

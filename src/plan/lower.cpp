@@ -24,9 +24,12 @@ Memory by_kind(const Plan& plan, const Assignment& a, const Layout& layout, std:
   for (std::size_t i = 0; i < a.intervals.size(); ++i) {
     const Interval& v = a.intervals[i];
     if (v.first > layout.peak_step || v.last < layout.peak_step) continue;
-    if (i >= first_workspace) m.workspace += v.bytes;
-    else if (gradients.contains(a.owner[i])) m.gradients += v.bytes;
-    else m.activations += v.bytes;
+    if (i >= first_workspace)
+      m.workspace += v.bytes;
+    else if (gradients.contains(a.owner[i]))
+      m.gradients += v.bytes;
+    else
+      m.activations += v.bytes;
   }
   // What the layout could not close up belongs to the activations too: the sum is the arena.
   m.activations += layout.bytes - layout.live;
@@ -57,7 +60,9 @@ Plan lower(const Program& program, int rank, const WorkspaceRule& workspace) {
   const std::size_t first_workspace = a.intervals.size();
   std::vector<int> workspace_of(program.eqns.size(), -1);
 
-  auto local = [&](Var v) { return v == none ? Type{DType::u8, {0}, {}} : Type{program.type(v).dtype, local_shape(program.type(v), program.mesh, rank), {}}; };
+  auto local = [&](Var v) {
+    return v == none ? Type{DType::u8, {0}, {}} : Type{program.type(v).dtype, local_shape(program.type(v), program.mesh, rank), {}};
+  };
   auto locals = [&](const std::vector<Var>& vars) {
     std::vector<Type> list;
     for (Var v : vars) list.push_back(local(v));
@@ -75,7 +80,9 @@ Plan lower(const Program& program, int rank, const WorkspaceRule& workspace) {
     const Storage& whole = a.values[at(e.out[0])];
     for (std::size_t k = 0; k < e.in.size(); ++k) {
       const Storage& s = a.values[at(e.in[k])];
-      if (s.base != whole.base || s.interval != whole.interval || s.offset != whole.offset + static_cast<std::int64_t>(k) * local(e.in[k]).bytes()) return true;
+      if (s.base != whole.base || s.interval != whole.interval ||
+          s.offset != whole.offset + static_cast<std::int64_t>(k) * local(e.in[k]).bytes())
+        return true;
     }
     return false;
   };

@@ -13,8 +13,8 @@ namespace tessera::plan {
 // Where a value lies: base 0 is the arena, base i > 0 is persistent[i - 1]; base -1: absent.
 struct Slot {
   int base = -1;
-  std::int64_t offset = 0;             // bytes
-  ir::Type type;                       // local shape
+  std::int64_t offset = 0;  // bytes
+  ir::Type type;            // local shape
   explicit operator bool() const { return base >= 0; }
 };
 
@@ -22,14 +22,14 @@ struct Step {
   ir::Op op = ir::Op::mark;
   ir::Attrs attrs;
   std::vector<Slot> in, out;
-  Slot workspace;                      // bytes of scratch in the arena, while this step runs
+  Slot workspace;  // bytes of scratch in the arena, while this step runs
   int stream = 0;
-  std::vector<int> waits;              // steps of other streams that must be done before
-  int eqn = -1;                        // origin in the program; -1: a copy that the plan added
+  std::vector<int> waits;  // steps of other streams that must be done before
+  int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
 struct Buffer {
-  std::string name;                    // of the input it holds
+  std::string name;  // of the input it holds
   ir::Input::Kind kind = ir::Input::param;
   std::int64_t bytes = 0;
 };
@@ -52,13 +52,13 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Buffer> persistent;
   std::int64_t arena_bytes = 0;
-  std::int64_t live_bytes = 0;         // the most that is live at once: the arena cannot be smaller
+  std::int64_t live_bytes = 0;  // the most that is live at once: the arena cannot be smaller
   std::vector<Binding> inputs, outputs;
   Memory memory;
-  ir::Cost cost;                       // recomputation left out (cli.md)
+  ir::Cost cost;  // recomputation left out (cli.md)
 
   std::int64_t persistent_bytes() const;
-  std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes; }    // what an executor allocates, to the byte
+  std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes; }  // what an executor allocates, to the byte
   const Binding* input(std::string_view name) const;
   const Binding* output(std::string_view name) const;
 };
@@ -67,7 +67,8 @@ inline constexpr std::int64_t alignment = 64;
 constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 // Bytes of workspace that the executor needs for one equation (0: none). Comes from the executor that will run the plan.
-using WorkspaceRule = std::function<std::int64_t(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
+using WorkspaceRule =
+    std::function<std::int64_t(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
 
 // Program -> Plan: local shapes and storage; then offsets; then proof.
 Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace);
@@ -89,14 +90,14 @@ Layout lay_out(const std::vector<Interval>& intervals);
 
 // Where values live, decided before offsets: which share storage (views, donated inputs, in-place results, gathered operands).
 struct Storage {
-  int base = -1;                       // as in Slot; for the arena `interval` says which interval
+  int base = -1;  // as in Slot; for the arena `interval` says which interval
   int interval = -1;
-  std::int64_t offset = 0;             // bytes inside the buffer or interval
+  std::int64_t offset = 0;  // bytes inside the buffer or interval
 };
 struct Assignment {
-  std::vector<Storage> values;         // per Var
+  std::vector<Storage> values;  // per Var
   std::vector<Interval> intervals;
-  std::vector<ir::Var> owner;          // per interval: the value that opened it
+  std::vector<ir::Var> owner;  // per interval: the value that opened it
   std::vector<Buffer> persistent;
 };
 Assignment assign(const ir::Program& program, int rank);

@@ -13,19 +13,21 @@ using namespace ir;
 
 std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
-struct Piece {                         // bytes [from, from + bytes) of one write
+struct Piece {  // bytes [from, from + bytes) of one write
   std::int64_t bytes = 0;
-  int write = 0;                       // 0: never written
+  int write = 0;  // 0: never written
   std::int64_t from = 0;
   bool operator==(const Piece&) const = default;
 };
-using Content = std::vector<Piece>;    // neighbours that continue each other are one piece
+using Content = std::vector<Piece>;  // neighbours that continue each other are one piece
 
 void append(Content& content, Piece piece) {
   if (piece.bytes == 0) return;
-  if (!content.empty() && content.back().write == piece.write && (piece.write == 0 || content.back().from + content.back().bytes == piece.from))
+  if (!content.empty() && content.back().write == piece.write &&
+      (piece.write == 0 || content.back().from + content.back().bytes == piece.from))
     content.back().bytes += piece.bytes;
-  else content.push_back(piece);
+  else
+    content.push_back(piece);
 }
 
 Content part(const Content& whole, std::int64_t offset, std::int64_t bytes) {
@@ -85,7 +87,7 @@ class Bytes {
   }
 
  private:
-  std::vector<std::map<std::int64_t, Piece>> pieces_;    // by base: begin -> piece
+  std::vector<std::map<std::int64_t, Piece>> pieces_;  // by base: begin -> piece
 };
 
 bool overlap(const Slot& a, const Slot& b) {
@@ -128,7 +130,7 @@ void check_overlaps(const Step& step) {
 void verify(const Plan& plan) {
   const Program& p = plan.program;
   Bytes memory(plan.persistent.size() + 1);
-  std::vector<Content> holds(p.values.size());    // what each value consists of
+  std::vector<Content> holds(p.values.size());  // what each value consists of
   int writes = 0;
   auto fresh = [&](const Slot& s) { return s.type.bytes() ? Content{{s.type.bytes(), ++writes, 0}} : Content{}; };
 
@@ -138,7 +140,7 @@ void verify(const Plan& plan) {
   for (const Step& step : plan.steps)
     if (step.eqn >= 0) step_of[static_cast<std::size_t>(step.eqn)] = &step;
 
-  auto view = [&](const Eqn& e) {    // no step: results are made of what operands are made of
+  auto view = [&](const Eqn& e) {  // no step: results are made of what operands are made of
     std::vector<Type> in;
     for (Var v : e.in) in.push_back({p.type(v).dtype, local_shape(p.type(v), p.mesh, plan.rank), {}});
     for (std::size_t r = 0; r < e.out.size(); ++r) {
@@ -149,11 +151,12 @@ void verify(const Plan& plan) {
           for (const Piece& piece : holds[at(x)]) append(holds[at(v)], piece);
       } else {
         const std::int64_t size = size_of(p.type(v).dtype);
-        holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size, elements(local_shape(p.type(v), p.mesh, plan.rank)) * size);
+        holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size,
+                            elements(local_shape(p.type(v), p.mesh, plan.rank)) * size);
       }
     }
   };
-  auto gathered = [&](const Eqn& e, const Step& step) {    // operands in place keep their bytes, the rest is new
+  auto gathered = [&](const Eqn& e, const Step& step) {  // operands in place keep their bytes, the rest is new
     Content out;
     const Content rest = fresh(step.out[0]);
     std::int64_t reached = 0;
@@ -182,13 +185,15 @@ void verify(const Plan& plan) {
     }
     if (step.workspace) memory.write(step.workspace, fresh(step.workspace));
     for (std::size_t r = 0; r < e.out.size(); ++r)
-      if (e.out[r] != none && step.out[r]) memory.write(step.out[r], holds[at(e.out[r])] = def(e.op).gathers ? gathered(e, step) : fresh(step.out[r]));
+      if (e.out[r] != none && step.out[r])
+        memory.write(step.out[r], holds[at(e.out[r])] = def(e.op).gathers ? gathered(e, step) : fresh(step.out[r]));
   }
   // What a step leaves behind: first the copies into donated inputs that could not be written in place, then every output where it is read.
   for (const Step& copy : plan.steps)
     if (copy.eqn < 0) memory.write(copy.out[0], memory.read(copy.in[0]));
   for (std::size_t i = 0; i < p.outputs.size(); ++i)
-    CHECK(!plan.outputs[i].slot || memory.read(plan.outputs[i].slot) == holds[at(p.outputs[i].var)], "the plan overwrites output " + p.outputs[i].name);
+    CHECK(!plan.outputs[i].slot || memory.read(plan.outputs[i].slot) == holds[at(p.outputs[i].var)],
+          "the plan overwrites output " + p.outputs[i].name);
 }
 
 }  // namespace tessera::plan

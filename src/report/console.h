@@ -6,19 +6,19 @@
 
 namespace tessera::report {
 
-std::string with_commas(std::int64_t n);            // 50,000
-std::string duration(double seconds);               // "2 h 33 m", "4 m 12 s", "8.1 s"
-std::string clock(double seconds);                  // "17:42", "1:02:03"
-std::string millions(std::int64_t n);               // "5.4 M"
+std::string with_commas(std::int64_t n);  // 50,000
+std::string duration(double seconds);     // "2 h 33 m", "4 m 12 s", "8.1 s"
+std::string clock(double seconds);        // "17:42", "1:02:03"
+std::string millions(std::int64_t n);     // "5.4 M"
 
 class Console {
  public:
-  Console();                                        // looks at stderr and NO_COLOR
+  Console();  // looks at stderr and NO_COLOR
   // A line of its own, above the bar; also appended to the log when there is one.
   void line(const std::string& text);
   // Redraws the bar (terminal only).
   void bar(double fraction, double elapsed_s);
-  void finish();                                    // leaves the bar's line
+  void finish();  // leaves the bar's line
   void log_to(const std::string& path);
   bool terminal() const { return terminal_; }
   bool color() const { return color_; }

@@ -10,13 +10,22 @@ namespace tessera::report {
 using nlohmann::ordered_json;
 
 ordered_json to_json(const Breakdown& b) {
-  return {{"compute", b.compute}, {"comm_exposed", b.comm_exposed}, {"comm_hidden", b.comm_hidden}, {"wait", b.wait}, {"data", b.data}, {"host", b.host}};
+  return {{"compute", b.compute}, {"comm_exposed", b.comm_exposed}, {"comm_hidden", b.comm_hidden}, {"wait", b.wait}, {"data", b.data},
+          {"host", b.host}};
 }
 
 ordered_json to_json(const StepMetrics& m) {
-  ordered_json line = {{"kind", "step"},       {"step", m.step},       {"epoch", m.epoch},     {"loss", m.loss},
-                       {"top1", m.top1},       {"lr", m.lr},           {"grad_norm", m.grad_norm}, {"step_ms", m.step_ms},
-                       {"images_per_s", m.images_per_s}, {"mfu", m.mfu}, {"comm_bytes", m.comm_bytes}};
+  ordered_json line = {{"kind", "step"},
+                       {"step", m.step},
+                       {"epoch", m.epoch},
+                       {"loss", m.loss},
+                       {"top1", m.top1},
+                       {"lr", m.lr},
+                       {"grad_norm", m.grad_norm},
+                       {"step_ms", m.step_ms},
+                       {"images_per_s", m.images_per_s},
+                       {"mfu", m.mfu},
+                       {"comm_bytes", m.comm_bytes}};
   if (m.sampled) line["breakdown"] = to_json(m.breakdown);
   return line;
 }
@@ -39,7 +48,8 @@ MetricsFile::MetricsFile(std::string path, std::int64_t keep_through) : path_(st
 
 void MetricsFile::append(const ordered_json& line) {
   std::ofstream file(path_, std::ios::app);
-  if (!(file << line.dump() << "\n").flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path_, "is the disk full or the folder read-only?");
+  if (!(file << line.dump() << "\n").flush())
+    throw Error(ErrorKind::disk, "cannot write the metrics", path_, "is the disk full or the folder read-only?");
 }
 
 Quantiles quantiles(std::vector<double> v) {

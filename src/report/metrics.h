@@ -8,7 +8,7 @@
 
 namespace tessera::report {
 
-struct Breakdown {    // ms
+struct Breakdown {  // ms
   double compute = 0, comm_exposed = 0, comm_hidden = 0, wait = 0, data = 0, host = 0;
 };
 nlohmann::ordered_json to_json(const Breakdown& b);
@@ -28,7 +28,7 @@ class MetricsFile {
   // Drops lines of steps after `keep_through` (a resumed run repeats them) and lines that are not metrics.
   MetricsFile(std::string path, std::int64_t keep_through);
   void append(const nlohmann::ordered_json& line);
-  const std::vector<nlohmann::json>& kept() const { return kept_; }    // what an earlier process of the run wrote
+  const std::vector<nlohmann::json>& kept() const { return kept_; }  // what an earlier process of the run wrote
 
  private:
   std::string path_;

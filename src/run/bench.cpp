@@ -1,4 +1,5 @@
-// Throughput of what really runs: whole inference and training plans, and every distinct equation of a training step, against the machine's peak.
+// Throughput of what really runs: whole inference and training plans, and every distinct equation of a training step, against the machine's
+// peak.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Sample {    // one timed run of a plan
+struct Sample {  // one timed run of a plan
   double wall_ms = 0;
   std::vector<double> step_ms;
 };
@@ -26,7 +27,9 @@ struct Sample {    // one timed run of a plan
 // "blocks.3.mlp" -> "mlp"; the groups of cli.md.
 std::string group_of(const std::string& scope) { return scope.substr(scope.rfind('.') == scope.npos ? 0 : scope.rfind('.') + 1); }
 
-const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) { return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)]; }
+const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) {
+  return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+}
 
 ir::Cost step_cost(const plan::Step& step) {
   std::vector<ir::Type> in, out;
@@ -65,7 +68,7 @@ double median_step(const std::vector<Sample>& samples, std::size_t step) {
 }
 
 void print_groups(const ordered_json& ops) {
-  std::map<std::string, std::array<double, 2>> groups;    // ms, share
+  std::map<std::string, std::array<double, 2>> groups;  // ms, share
   std::vector<std::string> order;
   for (const ordered_json& op : ops) {
     const std::string g = op["group"];
@@ -99,13 +102,30 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
   for (const auto& [name, r] : sorted) {
     // The floor is the larger of operations over peak and bytes over bandwidth; 100% would be at the floor.
     const double floor_ms = std::max(r.flops / peak, r.bytes / copy) * 1e-6;
-    if (options.json) all.push_back({{"name", name}, {"calls", r.calls}, {"ms", r.ms}, {"gflops", r.flops / r.ms * 1e-6}, {"gbytes", r.bytes / r.ms * 1e-6}, {"floor_ms", floor_ms}});
-    else fmt::print("{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms, r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, floor_ms / r.ms * 100, name);
+    if (options.json)
+      all.push_back({{"name", name},
+                     {"calls", r.calls},
+                     {"ms", r.ms},
+                     {"gflops", r.flops / r.ms * 1e-6},
+                     {"gbytes", r.bytes / r.ms * 1e-6},
+                     {"floor_ms", floor_ms}});
+    else
+      fmt::print("{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms, r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6,
+                 floor_ms / r.ms * 100, name);
   }
   if (options.json)
-    fmt::print("{}\n", ordered_json{{"model", config.model.name}, {"batch", options.batch}, {"dtype", config.precision.dtype}, {"threads", threads}, {"device", "cpu"}, {"peak_gflops", peak}, {"copy_gbytes", copy}, {"ops", all}}.dump(2));
+    fmt::print("{}\n", ordered_json{{"model", config.model.name},
+                                    {"batch", options.batch},
+                                    {"dtype", config.precision.dtype},
+                                    {"threads", threads},
+                                    {"device", "cpu"},
+                                    {"peak_gflops", peak},
+                                    {"copy_gbytes", copy},
+                                    {"ops", all}}
+                           .dump(2));
   else
-    fmt::print("peak {:.0f} GFLOP/s f32, copy {:.0f} GB/s, both measured now on {} threads; floor = floor time / measured time\n", peak, copy, threads);
+    fmt::print("peak {:.0f} GFLOP/s f32, copy {:.0f} GB/s, both measured now on {} threads; floor = floor time / measured time\n", peak,
+               copy, threads);
 }
 
 }  // namespace
@@ -120,14 +140,17 @@ int bench(const config::Config& given, const BenchOptions& options) {
   std::vector<float> images(static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));
   std::vector<std::int32_t> labels(static_cast<std::size_t>(options.batch));
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
-  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
   const plan::Plan& plan = session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
   // Inputs are written anew each time: they lie in the arena, where a run may overwrite them.
   std::int64_t step = 0;
   auto once = [&] {
     exec::Timeline timeline;
-    if (infer) session.predict(images, options.batch, &timeline);
-    else timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
+    if (infer)
+      session.predict(images, options.batch, &timeline);
+    else
+      timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
     return timeline;
   };
   const std::vector<Sample> samples = measure(once, options.repeats);
@@ -151,18 +174,37 @@ int bench(const config::Config& given, const BenchOptions& options) {
         name = plan.program.name_of(v);
         break;
       }
-    ops.push_back({{"name", name}, {"op", ir::name(eqn->op)}, {"group", group_of(eqn->scope)}, {"ms", ms}, {"gflops", step_cost(plan.steps[i]).flops / std::max(ms, 1e-6) * 1e-6}, {"share", ms / q.median}});
+    ops.push_back({{"name", name},
+                   {"op", ir::name(eqn->op)},
+                   {"group", group_of(eqn->scope)},
+                   {"ms", ms},
+                   {"gflops", step_cost(plan.steps[i]).flops / std::max(ms, 1e-6) * 1e-6},
+                   {"share", ms / q.median}});
   }
   const double images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
   if (options.json) {
-    fmt::print("{}\n", ordered_json{{"model", m.name}, {"what", options.what}, {"batch", options.batch}, {"dtype", config.precision.dtype}, {"threads", threads}, {"device", "cpu"}, {"runs", samples.size()},
-                                    {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}}, {"images_per_s", images_per_s}, {"gflops", gflops}, {"peak_gflops", peak}, {"peak_bytes", plan.peak_bytes()}, {"ops", ops}}
+    fmt::print("{}\n", ordered_json{{"model", m.name},
+                                    {"what", options.what},
+                                    {"batch", options.batch},
+                                    {"dtype", config.precision.dtype},
+                                    {"threads", threads},
+                                    {"device", "cpu"},
+                                    {"runs", samples.size()},
+                                    {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},
+                                    {"images_per_s", images_per_s},
+                                    {"gflops", gflops},
+                                    {"peak_gflops", peak},
+                                    {"peak_bytes", plan.peak_bytes()},
+                                    {"ops", ops}}
                            .dump(2));
     return 0;
   }
   print_groups(ops);
-  fmt::print("{} {} batch {} {} {} threads: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  {:.1f} GFLOP/s = {:.0f}% of {:.0f} measured peak\n", options.what, m.name, options.batch,
-             config.precision.dtype, threads, q.median, q.min, q.max, samples.size(), images_per_s, gflops, gflops / peak * 100, peak);
+  fmt::print(
+      "{} {} batch {} {} {} threads: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  {:.1f} GFLOP/s = {:.0f}% of {:.0f} "
+      "measured peak\n",
+      options.what, m.name, options.batch, config.precision.dtype, threads, q.median, q.min, q.max, samples.size(), images_per_s, gflops,
+      gflops / peak * 100, peak);
   return 0;
 }
 

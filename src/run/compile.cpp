@@ -17,7 +17,10 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch)
   const models::ModelConfig& m = config.model;
   const DType real = storage_dtype(config);
   Builder b;
-  b.program().name = goal == Goal::train ? "train_step" : goal == Goal::gradients ? "gradients" : goal == Goal::evaluate ? "evaluate" : "predict";
+  b.program().name = goal == Goal::train       ? "train_step"
+                     : goal == Goal::gradients ? "gradients"
+                     : goal == Goal::evaluate  ? "evaluate"
+                                               : "predict";
   const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
   std::map<std::string, Var> params;
   for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
@@ -54,17 +57,21 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
   // The micro-batches of a step side by side, their gradients added in order.
   if (micro.size() > 1)
-    passes.push_back({"accumulate", [=](const Program& first) {
+    passes.push_back({"accumulate",
+                      [=](const Program& first) {
                         std::vector<Program> parts = {first};
-                        for (std::size_t i = 1; i < micro.size(); ++i) parts.push_back(transforms::autodiff(write_model(config, goal, micro[i])));
+                        for (std::size_t i = 1; i < micro.size(); ++i)
+                          parts.push_back(transforms::autodiff(write_model(config, goal, micro[i])));
                         return transforms::accumulate(parts);
-                      }, true, true});
+                      },
+                      true, true});
   // bf16 where it pays, f32 where it matters.
   if (config.precision.dtype == "bf16")
     passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
   if (goal != Goal::gradients) passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets); }, true, true});
-  if (goal == Goal::train) passes.push_back({"optimizer", [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); }, true, true});
+  if (goal == Goal::train)
+    passes.push_back({"optimizer", [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); }, true, true});
   passes.push_back({"simplify", transforms::simplify});
   // Trade memory for time, before fusion hides the marks.
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute)); differentiate && every > 0)

@@ -29,6 +29,6 @@ Compiled compile(const config::Config& config, Goal goal, const std::vector<std:
 // The buckets of a model: the same for every goal, so that plans share weights.
 std::vector<transforms::Bucket> model_buckets(const config::Config& config);
 
-ir::DType storage_dtype(const config::Config& config);    // of parameters and scalars: f64 for f64, else f32
+ir::DType storage_dtype(const config::Config& config);  // of parameters and scalars: f64 for f64, else f32
 
 }  // namespace tessera::run

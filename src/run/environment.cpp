@@ -26,7 +26,8 @@ std::string cpu_name() {
     first.emplace(std::move(key), std::move(value));
   }
   if (first.contains("model name")) return first["model name"];
-  static const std::map<std::string, std::string> arm = {{"0xd40", "Neoverse V1"}, {"0xd4f", "Neoverse V2"}, {"0xd0c", "Neoverse N1"}, {"0xd49", "Neoverse N2"}};
+  static const std::map<std::string, std::string> arm = {
+      {"0xd40", "Neoverse V1"}, {"0xd4f", "Neoverse V2"}, {"0xd0c", "Neoverse N1"}, {"0xd49", "Neoverse N2"}};
   const std::string part = first.contains("CPU part") ? first["CPU part"] : "";
   if (const auto it = arm.find(part); it != arm.end()) return it->second;
   return part.empty() ? "unknown" : "Arm part " + part;

@@ -65,7 +65,8 @@ int evaluate(const EvalOptions& options) {
   const config::Source source = config::parse_source(options.data);
   auto agree = [&](const char* what, std::int64_t data, std::int64_t mine) {
     if (data != 0 && data != mine)
-      throw Error(ErrorKind::usage, fmt::format("the data has {} {}, the model in {} takes {}", what, data, options.weights, mine), "--data", "give data of the model's size");
+      throw Error(ErrorKind::usage, fmt::format("the data has {} {}, the model in {} takes {}", what, data, options.weights, mine),
+                  "--data", "give data of the model's size");
   };
   agree("height", source.h, config.model.image_h);
   agree("width", source.w, config.model.image_w);
@@ -78,14 +79,25 @@ int evaluate(const EvalOptions& options) {
   const std::vector<std::string>& names = dataset->class_names();
   if (options.json) {
     ordered_json classes = ordered_json::array();
-    for (std::size_t i = 0; i < names.size(); ++i) classes.push_back({{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
-    fmt::print("{}\n", ordered_json{{"weights", options.weights}, {"data", options.data}, {"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5}, {"seconds", s.seconds}, {"classes", classes}}.dump(2));
+    for (std::size_t i = 0; i < names.size(); ++i)
+      classes.push_back({{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
+    fmt::print("{}\n", ordered_json{{"weights", options.weights},
+                                    {"data", options.data},
+                                    {"images", s.images},
+                                    {"loss", s.loss},
+                                    {"top1", s.top1},
+                                    {"top5", s.top5},
+                                    {"seconds", s.seconds},
+                                    {"classes", classes}}
+                           .dump(2));
     return 0;
   }
-  fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100, s.top5 * 100, s.seconds);
+  fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
+             s.top5 * 100, s.seconds);
   fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
   for (std::size_t i = 0; i < names.size(); ++i)
-    fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i], s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
+    fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
+               s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
   return 0;
 }
 
@@ -93,17 +105,22 @@ int predict(const PredictOptions& options) {
   Loaded model = load(options.weights, options.model, options.dtype, options.threads);
   const models::ModelConfig& m = model.config.model;
   if (m.channels > 4)
-    throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights, "use `tessera eval` with data of that kind");
+    throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights,
+                "use `tessera eval` with data of that kind");
   ordered_json all = ordered_json::array();
   for (const std::string& path : options.images) {
     // The middle of the picture in the model's proportions, resized: the usual evaluation transform, never larger than what came in.
     data::Image image = data::to_channels(data::decode_image(path), static_cast<int>(m.channels));
-    const double factor = std::min(static_cast<double>(image.h) / static_cast<double>(m.image_h), static_cast<double>(image.w) / static_cast<double>(m.image_w));
-    auto side = [&](std::int64_t wanted, int most) { return std::clamp(static_cast<int>(std::lround(static_cast<double>(wanted) * factor)), 1, most); };
+    const double factor = std::min(static_cast<double>(image.h) / static_cast<double>(m.image_h),
+                                   static_cast<double>(image.w) / static_cast<double>(m.image_w));
+    auto side = [&](std::int64_t wanted, int most) {
+      return std::clamp(static_cast<int>(std::lround(static_cast<double>(wanted) * factor)), 1, most);
+    };
     image = data::center_crop(image, side(m.image_h, image.h), side(m.image_w, image.w));
     image = data::resize_bilinear(image, static_cast<int>(m.image_h), static_cast<int>(m.image_w));
     std::vector<float> pixels(image.pixels.size());
-    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = (static_cast<float>(image.pixels[i]) / 255.0f - data::default_mean) / data::default_deviation;
+    for (std::size_t i = 0; i < pixels.size(); ++i)
+      pixels[i] = (static_cast<float>(image.pixels[i]) / 255.0f - data::default_mean) / data::default_deviation;
     const std::vector<double> p = softmax(model.session->predict(pixels, 1));
     std::vector<std::size_t> order(p.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -112,8 +129,10 @@ int predict(const PredictOptions& options) {
     for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), static_cast<std::size_t>(options.top)); ++i)
       top.push_back({{"class", order[i]}, {"label", model.classes[order[i]]}, {"probability", p[order[i]]}});
     const ordered_json line = {{"file", path}, {"top", top}};
-    if (options.json) all.push_back(line);
-    else fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    if (options.json)
+      all.push_back(line);
+    else
+      fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
   if (options.json) fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
   return 0;

@@ -11,15 +11,15 @@
 namespace tessera::run {
 
 struct TrainOptions {
-  std::string given;                   // the config file as given, copied into the run folder; may be empty
-  bool fresh = false;                  // start over in a run folder that already holds a run
+  std::string given;   // the config file as given, copied into the run folder; may be empty
+  bool fresh = false;  // start over in a run folder that already holds a run
   bool json = false, quiet = false;
 };
 int train(const config::Config& config, const TrainOptions& options);
 
 struct EvalOptions {
   std::string weights, data;
-  std::optional<models::ModelConfig> model;    // for weight files that do not name theirs
+  std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
   std::string dtype = "f32";
   std::int64_t batch = 128, threads = 0, seed = 0, test_size = 0;
   bool json = false;
@@ -28,37 +28,37 @@ int evaluate(const EvalOptions& options);
 
 struct PredictOptions {
   std::string weights;
-  std::optional<models::ModelConfig> model;    // for weight files that do not name theirs
+  std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
   std::vector<std::string> images;
   std::int64_t top = 5, threads = 0;
   std::string dtype = "f32";
-  bool json = false;                   // one document instead of a line per image
+  bool json = false;  // one document instead of a line per image
 };
 int predict(const PredictOptions& options);
 
 struct VerifyOptions {
-  std::string golden, dtype;           // dtype "": as the golden was stored
+  std::string golden, dtype;  // dtype "": as the golden was stored
   std::int64_t threads = 0;
   bool json = false;
 };
 struct Comparison {
   std::string name;
-  double error = 0, tolerance = 0;     // norm of the difference over norm of the reference
-  bool ok() const { return error <= tolerance; }    // NaN never passes
+  double error = 0, tolerance = 0;                // norm of the difference over norm of the reference
+  bool ok() const { return error <= tolerance; }  // NaN never passes
 };
 std::vector<Comparison> compare_golden(const VerifyOptions& options);
-int verify(const VerifyOptions& options);    // prints the comparison; 0 only when every tensor is within tolerance, else 1
+int verify(const VerifyOptions& options);  // prints the comparison; 0 only when every tensor is within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";          // infer | train | ops
-  std::int64_t batch = 8, repeats = 0; // 0: until two seconds are spent
-  std::string filter;                  // ops: only names that contain it
+  std::string what = "infer";           // infer | train | ops
+  std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
+  std::string filter;                   // ops: only names that contain it
   bool json = false;
 };
 int bench(const config::Config& config, const BenchOptions& options);
 
 struct ExplainOptions {
-  std::string goal = "train";          // train | infer
+  std::string goal = "train";  // train | infer
   std::string dump_passes;
   std::vector<std::string> disabled;
   bool program = true, plan = false, json = false;

@@ -14,12 +14,13 @@ double learning_rate(const config::Config& config, std::int64_t step, std::int64
   // The first step already moves: at step k of w warm-up steps the rate is k/w of the way from start to peak.
   if (step <= warmup) return peak * (s.start + (1.0 - s.start) * static_cast<double>(step) / static_cast<double>(warmup));
   const double rest = static_cast<double>(std::max<std::int64_t>(1, total - warmup));
-  const double progress = std::clamp(static_cast<double>(step - warmup - 1) / rest, 0.0, 1.0);    // 0 right after warm-up
+  const double progress = std::clamp(static_cast<double>(step - warmup - 1) / rest, 0.0, 1.0);  // 0 right after warm-up
   if (s.schedule == "constant") return peak;
-  if (s.schedule == "step") return peak * std::pow(s.step_gamma, static_cast<double>((step - 1) / std::max<std::int64_t>(1, s.step_every.of(total))));
+  if (s.schedule == "step")
+    return peak * std::pow(s.step_gamma, static_cast<double>((step - 1) / std::max<std::int64_t>(1, s.step_every.of(total))));
   if (s.schedule == "cosine") return peak * (s.final + (1.0 - s.final) * 0.5 * (1.0 + std::cos(3.141592653589793 * progress)));
   CHECK(s.schedule == "onecycle", "unknown learning-rate schedule " + s.schedule);
-  return peak * (s.final + (1.0 - s.final) * (1.0 - progress));    // linear to the end, as one-cycle recipes on CIFAR do
+  return peak * (s.final + (1.0 - s.final) * (1.0 - progress));  // linear to the end, as one-cycle recipes on CIFAR do
 }
 
 }  // namespace tessera::run

@@ -8,10 +8,14 @@ namespace tessera::run {
 using ir::DType;
 
 Session::Session(config::Config config, transforms::RunOptions options)
-    : config_(std::move(config)), options_(std::move(options)), executor_(exec::make_cpu_executor(static_cast<int>(config_.run.threads))),
+    : config_(std::move(config)),
+      options_(std::move(options)),
+      executor_(exec::make_cpu_executor(static_cast<int>(config_.run.threads))),
       buckets_(model_buckets(config_)) {}
 
-std::size_t Session::pixels() const { return static_cast<std::size_t>(config_.model.image_h * config_.model.image_w * config_.model.channels); }
+std::size_t Session::pixels() const {
+  return static_cast<std::size_t>(config_.model.image_h * config_.model.image_w * config_.model.channels);
+}
 
 std::vector<std::int64_t> Session::micro_batches(std::int64_t samples, std::int64_t accumulate) {
   std::vector<std::int64_t> out;
@@ -25,7 +29,7 @@ const Compiled& Session::compiled(Goal goal, std::int64_t samples) {
   if (!slot) {
     const auto micro = goal == Goal::train ? micro_batches(samples, config_.batch.accumulate) : std::vector<std::int64_t>{samples};
     slot = std::make_unique<Compiled>(compile(config_, goal, micro, executor_->workspace_rule(), options_));
-    options_.dump_dir.clear();    // the first plan is the one that was asked for
+    options_.dump_dir.clear();  // the first plan is the one that was asked for
     executor_->prepare(slot->plan);
   }
   return *slot;
@@ -35,7 +39,7 @@ void Session::load(const ParamSource& source) {
   const DType dtype = storage_dtype(config_);
   std::map<std::string, models::Param> params;
   for (models::Param& p : models::parameters(config_.model)) params.emplace(p.name, std::move(p));
-  compiled(Goal::predict, 1);    // makes the buffers
+  compiled(Goal::predict, 1);  // makes the buffers
   for (const transforms::Bucket& bucket : buckets_)
     for (const transforms::Bucket::Entry& entry : bucket.entries) {
       const std::vector<double> values = source(params.at(entry.param));
@@ -57,8 +61,10 @@ std::vector<double> Session::parameter(const std::string& name) const {
 }
 
 void Session::write_real(const plan::Plan& plan, const std::string& input, std::span<const float> values) {
-  if (storage_dtype(config_) == DType::f32) executor_->write(plan, input, std::as_bytes(values));
-  else executor_->write(plan, input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
+  if (storage_dtype(config_) == DType::f32)
+    executor_->write(plan, input, std::as_bytes(values));
+  else
+    executor_->write(plan, input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
 }
 void Session::write_scalar(const plan::Plan& plan, const std::string& input, double value) {
   if (plan.input(input)) executor_->write(plan, input, encode(std::span(&value, 1), storage_dtype(config_)));
@@ -72,7 +78,8 @@ std::vector<double> Session::read_real(const plan::Plan& plan, const std::string
 }
 double Session::read_scalar(const plan::Plan& plan, const std::string& output) { return read_real(plan, output).at(0); }
 
-StepResult Session::train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step, std::int64_t position) {
+StepResult Session::train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step,
+                               std::int64_t position) {
   const auto samples = static_cast<std::int64_t>(labels.size());
   const plan::Plan& plan = compiled(Goal::train, samples).plan;
   const auto micro = micro_batches(samples, config_.batch.accumulate);

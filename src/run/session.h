@@ -19,12 +19,12 @@ using ParamSource = std::function<std::vector<double>(const models::Param&)>;
 
 struct StepResult {
   double loss = 0, correct = 0, grad_norm = 0;
-  bool ok = true;                      // false: something was not finite and nothing was changed
+  bool ok = true;  // false: something was not finite and nothing was changed
   exec::Timeline timeline;
 };
 struct EvalResult {
   double loss_sum = 0, correct = 0, correct5 = 0;
-  std::vector<double> logits;          // [n, classes]
+  std::vector<double> logits;  // [n, classes]
 };
 
 class Session {
@@ -35,7 +35,8 @@ class Session {
   std::vector<double> parameter(const std::string& name) const;
 
   // One update over a global batch; images are NHWC f32. `step` counts applied updates from 1; rng is keyed by (seed, step, position).
-  StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step, std::int64_t position);
+  StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step,
+                        std::int64_t position);
   EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels);
   std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
 

@@ -55,7 +55,9 @@ class StopOnSignal {
   struct sigaction interrupt_ = {}, terminate_ = {};
 };
 
-double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 struct EpochRecord {
   double seconds = 0, loss = 0, train_top1 = 0, test_top1 = 0;
@@ -63,7 +65,9 @@ struct EpochRecord {
 
 class Trainer {
  public:
-  Trainer(const config::Config& config, const TrainOptions& options) : config_(config), options_(options), out_(config.run.out) { console_.set_quiet(options.quiet); }
+  Trainer(const config::Config& config, const TrainOptions& options) : config_(config), options_(options), out_(config.run.out) {
+    console_.set_quiet(options.quiet);
+  }
 
   int run() {
     if (!options_.fresh && already_finished()) return 0;
@@ -81,8 +85,9 @@ class Trainer {
     introduce();
     const StopOnSignal guard;
     const bool finished = loop();
-    save_weights(out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return session_->parameter(name); }, Naming::torchvision,
-                 storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
+    save_weights(
+        out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return session_->parameter(name); },
+        Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
     save();
     if (!finished) {
       console_.line(fmt::format("stopped on request at step {} of {}; the same command goes on from here", progress_.step, total_));
@@ -97,19 +102,21 @@ class Trainer {
   bool already_finished() {
     std::error_code error;
     if (!fs::exists(out_ / "summary.json", error)) return false;
-    auto meaning = [](const std::string& toml) {    // what changes results: not where or with how many threads it runs
+    auto meaning = [](const std::string& toml) {  // what changes results: not where or with how many threads it runs
       std::set<std::string> lines;
       std::istringstream text(toml);
       for (std::string line; std::getline(text, line);)
-        if (!line.starts_with("threads") && !line.starts_with("workers") && !line.starts_with("out ") && !line.starts_with("name ")) lines.insert(line);
+        if (!line.starts_with("threads") && !line.starts_with("workers") && !line.starts_with("out ") && !line.starts_with("name "))
+          lines.insert(line);
       return lines;
     };
-    const std::set<std::string> before = meaning(files::read_text(out_ / "resolved.toml", 1 << 20)), now = meaning(config::to_toml(config_));
+    const std::set<std::string> before = meaning(files::read_text(out_ / "resolved.toml", 1 << 20)),
+                                now = meaning(config::to_toml(config_));
     std::vector<std::string> differ;
     std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(differ));
     if (!differ.empty())
-      throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "), out_.string(),
-                  "--fresh starts over in it, --out chooses another folder");
+      throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "),
+                  out_.string(), "--fresh starts over in it, --out chooses another folder");
     console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
     if (options_.json) fmt::print("{}", files::read_text(out_ / "summary.json"));
     return true;
@@ -124,11 +131,13 @@ class Trainer {
     std::error_code error;
     if (options_.fresh) {
       // Only what a run writes; never the whole folder.
-      for (const char* name : {"ckpt", "metrics.jsonl", "summary.json", "log.txt", "weights.safetensors", "config.toml", "resolved.toml", "env.json"})
+      for (const char* name :
+           {"ckpt", "metrics.jsonl", "summary.json", "log.txt", "weights.safetensors", "config.toml", "resolved.toml", "env.json"})
         fs::remove_all(out_ / name, error);
     }
     fs::create_directories(out_, error);
-    if (error) throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), out_.string(), "choose another folder with --out");
+    if (error)
+      throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), out_.string(), "choose another folder with --out");
     console_.log_to((out_ / "log.txt").string());
     if (!options_.given.empty()) files::write_atomically(out_ / "config.toml", files::read_text(options_.given));
     files::write_atomically(out_ / "resolved.toml", config::to_toml(config_));
@@ -145,8 +154,11 @@ class Trainer {
     wall_before_ = progress_.wall_s;
     if (resumed_) return;
     const auto seed = static_cast<std::uint64_t>(config_.run.seed);
-    if (config_.init.empty()) session_->load(initial_weights(seed));
-    else session_->load(weights_from(std::make_shared<const files::Safetensors>(config_.init), config_.model, Adapt{true, true, seed}, notes_));
+    if (config_.init.empty())
+      session_->load(initial_weights(seed));
+    else
+      session_->load(
+          weights_from(std::make_shared<const files::Safetensors>(config_.init), config_.model, Adapt{true, true, seed}, notes_));
   }
 
   void introduce() {
@@ -154,15 +166,17 @@ class Trainer {
     std::int64_t params = 0;
     for (const models::Param& p : models::parameters(config_.model)) params += ir::elements(p.shape);
     const plan::Memory& m = plan.memory;
-    auto mib = [](std::int64_t bytes) { return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0); };
+    auto mib = [](std::int64_t bytes) {
+      return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0);
+    };
     console_.line(fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config_.run.name, config_.run.seed,
                               resumed_ ? fmt::format("  resumed from step {}", progress_.step) : ""));
     console_.line(fmt::format("model {}  {} params   data {} {} / {}   layout dp1 {}   1 x cpu ({} thread{})",
-                              config_.model.name.empty() ? config_.model.family : config_.model.name, report::millions(params), config_.data.source,
-                              report::with_commas(samples_), report::with_commas(test_->size()), config_.precision.dtype, config_.run.threads,
-                              config_.run.threads == 1 ? "" : "s"));
-    console_.line(fmt::format("memory/rank  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", mib(m.weights), mib(m.gradients),
-                              mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total())));
+                              config_.model.name.empty() ? config_.model.family : config_.model.name, report::millions(params),
+                              config_.data.source, report::with_commas(samples_), report::with_commas(test_->size()),
+                              config_.precision.dtype, config_.run.threads, config_.run.threads == 1 ? "" : "s"));
+    console_.line(fmt::format("memory/rank  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", mib(m.weights),
+                              mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total())));
     for (const std::string& note : notes_) console_.line("note: " + note);
     flops_ = plan.cost.flops;
     peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
@@ -176,7 +190,8 @@ class Trainer {
         step_ms_.push_back(line.value("step_ms", 0.0));
         last_loss_ = line.value("loss", 0.0);
       } else if (line["kind"] == "epoch") {
-        epochs_.push_back({line.value("seconds", 0.0), line.value("loss", 0.0), line.value("train_top1", 0.0), line.value("test_top1", -1.0)});
+        epochs_.push_back(
+            {line.value("seconds", 0.0), line.value("loss", 0.0), line.value("train_top1", 0.0), line.value("test_top1", -1.0)});
       }
     }
   }
@@ -209,9 +224,11 @@ class Trainer {
       if (!r.ok) {
         console_.finish();
         save();
-        throw Error(ErrorKind::nonfinite, fmt::format("loss {} and gradient norm {} at step {} are not finite; the step was not applied and the last good state is in {}", r.loss,
-                                                      r.grad_norm, step, (out_ / "ckpt").string()),
-                    config_.run.name, "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
+        throw Error(
+            ErrorKind::nonfinite,
+            fmt::format("loss {} and gradient norm {} at step {} are not finite; the step was not applied and the last good state is in {}",
+                        r.loss, r.grad_norm, step, (out_ / "ckpt").string()),
+            config_.run.name, "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
       }
       progress_.step = step;
       progress_.epoch = batch.epoch;
@@ -222,7 +239,18 @@ class Trainer {
       progress_.epoch_correct += r.correct;
       progress_.epoch_images += batch.count;
 
-      report::StepMetrics m{step, batch.epoch, r.loss, r.correct / static_cast<double>(batch.count), lr, r.grad_norm, ms, static_cast<double>(batch.count) / ms * 1e3, 0, 0, step % 10 == 0 || step == 1, {}};
+      report::StepMetrics m{step,
+                            batch.epoch,
+                            r.loss,
+                            r.correct / static_cast<double>(batch.count),
+                            lr,
+                            r.grad_norm,
+                            ms,
+                            static_cast<double>(batch.count) / ms * 1e3,
+                            0,
+                            0,
+                            step % 10 == 0 || step == 1,
+                            {}};
       m.mfu = flops_ * static_cast<double>(batch.count) / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
       for (const exec::Timeline::Span& span : r.timeline.spans) m.breakdown.compute += span.end - span.start;
       m.breakdown.data = data_ms;
@@ -236,7 +264,9 @@ class Trainer {
 
       if (epoch_end || step == total_) {
         const double n = static_cast<double>(progress_.epoch_images);
-        end_epoch(metrics, batch.epoch + 1, {progress_.epoch_seconds + seconds_since(epoch_start), progress_.epoch_loss / n, progress_.epoch_correct / n, -1}, step == total_);
+        end_epoch(metrics, batch.epoch + 1,
+                  {progress_.epoch_seconds + seconds_since(epoch_start), progress_.epoch_loss / n, progress_.epoch_correct / n, -1},
+                  step == total_);
         progress_.epoch_loss = progress_.epoch_correct = progress_.epoch_seconds = 0, progress_.epoch_images = 0;
         epoch_start = std::chrono::steady_clock::now();
       }
@@ -251,27 +281,35 @@ class Trainer {
       }
       if (due) save();
     }
-    if (final_.images == 0 && test_->size() > 0) final_ = score_now();    // resumed at its very end
+    if (final_.images == 0 && test_->size() > 0) final_ = score_now();  // resumed at its very end
     console_.finish();
     return true;
   }
 
-  Score score_now() { return score(*session_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers)); }
+  Score score_now() {
+    return score(*session_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers));
+  }
 
   void end_epoch(report::MetricsFile& metrics, std::int64_t epoch, EpochRecord record, bool last) {
     const bool evaluate = test_->size() > 0 && (last || (config_.run.eval_every > 0 && epoch % config_.run.eval_every == 0));
-    ordered_json line = {{"kind", "epoch"}, {"epoch", epoch}, {"step", progress_.step}, {"loss", record.loss}, {"train_top1", record.train_top1}, {"seconds", record.seconds}};
+    ordered_json line = {
+        {"kind", "epoch"},          {"epoch", epoch}, {"step", progress_.step}, {"loss", record.loss}, {"train_top1", record.train_top1},
+        {"seconds", record.seconds}};
     if (evaluate) {
       final_ = score_now();
       record.test_top1 = final_.top1;
       if (final_.top1 >= progress_.best_top1) progress_.best_top1 = final_.top1, progress_.best_epoch = epoch;
-      console_.line(fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}", epoch, final_.top1 * 100, final_.top5 * 100,
-                                final_.loss, report::with_commas(final_.images), final_.seconds, progress_.best_top1 * 100, progress_.best_epoch));
+      console_.line(fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",
+                                epoch, final_.top1 * 100, final_.top5 * 100, final_.loss, report::with_commas(final_.images),
+                                final_.seconds, progress_.best_top1 * 100, progress_.best_epoch));
       line.update({{"test_loss", final_.loss}, {"test_top1", final_.top1}, {"test_top5", final_.top5}});
       if (!config_.run.until.empty()) {
         const config::Target target = config::parse_until(config_.run.until);
-        reached_ = target.metric == "loss" ? final_.loss <= target.value : (target.metric == "top5" ? final_.top5 : final_.top1) >= target.value;
-        if (reached_) console_.line(fmt::format("reached {} after {} ({} steps)", config_.run.until, report::duration(seconds_since(start_)), progress_.step));
+        reached_ =
+            target.metric == "loss" ? final_.loss <= target.value : (target.metric == "top5" ? final_.top5 : final_.top1) >= target.value;
+        if (reached_)
+          console_.line(
+              fmt::format("reached {} after {} ({} steps)", config_.run.until, report::duration(seconds_since(start_)), progress_.step));
       }
     }
     metrics.append(line);
@@ -283,8 +321,11 @@ class Trainer {
     if (m.step != 1 && m.step != total_ && !epoch_end && now - shown_ < (console_.terminal() ? 2.0 : 10.0)) return;
     shown_ = now;
     const double all = std::max(1e-9, m.step_ms);
-    console_.line(fmt::format("step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | comp {:.0f} comm 0 wait 0 data {:.0f} %", m.step, total_,
-                              m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, m.breakdown.compute / all * 100, m.breakdown.data / all * 100));
+    console_.line(
+        fmt::format("step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
+                    "comp {:.0f} comm 0 wait 0 data {:.0f} %",
+                    m.step, total_, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100,
+                    m.breakdown.compute / all * 100, m.breakdown.data / all * 100));
   }
 
   void finish() {
@@ -297,25 +338,29 @@ class Trainer {
     }
     const ordered_json env = environment(static_cast<int>(config_.run.threads));
     const std::int64_t measured = session_->executor().allocated_bytes();
-    const ordered_json summary = {
-        {"images_per_s", q.median > 0 ? static_cast<double>(config_.batch.global) / q.median * 1e3 : 0.0},
-        {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
-        {"peak_bytes", {{"planned", planned_bytes_}, {"measured", measured}}},
-        {"final", {{"loss", last_loss_}, {"train_top1", epochs_.empty() ? 0.0 : epochs_.back().train_top1}, {"test_top1", final_.top1}, {"test_top5", final_.top5}, {"test_loss", final_.loss}}},
-        {"best", {{"test_top1", progress_.best_top1}, {"epoch", progress_.best_epoch}}},
-        {"epochs", epochs},
-        {"ranks", {{{"host", env["host"]}, {"device", "cpu"}, {"breakdown", report::to_json(breakdown_)}}}},
-        {"comm", ordered_json::object()},
-        {"layout", {{"dp", 1}, {"tp", 1}, {"pp", 1}, {"sp", 1}, {"zero", 0}}},
-        {"model", config_.model.name.empty() ? config_.model.family : config_.model.name},
-        {"dtype", config_.precision.dtype},
-        {"world", 1},
-        {"steps", progress_.step},
-        {"reached", reached_},
-        {"wall_s", wall}};
+    const ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config_.batch.global) / q.median * 1e3 : 0.0},
+                                  {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
+                                  {"peak_bytes", {{"planned", planned_bytes_}, {"measured", measured}}},
+                                  {"final",
+                                   {{"loss", last_loss_},
+                                    {"train_top1", epochs_.empty() ? 0.0 : epochs_.back().train_top1},
+                                    {"test_top1", final_.top1},
+                                    {"test_top5", final_.top5},
+                                    {"test_loss", final_.loss}}},
+                                  {"best", {{"test_top1", progress_.best_top1}, {"epoch", progress_.best_epoch}}},
+                                  {"epochs", epochs},
+                                  {"ranks", {{{"host", env["host"]}, {"device", "cpu"}, {"breakdown", report::to_json(breakdown_)}}}},
+                                  {"comm", ordered_json::object()},
+                                  {"layout", {{"dp", 1}, {"tp", 1}, {"pp", 1}, {"sp", 1}, {"zero", 0}}},
+                                  {"model", config_.model.name.empty() ? config_.model.family : config_.model.name},
+                                  {"dtype", config_.precision.dtype},
+                                  {"world", 1},
+                                  {"steps", progress_.step},
+                                  {"reached", reached_},
+                                  {"wall_s", wall}};
     files::write_atomically(out_ / "summary.json", summary.dump(2) + "\n");
-    console_.line(fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}", report::duration(wall), final_.top1 * 100, progress_.step,
-                              summary["images_per_s"].get<double>(), out_.string()));
+    console_.line(fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}", report::duration(wall),
+                              final_.top1 * 100, progress_.step, summary["images_per_s"].get<double>(), out_.string()));
     if (options_.json) fmt::print("{}\n", summary.dump(2));
   }
 

@@ -75,7 +75,8 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   check_shape(options.golden, "loss", file->at("loss"), {1});
   const std::vector<double> labels = files::to_doubles(file->at("labels"), "labels");
   for (double label : labels)
-    if (!(label >= 0 && label < static_cast<double>(m.classes))) refuse(options.golden, fmt::format("label {} is not a class of 0 to {}", label, m.classes - 1));
+    if (!(label >= 0 && label < static_cast<double>(m.classes)))
+      refuse(options.golden, fmt::format("label {} is not a class of 0 to {}", label, m.classes - 1));
 
   std::vector<std::string> notes;
   const ParamSource source = weights_from(file, m, Adapt{}, notes, "param.");
@@ -97,12 +98,16 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
     return decode(bytes, type.dtype);
   };
   // What was stored in f32 cannot be met more closely than its own rounding.
-  auto at_least_rounding = [&](const std::string& name, double tolerance) { return file->at(name).dtype == "F32" ? std::max(tolerance, 0x1.0p-23) : tolerance; };
+  auto at_least_rounding = [&](const std::string& name, double tolerance) {
+    return file->at(name).dtype == "F32" ? std::max(tolerance, 0x1.0p-23) : tolerance;
+  };
   const double logits_tolerance = options.dtype == "f64" ? 1e-9 : options.dtype == "f32" ? 1e-5 : 5e-2;
   const double grad_tolerance = options.dtype == "f64" ? 1e-9 : options.dtype == "f32" ? 2e-5 : 3e-2;
   std::vector<Comparison> out;
-  out.push_back({"logits", relative_error(output("logits"), files::to_doubles(file->at("logits"), "logits")), at_least_rounding("logits", logits_tolerance)});
-  out.push_back({"loss", relative_error(output("loss"), files::to_doubles(file->at("loss"), "loss")), at_least_rounding("loss", logits_tolerance)});
+  out.push_back({"logits", relative_error(output("logits"), files::to_doubles(file->at("logits"), "logits")),
+                 at_least_rounding("logits", logits_tolerance)});
+  out.push_back(
+      {"loss", relative_error(output("loss"), files::to_doubles(file->at("loss"), "loss")), at_least_rounding("loss", logits_tolerance)});
   std::vector<std::string> without;
   for (const models::Param& p : params) {
     const std::string name = "grad." + p.name;
@@ -111,9 +116,11 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
       continue;
     }
     check_shape(options.golden, name, file->at(name), p.torch_shape);
-    out.push_back({name, relative_error(output(name), models::from_torch(p, files::to_doubles(file->at(name), name))), at_least_rounding(name, grad_tolerance)});
+    out.push_back({name, relative_error(output(name), models::from_torch(p, files::to_doubles(file->at(name), name))),
+                   at_least_rounding(name, grad_tolerance)});
   }
-  if (!without.empty()) refuse(options.golden, fmt::format("{} of {} gradients are missing, the first is '{}'", without.size(), params.size(), without[0]));
+  if (!without.empty())
+    refuse(options.golden, fmt::format("{} of {} gradients are missing, the first is '{}'", without.size(), params.size(), without[0]));
   return out;
 }
 
@@ -130,11 +137,15 @@ int verify(const VerifyOptions& given) {
   if (options.json) {
     nlohmann::json tensors = nlohmann::json::array();
     for (const Comparison& c : all) tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"ok", c.ok()}});
-    fmt::print("{}\n", nlohmann::json{{"golden", options.golden}, {"dtype", options.dtype}, {"ok", failed == 0}, {"failed", failed}, {"tensors", tensors}}.dump(2));
+    fmt::print(
+        "{}\n",
+        nlohmann::json{{"golden", options.golden}, {"dtype", options.dtype}, {"ok", failed == 0}, {"failed", failed}, {"tensors", tensors}}
+            .dump(2));
   } else {
-    for (const Comparison& c : all) fmt::print("{:60} {:10.2e}  {}\n", c.name, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
-    fmt::print("{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(), options.dtype, worst->name,
-               worst->error, worst->tolerance);
+    for (const Comparison& c : all)
+      fmt::print("{:60} {:10.2e}  {}\n", c.name, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
+    fmt::print("{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(),
+               options.dtype, worst->name, worst->error, worst->tolerance);
   }
   return failed == 0 ? 0 : 1;
 }

@@ -1,9 +1,9 @@
 // Comparing a weight file with a model, and reading it. (Writing: weights_save.cpp.)
 #include "run/weights.h"
 
-#include <nlohmann/json.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -251,8 +251,10 @@ std::vector<std::string> class_names_of(const files::Safetensors& file, const mo
   std::vector<std::string> names;
   if (const auto it = file.metadata().find("tessera.classes"); it != file.metadata().end()) {
     const auto parsed = nlohmann::json::parse(it->second, nullptr, false);
-    if (!parsed.is_array() || parsed.size() != static_cast<std::size_t>(model.classes) || !std::all_of(parsed.begin(), parsed.end(), [](const auto& v) { return v.is_string(); }))
-      throw Error(ErrorKind::weights, "metadata 'tessera.classes' is not a list of " + std::to_string(model.classes) + " names", file.path().string());
+    if (!parsed.is_array() || parsed.size() != static_cast<std::size_t>(model.classes) ||
+        !std::all_of(parsed.begin(), parsed.end(), [](const auto& v) { return v.is_string(); }))
+      throw Error(ErrorKind::weights, "metadata 'tessera.classes' is not a list of " + std::to_string(model.classes) + " names",
+                  file.path().string());
     return parsed.get<std::vector<std::string>>();
   }
   for (std::int64_t i = 0; i < model.classes; ++i) names.push_back(std::to_string(i));

@@ -19,7 +19,8 @@ struct Stored {
   models::Param param;
 };
 
-std::string header_of(const std::vector<Stored>& tensors, const models::ModelConfig& model, const std::string& dtype, const std::vector<std::string>& classes) {
+std::string header_of(const std::vector<Stored>& tensors, const models::ModelConfig& model, const std::string& dtype,
+                      const std::vector<std::string>& classes) {
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
   if (!classes.empty()) header["__metadata__"]["tessera.classes"] = nlohmann::json(classes).dump();

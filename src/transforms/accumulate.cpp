@@ -16,8 +16,8 @@ Program accumulate(const std::vector<Program>& parts) {
   b.program().name = parts[0].name;
   b.program().mesh = parts[0].mesh;
   std::map<std::string, Var> shared;
-  std::vector<Var> totals(parts[0].outputs.size(), none);    // per output
-  std::int64_t position = 0;    // of the micro-batch in the global batch
+  std::vector<Var> totals(parts[0].outputs.size(), none);  // per output
+  std::int64_t position = 0;                               // of the micro-batch in the global batch
   for (std::size_t m = 0; m < parts.size(); ++m) {
     const Program& part = parts[m];
     const std::string tag = "." + std::to_string(m);

@@ -19,7 +19,8 @@ Program autodiff(const Program& program) {
 
   // Only what depends on a parameter needs a gradient.
   std::vector<bool> active(program.values.size(), false);
-  for (const Input& in : program.inputs) active[static_cast<std::size_t>(in.var)] = in.kind == Input::param && is_float(program.type(in.var).dtype);
+  for (const Input& in : program.inputs)
+    active[static_cast<std::size_t>(in.var)] = in.kind == Input::param && is_float(program.type(in.var).dtype);
   for (const Eqn& eqn : forward)
     for (Var v : eqn.in)
       if (v != none && active[static_cast<std::size_t>(v)])
@@ -40,7 +41,8 @@ Program autodiff(const Program& program) {
       incoming.push_back(out == none ? none : grad[static_cast<std::size_t>(out)]);
       any |= incoming.back() != none;
     }
-    const bool needed = std::any_of(eqn->in.begin(), eqn->in.end(), [&](Var v) { return v != none && active[static_cast<std::size_t>(v)]; });
+    const bool needed =
+        std::any_of(eqn->in.begin(), eqn->in.end(), [&](Var v) { return v != none && active[static_cast<std::size_t>(v)]; });
     if (!any || !needed) continue;
     const OpDef& row = def(eqn->op);
     CHECK(row.vjp, std::string(name(eqn->op)) + " has no derivative, in `" + print(program, *eqn) + "`");
@@ -51,7 +53,8 @@ Program autodiff(const Program& program) {
     for (std::size_t i = 0; i < outgoing.size(); ++i) {
       const Var x = eqn->in[i], g = outgoing[i];
       if (g == none || x == none || !active[static_cast<std::size_t>(x)]) continue;
-      CHECK(b.type(g).shape == b.type(x).shape, "the gradient of " + b.name_of(x) + " has another shape, in `" + print(program, *eqn) + "`");
+      CHECK(b.type(g).shape == b.type(x).shape,
+            "the gradient of " + b.name_of(x) + " has another shape, in `" + print(program, *eqn) + "`");
       if (g >= first_new) b.rename(g, "d." + b.name_of(x));
       Var& total = grad[static_cast<std::size_t>(x)];
       total = total == none ? g : b.emit_named(Op::add, Sig{b.same(g, 2)}, {total, g}, {"d." + b.name_of(x)})[0];
@@ -60,7 +63,7 @@ Program autodiff(const Program& program) {
   for (const Input& in : program.inputs) {
     if (!active[static_cast<std::size_t>(in.var)]) continue;
     Var g = grad[static_cast<std::size_t>(in.var)];
-    if (g == none) g = constant(0.0, in.var);    // a parameter that the loss does not see
+    if (g == none) g = constant(0.0, in.var);  // a parameter that the loss does not see
     b.output("grad." + in.name, g);
   }
   return b.take();

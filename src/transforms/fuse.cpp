@@ -1,5 +1,6 @@
 // Fusion: neighbours that one kernel can do in one visit of memory. Each pass collects its matches first, then rewrites in one walk.
-// In f32 and f64 the fused contract rounds exactly as its parts; the others add up or round in another order, and in bf16 a rounding disappears.
+// In f32 and f64 the fused contract rounds exactly as its parts; the others add up or round in another order, and in bf16 a rounding
+// disappears.
 #include <map>
 #include <set>
 
@@ -31,20 +32,23 @@ Var through_marks(const Uses& uses, Var v) {
 // add(contract(x, w), b) -> contract(x, w, b); then gelu(that) -> contract act=gelu with results y, h.
 Program fuse_contract(const Program& program) {
   const Uses uses(program);
-  std::map<int, const Eqn*> bias, act;    // by the index of the contract
+  std::map<int, const Eqn*> bias, act;  // by the index of the contract
   std::set<int> gone;
   for (const Eqn& e : program.eqns) {
     if (e.op == Op::add) {
       const Eqn* c = uses.made_by(e.in[0], Op::contract);
       const bool is_bias = program.type(e.in[1]).rank() < program.type(e.in[0]).rank();
-      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 || !std::get<Contract>(c->attrs).act.empty() || c->phase != e.phase) continue;
-      if (uses.made_at(e.in[1]) >= uses.index(*c)) continue;    // the bias must be there when the product is
+      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 || !std::get<Contract>(c->attrs).act.empty() ||
+          c->phase != e.phase)
+        continue;
+      if (uses.made_at(e.in[1]) >= uses.index(*c)) continue;  // the bias must be there when the product is
       bias[uses.index(*c)] = &e;
       gone.insert(uses.index(e));
     } else if (e.op == Op::gelu) {
       const Eqn* add = uses.made_by(e.in[0], Op::add);
       const Eqn* c = add ? uses.made_by(add->in[0], Op::contract) : nullptr;
-      if (!c || !bias.contains(uses.index(*c)) || bias[uses.index(*c)] != add || c->phase != e.phase || act.contains(uses.index(*c))) continue;
+      if (!c || !bias.contains(uses.index(*c)) || bias[uses.index(*c)] != add || c->phase != e.phase || act.contains(uses.index(*c)))
+        continue;
       act[uses.index(*c)] = &e;
       gone.insert(uses.index(e));
     }
@@ -79,12 +83,14 @@ Program fuse_contract(const Program& program) {
 // layer_norm(x + r) -> add_norm(x, r), also across marks; dx + g -> layer_norm_grad with addend.
 Program fuse_norm(const Program& program) {
   const Uses uses(program);
-  std::map<int, const Eqn*> norm, grad;    // by the index of the add, and of the layer_norm_grad
+  std::map<int, const Eqn*> norm, grad;  // by the index of the add, and of the layer_norm_grad
   std::set<int> gone;
   for (const Eqn& e : program.eqns) {
     if (e.op == Op::layer_norm) {
       const Eqn* add = uses.made_by(through_marks(uses, e.in[0]), Op::add);
-      if (!add || add->phase != e.phase || program.type(add->in[1]).shape != program.type(add->in[0]).shape || norm.contains(uses.index(*add))) continue;
+      if (!add || add->phase != e.phase || program.type(add->in[1]).shape != program.type(add->in[0]).shape ||
+          norm.contains(uses.index(*add)))
+        continue;
       if (std::max(uses.made_at(e.in[1]), uses.made_at(e.in[2])) >= uses.index(*add)) continue;
       norm[uses.index(*add)] = &e;
       gone.insert(uses.index(e));
@@ -177,7 +183,7 @@ Program fuse_update(const Program& program) {
       continue;
     }
     std::vector<Var> in = r(e.in);
-    const std::size_t g = e.out.size();    // the gradient follows weights and state
+    const std::size_t g = e.out.size();  // the gradient follows weights and state
     const Eqn* scaled = uses.made_by(e.in[g], Op::mul);
     const bool factor = scaled && program.type(scaled->in[1]).shape.empty() && uses.read_once(e.in[g]);
     if (factor) {
@@ -186,7 +192,11 @@ Program fuse_update(const Program& program) {
     }
     in.push_back(r(found->second[0]->in[0]));
     Attrs attrs = e.attrs;
-    std::visit([&](auto& a) { if constexpr (requires { a.ok; }) a.factor = factor, a.ok = true; }, attrs);
+    std::visit(
+        [&](auto& a) {
+          if constexpr (requires { a.ok; }) a.factor = factor, a.ok = true;
+        },
+        attrs);
     Eqn fused = e;
     for (std::size_t k = 0; k < e.out.size(); ++k) fused.out[k] = found->second[k]->out[0];
     r.copy_with(fused, attrs, in);

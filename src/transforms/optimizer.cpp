@@ -11,7 +11,7 @@ namespace tessera::transforms {
 using namespace ir;
 
 std::vector<Bucket> plan_buckets(const Program& program, const std::function<bool(const std::string&)>& decays) {
-  constexpr std::int64_t align = 16;    // elements: 64 bytes of f32
+  constexpr std::int64_t align = 16;  // elements: 64 bytes of f32
   std::vector<Bucket> out;
   for (const bool decayed : {true, false}) {
     Bucket bucket{decayed ? "decay" : "no_decay", {}, 0};
@@ -38,8 +38,10 @@ Program buckets(const Program& program, const std::vector<Bucket>& list) {
     }
   }
   for (const Input& in : program.inputs) {
-    if (in.kind != Input::param) r.copy_input(in);
-    else CHECK(r(in.var) != none, "parameter " + in.name + " is in no bucket");
+    if (in.kind != Input::param)
+      r.copy_input(in);
+    else
+      CHECK(r(in.var) != none, "parameter " + in.name + " is in no bucket");
   }
   for (const Eqn& eqn : program.eqns) r.copy(eqn);
   return r.finish();
@@ -65,8 +67,10 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   b.program().outputs.clear();
   Var loss = none;
   for (const Output& o : program.outputs) {
-    if (o.name.starts_with("grad.")) grads[o.name.substr(5)] = o.var;
-    else b.output(o.name, o.var, o.updates);
+    if (o.name.starts_with("grad."))
+      grads[o.name.substr(5)] = o.var;
+    else
+      b.output(o.name, o.var, o.updates);
     if (o.name == "loss") loss = o.var;
   }
   CHECK(loss != none, "the optimizer needs the output loss");
@@ -86,7 +90,7 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
       parts.push_back(grads[entry.param]);
     }
     const Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
-    flat.push_back(b.mark("grad", g, "pinned." + bucket.name));    // placed like the optimizer before anything else reads it
+    flat.push_back(b.mark("grad", g, "pinned." + bucket.name));  // placed like the optimizer before anything else reads it
     const Var s = b.emit1(Op::sumsq, None{}, {flat.back()}, "sumsq." + bucket.name);
     squares = squares == none ? s : b.add(squares, s, "sumsq");
   }

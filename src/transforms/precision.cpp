@@ -15,12 +15,32 @@ using namespace ir;
 std::vector<bool> low_operands(const Eqn& e) {
   const std::size_t n = e.in.size();
   switch (e.op) {
-    case Op::contract: case Op::add: case Op::mul: case Op::scale: case Op::gelu: case Op::gelu_grad: case Op::dropout: case Op::mark:
-    case Op::reshape: case Op::transpose: case Op::slice: case Op::concat: case Op::pad: case Op::stack: case Op::unstack:
-    case Op::broadcast: case Op::patchify: case Op::unpatchify: case Op::softmax: case Op::softmax_grad: case Op::sum:
+    case Op::contract:
+    case Op::add:
+    case Op::mul:
+    case Op::scale:
+    case Op::gelu:
+    case Op::gelu_grad:
+    case Op::dropout:
+    case Op::mark:
+    case Op::reshape:
+    case Op::transpose:
+    case Op::slice:
+    case Op::concat:
+    case Op::pad:
+    case Op::stack:
+    case Op::unstack:
+    case Op::broadcast:
+    case Op::patchify:
+    case Op::unpatchify:
+    case Op::softmax:
+    case Op::softmax_grad:
+    case Op::sum:
       return std::vector<bool>(n, true);
-    case Op::layer_norm: return {true, false, false};
-    case Op::layer_norm_grad: return {true, true, false, false, false};
+    case Op::layer_norm:
+      return {true, false, false};
+    case Op::layer_norm_grad:
+      return {true, true, false, false, false};
     case Op::attention: {
       std::vector<bool> low(n, false);
       low[0] = low[1] = low[2] = true;
@@ -31,7 +51,8 @@ std::vector<bool> low_operands(const Eqn& e) {
       low[0] = low[1] = low[2] = low[3] = low[5] = true;
       return low;
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 

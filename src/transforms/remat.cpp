@@ -13,8 +13,8 @@ using namespace ir;
 
 Program remat(const Program& program, int every) {
   if (every <= 0) return program;
-  std::vector<int> maker(program.values.size(), -1);      // the forward equation that makes a value
-  std::vector<bool> kept(program.values.size(), false);   // inputs, kept marks, and what follows from parameters alone
+  std::vector<int> maker(program.values.size(), -1);     // the forward equation that makes a value
+  std::vector<bool> kept(program.values.size(), false);  // inputs, kept marks, and what follows from parameters alone
   std::vector<bool> from_params(program.values.size(), false);
   for (const Input& in : program.inputs) {
     kept[static_cast<std::size_t>(in.var)] = true;
@@ -34,7 +34,8 @@ Program remat(const Program& program, int every) {
       end_forward();
       continue;
     }
-    const bool params_only = !eqn.in.empty() && std::all_of(eqn.in.begin(), eqn.in.end(), [&](Var v) { return v == none || from_params[static_cast<std::size_t>(v)]; });
+    const bool params_only = !eqn.in.empty() && std::all_of(eqn.in.begin(), eqn.in.end(),
+                                                            [&](Var v) { return v == none || from_params[static_cast<std::size_t>(v)]; });
     const bool boundary = eqn.op == Op::mark && std::get<Mark>(eqn.attrs).label == "residual";
     if (boundary) since_mark.clear();
     const bool keep = params_only || (boundary && marks++ % every == 0);

@@ -10,12 +10,13 @@ namespace tessera::transforms {
 namespace {
 
 void dump(const std::string& dir, std::size_t number, const std::string& name, const Program& program) {
-  std::error_code failed;    // writing the file says it better
+  std::error_code failed;  // writing the file says it better
   std::filesystem::create_directories(dir, failed);
   const std::string path = dir + "/" + (number < 10 ? "0" : "") + std::to_string(number) + "_" + name + ".ir";
   std::ofstream file(path);
   file << ir::print(program);
-  if (!file.flush()) throw Error(ErrorKind::disk, "cannot write the program after pass " + name, path, "is the disk full or the folder read-only?");
+  if (!file.flush())
+    throw Error(ErrorKind::disk, "cannot write the program after pass " + name, path, "is the disk full or the folder read-only?");
 }
 
 }  // namespace
@@ -27,14 +28,16 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
       if (!pass.required) optional.push_back(pass.name);
     if (std::find(optional.begin(), optional.end(), name) != optional.end()) continue;
     const bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; });
-    throw Error(ErrorKind::usage, known ? "pass '" + name + "' cannot be disabled: what follows needs it" : "there is no pass '" + name + "' to disable", "",
+    throw Error(ErrorKind::usage,
+                known ? "pass '" + name + "' cannot be disabled: what follows needs it" : "there is no pass '" + name + "' to disable", "",
                 "passes that can be disabled are " + join(optional, ", "));
   }
   ir::verify(program);
   if (!options.dump_dir.empty()) dump(options.dump_dir, 0, "model", program);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    PassReport report{pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name), pass.preserves_numerics};
+    PassReport report{
+        pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name), pass.preserves_numerics};
     if (!report.disabled) {
       const auto start = std::chrono::steady_clock::now();
       try {

@@ -22,9 +22,12 @@ Var repeats(const Program& p, const Uses& uses, const Eqn& e) {
   if (e.out.size() != 1 || x == none) return none;
   const bool same_type = e.out[0] != none && p.type(e.out[0]) == p.type(x);
   switch (e.op) {
-    case Op::scale: return std::get<Scale>(e.attrs).factor == 1.0 ? x : none;
-    case Op::mul: return is_constant(uses, e.in[1], 1.0) ? x : none;
-    case Op::dropout: return std::get<Dropout>(e.attrs).rate == 0.0 ? x : none;
+    case Op::scale:
+      return std::get<Scale>(e.attrs).factor == 1.0 ? x : none;
+    case Op::mul:
+      return is_constant(uses, e.in[1], 1.0) ? x : none;
+    case Op::dropout:
+      return std::get<Dropout>(e.attrs).rate == 0.0 ? x : none;
     case Op::transpose: {
       std::vector<int> identity(std::get<Transpose>(e.attrs).perm.size());
       std::iota(identity.begin(), identity.end(), 0);
@@ -38,9 +41,15 @@ Var repeats(const Program& p, const Uses& uses, const Eqn& e) {
                                                         (is_float(p.type(x).dtype) || !is_float(p.type(e.out[0]).dtype)))
         return inner->in[0];
       return none;
-    case Op::reshape: case Op::slice: case Op::pad: case Op::broadcast: return same_type ? x : none;
-    case Op::concat: return e.in.size() == 1 ? x : none;
-    default: return none;
+    case Op::reshape:
+    case Op::slice:
+    case Op::pad:
+    case Op::broadcast:
+      return same_type ? x : none;
+    case Op::concat:
+      return e.in.size() == 1 ? x : none;
+    default:
+      return none;
   }
 }
 

@@ -16,13 +16,13 @@ using ir::Program;
 struct Pass {
   std::string name;
   std::function<Program(const Program&)> fn;
-  bool preserves_numerics = true;      // bit for bit, in every element type; false: rounding may change
-  bool required = false;               // the program is not what was asked for without it: it cannot be disabled
+  bool preserves_numerics = true;  // bit for bit, in every element type; false: rounding may change
+  bool required = false;           // the program is not what was asked for without it: it cannot be disabled
 };
 
 struct RunOptions {
-  std::set<std::string> disabled;      // names of passes to leave out
-  std::string dump_dir;                // writes NN_<pass>.ir after each pass
+  std::set<std::string> disabled;  // names of passes to leave out
+  std::string dump_dir;            // writes NN_<pass>.ir after each pass
 };
 struct PassReport {
   std::string name;
@@ -49,7 +49,7 @@ struct Bucket {
     std::int64_t offset = 0;
     ir::Shape shape;
   };
-  std::string name;                    // "decay", "no_decay"
+  std::string name;  // "decay", "no_decay"
   std::vector<Entry> entries;
   std::int64_t size = 0;
 };
@@ -58,10 +58,10 @@ std::vector<Bucket> plan_buckets(const Program& program, const std::function<boo
 Program buckets(const Program& program, const std::vector<Bucket>& buckets);
 
 struct Optimizer {
-  std::string name = "adamw";          // adamw | sgd
+  std::string name = "adamw";  // adamw | sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, weight_decay = 0.0;
   bool nesterov = false;
-  double clip = 0.0;                   // largest global gradient norm; 0: no clipping
+  double clip = 0.0;  // largest global gradient norm; 0: no clipping
 };
 // Packs gradients into buckets and updates weights and state in place; adds inputs lr and step, outputs grad_norm and ok.
 // A step whose loss or gradient is not finite changes nothing.

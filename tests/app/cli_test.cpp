@@ -52,7 +52,8 @@ Result run(const std::string& arguments) {
   return r;
 }
 
-const std::string tiny = " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 --global-batch 32 --threads 2 ";
+const std::string tiny =
+    " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 --global-batch 32 --threads 2 ";
 
 TEST(Cli, BadInputIsRefusedWithItsExitCode) {
   write(scratch() / "bad.toml", "[model]\nname = \"vit_micro\"\nheads = 3\n[optim]\nlr = -1\n");
@@ -76,7 +77,8 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train" + tiny + "--steps 1 --data cifar10:" + s, 2, "cifar10"},
       {"train" + tiny + "--steps 1 --init " + s + "/broken.safetensors --fresh --out " + s + "/x", 4, "broken.safetensors"},
       {"train" + tiny + "--steps 1 --out /dev/null/run", 9, "/dev/null/run"},
-      {"train" + tiny + "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " + s + "/nan", 5, "not finite"},
+      {"train" + tiny + "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " + s + "/nan", 5,
+       "not finite"},
       {"train --model vit_h_14 --steps 1 --global-batch 60000 --out " + s + "/big", 8, "MiB"},
       {"eval --weights " + s + "/none.safetensors --data synthetic", 4, "none.safetensors"},
       {"eval --weights " + s + "/broken.safetensors --data synthetic", 4, "broken.safetensors"},
@@ -112,10 +114,13 @@ TEST(Cli, JsonOnStdout) {
   const Result t = run("train" + tiny + "--epochs 2 --json --fresh --out " + folder);
   ASSERT_EQ(t.code, 0) << t.err;
   const json summary = json::parse(t.out);
-  for (const char* key : {"images_per_s", "step_ms", "peak_bytes", "final", "epochs", "ranks", "comm", "layout", "model", "dtype", "world", "wall_s"}) EXPECT_TRUE(summary.contains(key)) << key;
+  for (const char* key :
+       {"images_per_s", "step_ms", "peak_bytes", "final", "epochs", "ranks", "comm", "layout", "model", "dtype", "world", "wall_s"})
+    EXPECT_TRUE(summary.contains(key)) << key;
   EXPECT_EQ(summary["peak_bytes"]["planned"], summary["peak_bytes"]["measured"]);
   EXPECT_EQ(summary["epochs"].size(), 2u);
-  for (const char* file : {"resolved.toml", "env.json", "metrics.jsonl", "summary.json", "log.txt", "weights.safetensors"}) EXPECT_TRUE(fs::exists(fs::path(folder) / file)) << file;
+  for (const char* file : {"resolved.toml", "env.json", "metrics.jsonl", "summary.json", "log.txt", "weights.safetensors"})
+    EXPECT_TRUE(fs::exists(fs::path(folder) / file)) << file;
   std::istringstream lines(read(fs::path(folder) / "metrics.jsonl"));
   int steps = 0, epochs = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -125,7 +130,8 @@ TEST(Cli, JsonOnStdout) {
       continue;
     }
     EXPECT_EQ(m["step"], ++steps);
-    for (const char* key : {"epoch", "loss", "top1", "lr", "grad_norm", "step_ms", "images_per_s", "mfu", "comm_bytes"}) EXPECT_TRUE(m.contains(key)) << key;
+    for (const char* key : {"epoch", "loss", "top1", "lr", "grad_norm", "step_ms", "images_per_s", "mfu", "comm_bytes"})
+      EXPECT_TRUE(m.contains(key)) << key;
   }
   EXPECT_EQ(steps, 6);
   EXPECT_EQ(epochs, 2);
@@ -140,7 +146,8 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_GT(json::parse(run("explain --model vit_micro --global-batch 4 --json").out)["peak_bytes"].get<std::int64_t>(), 0);
   EXPECT_GE(json::parse(run("models --json").out).size(), 6u);
   const json b = json::parse(run("bench infer --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
-  for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"}) EXPECT_TRUE(b.contains(key)) << key;
+  for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"})
+    EXPECT_TRUE(b.contains(key)) << key;
   for (const char* key : {"name", "group", "ms", "gflops", "share"}) EXPECT_TRUE(b["ops"][0].contains(key)) << key;
   EXPECT_GT(json::parse(run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out)["ops"].size(), 10u);
 }

@@ -223,13 +223,13 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
                         "btd,btc,cd->dc"};
   std::uint64_t seed = 1;
   for (const char* sig : sigs) {
-    for (int trial = 0; trial < 24; ++trial) {
+    for (int trial = 0; trial < 10; ++trial) {
       std::map<char, std::int64_t> extents;
       for (const char* c = sig; *c; ++c)
         if (*c >= 'a' && *c <= 'z' && !extents.count(*c))
           extents[*c] =
-              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 20 ? 13 : 40));
-      if (trial >= 22 && std::strlen(sig) < 15)
+              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 8 ? 13 : 40));
+      if (trial >= 8 && std::strlen(sig) < 15)
         for (auto& [c, e] : extents)
           if (c == 'f' || c == 'c') e = 70 + e;
       if (trial % 8 == 7) extents[extents.begin()->first] = 0;
@@ -256,7 +256,7 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
   check_attention(1, 513, 33, 2, 4, false, 0);
   check_attention(0, 5, 5, 2, 4, true, 1);
   check_attention(2, 0, 5, 2, 4, true, 1);
-  EXPECT_GT(cases, 2000);
+  EXPECT_GT(cases, 1000);
   EXPECT_EQ(failures, 0);
   runners.clear();
 }

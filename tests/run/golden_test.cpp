@@ -11,7 +11,8 @@ namespace {
 std::vector<std::string> goldens() {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/golden"))
-    if (entry.path().filename().string().starts_with("vit_") && entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
+    if (entry.path().filename().string().starts_with("vit_") && entry.path().extension() == ".safetensors")
+      paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
 }

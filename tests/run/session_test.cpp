@@ -58,13 +58,14 @@ TEST(Session, SameBitsForAnyNumberOfThreads) {
   for (const char* dtype : {"f32", "bf16", "f64"}) {
     const std::vector<double> one = train(tiny(dtype, 1), 3);
     for (const double v : one) ASSERT_TRUE(std::isfinite(v));
-    for (const std::int64_t threads : {2, 3, 5}) EXPECT_EQ(train(tiny(dtype, threads), 3), one) << dtype << " with " << threads << " threads";
+    for (const std::int64_t threads : {2, 3, 5})
+      EXPECT_EQ(train(tiny(dtype, threads), 3), one) << dtype << " with " << threads << " threads";
   }
 }
 
 TEST(Session, AccumulationDrawsTheSameDropout) {
   config::Config whole = tiny("f64", 2), parts = whole;
-  parts.batch.accumulate = 4;    // 3 + 2 + 2 + 2
+  parts.batch.accumulate = 4;  // 3 + 2 + 2 + 2
   const std::vector<double> a = train(whole, 3), b = train(parts, 3);
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-9 * std::max(1.0, std::abs(a[i])));
 }
@@ -84,7 +85,8 @@ TEST(Long, EveryWayToRunAStepIsTheSame) {
       other.batch.accumulate = accumulate;
       const std::vector<double> got = train(other, 6);
       ASSERT_EQ(got.size(), plain.size());
-      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i]))) << recompute << " " << accumulate;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i]))) << recompute << " " << accumulate;
     }
   c.precision.dtype = "f32";
   c.run.threads = 1;
@@ -108,7 +110,8 @@ TEST(Session, AStepThatIsNotFiniteChangesNothing) {
     const auto& buffers = session.compiled(Goal::train, 9).plan.persistent;
     auto state = [&] {
       std::vector<std::vector<std::byte>> all;
-      for (const plan::Buffer& b : buffers) session.executor().read_persistent(b.name, 0, all.emplace_back(static_cast<std::size_t>(b.bytes)));
+      for (const plan::Buffer& b : buffers)
+        session.executor().read_persistent(b.name, 0, all.emplace_back(static_cast<std::size_t>(b.bytes)));
       return all;
     };
     const auto before = state();

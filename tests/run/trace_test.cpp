@@ -18,7 +18,9 @@ struct Case {
   std::int64_t accumulate = 1, threads = 2;
   double tolerance = 1e-9;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.trace << " " << c.dtype << " recompute " << c.recompute << " accumulate " << c.accumulate; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.trace << " " << c.dtype << " recompute " << c.recompute << " accumulate " << c.accumulate;
+}
 
 class TraceTest : public testing::TestWithParam<Case> {};
 
@@ -43,7 +45,7 @@ TEST_P(TraceTest, MatchesPyTorch) {
   session.load(weights_from(file, config.model, Adapt{}, notes, "param."));
   const std::vector<double> input = files::to_doubles(file->at("input")), labels = files::to_doubles(file->at("labels"));
   const std::vector<double> loss = files::to_doubles(file->at("loss")), norm = files::to_doubles(file->at("grad_norm"));
-  const std::vector<std::int64_t> s = file->at("input").shape;    // steps, n, c, h, w
+  const std::vector<std::int64_t> s = file->at("input").shape;  // steps, n, c, h, w
   const std::size_t batch = static_cast<std::size_t>(s[1]), pixels = static_cast<std::size_t>(s[2] * s[3] * s[4]);
   for (std::size_t step = 0; step < static_cast<std::size_t>(s[0]); ++step) {
     std::vector<float> images(batch * pixels);
@@ -51,7 +53,8 @@ TEST_P(TraceTest, MatchesPyTorch) {
     for (std::int64_t n = 0; n < s[1]; ++n)
       for (std::int64_t ch = 0; ch < s[2]; ++ch)
         for (std::int64_t h = 0; h < s[3]; ++h)
-          for (std::int64_t w = 0; w < s[4]; ++w) images[static_cast<std::size_t>(((n * s[3] + h) * s[4] + w) * s[2] + ch)] = static_cast<float>(input[from++]);
+          for (std::int64_t w = 0; w < s[4]; ++w)
+            images[static_cast<std::size_t>(((n * s[3] + h) * s[4] + w) * s[2] + ch)] = static_cast<float>(input[from++]);
     std::vector<std::int32_t> target;
     for (std::size_t i = 0; i < batch; ++i) target.push_back(static_cast<std::int32_t>(labels[step * batch + i]));
     const StepResult r = session.train_step(images, target, optim["lr"], static_cast<std::int64_t>(step) + 1, 0);
@@ -68,8 +71,9 @@ TEST_P(TraceTest, MatchesPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, TraceTest,
-                         testing::Values(Case{"adamw"}, Case{"sgd"}, Case{"adamw", "full"}, Case{"adamw", "every=2"}, Case{"sgd", "none", "f64", 2},
-                                         Case{"adamw", "full", "f64", 3}, Case{"sgd", "none", "f32", 1, 2, 2e-4}, Case{"adamw", "full", "f32", 2, 1, 2e-3}));
+                         testing::Values(Case{"adamw"}, Case{"sgd"}, Case{"adamw", "full"}, Case{"adamw", "every=2"},
+                                         Case{"sgd", "none", "f64", 2}, Case{"adamw", "full", "f64", 3},
+                                         Case{"sgd", "none", "f32", 1, 2, 2e-4}, Case{"adamw", "full", "f32", 2, 1, 2e-3}));
 
 }  // namespace
 }  // namespace tessera::run

@@ -1,4 +1,5 @@
-// What a newcomer runs first: two seconds, the whole story in one file. A program, its derivative, a plan, an executor, and a model that learns.
+// What a newcomer runs first: two seconds, the whole story in one file. A program, its derivative, a plan, an executor, and a model that
+// learns.
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
@@ -51,6 +52,6 @@ TEST(Tiny, AModelLearns) {
   for (int i = 0; i < 16; ++i) labels.push_back(i % 10);
   double first = 0, last = 0;
   for (int step = 1; step <= 20; ++step) (step == 1 ? first : last) = session.train_step(images, labels, 3e-3, step, 0).loss;
-  EXPECT_NEAR(first, 2.302585, 1e-4);    // a head of zeros: log 10
+  EXPECT_NEAR(first, 2.302585, 1e-4);  // a head of zeros: log 10
   EXPECT_LT(last, 0.5 * first);
 }

@@ -21,7 +21,7 @@ bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && typ
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64) return {};    // reference kernels need none
+    if (type.dtype == ir::DType::f64) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
@@ -49,11 +49,13 @@ class CpuExecutor final : public Executor {
     if (const std::int64_t available = available_memory(); more > available) out_of_memory(more, available);
     for (const plan::Buffer& buffer : plan.persistent) {
       const auto it = persistent_.find(buffer.name);
-      if (it == persistent_.end()) persistent_.emplace(buffer.name, Pages(buffer.bytes));
-      else CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      if (it == persistent_.end())
+        persistent_.emplace(buffer.name, Pages(buffer.bytes));
+      else
+        CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
     }
     if (arena_.bytes() < plan.arena_bytes) {
-      arena_ = Pages();    // give back before taking more
+      arena_ = Pages();  // give back before taking more
       arena_ = Pages(plan.arena_bytes);
     }
   }
@@ -106,7 +108,8 @@ class CpuExecutor final : public Executor {
 
   std::byte* part_of(std::string_view name, std::int64_t offset, std::size_t bytes) const {
     const Pages& pages = buffer(name);
-    CHECK(offset >= 0 && offset + static_cast<std::int64_t>(bytes) <= pages.bytes(), "buffer " + std::string(name) + " is smaller than what was asked for");
+    CHECK(offset >= 0 && offset + static_cast<std::int64_t>(bytes) <= pages.bytes(),
+          "buffer " + std::string(name) + " is smaller than what was asked for");
     return pages.data() + offset;
   }
 
@@ -117,8 +120,8 @@ class CpuExecutor final : public Executor {
   }
 
   void copy_into(const plan::Slot& slot, const plan::Plan& plan, std::string_view name, std::span<const std::byte> bytes) {
-    CHECK(static_cast<std::int64_t>(bytes.size()) == slot.type.bytes(), "input " + std::string(name) + " takes " + std::to_string(slot.type.bytes()) +
-                                                                            " bytes, got " + std::to_string(bytes.size()));
+    CHECK(static_cast<std::int64_t>(bytes.size()) == slot.type.bytes(),
+          "input " + std::string(name) + " takes " + std::to_string(slot.type.bytes()) + " bytes, got " + std::to_string(bytes.size()));
     if (!bytes.empty()) std::memcpy(address(plan, slot), bytes.data(), bytes.size());
   }
 
@@ -128,7 +131,7 @@ class CpuExecutor final : public Executor {
     bool f64 = false;
     std::vector<Tensor> in, out;
     std::vector<ir::Type> in_types, out_types;
-    std::vector<std::pair<std::size_t, std::byte*>> to_round;    // result, where its bf16 goes
+    std::vector<std::pair<std::size_t, std::byte*>> to_round;  // result, where its bf16 goes
     auto take = [&](std::int64_t bytes) { return std::exchange(workspace, workspace + plan::aligned(bytes)); };
     for (const plan::Slot& slot : step.in) {
       Tensor t{slot.type.dtype, slot.type.shape, address(plan, slot)};
@@ -154,7 +157,8 @@ class CpuExecutor final : public Executor {
     const Scratch scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared};
     (f64 ? row.f64 : row.f32)(call);
-    for (const auto& [i, bf16] : to_round) round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);
+    for (const auto& [i, bf16] : to_round)
+      round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);
   }
 
   ThreadPool pool_;

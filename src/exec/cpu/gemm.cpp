@@ -1,7 +1,7 @@
-// A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one panel of R rows at a time, and a register
-// tile of R x NR accumulators runs along k. Small operands (one head of an attention) matter as much as large ones, hence the cheap packing.
-// Convention: every element of C is one chain of multiply-adds in the order of k, restarted at each block of k; so its bits do not depend on
-// the tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such machines and others.)
+// A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one panel of R rows at a time, and a
+// register tile of R x NR accumulators runs along k. Small operands (one head of an attention) matter as much as large ones, hence the
+// cheap packing. Convention: every element of C is one chain of multiply-adds in the order of k, restarted at each block of k; so its bits
+// do not depend on the tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such machines and others.)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/gemm.cpp"
 // Accumulators live in arrays, which scalable vectors cannot; NEON runs wherever SVE does.

@@ -14,11 +14,13 @@ namespace tessera::exec::cpu {
 struct Tensor {
   ir::DType dtype = ir::DType::f32;
   ir::Shape shape;
-  std::byte* data = nullptr;              // null: an absent operand, or a result nobody reads
+  std::byte* data = nullptr;  // null: an absent operand, or a result nobody reads
 
   explicit operator bool() const { return data != nullptr; }
   template <class T>
-  T* as() const { return reinterpret_cast<T*>(data); }
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
   std::int64_t elements() const { return ir::elements(shape); }
 };
 
@@ -32,18 +34,24 @@ struct Scratch {
 struct Call {
   ir::Op op;
   const ir::Attrs& attrs;
-  std::span<const Tensor> in, out;        // result i may share the storage of operand j only where the op's row says may_alias
+  std::span<const Tensor> in, out;  // result i may share the storage of operand j only where the op's row says may_alias
   ThreadPool& pool;
-  Scratch scratch;                        // at least what the rule asked for, aligned()
-  std::byte* shared = nullptr;            // scratch.shared bytes, 64-byte aligned
-  std::byte* own = nullptr;               // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
+  Scratch scratch;              // at least what the rule asked for, aligned()
+  std::byte* shared = nullptr;  // scratch.shared bytes, 64-byte aligned
+  std::byte* own = nullptr;     // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
 
   template <class A>
-  const A& attr() const { return std::get<A>(attrs); }
+  const A& attr() const {
+    return std::get<A>(attrs);
+  }
   template <class T>
-  T* shared_scratch() const { return reinterpret_cast<T*>(shared); }
+  T* shared_scratch() const {
+    return reinterpret_cast<T*>(shared);
+  }
   template <class T>
-  T* scratch_of(int thread) const { return reinterpret_cast<T*>(own + static_cast<std::size_t>(thread) * scratch.per_thread); }
+  T* scratch_of(int thread) const {
+    return reinterpret_cast<T*>(own + static_cast<std::size_t>(thread) * scratch.per_thread);
+  }
 };
 
 using Kernel = void (*)(const Call&);
@@ -52,11 +60,11 @@ using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in, 
 
 struct KernelRow {
   ir::Op op;
-  Kernel f64 = nullptr;                   // the readable reference, in double
-  Kernel f32 = nullptr;                   // the fast kernel, or the reference in float where speed does not matter
-  ScratchRule scratch = nullptr;          // of the fast kernel; null: none
+  Kernel f64 = nullptr;           // the readable reference, in double
+  Kernel f32 = nullptr;           // the fast kernel, or the reference in float where speed does not matter
+  ScratchRule scratch = nullptr;  // of the fast kernel; null: none
 };
-const KernelRow& kernel(ir::Op op);       // table.cpp
+const KernelRow& kernel(ir::Op op);  // table.cpp
 
 // Declared once for every op: the reference, the fast kernel and its scratch rule. A family defines those that table.cpp names.
 #define X(op, attrs)                                        \

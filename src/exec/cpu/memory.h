@@ -27,8 +27,11 @@ inline std::int64_t available_memory() {
 }
 
 [[noreturn]] inline void out_of_memory(std::int64_t bytes, std::int64_t available) {
-  throw Error(ErrorKind::memory, "the plan needs " + std::to_string(bytes >> 20) + " MiB more and the system has " + std::to_string(available >> 20) + " MiB", "memory",
-              "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller model; `tessera explain` shows the peak without running");
+  throw Error(ErrorKind::memory,
+              "the plan needs " + std::to_string(bytes >> 20) + " MiB more and the system has " + std::to_string(available >> 20) + " MiB",
+              "memory",
+              "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller model; `tessera explain` shows the "
+              "peak without running");
 }
 
 class Pages {
