@@ -228,7 +228,7 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
       for (const char* c = sig; *c; ++c)
         if (*c >= 'a' && *c <= 'z' && !extents.count(*c))
           extents[*c] =
-              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 8 ? 13 : 40));
+              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 8 ? 13 : 22));
       if (trial >= 8 && std::strlen(sig) < 15)
         for (auto& [c, e] : extents)
           if (c == 'f' || c == 'c') e = 70 + e;
