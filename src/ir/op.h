@@ -16,18 +16,23 @@ namespace tessera::ir {
 using Var = int;
 inline constexpr Var none = -1;  // an absent operand or result, printed as _
 
-// name, attributes
-#define TESSERA_OPS(X)                                                                                                               \
-  /* contract   */ X(contract, Contract)                                                                                             \
-  /* attention  */ X(attention, Attention) X(attention_grad, Attention) /* pointwise  */ X(add, Sig) X(mul, Sig) X(scale, Scale)     \
-      X(gelu, Gelu) X(gelu_grad, Gelu) X(select, None) X(cast, Cast) X(dropout, Dropout)                                             \
-          X(mark, Mark) /* norm       */ X(layer_norm, Norm) X(layer_norm_grad, Norm) X(add_norm, Norm) X(softmax, None)             \
-              X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None) /* loss       */ X(nll, Loss) X(nll_grad, Loss)   \
-                  X(cross_entropy, Loss) X(cross_entropy_grad, Loss) X(correct, TopK) /* shape      */ X(constant, Constant)         \
-                      X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice) X(concat, Dim) X(pad, Pad) X(stack, None)          \
-                          X(unstack, None) X(broadcast, Broadcast) X(patchify, Patch) X(unpatchify, Patch) X(view, View)             \
-                              X(pack, Pack) /* reduce     */ X(sum, Sum) X(sumsq, None) /* update     */ X(sgd, Sgd) X(adamw, AdamW) \
-                                  X(clip, Clip) X(finite, None)
+// name, attributes; one family per line, in the order of the files in ops/
+// clang-format off
+#define TESSERA_OPS(X)                                                                                      \
+  /* contract   */ X(contract, Contract)                                                                    \
+  /* attention  */ X(attention, Attention) X(attention_grad, Attention)                                     \
+  /* pointwise  */ X(add, Sig) X(mul, Sig) X(scale, Scale) X(gelu, Gelu) X(gelu_grad, Gelu)                 \
+                   X(select, None) X(cast, Cast) X(dropout, Dropout) X(mark, Mark)                          \
+  /* norm       */ X(layer_norm, Norm) X(layer_norm_grad, Norm) X(add_norm, Norm)                           \
+                   X(softmax, None) X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None)    \
+  /* loss       */ X(nll, Loss) X(nll_grad, Loss) X(cross_entropy, Loss) X(cross_entropy_grad, Loss)        \
+                   X(correct, TopK)                                                                         \
+  /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \
+                   X(concat, Dim) X(pad, Pad) X(stack, None) X(unstack, None) X(broadcast, Broadcast)       \
+                   X(patchify, Patch) X(unpatchify, Patch) X(view, View) X(pack, Pack)                      \
+  /* reduce     */ X(sum, Sum) X(sumsq, None)                                                               \
+  /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(clip, Clip) X(finite, None)
+// clang-format on
 
 enum class Op : std::uint8_t {
 #define X(op, attrs) op,
