@@ -2,12 +2,10 @@
 // register tile of R x NR accumulators runs along k. Small operands (one head of an attention) matter as much as large ones, hence the
 // cheap packing. Convention: every element of C is one chain of multiply-adds in the order of k, restarted at each block of k; so its bits
 // do not depend on the tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such machines and others.)
+#include "exec/cpu/vector.h"  // before Highway: the instruction sets we build for; none is scalable, so accumulators may live in arrays
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/gemm.cpp"
-// Accumulators live in arrays, which scalable vectors cannot; NEON runs wherever SVE does.
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#endif
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
