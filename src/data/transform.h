@@ -1,0 +1,23 @@
+// The seam between data sets and models: what turns one decoded image into the numbers that a model reads.
+// Convention: a transform is a pure function of the image and of the sample's global identity, never of the thread or rank that runs it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "data/image.h"
+
+namespace tessera::data {
+
+// Who a sample is in a run: the same wherever and by whomever it is prepared.
+struct SampleKey {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0, position = 0;  // of the epoch's order
+  std::int64_t index = 0;                // in the data set
+};
+
+// Writes [height, width, channels] normalised values of the model's size; thread-safe.
+using Transform = std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)>;
+
+}  // namespace tessera::data
