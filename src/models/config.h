@@ -18,6 +18,11 @@ struct ModelConfig {
   std::string pool = "class";  // class | mean
   double dropout = 0.0, drop_path = 0.0;
   std::string head_init = "zero";  // zero | normal
+  // resnet
+  std::string block = "bottleneck", stem = "imagenet";  // basic | bottleneck; imagenet (7x7 stride 2, max-pool) | cifar (3x3)
+  std::vector<std::int64_t> layers = {3, 4, 6, 3};      // blocks per stage
+  std::int64_t width = 64;                              // channels of the stem and of the first stage
+  std::string batch_norm = "local";                     // local | sync | deferred
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include "base/check.h"
+#include "models/resnet.h"
 #include "models/vit.h"
 
 namespace tessera::models {
@@ -9,23 +10,22 @@ namespace {
 struct Family {
   std::string name;
   std::vector<Param> (*parameters)(const ModelConfig&);
-  ir::Var (*forward)(ir::Builder&, const ModelConfig&, ir::Var, bool, const std::function<ir::Var(const std::string&)>&);
+  ir::Var (*forward)(ir::Builder&, const ModelConfig&, ir::Var, const Mode&, const ParamOf&);
 };
 
 const Family& family(const std::string& name) {
-  static const std::vector<Family> families = {{"vit", vit_parameters, vit_forward}};
+  static const std::vector<Family> families = {{"vit", vit_parameters, vit_forward}, {"resnet", resnet_parameters, resnet_forward}};
   for (const Family& f : families)
     if (f.name == name) return f;
-  throw Error(ErrorKind::usage, "there is no model family '" + name + "'", "model.family", "choose vit");
+  throw Error(ErrorKind::usage, "there is no model family '" + name + "'", "model.family", "choose vit or resnet");
 }
 
 }  // namespace
 
 std::vector<Param> parameters(const ModelConfig& config) { return family(config.family).parameters(config); }
 
-ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
-                const std::function<ir::Var(const std::string&)>& param) {
-  return family(config.family).forward(b, config, images, train, param);
+ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, const Mode& mode, const ParamOf& param) {
+  return family(config.family).forward(b, config, images, mode, param);
 }
 
 }  // namespace tessera::models

@@ -28,13 +28,19 @@ struct Param {
   ir::Shape torch_shape;        // as in torchvision's state dict
   std::vector<int> torch_perm;  // reshape(torch, split_shape) then transpose by this gives ours; empty: a plain reshape
   ir::Shape split_shape;        // torch_shape split to our rank, in torch order; empty: torch_shape
+  bool buffer = false;          // running statistics: state that the forward pass updates, never trained
 };
 
 std::vector<Param> parameters(const ModelConfig& config);
 
-// Writes the forward program: images [b,h,w,c] -> logits [b,classes]. `param` gives the variable of a parameter by name.
-// With train = false dropout and drop-path are left out.
-ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
-                const std::function<ir::Var(const std::string&)>& param);
+// What a forward program is for.
+struct Mode {
+  bool random = false;            // dropout and drop-path draw
+  bool batch_statistics = false;  // batch norm normalises by the batch and writes running statistics as outputs that update their inputs
+};
+using ParamOf = std::function<ir::Var(const std::string&)>;
+
+// Writes the forward program: images [b,h,w,c] -> logits [b,classes]. `param` gives the variable of a parameter or buffer by name.
+ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, const Mode& mode, const ParamOf& param);
 
 }  // namespace tessera::models

@@ -23,8 +23,10 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch)
                                                : "predict";
   const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
   std::map<std::string, Var> params;
-  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
-  const Var logits = models::forward(b, m, images, goal == Goal::train, [&](const std::string& name) {
+  for (const models::Param& p : models::parameters(m))
+    params[p.name] = b.input(p.buffer ? Input::state : Input::param, p.name, {real, p.shape, {}}, p.dims);
+  const models::Mode mode{.random = goal == Goal::train, .batch_statistics = goal == Goal::train || goal == Goal::gradients};
+  const Var logits = models::forward(b, m, images, mode, [&](const std::string& name) {
     CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
     return params[name];
   });
@@ -94,6 +96,7 @@ std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
   Builder b;
   std::map<std::string, bool> decays;
   for (const models::Param& p : models::parameters(config.model)) {
+    if (p.buffer) continue;
     b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
     decays[p.name] = p.decay || config.optim.decay_all;
   }

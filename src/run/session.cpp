@@ -46,6 +46,8 @@ void Session::load(const ParamSource& source) {
       CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(entry.shape), entry.param + " was given a wrong number of elements");
       executor_->write_persistent("weights." + bucket.name, entry.offset * ir::size_of(dtype), encode(values, dtype));
     }
+  for (const auto& [name, param] : params)
+    if (param.buffer) executor_->write_persistent(name, 0, encode(source(param), dtype));
 }
 
 std::vector<double> Session::parameter(const std::string& name) const {
@@ -57,6 +59,12 @@ std::vector<double> Session::parameter(const std::string& name) const {
         executor_->read_persistent("weights." + bucket.name, entry.offset * ir::size_of(dtype), bytes);
         return decode(bytes, dtype);
       }
+  for (const models::Param& p : models::parameters(config_.model))
+    if (p.buffer && p.name == name) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(ir::elements(p.shape) * ir::size_of(dtype)));
+      executor_->read_persistent(name, 0, bytes);
+      return decode(bytes, dtype);
+    }
   throw Error(ErrorKind::internal, "there is no parameter " + name);
 }
 

@@ -66,11 +66,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   Builder b(program);
   b.program().outputs.clear();
   Var loss = none;
+  std::vector<Output> buffers;  // running statistics: a skipped step leaves them alone too
   for (const Output& o : program.outputs) {
     if (o.name.starts_with("grad."))
       grads[o.name.substr(5)] = o.var;
+    else if (!o.updates.empty())
+      buffers.push_back(o);
     else
-      b.output(o.name, o.var, o.updates);
+      b.output(o.name, o.var);
     if (o.name == "loss") loss = o.var;
   }
   CHECK(loss != none, "the optimizer needs the output loss");
@@ -98,6 +101,8 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   const Var ok = b.emit1(Op::finite, None{}, {loss, norm[0]}, "ok");
   b.output("grad_norm", norm[0]);
   b.output("ok", ok);
+  for (const Output& o : buffers)
+    b.output(o.name, b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var}, "kept." + o.name), o.updates);
 
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Bucket& bucket = list[i];

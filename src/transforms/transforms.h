@@ -36,7 +36,8 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
 // Gradients of the output `loss` for every float parameter, as further equations and outputs "grad.<parameter>".
 Program autodiff(const Program& program);
 
-// One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up.
+// One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up,
+// except those that update an input: one micro-batch hands them to the next.
 Program accumulate(const std::vector<Program>& parts);
 
 // Contractions, attention and activations in `low`; parameters, statistics, losses and parameter gradients stay f32.

@@ -31,7 +31,7 @@ inline ir::Program vit_loss(const models::ModelConfig& m, ir::DType real, std::i
   const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
   std::map<std::string, Var> params;
   for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
-  const Var logits = models::forward(b, m, images, true, [&](const std::string& name) { return params.at(name); });
+  const Var logits = models::forward(b, m, images, {.random = true}, [&](const std::string& name) { return params.at(name); });
   const auto scope = b.scope("loss");
   const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}}),
             inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
