@@ -6,13 +6,6 @@ namespace {
 using namespace ir;
 using enum Fill;
 
-// Why a fast f32 kernel may differ from the f64 reference.
-constexpr Tolerance exact{0, "moves, compares or counts elements: no rounding"};
-constexpr Tolerance rounding{3e-7, "a few roundings per element, 6e-8 each"};
-constexpr Tolerance curve{1e-6, "exp, erf or tanh by polynomial, some units in the last place"};
-constexpr Tolerance sums{2e-6, "a sum of up to a few thousand f32 terms grows by the root of their number times 6e-8"};
-constexpr Tolerance chain{5e-6, "two sums and an exponential in a row"};
-
 Operand labels_of(std::int64_t b) { return {{b}, labels, DType::i32}; }
 const Operand draws{{3}, rng, DType::i64};
 const Operand scalar_one{{}, one}, scalar_zero{{}, zero}, scalar_rate{{}, rate}, scalar_positive{{}, positive},
@@ -70,60 +63,6 @@ Rows contract_cases() {
       row("scaled", "ab,b->ab", {7, 5}, {5}),
       row("elementwise", "ab,ab->ab", {7, 5}, {7, 5}),
       row("by_scalar", "ab,->ab", {7, 5}, {}),
-  };
-}
-
-Rows attention_cases() {
-  struct Dims {
-    std::int64_t b, t, s, h, d;
-  };
-  const auto extras = [](Dims n, std::int64_t windows, bool bias) {
-    std::vector<Operand> out;
-    if (bias) out.push_back({{n.h, n.t, n.s}});
-    if (windows) out.push_back({{windows, n.t, n.s}, masked});
-    return out;
-  };
-  const auto forward = [&](const std::string& name, Dims n, bool bias = false, std::int64_t windows = 0, double scale = 0.35) {
-    Case c{"attention_" + name,
-           Op::attention,
-           Attention{scale, bias, windows > 0},
-           {{{n.b, n.t, n.h, n.d}}, {{n.b, n.s, n.h, n.d}}, {{n.b, n.s, n.h, n.d}}},
-           chain};
-    for (Operand& o : extras(n, windows, bias)) c.in.push_back(o);
-    if (n.t < 60) c.grad = bias ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 2};
-    return c;
-  };
-  const auto backward = [&](const std::string& name, Dims n, bool bias = false, std::int64_t windows = 0) {
-    const Operand q{{n.b, n.t, n.h, n.d}}, k{{n.b, n.s, n.h, n.d}};
-    Case c{"attention_grad_" + name,
-           Op::attention_grad,
-           Attention{0.35, bias, windows > 0},
-           {q, k, k, q, {{n.b, n.h, n.t}, log_sum}, q},
-           chain};
-    for (Operand& o : extras(n, windows, bias)) c.in.push_back(o);
-    return c;
-  };
-  return {
-      forward("small", {2, 7, 7, 3, 5}),
-      forward("cross", {2, 5, 9, 2, 8}),
-      forward("one_query", {3, 1, 65, 2, 16}),
-      forward("one_key", {2, 5, 1, 2, 4}),
-      forward("65", {2, 65, 65, 3, 32}),
-      forward("197", {1, 197, 197, 2, 64}, false, 0, 0.125),
-      forward("bias", {2, 7, 7, 3, 5}, true),
-      forward("mask", {4, 7, 7, 3, 5}, false, 2),
-      forward("bias_mask", {6, 9, 9, 2, 8}, true, 3),
-      forward("window_49", {4, 49, 49, 2, 32}, true, 2),
-      forward("peaked", {2, 7, 65, 2, 8}, false, 0, 20.0),
-      forward("empty", {0, 7, 7, 2, 4}),
-      backward("small", {2, 7, 7, 3, 5}),
-      backward("cross", {2, 5, 9, 2, 8}),
-      backward("65", {2, 65, 65, 3, 32}),
-      backward("197", {1, 197, 197, 2, 64}),
-      backward("bias", {3, 7, 7, 3, 5}, true),
-      backward("mask", {4, 7, 7, 3, 5}, false, 2),
-      backward("bias_mask", {6, 9, 9, 2, 8}, true, 3),
-      backward("empty", {0, 7, 7, 2, 4}, true),
   };
 }
 
@@ -388,7 +327,8 @@ Rows update_cases() {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     Rows rows;
-    for (auto family : {contract_cases, attention_cases, pointwise_cases, norm_cases, loss_cases, shape_cases, reduce_cases, update_cases})
+    for (auto family :
+         {contract_cases, attention_cases, pointwise_cases, norm_cases, loss_cases, shape_cases, window_cases, reduce_cases, update_cases})
       for (Case& c : family()) rows.push_back(std::move(c));
     return rows;
   }();

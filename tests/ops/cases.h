@@ -37,6 +37,13 @@ struct Tolerance {
   const char* reason = "";
 };
 
+// Why a fast f32 kernel may differ from the f64 reference.
+inline constexpr Tolerance exact{0, "moves, compares or counts elements: no rounding"};
+inline constexpr Tolerance rounding{3e-7, "a few roundings per element, 6e-8 each"};
+inline constexpr Tolerance curve{1e-6, "exp, erf or tanh by polynomial, some units in the last place"};
+inline constexpr Tolerance sums{2e-6, "a sum of up to a few thousand f32 terms grows by the root of their number times 6e-8"};
+inline constexpr Tolerance chain{5e-6, "two sums and an exponential in a row"};
+
 struct Case {
   std::string name;
   ir::Op op;
@@ -50,6 +57,9 @@ struct Case {
 };
 
 const std::vector<Case>& cases();
+// Families with a file of their own.
+std::vector<Case> attention_cases();
+std::vector<Case> window_cases();
 
 // Operands of a case with f32 replaced by `element`; values are the same numbers in both, all exact in f32.
 std::vector<Array> make_operands(const Case& c, ir::DType element);
