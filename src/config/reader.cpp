@@ -188,12 +188,13 @@ std::string read_file(const std::string& path) {
 
 models::ModelConfig base_model(const std::string& name, const std::string& family) {
   if (name.empty()) {
-    models::ModelConfig model = models::preset("vit_b_16");
+    const models::FamilyKeys* known = models::find_family(family);
+    models::ModelConfig model = models::preset(known ? known->preset : "vit_b_16");
     model.name = "";
     if (!family.empty()) model.family = family;
     return model;
   }
-  for (const std::string_view absent : {"swin", "resnet"})
+  for (const std::string_view absent : {"resnet"})
     if (name.starts_with(absent))
       throw Error(ErrorKind::usage, fmt::format("model.name = \"{}\": this build does not have the {} family yet", clean(name, 40), absent),
                   "", "`tessera models` lists what it has");

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include "base/check.h"
+#include "models/swin.h"
 #include "models/vit.h"
 
 namespace tessera::models {
@@ -10,18 +11,27 @@ struct Family {
   std::string name;
   std::vector<Param> (*parameters)(const ModelConfig&);
   ir::Var (*forward)(ir::Builder&, const ModelConfig&, ir::Var, bool, const std::function<ir::Var(const std::string&)>&);
+  std::vector<Buffer> (*buffers)(const ModelConfig&) = nullptr;
 };
 
 const Family& family(const std::string& name) {
-  static const std::vector<Family> families = {{"vit", vit_parameters, vit_forward}};
+  static const std::vector<Family> families = {
+      {"vit", vit_parameters, vit_forward},
+      {"swin", swin_parameters, swin_forward, swin_buffers},
+  };
   for (const Family& f : families)
     if (f.name == name) return f;
-  throw Error(ErrorKind::usage, "there is no model family '" + name + "'", "model.family", "choose vit");
+  throw Error(ErrorKind::usage, "there is no model family '" + name + "'", "model.family", "choose vit or swin");
 }
 
 }  // namespace
 
 std::vector<Param> parameters(const ModelConfig& config) { return family(config.family).parameters(config); }
+
+std::vector<Buffer> buffers(const ModelConfig& config) {
+  const auto of = family(config.family).buffers;
+  return of ? of(config) : std::vector<Buffer>{};
+}
 
 ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
                 const std::function<ir::Var(const std::string&)>& param) {
