@@ -1,5 +1,6 @@
 // From a value as written to a field of Config, and back to text: one overload per type that a field can have.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -83,6 +84,17 @@ Result text(const Field& f, const Value& v, std::string& out) {
     return Refusal{f.name() + ": the text has a control character", ""};
   if (!f.accepts.choices.empty()) return choice(f, v, out);
   out = v.text;
+  return {};
+}
+
+Result wholes(const Field& f, const Value& v, std::vector<std::int64_t>& out) {
+  static constexpr std::string_view expected = "a list of whole numbers";
+  if (v.kind != Kind::list) return wrong_type(f, expected, v, v.kind == Kind::integer ? fmt::format("write [{}]", v.integer) : "");
+  if (v.items.size() > longest_list) return wrong_type(f, fmt::format("at most {} numbers", longest_list), v);
+  std::vector<std::int64_t> list(v.items.size());
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (Result r = whole(f, v.items[i], list[i], expected)) return r;
+  out = std::move(list);
   return {};
 }
 
@@ -173,6 +185,7 @@ Result assign(const Field& f, Config& config, const Value& v) {
                         [&](std::int64_t* out) { return whole(f, v, *out); },
                         [&](double* out) { return number(f, v, *out); },
                         [&](std::string* out) { return text(f, v, *out); },
+                        [&](std::vector<std::int64_t>* out) { return wholes(f, v, *out); },
                         [&](Image out) { return image(f, v, out); },
                         [&](Span* out) { return span(f, v, *out); },
                         [&](std::array<double, 2>* out) { return pair(f, v, *out); },
@@ -188,6 +201,7 @@ std::string toml_value(const Field& f, const Config& config) {
                         [](std::int64_t* v) { return std::to_string(*v); },
                         [](double* v) { return number_text(*v); },
                         [](std::string* v) { return quoted(*v); },
+                        [](std::vector<std::int64_t>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
                         [](Image v) { return *v.h == *v.w ? std::to_string(*v.h) : fmt::format("[{}, {}]", *v.h, *v.w); },
                         [](Span* v) { return v->is_percent ? fmt::format("\"{}%\"", v->percent) : std::to_string(v->steps); },
                         [](std::array<double, 2>* v) { return numbers(v->data(), 2); },
@@ -207,6 +221,7 @@ std::string accepts_text(const Field& f) {
                         [&](std::int64_t*) { return with_range("whole number"); },
                         [&](double*) { return with_range("number"); },
                         [&](std::string*) { return words.empty() ? std::string("text") : words; },
+                        [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
                         [&](Image) { return with_range("whole number or [height, width]"); },
                         [&](Span*) { return with_range("steps or \"N%\""); },
                         [&](std::array<double, 2>*) { return with_range("two numbers"); },
@@ -216,13 +231,20 @@ std::string accepts_text(const Field& f) {
 }
 
 std::string keys_markdown() {
-  const Config defaults;
+  const Config standard;
   std::string out;
+  // A key that the default model does not read shows the default of the first family that does.
+  const auto defaults_for = [&](const Field& f) {
+    Config c = standard;
+    for (const models::FamilyKeys& family : models::families())
+      if (!applies(f, c.model) && family.has(f.key)) c.model = models::preset(family.preset);
+    return c;
+  };
   for (const std::string& section : section_names()) {
     out += fmt::format("{}### [{}]\n\n| key | accepts | default | meaning |\n|---|---|---|---|\n", out.empty() ? "" : "\n", section);
     for (const Field& f : fields()) {
       if (f.section != section) continue;
-      const std::string value = toml_value(f, defaults);
+      const std::string value = toml_value(f, defaults_for(f));
       out += fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f), value == "\"\"" ? "" : fmt::format("`{}`", value), f.doc);
     }
   }

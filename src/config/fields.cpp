@@ -22,20 +22,31 @@ const std::vector<Field>& fields() {
   // clang-format off
   static const std::vector<Field> all = {
       {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); other model keys override it"},
-      {"model", "family", AT(model.family), one_of("vit", "swin|resnet"), "without a name: start from the family's torchvision defaults"},
+      {"model", "family", AT(model.family), one_of("vit|swin|resnet"), "without a name: start from the family's torchvision defaults"},
       {"model", "init", AT(init), optional(), "weights to start from; the head is replaced when the number of classes differs"},
       {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384),
        "pixels: a number or [height, width]; follows data.source where that states a size"},
       {"model", "channels", AT(model.channels), from(1, 1024), "channels of an image; follows data.source likewise"},
-      {"model", "patch", AT(model.patch), from(1, 1024), "side of a square patch; divides the image"},
-      {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream"},
+      {"model", "patch", AT(model.patch), from(1, 1024), "side of a square patch; vit: divides the image"},
+      {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream; swin: of the first stage, it doubles with each"},
       {"model", "depth", AT(model.depth), from(1, 1024), "number of encoder blocks"},
-      {"model", "heads", AT(model.heads), from(1, 4096), "attention heads; divides dim"},
+      {"model", "heads",
+       [](Config& c) -> Ref { return c.model.family == "swin" ? Ref(&c.model.stage_heads) : Ref(&c.model.heads); }, from(1, 4096),
+       "attention heads; divides dim; swin: a list, one number per stage"},
       {"model", "mlp", AT(model.mlp), from(1, 1048576), "hidden width of the MLP"},
       {"model", "classes", AT(model.classes), from(1, 1048576), "number of classes; follows data.source likewise"},
       {"model", "pool", AT(model.pool), one_of("class|mean"), "what the head reads: the class token or the mean of all tokens"},
       {"model", "dropout", AT(model.dropout), below(0, 1), "probability of dropping an activation"},
       {"model", "drop_path", AT(model.drop_path), below(0, 1), "probability of dropping a residual branch of a sample (stochastic depth)"},
+      {"model", "depths", AT(model.depths), from(1, 1024), "swin: blocks of each stage"},
+      {"model", "window", [](Config& c) -> Ref { return Image{&c.model.window_h, &c.model.window_w}; }, from(1, 256),
+       "swin: tokens of an attention window, a number or [height, width]"},
+      {"model", "block", AT(model.block), one_of("basic|bottleneck"), "resnet: two 3x3 convolutions, or 1x1, 3x3, 1x1"},
+      {"model", "layers", AT(model.layers), from(1, 1024), "resnet: blocks of each stage"},
+      {"model", "width", AT(model.width), from(1, 4096), "resnet: channels of the stem and of the first stage; they double with each"},
+      {"model", "stem", AT(model.stem), one_of("imagenet|cifar"), "resnet: 7x7 with stride 2 and max-pool, or 3x3"},
+      {"model", "batch_norm", AT(model.batch_norm), one_of("local|sync|deferred"), "resnet: whose samples share statistics: a rank's micro-batch, or all ranks'; deferred: running statistics of the whole batch"},
+      {"model", "mlp_ratio", AT(model.mlp_ratio), above(0, 64), "swin: hidden width of the MLP over the width of its stage"},
       {"model", "head_init", AT(model.head_init), one_of("zero|normal"), "how the head starts"},
 
       {"data", "source", AT(data.source), any(), "synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR or folder:DIR"},
@@ -115,14 +126,9 @@ const std::vector<Field>& fields() {
 }
 #undef AT
 
-const std::vector<LaterKey>& later_keys() {
-  static constexpr std::string_view swin = "it belongs to the swin family, which this build does not have yet";
-  static constexpr std::string_view resnet = "it belongs to the resnet family, which this build does not have yet";
-  static const std::vector<LaterKey> all = {
-      {"model.depths", swin},   {"model.window", swin},  {"model.mlp_ratio", swin}, {"model.block", resnet},
-      {"model.layers", resnet}, {"model.width", resnet}, {"model.stem", resnet},    {"model.batch_norm", resnet},
-  };
-  return all;
+bool applies(const Field& field, const models::ModelConfig& model) {
+  const models::FamilyKeys* family = models::find_family(model.family);
+  return field.section != "model" || family == nullptr || family->has(field.key);
 }
 
 const Field* find_field(std::string_view section, std::string_view key) {

@@ -18,7 +18,8 @@ namespace tessera::config {
 struct Image {
   std::int64_t *h, *w;
 };
-using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, Image, Span*, std::array<double, 2>*, ListOrWord*>;
+using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*, Image, Span*, std::array<double, 2>*,
+                         ListOrWord*>;
 
 // What a key accepts. Numbers (also those in lists): low..high; words: `choices`, and `later` ones that are known but that validation
 // refuses.
@@ -38,15 +39,11 @@ struct Field {
 };
 
 const std::vector<Field>& fields();
+// Whether the model's family reads this key: what is not read is neither printed nor accepted.
+bool applies(const Field& field, const models::ModelConfig& model);
 const Field* find_field(std::string_view section, std::string_view key);
 std::vector<std::string> section_names();
 std::vector<std::string> key_names(std::string_view section);
-
-// Keys of model families that this build does not have: known, so that the message can say so.
-struct LaterKey {
-  std::string_view name, reason;
-};
-const std::vector<LaterKey>& later_keys();
 
 // Message and advice without a place; nothing when the value was taken.
 struct Refusal {

@@ -20,7 +20,8 @@ struct Later {
 };
 constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
 const Later later[] = {
-    {"model.family", [](const Config& c) { return c.model.family != "vit"; }, "this build has the vit family only"},
+    {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
+     "this build does not defer statistics yet; choose local or sync"},
     {"data.crop", [](const Config& c) { return c.data.crop > 0; }, "this build does not crop yet; leave it at 0"},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
     {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
@@ -86,6 +87,7 @@ class Resolver {
 
   std::vector<Problem> run(Purpose purpose, std::string_view stem) {
     refuse_later();
+    foreign_keys();
     source_and_model();
     batch();
     optimizer();
@@ -120,6 +122,17 @@ class Resolver {
       if (!row.used(c_)) continue;
       const std::string key(row.key);
       add({key}, fmt::format("{} = {}: {}", key, value(key), row.reason));
+      refused_.insert(key);
+    }
+  }
+
+  // A key that the family does not read would be a silent mistake.
+  void foreign_keys() {
+    const models::FamilyKeys* family = models::find_family(c_.model.family);
+    for (const auto& [key, place] : given_) {
+      const auto dot = key.find('.');
+      if (family == nullptr || applies(*find_field(key.substr(0, dot), key.substr(dot + 1)), c_.model)) continue;
+      add({key}, fmt::format("{} is not a key of the {} family", key, family->family), "it has " + std::string(family->keys));
       refused_.insert(key);
     }
   }
@@ -230,9 +243,12 @@ class Resolver {
     Parallel& p = c_.parallel;
     const std::int64_t rest = p.tp * p.pp * p.sp;  // each at most 65536
     if (!given("parallel.dp") && c_.run.np % rest == 0) p.dp = c_.run.np / rest;
-    if (c_.model.heads % p.tp != 0)
-      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, c_.model.heads),
-          "choose " + divisors(c_.model.heads, p.tp));
+    std::int64_t heads = c_.model.family == "swin" ? 0 : c_.model.heads;
+    if (c_.model.family == "swin")
+      for (const std::int64_t of_stage : c_.model.stage_heads) heads = std::gcd(heads, of_stage);
+    if (heads % p.tp != 0)
+      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, value("model.heads")),
+          "choose " + divisors(heads, p.tp));
     if (p.dp > c_.run.np / rest || p.dp * rest != c_.run.np)
       add({"run.np", "parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp"},
           fmt::format("dp x tp x pp x sp = {} x {} x {} x {} but run.np = {}", p.dp, p.tp, p.pp, p.sp, c_.run.np));

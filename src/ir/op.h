@@ -35,6 +35,8 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
   /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \
                    X(concat, Dim) X(pad, Pad) X(stack, None) X(unstack, None) X(broadcast, Broadcast)       \
                    X(patchify, Patch) X(unpatchify, Patch) X(view, View) X(pack, Pack)                      \
+  /* window     */ X(window, Window) X(unwindow, Window) X(window_mask, WindowMask)                         \
+                   X(bias_table, BiasTable) X(bias_table_grad, BiasTable)                                   \
   /* reduce     */ X(sum, Sum) X(sumsq, None)                                                               \
   /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(ema, Ema) X(clip, Clip) X(finite, None)                     \
   /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)
@@ -209,6 +211,23 @@ struct Pack {  // tensors side by side in a flat bucket, each at its offset, zer
   bool operator==(const Pack&) const = default;
   FIELDS(F(offsets), F(size))
 };
+struct Window {       // [b,h,w,c] <-> [b,n,t,c]: n windows of t = size[0] size[1] tokens, both row by row
+  Shape size, shift;  // [rows, columns]: of a window, and of the roll before the cut (towards the top left)
+  Shape image;        // unwindow only: [h,w] without the padding
+  bool operator==(const Window&) const = default;
+  FIELDS(F(size), F(shift), F(image))
+};
+struct WindowMask {  // [n,t,t] for an image [h,w]
+  Shape size, shift, image;
+  DType dtype = DType::f32;
+  bool operator==(const WindowMask&) const = default;
+  FIELDS(F(size), F(shift), F(image), F(dtype))
+};
+struct BiasTable {  // [(2 size[0] - 1) (2 size[1] - 1), h] <-> [h,t,t]
+  Shape size;
+  bool operator==(const BiasTable&) const = default;
+  FIELDS(F(size))
+};
 struct Sgd {  // operands w momentum grad lr [factor] [ok]
   double momentum = 0.0, weight_decay = 0.0;
   bool nesterov = false, factor = false, ok = false;
@@ -240,7 +259,8 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 #undef FIELDS
 
 using Attrs = std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK,
-                           Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Sgd, AdamW, Segments, Ema, Clip>;
+                           Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd,
+                           AdamW, Segments, Ema, Clip>;
 Attrs default_attrs(Op op);
 
 std::string_view name(Op op);

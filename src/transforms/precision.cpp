@@ -33,6 +33,8 @@ std::vector<bool> low_operands(const Eqn& e) {
     case Op::broadcast:
     case Op::patchify:
     case Op::unpatchify:
+    case Op::window:
+    case Op::unwindow:
     case Op::softmax:
     case Op::softmax_grad:
     case Op::sum:

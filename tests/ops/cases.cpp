@@ -58,60 +58,6 @@ Rows contract_cases() {
   };
 }
 
-Rows attention_cases() {
-  struct Dims {
-    std::int64_t b, t, s, h, d;
-  };
-  const auto extras = [](Dims n, std::int64_t windows, bool bias) {
-    std::vector<Operand> out;
-    if (bias) out.push_back({{n.h, n.t, n.s}});
-    if (windows) out.push_back({{windows, n.t, n.s}, masked});
-    return out;
-  };
-  const auto forward = [&](const std::string& name, Dims n, bool bias = false, std::int64_t windows = 0, double scale = 0.35) {
-    Case c{"attention_" + name,
-           Op::attention,
-           Attention{scale, bias, windows > 0},
-           {{{n.b, n.t, n.h, n.d}}, {{n.b, n.s, n.h, n.d}}, {{n.b, n.s, n.h, n.d}}},
-           chain};
-    for (Operand& o : extras(n, windows, bias)) c.in.push_back(o);
-    if (n.t < 60) c.grad = bias ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 2};
-    return c;
-  };
-  const auto backward = [&](const std::string& name, Dims n, bool bias = false, std::int64_t windows = 0) {
-    const Operand q{{n.b, n.t, n.h, n.d}}, k{{n.b, n.s, n.h, n.d}};
-    Case c{"attention_grad_" + name,
-           Op::attention_grad,
-           Attention{0.35, bias, windows > 0},
-           {q, k, k, q, {{n.b, n.h, n.t}, log_sum}, q},
-           chain};
-    for (Operand& o : extras(n, windows, bias)) c.in.push_back(o);
-    return c;
-  };
-  return {
-      forward("small", {2, 7, 7, 3, 5}),
-      forward("cross", {2, 5, 9, 2, 8}),
-      forward("one_query", {3, 1, 65, 2, 16}),
-      forward("one_key", {2, 5, 1, 2, 4}),
-      forward("65", {2, 65, 65, 3, 32}),
-      forward("197", {1, 197, 197, 2, 64}, false, 0, 0.125),
-      forward("bias", {2, 7, 7, 3, 5}, true),
-      forward("mask", {4, 7, 7, 3, 5}, false, 2),
-      forward("bias_mask", {6, 9, 9, 2, 8}, true, 3),
-      forward("window_49", {4, 49, 49, 2, 32}, true, 2),
-      forward("peaked", {2, 7, 65, 2, 8}, false, 0, 20.0),
-      forward("empty", {0, 7, 7, 2, 4}),
-      backward("small", {2, 7, 7, 3, 5}),
-      backward("cross", {2, 5, 9, 2, 8}),
-      backward("65", {2, 65, 65, 3, 32}),
-      backward("197", {1, 197, 197, 2, 64}),
-      backward("bias", {3, 7, 7, 3, 5}, true),
-      backward("mask", {4, 7, 7, 3, 5}, false, 2),
-      backward("bias_mask", {6, 9, 9, 2, 8}, true, 3),
-      backward("empty", {0, 7, 7, 2, 4}, true),
-  };
-}
-
 Rows pointwise_cases() {
   Rows rows;
   for (const auto& [op, name] : {std::pair{Op::add, "add_"}, std::pair{Op::mul, "mul_"}}) {
@@ -200,7 +146,7 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     Rows rows;
     for (auto family : {contract_cases, conv_cases, attention_cases, pointwise_cases, norm_cases, batch_norm_cases, loss_cases, shape_cases,
-                        reduce_cases, update_cases, lamb_cases})
+                        window_cases, reduce_cases, update_cases, lamb_cases})
       for (Case& c : family()) rows.push_back(std::move(c));
     return rows;
   }();

@@ -89,8 +89,8 @@ TEST(Special, CastToBf16IsBitForBit) {
 
 // Keys that a mask removes with minus infinity have no weight.
 TEST(Special, AttentionTakesInfiniteMasks) {
-  const Array q = make_normal(DType::f32, {2, 3, 2, 4}, "q"), k = make_normal(DType::f32, {2, 5, 2, 4}, "k"),
-              v = make_normal(DType::f32, {2, 5, 2, 4}, "v");
+  const Array q = make_normal(DType::f32, {2, 1, 3, 2, 4}, "q"), k = make_normal(DType::f32, {2, 1, 5, 2, 4}, "k"),
+              v = make_normal(DType::f32, {2, 1, 5, 2, 4}, "v");
   Array mask(DType::f32, {1, 3, 5});
   for (std::int64_t i = 0; i < mask.size(); ++i) mask.set(i, i % 5 > i / 5 ? -infinity : 0);
   const std::vector<Array> got = run_fast(Op::attention, ir::Attention{0.5, false, true}, {q, k, v, mask});

@@ -9,6 +9,7 @@ namespace {
 // clang-format off
 #define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, nullptr}
 #define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
+#define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>, nullptr}
 constexpr std::array rows{
     ROW_WITH_SCRATCH(contract),
     ROW_WITH_SCRATCH(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
@@ -21,12 +22,14 @@ constexpr std::array rows{
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
     ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
+    ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH
+#undef ROW_OF_REFERENCE
 // clang-format on
 
 constexpr bool in_order() {
