@@ -71,13 +71,13 @@ def padded_crop(image, mode, pad, top, left):
 # name: (function, argument lists, images)
 COLOUR = ["rgb", "ramp", "dull", "grey", "flat", "tiny", "narrow"]
 CASES = {
-    "brightness": (functional.adjust_brightness, [[0.37], [1.0], [1.9]], ["rgb", "grey", "rgba", "tiny"]),
+    "brightness": (functional.adjust_brightness, [[0.37], [1.9]], ["rgb", "grey", "rgba", "tiny"]),
     "contrast": (functional.adjust_contrast, [[0.0], [0.6], [1.7]], ["rgb", "ramp", "dull", "grey", "rgba", "tiny"]),
     "saturation": (functional.adjust_saturation, [[0.0], [0.45], [1.8]], ["rgb", "ramp", "grey", "rgba", "flat"]),
     "sharpness": (functional.adjust_sharpness, [[0.0], [1.9]], ["rgb", "ramp", "grey", "rgba", "narrow", "tiny"]),
     "hue": (functional.adjust_hue, [[-0.5], [-0.13], [0.0], [0.1]], ["rgb", "ramp", "dull", "grey", "flat"]),
     "posterize": (lambda i, b: functional.posterize(i, int(b)), [[1], [4], [8]], ["rgb", "grey"]),
-    "solarize": (functional.solarize, [[0.0], [100.5], [255.0]], ["rgb", "grey"]),
+    "solarize": (functional.solarize, [[100.5], [255.0]], ["rgb", "grey"]),
     "invert": (functional.invert, [[]], ["rgb", "grey"]),
     "autocontrast": (functional.autocontrast, [[]], COLOUR + ["photo"]),
     "equalize": (functional.equalize, [[]], COLOUR + ["photo"]),
