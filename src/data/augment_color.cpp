@@ -68,7 +68,8 @@ Hsv to_hsv(int r, int g, int b) {
   const float red = static_cast<float>(most - r) / range, green = static_cast<float>(most - g) / range,
               blue = static_cast<float>(most - b) / range;
   float h = r == most ? blue - green : static_cast<float>(g == most ? 2.0 + red - blue : 4.0 + green - red);
-  h = static_cast<float>(std::fmod(h / 6.0 + 1.0, 1.0));
+  const double turn = h / 6.0 + 1.0;  // 5/6 .. 11/6
+  h = static_cast<float>(turn >= 1.0 ? turn - 1.0 : turn);
   return {static_cast<std::uint8_t>(std::clamp(static_cast<int>(h * 255.0), 0, 255)),
           static_cast<std::uint8_t>(std::clamp(static_cast<int>(s * 255.0), 0, 255)), static_cast<std::uint8_t>(most)};
 }
@@ -81,9 +82,7 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
   const double place = hsv.h * 6.0 / 255.0;
   const int sector = static_cast<int>(place);
   const float f = static_cast<float>(place - sector), s = static_cast<float>(hsv.s / 255.0);
-  const auto scaled = [&](double part) {
-    return static_cast<std::uint8_t>(std::clamp(static_cast<int>(std::round(hsv.v * (1.0 - part))), 0, 255));
-  };
+  const auto scaled = [&](double part) { return static_cast<std::uint8_t>(static_cast<int>(hsv.v * (1.0 - part) + 0.5)); };
   const std::uint8_t v = hsv.v, p = scaled(s), q = scaled(s * f), t = scaled(s * (1.0 - f));
   switch (sector % 6) {
     case 0:

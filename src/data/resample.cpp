@@ -3,126 +3,140 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
 namespace tessera::data {
 namespace {
 
-constexpr int precision = 22;        // bits of a weight: 8 for the pixel and 2 for the sum remain of 32
-constexpr int lanes = 8;             // bytes that the pass across takes at once
-constexpr std::size_t columns = 32;  // that the pass down keeps in registers
-using Sums = std::array<std::int32_t, lanes>;
+constexpr int precision = 22;  // bits of a weight: 8 for the pixel and 2 for the sum remain of 32
+constexpr std::int32_t half = 1 << (precision - 1);
+typedef std::int32_t Four __attribute__((vector_size(16)));
+constexpr std::size_t slack = 4;  // values that the pass across may read or write behind a row
 
-// Which source positions make one target position, and with which weights (they sum to 2^precision).
+// Which source positions make one target position, and with which weights (they sum to 2^precision, give or take the rounding).
 struct Taps {
-  std::vector<int> first, count;
-  std::vector<std::int32_t> weights;  // [target][stride], 0 behind `count`
-  int stride = 0;
+  std::vector<int> first;
+  std::vector<std::int32_t> weights;  // [target][count]; 0 where a target needs fewer
+  int count = 0;
 };
 
 // Targets begin .. begin + size of `to`.
 void triangle_taps(int from, int to, int begin, int size, Taps& taps) {
   const double scale = static_cast<double>(from) / to, reach = std::max(1.0, scale), narrow = 1.0 / reach;
-  taps.stride = static_cast<int>(std::ceil(reach)) * 2 + 1;
+  const auto bounds = [&](int i) {
+    const double center = (begin + i + 0.5) * scale;
+    return std::pair{std::max(0, static_cast<int>(center - reach + 0.5)), std::min(from, static_cast<int>(center + reach + 0.5))};
+  };
+  taps.count = 1;
+  for (int i = 0; i < size; ++i) taps.count = std::max(taps.count, bounds(i).second - bounds(i).first);
   taps.first.resize(static_cast<std::size_t>(size));
-  taps.count.resize(static_cast<std::size_t>(size));
-  taps.weights.assign(static_cast<std::size_t>(size) * taps.stride, 0);
+  taps.weights.assign(static_cast<std::size_t>(size) * taps.count, 0);
   thread_local std::vector<double> real;
-  real.resize(static_cast<std::size_t>(taps.stride));
+  real.resize(static_cast<std::size_t>(taps.count));
   for (int i = 0; i < size; ++i) {
     const double center = (begin + i + 0.5) * scale;
-    const int first = std::max(0, static_cast<int>(center - reach + 0.5)), last = std::min(from, static_cast<int>(center + reach + 0.5));
+    const auto [first, last] = bounds(i);
     double sum = 0;
     for (int k = first; k < last; ++k)
       sum += real[static_cast<std::size_t>(k - first)] = std::max(0.0, 1.0 - std::abs((k - center + 0.5) * narrow));
-    taps.first[static_cast<std::size_t>(i)] = first;
-    taps.count[static_cast<std::size_t>(i)] = last - first;
+    taps.first[static_cast<std::size_t>(i)] = std::min(first, from - taps.count);  // what weighs nothing lies inside, too
+    std::int32_t* weights = &taps.weights[static_cast<std::size_t>(i) * taps.count + (first - taps.first[static_cast<std::size_t>(i)])];
     for (int k = 0; k < last - first; ++k)
-      taps.weights[static_cast<std::size_t>(i) * taps.stride + k] =
-          static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k)] / sum * (1 << precision));
+      weights[k] = static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k)] / sum * (1 << precision));
   }
 }
 
-std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> precision, 0, 255)); }
+// Weights are not negative and make at most 255.5 of 255: nothing to clamp.
+std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(sum >> precision); }
 
-// The taps of one target as the pass across wants them: groups of eight bytes of the source row, each byte with its weight.
-struct Groups {
-  int taps = 0;               // per group: as many whole pixels as eight bytes hold
-  std::vector<int> count;     // [target]
-  std::vector<Sums> weights;  // [target][most]
-  int most = 0;
-};
-
-void group_taps(const Taps& taps, int c, Groups& groups) {
-  const std::size_t targets = taps.first.size();
-  groups.taps = lanes / c;
-  groups.most = (taps.stride + groups.taps - 1) / groups.taps;
-  groups.count.resize(targets);
-  groups.weights.assign(targets * groups.most, Sums{});
-  for (std::size_t i = 0; i < targets; ++i) {
-    groups.count[i] = (taps.count[i] + groups.taps - 1) / groups.taps;
-    for (int t = 0; t < taps.count[i]; ++t)
-      for (int k = 0; k < c; ++k)
-        groups.weights[i * groups.most + t / groups.taps][static_cast<std::size_t>(t % groups.taps) * c + k] =
-            taps.weights[i * taps.stride + t];
-  }
-}
-
-// `src` may be read up to seven bytes behind its last pixel; those bytes weigh 0.
-template <int c>
-void across(const std::uint8_t* __restrict__ src, const Taps& taps, const Groups& groups, std::uint8_t* __restrict__ dst) {
-  constexpr int whole_taps = lanes / c;
-  for (std::size_t i = 0; i < taps.first.size(); ++i) {
-    const std::uint8_t* at = src + static_cast<std::size_t>(taps.first[i]) * c;
-    const Sums* weights = &groups.weights[i * groups.most];
-    Sums sums{};
-    for (int g = 0; g < groups.count[i]; ++g, at += whole_taps * c)
-      for (int j = 0; j < lanes; ++j) sums[j] += at[j] * weights[g][j];
-    for (int k = 0; k < c; ++k) {
-      std::int32_t sum = 1 << (precision - 1);
-      for (int t = 0; t < whole_taps; ++t) sum += sums[t * c + k];
-      *dst++ = rounded(sum);
+// Up to four channels at once: reads and writes four values a pixel, of which those past `c` belong to the next one, which comes later.
+// `known`: the number of taps where it is worth its own loop, or 0.
+template <int known>
+void across(const std::int32_t* src, const Taps& taps, int c, std::int32_t* sums) {
+  const int count = known > 0 ? known : taps.count;
+  const std::int32_t* weights = taps.weights.data();
+  for (const int first : taps.first) {
+    const std::int32_t* at = src + static_cast<std::ptrdiff_t>(first) * c;
+    Four sum = {half, half, half, half};
+    for (int t = 0; t < count; ++t, at += c) {
+      Four value;
+      std::memcpy(&value, at, sizeof(value));
+      sum += weights[t] * value;
     }
+    std::memcpy(sums, &sum, sizeof(sum));
+    weights += count;
+    sums += c;
   }
 }
 
-void across_any(const std::uint8_t* src, const Taps& taps, int c, std::uint8_t* dst) {
+void across_any(const std::int32_t* src, const Taps& taps, int c, std::int32_t* sums) {
   for (std::size_t i = 0; i < taps.first.size(); ++i)
     for (int k = 0; k < c; ++k) {
-      std::int32_t sum = 1 << (precision - 1);
-      const std::uint8_t* at = src + static_cast<std::size_t>(taps.first[i]) * c + k;
-      for (int t = 0; t < taps.count[i]; ++t, at += c) sum += *at * taps.weights[i * taps.stride + t];
-      *dst++ = rounded(sum);
+      std::int32_t sum = half;
+      const std::int32_t* at = src + static_cast<std::ptrdiff_t>(taps.first[i]) * c + k;
+      for (int t = 0; t < taps.count; ++t, at += c) sum += *at * taps.weights[i * static_cast<std::size_t>(taps.count) + t];
+      *sums++ = sum;
     }
 }
 
-// `rows` is the top one of `count` rows of `row` bytes.
-void down(const std::uint8_t* __restrict__ rows, std::size_t row, const std::int32_t* weights, int count, std::uint8_t* __restrict__ dst) {
-  std::size_t i = 0;
-  for (; i + columns <= row; i += columns) {
-    std::int32_t sums[columns];
-    std::fill_n(sums, columns, 1 << (precision - 1));
-    for (int t = 0; t < count; ++t) {
-      const std::uint8_t* at = rows + static_cast<std::size_t>(t) * row + i;
-      for (std::size_t j = 0; j < columns; ++j) sums[j] += weights[t] * at[j];
-    }
-    for (std::size_t j = 0; j < columns; ++j) dst[i + j] = rounded(sums[j]);
-  }
-  for (; i < row; ++i) {
-    std::int32_t sum = 1 << (precision - 1);
-    for (int t = 0; t < count; ++t) sum += weights[t] * rows[static_cast<std::size_t>(t) * row + i];
+struct Row {
+  std::vector<std::int32_t> wide, sums;
+};
+
+void widen(const std::uint8_t* __restrict__ src, std::size_t values, std::int32_t* __restrict__ dst) {
+  for (std::size_t i = 0; i < values; ++i) dst[i] = src[i];
+}
+void narrow(const std::int32_t* __restrict__ src, std::size_t values, std::uint8_t* __restrict__ dst) {
+  for (std::size_t i = 0; i < values; ++i) dst[i] = rounded(src[i]);
+}
+
+void across_row(const std::uint8_t* src, std::size_t values, const Taps& taps, int c, Row& row, std::uint8_t* dst) {
+  std::int32_t* wide = row.wide.data();
+  widen(src, values, wide);
+  std::int32_t* sums = row.sums.data();
+  if (c > 4)
+    across_any(wide, taps, c, sums);
+  else if (taps.count == 2)
+    across<2>(wide, taps, c, sums);
+  else if (taps.count == 3)
+    across<3>(wide, taps, c, sums);
+  else if (taps.count == 4)
+    across<4>(wide, taps, c, sums);
+  else
+    across<0>(wide, taps, c, sums);
+  narrow(sums, taps.first.size() * c, dst);
+}
+
+// `rows` is the top one of `count` rows of `row` bytes. A known count lets the compiler run along the row with all sums in registers.
+template <int count>
+void down(const std::uint8_t* __restrict__ rows, std::size_t row, const std::int32_t* weights, std::uint8_t* __restrict__ dst) {
+  std::int32_t w[count];
+  std::copy_n(weights, count, w);
+  for (std::size_t i = 0; i < row; ++i) {
+    std::int32_t sum = half;
+    for (int t = 0; t < count; ++t) sum += w[t] * rows[static_cast<std::size_t>(t) * row + i];
     dst[i] = rounded(sum);
   }
 }
 
+void down_any(const std::uint8_t* rows, std::size_t row, const std::int32_t* weights, int count, std::int32_t* __restrict__ sums,
+              std::uint8_t* dst) {
+  std::fill_n(sums, row, half);
+  for (int t = 0; t < count; ++t) {
+    const std::uint8_t* __restrict__ at = rows + static_cast<std::size_t>(t) * row;
+    for (std::size_t i = 0; i < row; ++i) sums[i] += weights[t] * at[i];
+  }
+  narrow(sums, row, dst);
+}
+
 struct Scratch {
   Taps across, down;
-  Groups groups;
-  std::vector<std::uint8_t> narrow, row;
+  Row row;
+  std::vector<std::uint8_t> narrow;
 };
 
 // Where torchvision's centre crop begins: an odd rest is split so that the offset is even.
@@ -153,53 +167,45 @@ void resample(const Image& image, const Region& from, int height, int width, con
   if (vertical) {
     triangle_taps(from.h, height, window.top, window.h, scratch.down);
     first = scratch.down.first.front();
-    last = scratch.down.first.back() + scratch.down.count.back();
+    last = scratch.down.first.back() + scratch.down.count;
   }
+  const std::size_t values = static_cast<std::size_t>(from.w) * c;
   if (horizontal) {
     triangle_taps(from.w, width, window.left, window.w, scratch.across);
-    if (c <= 4) group_taps(scratch.across, c, scratch.groups);
+    scratch.row.wide.resize(values + slack);
   }
-  std::uint8_t* narrow = out.pixels.data();
+  scratch.row.sums.resize(row + slack);
+  std::uint8_t* rows = out.pixels.data();
   if (vertical) {
     scratch.narrow.resize(static_cast<std::size_t>(last - first) * row);
-    narrow = scratch.narrow.data();
+    rows = scratch.narrow.data();
   }
-  const std::uint8_t* end = image.pixels.data() + image.pixels.size();
   for (int y = first; y < last; ++y) {
     const std::uint8_t* src = image.at(from.top + y, from.left);
-    std::uint8_t* dst = narrow + static_cast<std::size_t>(y - first) * row;
-    if (!horizontal) {
+    std::uint8_t* dst = rows + static_cast<std::size_t>(y - first) * row;
+    if (horizontal)
+      across_row(src, values, scratch.across, c, scratch.row, dst);
+    else
       std::memcpy(dst, src + static_cast<std::size_t>(window.left) * c, row);
-      continue;
-    }
-    const std::size_t bytes = static_cast<std::size_t>(from.w) * c;
-    if (end - src < static_cast<std::ptrdiff_t>(bytes + lanes)) {  // the end of the image: make room to read behind it
-      scratch.row.assign(bytes + lanes, 0);
-      std::memcpy(scratch.row.data(), src, bytes);
-      src = scratch.row.data();
-    }
-    switch (c) {
-      case 1:
-        across<1>(src, scratch.across, scratch.groups, dst);
-        break;
-      case 2:
-        across<2>(src, scratch.across, scratch.groups, dst);
-        break;
-      case 3:
-        across<3>(src, scratch.across, scratch.groups, dst);
-        break;
-      case 4:
-        across<4>(src, scratch.across, scratch.groups, dst);
-        break;
-      default:
-        across_any(src, scratch.across, c, dst);
-    }
   }
   if (!vertical) return;
   for (int y = 0; y < window.h; ++y) {
     const std::size_t i = static_cast<std::size_t>(y);
-    down(narrow + static_cast<std::size_t>(scratch.down.first[i] - first) * row, row, &scratch.down.weights[i * scratch.down.stride],
-         scratch.down.count[i], out.at(y, 0));
+    const std::uint8_t* top = rows + static_cast<std::size_t>(scratch.down.first[i] - first) * row;
+    const std::int32_t* weights = &scratch.down.weights[i * scratch.down.count];
+    switch (scratch.down.count) {
+      case 2:
+        down<2>(top, row, weights, out.at(y, 0));
+        break;
+      case 3:
+        down<3>(top, row, weights, out.at(y, 0));
+        break;
+      case 4:
+        down<4>(top, row, weights, out.at(y, 0));
+        break;
+      default:
+        down_any(top, row, weights, scratch.down.count, scratch.row.sums.data(), out.at(y, 0));
+    }
   }
 }
 

@@ -44,8 +44,9 @@ TEST(AugmentDraw, ResizedCrops) {
     ASSERT_TRUE(part > 0.079 && part <= 1 && ratio > 0.74 && ratio < 1.35) << part << " " << ratio;
     area += part, log_ratio += std::log(ratio), y += r.top + r.h / 2.0;
   }
-  EXPECT_NEAR(area / draws, 0.51, 0.03);  // a little under 0.54: the largest often do not fit
-  EXPECT_NEAR(log_ratio / draws, 0.0, 0.05);
+  // torchvision draws 0.432 and 0.031 on average: the largest and the tallest often do not fit.
+  EXPECT_NEAR(area / draws, 0.432, 0.01);
+  EXPECT_NEAR(log_ratio / draws, 0.031, 0.01);
   EXPECT_NEAR(y / draws, 150, 2);
   // What never fits ends in the middle, in the nearest ratio.
   EXPECT_EQ(draw_resized_crop(draw(0), 4, 400, 0.9, 1.0, 3.0 / 4, 4.0 / 3), (Region{0, 197, 4, 5}));
