@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Value::Kind;
 using Result = std::optional<Refusal>;
-constexpr std::size_t longest_text = 4096, longest_list = 4096;
+constexpr std::size_t longest_text = 4096;
 
 template <class... F>
 struct Overload : F... {
@@ -141,6 +141,16 @@ Result pair(const Field& f, const Value& v, std::array<double, 2>& out) {
   return {};
 }
 
+Result list(const Field& f, const Value& v, std::vector<double>& out) {
+  if (v.kind != Kind::list) return wrong_type(f, "a list of numbers", v);
+  if (v.items.size() > f.accepts.longest) return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
+  std::vector<double> numbers(v.items.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (Result r = number(f, v.items[i], numbers[i])) return r;
+  out = std::move(numbers);
+  return {};
+}
+
 Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
   if (v.kind == Kind::text && !v.text.empty()) {
     std::string word;
@@ -149,14 +159,9 @@ Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
     return {};
   }
   if (v.kind != Kind::list) return wrong_type(f, "a list of numbers or " + alternatives(split(f.accepts.choices, '|')), v);
-  if (v.items.size() > longest_list) return wrong_type(f, fmt::format("at most {} numbers", longest_list), v);
-  ListOrWord list;
-  for (const Value& item : v.items) {
-    double d = 0;
-    if (Result r = number(f, item, d)) return r;
-    list.list.push_back(d);
-  }
-  out = list;
+  ListOrWord numbers;
+  if (Result r = list(f, v, numbers.list)) return r;
+  out = std::move(numbers);
   return {};
 }
 
@@ -176,6 +181,9 @@ std::string numbers(const double* first, std::size_t n) {
 }  // namespace
 
 Result assign(const Field& f, Config& config, const Value& v) {
+  const bool yes = v.kind == Kind::boolean ? v.boolean : v.kind == Kind::text && v.text == "true";
+  if (!f.accepts.yes.empty() && (v.kind == Kind::boolean || (v.kind == Kind::text && (yes || v.text == "false"))))
+    return assign(f, config, read_value(yes ? f.accepts.yes : f.accepts.no));
   return std::visit(Overload{
                         [&](bool* out) -> Result {
                           if (v.kind != Kind::boolean) return wrong_type(f, "true or false", v);
@@ -190,6 +198,7 @@ Result assign(const Field& f, Config& config, const Value& v) {
                         [&](Span* out) { return span(f, v, *out); },
                         [&](std::array<double, 2>* out) { return pair(f, v, *out); },
                         [&](ListOrWord* out) { return list_or_word(f, v, *out); },
+                        [&](std::vector<double>* out) { return list(f, v, *out); },
                     },
                     f.at(config));
 }
@@ -206,6 +215,7 @@ std::string toml_value(const Field& f, const Config& config) {
                         [](Span* v) { return v->is_percent ? fmt::format("\"{}%\"", v->percent) : std::to_string(v->steps); },
                         [](std::array<double, 2>* v) { return numbers(v->data(), 2); },
                         [](ListOrWord* v) { return v->word.empty() ? numbers(v->list.data(), v->list.size()) : quoted(v->word); },
+                        [](std::vector<double>* v) { return numbers(v->data(), v->size()); },
                     },
                     f.at(const_cast<Config&>(config)));
 }
@@ -216,18 +226,21 @@ std::string accepts_text(const Field& f) {
   const auto with_range = [&](std::string kind) { return range.empty() ? kind : kind + ", " + range; };
   std::string words = alternatives(split(f.accepts.choices, '|'));
   if (!f.accepts.later.empty()) words += " (later: " + join(split(f.accepts.later, '|'), ", ") + ")";
-  return std::visit(Overload{
-                        [](bool*) -> std::string { return "true or false"; },
-                        [&](std::int64_t*) { return with_range("whole number"); },
-                        [&](double*) { return with_range("number"); },
-                        [&](std::string*) { return words.empty() ? std::string("text") : words; },
-                        [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
-                        [&](Image) { return with_range("whole number or [height, width]"); },
-                        [&](Span*) { return with_range("steps or \"N%\""); },
-                        [&](std::array<double, 2>*) { return with_range("two numbers"); },
-                        [&](ListOrWord*) { return with_range("list of numbers") + "; or " + words; },
-                    },
-                    f.at(scratch));
+  const std::string of_kind =
+      std::visit(Overload{
+                     [](bool*) -> std::string { return "true or false"; },
+                     [&](std::int64_t*) { return with_range("whole number"); },
+                     [&](double*) { return with_range("number"); },
+                     [&](std::string*) { return words.empty() ? std::string("text") : words; },
+                     [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
+                     [&](Image) { return with_range("whole number or [height, width]"); },
+                     [&](Span*) { return with_range("steps or \"N%\""); },
+                     [&](std::array<double, 2>*) { return with_range("two numbers"); },
+                     [&](ListOrWord*) { return with_range("list of numbers") + "; or " + words; },
+                     [&](std::vector<double>*) { return with_range(fmt::format("list of at most {} numbers", f.accepts.longest)); },
+                 },
+                 f.at(scratch));
+  return f.accepts.yes.empty() ? of_kind : of_kind + fmt::format("; true: {}, false: {}", f.accepts.yes, f.accepts.no);
 }
 
 std::string keys_markdown() {

@@ -35,9 +35,22 @@ struct Data {
   std::int64_t workers = 1;
   bool resident = true;
   bool shuffle = true;
-  bool flip = false;
+  std::string normalize = "half";
+  std::vector<double> mean, deviation;  // empty: those of `normalize`
+  std::string flip = "none";
   std::int64_t crop = 0;
-  double mixup = 0.0, cutmix = 0.0;
+  std::string crop_mode = "zero";
+  double resized_crop = 0.0;
+  std::string resize = "before";
+  std::vector<double> color_jitter;  // brightness, contrast, saturation, hue; fewer: the rest is 0
+  std::vector<double> randaugment;   // operations and magnitude; empty: off
+  bool autoaugment = false;
+  double erase = 0.0;
+  std::string erase_value = "zero";
+  std::int64_t cutout = 0;
+  double mixup = 0.0, cutmix = 0.0, mix_prob = 1.0, mix_switch = 0.5;
+  std::int64_t eval_resize = 0;
+  std::string tta = "none";
   bool operator==(const Data&) const = default;
 };
 

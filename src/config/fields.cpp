@@ -12,6 +12,11 @@ Accepts above(double low, double high) { return {.low = low, .high = high, .abov
 Accepts below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
 Accepts one_of(std::string_view choices, std::string_view later = "") { return {.choices = choices, .later = later}; }
 Accepts list_or(std::string_view words, double low, double high) { return {.low = low, .high = high, .choices = words}; }
+Accepts list(std::size_t longest, double low, double high) { return {.low = low, .high = high, .longest = longest}; }
+Accepts or_flag(Accepts accepts, std::string_view yes, std::string_view no) {
+  accepts.yes = yes, accepts.no = no;
+  return accepts;
+}
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
@@ -56,10 +61,33 @@ const std::vector<Field>& fields() {
       {"data", "workers", AT(data.workers), from(0, 256), "threads that prepare batches ahead; 0: in the training thread"},
       {"data", "resident", AT(data.resident), any(), "keep the decoded data set in memory where it fits"},
       {"data", "shuffle", AT(data.shuffle), any(), "a new order of the training samples each epoch"},
-      {"data", "flip", AT(data.flip), any(), "augmentation: mirror half of the training images"},
+      {"data", "normalize", AT(data.normalize), one_of("half|imagenet|cifar10|cifar100"),
+       "mean and deviation of the pixels in [0, 1]: 0.5 and 0.5, or those of a data set"},
+      {"data", "mean", AT(data.mean), list(1024, -1000, 1000), "instead of those of normalize: one number, or one per channel"},
+      {"data", "deviation", AT(data.deviation), list(1024, 1e-6, 1000), "likewise"},
+      {"data", "flip", AT(data.flip), or_flag(one_of("none|random|alternating"), "random", "none"),
+       "augmentation: mirror half of the training images; alternating: each one every other epoch"},
       {"data", "crop", AT(data.crop), from(0, 1024), "augmentation: random crop after padding by this many pixels"},
+      {"data", "crop_mode", AT(data.crop_mode), one_of("zero|reflect"), "what the padding of crop holds: black, or the mirrored image"},
+      {"data", "resized_crop", AT(data.resized_crop), or_flag(from(0, 1), "0.08", "0"),
+       "augmentation: a random part of the image, resized to the model's size; the smallest part of the area; 0: off"},
+      {"data", "resize", AT(data.resize), one_of("before|after"),
+       "training images of another size than the model's are resized before the augmentations, or after them (cheaper for small images)"},
+      {"data", "color_jitter", AT(data.color_jitter), list(4, 0, 10),
+       "augmentation: largest change of brightness, contrast, saturation and hue (at most 0.5), in random order"},
+      {"data", "randaugment", AT(data.randaugment), or_flag(list(2, 0, 30), "[2, 9]", "[]"),
+       "RandAugment: operations per image, and their magnitude of 0 to 30; an empty list: off"},
+      {"data", "autoaugment", AT(data.autoaugment), any(), "AutoAugment with its policy for CIFAR"},
+      {"data", "erase", AT(data.erase), from(0, 1), "random erasing: the probability"},
+      {"data", "erase_value", AT(data.erase_value), one_of("zero|random"), "what is erased becomes the mean colour, or noise"},
+      {"data", "cutout", AT(data.cutout), from(0, 16384), "augmentation: side of a square that becomes the mean colour; 0: off"},
       {"data", "mixup", AT(data.mixup), from(0, 100), "augmentation: Mixup's alpha; 0: off"},
       {"data", "cutmix", AT(data.cutmix), from(0, 100), "augmentation: CutMix's alpha; 0: off"},
+      {"data", "mix_prob", AT(data.mix_prob), from(0, 1), "part of the batches that Mixup or CutMix mixes"},
+      {"data", "mix_switch", AT(data.mix_switch), from(0, 1), "with both: the part of the mixed batches that CutMix takes"},
+      {"data", "eval_resize", AT(data.eval_resize), from(0, 16384),
+       "evaluation: shorter side before the centre crop; 0: the model's side, of folders 8/7 of it, and images of the model's size stay"},
+      {"data", "tta", AT(data.tta), one_of("none|flip"), "evaluation: average the predictions of the image and its mirror image"},
 
       {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
       {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two, or global alone"},

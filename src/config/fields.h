@@ -19,7 +19,7 @@ struct Image {
   std::int64_t *h, *w;
 };
 using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*, Image, Span*, std::array<double, 2>*,
-                         ListOrWord*>;
+                         ListOrWord*, std::vector<double>*>;
 
 // What a key accepts. Numbers (also those in lists): low..high; words: `choices`, and `later` ones that are known but that validation
 // refuses.
@@ -27,7 +27,9 @@ struct Accepts {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool above_low = false, below_high = false;  // the bound itself is excluded
   std::string_view choices = {}, later = {};
-  bool optional = false;  // a text that may be absent: it is then "" and not printed
+  bool optional = false;               // a text that may be absent: it is then "" and not printed
+  std::string_view yes = {}, no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
+  std::size_t longest = 4096;          // numbers of a list
 };
 
 struct Field {

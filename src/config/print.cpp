@@ -26,6 +26,7 @@ struct ToJson {
   Json operator()(Image v) const { return *v.h == *v.w ? Json(*v.h) : Json::array({*v.h, *v.w}); }
   Json operator()(Span* v) const { return v->is_percent ? Json(fmt::format("{}%", v->percent)) : Json(v->steps); }
   Json operator()(std::array<double, 2>* v) const { return Json::array({(*v)[0], (*v)[1]}); }
+  Json operator()(std::vector<double>* v) const { return *v; }
   Json operator()(ListOrWord* v) const { return v->word.empty() ? Json(v->list) : Json(v->word); }
 };
 

@@ -22,10 +22,7 @@ constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
 const Later later[] = {
     {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
      "this build does not defer statistics yet; choose local or sync"},
-    {"data.crop", [](const Config& c) { return c.data.crop > 0; }, "this build does not crop yet; leave it at 0"},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
-    {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
-    {"data.cutmix", [](const Config& c) { return c.data.cutmix > 0; }, "this build has no CutMix yet; leave it at 0"},
     {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
     {"ema.decay", [](const Config& c) { return c.ema.decay > 0; }, "this build keeps no moving average yet; leave it at 0"},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
@@ -89,6 +86,7 @@ class Resolver {
     refuse_later();
     foreign_keys();
     source_and_model();
+    augmentation();
     batch();
     optimizer();
     texts();
@@ -179,6 +177,38 @@ class Resolver {
     if (model != stated)
       add({key, "data.source"}, fmt::format("{} = {} but data.source = {} has {}", key, model, value("data.source"), stated),
           "leave " + key + " out and it follows the data");
+  }
+
+  void augmentation() {
+    const Data& d = c_.data;
+    const std::int64_t channels = c_.model.channels, side = std::min(c_.model.image_h, c_.model.image_w);
+    const auto per_channel = [&](const char* key, const std::vector<double>& list) {
+      if (list.size() > 1 && static_cast<std::int64_t>(list.size()) != channels)
+        add({key, "model.channels"}, fmt::format("{} has {} numbers but model.channels = {}", key, list.size(), channels),
+            "give one number, or one per channel");
+    };
+    per_channel("data.mean", d.mean);
+    per_channel("data.deviation", d.deviation);
+    if (d.normalize != "half" && channels != 3 && (d.mean.empty() || d.deviation.empty()))
+      add({"data.normalize", "model.channels"},
+          fmt::format("data.normalize = {} is about 3 channels, not {}", value("data.normalize"), channels),
+          "choose half, or give data.mean and data.deviation");
+    if (d.resized_crop > 0 && d.crop > 0)
+      add({"data.resized_crop", "data.crop"}, "data.resized_crop and data.crop are both given", "choose one of the two crops");
+    if (!d.randaugment.empty() && d.autoaugment)
+      add({"data.randaugment", "data.autoaugment"}, "data.randaugment and data.autoaugment are both given",
+          "choose one of the two policies");
+    const auto whole = [](double number) { return number == std::floor(number); };
+    if (!d.randaugment.empty() &&
+        (d.randaugment.size() != 2 || !whole(d.randaugment[0]) || !whole(d.randaugment[1]) || d.randaugment[0] < 1))
+      add({"data.randaugment"}, "data.randaugment = " + value("data.randaugment") + " is not a number of operations and a magnitude",
+          "for example [2, 9], or [] for none");
+    if (d.color_jitter.size() == 4 && d.color_jitter[3] > 0.5)
+      add({"data.color_jitter"}, fmt::format("data.color_jitter turns the hue by {}", d.color_jitter[3]),
+          "choose at most 0.5 as the fourth number");
+    if (d.eval_resize > 0 && d.eval_resize < side)
+      add({"data.eval_resize", "model.image"}, fmt::format("data.eval_resize = {} is less than the model's {} pixels", d.eval_resize, side),
+          "choose the model's side or more");
   }
 
   void batch() {

@@ -204,7 +204,7 @@ class Trainer {
     options.batch = config_.batch.global;
     options.seed = static_cast<std::uint64_t>(config_.run.seed);
     options.shuffle = config_.data.shuffle;
-    options.flip = config_.data.flip;
+    options.flip = config_.data.flip == "random";
     options.samples = samples_;
     options.first_epoch = progress_.epoch;
     options.first_position = progress_.position;

@@ -97,7 +97,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"explain --model vit_micro --disable autodiff", 2, "cannot be disabled"},
       {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
       {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 2, "synthetic"},
-      {"train" + tiny + "--steps 1 --set data.crop=4", 2, "crop"},
+      {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2, "choose one of the two crops"},
       {"models > /dev/full", 9, "stdout"},
   };
   for (const auto& [arguments, code, words] : rows) {
