@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "config/fields.h"
+#include "data/class_folders.h"
 
 namespace tessera::config {
 namespace {
@@ -23,6 +24,8 @@ const Later later[] = {
     {"model.family", [](const Config& c) { return c.model.family != "vit"; }, "this build has the vit family only"},
     {"data.crop", [](const Config& c) { return c.data.crop > 0; }, "this build does not crop yet; leave it at 0"},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
+    {"data.class_weights", [](const Config& c) { return c.data.class_weights != "none"; },
+     "this build's loss takes no weights yet; leave it at none, or use data.balanced"},
     {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
     {"data.cutmix", [](const Config& c) { return c.data.cutmix > 0; }, "this build has no CutMix yet; leave it at 0"},
     {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
@@ -87,6 +90,7 @@ class Resolver {
   std::vector<Problem> run(Purpose purpose, std::string_view stem) {
     refuse_later();
     source_and_model();
+    sampling();
     batch();
     optimizer();
     texts();
@@ -136,6 +140,7 @@ class Resolver {
         read = false;
       }
     }
+    if (read && source.kind == "folder") source.classes = static_cast<std::int64_t>(data::class_folders(source.dir).names.size());
     if (read) {
       follow("model.channels", source.channels, c_.model.channels);
       follow("model.classes", source.classes, c_.model.classes);
@@ -158,6 +163,12 @@ class Resolver {
       keys.push_back("model.name");
       add(keys, problem, advice);
     }
+  }
+
+  void sampling() {
+    if (c_.data.balanced && !c_.data.shuffle)
+      add({"data.balanced", "data.shuffle"}, "data.balanced = true draws samples at random, but data.shuffle = false",
+          "leave one of them out");
   }
 
   void follow(const std::string& key, std::int64_t stated, std::int64_t& model) {
@@ -285,7 +296,8 @@ std::optional<std::int64_t> total_steps(const Config& c) {
   if (c.run.steps > 0) total = c.run.steps;
   if (c.run.epochs > 0 && samples > 0) {
     const auto used = std::max<std::int64_t>(1, std::llround(static_cast<double>(samples) * c.data.fraction));
-    const std::int64_t all = c.run.epochs * ((used + c.batch.global - 1) / c.batch.global);  // at most 1e9 x 1e9
+    const std::int64_t rest = c.data.drop_last ? 0 : c.batch.global - 1;
+    const std::int64_t all = c.run.epochs * std::max<std::int64_t>(1, (used + rest) / c.batch.global);  // at most 1e9 x 1e9
     total = total ? std::min(*total, all) : all;
   } else if (c.run.epochs > 0) {
     return {};
