@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "data/image.h"
@@ -12,8 +13,8 @@
 namespace tessera::data {
 namespace {
 
-// Which source positions make each target position, and with which weights (they sum to 1): `count` of them from first[i] on, some 0 at an
-// edge, so that every target has equally many.
+// Which source positions make each target position, and with which weights (they sum to 1): `count` of them from first[i] on, some 0, so
+// that every target has equally many.
 struct Taps {
   int from = 0, to = 0, count = 0;
   std::vector<int> first;
@@ -24,69 +25,102 @@ void make_taps(int from, int to, Taps& taps) {
   if (taps.from == from && taps.to == to) return;  // images of one size come in rows
   const double scale = static_cast<double>(from) / to, reach = std::max(1.0, scale);
   taps.from = from, taps.to = to;
-  taps.count = std::min(from, static_cast<int>(2 * reach) + 2);
+  taps.count = std::min(from, static_cast<int>(std::ceil(2 * reach)));
   taps.first.assign(static_cast<std::size_t>(to), 0);
   taps.weights.assign(static_cast<std::size_t>(to) * taps.count, 0.0f);
   for (int i = 0; i < to; ++i) {
+    // Pixel k is nearer than `reach`; those are at most ceil(2 reach) in a row.
     const double center = (i + 0.5) * scale;
-    const int begin = std::max(0, static_cast<int>(center - reach + 0.5)), end = std::min(from, static_cast<int>(center + reach + 0.5));
-    const int first = std::min(begin, from - taps.count);
-    const auto weight = [&](int k) { return std::max(0.0, 1.0 - std::abs((k + 0.5 - center) / reach)); };
+    const int first = std::clamp(static_cast<int>(std::floor(center - reach - 0.5)) + 1, 0, from - taps.count);
+    float* weights = &taps.weights[static_cast<std::size_t>(i) * taps.count];
     double sum = 0;
-    for (int k = begin; k < end; ++k) sum += weight(k);
+    const auto weight = [&](int t) { return std::max(0.0, 1.0 - std::abs((first + t + 0.5 - center) / reach)); };
+    for (int t = 0; t < taps.count; ++t) sum += weight(t);
+    for (int t = 0; t < taps.count; ++t) weights[t] = static_cast<float>(weight(t) / sum);
     taps.first[static_cast<std::size_t>(i)] = first;
-    for (int k = begin; k < end; ++k)
-      taps.weights[static_cast<std::size_t>(i) * taps.count + (k - first)] = static_cast<float>(weight(k) / sum);
   }
 }
+
+constexpr int strip = 4;  // target rows that are made together
 
 struct Scratch {
   Taps across, down;
-  std::vector<float> row;  // one target row before it is squeezed: [source width][channels], and 4 more to read past the end
+  std::vector<float> rows;   // [strip][source width x channels, and 4 more to read past the end]
+  std::vector<float> lines;  // [strip][target width x channels, and 4 more]
 };
 
-std::uint8_t rounded(float value) { return static_cast<std::uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f)); }
-
-void squeeze_down(const Image& image, const Box& box, const Taps& taps, int y, std::vector<float>& row) {
-  const std::size_t n = static_cast<std::size_t>(box.w) * image.c;
-  const float* weights = &taps.weights[static_cast<std::size_t>(y) * taps.count];
-  float* __restrict__ sums = row.data();
-  bool fresh = true;
-  for (int t = 0; t < taps.count; ++t) {
-    const float weight = weights[t];
-    if (weight == 0) continue;
-    const std::uint8_t* __restrict__ src = image.at(box.top + taps.first[static_cast<std::size_t>(y)] + t, box.left);
-    if (fresh)
-      for (std::size_t i = 0; i < n; ++i) sums[i] = weight * src[i];
-    else
-      for (std::size_t i = 0; i < n; ++i) sums[i] += weight * src[i];
-    fresh = false;
+// Calls body with the number of taps as a constant where it is one of the usual ones, so that its loops unroll.
+template <class Body>
+void with_count(int count, Body&& body) {
+  switch (count) {
+    case 2:
+      return body(std::integral_constant<int, 2>{});
+    case 3:
+      return body(std::integral_constant<int, 3>{});
+    case 4:
+      return body(std::integral_constant<int, 4>{});
+    default:
+      return body(count);
   }
 }
 
-// Up to four channels at once: reads four values a pixel, of which those past `c` belong to the next one and are dropped.
-void squeeze_across(const std::vector<float>& row, const Taps& taps, int c, std::uint8_t* out) {
-  typedef float Four __attribute__((vector_size(16)));
-  const float* weights = taps.weights.data();
-  for (int x = 0; x < taps.to; ++x, weights += taps.count) {
-    const float* src = row.data() + static_cast<std::size_t>(taps.first[static_cast<std::size_t>(x)]) * c;
-    std::uint8_t* dst = out + static_cast<std::size_t>(x) * c;
-    if (c <= 4) {
-      Four sum = {};
-      for (int t = 0; t < taps.count; ++t) {
-        Four value;
-        std::memcpy(&value, src + static_cast<std::size_t>(t) * c, sizeof(value));
-        sum += weights[t] * value;
-      }
-      for (int k = 0; k < c; ++k) dst[k] = rounded(sum[k]);
-    } else {
-      for (int k = 0; k < c; ++k) {
-        float sum = 0;
-        for (int t = 0; t < taps.count; ++t) sum += weights[t] * src[static_cast<std::size_t>(t) * c + k];
-        dst[k] = rounded(sum);
-      }
+// One target row, as wide as the source.
+template <class Count>
+void squeeze_down(const Image& image, const Box& box, const Taps& taps, int y, Count count, float* __restrict__ row) {
+  const std::size_t n = static_cast<std::size_t>(box.w) * image.c, pitch = static_cast<std::size_t>(image.w) * image.c;
+  const float* __restrict__ weights = &taps.weights[static_cast<std::size_t>(y) * taps.count];
+  const std::uint8_t* __restrict__ src = image.at(box.top + taps.first[static_cast<std::size_t>(y)], box.left);
+  if constexpr (std::is_same_v<Count, int>) {
+    std::fill(row, row + n, 0.0f);
+    for (int t = 0; t < count; ++t, src += pitch)
+      for (std::size_t i = 0; i < n; ++i) row[i] += weights[t] * src[i];
+  } else {
+    for (std::size_t i = 0; i < n; ++i) {
+      float sum = 0;
+      for (int t = 0; t < count; ++t) sum += weights[t] * src[t * pitch + i];
+      row[i] = sum;
     }
   }
+}
+
+typedef float Four __attribute__((vector_size(16)));
+
+// A strip of target rows into `lines`. Up to four channels at once: four values a pixel are read and written, of which those past the
+// channels belong to the next ones, which come after.
+template <class Count>
+void squeeze_across(const float* rows, std::size_t pitch, const Taps& taps, int channels, Count count, float* lines, std::size_t line) {
+  const float* weights = taps.weights.data();
+  const int* first = taps.first.data();
+  const auto c = static_cast<std::size_t>(channels), to = static_cast<std::size_t>(taps.to), step = static_cast<std::size_t>(taps.count);
+  for (std::size_t x = 0; x < to; ++x, weights += step) {
+    const float* src = rows + static_cast<std::size_t>(first[x]) * c;
+    Four sums[strip] = {};
+    for (int t = 0; t < count; ++t, src += c)
+      for (std::size_t r = 0; r < strip; ++r) {
+        Four value;
+        std::memcpy(&value, src + r * pitch, sizeof(value));
+        sums[r] += weights[t] * value;
+      }
+    for (std::size_t r = 0; r < strip; ++r) std::memcpy(lines + r * line + x * c, &sums[r], sizeof(Four));
+  }
+}
+
+// Any number of channels, one at a time.
+void squeeze_across_many(const float* row, const Taps& taps, int c, float* line) {
+  const float* weights = taps.weights.data();
+  for (int x = 0; x < taps.to; ++x, weights += taps.count) {
+    const float* src = row + static_cast<std::size_t>(taps.first[static_cast<std::size_t>(x)]) * c;
+    for (int k = 0; k < c; ++k) {
+      float sum = 0;
+      for (int t = 0; t < taps.count; ++t) sum += weights[t] * src[static_cast<std::size_t>(t) * c + k];
+      *line++ = sum;
+    }
+  }
+}
+
+// Weights are never negative and sum to 1, so that a value is 0 to 255 but for a rounding error, which the half absorbs.
+void round_line(const float* __restrict__ line, std::size_t n, std::uint8_t* __restrict__ out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(line[i] + 0.5f));
 }
 
 }  // namespace
@@ -109,10 +143,20 @@ void resize_bilinear(const Image& image, const Box& box, int height, int width, 
   thread_local Scratch scratch;
   make_taps(box.w, width, scratch.across);
   make_taps(box.h, height, scratch.down);
-  scratch.row.resize(static_cast<std::size_t>(box.w) * image.c + 4);
-  for (int y = 0; y < height; ++y) {
-    squeeze_down(image, box, scratch.down, y, scratch.row);
-    squeeze_across(scratch.row, scratch.across, image.c, out.at(y, 0));
+  const std::size_t pitch = static_cast<std::size_t>(box.w) * image.c + 4, n = static_cast<std::size_t>(width) * image.c, line = n + 4;
+  scratch.rows.resize(strip * pitch);
+  scratch.lines.resize(strip * line);
+  float *rows = scratch.rows.data(), *lines = scratch.lines.data();
+  for (int y = 0; y < height; y += strip) {
+    const int used = std::min(strip, height - y);
+    with_count(scratch.down.count, [&](auto count) {
+      for (int r = 0; r < used; ++r) squeeze_down(image, box, scratch.down, y + r, count, rows + r * pitch);
+    });
+    if (image.c <= 4)
+      with_count(scratch.across.count, [&](auto count) { squeeze_across(rows, pitch, scratch.across, image.c, count, lines, line); });
+    else
+      for (int r = 0; r < used; ++r) squeeze_across_many(rows + r * pitch, scratch.across, image.c, lines + r * line);
+    for (int r = 0; r < used; ++r) round_line(lines + r * line, n, out.at(y + r, 0));
   }
 }
 

@@ -21,17 +21,22 @@ namespace {
 
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-constexpr double turn_s = 0.4;
+constexpr double turn_s = 0.5;
 constexpr std::size_t most_held_bytes = std::size_t{1} << 30;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Images per second of one turn of the loader, which keeps its threads and its place between turns.
-double turn(data::Loader& loader, data::Batch& batch) {
+// Images per second of a loader from its first image to its last, so that nothing is prepared before or after the clock runs.
+double turn(const data::Dataset& dataset, data::LoaderOptions options, std::int64_t images, std::int64_t epoch, data::Batch& batch) {
+  options.samples = std::min(options.samples, images);
+  options.first_epoch = epoch;
+  options.epochs = std::max<std::int64_t>(1, images / options.samples);
+  options.drop_last = false;
   const auto start = Clock::now();
-  std::int64_t images = 0;
-  while (seconds_since(start) < turn_s && loader.next(batch)) images += batch.count;
-  return static_cast<double>(images) / seconds_since(start);
+  data::Loader loader(dataset, options);
+  std::int64_t done = 0;
+  while (loader.next(batch)) done += batch.count;
+  return static_cast<double>(done) / seconds_since(start);
 }
 
 // The same for the decoder alone, on files that already lie in memory.
@@ -85,17 +90,16 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
   if (folder && files.empty()) throw Error(ErrorKind::data, "no image can be read", config.data.source);
 
   std::vector<double> ours, scaled, full;
-  data::Loader loader(*dataset, loading);
   data::Batch batch;
-  const auto turns = static_cast<std::size_t>(options.repeats > 0 ? options.repeats : 7);
-  for (std::size_t i = 0; i <= turns; ++i) {
-    const double rate = turn(loader, batch);
-    if (i > 0) ours.push_back(rate);  // the first one warms up
+  const auto turns = options.repeats > 0 ? options.repeats : 7;
+  std::int64_t images = 2 * loading.batch;
+  for (std::int64_t i = -1; i < turns; ++i) {
+    const double rate = turn(*dataset, loading, images, i + 1, batch);
+    images = std::max(4 * loading.batch, static_cast<std::int64_t>(rate * turn_s));
+    if (i >= 0) ours.push_back(rate);  // the first one warms up
     if (!folder) continue;
-    // The loader's threads fill what they may prepare ahead and then wait.
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const double at_scale = turn(files, want, threads), whole = turn(files, {}, threads);
-    if (i > 0) scaled.push_back(at_scale), full.push_back(whole);
+    if (i >= 0) scaled.push_back(at_scale), full.push_back(whole);
   }
   const report::Quantiles q = report::quantiles(ours);
   if (options.json) {
