@@ -35,6 +35,10 @@ struct Data {
   std::int64_t workers = 1;
   bool resident = true;
   bool shuffle = true;
+  bool balanced = false;
+  bool drop_last = false;
+  double val_fraction = 0.1;  // folder only
+  std::string class_weights = "none";
   std::string normalize = "half";
   std::vector<double> mean, deviation;  // empty: those of `normalize`
   std::string flip = "none";

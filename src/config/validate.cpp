@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "config/fields.h"
+#include "data/class_folders.h"
 
 namespace tessera::config {
 namespace {
@@ -23,6 +24,8 @@ const Later later[] = {
     {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
      "this build does not defer statistics yet; choose local or sync"},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
+    {"data.class_weights", [](const Config& c) { return c.data.class_weights != "none"; },
+     "this build's loss takes no weights yet; leave it at none, or use data.balanced"},
     {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
     {"ema.decay", [](const Config& c) { return c.ema.decay > 0; }, "this build keeps no moving average yet; leave it at 0"},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
@@ -87,6 +90,7 @@ class Resolver {
     foreign_keys();
     source_and_model();
     augmentation();
+    sampling();
     batch();
     optimizer();
     texts();
@@ -147,6 +151,7 @@ class Resolver {
         read = false;
       }
     }
+    if (read && source.kind == "folder") source.classes = static_cast<std::int64_t>(data::class_folders(source.dir).names.size());
     if (read) {
       follow("model.channels", source.channels, c_.model.channels);
       follow("model.classes", source.classes, c_.model.classes);
@@ -169,6 +174,12 @@ class Resolver {
       keys.push_back("model.name");
       add(keys, problem, advice);
     }
+  }
+
+  void sampling() {
+    if (c_.data.balanced && !c_.data.shuffle)
+      add({"data.balanced", "data.shuffle"}, "data.balanced = true draws samples at random, but data.shuffle = false",
+          "leave one of them out");
   }
 
   void follow(const std::string& key, std::int64_t stated, std::int64_t& model) {
@@ -331,7 +342,8 @@ std::optional<std::int64_t> total_steps(const Config& c) {
   if (c.run.steps > 0) total = c.run.steps;
   if (c.run.epochs > 0 && samples > 0) {
     const auto used = std::max<std::int64_t>(1, std::llround(static_cast<double>(samples) * c.data.fraction));
-    const std::int64_t all = c.run.epochs * ((used + c.batch.global - 1) / c.batch.global);  // at most 1e9 x 1e9
+    const std::int64_t rest = c.data.drop_last ? 0 : c.batch.global - 1;
+    const std::int64_t all = c.run.epochs * std::max<std::int64_t>(1, (used + rest) / c.batch.global);  // at most 1e9 x 1e9
     total = total ? std::min(*total, all) : all;
   } else if (c.run.epochs > 0) {
     return {};

@@ -4,16 +4,15 @@
 #include <chrono>
 
 #include "data/loader.h"
+#include "run/dataset.h"
 
 namespace tessera::run {
 
 Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console) {
   const auto start = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  data::LoaderOptions options;
+  data::LoaderOptions options = loader_options(session.config(), dataset, data::Split::test);
   options.batch = std::min(batch, dataset.size());
-  options.shuffle = false;
-  options.epochs = 1;
   options.workers = workers;
   data::Loader loader(dataset, options);
   const auto classes = static_cast<std::size_t>(session.config().model.classes);

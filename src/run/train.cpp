@@ -74,9 +74,11 @@ class Trainer {
     // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
-    samples_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(train_->size()) * config_.data.fraction + 0.5));
+    for (const auto* set : {train_.get(), test_.get()})
+      set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
+    samples_ = used_samples(config_, *train_);
     config_.batch.global = std::min(config_.batch.global, samples_);
-    const std::int64_t per_epoch = (samples_ + config_.batch.global - 1) / config_.batch.global;
+    const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
     total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
     if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
     session_ = std::make_unique<Session>(config_);
@@ -200,15 +202,9 @@ class Trainer {
   bool loop() {
     report::MetricsFile metrics((out_ / "metrics.jsonl").string(), resumed_ ? progress_.step : -1);
     recall(metrics);
-    data::LoaderOptions options;
-    options.batch = config_.batch.global;
-    options.seed = static_cast<std::uint64_t>(config_.run.seed);
-    options.shuffle = config_.data.shuffle;
-    options.flip = config_.data.flip == "random";
-    options.samples = samples_;
+    data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
     options.first_epoch = progress_.epoch;
     options.first_position = progress_.position;
-    options.workers = static_cast<int>(config_.data.workers);
     data::Loader loader(*train_, options);
     data::Batch batch;
     const std::int64_t first_step = progress_.step;
@@ -233,7 +229,7 @@ class Trainer {
       progress_.step = step;
       progress_.epoch = batch.epoch;
       progress_.position = batch.first_position + batch.count;
-      const bool epoch_end = progress_.position >= samples_;
+      const bool epoch_end = progress_.position >= loader.epoch_samples();
       if (epoch_end) ++progress_.epoch, progress_.position = 0;
       progress_.epoch_loss += r.loss * static_cast<double>(batch.count);
       progress_.epoch_correct += r.correct;
