@@ -44,6 +44,7 @@ struct Library {
 };
 const std::vector<Library> kLibraries = {
     {"toml\\+\\+/.*", {"config/"}, "toml++ is read in config/ only"},
+    {"xxh(ash|3)\\.h", {"files/"}, "hashes are taken through files/hash.h"},
     {"CLI/.*", {"app/"}, "the command line is read in app/ only"},
     {"(spng|jpeglib|jerror|turbojpeg)\\.h", {"data/"}, "pictures are decoded in data/ only"},
     {"(blis/)?(blis|cblas)\\.h", {"exec/cpu/"}, "BLAS is called by the CPU kernels only"},
