@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -204,6 +205,7 @@ int dispatch(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write, which knows what to say
   try {
     const int code = dispatch(argc, argv);
     if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));

@@ -99,6 +99,7 @@ struct Parallel {
 
 struct Checkpoint {
   std::int64_t every = 0, keep = 2;
+  bool keep_best = true;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -110,6 +111,7 @@ struct Run {
   std::int64_t epochs = 0, steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;                   // "" or METRIC=VALUE
   std::int64_t eval_every = 1;
+  bool csv = true, tensorboard = true;
   bool operator==(const Run&) const = default;
 };
 

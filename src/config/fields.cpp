@@ -98,6 +98,7 @@ const std::vector<Field>& fields() {
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
+      {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
 
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
@@ -109,6 +110,8 @@ const std::vector<Field>& fields() {
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},
       {"run", "until", AT(run.until), optional(), "stop early: top1=0.94, top5=... or loss=..."},
       {"run", "eval_every", AT(run.eval_every), from(0, 1e9), "epochs between evaluations on the test samples; 0: only at the end"},
+      {"run", "csv", AT(run.csv), any(), "write metrics.csv and epochs.csv beside metrics.jsonl"},
+      {"run", "tensorboard", AT(run.tensorboard), any(), "write TensorBoard event files (events.out.tfevents.*)"},
   };
   // clang-format on
   return all;

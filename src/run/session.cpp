@@ -97,7 +97,7 @@ StepResult Session::train_step(std::span<const float> images, std::span<const st
   const std::int64_t rng[3] = {config_.run.seed, step, position};
   if (plan.input("rng")) executor_->write(plan, "rng", std::as_bytes(std::span<const std::int64_t>(rng)));
   StepResult result;
-  result.timeline = executor_->run(plan);
+  result.timeline = executor_->run(plan, observer_);
   result.loss = read_scalar(plan, "loss");
   result.correct = read_scalar(plan, "correct");
   result.grad_norm = read_scalar(plan, "grad_norm");

@@ -37,6 +37,8 @@ class Session {
   // One update over a global batch; images are NHWC f32. `step` counts applied updates from 1; rng is keyed by (seed, step, position).
   StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step,
                         std::int64_t position);
+  // Called after each step of the plan of further train_step()s; {} ends it.
+  void observe(exec::Observer observer) { observer_ = std::move(observer); }
   EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels);
   std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
 
@@ -58,6 +60,7 @@ class Session {
   config::Config config_;
   transforms::RunOptions options_;
   std::unique_ptr<exec::Executor> executor_;
+  exec::Observer observer_;
   std::vector<transforms::Bucket> buckets_;
   std::map<std::pair<Goal, std::int64_t>, std::unique_ptr<Compiled>> plans_;
 };
