@@ -132,8 +132,16 @@ std::string print(const Manifest& manifest) {
     tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"shards", std::move(shards)}};
   }
   json document = {{"format", manifest_format}, {"state", manifest.state}, {"tensors", std::move(tensors)}};
-  document["hash"] = seal(document);
-  return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  // For people: the state spread out, a line per tensor.
+  const auto text = [](const json& value, int indent) { return value.dump(indent, ' ', false, json::error_handler_t::replace); };
+  std::string out = fmt::format("{{\"format\": {}, \"hash\": \"{}\",\n\"state\": {},\n\"tensors\": {{", manifest_format, seal(document),
+                                text(document["state"], 1));
+  const char* between = "\n";
+  for (const auto& [name, tensor] : document["tensors"].items()) {
+    out += between + text(name, -1) + ": " + text(tensor, -1);
+    between = ",\n";
+  }
+  return out + "}}\n";
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {

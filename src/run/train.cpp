@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -25,6 +26,7 @@
 #include "run/stop.h"
 #include "run/train_report.h"
 #include "run/weights.h"
+#include "run/weights_open.h"
 
 namespace tessera::run {
 namespace {
@@ -94,8 +96,8 @@ class Trainer {
     if (config_.init.empty())
       session_->load(initial_weights(seed));
     else
-      session_->load(
-          weights_from(std::make_shared<const files::Safetensors>(config_.init), config_.model, Adapt{true, true, seed}, notes_));
+      session_->load(weights_from(std::make_shared<const files::Safetensors>(weight_file(config_.init)), config_.model,
+                                  Adapt{true, true, seed}, notes_));
   }
 
   void introduce() {
@@ -195,12 +197,14 @@ class Trainer {
     progress_.skipped_in_a_row = 0;  // whoever goes on from here gets as many tries again
     save();
     saver_->wait();
-    throw Error(
-        ErrorKind::nonfinite,
-        fmt::format("{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; "
-                    "the last good state is in {}",
-                    most_skipped_in_a_row, inputs.step, r.loss, r.grad_norm, first_bad_tensor(*session_, inputs), (out_ / "ckpt").string()),
-        config_.run.name, "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
+    throw Error(ErrorKind::nonfinite,
+                fmt::format("{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; "
+                            "the last good state is in {}",
+                            most_skipped_in_a_row, inputs.step, r.loss, std::abs(r.grad_norm), first_bad_tensor(*session_, inputs),
+                            (out_ / "ckpt").string()),
+                config_.run.name,
+                config_.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
+                                                 : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
   }
 
   Score evaluate() {
@@ -259,7 +263,10 @@ class Trainer {
     epoch_start_ = std::chrono::steady_clock::now();
     progress_.wall_s = wall_before_ + seconds_since(start_);
     saver_->save(*session_, progress_,
-                 {{"samples", samples_}, {"lr", {{"step", progress_.step}, {"total", total_}}}, {"classes", train_->class_names()}},
+                 {{"samples", samples_},
+                  {"lr", {{"step", progress_.step}, {"total", total_}}},
+                  {"classes", train_->class_names()},
+                  {"preprocess", preprocess_of(config_.model)}},
                  out_ / "metrics.jsonl");
   }
 

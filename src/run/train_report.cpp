@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/model.h"
 #include "report/console.h"
@@ -44,7 +45,7 @@ std::vector<std::string> introduction(const config::Config& config, const plan::
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {
   if (m.skipped)
     return fmt::format("step {:>6}/{} | skipped: loss {} and gradient norm {} are not both finite; nothing was changed", m.step, total,
-                       m.loss, m.grad_norm);
+                       m.loss, std::abs(m.grad_norm));
   const double all = std::max(1e-9, m.step_ms);
   return fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
