@@ -34,7 +34,7 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
   const double alone = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::mt19937_64 random(seed);
   Killed so_far;
-  for (int ended = 0; so_far.kills < wanted || ended == 0;) {
+  for (bool ended = false; so_far.kills < wanted || !ended;) {
     Process process(arguments + parts.string());
     // Between the very start and a good part of a whole run; now and then long enough that some runs end.
     const double longest = so_far.kills < wanted ? alone * 0.4 : 600;
@@ -48,11 +48,11 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(parts / "ckpt", error))
       so_far.wrote += entry.path().filename().string().starts_with(".part-");
-    if (code != 0) {
+    ended = code == 0;
+    if (!ended) {
       ++so_far.kills;
       continue;
     }
-    ++ended;
     ASSERT_EQ(losses(parts), losses(whole)) << "after " << so_far.kills << " kills";
     ASSERT_EQ(read(parts / "weights.safetensors"), read(whole / "weights.safetensors")) << "after " << so_far.kills << " kills";
     ASSERT_EQ(lines_of(parts, "epoch").size(), 40u);
