@@ -90,7 +90,7 @@ Result text(const Field& f, const Value& v, std::string& out) {
 Result wholes(const Field& f, const Value& v, std::vector<std::int64_t>& out) {
   static constexpr std::string_view expected = "a list of whole numbers";
   if (v.kind != Kind::list) return wrong_type(f, expected, v, v.kind == Kind::integer ? fmt::format("write [{}]", v.integer) : "");
-  if (v.items.size() > longest_list) return wrong_type(f, fmt::format("at most {} numbers", longest_list), v);
+  if (v.items.size() > f.accepts.longest) return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
   std::vector<std::int64_t> list(v.items.size());
   for (std::size_t i = 0; i < list.size(); ++i)
     if (Result r = whole(f, v.items[i], list[i], expected)) return r;

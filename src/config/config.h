@@ -73,6 +73,8 @@ struct Optim {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double clip = 0.0;
+  double layer_decay = 1.0;
+  std::string freeze = "none";
   bool operator==(const Optim&) const = default;
 };
 
@@ -116,6 +118,7 @@ struct Parallel {
 
 struct Checkpoint {
   std::int64_t every = 0, keep = 2;
+  bool keep_best = true;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -127,6 +130,7 @@ struct Run {
   std::int64_t epochs = 0, steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;                   // "" or METRIC=VALUE
   std::int64_t eval_every = 1;
+  bool csv = true, tensorboard = true;
   bool operator==(const Run&) const = default;
 };
 
@@ -161,6 +165,9 @@ struct Target {
   double value = 0.0;
 };
 Target parse_until(std::string_view text);
+
+// What is not trained: "none" -> 0, "backbone" (all but the head) -> -1, "N": the embeddings (or stem) and the first N - 1 layers -> N.
+std::int64_t parse_freeze(std::string_view text);
 
 // "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of every N-th block is kept).
 std::int64_t parse_recompute(std::string_view text);

@@ -97,7 +97,7 @@ const std::vector<Field>& fields() {
       {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two, or global alone"},
       {"batch", "accumulate", AT(batch.accumulate), from(1, 256), "micro-batches per update (each is written out in the program); their sizes differ by at most one"},
 
-      {"optim", "name", AT(optim.name), one_of("adamw|sgd", "lamb|lars"), "the optimizer"},
+      {"optim", "name", AT(optim.name), one_of("adamw|sgd|lamb", "lars"), "the optimizer"},
       {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate"},
       {"optim", "weight_decay", AT(optim.weight_decay), from(0, 1000), "weight decay; decoupled for adamw"},
       {"optim", "decay_all", AT(optim.decay_all), any(), "decay 1-D tensors, class token and position embeddings too"},
@@ -105,6 +105,8 @@ const std::vector<Field>& fields() {
       {"optim", "nesterov", AT(optim.nesterov), any(), "sgd: look ahead; needs momentum"},
       {"optim", "betas", AT(optim.betas), below(0, 1), "adamw: decay of the two moments"},
       {"optim", "eps", AT(optim.eps), above(0, 1), "adamw: added to the root of the second moment"},
+      {"optim", "layer_decay", AT(optim.layer_decay), above(0, 1), "each block's learning rate is this times that of the block above it; 1: all alike"},
+      {"optim", "freeze", AT(optim.freeze), any(), "what is not trained: none, backbone (all but the head), or N: the embeddings (or stem) and the first N - 1 blocks"},
       {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},
 
       {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle"), "how the learning rate moves after the warm-up"},
@@ -141,6 +143,7 @@ const std::vector<Field>& fields() {
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
+      {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
 
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
@@ -152,6 +155,8 @@ const std::vector<Field>& fields() {
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},
       {"run", "until", AT(run.until), optional(), "stop early: top1=0.94, top5=... or loss=..."},
       {"run", "eval_every", AT(run.eval_every), from(0, 1e9), "epochs between evaluations on the test samples; 0: only at the end"},
+      {"run", "csv", AT(run.csv), any(), "write metrics.csv and epochs.csv beside metrics.jsonl"},
+      {"run", "tensorboard", AT(run.tensorboard), any(), "write TensorBoard event files (events.out.tfevents.*)"},
   };
   // clang-format on
   return all;

@@ -20,35 +20,35 @@ struct Later {
   std::string_view reason;
 };
 constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
-const Later later[] = {
-    {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
-     "this build does not defer statistics yet; choose local or sync"},
-    {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
-    {"data.class_weights", [](const Config& c) { return c.data.class_weights != "none"; },
-     "this build's loss takes no weights yet; leave it at none, or use data.balanced"},
-    {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
-    {"ema.decay", [](const Config& c) { return c.ema.decay > 0; }, "this build keeps no moving average yet; leave it at 0"},
-    {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
-     "it comes with the CUDA executor; choose f32, bf16 or f64"},
-    {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
-     "it comes with f16 and the CUDA executor; leave it at 1"},
-    {"parallel.dp", [](const Config& c) { return c.parallel.dp > 1; }, one_rank},
-    {"parallel.tp", [](const Config& c) { return c.parallel.tp > 1; }, one_rank},
-    {"parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }, one_rank},
-    {"parallel.sp", [](const Config& c) { return c.parallel.sp > 1; }, one_rank},
-    {"parallel.zero", [](const Config& c) { return c.parallel.zero > 0; },
-     "this build runs one rank, which has nobody to share with; leave it at 0"},
-    {"parallel.sequence", [](const Config& c) { return c.parallel.sequence != "none"; }, "this build runs one rank; leave it at none"},
-    {"parallel.stages", [](const Config& c) { return !c.parallel.stages.list.empty(); },
-     "this build runs one rank and has no pipeline; leave the key out"},
-    {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, "this build has no pipeline; leave it at 1"},
-    {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, "this build has no pipeline; leave it at 1"},
-    {"parallel.weights", [](const Config& c) { return c.parallel.weights != ListOrWord{}; }, "this build runs one rank; leave the key out"},
-    {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
-     "this build runs one rank and sends nothing; leave it at none"},
-    {"parallel.comm", [](const Config& c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
-    {"run.np", [](const Config& c) { return c.run.np > 1; }, one_rank},
-    {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu"},
+const Later later[] = {{"model.batch_norm", [](const Config&c) { return c.model.batch_norm == "deferred"; },
+                        "this build does not defer statistics yet; choose local or sync"},
+                       {"data.resident", [](const Config&c) { return !c.data.resident; },
+                        "this build has no data to keep elsewhere; leave it at true"},
+                       "this build's loss takes no weights yet; leave it at none, or use data.balanced"},
+            {"optim.name", [](const Config&c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb"},
+            {"precision.dtype", [](const Config&c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
+             "it comes with the CUDA executor; choose f32, bf16 or f64"},
+            {"precision.loss_scale", [](const Config&c) { return c.precision.loss_scale != 1.0; },
+             "it comes with f16 and the CUDA executor; leave it at 1"},
+            {"parallel.dp", [](const Config&c) { return c.parallel.dp > 1; }, one_rank},
+            {"parallel.tp", [](const Config&c) { return c.parallel.tp > 1; }, one_rank},
+            {"parallel.pp", [](const Config&c) { return c.parallel.pp > 1; }, one_rank},
+            {"parallel.sp", [](const Config&c) { return c.parallel.sp > 1; }, one_rank},
+            {"parallel.zero", [](const Config&c) { return c.parallel.zero > 0; },
+             "this build runs one rank, which has nobody to share with; leave it at 0"},
+            {"parallel.sequence", [](const Config&c) { return c.parallel.sequence != "none"; },
+             "this build runs one rank; leave it at none"},
+            {"parallel.stages", [](const Config&c) { return !c.parallel.stages.list.empty(); },
+             "this build runs one rank and has no pipeline; leave the key out"},
+            {"parallel.segments", [](const Config&c) { return c.parallel.segments > 1; }, "this build has no pipeline; leave it at 1"},
+            {"parallel.chunks", [](const Config&c) { return c.parallel.chunks > 1; }, "this build has no pipeline; leave it at 1"},
+            {"parallel.weights", [](const Config&c) { return c.parallel.weights != ListOrWord{}; },
+             "this build runs one rank; leave the key out"},
+            {"parallel.compress", [](const Config&c) { return c.parallel.compress != "none"; },
+             "this build runs one rank and sends nothing; leave it at none"},
+            {"parallel.comm", [](const Config&c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
+            {"run.np", [](const Config&c) { return c.run.np > 1; }, one_rank},
+            {"run.device", [](const Config&c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu"},
 };
 
 // The divisors of n nearest to `wish` as a ratio, in order: "1, 2, 3, 4, 6 or 12".
@@ -276,6 +276,7 @@ class Resolver {
   }
 
   void texts() {
+    try_text("optim.freeze", [&] { parse_freeze(c_.optim.freeze); });
     try_text("parallel.recompute", [&] { parse_recompute(c_.parallel.recompute); });
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
   }

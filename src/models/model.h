@@ -45,6 +45,7 @@ std::vector<Buffer> buffers(const ModelConfig& config);
 struct Mode {
   bool random = false;            // dropout and drop-path draw
   bool batch_statistics = false;  // batch norm normalises by the batch and writes running statistics as outputs that update their inputs
+  double momentum = 0.1;          // of the running statistics
 };
 using ParamOf = std::function<ir::Var(const std::string&)>;
 

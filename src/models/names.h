@@ -20,6 +20,8 @@ struct Names {
   bool (*ignored)(std::string_view name) = nullptr;  // what a file may hold beside the parameters
   void (*settle)(NameMap& names) = nullptr;          // what only all names of a file together tell
   std::string_view head_weight, head_bias;
+  std::string_view final_norm = {};                                               // the prefix of what follows the last layer
+  std::optional<std::int64_t> (*entrance)(std::string_view canonical) = nullptr;  // the stage that a parameter between stages leads into
 };
 extern const Names vit_names, swin_names, resnet_names;
 

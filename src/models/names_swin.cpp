@@ -87,6 +87,11 @@ std::optional<Layer> layer(std::string_view name) {
   return block ? std::optional(Layer{part->number / 2, block->number}) : std::nullopt;
 }
 
+std::optional<std::int64_t> entrance(std::string_view name) {
+  const auto part = split_number(name, features);
+  return part && part->number > 0 && part->number % 2 == 0 ? std::optional(part->number / 2) : std::nullopt;
+}
+
 // Follow from the window: torchvision's index, and old timm's masks.
 bool ignored(std::string_view name) { return name.ends_with(".attn.relative_position_index") || name.ends_with(".attn_mask"); }
 
@@ -113,6 +118,8 @@ const Names swin_names = {.family = "swin",
                           .ignored = ignored,
                           .settle = settle,
                           .head_weight = "head.weight",
-                          .head_bias = "head.bias"};
+                          .head_bias = "head.bias",
+                          .final_norm = "norm.",
+                          .entrance = entrance};
 
 }  // namespace tessera::models

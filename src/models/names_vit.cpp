@@ -72,6 +72,7 @@ const Names vit_names = {.family = "vit",
                          .timm = timm,
                          .layer = layer,
                          .head_weight = "heads.head.weight",
-                         .head_bias = "heads.head.bias"};
+                         .head_bias = "heads.head.bias",
+                         .final_norm = "encoder.ln."};
 
 }  // namespace tessera::models

@@ -91,6 +91,7 @@ struct Writer {
     const Var mean = param(name + ".running_mean"), variance = param(name + ".running_var");
     const Shape shape = b.type(x).shape;
     BatchNorm attrs;
+    attrs.momentum = mode.momentum;
     if (!mode.batch_statistics) return b.emit1(Op::batch_norm_fixed, attrs, {x, mean, variance, gain, bias}, "norm");
     const std::vector<Var> sums = b.emit(Op::moments, attrs, {x, mean}, {"sum", "sumsq"});
     attrs.samples = shape[0];

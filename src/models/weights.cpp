@@ -89,6 +89,28 @@ std::vector<std::int64_t> depths_of(const ModelConfig& config) {
   return config.family == "swin" ? config.depths : std::vector<std::int64_t>{config.depth};
 }
 
+Depth depth_of(const ModelConfig& config, std::string_view canonical) {
+  const std::vector<std::int64_t> depths = depths_of(config);
+  std::int64_t layers = 0;
+  for (const std::int64_t n : depths) layers += n;
+  if (is_head(config.family, canonical)) return {layers + 1, 0};
+  const auto before = [&](std::int64_t stage) {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < stage; ++i) sum += depths[static_cast<std::size_t>(i)];
+    return sum;
+  };
+  const Names& names = names_of(config.family);
+  const auto entrance = names.entrance ? names.entrance(canonical) : std::nullopt;
+  std::int64_t below = 0;  // embeddings and stem
+  if (const auto layer = layer_of(config.family, canonical))
+    below = before(layer->stage) + layer->number + 1;
+  else if (entrance)
+    below = before(*entrance) + 1;
+  else if (!names.final_norm.empty() && canonical.starts_with(names.final_norm))
+    below = layers;
+  return {below, layers + 1 - below};
+}
+
 std::vector<double> from_torch(const Param& param, std::span<const double> torch_values) {
   check_count(param, torch_values);
   if (param.torch_perm.empty()) return {torch_values.begin(), torch_values.end()};

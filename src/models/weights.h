@@ -39,6 +39,12 @@ struct Layer {
   bool operator==(const Layer&) const = default;
 };
 std::optional<Layer> layer_of(std::string_view family, std::string_view canonical);
+// Where a parameter stands in the order of layers: 0 below are the embeddings (stem) and 0 above is the head; what follows the last layer
+// (a final norm) counts with that layer.
+struct Depth {
+  std::int64_t below = 0, above = 0;
+};
+Depth depth_of(const ModelConfig& config, std::string_view canonical);
 // Layers of each stage.
 std::vector<std::int64_t> depths_of(const ModelConfig& config);
 

@@ -104,7 +104,8 @@ class Comparison {
     const bool staged = model_.family != "vit";
     const std::string of = staged ? fmt::format("stage {} of the file", stage) : "the file";
     const char* what = staged ? "blocks" : "encoder layers";
-    const std::string key = staged ? (model_.family == "resnet" ? "model.layers = " : "model.depths = ") + text(models::depths_of(model_)) : fmt::format("model.depth = {}", expected);
+    const std::string key = staged ? (model_.family == "resnet" ? "model.layers = " : "model.depths = ") + text(models::depths_of(model_))
+                                   : fmt::format("model.depth = {}", expected);
     if (at < depths_.size()) depths_[at] = std::min(depth, expected);
     if (depth != expected) return problem(fmt::format("{} has {} {}, {}", of, depth, what, key));
     if (*layers.rbegin() >= expected)

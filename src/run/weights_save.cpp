@@ -58,7 +58,10 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
   const std::string header = header_of(buffers, tensors, model, dtype, classes);
   const std::uint64_t length = header.size();
 
-  files::AtomicFile file(path);
+  std::uint64_t bytes = 8 + length;
+  for (const Stored& tensor : tensors)
+    bytes += static_cast<std::uint64_t>(ir::elements(tensor.param.torch_shape)) * files::dtype_size(dtype);
+  files::AtomicFile file(path, bytes);
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(std::as_bytes(std::span(header)));
   for (const models::Buffer& buffer : buffers) file.write(std::as_bytes(std::span(buffer.values)));

@@ -48,7 +48,7 @@ inline ir::Program vit_gradients(const models::ModelConfig& m, ir::DType real, s
 inline std::vector<transforms::Bucket> vit_buckets(const models::ModelConfig& m, ir::DType real) {
   std::map<std::string, bool> decays;
   for (const models::Param& p : models::parameters(m)) decays[p.name] = p.decay;
-  return transforms::plan_buckets(vit_loss(m, real, 1), [&](const std::string& name) { return decays.at(name); });
+  return transforms::plan_buckets(vit_loss(m, real, 1), [&](const std::string& name) { return transforms::Group{decays.at(name)}; });
 }
 
 inline ir::Program fuse_all(const ir::Program& p) {
