@@ -39,6 +39,12 @@ add_library(tessera_images INTERFACE)
 target_include_directories(tessera_images SYSTEM INTERFACE ${SPNG_INCLUDE})
 target_link_libraries(tessera_images INTERFACE ${SPNG_LIBRARY} JPEG::JPEG)
 
+find_package(CURL REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+add_library(tessera_download INTERFACE)
+target_link_libraries(tessera_download INTERFACE CURL::libcurl ZLIB::ZLIB OpenSSL::Crypto)
+
 find_path(HWY_INCLUDE hwy/highway.h REQUIRED)
 find_library(HWY_LIBRARY hwy REQUIRED)
 add_library(tessera_kernels INTERFACE)

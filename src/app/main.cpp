@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 
 #include "base/check.h"
@@ -85,6 +86,42 @@ std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseErr
          "'\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
 }
 
+// data get | verify | stats. The options live as long as the callbacks.
+void add_data_verbs(CLI::App& app, bool& json, int& code) {
+  CLI::App* data_verb = app.add_subcommand("data", "fetch a data set, check it, or describe it");
+  data_verb->require_subcommand(1);
+  const auto sub = [&](const char* name, const char* help) {
+    CLI::App* verb = data_verb->add_subcommand(name, help);
+    verb->add_flag("--json", json, "print one JSON document on stdout");
+    return verb;
+  };
+  auto get = std::make_shared<run::DataGetOptions>();
+  CLI::App* get_verb = sub("get", "download, check and unpack; goes on where it was interrupted");
+  get_verb->add_option("NAME", get->name, "cifar10 | cifar100")->required();
+  get_verb->add_option("--out", get->out, "folder to put it in (default: data)")->type_name("DIR");
+  get_verb->add_option("--url", get->url, "another address of the same archive")->type_name("URL");
+  get_verb->add_option("--md5", get->md5, "checksum of another archive at that address")->type_name("HEX");
+  get_verb->callback([get, &json, &code] { get->json = json, code = run::data_get(*get); });
+
+  const auto reading = [&](const char* name, const char* help, int (*act)(const config::Config&, bool)) {
+    CLI::App* verb = sub(name, help);
+    auto spec = std::make_shared<std::string>();
+    auto arguments = std::make_shared<ConfigArguments>();
+    verb->add_option("SPEC", *spec, "cifar10:DIR | cifar100:DIR | folder:DIR | synthetic...")->required();
+    verb->add_option("--set", arguments->sets, "change one key: --set data.val_fraction=0.2")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    verb->callback([=, &json, &code] {
+      std::vector<config::Override> overrides;
+      for (const std::string& set : arguments->sets) overrides.push_back(config::from_set(set));
+      overrides.push_back({"data.source", *spec, *spec, true});
+      code = act(config::load(std::nullopt, overrides, config::Purpose::other), json);
+    });
+  };
+  reading("verify", "read every image; exit code 3 when one is bad", &run::data_verify);
+  reading("stats", "images per class, sizes, mean and deviation per channel", &run::data_stats);
+}
+
 int dispatch(int argc, char** argv) {
   CLI::App app(
       "Tessera trains and serves image classifiers under every parallelisation technique, measures how each scales, and explains why.");
@@ -117,11 +154,14 @@ int dispatch(int argc, char** argv) {
   eval_verb->add_option("--weights", eval.weights, "a weight file, a run folder, a checkpoint or an exported folder")
       ->required()
       ->type_name("W");
-  eval_verb->add_option("--data", eval.data, "synthetic | synthetic:HxWxC,CLASSES")->required()->type_name("SPEC");
+  eval_verb->add_option("--data", eval.data, "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR")
+      ->required()
+      ->type_name("SPEC");
   eval_verb->add_option("--dtype", eval.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
   eval_verb->add_option("--batch", eval.batch, "images at a time")->check(CLI::Range(1, 65536));
   eval_verb->add_option("--threads", eval.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
-  eval_verb->add_option("--seed", eval.seed, "seed of synthetic data");
+  eval_verb->add_option("--seed", eval.seed, "seed of synthetic data, and of the part of a folder that is kept for testing");
+  eval_verb->add_option("--val-fraction", eval.val_fraction, "that part's size")->check(CLI::Range(0.0, 0.999));
   eval_verb->add_option("--test-size", eval.test_size, "images of synthetic data")->check(CLI::Range(1, 100000000));
   ModelArguments eval_model;
   eval_model.add_to(*eval_verb);
@@ -150,12 +190,21 @@ int dispatch(int argc, char** argv) {
   ConfigArguments bench_config;
   run::BenchOptions bench;
   CLI::App* bench_verb = verb("bench", "throughput with achieved against peak");
-  bench_verb->add_option("WHAT", bench.what, "infer | train | ops")->required()->check(CLI::IsMember({"infer", "train", "ops"}));
+  bench_verb->add_option("WHAT", bench.what, "infer | train | ops | data")
+      ->required()
+      ->check(CLI::IsMember({"infer", "train", "ops", "data"}));
   bench_config.add_to(*bench_verb);
   bench_verb->add_option("--batch", bench.batch, "images per run")->check(CLI::Range(1, 65536));
   bench_verb->add_option("--repeats", bench.repeats, "timed runs (default: two seconds' worth)")->check(CLI::Range(1, 100000));
   bench_verb->add_option("--filter", bench.filter, "ops: only equations whose text contains this");
-  bench_verb->callback([&] { bench.json = json, code = run::bench(bench_config.load(config::Purpose::other), bench); });
+  std::string bench_workers;
+  bench_verb->add_option("--workers", bench_workers, "data: threads that prepare batches")->check(CLI::Range(0, 256));
+  bench_verb->callback([&] {
+    bench.json = json;
+    if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
+    const config::Config c = bench_config.load(config::Purpose::other);
+    code = bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);
+  });
 
   ConfigArguments explain_config;
   run::ExplainOptions explain;
@@ -192,6 +241,7 @@ int dispatch(int argc, char** argv) {
   export_verb->add_option("--naming", ckpt.naming, "torchvision | timm")->check(CLI::IsMember({"torchvision", "timm"}));
   export_verb->add_option("--dtype", ckpt.dtype, "f32 | f64")->check(CLI::IsMember({"f32", "f64"}));
   export_verb->add_flag("--best", ckpt.best, "of a run folder: the checkpoint with the best test top-1 instead of the newest");
+  add_data_verbs(app, json, code);
 
   CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
   models_verb->callback([&] { code = run::list_models(json); });

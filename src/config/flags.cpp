@@ -5,7 +5,7 @@ namespace tessera::config {
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> all = {
       {"--model", "model.name", "NAME", "model preset (`tessera models` lists them)"},
-      {"--data", "data.source", "SPEC", "synthetic | synthetic:64x64x3,10 (CIFAR and image folders come with a later version)"},
+      {"--data", "data.source", "SPEC", "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
       {"--init", "model.init", "W", "start from these weights"},
       {"--global-batch", "batch.global", "N", "samples per update"},
       {"--micro-batch", "batch.micro", "N", "samples per micro-batch"},

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "config/fields.h"
+#include "data/class_folders.h"
 
 namespace tessera::config {
 namespace {
@@ -19,35 +20,35 @@ struct Later {
   std::string_view reason;
 };
 constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
-const Later later[] = {
-    {"model.family", [](const Config& c) { return c.model.family != "vit"; }, "this build has the vit family only"},
-    {"data.crop", [](const Config& c) { return c.data.crop > 0; }, "this build does not crop yet; leave it at 0"},
-    {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
-    {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
-    {"data.cutmix", [](const Config& c) { return c.data.cutmix > 0; }, "this build has no CutMix yet; leave it at 0"},
-    {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
-    {"ema.decay", [](const Config& c) { return c.ema.decay > 0; }, "this build keeps no moving average yet; leave it at 0"},
-    {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
-     "it comes with the CUDA executor; choose f32, bf16 or f64"},
-    {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
-     "it comes with f16 and the CUDA executor; leave it at 1"},
-    {"parallel.dp", [](const Config& c) { return c.parallel.dp > 1; }, one_rank},
-    {"parallel.tp", [](const Config& c) { return c.parallel.tp > 1; }, one_rank},
-    {"parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }, one_rank},
-    {"parallel.sp", [](const Config& c) { return c.parallel.sp > 1; }, one_rank},
-    {"parallel.zero", [](const Config& c) { return c.parallel.zero > 0; },
-     "this build runs one rank, which has nobody to share with; leave it at 0"},
-    {"parallel.sequence", [](const Config& c) { return c.parallel.sequence != "none"; }, "this build runs one rank; leave it at none"},
-    {"parallel.stages", [](const Config& c) { return !c.parallel.stages.list.empty(); },
-     "this build runs one rank and has no pipeline; leave the key out"},
-    {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, "this build has no pipeline; leave it at 1"},
-    {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, "this build has no pipeline; leave it at 1"},
-    {"parallel.weights", [](const Config& c) { return c.parallel.weights != ListOrWord{}; }, "this build runs one rank; leave the key out"},
-    {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
-     "this build runs one rank and sends nothing; leave it at none"},
-    {"parallel.comm", [](const Config& c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
-    {"run.np", [](const Config& c) { return c.run.np > 1; }, one_rank},
-    {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu"},
+const Later later[] = {{"model.batch_norm", [](const Config&c) { return c.model.batch_norm == "deferred"; },
+                        "this build does not defer statistics yet; choose local or sync"},
+                       {"data.resident", [](const Config&c) { return !c.data.resident; },
+                        "this build has no data to keep elsewhere; leave it at true"},
+                       "this build's loss takes no weights yet; leave it at none, or use data.balanced"},
+            {"optim.name", [](const Config&c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb"},
+            {"precision.dtype", [](const Config&c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
+             "it comes with the CUDA executor; choose f32, bf16 or f64"},
+            {"precision.loss_scale", [](const Config&c) { return c.precision.loss_scale != 1.0; },
+             "it comes with f16 and the CUDA executor; leave it at 1"},
+            {"parallel.dp", [](const Config&c) { return c.parallel.dp > 1; }, one_rank},
+            {"parallel.tp", [](const Config&c) { return c.parallel.tp > 1; }, one_rank},
+            {"parallel.pp", [](const Config&c) { return c.parallel.pp > 1; }, one_rank},
+            {"parallel.sp", [](const Config&c) { return c.parallel.sp > 1; }, one_rank},
+            {"parallel.zero", [](const Config&c) { return c.parallel.zero > 0; },
+             "this build runs one rank, which has nobody to share with; leave it at 0"},
+            {"parallel.sequence", [](const Config&c) { return c.parallel.sequence != "none"; },
+             "this build runs one rank; leave it at none"},
+            {"parallel.stages", [](const Config&c) { return !c.parallel.stages.list.empty(); },
+             "this build runs one rank and has no pipeline; leave the key out"},
+            {"parallel.segments", [](const Config&c) { return c.parallel.segments > 1; }, "this build has no pipeline; leave it at 1"},
+            {"parallel.chunks", [](const Config&c) { return c.parallel.chunks > 1; }, "this build has no pipeline; leave it at 1"},
+            {"parallel.weights", [](const Config&c) { return c.parallel.weights != ListOrWord{}; },
+             "this build runs one rank; leave the key out"},
+            {"parallel.compress", [](const Config&c) { return c.parallel.compress != "none"; },
+             "this build runs one rank and sends nothing; leave it at none"},
+            {"parallel.comm", [](const Config&c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
+            {"run.np", [](const Config&c) { return c.run.np > 1; }, one_rank},
+            {"run.device", [](const Config&c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu"},
 };
 
 // The divisors of n nearest to `wish` as a ratio, in order: "1, 2, 3, 4, 6 or 12".
@@ -86,7 +87,10 @@ class Resolver {
 
   std::vector<Problem> run(Purpose purpose, std::string_view stem) {
     refuse_later();
+    foreign_keys();
     source_and_model();
+    augmentation();
+    sampling();
     batch();
     optimizer();
     texts();
@@ -124,6 +128,17 @@ class Resolver {
     }
   }
 
+  // A key that the family does not read would be a silent mistake.
+  void foreign_keys() {
+    const models::FamilyKeys* family = models::find_family(c_.model.family);
+    for (const auto& [key, place] : given_) {
+      const auto dot = key.find('.');
+      if (family == nullptr || applies(*find_field(key.substr(0, dot), key.substr(dot + 1)), c_.model)) continue;
+      add({key}, fmt::format("{} is not a key of the {} family", key, family->family), "it has " + std::string(family->keys));
+      refused_.insert(key);
+    }
+  }
+
   void source_and_model() {
     Source source;
     bool read = !refused("data.source");
@@ -136,6 +151,7 @@ class Resolver {
         read = false;
       }
     }
+    if (read && source.kind == "folder") source.classes = static_cast<std::int64_t>(data::class_folders(source.dir).names.size());
     if (read) {
       follow("model.channels", source.channels, c_.model.channels);
       follow("model.classes", source.classes, c_.model.classes);
@@ -160,12 +176,50 @@ class Resolver {
     }
   }
 
+  void sampling() {
+    if (c_.data.balanced && !c_.data.shuffle)
+      add({"data.balanced", "data.shuffle"}, "data.balanced = true draws samples at random, but data.shuffle = false",
+          "leave one of them out");
+  }
+
   void follow(const std::string& key, std::int64_t stated, std::int64_t& model) {
     if (stated == 0) return;
     if (!given(key)) model = stated;
     if (model != stated)
       add({key, "data.source"}, fmt::format("{} = {} but data.source = {} has {}", key, model, value("data.source"), stated),
           "leave " + key + " out and it follows the data");
+  }
+
+  void augmentation() {
+    const Data& d = c_.data;
+    const std::int64_t channels = c_.model.channels, side = std::min(c_.model.image_h, c_.model.image_w);
+    const auto per_channel = [&](const char* key, const std::vector<double>& list) {
+      if (list.size() > 1 && static_cast<std::int64_t>(list.size()) != channels)
+        add({key, "model.channels"}, fmt::format("{} has {} numbers but model.channels = {}", key, list.size(), channels),
+            "give one number, or one per channel");
+    };
+    per_channel("data.mean", d.mean);
+    per_channel("data.deviation", d.deviation);
+    if (d.normalize != "half" && channels != 3 && (d.mean.empty() || d.deviation.empty()))
+      add({"data.normalize", "model.channels"},
+          fmt::format("data.normalize = {} is about 3 channels, not {}", value("data.normalize"), channels),
+          "choose half, or give data.mean and data.deviation");
+    if (d.resized_crop > 0 && d.crop > 0)
+      add({"data.resized_crop", "data.crop"}, "data.resized_crop and data.crop are both given", "choose one of the two crops");
+    if (!d.randaugment.empty() && d.autoaugment)
+      add({"data.randaugment", "data.autoaugment"}, "data.randaugment and data.autoaugment are both given",
+          "choose one of the two policies");
+    const auto whole = [](double number) { return number == std::floor(number); };
+    if (!d.randaugment.empty() &&
+        (d.randaugment.size() != 2 || !whole(d.randaugment[0]) || !whole(d.randaugment[1]) || d.randaugment[0] < 1))
+      add({"data.randaugment"}, "data.randaugment = " + value("data.randaugment") + " is not a number of operations and a magnitude",
+          "for example [2, 9], or [] for none");
+    if (d.color_jitter.size() == 4 && d.color_jitter[3] > 0.5)
+      add({"data.color_jitter"}, fmt::format("data.color_jitter turns the hue by {}", d.color_jitter[3]),
+          "choose at most 0.5 as the fourth number");
+    if (d.eval_resize > 0 && d.eval_resize < side)
+      add({"data.eval_resize", "model.image"}, fmt::format("data.eval_resize = {} is less than the model's {} pixels", d.eval_resize, side),
+          "choose the model's side or more");
   }
 
   void batch() {
@@ -222,6 +276,7 @@ class Resolver {
   }
 
   void texts() {
+    try_text("optim.freeze", [&] { parse_freeze(c_.optim.freeze); });
     try_text("parallel.recompute", [&] { parse_recompute(c_.parallel.recompute); });
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
   }
@@ -230,9 +285,12 @@ class Resolver {
     Parallel& p = c_.parallel;
     const std::int64_t rest = p.tp * p.pp * p.sp;  // each at most 65536
     if (!given("parallel.dp") && c_.run.np % rest == 0) p.dp = c_.run.np / rest;
-    if (c_.model.heads % p.tp != 0)
-      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, c_.model.heads),
-          "choose " + divisors(c_.model.heads, p.tp));
+    std::int64_t heads = c_.model.family == "swin" ? 0 : c_.model.heads;
+    if (c_.model.family == "swin")
+      for (const std::int64_t of_stage : c_.model.stage_heads) heads = std::gcd(heads, of_stage);
+    if (heads % p.tp != 0)
+      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, value("model.heads")),
+          "choose " + divisors(heads, p.tp));
     if (p.dp > c_.run.np / rest || p.dp * rest != c_.run.np)
       add({"run.np", "parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp"},
           fmt::format("dp x tp x pp x sp = {} x {} x {} x {} but run.np = {}", p.dp, p.tp, p.pp, p.sp, c_.run.np));
@@ -285,7 +343,8 @@ std::optional<std::int64_t> total_steps(const Config& c) {
   if (c.run.steps > 0) total = c.run.steps;
   if (c.run.epochs > 0 && samples > 0) {
     const auto used = std::max<std::int64_t>(1, std::llround(static_cast<double>(samples) * c.data.fraction));
-    const std::int64_t all = c.run.epochs * ((used + c.batch.global - 1) / c.batch.global);  // at most 1e9 x 1e9
+    const std::int64_t rest = c.data.drop_last ? 0 : c.batch.global - 1;
+    const std::int64_t all = c.run.epochs * std::max<std::int64_t>(1, (used + rest) / c.batch.global);  // at most 1e9 x 1e9
     total = total ? std::min(*total, all) : all;
   } else if (c.run.epochs > 0) {
     return {};

@@ -1,34 +1,18 @@
 #include "data/decode.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "base/check.h"
+#include "files/text.h"  // open_regular
 
 namespace tessera::data {
 namespace {
-
-std::vector<std::byte> read_file(const std::filesystem::path& path, std::size_t max_bytes) {
-  std::error_code problem;
-  const auto status = std::filesystem::status(path, problem);
-  if (!std::filesystem::exists(status)) throw Error(ErrorKind::data, "no such file", path.string());
-  if (!std::filesystem::is_regular_file(status))
-    throw Error(ErrorKind::data, "expected an image file, found a folder or device", path.string());
-  const auto size = std::filesystem::file_size(path, problem);
-  if (!problem && size > max_bytes)
-    throw Error(ErrorKind::data, fmt::format("the file has {} bytes, at most {} are accepted for an image", size, max_bytes),
-                path.string());
-  std::ifstream file(path, std::ios::binary);
-  std::vector<std::byte> bytes(problem ? 0 : size);
-  if (problem || !file || !file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
-    throw Error(ErrorKind::data, fmt::format("cannot read the file: {}", std::strerror(errno)), path.string());
-  return bytes;
-}
 
 bool begins_with(std::span<const std::byte> bytes, std::initializer_list<int> signature) {
   return bytes.size() >= signature.size() &&
@@ -47,19 +31,57 @@ void check_dimensions(std::uint64_t height, std::uint64_t width, std::string_vie
                 std::string(name), "shrink the image first");
 }
 
-Image decode_image(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits) {
+void read_image_file(const std::filesystem::path& path, std::vector<std::byte>& bytes, const DecodeLimits& limits) {
+  const files::OpenFile file = files::open_regular(path, ErrorKind::data);
+  const bool fits = file.size <= limits.max_file_bytes;
+  std::size_t done = 0;
+  ssize_t got = 1;
+  if (fits) {
+    bytes.resize(file.size);
+    while (done < file.size && (got > 0 || errno == EINTR)) {
+      errno = 0;
+      got = ::read(file.descriptor, bytes.data() + done, file.size - done);
+      if (got > 0) done += static_cast<std::size_t>(got);
+    }
+  }
+  const int problem = errno;
+  ::close(file.descriptor);
+  if (!fits)
+    throw Error(ErrorKind::data,
+                fmt::format("the file has {} bytes, at most {} are accepted for an image", file.size, limits.max_file_bytes),
+                path.string());
+  if (done < file.size)
+    throw Error(ErrorKind::data,
+                fmt::format("cannot read the file: {}", got < 0 ? std::strerror(problem) : "it became shorter while it was read"),
+                path.string());
+}
+
+void decode_image(std::span<const std::byte> bytes, std::string_view name, const Want& want, Image& out, const DecodeLimits& limits) {
   if (bytes.size() > limits.max_file_bytes)
     throw Error(ErrorKind::data, fmt::format("{} bytes, at most {} are accepted for an image", bytes.size(), limits.max_file_bytes),
                 std::string(name));
-  if (begins_with(bytes, {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'})) return decode_png(bytes, name, limits);
-  if (begins_with(bytes, {0xff, 0xd8, 0xff})) return decode_jpeg(bytes, name, limits);
+  if (begins_with(bytes, {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'})) return decode_png(bytes, name, limits, out);
+  if (begins_with(bytes, {0xff, 0xd8, 0xff})) return decode_jpeg(bytes, name, want, limits, out);
   throw Error(ErrorKind::data, bytes.empty() ? "the file is empty" : "neither PNG nor JPEG by its first bytes", std::string(name),
               "convert the image to PNG or JPEG");
 }
 
+void decode_image(const std::filesystem::path& path, const Want& want, Image& out, const DecodeLimits& limits) {
+  thread_local std::vector<std::byte> bytes;
+  read_image_file(path, bytes, limits);
+  decode_image(bytes, path.native(), want, out, limits);
+}
+
+Image decode_image(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits) {
+  Image out;
+  decode_image(bytes, name, Want{}, out, limits);
+  return out;
+}
+
 Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits) {
-  const std::vector<std::byte> bytes = read_file(path, limits.max_file_bytes);
-  return decode_image(bytes, path.string(), limits);
+  Image out;
+  decode_image(path, Want{}, out, limits);
+  return out;
 }
 
 }  // namespace tessera::data

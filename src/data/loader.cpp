@@ -2,16 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
-
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "data/order.h"
+#include "data/standard.h"
 
 namespace tessera::data {
 namespace {
@@ -19,45 +17,38 @@ namespace {
 // Samples that a worker claims at once: small enough to share one batch, large enough that the lock is rare.
 constexpr std::int64_t claim_size = 16;
 
-std::vector<float> normalisation_table(const LoaderOptions& options, int channels) {
-  for (const auto* list : {&options.mean, &options.deviation})
-    if (list->size() != 1 && list->size() != static_cast<std::size_t>(channels))
-      throw Error(ErrorKind::usage,
-                  fmt::format("mean and deviation need 1 or {} numbers, one per channel; found {}", channels, list->size()), "data");
-  std::vector<float> table(static_cast<std::size_t>(channels) * 256);
-  for (int k = 0; k < channels; ++k) {
-    const double mean = options.mean[options.mean.size() == 1 ? 0 : k],
-                 deviation = options.deviation[options.deviation.size() == 1 ? 0 : k];
-    if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0)
-      throw Error(ErrorKind::usage,
-                  fmt::format("mean {} and deviation {} of channel {}: expected finite numbers, the deviation above 0", mean, deviation, k),
-                  "data");
-    for (int value = 0; value < 256; ++value)
-      table[static_cast<std::size_t>(k) * 256 + value] = static_cast<float>((value / 255.0 - mean) / deviation);
-  }
-  return table;
-}
-
 }  // namespace
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset), options_(std::move(options)) {
-  samples_ = options_.samples < 0 ? dataset.size() : std::min(options_.samples, dataset.size());
+  LoaderOptions& o = options_;
+  samples_ = o.samples < 0 ? dataset.size() : std::min(o.samples, dataset.size());
   if (samples_ == 0) throw Error(ErrorKind::data, "the data set is empty", "data");
-  CHECK(options_.batch > 0 && options_.workers >= 0 && options_.prefetch > 0, "loader options are positive");
-  CHECK(options_.first_epoch >= 0 && options_.first_position >= 0 && options_.first_position <= samples_,
-        "the loader begins inside the data");
-  normalised_ = normalisation_table(options_, dataset.channels());
-  epoch_ = options_.first_epoch - 1;
-  position_ = samples_;  // so that the first assign() opens first_epoch
-  slots_.resize(options_.workers == 0 ? 1 : static_cast<std::size_t>(options_.prefetch));
+  CHECK(o.batch > 0 && o.workers >= 0 && o.prefetch > 0, "loader options are positive");
+  epoch_samples_ = o.drop_last ? samples_ / o.batch * o.batch : samples_;
+  if (epoch_samples_ == 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} samples do not make one batch of {}, and data.drop_last leaves out the rest", samples_, o.batch),
+                "data.drop_last", "use smaller batches");
+  CHECK(o.first_epoch >= 0 && o.first_position >= 0 && o.first_position <= epoch_samples_, "the loader begins inside the data");
+  CHECK(o.shuffle || !o.balanced, "balanced sampling draws at random");
+  CHECK(o.class_weights.empty() || o.class_weights.size() == static_cast<std::size_t>(dataset.classes()), "one weight per class");
+  if (o.height == 0) o.height = dataset.height(), o.width = dataset.width();
+  CHECK(o.height > 0 && o.width > 0, "images of many sizes need the model's size");
+  if (!o.transform) {
+    o.transform = standard_transform({o.height, o.width, dataset.channels(), o.flip, o.mean, o.deviation});
+    o.want = {o.height, o.width};
+  }
+  pixels_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
+  epoch_ = o.first_epoch - 1;
+  position_ = epoch_samples_;  // so that the first assign() opens first_epoch
+  slots_.resize(o.workers == 0 ? 1 : static_cast<std::size_t>(o.prefetch));
   for (Slot& slot : slots_) assign(slot);
   try {
-    for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
+    for (int i = 0; i < o.workers; ++i) workers_.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
     stop();
-    throw Error(ErrorKind::memory,
-                fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), options_.workers, error.what()), "data.workers",
-                "use fewer");
+    throw Error(ErrorKind::memory, fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), o.workers, error.what()),
+                "data.workers", "use fewer");
   }
 }
 
@@ -76,13 +67,14 @@ bool Loader::next(Batch& batch) {
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[due_];
   if (slot.last) return false;
-  if (workers_.empty() && slot.finished == 0) {
+  if (workers_.empty() && !slot.ready) {
     lock.unlock();
-    std::vector<std::uint8_t> scratch(dataset_.pixels_per_image());
+    Image scratch;
     prepare(slot, 0, slot.batch.count, scratch);
     lock.lock();
   }
-  progress_.wait(lock, [&] { return slot.finished == slot.batch.count; });
+  progress_.wait(lock, [&] { return slot.ready; });
+  report_bad(slot);
   if (slot.error) std::rethrow_exception(slot.error);
   std::swap(batch, slot.batch);
   assign(slot);
@@ -92,26 +84,45 @@ bool Loader::next(Batch& batch) {
   return true;
 }
 
+// In the order of the batch, whoever found them first.
+void Loader::report_bad(Slot& slot) {
+  std::sort(slot.bad.begin(), slot.bad.end());
+  for (const auto& [sample, what] : slot.bad) dataset_.bad().add(what.first, what.second, dataset_.size());
+  slot.bad.clear();
+}
+
+void Loader::open_epoch() {
+  ++epoch_;
+  position_ = epoch_ == options_.first_epoch ? options_.first_position : 0;
+  if (position_ == epoch_samples_) ++epoch_, position_ = 0;
+  if (options_.epochs >= 0 && epoch_ >= options_.first_epoch + options_.epochs) return;
+  if (!options_.shuffle) {
+    order_.resize(static_cast<std::size_t>(samples_));
+    std::iota(order_.begin(), order_.end(), 0);
+  } else if (options_.balanced) {
+    std::vector<std::int32_t> labels(static_cast<std::size_t>(samples_));
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = dataset_.label(static_cast<std::int64_t>(i));
+    order_ = balanced_order(options_.seed, epoch_, labels, dataset_.classes());
+  } else {
+    order_ = epoch_order(options_.seed, epoch_, samples_);
+  }
+}
+
 // Gives a free slot the next batch of the sequence. The caller holds the mutex (or is the constructor).
 void Loader::assign(Slot& slot) {
   slot.claimed = slot.finished = 0;
-  if (position_ >= samples_) {
-    ++epoch_;
-    position_ = epoch_ == options_.first_epoch ? options_.first_position : 0;
-    if (position_ == samples_) ++epoch_, position_ = 0;
-    if (options_.epochs < 0 || epoch_ < options_.first_epoch + options_.epochs) {
-      order_ =
-          options_.shuffle ? epoch_order(options_.seed, epoch_, samples_) : std::vector<std::int64_t>(static_cast<std::size_t>(samples_));
-      if (!options_.shuffle) std::iota(order_.begin(), order_.end(), 0);
-    }
-  }
+  slot.ready = false;
+  if (position_ >= epoch_samples_) open_epoch();
   slot.last = options_.epochs >= 0 && epoch_ >= options_.first_epoch + options_.epochs;
   Batch& batch = slot.batch;
   batch.epoch = epoch_;
   batch.first_position = position_;
-  batch.count = slot.last ? 0 : std::min(options_.batch, samples_ - position_);
+  batch.count = slot.last ? 0 : std::min(options_.batch, epoch_samples_ - position_);
+  batch.height = options_.height, batch.width = options_.width, batch.channels = dataset_.channels();
   batch.labels.resize(static_cast<std::size_t>(batch.count));
-  batch.images.resize(static_cast<std::size_t>(batch.count) * dataset_.pixels_per_image());
+  batch.images.resize(static_cast<std::size_t>(batch.count) * pixels_);
+  batch.targets.clear();
+  batch.weights.resize(options_.class_weights.empty() ? 0 : static_cast<std::size_t>(batch.count));
   slot.indices.assign(order_.begin() + position_, order_.begin() + position_ + batch.count);
   position_ += batch.count;
 }
@@ -129,7 +140,7 @@ bool Loader::claim(Slot*& slot, std::int64_t& begin, std::int64_t& end) {
 }
 
 void Loader::work() {
-  std::vector<std::uint8_t> scratch(dataset_.pixels_per_image());
+  Image scratch;
   for (;;) {
     Slot* slot = nullptr;
     std::int64_t begin = 0, end = 0;
@@ -142,7 +153,7 @@ void Loader::work() {
   }
 }
 
-void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, std::vector<std::uint8_t>& scratch) {
+void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& scratch) {
   std::exception_ptr error;
   std::int64_t at = begin;
   try {
@@ -150,24 +161,55 @@ void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, std::vect
   } catch (...) {
     error = std::current_exception();
   }
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   // The first failing sample of the batch speaks, whichever worker was faster.
   if (error && (!slot.error || at < slot.error_at)) slot.error = error, slot.error_at = at;
   slot.finished += end - begin;
-  if (slot.finished == slot.batch.count) progress_.notify_one();
+  if (slot.finished < slot.batch.count) return;
+  if (options_.mix && !slot.error) {
+    lock.unlock();  // nobody else looks at the batch: every part is finished, and next() waits for `ready`
+    try {
+      options_.mix(slot.batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error) slot.error = error;
+  }
+  slot.ready = true;
+  progress_.notify_one();
 }
 
-void Loader::fill(Slot& slot, std::int64_t sample, std::vector<std::uint8_t>& scratch) const {
-  const int h = dataset_.height(), w = dataset_.width(), c = dataset_.channels();
-  dataset_.get(slot.indices[static_cast<std::size_t>(sample)], scratch, slot.batch.labels[static_cast<std::size_t>(sample)]);
-  const Key key = Key{options_.seed}.with("flip").with(static_cast<std::uint64_t>(slot.batch.epoch));
-  const bool flip = options_.flip && (random_bits(key, static_cast<std::uint64_t>(slot.batch.first_position + sample)) & 1);
-  float* dst = slot.batch.images.data() + static_cast<std::size_t>(sample) * scratch.size();
-  for (int y = 0; y < h; ++y)
-    for (int x = 0; x < w; ++x) {
-      const std::uint8_t* src = &scratch[(static_cast<std::size_t>(y) * w + (flip ? w - 1 - x : x)) * c];
-      for (int k = 0; k < c; ++k) *dst++ = normalised_[static_cast<std::size_t>(k) * 256 + src[k]];
+void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
+  const auto i = static_cast<std::size_t>(sample);
+  const std::int64_t index = read(slot, sample, scratch);
+  const std::int32_t label = slot.batch.labels[i] = dataset_.label(index);
+  if (!options_.class_weights.empty()) slot.batch.weights[i] = options_.class_weights[static_cast<std::size_t>(label)];
+  const SampleKey key{options_.seed, slot.batch.epoch, slot.batch.first_position + sample, index};
+  options_.transform(scratch, key, std::span(slot.batch.images).subspan(i * pixels_, pixels_));
+}
+
+// The image of the sample or of the one that replaces it; returns its index.
+std::int64_t Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
+  const std::int64_t wanted = slot.indices[static_cast<std::size_t>(sample)], allowed = BadSamples::allowed(dataset_.size());
+  std::vector<std::pair<std::int64_t, std::string>> bad;
+  std::int64_t index = wanted;
+  for (;;) {
+    try {
+      dataset_.get(index, options_.want, scratch);
+      break;
+    } catch (const Error& error) {
+      if (error.kind != ErrorKind::data) throw;
+      bad.emplace_back(index, error.where.empty() ? error.message : error.where + ": " + error.message);
     }
+    if (static_cast<std::int64_t>(bad.size()) > allowed) break;  // too many already: next() will say so
+    index = index + 1 == dataset_.size() ? 0 : index + 1;
+  }
+  if (bad.empty()) return index;
+  std::lock_guard lock(mutex_);
+  for (auto& found : bad) slot.bad.emplace_back(sample, std::move(found));
+  if (static_cast<std::int64_t>(bad.size()) > allowed) scratch.reshape(options_.height, options_.width, dataset_.channels());
+  return index;
 }
 
 }  // namespace tessera::data

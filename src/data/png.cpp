@@ -21,7 +21,7 @@ std::uint8_t to_8_bits(std::uint16_t value) { return static_cast<std::uint8_t>((
 
 }  // namespace
 
-Image decode_png(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits) {
+void decode_png(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits, Image& image) {
   const auto check = [&](int code, const char* what) {
     if (code != 0)
       throw Error(ErrorKind::data, fmt::format("damaged PNG: {}: {}", what, spng_strerror(code)), std::string(name),
@@ -50,7 +50,7 @@ Image decode_png(std::span<const std::byte> bytes, std::string_view name, const 
 
   // Grey below 8 bits and palettes need expanding; everything else arrives as stored (16 bits in host order).
   const int format = clear_palette ? SPNG_FMT_RGBA8 : palette ? SPNG_FMT_RGB8 : header.bit_depth < 8 ? SPNG_FMT_G8 : SPNG_FMT_PNG;
-  Image image(static_cast<int>(header.height), static_cast<int>(header.width), channels);
+  image.reshape(static_cast<int>(header.height), static_cast<int>(header.width), channels);
   const std::size_t sample_bytes = header.bit_depth == 16 ? 2 : 1;
   std::size_t size = 0;
   check(spng_decoded_image_size(context.get(), format, &size), "size");
@@ -64,7 +64,6 @@ Image decode_png(std::span<const std::byte> bytes, std::string_view name, const 
     for (std::size_t i = 0; i < wide.size(); ++i) image.pixels[i] = to_8_bits(wide[i]);
   }
   check(spng_decode_chunks(context.get()), "end");
-  return image;
 }
 
 void write_png(const std::filesystem::path& path, const Image& image) {

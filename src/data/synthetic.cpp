@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -153,10 +154,13 @@ class Synthetic : public Dataset {
   int width() const override { return spec_.w; }
   int channels() const override { return spec_.c; }
 
-  void get(std::int64_t index, std::span<std::uint8_t> pixels, std::int32_t& label) const override {
-    CHECK(index >= 0 && index < size_ && pixels.size() == pixels_per_image(), fmt::format("sample {} of {}", index, size_));
-    label = static_cast<std::int32_t>(index % spec_.classes);
-    const Parts parts = parts_of(label, spec_.classes);
+  std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % spec_.classes); }
+
+  void get(std::int64_t index, const Want&, Image& image) const override {
+    CHECK(index >= 0 && index < size_, fmt::format("sample {} of {}", index, size_));
+    image.reshape(spec_.h, spec_.w, spec_.c);
+    const std::span<std::uint8_t> pixels = image.pixels;
+    const Parts parts = parts_of(label(index), spec_.classes);
     const Key key = key_.with(static_cast<std::uint64_t>(index));
     Draws draws(key);
     const Canvas canvas{spec_.h, spec_.w, spec_.c, pixels};

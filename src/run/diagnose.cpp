@@ -103,7 +103,7 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
     for (std::size_t k = 0; first.empty() && k < step.out.size(); ++k)
       if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any()) first = describe(plan, step, k, bad);
   });
-  session.train_step(inputs.images, inputs.labels, inputs.lr, inputs.step, inputs.position);
+  session.train_step(inputs);
   session.observe({});
   found.push_back(first.empty() ? "run again, every tensor of the step is finite" : first);
   return join(found, "; ");

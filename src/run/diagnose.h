@@ -10,12 +10,6 @@
 
 namespace tessera::run {
 
-struct StepInputs {
-  std::span<const float> images;
-  std::span<const std::int32_t> labels;
-  double lr = 0;
-  std::int64_t step = 0, position = 0;
-};
 // One or two sentences: bad inputs (images, parameters, state), then the first equation whose result is not finite, with its name, scope,
 // op, shapes and how many elements are bad.
 std::string first_bad_tensor(Session& session, const StepInputs& inputs);

@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "config/reader.h"
 #include "data/decode.h"
+#include "data/standard.h"
 #include "report/console.h"
 #include "run/dataset.h"
 #include "run/run.h"
@@ -56,6 +57,7 @@ int evaluate(const EvalOptions& options) {
   config.data.source = options.data;
   config.run.seed = options.seed;
   if (options.test_size > 0) config.data.test_size = options.test_size;
+  if (options.val_fraction >= 0) config.data.val_fraction = options.val_fraction;
   const config::Source source = config::parse_source(options.data);
   auto agree = [&](const char* what, std::int64_t data, std::int64_t mine) {
     if (data != 0 && data != mine)
@@ -101,20 +103,19 @@ int predict(const PredictOptions& options) {
   if (m.channels > 4)
     throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights,
                 "use `tessera eval` with data of that kind");
+  const data::Transform transform = data::standard_transform({static_cast<int>(m.image_h),
+                                                              static_cast<int>(m.image_w),
+                                                              static_cast<int>(m.channels),
+                                                              false,
+                                                              {data::default_mean},
+                                                              {data::default_deviation}});
+  data::Image image;
   ordered_json all = ordered_json::array();
   for (const std::string& path : options.images) {
-    // The middle of the picture in the model's proportions, resized: the usual evaluation transform, never larger than what came in.
-    data::Image image = data::to_channels(data::decode_image(path), static_cast<int>(m.channels));
-    const double factor = std::min(static_cast<double>(image.h) / static_cast<double>(m.image_h),
-                                   static_cast<double>(image.w) / static_cast<double>(m.image_w));
-    auto side = [&](std::int64_t wanted, int most) {
-      return std::clamp(static_cast<int>(std::lround(static_cast<double>(wanted) * factor)), 1, most);
-    };
-    image = data::center_crop(image, side(m.image_h, image.h), side(m.image_w, image.w));
-    image = data::resize_bilinear(image, static_cast<int>(m.image_h), static_cast<int>(m.image_w));
-    std::vector<float> pixels(image.pixels.size());
-    for (std::size_t i = 0; i < pixels.size(); ++i)
-      pixels[i] = (static_cast<float>(image.pixels[i]) / 255.0f - data::default_mean) / data::default_deviation;
+    // The same transform as in evaluation.
+    data::decode_image(path, {static_cast<int>(m.image_h), static_cast<int>(m.image_w)}, image);
+    std::vector<float> pixels(static_cast<std::size_t>(m.image_h * m.image_w * m.channels));
+    transform(data::to_channels(image, static_cast<int>(m.channels)), {}, pixels);
     const std::vector<double> p = softmax(model.session->predict(pixels, 1));
     std::vector<std::size_t> order(p.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

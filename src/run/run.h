@@ -22,6 +22,7 @@ struct EvalOptions {
   std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
   std::string dtype = "f32";
   std::int64_t batch = 128, threads = 0, seed = 0, test_size = 0;
+  double val_fraction = -1;  // of a folder without val/ or test/; below 0: as configured
   bool json = false;
 };
 int evaluate(const EvalOptions& options);
@@ -50,12 +51,13 @@ std::vector<Comparison> compare_golden(const VerifyOptions& options);
 int verify(const VerifyOptions& options);  // prints the comparison; 0 only when every tensor is within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";           // infer | train | ops
+  std::string what = "infer";           // infer | train | ops | data
   std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
   std::string filter;                   // ops: only names that contain it
   bool json = false;
 };
 int bench(const config::Config& config, const BenchOptions& options);
+int bench_data(const config::Config& config, const BenchOptions& options);
 
 struct ExplainOptions {
   std::string goal = "train";  // train | infer
@@ -64,6 +66,16 @@ struct ExplainOptions {
   bool program = true, plan = false, json = false;
 };
 int explain(const config::Config& config, const ExplainOptions& options);
+
+struct DataGetOptions {
+  std::string name, out = "data";  // cifar10 | cifar100, and the folder that receives the set's own folder
+  std::string url, md5;            // "": the published archive
+  bool json = false;
+};
+int data_get(const DataGetOptions& options);
+// Read every image of both splits of config.data.source. verify: 3 when one is bad.
+int data_verify(const config::Config& config, bool json);
+int data_stats(const config::Config& config, bool json);
 
 // tessera ckpt ls | verify | export | diff. A path is a run folder (its newest valid checkpoint) or a checkpoint; export and diff also take
 // weight files and exported folders.

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "data/loader.h"
+#include "run/dataset.h"
 
 namespace tessera::run {
 
@@ -11,10 +12,8 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
             const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  data::LoaderOptions options;
+  data::LoaderOptions options = loader_options(session.config(), dataset, data::Split::test);
   options.batch = std::min(batch, dataset.size());
-  options.shuffle = false;
-  options.epochs = 1;
   options.workers = workers;
   data::Loader loader(dataset, options);
   const auto classes = static_cast<std::size_t>(session.config().model.classes);
@@ -23,7 +22,7 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
   out.class_correct.assign(classes, 0);
   data::Batch b;
   while (!(stop && stop()) && loader.next(b)) {
-    const EvalResult r = session.evaluate(b.images, b.labels);
+    const EvalResult r = session.evaluate(b.images, b.labels, session.averages() ? Weights::average : Weights::live);
     out.loss += r.loss_sum;
     out.top1 += r.correct;
     out.top5 += r.correct5;

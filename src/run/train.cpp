@@ -36,6 +36,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::int64_t most_skipped_in_a_row = 10;
+constexpr int recalibration_batches = 20;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -58,9 +59,11 @@ class Trainer {
     // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
-    samples_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(train_->size()) * config_.data.fraction + 0.5));
+    for (const auto* set : {train_.get(), test_.get()})
+      set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
+    samples_ = used_samples(config_, *train_);
     config_.batch.global = std::min(config_.batch.global, samples_);
-    const std::int64_t per_epoch = (samples_ + config_.batch.global - 1) / config_.batch.global;
+    const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
     total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
     if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
     session_ = std::make_unique<Session>(config_);
@@ -125,15 +128,9 @@ class Trainer {
                  report::LogOptions{resumed_ ? progress_.metrics_bytes : 0, progress_.step + 1, config_.run.csv, config_.run.tensorboard});
     results_.recall(log_->kept());
     if (resumed_) saved_bytes_ = log_->bytes();
-    data::LoaderOptions options;
-    options.batch = config_.batch.global;
-    options.seed = static_cast<std::uint64_t>(config_.run.seed);
-    options.shuffle = config_.data.shuffle;
-    options.flip = config_.data.flip;
-    options.samples = samples_;
+    data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
     options.first_epoch = progress_.epoch + (progress_.position >= samples_ ? 1 : 0);
     options.first_position = progress_.position >= samples_ ? 0 : progress_.position;
-    options.workers = static_cast<int>(config_.data.workers);
     data::Loader loader(*train_, options);
     first_step_ = progress_.step;
     epoch_start_ = std::chrono::steady_clock::now();
@@ -160,8 +157,9 @@ class Trainer {
     const double data_ms = seconds_since(start) * 1e3;
     const std::int64_t number = progress_.step + 1;
     const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
-    const StepInputs inputs{batch_.images, batch_.labels, lr, number, batch_.epoch * samples_ + batch_.first_position};
-    const StepResult r = session_->train_step(inputs.images, inputs.labels, lr, number, inputs.position);
+    const StepInputs inputs{batch_.images,  batch_.labels, lr, number, batch_.epoch * samples_ + batch_.first_position,
+                            batch_.targets, batch_.weights};
+    const StepResult r = session_->train_step(inputs);
     const double ms = seconds_since(start) * 1e3;
     progress_.epoch = batch_.epoch;
     progress_.position = batch_.first_position + batch_.count;
@@ -208,9 +206,20 @@ class Trainer {
                                                  : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
   }
 
+  // The moving average where one is kept, with statistics of its own.
   Score evaluate() {
+    if (session_->averages() && session_->has_statistics()) recalibrate();
     return score(*session_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers), nullptr,
                  stop_requested);
+  }
+
+  void recalibrate() {
+    data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
+    options.first_epoch = progress_.epoch;
+    options.epochs = 1;
+    data::Loader loader(*train_, options);
+    for (int i = 0; i < recalibration_batches && loader.next(batch_); ++i) session_->recalibrate(batch_.images);
+    session_->finish_recalibration();
   }
 
   // Evaluates, writes the epoch's line and begins the next one; false when a request to stop came in between and the epoch is still
@@ -283,7 +292,8 @@ class Trainer {
 
   void finish() {
     save_weights(
-        out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return session_->parameter(name); },
+        out_ / "weights.safetensors", config_.model,
+        [&](const std::string& name) { return session_->parameter(name, session_->averages() ? Weights::average : Weights::live); },
         Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
     progress_.wall_s = wall_before_ + seconds_since(start_);
     results_.measured_bytes = session_->executor().allocated_bytes();

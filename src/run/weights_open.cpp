@@ -49,8 +49,14 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) 
   std::string prefix = "param.";
   for (const auto& [name, tensor] : checkpoint->manifest().tensors)
     if (name.starts_with("ema.")) prefix = "ema.";
+  // Buffers and frozen parameters are in no bucket; an average has buffers of its own and shares what is frozen.
+  const auto name_of = [prefix, tensors = &checkpoint->manifest().tensors](const models::Param& p) {
+    for (const std::string& name : {prefix + p.name, (prefix == "ema." ? "buffer.ema." : "buffer.") + p.name})
+      if (tensors->contains(name)) return name;
+    return "buffer." + p.name;
+  };
   for (const models::Param& p : models::parameters(out.model)) {
-    const files::GlobalTensor& stored = checkpoint->at(prefix + p.name);
+    const files::GlobalTensor& stored = checkpoint->at(name_of(p));
     if (stored.shape != p.shape || (stored.dtype != "F32" && stored.dtype != "F64"))
       throw Error(
           ErrorKind::weights,
@@ -63,9 +69,9 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) 
       if (names[i].is_string()) out.classes[i] = names[i].get<std::string>();
   out.preprocess = preprocess_of(out.model);
   if (const json said = state.value("preprocess", json()); said.is_object()) out.preprocess.update(said);
-  out.source = [checkpoint = std::move(checkpoint), prefix](const models::Param& p) {
-    const ir::DType dtype = checkpoint->at(prefix + p.name).dtype == "F64" ? ir::DType::f64 : ir::DType::f32;
-    return decode(checkpoint->read(prefix + p.name), dtype);
+  out.source = [checkpoint, name_of](const models::Param& p) {
+    const ir::DType dtype = checkpoint->at(name_of(p)).dtype == "F64" ? ir::DType::f64 : ir::DType::f32;
+    return decode(checkpoint->read(name_of(p)), dtype);
   };
   return out;
 }

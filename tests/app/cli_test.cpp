@@ -28,7 +28,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train" + tiny + "--steps 1 --tp 2", 2, "tp"},
       {"train" + tiny + "--steps 1 --device cuda", 2, "cuda"},
       {"train" + tiny + "--steps 1 --dtype fp7", 2, "fp7"},
-      {"train" + tiny + "--steps 1 --data cifar10:" + s, 2, "cifar10"},
+      {"train" + tiny + "--steps 1 --data cifar10:" + s, 3, "data_batch_1.bin"},
       {"train" + tiny + "--steps 1 --init " + s + "/broken.safetensors --fresh --out " + s + "/x", 4, "broken.safetensors"},
       {"train" + tiny + "--steps 1 --out /dev/null/run", 9, "/dev/null/run"},
       {"train" + tiny + "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " + s + "/nan", 5,
@@ -50,8 +50,8 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"explain --model vit_micro --disable nonsense", 2, "nonsense"},
       {"explain --model vit_micro --disable autodiff", 2, "cannot be disabled"},
       {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
-      {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 2, "synthetic"},
-      {"train" + tiny + "--steps 1 --set data.crop=4", 2, "crop"},
+      {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 3, "data get cifar10"},
+      {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2, "choose one of the two crops"},
       {"models > /dev/full", 9, "stdout"},
   };
   for (const auto& [arguments, code, words] : rows) {

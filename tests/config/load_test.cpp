@@ -69,7 +69,7 @@ TEST(Layers, SetValues) {
   EXPECT_EQ(c.optim.betas[1], 0.9);
   EXPECT_EQ(c.run.name, "42");
   EXPECT_EQ(c.run.out, "a b");
-  EXPECT_TRUE(c.data.flip);
+  EXPECT_EQ(c.data.flip, "random");
 }
 
 TEST(Layers, TextsInEveryKindOfQuotes) {
@@ -156,8 +156,7 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
                           "model.name=swin_t",
                           "model.name=resnet50",
                           "model.depths=[2,2]",
-                          "model.batch_norm=sync",
-                          "data.mixup=0.2"}) {
+                          "model.batch_norm=sync"}) {
     const std::string message = refusal("", {from_set(set)});
     expect_says(message, std::string("--set ") + set + ": ");
     EXPECT_TRUE(message.find("this build") != message.npos || message.find("comes with") != message.npos) << message;

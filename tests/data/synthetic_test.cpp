@@ -20,10 +20,10 @@ namespace {
 using test::error_of;
 
 std::pair<std::vector<std::uint8_t>, int> sample(const Dataset& dataset, std::int64_t index) {
-  std::vector<std::uint8_t> pixels(dataset.pixels_per_image());
-  std::int32_t label = -1;
-  dataset.get(index, pixels, label);
-  return {pixels, label};
+  Image image;
+  dataset.get(index, {}, image);
+  EXPECT_EQ(std::tuple(image.h, image.w, image.c), std::tuple(dataset.height(), dataset.width(), dataset.channels()));
+  return {image.pixels, dataset.label(index)};
 }
 
 std::uint64_t digest(const Dataset& dataset, std::int64_t count) {

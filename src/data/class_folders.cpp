@@ -1,0 +1,34 @@
+#include "data/class_folders.h"
+
+#include <algorithm>
+
+namespace tessera::data {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> folders_in(const fs::path& dir) {
+  std::vector<std::string> names;
+  std::error_code problem;
+  for (fs::directory_iterator it(dir, problem), end; !problem && it != end; it.increment(problem)) {
+    std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+ClassFolders class_folders(const fs::path& dir) {
+  ClassFolders out;
+  std::error_code ignored;
+  // A folder called train that holds pictures and no folders is a class of that name.
+  const bool split = fs::is_directory(dir / "train", ignored) && !folders_in(dir / "train").empty();
+  out.train = split ? dir / "train" : dir;
+  if (split)
+    for (const char* name : {"val", "test"})
+      if (out.test.empty() && fs::is_directory(dir / name, ignored)) out.test = dir / name;
+  out.names = folders_in(out.train);
+  return out;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,203 @@
+#include "data/folder.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "data/class_folders.h"
+#include "data/decode.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int deepest = 16;  // folders below a class
+constexpr std::size_t most_files = 200'000'000;
+
+struct File {
+  std::string name;  // below its class's folder
+  std::uint64_t hash = 0;
+};
+
+bool called_like_an_image(const std::string& name) {
+  const auto dot = name.rfind('.');
+  if (dot == name.npos || name.front() == '.') return false;
+  std::string ending = name.substr(dot + 1);
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return ending == "jpg" || ending == "jpeg" || ending == "png";
+}
+
+// All images below one class's folder. Links are followed; a folder that was already entered (a loop of links) is passed over.
+class Walk {
+ public:
+  std::vector<File> run(const fs::path& folder) {
+    root_ = folder;
+    files_.clear();
+    entered_.clear();
+    enter("", 0);
+    return std::move(files_);
+  }
+  std::int64_t ignored() const { return ignored_; }
+
+ private:
+  void enter(const std::string& below, int depth) {
+    const fs::path here = below.empty() ? root_ : root_ / below;
+    struct stat about {};
+    if (depth > deepest || ::stat(here.c_str(), &about) != 0 || !entered_.insert({about.st_dev, about.st_ino}).second) {
+      ++ignored_;
+      return;
+    }
+    std::vector<std::string> folders;
+    std::error_code problem;
+    for (fs::directory_iterator it(here, problem), end; !problem && it != end; it.increment(problem)) {
+      const std::string name = it->path().filename().string(), path = below.empty() ? name : below + "/" + name;
+      std::error_code ignored;
+      const fs::file_status status = it->status(ignored);  // of what a link leads to
+      if (fs::is_directory(status) && !name.starts_with("."))
+        folders.push_back(path);
+      else if (fs::is_regular_file(status) && called_like_an_image(name))
+        files_.push_back({path, 0});
+      else
+        ++ignored_;
+    }
+    if (problem) throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), here.string());
+    if (files_.size() > most_files) throw Error(ErrorKind::data, fmt::format("more than {} files", most_files), root_.string());
+    std::sort(folders.begin(), folders.end());  // which of two links to one folder counts must not depend on the disk
+    for (const std::string& folder : folders) enter(folder, depth + 1);
+  }
+
+  fs::path root_;
+  std::vector<File> files_;
+  std::set<std::pair<dev_t, ino_t>> entered_;
+  std::int64_t ignored_ = 0;
+};
+
+class Folder : public ImageFolder {
+ public:
+  Folder(const fs::path& dir, Split split, const FolderOptions& options) : options_(options) {
+    const ClassFolders found = class_folders(dir);
+    refuse_nonsense(dir, found);
+    names_ = found.names;
+    const bool own_folder = !found.test.empty();
+    root_ = own_folder && split == Split::test ? found.test : found.train;
+    const std::vector<std::string> present = folders_in(root_);
+    for (const std::string& name : present)
+      if (!std::binary_search(names_.begin(), names_.end(), name))
+        throw Error(ErrorKind::data, fmt::format("the class '{}' is not among the {} training classes", name, names_.size()),
+                    (root_ / name).string(), "the folders of " + found.train.string() + " name the classes");
+
+    std::vector<std::vector<File>> classes(names_.size());
+    std::vector<std::string> empty;
+    Walk walk;
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (!std::binary_search(present.begin(), present.end(), names_[i])) continue;  // a class that is not tested
+      classes[i] = walk.run(root_ / names_[i]);
+      if (classes[i].empty()) empty.push_back(names_[i]);
+      order(classes[i], names_[i], own_folder ? 0 : options.seed);
+      if (!own_folder) keep(classes[i], split);
+    }
+    ignored_ = walk.ignored();
+    if (!empty.empty())
+      throw Error(ErrorKind::data, fmt::format("no JPEG or PNG in the class{} {}", empty.size() > 1 ? "es" : "", join(empty, ", ")),
+                  root_.string(), "add images or remove the folder");
+    interleave(classes);
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  int height() const override { return 0; }
+  int width() const override { return 0; }
+  int channels() const override { return options_.channels; }
+  std::int64_t ignored() const override { return ignored_; }
+  std::int32_t label(std::int64_t index) const override { return labels_[static_cast<std::size_t>(index)]; }
+  std::string sample_name(std::int64_t index) const override {
+    return (root_ / names_[static_cast<std::size_t>(label(index))] / files_[static_cast<std::size_t>(index)]).string();
+  }
+
+  void get(std::int64_t index, const Want& want, Image& image) const override {
+    CHECK(index >= 0 && index < size(), fmt::format("sample {} of {}", index, size()));
+    thread_local Image decoded;
+    decode_image(fs::path(sample_name(index)), want, decoded);
+    if (decoded.c == options_.channels)
+      std::swap(decoded, image);
+    else
+      to_channels(decoded, options_.channels, image);
+  }
+
+ private:
+  static void refuse_nonsense(const fs::path& dir, const ClassFolders& found) {
+    std::error_code ignored;
+    const char* form = "a folder per class, or train/ and val/ with a folder per class in each";
+    if (!fs::is_directory(dir, ignored))
+      throw Error(ErrorKind::data, fs::exists(dir, ignored) ? "expected a folder of images, found a file" : "there is no such folder",
+                  dir.string(), std::string("expected ") + form);
+    if (found.names.empty()) throw Error(ErrorKind::data, std::string("expected ") + form + "; found no folders", dir.string());
+    if (found.train == dir && !fs::is_directory(dir / "train", ignored))
+      for (const char* name : {"val", "test"})
+        if (!folders_in(dir / name).empty())
+          throw Error(ErrorKind::data, fmt::format("found {}/ with folders in it, but no train/ beside it", name), dir.string(),
+                      std::string("expected ") + form);
+    if (found.names.size() < 2)
+      throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0], found.train.string(),
+                  std::string("expected ") + form);
+  }
+
+  static void order(std::vector<File>& files, const std::string& name, std::uint64_t seed) {
+    const Key key = Key{seed}.with("folder").with(name);
+    for (File& file : files) file.hash = key.with(file.name).bits;
+    std::sort(files.begin(), files.end(),
+              [](const File& a, const File& b) { return a.hash != b.hash ? a.hash < b.hash : a.name < b.name; });
+  }
+
+  // The first part of a class is for testing: at least one image, and at least one is left, where there are two.
+  void keep(std::vector<File>& files, Split split) const {
+    const auto n = static_cast<std::int64_t>(files.size());
+    auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(n) * options_.val_fraction));
+    if (options_.val_fraction > 0 && n > 1) test = std::clamp<std::int64_t>(test, 1, n - 1);
+    if (n < 2) test = 0;
+    const auto cut = files.begin() + test;
+    if (split == Split::test)
+      files.erase(cut, files.end());
+    else
+      files.erase(files.begin(), cut);
+  }
+
+  // Image i of n of its class stands at (i + 1/2) / n of the way.
+  void interleave(std::vector<std::vector<File>>& classes) {
+    struct Place {
+      double at;
+      std::int32_t label;
+      std::size_t file;
+    };
+    std::vector<Place> places;
+    for (std::size_t k = 0; k < classes.size(); ++k)
+      for (std::size_t i = 0; i < classes[k].size(); ++i)
+        places.push_back({(static_cast<double>(i) + 0.5) / static_cast<double>(classes[k].size()), static_cast<std::int32_t>(k), i});
+    std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.at < b.at; });
+    for (const Place& place : places) {
+      labels_.push_back(place.label);
+      files_.push_back(std::move(classes[static_cast<std::size_t>(place.label)][place.file].name));
+    }
+  }
+
+  FolderOptions options_;
+  fs::path root_;
+  std::vector<std::string> names_, files_;
+  std::vector<std::int32_t> labels_;
+  std::int64_t ignored_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ImageFolder> image_folder(const fs::path& dir, Split split, const FolderOptions& options) {
+  if (options.channels < 1 || options.channels > 4)
+    throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; images have 1 to 4", options.channels), "model.channels");
+  return std::make_unique<Folder>(dir, split, options);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,128 @@
+// bench data: images per second through the loader with the configured transforms and, for image folders, beside the decoder alone on the
+// same files, the same threads and in the same minute (they take turns, so that a busy machine slows both).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/check.h"
+#include "data/decode.h"
+#include "data/folder.h"
+#include "report/metrics.h"
+#include "run/dataset.h"
+#include "run/run.h"
+
+namespace tessera::run {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+constexpr double turn_s = 0.5;
+constexpr std::size_t most_held_bytes = std::size_t{1} << 30;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Images per second of a loader from its first image to its last, so that nothing is prepared before or after the clock runs.
+double turn(const data::Dataset& dataset, data::LoaderOptions options, std::int64_t images, std::int64_t epoch, data::Batch& batch) {
+  options.samples = std::min(options.samples, images);
+  options.first_epoch = epoch;
+  options.epochs = std::max<std::int64_t>(1, images / options.samples);
+  options.drop_last = false;
+  const auto start = Clock::now();
+  data::Loader loader(dataset, options);
+  std::int64_t done = 0;
+  while (loader.next(batch)) done += batch.count;
+  return static_cast<double>(done) / seconds_since(start);
+}
+
+// The same for the decoder alone, on files that already lie in memory.
+double turn(const std::vector<std::vector<std::byte>>& files, const data::Want& want, int threads) {
+  const auto start = Clock::now();
+  std::atomic<std::int64_t> next{0}, done{0};
+  const auto work = [&] {
+    data::Image image;
+    while (seconds_since(start) < turn_s) {
+      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", want, image);
+      ++done;
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& t : others) t.join();
+  return static_cast<double>(done) / seconds_since(start);
+}
+
+std::vector<std::vector<std::byte>> hold_files(const data::Dataset& dataset) {
+  std::vector<std::vector<std::byte>> files;
+  std::size_t bytes = 0;
+  data::Image image;
+  for (std::int64_t i = 0; i < dataset.size() && bytes < most_held_bytes && files.size() < 4096; ++i) {
+    std::vector<std::byte> file;
+    try {
+      data::read_image_file(dataset.sample_name(i), file);
+      data::decode_image(file, "", {}, image);  // bad ones are left out
+    } catch (const Error&) {
+      continue;
+    }
+    bytes += file.size();
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+ordered_json rates(const report::Quantiles& q) { return {{"median", q.median}, {"min", q.min}, {"max", q.max}}; }
+
+}  // namespace
+
+int bench_data(const config::Config& config, const BenchOptions& options) {
+  const auto dataset = open_data(config, data::Split::train);
+  data::LoaderOptions loading = loader_options(config, *dataset, data::Split::train);
+  const int threads = std::max(1, loading.workers);
+  loading.batch = std::min<std::int64_t>(options.batch, dataset->size());
+  const bool folder = dynamic_cast<const data::ImageFolder*>(dataset.get()) != nullptr;
+  const data::Want want{loading.height, loading.width};
+  const auto files = folder ? hold_files(*dataset) : std::vector<std::vector<std::byte>>{};
+  if (folder && files.empty()) throw Error(ErrorKind::data, "no image can be read", config.data.source);
+
+  std::vector<double> ours, scaled, full;
+  data::Batch batch;
+  const auto turns = options.repeats > 0 ? options.repeats : 7;
+  std::int64_t images = 2 * loading.batch;
+  for (std::int64_t i = -1; i < turns; ++i) {
+    const double rate = turn(*dataset, loading, images, i + 1, batch);
+    images = std::max(4 * loading.batch, static_cast<std::int64_t>(rate * turn_s));
+    if (i >= 0) ours.push_back(rate);  // the first one warms up
+    if (!folder) continue;
+    const double at_scale = turn(files, want, threads), whole = turn(files, {}, threads);
+    if (i >= 0) scaled.push_back(at_scale), full.push_back(whole);
+  }
+  const report::Quantiles q = report::quantiles(ours);
+  if (options.json) {
+    ordered_json document = {{"data", config.data.source}, {"batch", loading.batch}, {"workers", loading.workers},
+                             {"height", loading.height},   {"width", loading.width}, {"images_per_s", rates(q)}};
+    if (folder) {
+      document["decoder_images_per_s"] = rates(report::quantiles(scaled));
+      document["decoder_full_size_images_per_s"] = rates(report::quantiles(full));
+      document["of_decoder"] = q.median / report::quantiles(scaled).median;
+    }
+    fmt::print("{}\n", document.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    return 0;
+  }
+  fmt::print("{} to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
+             loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max, turns);
+  if (folder) {
+    const report::Quantiles s = report::quantiles(scaled), f = report::quantiles(full);
+    fmt::print(
+        "the decoder alone on {} thread{}: {:.0f} img/s shrinking as the loader lets it, {:.0f} at full size; the loader reaches {:.0f}% "
+        "and {:.0f}%\n",
+        threads, threads == 1 ? "" : "s", s.median, f.median, q.median / s.median * 100, q.median / f.median * 100);
+  }
+  return 0;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,175 @@
+// Image folders: where classes and splits are, which files count, what is refused, and that splits are stratified, stable and disjoint.
+#include "data/folder.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <map>
+#include <set>
+
+#include "data/decode.h"
+#include "data/fixtures.h"
+#include "files/scratch.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::Scratch;
+using test::write_bytes;
+using test::write_class;
+
+std::set<std::string> names(const Dataset& dataset) {
+  std::set<std::string> out;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) out.insert(dataset.sample_name(i));
+  return out;
+}
+
+std::map<int, int> counts(const Dataset& dataset, std::int64_t first = -1) {
+  std::map<int, int> out;
+  for (std::int64_t i = 0; i < (first < 0 ? dataset.size() : first); ++i) ++out[dataset.label(i)];
+  return out;
+}
+
+TEST(Folder, OwnSplitsAndEveryImageIsItself) {
+  const Scratch scratch;
+  write_class(scratch / "train/cat", 6, 9, 14);
+  write_class(scratch / "train/ant", 4, 30, 20);
+  write_class(scratch / "val/cat", 2);
+  write_class(scratch / "val/ant", 1);
+  const auto train = image_folder(scratch.folder(), Split::train, {}), val = image_folder(scratch.folder(), Split::test, {});
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"ant", "cat"}));
+  EXPECT_EQ(counts(*train), (std::map<int, int>{{0, 4}, {1, 6}}));
+  EXPECT_EQ(counts(*val), (std::map<int, int>{{0, 1}, {1, 2}}));
+  EXPECT_EQ(train->height(), 0);
+  for (std::int64_t i = 0; i < train->size(); ++i) {
+    Image image;
+    train->get(i, {}, image);
+    const fs::path path = train->sample_name(i);
+    EXPECT_EQ(image.h, train->label(i) ? 9 : 30);
+    EXPECT_EQ(image.c, 3);
+    EXPECT_NEAR(image.pixels[5], 10 + std::stoi(path.stem().string()), 1) << path;
+    EXPECT_EQ(path.parent_path().filename(), train->class_names()[static_cast<std::size_t>(train->label(i))]);
+  }
+  fs::rename(scratch / "val", scratch / "test");
+  EXPECT_EQ(image_folder(scratch.folder(), Split::test, {})->size(), 3);
+  fs::remove_all(scratch / "test/ant");  // a class that is not tested
+  EXPECT_EQ(counts(*image_folder(scratch.folder(), Split::test, {})), (std::map<int, int>{{1, 2}}));
+}
+
+TEST(Folder, ChannelsAreConverted) {
+  const Scratch scratch;
+  for (const char* name : {"a", "b"})
+    for (int c = 1; c <= 4; ++c) {
+      fs::create_directories(scratch / name);
+      write_png(scratch / name / (std::to_string(c) + ".png"), test::smooth_image(5, 4, c));
+    }
+  for (int channels = 1; channels <= 4; ++channels) {
+    const auto set = image_folder(scratch.folder(), Split::train, {channels, 0.0, 0});
+    ASSERT_EQ(set->size(), 8);
+    Image image;
+    for (std::int64_t i = 0; i < 8; ++i) {
+      set->get(i, {}, image);
+      EXPECT_EQ(image.c, channels);
+      EXPECT_EQ(image.pixels.size(), static_cast<std::size_t>(20 * channels));
+    }
+  }
+  EXPECT_EQ(error_of([&] { image_folder(scratch.folder(), Split::train, {5, 0.1, 0}); }).kind, ErrorKind::usage);
+}
+
+TEST(Folder, ThePartForTestingIsStratifiedAndFollowsFromSeedAndNames) {
+  const Scratch scratch;
+  write_class(scratch / "large", 60);
+  write_class(scratch / "small", 20);
+  write_class(scratch / "tiny", 2);
+  const auto open = [&](Split split, double fraction, std::uint64_t seed) {
+    return image_folder(scratch.folder(), split, {3, fraction, seed});
+  };
+  const auto train = open(Split::train, 0.1, 1), held = open(Split::test, 0.1, 1);
+  EXPECT_EQ(counts(*held), (std::map<int, int>{{0, 6}, {1, 2}, {2, 1}}));
+  EXPECT_EQ(counts(*train), (std::map<int, int>{{0, 54}, {1, 18}, {2, 1}}));
+  std::set<std::string> all = names(*train);
+  for (const std::string& name : names(*held)) EXPECT_TRUE(all.insert(name).second) << name;
+  EXPECT_EQ(all.size(), 82u);
+  EXPECT_EQ(names(*held), names(*open(Split::test, 0.1, 1)));
+  EXPECT_NE(names(*held), names(*open(Split::test, 0.1, 2)));
+  EXPECT_EQ(open(Split::test, 0.0, 1)->size(), 0);
+  // Another file changes little: no more than one image of its class changes sides.
+  const std::set<std::string> before = names(*held);
+  write_bytes(scratch / "large/new.png", test::read_bytes(scratch / "large/1.png"));
+  int moved = 0;
+  for (const std::string& name : names(*open(Split::test, 0.1, 1))) moved += !before.contains(name);
+  EXPECT_LE(moved, 1);
+  // Any stretch of indices holds the classes in proportion.
+  EXPECT_NEAR(counts(*train, 20)[0], 15, 1);
+  EXPECT_NEAR(counts(*train, 20)[1], 5, 1);
+}
+
+TEST(Folder, OddFilesAreCountedAndLoopsEnd) {
+  const Scratch scratch;
+  write_class(scratch / "a", 3);
+  write_class(scratch / "b/deep/er", 3);
+  write_bytes(scratch / "a/notes.txt", "text");
+  write_bytes(scratch / "a/.hidden.jpg", "x");
+  write_bytes(scratch / ".git/config", "x");
+  fs::create_symlink("nowhere.jpg", scratch / "a/dangling.jpg");
+  fs::create_directory_symlink(scratch.folder() / "b", scratch / "b/deep/loop");
+  fs::create_symlink(scratch.folder() / "a/0.jpg", scratch / "b/link.jpg");
+  ASSERT_EQ(::mkfifo((scratch / "a/pipe.jpg").c_str(), 0600), 0);
+  const auto set = image_folder(scratch.folder(), Split::train, {3, 0.0, 0});
+  EXPECT_EQ(counts(*set), (std::map<int, int>{{0, 3}, {1, 4}}));
+  EXPECT_EQ(set->ignored(), 5);
+}
+
+TEST(Folder, RefusalsNameTheClassAndTheForm) {
+  const auto says = [](const fs::path& dir, Split split = Split::train) {
+    const Error error = error_of([&] { image_folder(dir, split, {}); });
+    EXPECT_EQ(error.kind, ErrorKind::data);
+    return std::string(error.what());
+  };
+  const auto has = [](const std::string& text, const char* word) { EXPECT_NE(text.find(word), std::string::npos) << text; };
+  const Scratch scratch;
+  has(says(scratch / "none"), "no such folder");
+  has(says(scratch.folder()), "found no folders");
+  write_class(scratch / "only", 2);
+  has(says(scratch.folder()), "at least two classes");
+  fs::create_directories(scratch / "empty");
+  fs::create_directories(scratch / "void");
+  has(says(scratch.folder()), "empty, void");
+  const Scratch other;
+  write_class(other / "val/a", 1);
+  write_class(other / "b", 1);
+  has(says(other.folder()), "no train/");
+  write_class(other / "train/a", 1);
+  write_class(other / "train/c", 1);
+  write_class(other / "val/zebra", 1);
+  has(says(other.folder(), Split::test), "zebra");
+  write_bytes(other / "file", "x");
+  has(says(other / "file"), "found a file");
+}
+
+TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {
+  const Scratch scratch;
+  write_class(scratch / "a", 1, 400, 600);
+  write_class(scratch / "b", 1, 400, 600);
+  const auto set = image_folder(scratch.folder(), Split::train, {3, 0.0, 0});
+  Image image;
+  for (const auto& [want, height] : {std::pair{Want{0, 0}, 400},
+                                     {Want{400, 600}, 400},
+                                     {Want{201, 10}, 400},
+                                     {Want{200, 200}, 200},
+                                     {Want{151, 10}, 200},
+                                     {Want{150, 225}, 150},
+                                     {Want{100, 100}, 100},
+                                     {Want{50, 75}, 50},
+                                     {Want{8, 8}, 50},
+                                     {Want{900, 900}, 400}}) {
+    set->get(0, want, image);
+    EXPECT_EQ(image.h, height) << want.height;
+    EXPECT_EQ(image.w, height * 3 / 2);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::data
