@@ -11,6 +11,7 @@
 #include "config/validate.h"
 #include "data/loader.h"
 #include "files/atomic_folder.h"
+#include "files/disk.h"
 #include "files/text.h"
 #include "report/console.h"
 #include "report/metrics_log.h"
@@ -87,9 +88,9 @@ class Trainer {
   // Weights: from the newest checkpoint, from --init, or drawn.
   void begin() {
     session_->compiled(Goal::train, config_.batch.global);
+    files::clean_leftovers(out_);
+    files::clean_leftovers(out_ / "ckpt");
     if (!options_.fresh) {
-      files::clean_leftovers(out_);
-      files::clean_leftovers(out_ / "ckpt");
       const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, samples_, notes_);
       if (found) progress_ = *found, resumed_ = true;
     }
@@ -326,6 +327,16 @@ class Trainer {
 
 }  // namespace
 
-int train(const config::Config& config, const TrainOptions& options) { return Trainer(config, options).run(); }
+int train(const config::Config& config, const TrainOptions& options) {
+  try {
+    return Trainer(config, options).run();
+  } catch (Error& error) {
+    // Whichever small file met the full disk first: say how full it is.
+    const bool told = error.message.find("are free") != error.message.npos;
+    if (const auto room = files::free_bytes(config.run.out); error.kind == ErrorKind::disk && !told && room)
+      error.and_also(fmt::format("{} bytes are free where the run folder lies", *room));
+    throw;
+  }
+}
 
 }  // namespace tessera::run
