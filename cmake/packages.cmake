@@ -24,6 +24,10 @@ target_link_libraries(tessera_json INTERFACE nlohmann_json::nlohmann_json)
 add_library(tessera_cli INTERFACE)
 target_link_libraries(tessera_cli INTERFACE CLI11::CLI11)
 
+find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
+add_library(tessera_hash INTERFACE)
+target_include_directories(tessera_hash SYSTEM INTERFACE ${XXHASH_INCLUDE})
+
 find_path(TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 add_library(tessera_toml INTERFACE)
 target_include_directories(tessera_toml SYSTEM INTERFACE ${TOMLPP_INCLUDE})

@@ -7,6 +7,8 @@ Needs torch, torchvision, safetensors and numpy (pip install torch torchvision s
     tools/make_goldens.py --trace tests/golden        the committed loss traces (AdamW, SGD), f64
     tools/make_goldens.py --image 48,32 --channels 4 --patch 8 --dim 40 --depth 3 --heads 5 --mlp 96 --classes 7 --batch 5 \\
                           --pool class --seed 3 --dtype f32 --out /tmp/odd.safetensors      any ViT; then: tessera verify /tmp/odd.safetensors
+    tools/make_goldens.py --family swin --image 24,20 --patch 2 --dim 12 --depths 2,2 --heads 3,6 --window 4 --mlp-ratio 2 --out FILE   any Swin
+    tools/make_goldens.py --family resnet --image 40 --block basic --layers 2,2 --width 16 --stem cifar --batch 4 --out FILE              any ResNet
 
 Convention: everything is computed in f64. With --dtype f32 the inputs and parameters are rounded to f32 first, so the stored results are what
 exact arithmetic gives for exactly the stored inputs.
@@ -16,6 +18,8 @@ import json
 import math
 import pathlib
 
+import golden_resnet
+import golden_swin
 import torch
 import torchvision
 from safetensors.torch import save_file
@@ -64,6 +68,9 @@ class Vit(torchvision.models.VisionTransformer):
         return self.heads(x[:, 0] if self.pool == "class" else x.mean(dim=1))
 
 
+NETS = {"vit": Vit, "swin": golden_swin.Swin, "resnet": golden_resnet.ResNet}
+
+
 def sides(image):
     return (image, image) if isinstance(image, int) else tuple(image)
 
@@ -74,9 +81,10 @@ def rounded(tensor, dtype):
 
 def randomise(net, generator, dtype):
     """Every parameter away from its special start: torchvision's zero head would hide all gradients, unit norms would hide their weights."""
+    gains = {id(module.weight) for module in net.modules() if isinstance(module, (torch.nn.LayerNorm, torch.nn.BatchNorm2d))}
     for name, parameter in net.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        if ".ln" in name and name.endswith("weight"):
+        if id(parameter) in gains:
             value = 1.0 + 0.2 * noise
         elif parameter.dim() == 1:
             value = 0.1 * noise
@@ -85,11 +93,15 @@ def randomise(net, generator, dtype):
         else:
             value = noise / math.sqrt(parameter[0].numel())
         parameter.data = rounded(value, dtype)
+    for name, buffer in net.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            noise = 0.3 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64)
+            buffer.data = rounded(noise if name.endswith("mean") else noise.exp(), dtype)
 
 
 def build(model, seed, dtype):
     generator = torch.Generator().manual_seed(seed)
-    net = Vit(model).double().train()
+    net = NETS[model["family"]](model).double().train()
     randomise(net, generator, dtype)
     return net, generator
 
@@ -109,6 +121,9 @@ def save(tensors, metadata, path, dtype):
 def golden(model, batch, seed, dtype, path):
     net, generator = build(model, seed, dtype)
     images, labels = draw(model, generator, dtype, batch)
+    if model["family"] == "resnet" and not golden_resnet.well_conditioned(net, images, labels):
+        return golden(model, batch, seed + 1000, dtype, path)  # the next seed whose numbers a rounding does not change
+    buffers = {name: buffer.clone() for name, buffer in net.named_buffers() if not name.endswith("num_batches_tracked")}
     logits = net(images)
     loss = functional.cross_entropy(logits, labels)
     loss.backward()
@@ -116,6 +131,8 @@ def golden(model, batch, seed, dtype, path):
     for name, parameter in net.named_parameters():
         tensors["param." + name] = parameter
         tensors["grad." + name] = parameter.grad
+    tensors |= {"param." + name: buffer for name, buffer in buffers.items()}
+    tensors |= {"after." + name: buffer for name, buffer in net.named_buffers() if "running_" in name}
     save(tensors, {"tessera.model": json.dumps(model)}, path, dtype)
 
 
@@ -151,8 +168,12 @@ def trace(optim, path, batch=4, seed=11):
     print("  loss", " ".join(f"{x:.4f}" for x in losses), "\n  norm", " ".join(f"{x:.3f}" for x in norms))
 
 
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
 def image_sides(text):
-    parts = [int(part) for part in text.split(",")]
+    parts = numbers(text)
     if len(parts) not in (1, 2) or min(parts) < 1:
         raise argparse.ArgumentTypeError("expected H or H,W")
     return parts[0] if len(parts) == 1 else parts
@@ -163,9 +184,18 @@ def main():
     parser.add_argument("--suite", type=pathlib.Path, metavar="DIR", help="write the small committed goldens here")
     parser.add_argument("--trace", type=pathlib.Path, metavar="DIR", help="write the loss traces here")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write one golden, described by the options below")
+    parser.add_argument("--family", choices=list(NETS), default="vit")
     parser.add_argument("--image", type=image_sides, default=32, metavar="H[,W]")
-    for name, default in dict(channels=3, patch=4, dim=192, depth=12, heads=3, mlp=768, classes=10, batch=2, seed=1).items():
+    for name, default in dict(channels=3, patch=4, dim=192, depth=12, mlp=768, classes=10, batch=2, seed=1).items():
         parser.add_argument("--" + name, type=int, default=default, help=f"default {default}")
+    parser.add_argument("--heads", type=numbers, default=[3], help="default 3; swin: one number per stage")
+    parser.add_argument("--depths", type=numbers, default=[2, 2], help="swin, default 2,2")
+    parser.add_argument("--window", type=image_sides, default=7, metavar="H[,W]", help="swin, default 7")
+    parser.add_argument("--mlp-ratio", type=float, default=4.0, help="swin, default 4")
+    parser.add_argument("--block", choices=["basic", "bottleneck"], default="bottleneck", help="resnet")
+    parser.add_argument("--layers", type=numbers, default=[3, 4, 6, 3], help="resnet, default 3,4,6,3")
+    parser.add_argument("--width", type=int, default=64, help="resnet, default 64")
+    parser.add_argument("--stem", choices=["imagenet", "cifar"], default="imagenet", help="resnet")
     parser.add_argument("--pool", choices=["class", "mean"], default="class")
     parser.add_argument("--dtype", choices=["f64", "f32"], default="f64")
     args = parser.parse_args()
@@ -178,12 +208,16 @@ def main():
             image = list(image) if isinstance(image, tuple) else image
             model = {"family": "vit"} | dict(zip(keys, (image, channels, patch, dim, depth, heads, mlp, classes, pool)))
             golden(model, batch, seed, torch.float64, args.suite / f"{name}.safetensors")
+        for name, model, batch, seed in golden_swin.suite() + golden_resnet.suite():
+            golden(model, batch, seed, torch.float64, args.suite / f"{name}.safetensors")
     if args.trace:
         args.trace.mkdir(parents=True, exist_ok=True)
         for name, optim in TRACES.items():
             trace(optim, args.trace / f"trace_{name}.safetensors")
     if args.out:
-        model = {"family": "vit"} | {key: getattr(args, key) for key in keys}
+        model = {"family": args.family} | {key: getattr(args, key) for key in {"vit": keys, "swin": golden_swin.KEYS, "resnet": golden_resnet.KEYS}[args.family]}
+        if args.family == "vit":
+            model["heads"] = args.heads[0]
         golden(model, args.batch, args.seed, torch.float64 if args.dtype == "f64" else torch.float32, args.out)
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes PyTorch's bicubic interpolation of position embeddings, for tests/weights: a small f64 file.
+"""Writes PyTorch's bicubic interpolation of position embeddings and of bias tables, for tests/weights: a small f64 file.
 
 Needs torch, torchvision and safetensors; the build and the tests need none of them.
 
     tools/make_interpolation_golden.py tests/golden/interpolation.safetensors
 
-Convention: case NAME has tensors NAME.from [1, T, D] and NAME.to [1, T', D] and metadata NAME = "class h w h' w'" (class: 1 with a class
-position). Squares with a class position go through torchvision's interpolate_embeddings, the others through the same call it makes.
+Convention: case NAME has tensors NAME.from [1, T, D] and NAME.to [1, T', D] and metadata NAME = "KIND h w h' w'". KIND class and mean:
+position embeddings with and without a class position; squares with one go through torchvision's interpolate_embeddings, the others through the
+same call it makes. KIND table: Swin's biases by relative position, for windows h x w and h' x w', corners not aligned.
 """
 import sys
 
@@ -15,18 +16,28 @@ from safetensors.torch import save_file
 from torch.nn import functional
 from torchvision.models.vision_transformer import interpolate_embeddings
 
-# name, class position, grid from, grid to, dim
+# name, kind, grid (or window) from, to, dim (or heads)
 CASES = [
-    ("up", True, (3, 3), (5, 5), 3),
-    ("down", True, (6, 6), (4, 4), 2),
-    ("far_up", True, (2, 2), (9, 9), 2),
-    ("from_one", True, (1, 1), (3, 3), 2),
-    ("to_one", True, (4, 4), (1, 1), 2),
-    ("mean_up", False, (4, 4), (7, 7), 3),
-    ("wide", True, (4, 4), (3, 8), 2),
-    ("turn", True, (2, 7), (7, 2), 2),
-    ("tall_mean", False, (5, 2), (9, 3), 1),
+    ("up", "class", (3, 3), (5, 5), 3),
+    ("down", "class", (6, 6), (4, 4), 2),
+    ("far_up", "class", (2, 2), (9, 9), 2),
+    ("from_one", "class", (1, 1), (3, 3), 2),
+    ("to_one", "class", (4, 4), (1, 1), 2),
+    ("mean_up", "mean", (4, 4), (7, 7), 3),
+    ("wide", "class", (4, 4), (3, 8), 2),
+    ("turn", "class", (2, 7), (7, 2), 2),
+    ("tall_mean", "mean", (5, 2), (9, 3), 1),
+    ("table_up", "table", (3, 3), (4, 4), 2),
+    ("table_down", "table", (4, 4), (2, 2), 3),
+    ("table_wide", "table", (2, 3), (3, 5), 1),
+    ("table_from_one", "table", (1, 1), (2, 2), 2),
 ]
+
+
+def table(x, source, target):
+    rows = [tuple(2 * side - 1 for side in window) for window in (source, target)]
+    image = x.transpose(1, 2).reshape(1, -1, *rows[0])
+    return functional.interpolate(image, size=rows[1], mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
 
 
 def interpolated(x, has_class, source, target):
@@ -41,11 +52,12 @@ def interpolated(x, has_class, source, target):
 def main():
     generator = torch.Generator().manual_seed(5)
     tensors, metadata = {}, {}
-    for name, has_class, source, target, dim in CASES:
-        x = torch.randn(1, source[0] * source[1] + has_class, dim, generator=generator, dtype=torch.float64)
+    for name, kind, source, target, dim in CASES:
+        rows = (2 * source[0] - 1) * (2 * source[1] - 1) if kind == "table" else source[0] * source[1] + (kind == "class")
+        x = torch.randn(1, rows, dim, generator=generator, dtype=torch.float64)
         tensors[name + ".from"] = x
-        tensors[name + ".to"] = interpolated(x, has_class, source, target).contiguous()
-        metadata[name] = f"{int(has_class)} {source[0]} {source[1]} {target[0]} {target[1]}"
+        tensors[name + ".to"] = (table(x, source, target) if kind == "table" else interpolated(x, kind == "class", source, target)).contiguous()
+        metadata[name] = f"{kind} {source[0]} {source[1]} {target[0]} {target[1]}"
     save_file(tensors, sys.argv[1], metadata=metadata)
 
 

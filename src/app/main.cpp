@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -150,7 +151,9 @@ int dispatch(int argc, char** argv) {
 
   run::EvalOptions eval;
   CLI::App* eval_verb = verb("eval", "loss, top-1, top-5 and a table per class");
-  eval_verb->add_option("--weights", eval.weights, "a weight file of ours, or a run folder")->required()->type_name("W");
+  eval_verb->add_option("--weights", eval.weights, "a weight file, a run folder, a checkpoint or an exported folder")
+      ->required()
+      ->type_name("W");
   eval_verb->add_option("--data", eval.data, "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR")
       ->required()
       ->type_name("SPEC");
@@ -166,7 +169,9 @@ int dispatch(int argc, char** argv) {
 
   run::PredictOptions predict;
   CLI::App* predict_verb = verb("predict", "a JSON line per image: file, top-k labels and probabilities");
-  predict_verb->add_option("--weights", predict.weights, "a weight file of ours, or a run folder")->required()->type_name("W");
+  predict_verb->add_option("--weights", predict.weights, "a weight file, a run folder, a checkpoint or an exported folder")
+      ->required()
+      ->type_name("W");
   predict_verb->add_option("IMAGE", predict.images, "PNG or JPEG files")->required();
   predict_verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
   predict_verb->add_option("--dtype", predict.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
@@ -217,6 +222,25 @@ int dispatch(int argc, char** argv) {
     code = run::explain(explain_config.load(config::Purpose::other), explain);
   });
 
+  run::CkptOptions ckpt;
+  CLI::App* ckpt_verb = app.add_subcommand("ckpt", "look at, prove, export and compare checkpoints");
+  ckpt_verb->require_subcommand(1);
+  auto ckpt_sub = [&](const char* name, const char* help, const char* path, int (*call)(const run::CkptOptions&)) {
+    CLI::App* sub = ckpt_verb->add_subcommand(name, help);
+    sub->add_flag("--json", json, "print one JSON document on stdout");
+    sub->add_option(path, ckpt.path, "a run folder or a checkpoint (RUN/ckpt/step-N)")->required();
+    sub->callback([&, call] { ckpt.json = json, code = call(ckpt); });
+    return sub;
+  };
+  ckpt_sub("ls", "the checkpoints of a run: step, epoch, bytes, when, valid, best", "RUN", run::ckpt_list);
+  ckpt_sub("verify", "check every hash; exit code 4 when one does not fit", "RUN|CKPT", run::ckpt_verify);
+  CLI::App* diff_verb = ckpt_sub("diff", "tensor by tensor; exit code 0 equal, 1 different", "A", run::ckpt_diff);
+  diff_verb->add_option("B", ckpt.other, "the other one; weight files and exported folders are taken too")->required();
+  CLI::App* export_verb = ckpt_sub("export", "weights as a folder that others read", "RUN|CKPT", run::ckpt_export);
+  export_verb->add_option("--out", ckpt.out, "folder to write")->required()->type_name("DIR");
+  export_verb->add_option("--naming", ckpt.naming, "torchvision | timm")->check(CLI::IsMember({"torchvision", "timm"}));
+  export_verb->add_option("--dtype", ckpt.dtype, "f32 | f64")->check(CLI::IsMember({"f32", "f64"}));
+  export_verb->add_flag("--best", ckpt.best, "of a run folder: the checkpoint with the best test top-1 instead of the newest");
   add_data_verbs(app, json, code);
 
   CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
@@ -255,6 +279,7 @@ int dispatch(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write, which knows what to say
   try {
     const int code = dispatch(argc, argv);
     if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));

@@ -1,5 +1,6 @@
 // From a value as written to a field of Config, and back to text: one overload per type that a field can have.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +13,7 @@ namespace {
 
 using Kind = Value::Kind;
 using Result = std::optional<Refusal>;
-constexpr std::size_t longest_text = 4096, longest_list = 4096;
+constexpr std::size_t longest_text = 4096;
 
 template <class... F>
 struct Overload : F... {
@@ -86,6 +87,17 @@ Result text(const Field& f, const Value& v, std::string& out) {
   return {};
 }
 
+Result wholes(const Field& f, const Value& v, std::vector<std::int64_t>& out) {
+  static constexpr std::string_view expected = "a list of whole numbers";
+  if (v.kind != Kind::list) return wrong_type(f, expected, v, v.kind == Kind::integer ? fmt::format("write [{}]", v.integer) : "");
+  if (v.items.size() > f.accepts.longest) return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
+  std::vector<std::int64_t> list(v.items.size());
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (Result r = whole(f, v.items[i], list[i], expected)) return r;
+  out = std::move(list);
+  return {};
+}
+
 Result image(const Field& f, const Value& v, Image out) {
   static constexpr std::string_view expected = "a whole number or [height, width]";
   if (v.kind != Kind::list) {
@@ -129,6 +141,16 @@ Result pair(const Field& f, const Value& v, std::array<double, 2>& out) {
   return {};
 }
 
+Result list(const Field& f, const Value& v, std::vector<double>& out) {
+  if (v.kind != Kind::list) return wrong_type(f, "a list of numbers", v);
+  if (v.items.size() > f.accepts.longest) return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
+  std::vector<double> numbers(v.items.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (Result r = number(f, v.items[i], numbers[i])) return r;
+  out = std::move(numbers);
+  return {};
+}
+
 Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
   if (v.kind == Kind::text && !v.text.empty()) {
     std::string word;
@@ -137,14 +159,9 @@ Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
     return {};
   }
   if (v.kind != Kind::list) return wrong_type(f, "a list of numbers or " + alternatives(split(f.accepts.choices, '|')), v);
-  if (v.items.size() > longest_list) return wrong_type(f, fmt::format("at most {} numbers", longest_list), v);
-  ListOrWord list;
-  for (const Value& item : v.items) {
-    double d = 0;
-    if (Result r = number(f, item, d)) return r;
-    list.list.push_back(d);
-  }
-  out = list;
+  ListOrWord numbers;
+  if (Result r = list(f, v, numbers.list)) return r;
+  out = std::move(numbers);
   return {};
 }
 
@@ -164,6 +181,9 @@ std::string numbers(const double* first, std::size_t n) {
 }  // namespace
 
 Result assign(const Field& f, Config& config, const Value& v) {
+  const bool yes = v.kind == Kind::boolean ? v.boolean : v.kind == Kind::text && v.text == "true";
+  if (!f.accepts.yes.empty() && (v.kind == Kind::boolean || (v.kind == Kind::text && (yes || v.text == "false"))))
+    return assign(f, config, read_value(yes ? f.accepts.yes : f.accepts.no));
   return std::visit(Overload{
                         [&](bool* out) -> Result {
                           if (v.kind != Kind::boolean) return wrong_type(f, "true or false", v);
@@ -173,10 +193,12 @@ Result assign(const Field& f, Config& config, const Value& v) {
                         [&](std::int64_t* out) { return whole(f, v, *out); },
                         [&](double* out) { return number(f, v, *out); },
                         [&](std::string* out) { return text(f, v, *out); },
+                        [&](std::vector<std::int64_t>* out) { return wholes(f, v, *out); },
                         [&](Image out) { return image(f, v, out); },
                         [&](Span* out) { return span(f, v, *out); },
                         [&](std::array<double, 2>* out) { return pair(f, v, *out); },
                         [&](ListOrWord* out) { return list_or_word(f, v, *out); },
+                        [&](std::vector<double>* out) { return list(f, v, *out); },
                     },
                     f.at(config));
 }
@@ -188,10 +210,12 @@ std::string toml_value(const Field& f, const Config& config) {
                         [](std::int64_t* v) { return std::to_string(*v); },
                         [](double* v) { return number_text(*v); },
                         [](std::string* v) { return quoted(*v); },
+                        [](std::vector<std::int64_t>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
                         [](Image v) { return *v.h == *v.w ? std::to_string(*v.h) : fmt::format("[{}, {}]", *v.h, *v.w); },
                         [](Span* v) { return v->is_percent ? fmt::format("\"{}%\"", v->percent) : std::to_string(v->steps); },
                         [](std::array<double, 2>* v) { return numbers(v->data(), 2); },
                         [](ListOrWord* v) { return v->word.empty() ? numbers(v->list.data(), v->list.size()) : quoted(v->word); },
+                        [](std::vector<double>* v) { return numbers(v->data(), v->size()); },
                     },
                     f.at(const_cast<Config&>(config)));
 }
@@ -202,27 +226,38 @@ std::string accepts_text(const Field& f) {
   const auto with_range = [&](std::string kind) { return range.empty() ? kind : kind + ", " + range; };
   std::string words = alternatives(split(f.accepts.choices, '|'));
   if (!f.accepts.later.empty()) words += " (later: " + join(split(f.accepts.later, '|'), ", ") + ")";
-  return std::visit(Overload{
-                        [](bool*) -> std::string { return "true or false"; },
-                        [&](std::int64_t*) { return with_range("whole number"); },
-                        [&](double*) { return with_range("number"); },
-                        [&](std::string*) { return words.empty() ? std::string("text") : words; },
-                        [&](Image) { return with_range("whole number or [height, width]"); },
-                        [&](Span*) { return with_range("steps or \"N%\""); },
-                        [&](std::array<double, 2>*) { return with_range("two numbers"); },
-                        [&](ListOrWord*) { return with_range("list of numbers") + "; or " + words; },
-                    },
-                    f.at(scratch));
+  const std::string of_kind =
+      std::visit(Overload{
+                     [](bool*) -> std::string { return "true or false"; },
+                     [&](std::int64_t*) { return with_range("whole number"); },
+                     [&](double*) { return with_range("number"); },
+                     [&](std::string*) { return words.empty() ? std::string("text") : words; },
+                     [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
+                     [&](Image) { return with_range("whole number or [height, width]"); },
+                     [&](Span*) { return with_range("steps or \"N%\""); },
+                     [&](std::array<double, 2>*) { return with_range("two numbers"); },
+                     [&](ListOrWord*) { return with_range("list of numbers") + "; or " + words; },
+                     [&](std::vector<double>*) { return with_range(fmt::format("list of at most {} numbers", f.accepts.longest)); },
+                 },
+                 f.at(scratch));
+  return f.accepts.yes.empty() ? of_kind : of_kind + fmt::format("; true: {}, false: {}", f.accepts.yes, f.accepts.no);
 }
 
 std::string keys_markdown() {
-  const Config defaults;
+  const Config standard;
   std::string out;
+  // A key that the default model does not read shows the default of the first family that does.
+  const auto defaults_for = [&](const Field& f) {
+    Config c = standard;
+    for (const models::FamilyKeys& family : models::families())
+      if (!applies(f, c.model) && family.has(f.key)) c.model = models::preset(family.preset);
+    return c;
+  };
   for (const std::string& section : section_names()) {
     out += fmt::format("{}### [{}]\n\n| key | accepts | default | meaning |\n|---|---|---|---|\n", out.empty() ? "" : "\n", section);
     for (const Field& f : fields()) {
       if (f.section != section) continue;
-      const std::string value = toml_value(f, defaults);
+      const std::string value = toml_value(f, defaults_for(f));
       out += fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f), value == "\"\"" ? "" : fmt::format("`{}`", value), f.doc);
     }
   }

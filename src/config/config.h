@@ -39,9 +39,22 @@ struct Data {
   bool drop_last = false;
   double val_fraction = 0.1;  // folder only
   std::string class_weights = "none";
-  bool flip = false;
+  std::string normalize = "half";
+  std::vector<double> mean, deviation;  // empty: those of `normalize`
+  std::string flip = "none";
   std::int64_t crop = 0;
-  double mixup = 0.0, cutmix = 0.0;
+  std::string crop_mode = "zero";
+  double resized_crop = 0.0;
+  std::string resize = "before";
+  std::vector<double> color_jitter;  // brightness, contrast, saturation, hue; fewer: the rest is 0
+  std::vector<double> randaugment;   // operations and magnitude; empty: off
+  bool autoaugment = false;
+  double erase = 0.0;
+  std::string erase_value = "zero";
+  std::int64_t cutout = 0;
+  double mixup = 0.0, cutmix = 0.0, mix_prob = 1.0, mix_switch = 0.5;
+  std::int64_t eval_resize = 0;
+  std::string tta = "none";
   bool operator==(const Data&) const = default;
 };
 
@@ -60,6 +73,8 @@ struct Optim {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double clip = 0.0;
+  double layer_decay = 1.0;
+  std::string freeze = "none";
   bool operator==(const Optim&) const = default;
 };
 
@@ -103,6 +118,7 @@ struct Parallel {
 
 struct Checkpoint {
   std::int64_t every = 0, keep = 2;
+  bool keep_best = true;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -114,6 +130,7 @@ struct Run {
   std::int64_t epochs = 0, steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;                   // "" or METRIC=VALUE
   std::int64_t eval_every = 1;
+  bool csv = true, tensorboard = true;
   bool operator==(const Run&) const = default;
 };
 
@@ -148,6 +165,9 @@ struct Target {
   double value = 0.0;
 };
 Target parse_until(std::string_view text);
+
+// What is not trained: "none" -> 0, "backbone" (all but the head) -> -1, "N": the embeddings (or stem) and the first N - 1 layers -> N.
+std::int64_t parse_freeze(std::string_view text);
 
 // "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of every N-th block is kept).
 std::int64_t parse_recompute(std::string_view text);

@@ -12,6 +12,11 @@ Accepts above(double low, double high) { return {.low = low, .high = high, .abov
 Accepts below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
 Accepts one_of(std::string_view choices, std::string_view later = "") { return {.choices = choices, .later = later}; }
 Accepts list_or(std::string_view words, double low, double high) { return {.low = low, .high = high, .choices = words}; }
+Accepts list(std::size_t longest, double low, double high) { return {.low = low, .high = high, .longest = longest}; }
+Accepts or_flag(Accepts accepts, std::string_view yes, std::string_view no) {
+  accepts.yes = yes, accepts.no = no;
+  return accepts;
+}
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
@@ -22,20 +27,31 @@ const std::vector<Field>& fields() {
   // clang-format off
   static const std::vector<Field> all = {
       {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); other model keys override it"},
-      {"model", "family", AT(model.family), one_of("vit", "swin|resnet"), "without a name: start from the family's torchvision defaults"},
+      {"model", "family", AT(model.family), one_of("vit|swin|resnet"), "without a name: start from the family's torchvision defaults"},
       {"model", "init", AT(init), optional(), "weights to start from; the head is replaced when the number of classes differs"},
       {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384),
        "pixels: a number or [height, width]; follows data.source where that states a size"},
       {"model", "channels", AT(model.channels), from(1, 1024), "channels of an image; follows data.source likewise"},
-      {"model", "patch", AT(model.patch), from(1, 1024), "side of a square patch; divides the image"},
-      {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream"},
+      {"model", "patch", AT(model.patch), from(1, 1024), "side of a square patch; vit: divides the image"},
+      {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream; swin: of the first stage, it doubles with each"},
       {"model", "depth", AT(model.depth), from(1, 1024), "number of encoder blocks"},
-      {"model", "heads", AT(model.heads), from(1, 4096), "attention heads; divides dim"},
+      {"model", "heads",
+       [](Config& c) -> Ref { return c.model.family == "swin" ? Ref(&c.model.stage_heads) : Ref(&c.model.heads); }, from(1, 4096),
+       "attention heads; divides dim; swin: a list, one number per stage"},
       {"model", "mlp", AT(model.mlp), from(1, 1048576), "hidden width of the MLP"},
       {"model", "classes", AT(model.classes), from(1, 1048576), "number of classes; follows data.source likewise"},
       {"model", "pool", AT(model.pool), one_of("class|mean"), "what the head reads: the class token or the mean of all tokens"},
       {"model", "dropout", AT(model.dropout), below(0, 1), "probability of dropping an activation"},
       {"model", "drop_path", AT(model.drop_path), below(0, 1), "probability of dropping a residual branch of a sample (stochastic depth)"},
+      {"model", "depths", AT(model.depths), from(1, 1024), "swin: blocks of each stage"},
+      {"model", "window", [](Config& c) -> Ref { return Image{&c.model.window_h, &c.model.window_w}; }, from(1, 256),
+       "swin: tokens of an attention window, a number or [height, width]"},
+      {"model", "block", AT(model.block), one_of("basic|bottleneck"), "resnet: two 3x3 convolutions, or 1x1, 3x3, 1x1"},
+      {"model", "layers", AT(model.layers), from(1, 1024), "resnet: blocks of each stage"},
+      {"model", "width", AT(model.width), from(1, 4096), "resnet: channels of the stem and of the first stage; they double with each"},
+      {"model", "stem", AT(model.stem), one_of("imagenet|cifar"), "resnet: 7x7 with stride 2 and max-pool, or 3x3"},
+      {"model", "batch_norm", AT(model.batch_norm), one_of("local|sync|deferred"), "resnet: whose samples share statistics: a rank's micro-batch, or all ranks'; deferred: running statistics of the whole batch"},
+      {"model", "mlp_ratio", AT(model.mlp_ratio), above(0, 64), "swin: hidden width of the MLP over the width of its stage"},
       {"model", "head_init", AT(model.head_init), one_of("zero|normal"), "how the head starts"},
 
       {"data", "source", AT(data.source), any(), "synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR or folder:DIR"},
@@ -49,16 +65,39 @@ const std::vector<Field>& fields() {
       {"data", "drop_last", AT(data.drop_last), any(), "leave out the last batch of an epoch when it is smaller than the others"},
       {"data", "val_fraction", AT(data.val_fraction), below(0, 1), "part of each class kept for testing, for image folders without val/ or test/"},
       {"data", "class_weights", AT(data.class_weights), one_of("none|balanced"), "weight of a sample in the loss: all alike, or inverse to its class's frequency"},
-      {"data", "flip", AT(data.flip), any(), "augmentation: mirror half of the training images"},
+      {"data", "normalize", AT(data.normalize), one_of("half|imagenet|cifar10|cifar100"),
+       "mean and deviation of the pixels in [0, 1]: 0.5 and 0.5, or those of a data set"},
+      {"data", "mean", AT(data.mean), list(1024, -1000, 1000), "instead of those of normalize: one number, or one per channel"},
+      {"data", "deviation", AT(data.deviation), list(1024, 1e-6, 1000), "likewise"},
+      {"data", "flip", AT(data.flip), or_flag(one_of("none|random|alternating"), "random", "none"),
+       "augmentation: mirror half of the training images; alternating: each one every other epoch"},
       {"data", "crop", AT(data.crop), from(0, 1024), "augmentation: random crop after padding by this many pixels"},
+      {"data", "crop_mode", AT(data.crop_mode), one_of("zero|reflect"), "what the padding of crop holds: black, or the mirrored image"},
+      {"data", "resized_crop", AT(data.resized_crop), or_flag(from(0, 1), "0.08", "0"),
+       "augmentation: a random part of the image, resized to the model's size; the smallest part of the area; 0: off"},
+      {"data", "resize", AT(data.resize), one_of("before|after"),
+       "training images of another size than the model's are resized before the augmentations, or after them (cheaper for small images)"},
+      {"data", "color_jitter", AT(data.color_jitter), list(4, 0, 10),
+       "augmentation: largest change of brightness, contrast, saturation and hue (at most 0.5), in random order"},
+      {"data", "randaugment", AT(data.randaugment), or_flag(list(2, 0, 30), "[2, 9]", "[]"),
+       "RandAugment: operations per image, and their magnitude of 0 to 30; an empty list: off"},
+      {"data", "autoaugment", AT(data.autoaugment), any(), "AutoAugment with its policy for CIFAR"},
+      {"data", "erase", AT(data.erase), from(0, 1), "random erasing: the probability"},
+      {"data", "erase_value", AT(data.erase_value), one_of("zero|random"), "what is erased becomes the mean colour, or noise"},
+      {"data", "cutout", AT(data.cutout), from(0, 16384), "augmentation: side of a square that becomes the mean colour; 0: off"},
       {"data", "mixup", AT(data.mixup), from(0, 100), "augmentation: Mixup's alpha; 0: off"},
       {"data", "cutmix", AT(data.cutmix), from(0, 100), "augmentation: CutMix's alpha; 0: off"},
+      {"data", "mix_prob", AT(data.mix_prob), from(0, 1), "part of the batches that Mixup or CutMix mixes"},
+      {"data", "mix_switch", AT(data.mix_switch), from(0, 1), "with both: the part of the mixed batches that CutMix takes"},
+      {"data", "eval_resize", AT(data.eval_resize), from(0, 16384),
+       "evaluation: shorter side before the centre crop; 0: the model's side, of folders 8/7 of it, and images of the model's size stay"},
+      {"data", "tta", AT(data.tta), one_of("none|flip"), "evaluation: average the predictions of the image and its mirror image"},
 
       {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
       {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two, or global alone"},
       {"batch", "accumulate", AT(batch.accumulate), from(1, 256), "micro-batches per update (each is written out in the program); their sizes differ by at most one"},
 
-      {"optim", "name", AT(optim.name), one_of("adamw|sgd", "lamb|lars"), "the optimizer"},
+      {"optim", "name", AT(optim.name), one_of("adamw|sgd|lamb", "lars"), "the optimizer"},
       {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate"},
       {"optim", "weight_decay", AT(optim.weight_decay), from(0, 1000), "weight decay; decoupled for adamw"},
       {"optim", "decay_all", AT(optim.decay_all), any(), "decay 1-D tensors, class token and position embeddings too"},
@@ -66,6 +105,8 @@ const std::vector<Field>& fields() {
       {"optim", "nesterov", AT(optim.nesterov), any(), "sgd: look ahead; needs momentum"},
       {"optim", "betas", AT(optim.betas), below(0, 1), "adamw: decay of the two moments"},
       {"optim", "eps", AT(optim.eps), above(0, 1), "adamw: added to the root of the second moment"},
+      {"optim", "layer_decay", AT(optim.layer_decay), above(0, 1), "each block's learning rate is this times that of the block above it; 1: all alike"},
+      {"optim", "freeze", AT(optim.freeze), any(), "what is not trained: none, backbone (all but the head), or N: the embeddings (or stem) and the first N - 1 blocks"},
       {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},
 
       {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle"), "how the learning rate moves after the warm-up"},
@@ -102,6 +143,7 @@ const std::vector<Field>& fields() {
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
+      {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
 
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
@@ -113,20 +155,17 @@ const std::vector<Field>& fields() {
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},
       {"run", "until", AT(run.until), optional(), "stop early: top1=0.94, top5=... or loss=..."},
       {"run", "eval_every", AT(run.eval_every), from(0, 1e9), "epochs between evaluations on the test samples; 0: only at the end"},
+      {"run", "csv", AT(run.csv), any(), "write metrics.csv and epochs.csv beside metrics.jsonl"},
+      {"run", "tensorboard", AT(run.tensorboard), any(), "write TensorBoard event files (events.out.tfevents.*)"},
   };
   // clang-format on
   return all;
 }
 #undef AT
 
-const std::vector<LaterKey>& later_keys() {
-  static constexpr std::string_view swin = "it belongs to the swin family, which this build does not have yet";
-  static constexpr std::string_view resnet = "it belongs to the resnet family, which this build does not have yet";
-  static const std::vector<LaterKey> all = {
-      {"model.depths", swin},   {"model.window", swin},  {"model.mlp_ratio", swin}, {"model.block", resnet},
-      {"model.layers", resnet}, {"model.width", resnet}, {"model.stem", resnet},    {"model.batch_norm", resnet},
-  };
-  return all;
+bool applies(const Field& field, const models::ModelConfig& model) {
+  const models::FamilyKeys* family = models::find_family(model.family);
+  return field.section != "model" || family == nullptr || family->has(field.key);
 }
 
 const Field* find_field(std::string_view section, std::string_view key) {

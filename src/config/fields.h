@@ -18,7 +18,8 @@ namespace tessera::config {
 struct Image {
   std::int64_t *h, *w;
 };
-using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, Image, Span*, std::array<double, 2>*, ListOrWord*>;
+using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*, Image, Span*, std::array<double, 2>*,
+                         ListOrWord*, std::vector<double>*>;
 
 // What a key accepts. Numbers (also those in lists): low..high; words: `choices`, and `later` ones that are known but that validation
 // refuses.
@@ -26,7 +27,9 @@ struct Accepts {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool above_low = false, below_high = false;  // the bound itself is excluded
   std::string_view choices = {}, later = {};
-  bool optional = false;  // a text that may be absent: it is then "" and not printed
+  bool optional = false;               // a text that may be absent: it is then "" and not printed
+  std::string_view yes = {}, no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
+  std::size_t longest = 4096;          // numbers of a list
 };
 
 struct Field {
@@ -38,15 +41,11 @@ struct Field {
 };
 
 const std::vector<Field>& fields();
+// Whether the model's family reads this key: what is not read is neither printed nor accepted.
+bool applies(const Field& field, const models::ModelConfig& model);
 const Field* find_field(std::string_view section, std::string_view key);
 std::vector<std::string> section_names();
 std::vector<std::string> key_names(std::string_view section);
-
-// Keys of model families that this build does not have: known, so that the message can say so.
-struct LaterKey {
-  std::string_view name, reason;
-};
-const std::vector<LaterKey>& later_keys();
 
 // Message and advice without a place; nothing when the value was taken.
 struct Refusal {

@@ -14,6 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+bool foreign(const Field& f, const Config& c) { return !applies(f, c.model); }
 bool unset(const Field& f, const Config& c) { return f.accepts.optional && toml_value(f, c) == "\"\""; }
 
 struct ToJson {
@@ -21,9 +22,11 @@ struct ToJson {
   Json operator()(std::int64_t* v) const { return *v; }
   Json operator()(double* v) const { return *v; }
   Json operator()(std::string* v) const { return v->empty() ? Json() : Json(*v); }
+  Json operator()(std::vector<std::int64_t>* v) const { return *v; }
   Json operator()(Image v) const { return *v.h == *v.w ? Json(*v.h) : Json::array({*v.h, *v.w}); }
   Json operator()(Span* v) const { return v->is_percent ? Json(fmt::format("{}%", v->percent)) : Json(v->steps); }
   Json operator()(std::array<double, 2>* v) const { return Json::array({(*v)[0], (*v)[1]}); }
+  Json operator()(std::vector<double>* v) const { return *v; }
   Json operator()(ListOrWord* v) const { return v->word.empty() ? Json(v->list) : Json(v->word); }
 };
 
@@ -61,7 +64,7 @@ std::string to_toml(const Config& config) {
     for (const std::string& key : key_names(section)) width = std::max(width, key.size());
     out += fmt::format("\n[{}]\n", section);
     for (const Field& f : fields()) {
-      if (f.section != section) continue;
+      if (f.section != section || foreign(f, config)) continue;
       if (unset(f, config))
         out += fmt::format("# {} is not set\n", f.key);
       else
@@ -73,7 +76,8 @@ std::string to_toml(const Config& config) {
 
 std::string to_json(const Config& config) {
   Json out = Json::object();
-  for (const Field& f : fields()) out[std::string(f.section)][std::string(f.key)] = json_value(f, config);
+  for (const Field& f : fields())
+    if (!foreign(f, config)) out[std::string(f.section)][std::string(f.key)] = json_value(f, config);
   return out.dump(2);
 }
 
@@ -82,7 +86,8 @@ std::string model_to_json(const models::ModelConfig& model) {
   config.model = model;
   Json out = Json::object();
   for (const Field& f : fields())
-    if (f.section == "model" && f.key != "init" && !unset(f, config)) out[std::string(f.key)] = json_value(f, config);
+    if (f.section == "model" && f.key != "init" && !unset(f, config) && !foreign(f, config))
+      out[std::string(f.key)] = json_value(f, config);
   return out.dump();
 }
 
@@ -115,6 +120,9 @@ models::ModelConfig model_from_json(std::string_view text) {
     if (field == nullptr) {
       const std::string near = key.size() > 64 ? "" : nearest(key, key_names("model"));
       note("there is no key model." + clean(key, 60), near.empty() ? "" : "did you mean " + near + "?");
+    } else if (foreign(*field, config)) {
+      note("model." + key + " is not a key of the " + config.model.family + " family",
+           "it has " + std::string(models::find_family(config.model.family)->keys));
     } else if (std::optional<Refusal> r = assign(*field, config, value_of(value))) {
       note(r->message, r->advice);
     }

@@ -115,11 +115,6 @@ class Reader {
       return;
     }
     const std::string name = section + "." + key;
-    for (const LaterKey& row : later_keys())
-      if (row.name == name) {
-        problems_.push_back({key_place, name + ": " + std::string(row.reason), ""});
-        return;
-      }
     const std::string close = near(key, key_names(section)), home = elsewhere(key);
     problems_.push_back({key_place, fmt::format("there is no key {}", clean(name, 60)),
                          !home.empty()    ? "did you mean " + home + "?"
@@ -188,15 +183,12 @@ std::string read_file(const std::string& path) {
 
 models::ModelConfig base_model(const std::string& name, const std::string& family) {
   if (name.empty()) {
-    models::ModelConfig model = models::preset("vit_b_16");
+    const models::FamilyKeys* known = models::find_family(family);
+    models::ModelConfig model = models::preset(known ? known->preset : "vit_b_16");
     model.name = "";
     if (!family.empty()) model.family = family;
     return model;
   }
-  for (const std::string_view absent : {"swin", "resnet"})
-    if (name.starts_with(absent))
-      throw Error(ErrorKind::usage, fmt::format("model.name = \"{}\": this build does not have the {} family yet", clean(name, 40), absent),
-                  "", "`tessera models` lists what it has");
   if (name.size() > 64) throw Error(ErrorKind::usage, "there is no model '" + clean(name, 40) + "'", "", "`tessera models` lists all");
   return models::preset(name);
 }

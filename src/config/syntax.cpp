@@ -70,6 +70,16 @@ Target parse_until(std::string_view text) {
   return t;
 }
 
+std::int64_t parse_freeze(std::string_view text) {
+  if (text == "none") return 0;
+  if (text == "backbone") return -1;
+  std::int64_t n = 0;
+  std::string_view rest = text;
+  if (take(rest, n, "") && n >= 1 && n <= 1024) return n;
+  refuse("optim.freeze = \"" + clean(text) + "\" is not known",
+         "choose none, backbone, or how many parts counted from the input: 1 to 1024");
+}
+
 std::int64_t parse_recompute(std::string_view text) {
   if (text == "none") return 0;
   if (text == "full") return 1;

@@ -21,15 +21,10 @@ struct Later {
 };
 constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
 const Later later[] = {
-    {"model.family", [](const Config& c) { return c.model.family != "vit"; }, "this build has the vit family only"},
-    {"data.crop", [](const Config& c) { return c.data.crop > 0; }, "this build does not crop yet; leave it at 0"},
+    {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
+     "this build does not defer statistics yet; choose local or sync"},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
-    {"data.class_weights", [](const Config& c) { return c.data.class_weights != "none"; },
-     "this build's loss takes no weights yet; leave it at none, or use data.balanced"},
-    {"data.mixup", [](const Config& c) { return c.data.mixup > 0; }, "this build has no Mixup yet; leave it at 0"},
-    {"data.cutmix", [](const Config& c) { return c.data.cutmix > 0; }, "this build has no CutMix yet; leave it at 0"},
-    {"optim.name", [](const Config& c) { return c.optim.name != "adamw" && c.optim.name != "sgd"; }, "this build has adamw and sgd"},
-    {"ema.decay", [](const Config& c) { return c.ema.decay > 0; }, "this build keeps no moving average yet; leave it at 0"},
+    {"optim.name", [](const Config& c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb"},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
      "it comes with the CUDA executor; choose f32, bf16 or f64"},
     {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
@@ -89,7 +84,9 @@ class Resolver {
 
   std::vector<Problem> run(Purpose purpose, std::string_view stem) {
     refuse_later();
+    foreign_keys();
     source_and_model();
+    augmentation();
     sampling();
     batch();
     optimizer();
@@ -124,6 +121,17 @@ class Resolver {
       if (!row.used(c_)) continue;
       const std::string key(row.key);
       add({key}, fmt::format("{} = {}: {}", key, value(key), row.reason));
+      refused_.insert(key);
+    }
+  }
+
+  // A key that the family does not read would be a silent mistake.
+  void foreign_keys() {
+    const models::FamilyKeys* family = models::find_family(c_.model.family);
+    for (const auto& [key, place] : given_) {
+      const auto dot = key.find('.');
+      if (family == nullptr || applies(*find_field(key.substr(0, dot), key.substr(dot + 1)), c_.model)) continue;
+      add({key}, fmt::format("{} is not a key of the {} family", key, family->family), "it has " + std::string(family->keys));
       refused_.insert(key);
     }
   }
@@ -177,6 +185,38 @@ class Resolver {
     if (model != stated)
       add({key, "data.source"}, fmt::format("{} = {} but data.source = {} has {}", key, model, value("data.source"), stated),
           "leave " + key + " out and it follows the data");
+  }
+
+  void augmentation() {
+    const Data& d = c_.data;
+    const std::int64_t channels = c_.model.channels, side = std::min(c_.model.image_h, c_.model.image_w);
+    const auto per_channel = [&](const char* key, const std::vector<double>& list) {
+      if (list.size() > 1 && static_cast<std::int64_t>(list.size()) != channels)
+        add({key, "model.channels"}, fmt::format("{} has {} numbers but model.channels = {}", key, list.size(), channels),
+            "give one number, or one per channel");
+    };
+    per_channel("data.mean", d.mean);
+    per_channel("data.deviation", d.deviation);
+    if (d.normalize != "half" && channels != 3 && (d.mean.empty() || d.deviation.empty()))
+      add({"data.normalize", "model.channels"},
+          fmt::format("data.normalize = {} is about 3 channels, not {}", value("data.normalize"), channels),
+          "choose half, or give data.mean and data.deviation");
+    if (d.resized_crop > 0 && d.crop > 0)
+      add({"data.resized_crop", "data.crop"}, "data.resized_crop and data.crop are both given", "choose one of the two crops");
+    if (!d.randaugment.empty() && d.autoaugment)
+      add({"data.randaugment", "data.autoaugment"}, "data.randaugment and data.autoaugment are both given",
+          "choose one of the two policies");
+    const auto whole = [](double number) { return number == std::floor(number); };
+    if (!d.randaugment.empty() &&
+        (d.randaugment.size() != 2 || !whole(d.randaugment[0]) || !whole(d.randaugment[1]) || d.randaugment[0] < 1))
+      add({"data.randaugment"}, "data.randaugment = " + value("data.randaugment") + " is not a number of operations and a magnitude",
+          "for example [2, 9], or [] for none");
+    if (d.color_jitter.size() == 4 && d.color_jitter[3] > 0.5)
+      add({"data.color_jitter"}, fmt::format("data.color_jitter turns the hue by {}", d.color_jitter[3]),
+          "choose at most 0.5 as the fourth number");
+    if (d.eval_resize > 0 && d.eval_resize < side)
+      add({"data.eval_resize", "model.image"}, fmt::format("data.eval_resize = {} is less than the model's {} pixels", d.eval_resize, side),
+          "choose the model's side or more");
   }
 
   void batch() {
@@ -233,6 +273,7 @@ class Resolver {
   }
 
   void texts() {
+    try_text("optim.freeze", [&] { parse_freeze(c_.optim.freeze); });
     try_text("parallel.recompute", [&] { parse_recompute(c_.parallel.recompute); });
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
   }
@@ -241,9 +282,12 @@ class Resolver {
     Parallel& p = c_.parallel;
     const std::int64_t rest = p.tp * p.pp * p.sp;  // each at most 65536
     if (!given("parallel.dp") && c_.run.np % rest == 0) p.dp = c_.run.np / rest;
-    if (c_.model.heads % p.tp != 0)
-      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, c_.model.heads),
-          "choose " + divisors(c_.model.heads, p.tp));
+    std::int64_t heads = c_.model.family == "swin" ? 0 : c_.model.heads;
+    if (c_.model.family == "swin")
+      for (const std::int64_t of_stage : c_.model.stage_heads) heads = std::gcd(heads, of_stage);
+    if (heads % p.tp != 0)
+      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, value("model.heads")),
+          "choose " + divisors(heads, p.tp));
     if (p.dp > c_.run.np / rest || p.dp * rest != c_.run.np)
       add({"run.np", "parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp"},
           fmt::format("dp x tp x pp x sp = {} x {} x {} x {} but run.np = {}", p.dp, p.tp, p.pp, p.sp, c_.run.np));

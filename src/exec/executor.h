@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -22,6 +23,9 @@ struct Timeline {
   double wall_ms = 0;
 };
 
+// Called after each step of a run with its index and a way to see the bytes of its slots.
+using Observer = std::function<void(std::size_t step, const std::function<std::span<const std::byte>(const plan::Slot&)>& bytes)>;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -36,7 +40,7 @@ class Executor {
   // Persistent buffers by name, from `offset` bytes on.
   virtual void write_persistent(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void read_persistent(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const = 0;
-  virtual Timeline run(const plan::Plan& plan) = 0;
+  virtual Timeline run(const plan::Plan& plan, const Observer& observe = {}) = 0;
   virtual std::int64_t allocated_bytes() const = 0;
 };
 

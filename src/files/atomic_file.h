@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -10,8 +11,9 @@ namespace tessera::files {
 
 class AtomicFile {
  public:
-  // Every failure (unwritable folder, disk full, ...) throws Error(disk) naming the path.
-  explicit AtomicFile(const std::filesystem::path& path);
+  // Every failure (unwritable folder, disk full, ...) throws Error(disk) naming the path. `bytes`: how long the file will be, where that is
+  // known; a disk without so much room is refused before anything is written.
+  explicit AtomicFile(const std::filesystem::path& path, std::uint64_t bytes = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -21,6 +23,7 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_, temporary_;
+  std::uint64_t needed_ = 0;
   int descriptor_ = -1;
 };
 

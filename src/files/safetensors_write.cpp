@@ -67,7 +67,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   CHECK(header.size() <= max_header_bytes, "the header is within the format's limit");
   const std::uint64_t length = header.size();
 
-  AtomicFile file(path);
+  AtomicFile file(path, 8 + length + at);
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(std::as_bytes(std::span(header)));
   for (const NamedTensor& tensor : tensors) file.write(tensor.bytes);

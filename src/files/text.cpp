@@ -58,7 +58,7 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes, 
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
-  AtomicFile file(path);
+  AtomicFile file(path, text.size());
   file.write(std::as_bytes(std::span(text)));
   file.commit();
 }

@@ -20,18 +20,26 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
 // clang-format off
 #define TESSERA_OPS(X)                                                                                      \
   /* contract   */ X(contract, Contract)                                                                    \
+  /* conv       */ X(conv, Conv) X(conv_input_grad, Conv) X(conv_filter_grad, Conv)                         \
+                   X(max_pool, Pool) X(max_pool_grad, Pool)                                                 \
   /* attention  */ X(attention, Attention) X(attention_grad, Attention)                                     \
   /* pointwise  */ X(add, Sig) X(mul, Sig) X(scale, Scale) X(gelu, Gelu) X(gelu_grad, Gelu)                 \
-                   X(select, None) X(cast, Cast) X(dropout, Dropout) X(mark, Mark)                          \
+                   X(relu, None) X(relu_grad, None) X(select, None) X(cast, Cast) X(dropout, Dropout)       \
+                   X(mark, Mark)                                                                            \
   /* norm       */ X(layer_norm, Norm) X(layer_norm_grad, Norm) X(add_norm, Norm)                           \
                    X(softmax, None) X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None)    \
+  /* batch_norm */ X(moments, BatchNorm) X(batch_norm, BatchNorm) X(batch_norm_sums, BatchNorm)             \
+                   X(batch_norm_grad, BatchNorm) X(running_stats, BatchNorm) X(batch_norm_fixed, BatchNorm) \
   /* loss       */ X(nll, Loss) X(nll_grad, Loss) X(cross_entropy, Loss) X(cross_entropy_grad, Loss)        \
                    X(correct, TopK)                                                                         \
   /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \
                    X(concat, Dim) X(pad, Pad) X(stack, None) X(unstack, None) X(broadcast, Broadcast)       \
                    X(patchify, Patch) X(unpatchify, Patch) X(view, View) X(pack, Pack)                      \
+  /* window     */ X(window, Window) X(unwindow, Window) X(window_mask, WindowMask)                         \
+                   X(bias_table, BiasTable) X(bias_table_grad, BiasTable)                                   \
   /* reduce     */ X(sum, Sum) X(sumsq, None)                                                               \
-  /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(clip, Clip) X(finite, None)
+  /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(ema, Ema) X(clip, Clip) X(finite, None)                     \
+  /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)
 // clang-format on
 
 enum class Op : std::uint8_t {
@@ -76,6 +84,18 @@ struct Sum {
   bool operator==(const Sum&) const = default;
   FIELDS(F(sig), F(out))
 };
+struct Conv {  // images [b,h,w,c], filters [k,l,c,o]; the gradients are told the size of what they give: h x w images or k x l filters
+  std::int64_t stride = 1, pad = 0;
+  std::int64_t rows = 0, cols = 0;  // gradients only
+  bool operator==(const Conv&) const = default;
+  FIELDS(F(stride), F(pad), F(rows), F(cols))
+};
+struct Pool {  // size x size windows over [b,h,w,c]; the border never wins
+  std::int64_t size = 2, stride = 2, pad = 0;
+  std::int64_t rows = 0, cols = 0;  // of the images; the gradient only
+  bool operator==(const Pool&) const = default;
+  FIELDS(F(size), F(stride), F(pad), F(rows), F(cols))
+};
 struct Attention {  // operands q k v [bias] [mask], and for the gradient q k v o lse do [bias] [mask]
   double scale = 1.0;
   bool bias = false, mask = false;
@@ -114,6 +134,14 @@ struct Norm {
   double eps = 1e-6;
   bool operator==(const Norm&) const = default;
   FIELDS(F(eps))
+};
+// Statistics per channel (the last dim) over `groups` contiguous parts of the batch (dim 0): 1 for the whole batch, one per rank for local
+// batch norm. `samples` x `pixels` values of each channel are behind the statistics of all groups together.
+struct BatchNorm {
+  double eps = 1e-5, momentum = 0.1;
+  std::int64_t groups = 1, samples = 0, pixels = 0;
+  bool operator==(const BatchNorm&) const = default;
+  FIELDS(F(eps), F(momentum), F(groups), F(samples), F(pixels))
 };
 struct Loss {
   double smoothing = 0.0;
@@ -183,6 +211,23 @@ struct Pack {  // tensors side by side in a flat bucket, each at its offset, zer
   bool operator==(const Pack&) const = default;
   FIELDS(F(offsets), F(size))
 };
+struct Window {       // [b,h,w,c] <-> [b,n,t,c]: n windows of t = size[0] size[1] tokens, both row by row
+  Shape size, shift;  // [rows, columns]: of a window, and of the roll before the cut (towards the top left)
+  Shape image;        // unwindow only: [h,w] without the padding
+  bool operator==(const Window&) const = default;
+  FIELDS(F(size), F(shift), F(image))
+};
+struct WindowMask {  // [n,t,t] for an image [h,w]
+  Shape size, shift, image;
+  DType dtype = DType::f32;
+  bool operator==(const WindowMask&) const = default;
+  FIELDS(F(size), F(shift), F(image), F(dtype))
+};
+struct BiasTable {  // [(2 size[0] - 1) (2 size[1] - 1), h] <-> [h,t,t]
+  Shape size;
+  bool operator==(const BiasTable&) const = default;
+  FIELDS(F(size))
+};
 struct Sgd {  // operands w momentum grad lr [factor] [ok]
   double momentum = 0.0, weight_decay = 0.0;
   bool nesterov = false, factor = false, ok = false;
@@ -195,6 +240,16 @@ struct AdamW {  // operands w m v grad lr step [factor] [ok]
   bool operator==(const AdamW&) const = default;
   FIELDS(F(beta1), F(beta2), F(eps), F(weight_decay), F(factor), F(ok))
 };
+struct Segments {  // the tensors inside a flat bucket
+  std::vector<std::int64_t> offsets, sizes;
+  bool operator==(const Segments&) const = default;
+  FIELDS(F(offsets), F(sizes))
+};
+struct Ema {
+  double decay = 0.999;
+  bool operator==(const Ema&) const = default;
+  FIELDS(F(decay))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
@@ -203,8 +258,9 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 #undef F
 #undef FIELDS
 
-using Attrs = std::variant<None, Sig, Contract, Sum, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, Loss, TopK, Constant, Reshape,
-                           Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Sgd, AdamW, Clip>;
+using Attrs = std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK,
+                           Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd,
+                           AdamW, Segments, Ema, Clip>;
 Attrs default_attrs(Op op);
 
 std::string_view name(Op op);

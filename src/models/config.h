@@ -18,6 +18,15 @@ struct ModelConfig {
   std::string pool = "class";  // class | mean
   double dropout = 0.0, drop_path = 0.0;
   std::string head_init = "zero";  // zero | normal
+  // resnet
+  std::string block = "bottleneck", stem = "imagenet";  // basic | bottleneck; imagenet (7x7 stride 2, max-pool) | cifar (3x3)
+  std::vector<std::int64_t> layers = {3, 4, 6, 3};      // blocks per stage
+  std::int64_t width = 64;                              // channels of the stem and of the first stage
+  std::string batch_norm = "local";                     // local | sync | deferred
+  // swin: one number per stage, and a window of tokens
+  std::vector<std::int64_t> depths, stage_heads;
+  std::int64_t window_h = 7, window_w = 7;
+  double mlp_ratio = 4.0;
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -30,6 +39,13 @@ struct Preset {
 const std::vector<Preset>& presets();
 // Throws Error(usage) with the nearest name when there is none.
 const ModelConfig& preset(std::string_view name);
+// What a family starts from when no preset is named (torchvision's), and the keys of [model] that it reads beside name, family and init.
+struct FamilyKeys {
+  std::string_view family, preset, keys;
+  bool has(std::string_view key) const;
+};
+const std::vector<FamilyKeys>& families();
+const FamilyKeys* find_family(std::string_view name);  // null: there is none
 // All problems of a model description, each "model.heads = 5 does not divide model.dim = 192" (empty: sound).
 std::vector<std::string> problems(const ModelConfig& config);
 

@@ -24,17 +24,32 @@ struct Param {
   ir::Shape shape;                // ours
   std::vector<std::string> dims;  // names of the dims: "heads", "mlp", ... (what strategies shard)
   Init init;
-  bool decay = true;            // weight decay applies (cli.md: not to 1-D tensors, class token, position embeddings)
+  bool decay = true;            // weight decay applies (cli.md: not to 1-D tensors, class token, position embeddings, bias tables)
   ir::Shape torch_shape;        // as in torchvision's state dict
   std::vector<int> torch_perm;  // reshape(torch, split_shape) then transpose by this gives ours; empty: a plain reshape
   ir::Shape split_shape;        // torch_shape split to our rank, in torch order; empty: torch_shape
+  bool buffer = false;          // running statistics: state that the forward pass updates, never trained
 };
 
 std::vector<Param> parameters(const ModelConfig& config);
 
-// Writes the forward program: images [b,h,w,c] -> logits [b,classes]. `param` gives the variable of a parameter by name.
-// With train = false dropout and drop-path are left out.
-ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
-                const std::function<ir::Var(const std::string&)>& param);
+// Whole numbers that torch's state dict holds beside the parameters and that follow from the description: written, never read.
+struct Buffer {
+  std::string name;
+  ir::Shape shape;
+  std::vector<std::int64_t> values;
+};
+std::vector<Buffer> buffers(const ModelConfig& config);
+
+// What a forward program is for.
+struct Mode {
+  bool random = false;            // dropout and drop-path draw
+  bool batch_statistics = false;  // batch norm normalises by the batch and writes running statistics as outputs that update their inputs
+  double momentum = 0.1;          // of the running statistics
+};
+using ParamOf = std::function<ir::Var(const std::string&)>;
+
+// Writes the forward program: images [b,h,w,c] -> logits [b,classes]. `param` gives the variable of a parameter or buffer by name.
+ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, const Mode& mode, const ParamOf& param);
 
 }  // namespace tessera::models

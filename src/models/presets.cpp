@@ -18,7 +18,53 @@ ModelConfig vit(std::string name, std::int64_t image, std::int64_t patch, std::i
   return c;
 }
 
+ModelConfig resnet(std::string name, std::string block, std::vector<std::int64_t> layers) {
+  ModelConfig c;
+  c.family = "resnet";
+  c.block = std::move(block);
+  c.layers = std::move(layers);
+  if (name.ends_with("_cifar")) c.stem = "cifar", c.image_h = c.image_w = 32, c.classes = 10;
+  c.name = std::move(name);
+  return c;
+}
+
+ModelConfig swin(std::string name, std::int64_t image, std::int64_t patch, std::int64_t window, std::int64_t dim,
+                 std::vector<std::int64_t> depths, std::vector<std::int64_t> heads, double drop_path, std::int64_t classes) {
+  ModelConfig c;
+  c.name = std::move(name);
+  c.family = "swin";
+  c.image_h = c.image_w = image;
+  c.patch = patch;
+  c.window_h = c.window_w = window;
+  c.dim = dim;
+  c.depths = std::move(depths);
+  c.stage_heads = std::move(heads);
+  c.drop_path = drop_path;
+  c.classes = classes;
+  return c;
+}
+
 }  // namespace
+
+bool FamilyKeys::has(std::string_view key) const {
+  return key == "name" || key == "family" || key == "init" ||
+         (" " + std::string(keys) + " ").find(" " + std::string(key) + " ") != keys.npos;
+}
+
+const std::vector<FamilyKeys>& families() {
+  static const std::vector<FamilyKeys> all = {
+      {"vit", "vit_b_16", "image channels patch dim depth heads mlp classes pool dropout drop_path head_init"},
+      {"swin", "swin_t", "image channels patch dim depths heads window mlp_ratio classes drop_path"},
+      {"resnet", "resnet50", "image channels block layers width stem classes batch_norm"},
+  };
+  return all;
+}
+
+const FamilyKeys* find_family(std::string_view name) {
+  for (const FamilyKeys& row : families())
+    if (row.family == name) return &row;
+  return nullptr;
+}
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = [] {
@@ -31,9 +77,27 @@ const std::vector<Preset>& presets() {
         {"vit_tiny_cifar", vit("vit_tiny_cifar", 32, 4, 192, 12, 3, 768, 10), "ViT-Ti with patch 4 for 32 px images"},
         {"vit_small_cifar", vit("vit_small_cifar", 32, 4, 384, 7, 6, 768, 10), "8 M parameters, mean pooling, for 32 px images"},
         {"vit_micro", vit("vit_micro", 32, 8, 64, 4, 2, 128, 10), "0.1 M parameters: the demo and the tests"},
+        {"resnet18", resnet("resnet18", "basic", {2, 2, 2, 2}), "ResNet-18 as in torchvision"},
+        {"resnet34", resnet("resnet34", "basic", {3, 4, 6, 3}), "ResNet-34 as in torchvision"},
+        {"resnet50", resnet("resnet50", "bottleneck", {3, 4, 6, 3}), "ResNet-50 as in torchvision"},
+        {"resnet101", resnet("resnet101", "bottleneck", {3, 4, 23, 3}), "ResNet-101 as in torchvision"},
+        {"resnet152", resnet("resnet152", "bottleneck", {3, 8, 36, 3}), "ResNet-152 as in torchvision"},
+        {"resnet18_cifar", resnet("resnet18_cifar", "basic", {2, 2, 2, 2}), "ResNet-18 with a 3x3 stem and no max-pool, for 32 px images"},
+        {"resnet50_cifar", resnet("resnet50_cifar", "bottleneck", {3, 4, 6, 3}),
+         "ResNet-50 with a 3x3 stem and no max-pool, for 32 px images"},
+        {"resnet_micro_cifar", resnet("resnet_micro_cifar", "basic", {1, 1, 1}), "0.1 M parameters: the tests"},
+        {"swin_t", swin("swin_t", 224, 4, 7, 96, {2, 2, 6, 2}, {3, 6, 12, 24}, 0.2, 1000), "Swin-T as in torchvision"},
+        {"swin_s", swin("swin_s", 224, 4, 7, 96, {2, 2, 18, 2}, {3, 6, 12, 24}, 0.3, 1000), "Swin-S as in torchvision"},
+        {"swin_b", swin("swin_b", 224, 4, 7, 128, {2, 2, 18, 2}, {4, 8, 16, 32}, 0.5, 1000), "Swin-B as in torchvision"},
+        {"swin_tiny_cifar", swin("swin_tiny_cifar", 32, 2, 4, 96, {2, 6, 2}, {3, 6, 12}, 0.1, 10),
+         "three stages, patch 2 and window 4 for 32 px images"},
+        {"swin_micro", swin("swin_micro", 32, 4, 4, 32, {2, 2}, {2, 4}, 0.0, 10), "two stages: the tests"},
     };
     for (Preset& row : rows)
-      if (row.name == "vit_small_cifar" || row.name == "vit_micro") row.config.pool = "mean";
+      if (row.name == "vit_small_cifar" || row.name == "vit_micro")
+        row.config.pool = "mean";
+      else if (row.name == "resnet_micro_cifar")
+        row.config.width = 16;
     return rows;
   }();
   return all;
@@ -50,32 +114,103 @@ const ModelConfig& preset(std::string_view name) {
               near.empty() ? "choose one of " + join(names, ", ") : "did you mean " + near + "? `tessera models` lists all");
 }
 
-std::vector<std::string> problems(const ModelConfig& c) {
+namespace {
+
+std::string text(std::int64_t v) { return std::to_string(v); }
+std::string text(const std::vector<std::int64_t>& list) {
+  std::vector<std::string> words;
+  for (const std::int64_t v : list) words.push_back(text(v));
+  return "[" + join(words, ", ") + "]";
+}
+
+// The checks of one description; each family adds its own to those that all share.
+struct Checks {
+  const ModelConfig& c;
   std::vector<std::string> out;
-  auto need = [&](bool ok, std::string problem) {
+
+  bool need(bool ok, std::string problem) {
     if (!ok) out.push_back(std::move(problem));
-  };
-  auto text = [](std::int64_t v) { return std::to_string(v); };
-  auto in_range = [&](const char* key, std::int64_t v, std::int64_t most) {
-    need(v >= 1 && v <= most, std::string("model.") + key + " = " + text(v) + " must be between 1 and " + text(most));
-    return v >= 1 && v <= most;
-  };
-  need(c.family == "vit", "model.family = \"" + c.family + "\" is not known; choose vit");
-  const bool image = in_range("image (height)", c.image_h, 16384) & in_range("image (width)", c.image_w, 16384);
-  in_range("channels", c.channels, 1024);
-  in_range("depth", c.depth, 1024);
-  in_range("mlp", c.mlp, 1 << 20);
-  in_range("classes", c.classes, 1 << 20);
-  if (in_range("patch", c.patch, 1024) && image)
-    need(c.image_h % c.patch == 0 && c.image_w % c.patch == 0,
-         "model.patch = " + text(c.patch) + " does not divide model.image = [" + text(c.image_h) + ", " + text(c.image_w) + "]");
-  if (in_range("dim", c.dim, 1 << 16) & in_range("heads", c.heads, 1 << 12))
-    need(c.dim % c.heads == 0, "model.heads = " + text(c.heads) + " does not divide model.dim = " + text(c.dim));
-  need(c.pool == "class" || c.pool == "mean", "model.pool = \"" + c.pool + "\" is not known; choose class or mean");
-  need(c.head_init == "zero" || c.head_init == "normal", "model.head_init = \"" + c.head_init + "\" is not known; choose zero or normal");
-  need(c.dropout >= 0 && c.dropout < 1, "model.dropout must be at least 0 and less than 1");
-  need(c.drop_path >= 0 && c.drop_path < 1, "model.drop_path must be at least 0 and less than 1");
-  return out;
+    return ok;
+  }
+  bool in_range(const char* key, std::int64_t v, std::int64_t most) {
+    return need(v >= 1 && v <= most, std::string("model.") + key + " = " + text(v) + " must be between 1 and " + text(most));
+  }
+  bool each_in_range(const char* key, const std::vector<std::int64_t>& list, std::int64_t most) {
+    bool ok = need(!list.empty() && list.size() <= 8, std::string("model.") + key + " = " + text(list) + " must have 1 to 8 stages");
+    for (const std::int64_t v : list)
+      ok = ok && need(v >= 1 && v <= most, std::string("model.") + key + " = " + text(list) + ": each must be between 1 and " + text(most));
+    return ok;
+  }
+
+  void vit() {
+    const bool image = in_range("image (height)", c.image_h, 16384) & in_range("image (width)", c.image_w, 16384);
+    in_range("depth", c.depth, 1024);
+    in_range("mlp", c.mlp, 1 << 20);
+    if (in_range("patch", c.patch, 1024) && image)
+      need(c.image_h % c.patch == 0 && c.image_w % c.patch == 0,
+           "model.patch = " + text(c.patch) + " does not divide model.image = [" + text(c.image_h) + ", " + text(c.image_w) + "]");
+    if (in_range("dim", c.dim, 1 << 16) & in_range("heads", c.heads, 1 << 12))
+      need(c.dim % c.heads == 0, "model.heads = " + text(c.heads) + " does not divide model.dim = " + text(c.dim));
+    need(c.pool == "class" || c.pool == "mean", "model.pool = \"" + c.pool + "\" is not known; choose class or mean");
+    need(c.head_init == "zero" || c.head_init == "normal", "model.head_init = \"" + c.head_init + "\" is not known; choose zero or normal");
+    need(c.dropout >= 0 && c.dropout < 1, "model.dropout must be at least 0 and less than 1");
+  }
+
+  void swin() {
+    const bool image = in_range("image (height)", c.image_h, 16384) & in_range("image (width)", c.image_w, 16384);
+    if (in_range("patch", c.patch, 1024) && image)
+      need(c.image_h >= c.patch && c.image_w >= c.patch,
+           "model.patch = " + text(c.patch) + " is larger than model.image = [" + text(c.image_h) + ", " + text(c.image_w) + "]");
+    in_range("window (rows)", c.window_h, 256), in_range("window (columns)", c.window_w, 256);
+    const bool dim = in_range("dim", c.dim, 1 << 16), depths = each_in_range("depths", c.depths, 1024);
+    const bool ratio = need(c.mlp_ratio > 0 && c.mlp_ratio <= 64, "model.mlp_ratio must be more than 0 and at most 64");
+    if (dim && ratio) need(static_cast<double>(c.dim) * c.mlp_ratio >= 1, "model.mlp_ratio x model.dim must be at least 1");
+    if (!each_in_range("heads", c.stage_heads, 1 << 12) || !dim || !depths) return;
+    if (!need(c.stage_heads.size() == c.depths.size(),
+              "model.heads = " + text(c.stage_heads) + " and model.depths = " + text(c.depths) + " must have one number for each stage"))
+      return;
+    if (!need(c.dim << (c.depths.size() - 1) <= 1 << 16, "model.dim = " + text(c.dim) +
+                                                             " doubled from stage to stage must stay at most 65536: model.depths has " +
+                                                             std::to_string(c.depths.size())))
+      return;
+    for (std::size_t s = 0; s < c.depths.size(); ++s)
+      need((c.dim << s) % c.stage_heads[s] == 0, "model.heads = " + text(c.stage_heads) + ": " + text(c.stage_heads[s]) + " must divide " +
+                                                     text(c.dim << s) + ", the width of stage " + std::to_string(s + 1) +
+                                                     " (model.dim = " + text(c.dim) + ")");
+  }
+
+  void resnet() {
+    in_range("image (height)", c.image_h, 16384), in_range("image (width)", c.image_w, 16384);
+    need(c.block == "basic" || c.block == "bottleneck", "model.block = \"" + c.block + "\" is not known; choose basic or bottleneck");
+    need(c.stem == "imagenet" || c.stem == "cifar", "model.stem = \"" + c.stem + "\" is not known; choose imagenet or cifar");
+    const bool width = in_range("width", c.width, 4096), layers = each_in_range("layers", c.layers, 1024);
+    if (width && layers)
+      need((c.width << (c.layers.size() - 1)) <= 1 << 16,
+           "model.width = " + text(c.width) + " doubled from stage to stage must stay at most 65536");
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> problems(const ModelConfig& c) {
+  Checks checks{c, {}};
+  checks.in_range("channels", c.channels, 1024);
+  checks.in_range("classes", c.classes, 1 << 20);
+  checks.need(c.drop_path >= 0 && c.drop_path < 1, "model.drop_path must be at least 0 and less than 1");
+  for (const Preset& row : presets())
+    if (row.name == c.name && row.config.family != c.family) {
+      checks.need(false, "model.family = \"" + c.family + "\" but model.name = \"" + c.name + "\" is a " + row.config.family);
+      return checks.out;
+    }
+  if (c.family == "vit")
+    checks.vit();
+  else if (c.family == "swin")
+    checks.swin();
+  else if (c.family == "resnet")
+    checks.resnet();
+  else
+    checks.need(false, "model.family = \"" + c.family + "\" is not known; choose vit, swin or resnet");
+  return checks.out;
 }
 
 }  // namespace tessera::models

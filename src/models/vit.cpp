@@ -63,13 +63,13 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
   return out;
 }
 
-Var vit_forward(Builder& b, const ModelConfig& m, Var images, bool train, const std::function<Var(const std::string&)>& param) {
+Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, const ParamOf& param) {
   const std::int64_t batch = b.type(images).shape[0];
   const std::int64_t d = m.dim / m.heads;
   Var rng = none;
-  if (train && (m.dropout > 0 || m.drop_path > 0)) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
+  if (mode.random && (m.dropout > 0 || m.drop_path > 0)) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
   auto dropout = [&](Var x, double rate, bool per_sample, const char* name) {
-    if (!train || rate <= 0) return x;
+    if (!mode.random || rate <= 0) return x;
     return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0}, {x, rng}, name);
   };
   auto norm = [&](Var x, const std::string& p) {

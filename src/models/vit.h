@@ -6,7 +6,6 @@
 namespace tessera::models {
 
 std::vector<Param> vit_parameters(const ModelConfig& config);
-ir::Var vit_forward(ir::Builder& b, const ModelConfig& config, ir::Var images, bool train,
-                    const std::function<ir::Var(const std::string&)>& param);
+ir::Var vit_forward(ir::Builder& b, const ModelConfig& config, ir::Var images, const Mode& mode, const ParamOf& param);
 
 }  // namespace tessera::models

@@ -1,61 +1,27 @@
 #include "models/weights.h"
 
-#include <charconv>
-
 #include "base/check.h"
+#include "models/names.h"
 
 namespace tessera::models {
 namespace {
 
-struct Row {
-  std::string_view torchvision, timm, old;  // old: torchvision before MLPBlock became a Sequential; empty where nothing changed
-};
-
-constexpr Row outer_rows[] = {
-    {"class_token", "cls_token", ""},
-    {"conv_proj.weight", "patch_embed.proj.weight", ""},
-    {"conv_proj.bias", "patch_embed.proj.bias", ""},
-    {"encoder.pos_embedding", "pos_embed", ""},
-    {"encoder.ln.weight", "norm.weight", ""},
-    {"encoder.ln.bias", "norm.bias", ""},
-    {"heads.head.weight", "head.weight", ""},
-    {"heads.head.bias", "head.bias", ""},
-};
-// After "encoder.layers.encoder_layer_N." and "blocks.N.".
-constexpr Row layer_rows[] = {
-    {"ln_1.weight", "norm1.weight", ""},
-    {"ln_1.bias", "norm1.bias", ""},
-    {"self_attention.in_proj_weight", "attn.qkv.weight", ""},
-    {"self_attention.in_proj_bias", "attn.qkv.bias", ""},
-    {"self_attention.out_proj.weight", "attn.proj.weight", ""},
-    {"self_attention.out_proj.bias", "attn.proj.bias", ""},
-    {"ln_2.weight", "norm2.weight", ""},
-    {"ln_2.bias", "norm2.bias", ""},
-    {"mlp.0.weight", "mlp.fc1.weight", "mlp.linear_1.weight"},
-    {"mlp.0.bias", "mlp.fc1.bias", "mlp.linear_1.bias"},
-    {"mlp.3.weight", "mlp.fc2.weight", "mlp.linear_2.weight"},
-    {"mlp.3.bias", "mlp.fc2.bias", "mlp.linear_2.bias"},
-};
-constexpr std::string_view torchvision_layer = "encoder.layers.encoder_layer_", timm_layer = "blocks.";
 constexpr std::string_view wrappers[] = {"module.", "model.", "_orig_mod."};
 
-// "blocks.12.norm1.weight" -> 12, "norm1.weight".
-struct LayerName {
-  std::int64_t layer = 0;
-  std::string_view rest;
-};
+const Names& names_of(std::string_view family) {
+  static const Names* const all[] = {&vit_names, &swin_names, &resnet_names};
+  for (const Names* names : all)
+    if (names->family == family) return *names;
+  throw Error(ErrorKind::internal, "there are no names for the family " + std::string(family));
+}
 
-std::optional<LayerName> split_layer(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  const std::size_t digits = name.find('.');
-  // At most 6 digits and no leading zero, so that a layer has one spelling and no name overflows.
-  if (digits == name.npos || digits == 0 || digits > 6 || (name[0] == '0' && digits > 1)) return std::nullopt;
-  LayerName out;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + digits, out.layer);
-  if (error != std::errc() || end != name.data() + digits || out.layer < 0) return std::nullopt;
-  out.rest = name.substr(digits + 1);
-  return out;
+std::string_view unwrapped(std::string_view name) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view wrapper : wrappers)
+      if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size()), again = true;
+  }
+  return name;
 }
 
 // Walks torch's elements in the order of ours: element i of our layout lies at torch[visit(i)].
@@ -92,40 +58,57 @@ void check_count(const Param& param, std::span<const double> values) {
 
 }  // namespace
 
-std::optional<std::string> canonical_name(std::string_view name) {
-  for (bool again = true; again;) {
-    again = false;
-    for (const std::string_view wrapper : wrappers)
-      if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size()), again = true;
-  }
-  for (const Row& row : outer_rows)
-    if (name == row.torchvision || name == row.timm) return std::string(row.torchvision);
-  const auto canonical_layer = [](const LayerName& parts, const Row& row) {
-    return std::string(torchvision_layer) + std::to_string(parts.layer) + "." + std::string(row.torchvision);
+std::optional<std::string> canonical_name(std::string_view family, std::string_view name) {
+  return names_of(family).canonical(unwrapped(name));
+}
+
+void settle_names(std::string_view family, NameMap& names) {
+  if (const auto settle = names_of(family).settle) settle(names);
+}
+
+bool is_ignored(std::string_view family, std::string_view name) {
+  const auto ignored = names_of(family).ignored;
+  return ignored && ignored(unwrapped(name));
+}
+
+std::string timm_name(std::string_view family, std::string_view canonical) {
+  const auto name = names_of(family).timm(canonical);
+  CHECK(name, "timm has no name for the parameter " + std::string(canonical));
+  return *name;
+}
+
+bool is_head(std::string_view family, std::string_view canonical) {
+  const Names& names = names_of(family);
+  return canonical == names.head_weight || canonical == names.head_bias;
+}
+
+std::optional<Layer> layer_of(std::string_view family, std::string_view canonical) { return names_of(family).layer(canonical); }
+
+std::vector<std::int64_t> depths_of(const ModelConfig& config) {
+  if (config.family == "resnet") return config.layers;
+  return config.family == "swin" ? config.depths : std::vector<std::int64_t>{config.depth};
+}
+
+Depth depth_of(const ModelConfig& config, std::string_view canonical) {
+  const std::vector<std::int64_t> depths = depths_of(config);
+  std::int64_t layers = 0;
+  for (const std::int64_t n : depths) layers += n;
+  if (is_head(config.family, canonical)) return {layers + 1, 0};
+  const auto before = [&](std::int64_t stage) {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < stage; ++i) sum += depths[static_cast<std::size_t>(i)];
+    return sum;
   };
-  if (const auto parts = split_layer(name, torchvision_layer)) {
-    for (const Row& row : layer_rows)
-      if (parts->rest == row.torchvision || (!row.old.empty() && parts->rest == row.old)) return canonical_layer(*parts, row);
-  } else if (const auto timm = split_layer(name, timm_layer)) {
-    for (const Row& row : layer_rows)
-      if (timm->rest == row.timm) return canonical_layer(*timm, row);
-  }
-  return std::nullopt;
-}
-
-std::string timm_name(std::string_view canonical) {
-  for (const Row& row : outer_rows)
-    if (canonical == row.torchvision) return std::string(row.timm);
-  if (const auto parts = split_layer(canonical, torchvision_layer))
-    for (const Row& row : layer_rows)
-      if (parts->rest == row.torchvision) return std::string(timm_layer) + std::to_string(parts->layer) + "." + std::string(row.timm);
-  CHECK(false, "timm has no name for the parameter " + std::string(canonical));
-  return {};
-}
-
-std::optional<std::int64_t> layer_of(std::string_view canonical) {
-  const auto parts = split_layer(canonical, torchvision_layer);
-  return parts ? std::optional(parts->layer) : std::nullopt;
+  const Names& names = names_of(config.family);
+  const auto entrance = names.entrance ? names.entrance(canonical) : std::nullopt;
+  std::int64_t below = 0;  // embeddings and stem
+  if (const auto layer = layer_of(config.family, canonical))
+    below = before(layer->stage) + layer->number + 1;
+  else if (entrance)
+    below = before(*entrance) + 1;
+  else if (!names.final_norm.empty() && canonical.starts_with(names.final_norm))
+    below = layers;
+  return {below, layers + 1 - below};
 }
 
 std::vector<double> from_torch(const Param& param, std::span<const double> torch_values) {

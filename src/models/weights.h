@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,20 +14,39 @@
 
 namespace tessera::models {
 
-// Parameters that depend on the image size, the pooling or the number of classes, so that loading may have to adapt them.
+// Parameters that depend on the image size, the pooling or the window, so that loading may have to adapt them.
 inline constexpr std::string_view class_token_name = "class_token";
 inline constexpr std::string_view positions_name = "encoder.pos_embedding";
-inline constexpr std::string_view head_weight_name = "heads.head.weight";
-inline constexpr std::string_view head_bias_name = "heads.head.bias";
+inline constexpr std::string_view bias_table_ending = ".attn.relative_position_bias_table";
 
-// The canonical name of a ViT parameter written as torchvision, old torchvision (mlp.linear_1, mlp.linear_2) or timm write it, with any of
-// the wrappers' prefixes module., model. and _orig_mod. before it; nothing when it is none of these. Layer numbers may exceed a model's
-// depth.
-std::optional<std::string> canonical_name(std::string_view name);
+using NameMap = std::map<std::string, std::string>;  // canonical name -> name in a file
+
+// The canonical name of a parameter of this family written as torchvision, old torchvision or timm write it, with any of the wrappers'
+// prefixes module., model. and _orig_mod. before it; nothing when it is none of these. Numbers may exceed a model's depth.
+std::optional<std::string> canonical_name(std::string_view family, std::string_view name);
+// After all names of a file are mapped: what only they together tell (timm before 0.9 counted Swin's mergings differently).
+void settle_names(std::string_view family, NameMap& names);
+// A tensor that may stand in a file beside the parameters and is not read (indices, masks).
+bool is_ignored(std::string_view family, std::string_view name);
 // timm's name of a canonical one.
-std::string timm_name(std::string_view canonical);
-// The encoder layer that a canonical name belongs to, if any.
-std::optional<std::int64_t> layer_of(std::string_view canonical);
+std::string timm_name(std::string_view family, std::string_view canonical);
+// Whether it is the weight or bias of the classifier: what another number of classes replaces.
+bool is_head(std::string_view family, std::string_view canonical);
+
+// The layer that a canonical name belongs to, if any: its stage (0 where a family has none) and its number there.
+struct Layer {
+  std::int64_t stage = 0, number = 0;
+  bool operator==(const Layer&) const = default;
+};
+std::optional<Layer> layer_of(std::string_view family, std::string_view canonical);
+// Where a parameter stands in the order of layers: 0 below are the embeddings (stem) and 0 above is the head; what follows the last layer
+// (a final norm) counts with that layer.
+struct Depth {
+  std::int64_t below = 0, above = 0;
+};
+Depth depth_of(const ModelConfig& config, std::string_view canonical);
+// Layers of each stage.
+std::vector<std::int64_t> depths_of(const ModelConfig& config);
 
 // The elements of one parameter between torch's order and ours (row-major both).
 std::vector<double> from_torch(const Param& param, std::span<const double> torch_values);

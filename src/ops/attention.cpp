@@ -1,5 +1,6 @@
 // attention: softmax(scale q k^T + bias + mask) v as one op with results o and lse (log of the sum of exponentials, kept in f32),
-// so that no executor ever has to store the scores. Legend: b batch, t query, s key, h head, d head dim, w windows of a mask.
+// so that no executor ever has to store the scores. Legend: * batch (any dims), w window, t query, s key, h head, d head dim.
+// A bias is one per head, a mask one per window: then the dim before the tokens counts windows.
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -9,30 +10,31 @@ namespace {
 
 using namespace ir;
 
-std::string optional_operands(const Attrs& attrs) {
+struct Letters {
+  std::string q, k, lse, optional;
+};
+Letters letters_of(const Attrs& attrs) {
   const Attention& a = std::get<Attention>(attrs);
-  return std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "");
+  const std::string lead = a.mask ? "*w!" : "*";
+  return {lead + "thd!", lead + "s!hd!", lead + "ht", std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "")};
 }
-std::string forward_signature(const Attrs& attrs, int) { return "bthd!,bs!hd!,bs!hd!" + optional_operands(attrs) + "->bthd!,bht"; }
+std::string forward_signature(const Attrs& attrs, int) {
+  const auto [q, k, lse, optional] = letters_of(attrs);
+  return q + "," + k + "," + k + optional + "->" + q + "," + lse;
+}
 std::string grad_signature(const Attrs& attrs, int) {
-  return "bthd!,bs!hd!,bs!hd!,bthd!,bht,bthd!" + optional_operands(attrs) + "->bthd!,bs!hd!,bs!hd!" +
+  const auto [q, k, lse, optional] = letters_of(attrs);
+  return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" + q + "," + k + "," + k +
          (std::get<Attention>(attrs).bias ? ",hts!" : "");
-}
-
-void check_mask(const Attrs& attrs, In in) {
-  if (std::get<Attention>(attrs).mask && in.back().shape[0] > 0)
-    CHECK(in[0].shape[0] % in.back().shape[0] == 0, "the batch is a multiple of the number of masks (b % w picks one)");
 }
 
 Types infer_attention(const Attrs& attrs, In in) {
   const auto shapes = infer_shapes(forward_signature(attrs, 0), in);
-  check_mask(attrs, in);
   return {{in[0].dtype, shapes[0], {}}, {statistics_of(in[0].dtype), shapes[1], {}}};
 }
 
 Types infer_attention_grad(const Attrs& attrs, In in) {
   const auto shapes = infer_shapes(grad_signature(attrs, 0), in);
-  check_mask(attrs, in);
   Types out;
   for (const Shape& shape : shapes) out.push_back({out.size() < 3 ? in[0].dtype : statistics_of(in[0].dtype), shape, {}});
   return out;
@@ -47,8 +49,8 @@ Grads attention_vjp(Builder& b, const Eqn& e, Grad g) {
   return grads;
 }
 
-double products(In in) {  // b t s h d
-  return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].shape[1]);
+double products(In in) {  // * t s h d
+  return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].shape[in[1].shape.size() - 3]);
 }
 Cost attention_cost(const Attrs&, In in, In) { return {4 * products(in), 0}; }
 Cost attention_grad_cost(const Attrs&, In in, In) { return {8 * products(in), 0}; }
@@ -57,7 +59,7 @@ Cost attention_grad_cost(const Attrs&, In in, In) { return {8 * products(in), 0}
 
 std::vector<OpDef> attention_rows() {
   return {{.op = Op::attention,
-           .doc = "q k v [bias] [mask] -> softmax(scale q k' + bias + mask[b % w]) v, and the log of each row's sum of exponentials",
+           .doc = "q k v [bias] [mask] -> softmax(scale q k' + bias + mask[w]) v, and the log of each row's sum of exponentials",
            .sig = "",
            .infer = infer_attention,
            .vjp = attention_vjp,

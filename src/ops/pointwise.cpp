@@ -62,6 +62,9 @@ Types infer_dropout(const Attrs& attrs, In in) {
 // The mask is a function of the key alone, so the derivative is the same op on the gradient.
 Grads dropout_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::dropout, e.attrs, {g[0], e.in[1]}), none}; }
 
+// From the result: the operand need not be kept.
+Grads relu_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::relu_grad, None{}, {e.out[0], g[0]})}; }
+
 Grads mark_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::mark, e.attrs, {g[0]})}; }
 std::int64_t view_all(const Attrs&, In, int) { return 0; }
 
@@ -84,6 +87,8 @@ std::vector<OpDef> pointwise_rows() {
       {.op = Op::scale, .doc = "factor * x", .sig = "*->*", .vjp = scale_vjp, .may_alias = {{0, 0}}},
       {.op = Op::gelu, .doc = "x/2 (1 + erf(x/sqrt 2)), or its tanh form", .sig = "*->*", .vjp = gelu_vjp, .may_alias = {{0, 0}}},
       {.op = Op::gelu_grad, .doc = "x, g -> g gelu'(x)", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}}},
+      {.op = Op::relu, .doc = "max(x, 0)", .sig = "*->*", .vjp = relu_vjp, .may_alias = {{0, 0}}},
+      {.op = Op::relu_grad, .doc = "y, g -> g where y = relu(x) is above 0", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}}},
       {.op = Op::select,
        .doc = "flag, a, b -> a where the flag is not 0, else b",
        .sig = ",*,*->*",

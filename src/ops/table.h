@@ -10,13 +10,17 @@
 namespace tessera::ops {
 
 std::vector<ir::OpDef> contract_rows();
+std::vector<ir::OpDef> conv_rows();
 std::vector<ir::OpDef> attention_rows();
 std::vector<ir::OpDef> pointwise_rows();
 std::vector<ir::OpDef> norm_rows();
+std::vector<ir::OpDef> batch_norm_rows();
 std::vector<ir::OpDef> loss_rows();
 std::vector<ir::OpDef> shape_rows();
+std::vector<ir::OpDef> window_rows();
 std::vector<ir::OpDef> reduce_rows();
 std::vector<ir::OpDef> update_rows();
+std::vector<ir::OpDef> lamb_rows();
 
 // The op table of docs/ir.md, as Markdown.
 std::string markdown();

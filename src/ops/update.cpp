@@ -65,6 +65,7 @@ std::vector<OpDef> update_rows() {
        .infer = infer_adamw,
        .may_alias = {{0, 0}, {1, 1}, {2, 2}},
        .signature = adamw_signature},
+      {.op = Op::ema, .doc = "average, w -> decay average + (1 - decay) w", .sig = "*,*->*", .may_alias = {{0, 0}}},
       {.op = Op::clip, .doc = "sum of squares -> norm, min(1, max/norm)", .sig = "->,", .infer = infer_clip},
       {.op = Op::finite,
        .doc = "scalars -> 1 when all are finite, else 0",

@@ -1,9 +1,6 @@
 #include "report/metrics.h"
 
 #include <algorithm>
-#include <fstream>
-
-#include "base/check.h"
 
 namespace tessera::report {
 
@@ -26,30 +23,9 @@ ordered_json to_json(const StepMetrics& m) {
                        {"images_per_s", m.images_per_s},
                        {"mfu", m.mfu},
                        {"comm_bytes", m.comm_bytes}};
+  if (m.skipped) line["skipped"] = true;
   if (m.sampled) line["breakdown"] = to_json(m.breakdown);
   return line;
-}
-
-MetricsFile::MetricsFile(std::string path, std::int64_t keep_through) : path_(std::move(path)) {
-  std::string kept;
-  {
-    std::ifstream old(path_);
-    for (std::string line; std::getline(old, line);) {
-      nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
-      if (!parsed.is_object() || !parsed.contains("kind") || !parsed.contains("step") || !parsed["step"].is_number_integer()) continue;
-      if (parsed["step"].get<std::int64_t>() > keep_through) continue;
-      kept += line + "\n";
-      kept_.push_back(std::move(parsed));
-    }
-  }
-  std::ofstream file(path_, std::ios::trunc);
-  if (!(file << kept).flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path_, "is the disk full or the folder read-only?");
-}
-
-void MetricsFile::append(const ordered_json& line) {
-  std::ofstream file(path_, std::ios::app);
-  if (!(file << line.dump() << "\n").flush())
-    throw Error(ErrorKind::disk, "cannot write the metrics", path_, "is the disk full or the folder read-only?");
 }
 
 Quantiles quantiles(std::vector<double> v) {

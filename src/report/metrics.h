@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object per line, kind step or epoch (fields in cli.md, "Files").
+// Lines of metrics.jsonl: one JSON object each, kind step or epoch; and quantiles of what they hold.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,11 @@ struct StepMetrics {
   std::int64_t step = 0, epoch = 0;
   double loss = 0, top1 = 0, lr = 0, grad_norm = 0, step_ms = 0, images_per_s = 0, mfu = 0;
   std::int64_t comm_bytes = 0;
+  bool skipped = false;  // not finite: nothing was changed
   bool sampled = false;
   Breakdown breakdown;
 };
 nlohmann::ordered_json to_json(const StepMetrics& m);
-
-// Appends lines, each flushed; a full disk is Error(disk).
-class MetricsFile {
- public:
-  // Drops lines of steps after `keep_through` (a resumed run repeats them) and lines that are not metrics.
-  MetricsFile(std::string path, std::int64_t keep_through);
-  void append(const nlohmann::ordered_json& line);
-  const std::vector<nlohmann::json>& kept() const { return kept_; }  // what an earlier process of the run wrote
-
- private:
-  std::string path_;
-  std::vector<nlohmann::json> kept_;
-};
 
 struct Quantiles {
   double median = 0, p10 = 0, p90 = 0, min = 0, max = 0;

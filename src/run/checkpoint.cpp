@@ -1,16 +1,18 @@
 #include "run/checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
+#include <chrono>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "config/reader.h"
-#include "files/safetensors.h"
+#include "files/atomic_folder.h"
+#include "files/disk.h"
 #include "files/text.h"
+#include "run/run.h"
 
 namespace tessera::run {
 namespace {
@@ -18,142 +20,155 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::uint64_t checksum(std::span<const std::byte> bytes) { return hash_name({reinterpret_cast<const char*>(bytes.data()), bytes.size()}); }
-
-const std::vector<plan::Buffer>& buffers(Session& session) {
-  return session.compiled(Goal::train, session.config().batch.global).plan.persistent;
-}
+fs::path place(const fs::path& run, std::int64_t step) { return run / "ckpt" / fmt::format("step-{}", step); }
 
 // What must agree between a checkpoint and the run that takes it up.
-json identity(Session& session) {
-  json sizes = json::object();
-  for (const plan::Buffer& b : buffers(session)) sizes[b.name] = b.bytes;
-  const config::Config& c = session.config();
+json identity(const config::Config& c) {
   return {{"model", json::parse(config::model_to_json(c.model))},
           {"dtype", c.precision.dtype},
           {"optimizer", c.optim.name},
-          {"seed", c.run.seed},
-          {"buffers", sizes}};
+          {"seed", c.run.seed}};
 }
 
-json to_json(const Progress& p) {
-  return {{"step", p.step},
-          {"epoch", p.epoch},
-          {"position", p.position},
-          {"best_top1", p.best_top1},
-          {"best_epoch", p.best_epoch},
-          {"epoch_loss", p.epoch_loss},
-          {"epoch_correct", p.epoch_correct},
-          {"epoch_seconds", p.epoch_seconds},
-          {"epoch_images", p.epoch_images},
-          {"wall_s", p.wall_s}};
+void flush_file(const fs::path& path) {
+  if (path.empty()) return;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
 }
 
-Progress progress_of(const json& p) {
-  return {p.at("step"),       p.at("epoch"),         p.at("position"),      p.at("best_top1"),    p.at("best_epoch"),
-          p.at("epoch_loss"), p.at("epoch_correct"), p.at("epoch_seconds"), p.at("epoch_images"), p.at("wall_s")};
-}
-
-// Step numbers of the folders that look like checkpoints, newest first.
-std::vector<std::int64_t> steps_in(const fs::path& dir) {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.size() > 5 && name.size() < 20 && name.find_first_not_of("0123456789", 5) == name.npos)
-      steps.push_back(std::stoll(name.substr(5)));
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
-
-struct Found {
-  json identity;
-  Progress progress;
-  files::Safetensors file;
-};
-
-// Reads and proves a checkpoint without touching the session; throws when it is damaged.
-Found read(const fs::path& dir) {
-  const json manifest = json::parse(files::read_text(dir / "manifest.json", 1 << 20, ErrorKind::weights));
-  Found found{manifest.at("identity"), progress_of(manifest.at("progress")), files::Safetensors(dir / "rank-0.safetensors")};
-  const json& sums = manifest.at("checksums");
-  for (const auto& [name, size] : found.identity.at("buffers").items()) {
-    const files::TensorView& t = found.file.at(name);
-    if (static_cast<std::int64_t>(t.bytes.size()) != size.get<std::int64_t>() || checksum(t.bytes) != sums.at(name).get<std::uint64_t>())
-      throw Error(ErrorKind::weights, "buffer " + name + " is damaged (size or checksum)");
-  }
-  return found;
-}
-
-void check_same_run(const fs::path& dir, const Found& found, Session& session, std::int64_t samples) {
+void check_same_run(const files::Sharded& checkpoint, const Progress& p, const config::Config& config, std::int64_t samples) {
   const char* hint = "--fresh starts over in this folder, --out chooses another";
-  const json mine = identity(session);
+  const json mine = identity(config), theirs = checkpoint.manifest().state.value("identity", json::object());
   std::vector<std::string> differ;
-  for (const auto& [key, value] : mine.items())
-    if (!found.identity.contains(key) || found.identity.at(key) != value) differ.push_back(key);
+  for (const auto& [key, value] : mine.items()) {
+    bool same = theirs.contains(key) && theirs.at(key) == value;
+    if (!same && key == "model" && theirs.contains(key)) {
+      // A model section that an older version wrote may lack keys that have since been added; defaults fill them.
+      try {
+        same = config::model_from_json(theirs.at(key).dump()) == config.model;
+      } catch (const Error&) {
+      }
+    }
+    if (!same) differ.push_back(key);
+  }
   if (!differ.empty())
-    throw Error(ErrorKind::weights, "the checkpoint belongs to another run; it differs in " + join(differ, ", "), dir.string(), hint);
-  const Progress& p = found.progress;
-  if (p.step < 0 || p.epoch < 0 || p.position < 0 || p.position >= samples)
+    throw Error(ErrorKind::weights, "the checkpoint belongs to another run; it differs in " + join(differ, ", "),
+                checkpoint.path().string(), hint);
+  if (p.position > samples)
     throw Error(ErrorKind::weights,
                 fmt::format("the checkpoint stands at sample {} of epoch {}, but an epoch has {} samples", p.position, p.epoch, samples),
-                dir.string(), hint);
+                checkpoint.path().string(), hint);
+}
+
+// Everything is compared before the first byte of the session changes.
+void load(const files::Sharded& checkpoint, Session& session) {
+  const std::vector<StateTensor> tensors = state_tensors(session);
+  for (const StateTensor& t : tensors) {
+    const files::GlobalTensor& stored = checkpoint.at(t.name);
+    if (stored.shape != t.shape || stored.dtype != stored_name(t.dtype))
+      throw Error(ErrorKind::weights,
+                  fmt::format("{} is {} {} in the checkpoint; the run needs {} {}", t.name, stored.dtype, ir::to_string(stored.shape),
+                              stored_name(t.dtype), ir::to_string(t.shape)),
+                  checkpoint.path().string());
+  }
+  for (const StateTensor& t : tensors) session.executor().write_persistent(t.buffer, t.offset, checkpoint.read(t.name));
 }
 
 }  // namespace
 
-void save_checkpoint(const std::string& folder, Session& session, const Progress& progress, std::int64_t keep) {
-  const fs::path root = fs::path(folder) / "ckpt", dir = root / fmt::format("step-{}", progress.step),
-                 part = root / fmt::format("part-{}", progress.step);
-  std::error_code error;
-  fs::remove_all(part, error);
-  fs::create_directories(part, error);
-  if (error)
-    throw Error(ErrorKind::disk, "cannot make the checkpoint folder: " + error.message(), part.string(),
-                "free some space or choose another --out");
-  std::vector<std::vector<std::byte>> bytes;
-  std::vector<files::NamedTensor> tensors;
-  json sums = json::object();
-  for (const plan::Buffer& b : buffers(session)) {
-    bytes.emplace_back(static_cast<std::size_t>(b.bytes));
-    session.executor().read_persistent(b.name, 0, bytes.back());
-    sums[b.name] = checksum(bytes.back());
+void take_snapshot(Session& session, const Progress& progress, const json& notes, Snapshot& into) {
+  into.tensors = state_tensors(session);
+  for (const plan::Buffer& b : session.compiled(Goal::train, session.config().batch.global).plan.persistent) {
+    std::vector<std::byte>& copy = into.buffers[b.name];
+    copy.resize(static_cast<std::size_t>(b.bytes));
+    session.executor().read_persistent(b.name, 0, copy);
   }
-  for (std::size_t i = 0; i < bytes.size(); ++i) tensors.push_back({buffers(session)[i].name, "U8", {buffers(session)[i].bytes}, bytes[i]});
-  files::write_safetensors(part / "rank-0.safetensors", tensors);
-  const json manifest = {
-      {"format", 1}, {"world", 1}, {"identity", identity(session)}, {"checksums", sums}, {"progress", to_json(progress)}};
-  files::write_atomically(part / "manifest.json", manifest.dump(2) + "\n");
-  fs::remove_all(dir, error);
-  fs::rename(part, dir, error);
-  if (error) throw Error(ErrorKind::disk, "cannot put the checkpoint in its place: " + error.message(), dir.string());
+  into.progress = progress;
+  into.state = notes;
+  into.state["identity"] = identity(session.config());
+  into.state["progress"] = to_json(progress);
+  into.state["ema"] = session.config().ema.decay > 0;
+  into.state["tessera"] = version();
+  into.state["time"] = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void write_checkpoint(const fs::path& run, const Snapshot& snapshot, const Retention& retention) {
+  const std::int64_t step = snapshot.progress.step;
+  std::vector<files::ShardBytes> shards;
+  std::uint64_t bytes = 1 << 16;  // headers and the manifest
+  for (const StateTensor& t : snapshot.tensors) {
+    const std::span<const std::byte> buffer = snapshot.buffers.at(t.buffer);
+    shards.push_back({t.name, stored_name(t.dtype), t.shape, files::Extents(t.shape.size(), 0), t.shape,
+                      buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
+    bytes += shards.back().bytes.size() + 512;
+  }
+  files::require_room(place(run, step), bytes);
+  files::AtomicFolder folder(place(run, step));
+  files::Manifest manifest;
+  manifest.tensors = files::write_shards(folder.path(), 0, shards);
+  manifest.state = snapshot.state;
+  flush_file(snapshot.flush);
+  files::write_atomically(folder.path() / files::manifest_name, print(manifest));
+  folder.commit();
+
   std::int64_t kept = 1;  // the one just written
-  for (const std::int64_t step : steps_in(root)) {
-    if (step == progress.step) continue;
-    if (step > progress.step || (keep > 0 && ++kept > keep)) fs::remove_all(root / fmt::format("step-{}", step), error);
+  for (const CheckpointPath& other : checkpoints_in(run)) {
+    if (other.step == step) continue;
+    const bool best = retention.keep_best && other.step == snapshot.progress.best_step;
+    if (other.step > step || (++kept > retention.keep && !best)) files::remove_folder(other.path);
   }
 }
 
-std::optional<Progress> load_newest_checkpoint(const std::string& folder, Session& session, std::int64_t samples,
-                                               std::vector<std::string>& notes) {
-  const fs::path root = fs::path(folder) / "ckpt";
-  for (const std::int64_t step : steps_in(root)) {
-    const fs::path dir = root / fmt::format("step-{}", step);
-    std::optional<Found> found;
-    try {
-      found.emplace(read(dir));
-    } catch (const Error& e) {
-      notes.push_back("checkpoint " + dir.string() + " passed over: " + e.what());
-    } catch (const json::exception&) {
-      notes.push_back("checkpoint " + dir.string() + " passed over: its manifest.json cannot be read");
-    }
-    if (!found) continue;
-    check_same_run(dir, *found, session, samples);
-    for (const plan::Buffer& b : buffers(session)) session.executor().write_persistent(b.name, 0, found->file.at(b.name).bytes);
-    return found->progress;
+std::vector<CheckpointPath> checkpoints_in(const fs::path& run) {
+  std::vector<CheckpointPath> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run / "ckpt", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && name.size() > 5 && name.size() < 20 && name.find_first_not_of("0123456789", 5) == name.npos)
+      out.push_back({std::stoll(name.substr(5)), entry.path()});
   }
-  return std::nullopt;
+  std::sort(out.begin(), out.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step > b.step; });
+  return out;
+}
+
+std::shared_ptr<const files::Sharded> open_checkpoint(const fs::path& path) {
+  auto checkpoint = std::make_shared<const files::Sharded>(path);
+  checkpoint->verify();
+  progress_of(*checkpoint);
+  return checkpoint;
+}
+
+Progress progress_of(const files::Sharded& checkpoint) {
+  return progress_from(checkpoint.manifest().state.value("progress", json()), checkpoint.path().string());
+}
+
+std::shared_ptr<const files::Sharded> newest_checkpoint(const fs::path& run, std::vector<std::string>& notes) {
+  const std::vector<CheckpointPath> all = checkpoints_in(run);
+  std::optional<Error> newest;
+  for (const CheckpointPath& candidate : all) {
+    try {
+      return open_checkpoint(candidate.path);
+    } catch (const Error& e) {
+      if (e.kind != ErrorKind::weights) throw;
+      notes.push_back("checkpoint " + candidate.path.string() + " passed over: " + e.message);
+      if (!newest) newest = e;
+    }
+  }
+  if (!newest) return nullptr;
+  throw Error(ErrorKind::weights, fmt::format("none of the {} checkpoints can be used; the newest: {}", all.size(), newest->message),
+              all.front().path.string(), "--fresh starts over in this folder; `tessera ckpt verify` says what is wrong with each");
+}
+
+std::optional<Progress> load_newest_checkpoint(const fs::path& run, Session& session, std::int64_t samples,
+                                               std::vector<std::string>& notes) {
+  const auto checkpoint = newest_checkpoint(run, notes);
+  if (!checkpoint) return std::nullopt;
+  const Progress progress = progress_of(*checkpoint);
+  check_same_run(*checkpoint, progress, session.config(), samples);
+  load(*checkpoint, session);
+  return progress;
 }
 
 }  // namespace tessera::run

@@ -1,32 +1,56 @@
-// Checkpoints of a run folder: ckpt/step-N/{manifest.json, rank-R.safetensors}. Written beside and renamed, so a cut-off write is never
-// taken for one. Convention: a damaged checkpoint is passed over for an older one; a whole one of another run is an error, never a reason
-// to start over.
+// Checkpoints of a run folder: ckpt/step-N/{manifest.json, rank-R.safetensors} (docs/checkpoints.md).
+// Convention: a damaged checkpoint is named and passed over for an older one; a whole one of another run is an error, and so is a folder
+// whose checkpoints are all damaged: neither is ever a reason to start over.
 #pragma once
 
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "files/sharded.h"
+#include "run/progress.h"
 #include "run/session.h"
+#include "run/state_tensors.h"
 
 namespace tessera::run {
 
-// Everything besides weights and state that the loop must know to go on as if it had never stopped.
-struct Progress {
-  std::int64_t step = 0;                 // applied updates
-  std::int64_t epoch = 0, position = 0;  // of the next batch
-  double best_top1 = 0;
-  std::int64_t best_epoch = 0;
-  double epoch_loss = 0, epoch_correct = 0, epoch_seconds = 0;  // sums of the epoch under way
-  std::int64_t epoch_images = 0;
-  double wall_s = 0;  // spent by this run in all its processes
+// A copy of all persistent buffers at one moment, so that training can go on while it is written.
+struct Snapshot {
+  std::vector<StateTensor> tensors;
+  std::map<std::string, std::vector<std::byte>> buffers;
+  Progress progress;
+  nlohmann::json state;         // of the manifest
+  std::filesystem::path flush;  // a file that must be on the disk before the checkpoint is (metrics.jsonl); may be empty
 };
+// `notes`: what else the manifest shall remember (names of the classes, length of the run, ...). Reuses the memory of `into`.
+void take_snapshot(Session& session, const Progress& progress, const nlohmann::json& notes, Snapshot& into);
 
-// Saves every persistent buffer. Older ones beyond the newest `keep` go (0: none goes), and so do those of steps that lie ahead.
-void save_checkpoint(const std::string& folder, Session& session, const Progress& progress, std::int64_t keep);
+struct Retention {
+  std::int64_t keep = 2;  // newest that stay
+  bool keep_best = true;  // and the one of Progress::best_step
+};
+// Writes ckpt/step-N of the run folder; then older ones go, and so do those of steps that lie ahead. Error(disk): what was there stays.
+void write_checkpoint(const std::filesystem::path& run, const Snapshot& snapshot, const Retention& retention);
 
-// The newest checkpoint that is whole, loaded into the session; damaged ones are named in `notes` and passed over.
-// Error(weights) when it belongs to another model, optimizer or data size. `samples`: of an epoch.
-std::optional<Progress> load_newest_checkpoint(const std::string& folder, Session& session, std::int64_t samples,
+// Folders of a run that are named like checkpoints, newest first.
+struct CheckpointPath {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+};
+std::vector<CheckpointPath> checkpoints_in(const std::filesystem::path& run);
+
+// Opens a checkpoint and proves every byte of it. Error(weights) with the reason.
+std::shared_ptr<const files::Sharded> open_checkpoint(const std::filesystem::path& path);
+// The newest one of a run folder that is whole; those passed over are named in `notes`. Null when there is none at all, Error(weights) when
+// all are damaged.
+std::shared_ptr<const files::Sharded> newest_checkpoint(const std::filesystem::path& run, std::vector<std::string>& notes);
+Progress progress_of(const files::Sharded& checkpoint);
+
+// Loads the newest whole checkpoint into the session. Error(weights) when it belongs to another model, optimizer or data size.
+// `samples`: of an epoch.
+std::optional<Progress> load_newest_checkpoint(const std::filesystem::path& run, Session& session, std::int64_t samples,
                                                std::vector<std::string>& notes);
 
 }  // namespace tessera::run

@@ -1,10 +1,12 @@
 #include "run/compile.h"
 
+#include <cmath>
 #include <map>
 
 #include "base/check.h"
 #include "ir/builder.h"
 #include "models/model.h"
+#include "models/weights.h"
 
 namespace tessera::run {
 namespace {
@@ -12,31 +14,53 @@ namespace {
 using namespace ir;
 using transforms::Pass;
 
+bool mixes(const config::Config& config) { return (config.data.mixup > 0 || config.data.cutmix > 0) && config.data.mix_prob > 0; }
+
 // Forward, loss and counts of one micro-batch, as plain equations in one precision.
-Program write_model(const config::Config& config, Goal goal, std::int64_t batch) {
+Program write_model(const config::Config& config, Goal goal, std::int64_t batch, Weights weights) {
   const models::ModelConfig& m = config.model;
   const DType real = storage_dtype(config);
   Builder b;
   b.program().name = goal == Goal::train       ? "train_step"
                      : goal == Goal::gradients ? "gradients"
                      : goal == Goal::evaluate  ? "evaluate"
-                                               : "predict";
+                     : goal == Goal::predict   ? "predict"
+                                               : "recalibrate";
   const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
   std::map<std::string, Var> params;
-  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
-  const Var logits = models::forward(b, m, images, goal == Goal::train, [&](const std::string& name) {
+  for (const models::Param& p : models::parameters(m)) {
+    const Type type{real, p.shape, {}};
+    // For gradients alone every parameter counts, frozen or not.
+    if (goal == Goal::gradients ? !p.buffer : group_of(config, p).has_value())
+      params[p.name] = b.input(Input::param, p.name, type, p.dims);
+    else
+      params[p.name] = b.input(Input::state, state_name(p, weights), type, p.dims);
+    // The average's own statistics rest in a training program, so that they are part of its state.
+    if (goal == Goal::train && p.buffer && config.ema.decay > 0) b.input(Input::state, state_name(p, Weights::average), type, p.dims);
+  }
+  const bool training = goal == Goal::train || goal == Goal::gradients;
+  const models::Mode mode{.random = goal == Goal::train,
+                          .batch_statistics = training || goal == Goal::recalibrate,
+                          .momentum = goal == Goal::recalibrate ? 1.0 : 0.1};
+  const Var logits = models::forward(b, m, images, mode, [&](const std::string& name) {
     CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
     return params[name];
   });
+  if (goal == Goal::recalibrate) return b.take();
   if (goal != Goal::train) b.output("logits", logits);
   if (goal == Goal::predict) return b.take();
 
   const auto scope = b.scope("loss");
   const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}});
   const Var inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
-  const double smoothing = goal == Goal::train ? config.loss.label_smoothing : 0.0;
+  // Mixed targets are soft, and smoothed already.
+  const bool soft = goal == Goal::train && mixes(config);
+  const double smoothing = goal == Goal::train && !soft ? config.loss.label_smoothing : 0.0;
+  const Var target = soft ? b.input(Input::batch, "targets", {real, {batch, m.classes}, {}}) : labels;
   const Var logp = b.emit1(Op::log_softmax, None{}, {logits}, "logp");
-  const Var each = b.emit1(Op::nll, Loss{smoothing}, {logp, labels}, "nll");
+  Var each = b.emit1(Op::nll, Loss{smoothing}, {logp, target}, "nll");
+  if (goal == Goal::train && config.data.class_weights != "none")
+    each = b.mul("b,b->b", each, b.input(Input::batch, "weights", {real, {batch}, {}}), "weighted");
   b.output("loss", b.mul(",->", b.sum("b->", each, "total"), inv_count, "loss"));
   b.output("correct", b.sum("b->", b.emit1(Op::correct, TopK{1}, {logits, labels}, "top1"), "correct"));
   if (goal == Goal::evaluate) b.output("correct5", b.sum("b->", b.emit1(Op::correct, TopK{5}, {logits, labels}, "top5"), "correct5"));
@@ -45,13 +69,14 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch)
 
 transforms::Optimizer optimizer_of(const config::Config& config) {
   const config::Optim& o = config.optim;
-  return {o.name, o.betas[0], o.betas[1], o.eps, o.momentum, o.weight_decay, o.nesterov, o.clip};
+  return {o.name, o.betas[0], o.betas[1], o.eps, o.momentum, o.weight_decay, o.nesterov, o.clip, config.ema.decay};
 }
 
 // The passes in order, one line each.
-std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro) {
+std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, Weights weights) {
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
   const std::vector<transforms::Bucket> buckets = goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
+  const std::string set = weights == Weights::live ? "weights" : "ema";
   std::vector<Pass> passes;
   // Gradients are equations like any other.
   if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
@@ -61,7 +86,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
                       [=](const Program& first) {
                         std::vector<Program> parts = {first};
                         for (std::size_t i = 1; i < micro.size(); ++i)
-                          parts.push_back(transforms::autodiff(write_model(config, goal, micro[i])));
+                          parts.push_back(transforms::autodiff(write_model(config, goal, micro[i], weights)));
                         return transforms::accumulate(parts);
                       },
                       true, true});
@@ -69,7 +94,8 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   if (config.precision.dtype == "bf16")
     passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
-  if (goal != Goal::gradients) passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets); }, true, true});
+  if (goal != Goal::gradients)
+    passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets, set); }, true, true});
   if (goal == Goal::train)
     passes.push_back({"optimizer", [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); }, true, true});
   passes.push_back({"simplify", transforms::simplify});
@@ -88,23 +114,38 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
 
 }  // namespace
 
+std::optional<transforms::Group> group_of(const config::Config& config, const models::Param& param) {
+  if (param.buffer) return std::nullopt;
+  const models::Depth at = models::depth_of(config.model, param.name);
+  const std::int64_t frozen = config::parse_freeze(config.optim.freeze);
+  // The head (below nothing) is never frozen; "backbone" is every layer before it.
+  if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
+  return transforms::Group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above))};
+}
+
+std::string state_name(const models::Param& param, Weights weights) {
+  return param.buffer && weights == Weights::average ? "ema." + param.name : param.name;
+}
+
 DType storage_dtype(const config::Config& config) { return config.precision.dtype == "f64" ? DType::f64 : DType::f32; }
 
 std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
   Builder b;
-  std::map<std::string, bool> decays;
-  for (const models::Param& p : models::parameters(config.model)) {
-    b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
-    decays[p.name] = p.decay || config.optim.decay_all;
-  }
-  return transforms::plan_buckets(b.program(), [&](const std::string& name) { return decays.at(name); });
+  std::map<std::string, transforms::Group> groups;
+  for (const models::Param& p : models::parameters(config.model))
+    if (const auto group = group_of(config, p)) {
+      b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
+      groups[p.name] = *group;
+    }
+  return transforms::plan_buckets(b.program(), [&](const std::string& name) { return groups.at(name); });
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
-                 const transforms::RunOptions& options) {
+                 const transforms::RunOptions& options, Weights weights) {
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train), "only training has several micro-batches");
   Compiled out;
-  const Program program = transforms::run(write_model(config, goal, micro[0]), passes_for(config, goal, micro), options, &out.passes);
+  const Program program =
+      transforms::run(write_model(config, goal, micro[0], weights), passes_for(config, goal, micro, weights), options, &out.passes);
   out.plan = plan::lower(program, 0, workspace);
   return out;
 }

@@ -1,10 +1,12 @@
 // config -> Plan: the one place that wires the picture (model, transforms in order, plan).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "models/model.h"
 #include "plan/plan.h"
 #include "transforms/transforms.h"
 
@@ -15,7 +17,12 @@ namespace tessera::run {
 //   gradients  loss, correct, logits, grad.<parameter>    (parameters are separate inputs, no buckets)
 //   evaluate   loss, correct, correct5, logits
 //   predict    logits
-enum class Goal { train, gradients, evaluate, predict };
+//   recalibrate  the statistics of the batch in place of the running ones (no labels)
+// Further inputs of train: targets where batches are mixed, weights where samples are weighted.
+enum class Goal { train, gradients, evaluate, predict, recalibrate };
+
+// Which weights a plan reads: those that are trained, or their moving average (with running statistics of its own).
+enum class Weights { live, average };
 
 struct Compiled {
   plan::Plan plan;
@@ -24,7 +31,13 @@ struct Compiled {
 
 // `micro`: samples of each micro-batch (several only for train).
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
-                 const transforms::RunOptions& options = {});
+                 const transforms::RunOptions& options = {}, Weights weights = Weights::live);
+
+// What the configuration does to a parameter: its group of the optimizer, or nothing where it is frozen or a buffer.
+std::optional<transforms::Group> group_of(const config::Config& config, const models::Param& param);
+
+// The persistent input that holds what is in no bucket: a buffer or a frozen parameter.
+std::string state_name(const models::Param& param, Weights weights);
 
 // The buckets of a model: the same for every goal, so that plans share weights.
 std::vector<transforms::Bucket> model_buckets(const config::Config& config);

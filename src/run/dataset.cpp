@@ -9,6 +9,7 @@
 #include "data/folder.h"
 #include "data/order.h"
 #include "data/synthetic.h"
+#include "run/augment.h"
 
 namespace tessera::run {
 namespace {
@@ -49,12 +50,19 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
   if (split == data::Split::test) {
     o.shuffle = false;
     o.epochs = 1;
+    o.transform = eval_transform(config);
     return o;
   }
+  o.transform = train_transform(config);
+  if (const data::MixOptions mixing = mix_options(config); mixing.enabled())
+    o.mix = [mixing, seed = o.seed, classes = dataset.classes()](data::Batch& b) {
+      b.targets.resize(static_cast<std::size_t>(b.count) * static_cast<std::size_t>(classes));
+      data::mix(mixing, {seed, b.epoch, b.first_position, b.count, 0}, {b.height, b.width, b.channels, classes}, b.images, b.labels,
+                b.targets);
+    };
   o.shuffle = config.data.shuffle;
   o.balanced = config.data.balanced;
   o.drop_last = config.data.drop_last;
-  o.flip = config.data.flip;
   o.samples = used_samples(config, dataset);
   if (config.data.class_weights == "balanced") {
     std::vector<std::int32_t> labels(static_cast<std::size_t>(o.samples));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,12 +11,11 @@
 #include "config/reader.h"
 #include "data/decode.h"
 #include "data/standard.h"
-#include "files/safetensors.h"
 #include "report/console.h"
 #include "run/dataset.h"
 #include "run/run.h"
 #include "run/score.h"
-#include "run/weights.h"
+#include "run/weights_open.h"
 
 namespace tessera::run {
 namespace {
@@ -30,20 +28,16 @@ struct Loaded {
   std::unique_ptr<Session> session;
 };
 
-// A run folder stands for the weights in it.
 Loaded load(const std::string& weights, const std::optional<models::ModelConfig>& model, const std::string& dtype, std::int64_t threads) {
-  std::error_code error;
-  const std::string path = std::filesystem::is_directory(weights, error) ? weights + "/weights.safetensors" : weights;
-  const auto file = std::make_shared<const files::Safetensors>(path);
+  const OpenedWeights opened = open_weights(weights, model);
+  for (const std::string& note : opened.notes) fmt::print(stderr, "note: {}\n", note);
   Loaded out;
-  out.config.model = model && !file->metadata().contains("tessera.model") ? *model : model_of(*file);
-  out.classes = class_names_of(*file, out.config.model);
+  out.config.model = opened.model;
+  out.classes = opened.classes;
   out.config.precision.dtype = dtype;
   out.config.run.threads = threads > 0 ? threads : available_cores();
-  std::vector<std::string> notes;
-  const ParamSource source = weights_from(file, out.config.model, Adapt{}, notes);
   out.session = std::make_unique<Session>(out.config);
-  out.session->load(source);
+  out.session->load(opened.source);
   return out;
 }
 

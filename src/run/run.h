@@ -77,6 +77,21 @@ int data_get(const DataGetOptions& options);
 int data_verify(const config::Config& config, bool json);
 int data_stats(const config::Config& config, bool json);
 
+// tessera ckpt ls | verify | export | diff. A path is a run folder (its newest valid checkpoint) or a checkpoint; export and diff also take
+// weight files and exported folders.
+struct CkptOptions {
+  std::string path, other;             // other: diff
+  std::string out;                     // export
+  std::string naming = "torchvision";  // torchvision | timm
+  std::string dtype = "f32";           // f32 | f64
+  bool best = false;                   // export: the best instead of the newest
+  bool json = false;
+};
+int ckpt_list(const CkptOptions& options);
+int ckpt_verify(const CkptOptions& options);  // 0 only when every hash fits, else 4
+int ckpt_export(const CkptOptions& options);
+int ckpt_diff(const CkptOptions& options);  // 0 equal, 1 different
+
 int list_models(bool json);
 
 // "0.1.0 (commit)".

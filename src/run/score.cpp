@@ -8,7 +8,8 @@
 
 namespace tessera::run {
 
-Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console) {
+Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console,
+            const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   data::LoaderOptions options = loader_options(session.config(), dataset, data::Split::test);
@@ -20,8 +21,8 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
   out.class_count.assign(classes, 0);
   out.class_correct.assign(classes, 0);
   data::Batch b;
-  while (loader.next(b)) {
-    const EvalResult r = session.evaluate(b.images, b.labels);
+  while (!(stop && stop()) && loader.next(b)) {
+    const EvalResult r = session.evaluate(b.images, b.labels, session.averages() ? Weights::average : Weights::live);
     out.loss += r.loss_sum;
     out.top1 += r.correct;
     out.top5 += r.correct5;

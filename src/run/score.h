@@ -1,6 +1,7 @@
 // Evaluation of a session on a data set: loss, top-1, top-5 and a table per class.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "data/dataset.h"
@@ -14,7 +15,8 @@ struct Score {
   std::int64_t images = 0;
   std::vector<std::int64_t> class_count, class_correct;  // per true class
 };
-// Draws a bar on `console` when there is one.
-Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console = nullptr);
+// Draws a bar on `console` when there is one. `stop` is asked before each batch; a score that was stopped has seen fewer images.
+Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console = nullptr,
+            const std::function<bool()>& stop = {});
 
 }  // namespace tessera::run

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "config/config.h"
@@ -17,6 +18,14 @@ namespace tessera::run {
 // The elements of a parameter in our layout.
 using ParamSource = std::function<std::vector<double>(const models::Param&)>;
 
+// What one update is made of. Images are NHWC; targets [n, classes] where batches are mixed, weights [n] where samples are weighted.
+struct StepInputs {
+  std::span<const float> images;
+  std::span<const std::int32_t> labels;
+  double lr = 0;
+  std::int64_t step = 0, position = 0;  // applied updates counted from 1; of the first sample in the run
+  std::span<const float> targets = {}, weights = {};
+};
 struct StepResult {
   double loss = 0, correct = 0, grad_norm = 0;
   bool ok = true;  // false: something was not finite and nothing was changed
@@ -31,16 +40,27 @@ class Session {
  public:
   explicit Session(config::Config config, transforms::RunOptions options = {});
 
+  // Parameters and buffers; a moving average begins as the weights themselves.
   void load(const ParamSource& source);
-  std::vector<double> parameter(const std::string& name) const;
+  std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
 
-  // One update over a global batch; images are NHWC f32. `step` counts applied updates from 1; rng is keyed by (seed, step, position).
+  // One update over a global batch; rng is keyed by (seed, step, position).
+  StepResult train_step(const StepInputs& inputs);
   StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step,
-                        std::int64_t position);
-  EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels);
+                        std::int64_t position) {
+    return train_step({images, labels, lr, step, position});
+  }
+  // Called after each step of the plan of further train_step()s; {} ends it.
+  void observe(exec::Observer observer) { observer_ = std::move(observer); }
+  EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels, Weights weights = Weights::live);
+  // Running statistics for the averaged weights: the mean of the batches' own. Called with each batch, then without one.
+  void recalibrate(std::span<const float> images);
+  void finish_recalibration();
+  bool averages() const { return config_.ema.decay > 0; }
+  bool has_statistics() const;  // batch norm
   std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
 
-  const Compiled& compiled(Goal goal, std::int64_t samples);
+  const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live);
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
@@ -54,12 +74,21 @@ class Session {
   double read_scalar(const plan::Plan& plan, const std::string& output);
   std::vector<double> read_real(const plan::Plan& plan, const std::string& output);
   std::size_t pixels() const;
+  struct Home {  // where a parameter or buffer lives
+    std::string buffer;
+    std::int64_t offset = 0;  // bytes
+  };
+  Home home_of(const models::Param& param, Weights weights) const;
+  std::vector<double> read_param(const models::Param& param, Weights weights) const;
 
   config::Config config_;
   transforms::RunOptions options_;
   std::unique_ptr<exec::Executor> executor_;
+  exec::Observer observer_;
   std::vector<transforms::Bucket> buckets_;
-  std::map<std::pair<Goal, std::int64_t>, std::unique_ptr<Compiled>> plans_;
+  std::map<std::tuple<Goal, std::int64_t, Weights>, std::unique_ptr<Compiled>> plans_;
+  std::map<std::string, std::vector<double>> statistics_;  // sums over the batches of a recalibration
+  std::int64_t recalibrated_ = 0;
 };
 
 }  // namespace tessera::run

@@ -1,30 +1,32 @@
-// The training loop: feeds one plan per step, writes the run folder, evaluates, stops on request without losing anything.
+// The training loop: feeds one plan per step, evaluates at the end of an epoch, saves beside the work, stops on request without losing
+// anything. Convention: between two iterations `progress_` and the session say everything, so any of them may be the last one.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <iterator>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "base/check.h"
-#include "config/print.h"
 #include "config/validate.h"
 #include "data/loader.h"
+#include "files/atomic_folder.h"
 #include "files/text.h"
 #include "report/console.h"
-#include "report/metrics.h"
-#include "run/checkpoint.h"
+#include "report/metrics_log.h"
 #include "run/dataset.h"
+#include "run/diagnose.h"
 #include "run/environment.h"
 #include "run/init.h"
 #include "run/run.h"
+#include "run/run_folder.h"
+#include "run/saver.h"
 #include "run/schedule.h"
 #include "run/score.h"
+#include "run/stop.h"
+#include "run/train_report.h"
 #include "run/weights.h"
+#include "run/weights_open.h"
 
 namespace tessera::run {
 namespace {
@@ -32,36 +34,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-volatile std::sig_atomic_t stop_requested = 0;
-void request_stop(int) { stop_requested = 1; }
-
-// While it lives, the first SIGINT or SIGTERM asks the loop to stop; a second one ends the process as usual.
-class StopOnSignal {
- public:
-  StopOnSignal() {
-    stop_requested = 0;
-    struct sigaction action = {};
-    action.sa_handler = request_stop;
-    action.sa_flags = SA_RESETHAND;
-    sigaction(SIGINT, &action, &interrupt_);
-    sigaction(SIGTERM, &action, &terminate_);
-  }
-  ~StopOnSignal() {
-    sigaction(SIGINT, &interrupt_, nullptr);
-    sigaction(SIGTERM, &terminate_, nullptr);
-  }
-
- private:
-  struct sigaction interrupt_ = {}, terminate_ = {};
-};
+constexpr std::int64_t most_skipped_in_a_row = 10;
+constexpr int recalibration_batches = 20;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
-
-struct EpochRecord {
-  double seconds = 0, loss = 0, train_top1 = 0, test_top1 = 0;
-};
 
 class Trainer {
  public:
@@ -70,7 +48,13 @@ class Trainer {
   }
 
   int run() {
-    if (!options_.fresh && already_finished()) return 0;
+    if (!options_.fresh && holds_finished_run(out_, config_)) {
+      console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
+      if (options_.json) fmt::print("{}", files::read_text(out_ / "summary.json"));
+      return 0;
+    }
+    const StopOnSignal guard;
+    lock_.take(out_);
     // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
@@ -83,14 +67,14 @@ class Trainer {
     if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
     session_ = std::make_unique<Session>(config_);
     begin();
-    open_folder();
+    open_folder(out_, config_, options_, lock_);
+    console_.log_to((out_ / "log.txt").string());
     introduce();
-    const StopOnSignal guard;
+    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best});
     const bool finished = loop();
-    save_weights(
-        out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return session_->parameter(name); },
-        Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
+    console_.finish();
     save();
+    saver_->wait();
     if (!finished) {
       console_.line(fmt::format("stopped on request at step {} of {}; the same command goes on from here", progress_.step, total_));
       return static_cast<int>(ErrorKind::stopped);
@@ -100,57 +84,13 @@ class Trainer {
   }
 
  private:
-  // A finished run of the same configuration is left alone; of another one it is refused.
-  bool already_finished() {
-    std::error_code error;
-    if (!fs::exists(out_ / "summary.json", error)) return false;
-    auto meaning = [](const std::string& toml) {  // what changes results: not where or with how many threads it runs
-      std::set<std::string> lines;
-      std::istringstream text(toml);
-      for (std::string line; std::getline(text, line);)
-        if (!line.starts_with("threads") && !line.starts_with("workers") && !line.starts_with("out ") && !line.starts_with("name "))
-          lines.insert(line);
-      return lines;
-    };
-    const std::set<std::string> before = meaning(files::read_text(out_ / "resolved.toml", 1 << 20)),
-                                now = meaning(config::to_toml(config_));
-    std::vector<std::string> differ;
-    std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(differ));
-    if (!differ.empty())
-      throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "),
-                  out_.string(), "--fresh starts over in it, --out chooses another folder");
-    console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
-    if (options_.json) fmt::print("{}", files::read_text(out_ / "summary.json"));
-    return true;
-  }
-
-  void save() {
-    progress_.wall_s = wall_before_ + seconds_since(start_);
-    save_checkpoint(out_.string(), *session_, progress_, config_.checkpoint.keep);
-  }
-
-  void open_folder() {
-    std::error_code error;
-    if (options_.fresh) {
-      // Only what a run writes; never the whole folder.
-      for (const char* name :
-           {"ckpt", "metrics.jsonl", "summary.json", "log.txt", "weights.safetensors", "config.toml", "resolved.toml", "env.json"})
-        fs::remove_all(out_ / name, error);
-    }
-    fs::create_directories(out_, error);
-    if (error)
-      throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), out_.string(), "choose another folder with --out");
-    console_.log_to((out_ / "log.txt").string());
-    if (!options_.given.empty()) files::write_atomically(out_ / "config.toml", files::read_text(options_.given));
-    files::write_atomically(out_ / "resolved.toml", config::to_toml(config_));
-    files::write_atomically(out_ / "env.json", environment(static_cast<int>(config_.run.threads)).dump(2) + "\n");
-  }
-
   // Weights: from the newest checkpoint, from --init, or drawn.
   void begin() {
     session_->compiled(Goal::train, config_.batch.global);
     if (!options_.fresh) {
-      const std::optional<Progress> found = load_newest_checkpoint(out_.string(), *session_, samples_, notes_);
+      files::clean_leftovers(out_);
+      files::clean_leftovers(out_ / "ckpt");
+      const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, samples_, notes_);
       if (found) progress_ = *found, resumed_ = true;
     }
     wall_before_ = progress_.wall_s;
@@ -159,204 +99,208 @@ class Trainer {
     if (config_.init.empty())
       session_->load(initial_weights(seed));
     else
-      session_->load(
-          weights_from(std::make_shared<const files::Safetensors>(config_.init), config_.model, Adapt{true, true, seed}, notes_));
+      session_->load(weights_from(std::make_shared<const files::Safetensors>(weight_file(config_.init)), config_.model,
+                                  Adapt{true, true, seed}, notes_));
   }
 
   void introduce() {
     const plan::Plan& plan = session_->compiled(Goal::train, config_.batch.global).plan;
-    std::int64_t params = 0;
-    for (const models::Param& p : models::parameters(config_.model)) params += ir::elements(p.shape);
-    const plan::Memory& m = plan.memory;
-    auto mib = [](std::int64_t bytes) {
-      return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0);
-    };
-    console_.line(fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config_.run.name, config_.run.seed,
-                              resumed_ ? fmt::format("  resumed from step {}", progress_.step) : ""));
-    console_.line(fmt::format("model {}  {} params   data {} {} / {}   layout dp1 {}   1 x cpu ({} thread{})",
-                              config_.model.name.empty() ? config_.model.family : config_.model.name, report::millions(params),
-                              config_.data.source, report::with_commas(samples_), report::with_commas(test_->size()),
-                              config_.precision.dtype, config_.run.threads, config_.run.threads == 1 ? "" : "s"));
-    console_.line(fmt::format("memory/rank  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", mib(m.weights),
-                              mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total())));
+    const std::string resumed = resumed_ ? fmt::format("  resumed from step {}", progress_.step) : "";
+    for (const std::string& line : introduction(config_, plan, samples_, test_->size(), resumed)) console_.line(line);
     for (const std::string& note : notes_) console_.line("note: " + note);
     flops_ = plan.cost.flops;
     peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
-    planned_bytes_ = plan.peak_bytes();
+    results_.planned_bytes = plan.peak_bytes();
   }
 
-  // What an earlier process of this run measured counts in the summary too.
-  void recall(const report::MetricsFile& metrics) {
-    for (const nlohmann::json& line : metrics.kept()) {
-      if (line["kind"] == "step") {
-        step_ms_.push_back(line.value("step_ms", 0.0));
-        last_loss_ = line.value("loss", 0.0);
-      } else if (line["kind"] == "epoch") {
-        epochs_.push_back(
-            {line.value("seconds", 0.0), line.value("loss", 0.0), line.value("train_top1", 0.0), line.value("test_top1", -1.0)});
-      }
-    }
+  // All batches of the epoch (or of the run) are done, its evaluation and its line are not.
+  bool epoch_pending() const { return progress_.position >= samples_ || (progress_.step >= total_ && progress_.epoch_images > 0); }
+  bool last_epoch() const {
+    const std::int64_t after = progress_.epoch + (progress_.position >= samples_ ? 1 : 0);
+    return progress_.step >= total_ || (config_.run.epochs > 0 && after >= config_.run.epochs);
   }
+  bool at_end() const { return progress_.reached || (last_epoch() && !epoch_pending()); }
 
   // True when the run reached its end, false when it was asked to stop.
   bool loop() {
-    report::MetricsFile metrics((out_ / "metrics.jsonl").string(), resumed_ ? progress_.step : -1);
-    recall(metrics);
+    log_.emplace(out_.string(),
+                 report::LogOptions{resumed_ ? progress_.metrics_bytes : 0, progress_.step + 1, config_.run.csv, config_.run.tensorboard});
+    results_.recall(log_->kept());
+    if (resumed_) saved_bytes_ = log_->bytes();
+    data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
+    options.first_epoch = progress_.epoch + (progress_.position >= samples_ ? 1 : 0);
+    options.first_position = progress_.position >= samples_ ? 0 : progress_.position;
+    data::Loader loader(*train_, options);
+    first_step_ = progress_.step;
+    epoch_start_ = std::chrono::steady_clock::now();
+    while (!at_end()) {
+      saver_->poll();
+      if (stop_requested()) return false;
+      const std::int64_t before = progress_.step;
+      if (!epoch_pending()) step(loader);
+      bool due = config_.checkpoint.every > 0 && progress_.step > before && progress_.step % config_.checkpoint.every == 0;
+      if (epoch_pending()) {
+        const std::int64_t best = progress_.best_step, epoch = progress_.epoch;
+        if (!end_epoch()) return false;
+        due |= (config_.checkpoint.every == 0 && progress_.epoch > epoch) || (config_.checkpoint.keep_best && progress_.best_step > best);
+      }
+      if (due && !stop_requested()) save();
+    }
+    if (results_.final.images == 0 && test_->size() > 0) results_.final = evaluate();  // resumed at its very end
+    return stop_requested() && results_.final.images < test_->size() ? false : true;
+  }
+
+  void step(data::Loader& loader) {
+    const auto start = std::chrono::steady_clock::now();
+    loader.next(batch_);
+    const double data_ms = seconds_since(start) * 1e3;
+    const std::int64_t number = progress_.step + 1;
+    const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
+    const StepInputs inputs{batch_.images,  batch_.labels, lr, number, batch_.epoch * samples_ + batch_.first_position,
+                            batch_.targets, batch_.weights};
+    const StepResult r = session_->train_step(inputs);
+    const double ms = seconds_since(start) * 1e3;
+    progress_.epoch = batch_.epoch;
+    progress_.position = batch_.first_position + batch_.count;
+    if (r.ok) {
+      progress_.step = number;
+      progress_.skipped_in_a_row = 0;
+      progress_.epoch_loss += r.loss * count;
+      progress_.epoch_correct += r.correct;
+      progress_.epoch_images += batch_.count;
+    } else {
+      ++progress_.skipped, ++progress_.skipped_in_a_row;
+    }
+
+    report::StepMetrics m{number, batch_.epoch, r.loss, r.correct / count, lr, r.grad_norm, ms, count / ms * 1e3, 0, 0, !r.ok, {}, {}};
+    m.sampled = number % 10 == 0 || number == 1;
+    m.mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
+    for (const exec::Timeline::Span& span : r.timeline.spans) m.breakdown.compute += span.end - span.start;
+    m.breakdown.data = data_ms;
+    m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute);
+    log_->append(report::to_json(m));
+    show(m);
+    if (r.ok) {
+      results_.step_ms.push_back(ms);
+      results_.breakdown.compute += m.breakdown.compute, results_.breakdown.data += m.breakdown.data;
+      results_.breakdown.host += m.breakdown.host;
+      results_.last_loss = r.loss;
+    } else if (progress_.skipped_in_a_row >= most_skipped_in_a_row) {
+      give_up(r, inputs);
+    }
+  }
+
+  [[noreturn]] void give_up(const StepResult& r, const StepInputs& inputs) {
+    console_.finish();
+    progress_.skipped_in_a_row = 0;  // whoever goes on from here gets as many tries again
+    save();
+    saver_->wait();
+    throw Error(ErrorKind::nonfinite,
+                fmt::format("{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; "
+                            "the last good state is in {}",
+                            most_skipped_in_a_row, inputs.step, r.loss, std::abs(r.grad_norm), first_bad_tensor(*session_, inputs),
+                            (out_ / "ckpt").string()),
+                config_.run.name,
+                config_.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
+                                                 : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
+  }
+
+  // The moving average where one is kept, with statistics of its own.
+  Score evaluate() {
+    if (session_->averages() && session_->has_statistics()) recalibrate();
+    return score(*session_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers), nullptr,
+                 stop_requested);
+  }
+
+  void recalibrate() {
     data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
     options.first_epoch = progress_.epoch;
-    options.first_position = progress_.position;
+    options.epochs = 1;
     data::Loader loader(*train_, options);
-    data::Batch batch;
-    const std::int64_t first_step = progress_.step;
-    auto epoch_start = std::chrono::steady_clock::now();
-    while (progress_.step < total_ && !reached_) {
-      const auto step_start = std::chrono::steady_clock::now();
-      loader.next(batch);
-      const double data_ms = seconds_since(step_start) * 1e3;
-      const std::int64_t step = progress_.step + 1;
-      const double lr = learning_rate(config_, step, total_);
-      const StepResult r = session_->train_step(batch.images, batch.labels, lr, step, batch.epoch * samples_ + batch.first_position);
-      const double ms = seconds_since(step_start) * 1e3;
-      if (!r.ok) {
-        console_.finish();
-        save();
-        throw Error(
-            ErrorKind::nonfinite,
-            fmt::format("loss {} and gradient norm {} at step {} are not finite; the step was not applied and the last good state is in {}",
-                        r.loss, r.grad_norm, step, (out_ / "ckpt").string()),
-            config_.run.name, "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
-      }
-      progress_.step = step;
-      progress_.epoch = batch.epoch;
-      progress_.position = batch.first_position + batch.count;
-      const bool epoch_end = progress_.position >= loader.epoch_samples();
-      if (epoch_end) ++progress_.epoch, progress_.position = 0;
-      progress_.epoch_loss += r.loss * static_cast<double>(batch.count);
-      progress_.epoch_correct += r.correct;
-      progress_.epoch_images += batch.count;
-
-      report::StepMetrics m{step,
-                            batch.epoch,
-                            r.loss,
-                            r.correct / static_cast<double>(batch.count),
-                            lr,
-                            r.grad_norm,
-                            ms,
-                            static_cast<double>(batch.count) / ms * 1e3,
-                            0,
-                            0,
-                            step % 10 == 0 || step == 1,
-                            {}};
-      m.mfu = flops_ * static_cast<double>(batch.count) / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
-      for (const exec::Timeline::Span& span : r.timeline.spans) m.breakdown.compute += span.end - span.start;
-      m.breakdown.data = data_ms;
-      m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute);
-      metrics.append(report::to_json(m));
-      step_ms_.push_back(ms);
-      breakdown_.compute += m.breakdown.compute, breakdown_.data += m.breakdown.data, breakdown_.host += m.breakdown.host;
-      last_loss_ = r.loss;
-      show(m, epoch_end);
-      console_.bar(static_cast<double>(step - first_step) / static_cast<double>(total_ - first_step), seconds_since(start_));
-
-      if (epoch_end || step == total_) {
-        const double n = static_cast<double>(progress_.epoch_images);
-        end_epoch(metrics, batch.epoch + 1,
-                  {progress_.epoch_seconds + seconds_since(epoch_start), progress_.epoch_loss / n, progress_.epoch_correct / n, -1},
-                  step == total_);
-        progress_.epoch_loss = progress_.epoch_correct = progress_.epoch_seconds = 0, progress_.epoch_images = 0;
-        epoch_start = std::chrono::steady_clock::now();
-      }
-      const bool due = config_.checkpoint.every > 0 ? step % config_.checkpoint.every == 0 : epoch_end;
-      if (due || stop_requested) {
-        progress_.epoch_seconds += seconds_since(epoch_start);
-        epoch_start = std::chrono::steady_clock::now();
-      }
-      if (stop_requested && step < total_ && !reached_) {
-        console_.finish();
-        return false;
-      }
-      if (due) save();
-    }
-    if (final_.images == 0 && test_->size() > 0) final_ = score_now();  // resumed at its very end
-    console_.finish();
-    return true;
+    for (int i = 0; i < recalibration_batches && loader.next(batch_); ++i) session_->recalibrate(batch_.images);
+    session_->finish_recalibration();
   }
 
-  Score score_now() {
-    return score(*session_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers));
-  }
-
-  void end_epoch(report::MetricsFile& metrics, std::int64_t epoch, EpochRecord record, bool last) {
-    const bool evaluate = test_->size() > 0 && (last || (config_.run.eval_every > 0 && epoch % config_.run.eval_every == 0));
+  // Evaluates, writes the epoch's line and begins the next one; false when a request to stop came in between and the epoch is still
+  // pending.
+  bool end_epoch() {
+    const std::int64_t epoch = progress_.epoch + 1;
+    const bool scored = test_->size() > 0 && (last_epoch() || (config_.run.eval_every > 0 && epoch % config_.run.eval_every == 0));
+    const double n = std::max(1.0, static_cast<double>(progress_.epoch_images));
+    EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n, -1};
     ordered_json line = {
         {"kind", "epoch"},          {"epoch", epoch}, {"step", progress_.step}, {"loss", record.loss}, {"train_top1", record.train_top1},
         {"seconds", record.seconds}};
-    if (evaluate) {
-      final_ = score_now();
-      record.test_top1 = final_.top1;
-      if (final_.top1 >= progress_.best_top1) progress_.best_top1 = final_.top1, progress_.best_epoch = epoch;
+    if (scored) {
+      const Score s = evaluate();
+      if (s.images < test_->size()) return false;
+      results_.final = s;
+      record.test_top1 = s.top1;
+      if (progress_.best_step == 0 || s.top1 > progress_.best_top1)
+        progress_.best_top1 = s.top1, progress_.best_epoch = epoch, progress_.best_step = progress_.step;
       console_.line(fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",
-                                epoch, final_.top1 * 100, final_.top5 * 100, final_.loss, report::with_commas(final_.images),
-                                final_.seconds, progress_.best_top1 * 100, progress_.best_epoch));
-      line.update({{"test_loss", final_.loss}, {"test_top1", final_.top1}, {"test_top5", final_.top5}});
-      if (!config_.run.until.empty()) {
-        const config::Target target = config::parse_until(config_.run.until);
-        reached_ =
-            target.metric == "loss" ? final_.loss <= target.value : (target.metric == "top5" ? final_.top5 : final_.top1) >= target.value;
-        if (reached_)
-          console_.line(
-              fmt::format("reached {} after {} ({} steps)", config_.run.until, report::duration(seconds_since(start_)), progress_.step));
-      }
+                                epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
+                                progress_.best_top1 * 100, progress_.best_epoch));
+      line.update({{"test_loss", s.loss}, {"test_top1", s.top1}, {"test_top5", s.top5}});
+      check_target(s, epoch);
     }
-    metrics.append(line);
-    epochs_.push_back(record);
+    log_->append(line);
+    results_.epochs.push_back(record);
+    if (progress_.position >= samples_) ++progress_.epoch, progress_.position = 0;
+    progress_.epoch_loss = progress_.epoch_correct = progress_.epoch_seconds = 0, progress_.epoch_images = 0;
+    epoch_start_ = std::chrono::steady_clock::now();
+    return true;
   }
 
-  void show(const report::StepMetrics& m, bool epoch_end) {
+  void check_target(const Score& s, std::int64_t epoch) {
+    if (config_.run.until.empty()) return;
+    const config::Target target = config::parse_until(config_.run.until);
+    progress_.reached = target.metric == "loss" ? s.loss <= target.value : (target.metric == "top5" ? s.top5 : s.top1) >= target.value;
+    if (!progress_.reached) return;
+    progress_.time_to_target_s = wall_before_ + seconds_since(start_);
+    progress_.epochs_to_target = epoch;
+    console_.line(fmt::format("reached {} after {} ({} epochs, {} steps)", config_.run.until, report::duration(progress_.time_to_target_s),
+                              epoch, progress_.step));
+  }
+
+  // Starts to save what the loop stands at, unless that was the last thing saved.
+  void save() {
+    progress_.metrics_bytes = log_->bytes();
+    if (saved_bytes_ == progress_.metrics_bytes) return;  // every batch and every epoch adds a line
+    saved_bytes_ = progress_.metrics_bytes;
+    progress_.epoch_seconds += seconds_since(epoch_start_);
+    epoch_start_ = std::chrono::steady_clock::now();
+    progress_.wall_s = wall_before_ + seconds_since(start_);
+    saver_->save(*session_, progress_,
+                 {{"samples", samples_},
+                  {"lr", {{"step", progress_.step}, {"total", total_}}},
+                  {"classes", train_->class_names()},
+                  {"preprocess", preprocess_of(config_.model)}},
+                 out_ / "metrics.jsonl");
+  }
+
+  void show(const report::StepMetrics& m) {
     const double now = seconds_since(start_);
-    if (m.step != 1 && m.step != total_ && !epoch_end && now - shown_ < (console_.terminal() ? 2.0 : 10.0)) return;
-    shown_ = now;
-    const double all = std::max(1e-9, m.step_ms);
-    console_.line(
-        fmt::format("step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
-                    "comp {:.0f} comm 0 wait 0 data {:.0f} %",
-                    m.step, total_, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100,
-                    m.breakdown.compute / all * 100, m.breakdown.data / all * 100));
+    const bool always = m.step == 1 || m.step == total_ || epoch_pending() || (m.skipped && progress_.skipped_in_a_row == 1);
+    if (always || now - shown_ >= (console_.terminal() ? 2.0 : 10.0)) {
+      shown_ = now;
+      console_.line(step_line(m, total_));
+    }
+    console_.bar(static_cast<double>(m.step - first_step_) / static_cast<double>(std::max<std::int64_t>(1, total_ - first_step_)), now);
   }
 
   void finish() {
-    const double wall = wall_before_ + seconds_since(start_);
-    const report::Quantiles q = report::quantiles(step_ms_);
-    ordered_json epochs = ordered_json::array();
-    for (const EpochRecord& e : epochs_) {
-      epochs.push_back({{"seconds", e.seconds}, {"barrier_wait_s", 0.0}, {"loss", e.loss}, {"train_top1", e.train_top1}});
-      epochs.back()["test_top1"] = e.test_top1 < 0 ? ordered_json(nullptr) : ordered_json(e.test_top1);
-    }
-    const ordered_json env = environment(static_cast<int>(config_.run.threads));
-    const std::int64_t measured = session_->executor().allocated_bytes();
-    const ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config_.batch.global) / q.median * 1e3 : 0.0},
-                                  {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
-                                  {"peak_bytes", {{"planned", planned_bytes_}, {"measured", measured}}},
-                                  {"final",
-                                   {{"loss", last_loss_},
-                                    {"train_top1", epochs_.empty() ? 0.0 : epochs_.back().train_top1},
-                                    {"test_top1", final_.top1},
-                                    {"test_top5", final_.top5},
-                                    {"test_loss", final_.loss}}},
-                                  {"best", {{"test_top1", progress_.best_top1}, {"epoch", progress_.best_epoch}}},
-                                  {"epochs", epochs},
-                                  {"ranks", {{{"host", env["host"]}, {"device", "cpu"}, {"breakdown", report::to_json(breakdown_)}}}},
-                                  {"comm", ordered_json::object()},
-                                  {"layout", {{"dp", 1}, {"tp", 1}, {"pp", 1}, {"sp", 1}, {"zero", 0}}},
-                                  {"model", config_.model.name.empty() ? config_.model.family : config_.model.name},
-                                  {"dtype", config_.precision.dtype},
-                                  {"world", 1},
-                                  {"steps", progress_.step},
-                                  {"reached", reached_},
-                                  {"wall_s", wall}};
+    save_weights(
+        out_ / "weights.safetensors", config_.model,
+        [&](const std::string& name) { return session_->parameter(name, session_->averages() ? Weights::average : Weights::live); },
+        Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
+    progress_.wall_s = wall_before_ + seconds_since(start_);
+    results_.measured_bytes = session_->executor().allocated_bytes();
+    const ordered_json summary = summary_of(config_, progress_, results_);
     files::write_atomically(out_ / "summary.json", summary.dump(2) + "\n");
-    console_.line(fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}", report::duration(wall),
-                              final_.top1 * 100, progress_.step, summary["images_per_s"].get<double>(), out_.string()));
+    console_.line(fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}",
+                              report::duration(progress_.wall_s), results_.final.top1 * 100, progress_.step,
+                              summary["images_per_s"].get<double>(), out_.string()));
     if (options_.json) fmt::print("{}\n", summary.dump(2));
   }
 
@@ -364,19 +308,20 @@ class Trainer {
   TrainOptions options_;
   fs::path out_;
   report::Console console_;
+  FolderLock lock_;
   std::unique_ptr<data::Dataset> train_, test_;
   std::unique_ptr<Session> session_;
+  std::optional<report::MetricsLog> log_;
+  std::optional<Saver> saver_;  // after the session: it waits for its thread first
+  data::Batch batch_;
   Progress progress_;
-  Score final_;
-  std::vector<EpochRecord> epochs_;
-  std::vector<double> step_ms_;
-  report::Breakdown breakdown_;
+  TrainResults results_;
   std::vector<std::string> notes_;
-  std::int64_t samples_ = 0, total_ = 0, planned_bytes_ = 0;
-  double flops_ = 0, peak_ = 1, shown_ = -100, last_loss_ = 0;
-  double wall_before_ = 0;
-  bool reached_ = false, resumed_ = false;
+  std::int64_t samples_ = 0, total_ = 0, first_step_ = 0, saved_bytes_ = -1;
+  double flops_ = 0, peak_ = 1, shown_ = -100, wall_before_ = 0;
+  bool resumed_ = false;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point epoch_start_ = start_;
 };
 
 }  // namespace

@@ -46,14 +46,14 @@ class Comparison {
     index_names();
     compare_layers();
     compare_class_token();
-    for (const models::Param& param : models::parameters(model)) compare(param);
+    compare_parameters();
     compare_head();
     report_names();
     if (count_ > 0) raise();
   }
 
-  std::map<std::string, std::string> tensors;  // canonical name -> name in the file
-  std::optional<Grid> positions_from;          // set: interpolate from this grid
+  models::NameMap tensors;
+  std::map<std::string, Grid> resized;  // parameters to interpolate: from this grid of patches, or this window
   bool new_head = false;
   std::vector<std::string> notes;
 
@@ -67,34 +67,55 @@ class Comparison {
       cures_.push_back(cure);
   }
   Grid grid() const { return {model_.image_h / model_.patch, model_.image_w / model_.patch}; }
-  bool has_class_token() const { return model_.pool == "class"; }
+  bool has_class_token() const { return model_.family == "vit" && model_.pool == "class"; }
 
   void index_names() {
     for (const auto& [name, view] : file_.tensors()) {
       if (!name.starts_with(prefix_)) continue;
-      const auto canonical = models::canonical_name(std::string_view(name).substr(prefix_.size()));
+      const std::string_view bare = std::string_view(name).substr(prefix_.size());
+      if (models::is_ignored(model_.family, bare)) continue;
+      const auto canonical = models::canonical_name(model_.family, bare);
       if (!canonical) {
         unknown_.push_back(name);
       } else if (const auto [at, added] = tensors.emplace(*canonical, name); !added) {
         problem(fmt::format("{} and {} are the same parameter; expected it once", in_quotes(at->second), in_quotes(name)));
       }
     }
+    models::settle_names(model_.family, tensors);
   }
 
   // A wrong depth is one problem, not twelve per layer: layers beyond the smaller depth are not compared.
   void compare_layers() {
-    std::set<std::int64_t> layers;
+    std::map<std::int64_t, std::set<std::int64_t>> found;  // by stage
     for (const auto& [canonical, name] : tensors)
-      if (const auto layer = models::layer_of(canonical)) layers.insert(*layer);
-    const auto depth = static_cast<std::int64_t>(layers.size());
-    compared_layers_ = depth == 0 ? model_.depth : std::min(depth, model_.depth);
-    if (depth != 0 && depth != model_.depth) problem(fmt::format("the file has {} encoder layers, model.depth = {}", depth, model_.depth));
-    if (depth == model_.depth && !layers.empty() && *layers.rbegin() >= model_.depth)
-      problem(fmt::format("the file's encoder layers go up to {}; expected 0 to {}", *layers.rbegin(), model_.depth - 1));
-    std::erase_if(tensors, [&](const auto& entry) {
-      const auto layer = models::layer_of(entry.first);
-      return layer && *layer >= model_.depth;
-    });
+      if (const auto layer = models::layer_of(model_.family, canonical)) found[layer->stage].insert(layer->number);
+    depths_ = models::depths_of(model_);
+    if (found.empty()) return;  // all of them will be missing
+    std::set<std::int64_t> stages;
+    for (const auto& [stage, layers] : found) stages.insert(stage);
+    for (std::size_t stage = 0; stage < depths_.size(); ++stage) stages.insert(static_cast<std::int64_t>(stage));
+    for (const std::int64_t stage : stages) compare_stage(stage, found[stage]);
+    std::erase_if(tensors, [&](const auto& entry) { return is_beyond(entry.first, models::depths_of(model_)); });
+  }
+
+  void compare_stage(std::int64_t stage, const std::set<std::int64_t>& layers) {
+    const auto at = static_cast<std::size_t>(stage);
+    const std::int64_t depth = static_cast<std::int64_t>(layers.size()), expected = at < depths_.size() ? depths_[at] : 0;
+    const bool staged = model_.family != "vit";
+    const std::string of = staged ? fmt::format("stage {} of the file", stage) : "the file";
+    const char* what = staged ? "blocks" : "encoder layers";
+    const std::string key = staged ? (model_.family == "resnet" ? "model.layers = " : "model.depths = ") + text(models::depths_of(model_))
+                                   : fmt::format("model.depth = {}", expected);
+    if (at < depths_.size()) depths_[at] = std::min(depth, expected);
+    if (depth != expected) return problem(fmt::format("{} has {} {}, {}", of, depth, what, key));
+    if (*layers.rbegin() >= expected)
+      problem(fmt::format("{}'s {} go up to {}; expected 0 to {}", of, what, *layers.rbegin(), expected - 1));
+  }
+  bool is_beyond(const std::string& canonical, const std::vector<std::int64_t>& depths) const {
+    const auto layer = models::layer_of(model_.family, canonical);
+    if (!layer) return false;
+    const auto stage = static_cast<std::size_t>(layer->stage);
+    return stage >= depths.size() || layer->number >= depths[stage];
   }
 
   void compare_class_token() {
@@ -108,22 +129,29 @@ class Comparison {
     if (stored) tensors.erase(std::string(models::class_token_name));
   }
 
+  void compare_parameters() {
+    std::set<std::string> known;
+    for (const models::Param& param : models::parameters(model_)) compare(param), known.insert(param.name);
+    for (const auto& [canonical, name] : tensors)  // such as a merging that this model does not have
+      if (!known.contains(canonical)) unknown_.push_back(name);
+  }
+
   void compare(const models::Param& param) {
     const auto found = tensors.find(param.name);
     if (found == tensors.end()) {
-      const auto layer = models::layer_of(param.name);
-      const bool counted = (param.name == models::class_token_name && !same_pool_) || (layer && *layer >= compared_layers_);
+      const bool counted = (param.name == models::class_token_name && !same_pool_) || is_beyond(param.name, depths_);
       if (!counted) missing_.push_back(param.name);
       return;
     }
     const files::TensorView& view = file_.at(found->second);
     if (view.dtype != "F64" && view.dtype != "F32" && view.dtype != "BF16" && view.dtype != "F16")
       problem(fmt::format("{}: expected dtype F64, F32, BF16 or F16, found {}", in_quotes(found->second), view.dtype));
-    const bool head = param.name == models::head_weight_name || param.name == models::head_bias_name;
-    if (head)
+    if (models::is_head(model_.family, param.name))
       head_.push_back({param, found->second});
     else if (param.name == models::positions_name)
       compare_positions(param, found->second, view.shape);
+    else if (view.shape != param.torch_shape && param.name.ends_with(models::bias_table_ending))
+      compare_table(param, found->second, view.shape);
     else if (view.shape != param.torch_shape)
       wrong_shape(param, found->second);
   }
@@ -154,7 +182,7 @@ class Comparison {
       return problem(fmt::format("{}: expected {} patch positions, found {}, which are not a square grid and the file does not say which",
                                  in_quotes(name), text(grid()), patches));
     if (adapt_.interpolate_positions) {
-      positions_from = from;
+      resized[param.name] = *from;
       notes.push_back(fmt::format("position embeddings interpolated {} -> {}", text(*from), text(grid())));
       return;
     }
@@ -162,10 +190,30 @@ class Comparison {
             "start a training from these weights with --init: position embeddings are then interpolated");
   }
 
+  // A table of another window, whose sides the file says, or which is a square.
+  void compare_table(const models::Param& param, const std::string& name, const ir::Shape& shape) {
+    if (shape.size() != 2 || shape[1] != param.torch_shape[1] || shape[0] < 1) return wrong_shape(param, name);
+    const auto rows_of = [](Grid window) { return (2 * window.h - 1) * (2 * window.w - 1); };
+    const auto side = static_cast<std::int64_t>(std::llround((std::sqrt(static_cast<double>(shape[0])) + 1) / 2));
+    Grid from{side, side};
+    if (stored_ && stored_->family == model_.family && rows_of({stored_->window_h, stored_->window_w}) == shape[0])
+      from = {stored_->window_h, stored_->window_w};
+    if (rows_of(from) != shape[0]) return wrong_shape(param, name);
+    const Grid to{model_.window_h, model_.window_w};
+    const bool told = !resized.empty();  // one line for all tables
+    resized[param.name] = from;
+    if (told) return;
+    if (adapt_.interpolate_positions)
+      notes.push_back(fmt::format("bias tables interpolated from {} to {} windows", text(from), text(to)));
+    else
+      problem(fmt::format("{}: expected the biases of {} windows, found {} windows", in_quotes(name), text(to), text(from)),
+              "start a training from these weights with --init: bias tables are then interpolated");
+  }
+
   void compare_head() {
     if (head_.empty() && adapt_.replace_head && !tensors.empty()) {
       new_head = true;
-      std::erase_if(missing_, [](const std::string& name) { return name == models::head_weight_name || name == models::head_bias_name; });
+      std::erase_if(missing_, [&](const std::string& name) { return models::is_head(model_.family, name); });
       notes.push_back(fmt::format("head replaced: none -> {} classes", model_.classes));
       return;
     }
@@ -202,7 +250,7 @@ class Comparison {
       problem(fmt::format("{} missing: {}", missing_.size() == 1 ? "a parameter is" : fmt::format("{} parameters are", missing_.size()),
                           some_of(missing_)));
     std::vector<std::string> wanted;
-    for (const std::string& name : missing_) wanted.push_back(name), wanted.push_back(models::timm_name(name));
+    for (const std::string& name : missing_) wanted.push_back(name), wanted.push_back(models::timm_name(model_.family, name));
     for (const std::string& name : unknown_) {
       // A name that is shown may be compared with the missing ones; thousands of hostile ones may not.
       const bool look = count_ < most_problems && name.size() <= 128 && wanted.size() <= 4096;
@@ -241,7 +289,7 @@ class Comparison {
   std::vector<std::string> unknown_, missing_, problems_, cures_;
   std::vector<HeadTensor> head_;
   std::size_t count_ = 0;
-  std::int64_t compared_layers_ = 0;
+  std::vector<std::int64_t> depths_;  // layers that are compared, by stage
   bool same_pool_ = true, curable_ = true;
 };
 
@@ -277,15 +325,17 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const m
                          std::vector<std::string>& notes, const std::string& prefix) {
   Comparison comparison(*file, model, adapt, prefix);
   notes.insert(notes.end(), comparison.notes.begin(), comparison.notes.end());
-  const Grid to{model.image_h / model.patch, model.image_w / model.patch};
-  return [file = std::move(file), tensors = std::move(comparison.tensors), from = comparison.positions_from, to,
-          new_head = comparison.new_head, class_position = model.pool == "class", dim = model.dim,
-          seed = adapt.seed](const models::Param& param) {
-    if (new_head && (param.name == models::head_weight_name || param.name == models::head_bias_name)) return initial_weights(seed)(param);
+  return [file = std::move(file), tensors = std::move(comparison.tensors), resized = std::move(comparison.resized),
+          new_head = comparison.new_head, model, seed = adapt.seed](const models::Param& param) {
+    if (new_head && models::is_head(model.family, param.name)) return initial_weights(seed)(param);
     const auto found = tensors.find(param.name);
     CHECK(found != tensors.end(), param.name + " is a parameter of the model that was compared with the file");
     std::vector<double> values = files::to_doubles(file->at(found->second), found->second);
-    if (from && param.name == models::positions_name) values = models::interpolate_positions(values, class_position, *from, to, dim);
+    if (const auto from = resized.find(param.name); from != resized.end())
+      values = param.name == models::positions_name
+                   ? models::interpolate_positions(values, model.pool == "class", from->second,
+                                                   {model.image_h / model.patch, model.image_w / model.patch}, model.dim)
+                   : models::interpolate_table(values, from->second, {model.window_h, model.window_w}, param.torch_shape[1]);
     return models::from_torch(param, values);
   };
 }

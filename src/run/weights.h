@@ -21,7 +21,7 @@ models::ModelConfig model_of(const files::Safetensors& file);
 
 // What may be changed to make a file fit (`--init`). Without: a file that does not fit exactly is refused.
 struct Adapt {
-  bool interpolate_positions = false;  // position embeddings of another grid of patches
+  bool interpolate_positions = false;  // position embeddings of another grid of patches, bias tables of another window
   bool replace_head = false;           // a head for another number of classes (or none) is drawn anew
   std::uint64_t seed = 0;              // for what is drawn
 };

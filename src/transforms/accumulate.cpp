@@ -9,6 +9,16 @@ namespace tessera::transforms {
 
 using namespace ir;
 
+namespace {
+
+const Output* updating(const Program& program, const std::string& input) {
+  for (const Output& o : program.outputs)
+    if (o.updates == input) return &o;
+  return nullptr;
+}
+
+}  // namespace
+
 Program accumulate(const std::vector<Program>& parts) {
   CHECK(!parts.empty(), "a step has at least one micro-batch");
   if (parts.size() == 1) return parts[0];
@@ -28,6 +38,9 @@ Program accumulate(const std::vector<Program>& parts) {
       if (in.kind == Input::batch) {
         v = b.input(in.kind, in.name + tag, part.type(in.var), in.dims);
         samples = part.type(in.var).shape[0];
+      } else if (const Output* o = updating(parts[0], in.name); o && m > 0) {
+        // What a micro-batch leaves behind (running statistics) is what the next one finds.
+        v = totals[static_cast<std::size_t>(o - parts[0].outputs.data())];
       } else if (auto it = shared.find(in.name); it != shared.end()) {
         v = it->second;
       } else {
@@ -42,7 +55,7 @@ Program accumulate(const std::vector<Program>& parts) {
         const Var now = map[static_cast<std::size_t>(v)];
         b.set_scope("accumulate");
         b.set_phase(Phase::backward);
-        totals[i] = m == 0 ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
+        totals[i] = m == 0 || !o.updates.empty() ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
       }
     };
     for (const Input& in : part.inputs) add_up(in.var);
@@ -63,7 +76,7 @@ Program accumulate(const std::vector<Program>& parts) {
     }
     position += samples;
   }
-  for (std::size_t i = 0; i < totals.size(); ++i) b.output(parts[0].outputs[i].name, totals[i]);
+  for (std::size_t i = 0; i < totals.size(); ++i) b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
   return b.take();
 }
 

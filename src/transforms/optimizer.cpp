@@ -1,5 +1,6 @@
 // Buckets and the optimizer. Parameters, gradients and state of one decay group are flat buckets; tensors are views of them,
 // so that the update is one equation per bucket and tensor fusion costs no copies.
+#include <functional>
 #include <map>
 
 #include "base/check.h"
@@ -10,27 +11,32 @@ namespace tessera::transforms {
 
 using namespace ir;
 
-std::vector<Bucket> plan_buckets(const Program& program, const std::function<bool(const std::string&)>& decays) {
-  constexpr std::int64_t align = 16;  // elements: 64 bytes of f32
+std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string&)>& group_of) {
+  constexpr std::int64_t align = 16;               // elements: 64 bytes of f32
+  std::map<Group, Bucket, std::greater<>> groups;  // decayed ones first, large rates first
+  for (const Input& in : program.inputs) {
+    if (in.kind != Input::param) continue;
+    const Group group = group_of(in.name);
+    Bucket& bucket =
+        groups.try_emplace(group, Bucket{group.decay ? "decay" : "no_decay", {}, 0, group.decay, group.lr_scale}).first->second;
+    bucket.entries.push_back({in.name, bucket.size, program.type(in.var).shape});
+    bucket.size += (program.type(in.var).elements() + align - 1) / align * align;
+  }
   std::vector<Bucket> out;
-  for (const bool decayed : {true, false}) {
-    Bucket bucket{decayed ? "decay" : "no_decay", {}, 0};
-    for (const Input& in : program.inputs) {
-      if (in.kind != Input::param || decays(in.name) != decayed) continue;
-      bucket.entries.push_back({in.name, bucket.size, program.type(in.var).shape});
-      bucket.size += (program.type(in.var).elements() + align - 1) / align * align;
-    }
-    if (!bucket.entries.empty()) out.push_back(std::move(bucket));
+  std::map<bool, int> numbers;
+  for (auto& [group, bucket] : groups) {
+    if (group.lr_scale != 1.0) bucket.name += "." + std::to_string(numbers[group.decay]++);
+    out.push_back(std::move(bucket));
   }
   return out;
 }
 
-Program buckets(const Program& program, const std::vector<Bucket>& list) {
+Program buckets(const Program& program, const std::vector<Bucket>& list, const std::string& set) {
   Rewriter r(program, false);
   for (const Bucket& bucket : list) {
     const Input* first = program.input(bucket.entries.at(0).param);
     CHECK(first, "bucket " + bucket.name + " holds a parameter that the program lacks");
-    const Var flat = r.to.input(Input::param, "weights." + bucket.name, {program.type(first->var).dtype, {bucket.size}, {}}, {"bucket"});
+    const Var flat = r.to.input(Input::param, set + "." + bucket.name, {program.type(first->var).dtype, {bucket.size}, {}}, {"bucket"});
     for (const Bucket::Entry& entry : bucket.entries) {
       const Input* in = program.input(entry.param);
       CHECK(in, "bucket " + bucket.name + " holds " + entry.param + ", which the program lacks");
@@ -50,13 +56,26 @@ Program buckets(const Program& program, const std::vector<Bucket>& list) {
 namespace {
 
 // Emits the update of one bucket from a gradient that is already clipped; returns the new weights and state.
-std::vector<Var> update(Builder& b, const Optimizer& spec, double decay, const std::vector<Var>& kept, Var grad, Var lr, Var step) {
+std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket, const std::vector<Var>& kept, Var grad, Var rate,
+                        Var step) {
+  const Var lr = bucket.lr_scale == 1.0 ? rate : b.scale(rate, bucket.lr_scale, "lr");
   std::vector<Var> in = kept;
   in.insert(in.end(), {grad, lr});
-  if (spec.name == "sgd") return b.emit(Op::sgd, Sgd{spec.momentum, decay, spec.nesterov, false, false}, in, {"w", "momentum"});
-  CHECK(spec.name == "adamw", "optimizers are adamw and sgd, not " + spec.name);
+  if (spec.name == "sgd")
+    return b.emit(Op::sgd, Sgd{spec.momentum, bucket.decay ? spec.weight_decay : 0.0, spec.nesterov, false, false}, in, {"w", "momentum"});
+  const AdamW attrs{spec.beta1, spec.beta2, spec.eps, bucket.decay ? spec.weight_decay : 0.0, false, false};
+  if (spec.name == "lamb") {
+    Segments tensors;
+    for (const Bucket::Entry& entry : bucket.entries)
+      tensors.offsets.push_back(entry.offset), tensors.sizes.push_back(elements(entry.shape));
+    const std::vector<Var> now = b.emit(Op::lamb_direction, attrs, {kept[0], kept[1], kept[2], grad, step}, {"direction", "m", "v"});
+    const Var weights = b.emit1(Op::segment_sumsq, tensors, {kept[0]}, "sumsq_w"),
+              direction = b.emit1(Op::segment_sumsq, tensors, {now[0]}, "sumsq_u");
+    return {b.emit1(Op::lamb_update, tensors, {kept[0], now[0], weights, direction, lr}, "w"), now[1], now[2]};
+  }
+  CHECK(spec.name == "adamw", "optimizers are adamw, sgd and lamb, not " + spec.name);
   in.push_back(step);
-  return b.emit(Op::adamw, AdamW{spec.beta1, spec.beta2, spec.eps, decay, false, false}, in, {"w", "m", "v"});
+  return b.emit(Op::adamw, attrs, in, {"w", "m", "v"});
 }
 
 }  // namespace
@@ -66,11 +85,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   Builder b(program);
   b.program().outputs.clear();
   Var loss = none;
+  std::vector<Output> buffers;  // running statistics: a skipped step leaves them alone too
   for (const Output& o : program.outputs) {
     if (o.name.starts_with("grad."))
       grads[o.name.substr(5)] = o.var;
+    else if (!o.updates.empty())
+      buffers.push_back(o);
     else
-      b.output(o.name, o.var, o.updates);
+      b.output(o.name, o.var);
     if (o.name == "loss") loss = o.var;
   }
   CHECK(loss != none, "the optimizer needs the output loss");
@@ -98,6 +120,8 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   const Var ok = b.emit1(Op::finite, None{}, {loss, norm[0]}, "ok");
   b.output("grad_norm", norm[0]);
   b.output("ok", ok);
+  for (const Output& o : buffers)
+    b.output(o.name, b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var}, "kept." + o.name), o.updates);
 
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Bucket& bucket = list[i];
@@ -113,8 +137,12 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     }
     Var g = flat[i];
     if (spec.clip > 0) g = b.mul("a,->a", g, norm[1], "clipped");
-    const double decay = bucket.name == "decay" ? spec.weight_decay : 0.0;
-    const std::vector<Var> now = update(b, spec, decay, kept, g, lr, step);
+    std::vector<Var> now = update(b, spec, bucket, kept, g, lr, step);
+    if (spec.ema > 0) {
+      names.push_back("ema." + bucket.name);
+      kept.push_back(b.input(Input::state, names.back(), type, {"bucket"}));
+      now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));
+    }
     for (std::size_t k = 0; k < now.size(); ++k)
       b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]), names[k]);
   }

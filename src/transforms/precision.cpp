@@ -33,10 +33,30 @@ std::vector<bool> low_operands(const Eqn& e) {
     case Op::broadcast:
     case Op::patchify:
     case Op::unpatchify:
+    case Op::window:
+    case Op::unwindow:
     case Op::softmax:
     case Op::softmax_grad:
     case Op::sum:
       return std::vector<bool>(n, true);
+    case Op::relu:
+    case Op::relu_grad:
+    case Op::conv:
+    case Op::conv_input_grad:
+      return std::vector<bool>(n, true);
+    case Op::max_pool:
+      return {true};
+    case Op::max_pool_grad:
+    case Op::moments:
+      return {true, false};
+    case Op::batch_norm:
+      return {true, false, false, false, false, false};
+    case Op::batch_norm_sums:
+      return {true, true, false, false};
+    case Op::batch_norm_grad:
+      return {true, true, false, false, false, false, false};
+    case Op::batch_norm_fixed:
+      return {true, false, false, false, false};
     case Op::layer_norm:
       return {true, false, false};
     case Op::layer_norm_grad:

@@ -36,7 +36,8 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
 // Gradients of the output `loss` for every float parameter, as further equations and outputs "grad.<parameter>".
 Program autodiff(const Program& program);
 
-// One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up.
+// One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up,
+// except those that update an input: one micro-batch hands them to the next.
 Program accumulate(const std::vector<Program>& parts);
 
 // Contractions, attention and activations in `low`; parameters, statistics, losses and parameter gradients stay f32.
@@ -49,19 +50,28 @@ struct Bucket {
     std::int64_t offset = 0;
     ir::Shape shape;
   };
-  std::string name;  // "decay", "no_decay"
+  std::string name;  // "decay", "no_decay"; with several learning rates "decay.0", ...
   std::vector<Entry> entries;
   std::int64_t size = 0;
+  bool decay = true;
+  double lr_scale = 1.0;
 };
-std::vector<Bucket> plan_buckets(const Program& program, const std::function<bool(const std::string& param)>& decays);
-// Parameters become views of bucket inputs "weights.<bucket>".
-Program buckets(const Program& program, const std::vector<Bucket>& buckets);
+// How a parameter is treated: those of one group share a bucket.
+struct Group {
+  bool decay = true;
+  double lr_scale = 1.0;  // of the learning rate (layer-wise decay)
+  auto operator<=>(const Group&) const = default;
+};
+std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string& param)>& group_of);
+// Parameters become views of bucket inputs "<set>.<bucket>": the weights, or their moving average ("ema").
+Program buckets(const Program& program, const std::vector<Bucket>& buckets, const std::string& set = "weights");
 
 struct Optimizer {
-  std::string name = "adamw";  // adamw | sgd
+  std::string name = "adamw";  // adamw | sgd | lamb
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, weight_decay = 0.0;
   bool nesterov = false;
   double clip = 0.0;  // largest global gradient norm; 0: no clipping
+  double ema = 0.0;   // decay of a moving average of the weights; 0: none is kept
 };
 // Packs gradients into buckets and updates weights and state in place; adds inputs lr and step, outputs grad_norm and ok.
 // A step whose loss or gradient is not finite changes nothing.

@@ -1,59 +1,13 @@
 // The binary as a person or a script meets it: exit codes, words of errors, JSON on stdout, runs that stop and go on.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
+
+#include "app/binary.h"
 
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-fs::path scratch() {
-  static const fs::path dir = [] {
-    fs::path d = fs::temp_directory_path() / ("tessera_cli_" + std::to_string(::getpid()));
-    fs::create_directories(d);
-    return d;
-  }();
-  return dir;
-}
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-
-Result run(const std::string& arguments) {
-  const fs::path err = scratch() / "stderr";
-  const std::string command = std::string(TESSERA_BINARY) + " " + arguments + " 2>" + err.string();
-  Result r;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) r.out.append(buffer, n);
-  const int status = ::pclose(pipe);
-  r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-  r.err = read(err);
-  return r;
-}
-
-const std::string tiny =
-    " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 --global-batch 32 --threads 2 ";
+using namespace tessera::test;
 
 TEST(Cli, BadInputIsRefusedWithItsExitCode) {
   write(scratch() / "bad.toml", "[model]\nname = \"vit_micro\"\nheads = 3\n[optim]\nlr = -1\n");
@@ -97,7 +51,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"explain --model vit_micro --disable autodiff", 2, "cannot be disabled"},
       {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
       {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 3, "data get cifar10"},
-      {"train" + tiny + "--steps 1 --set data.crop=4", 2, "crop"},
+      {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2, "choose one of the two crops"},
       {"models > /dev/full", 9, "stdout"},
   };
   for (const auto& [arguments, code, words] : rows) {
@@ -168,29 +122,14 @@ TEST(Cli, AStoppedRunGoesOnWithoutLosingABit) {
   const fs::path whole = scratch() / "whole", parts = scratch() / "parts";
   const std::string arguments = "train" + tiny + "--set model.dropout=0.1 --epochs 40 --set run.eval_every=20 --quiet --out ";
   ASSERT_EQ(run(arguments + whole.string() + " --fresh").code, 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const std::string command = "exec " + std::string(TESSERA_BINARY) + " " + arguments + parts.string() + " --fresh 2>/dev/null";
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    ::_exit(127);
-  }
+  Process child(arguments + parts.string() + " --fresh");
   for (int i = 0; i < 2000 && read(parts / "metrics.jsonl").size() < 2000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ::kill(child, SIGTERM);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFEXITED(status));
-  ASSERT_EQ(WEXITSTATUS(status), 75);
+  child.signal(SIGTERM);
+  ASSERT_EQ(child.wait(), 75);
   const Result rest = run("train" + tiny + "--set model.dropout=0.1 --epochs 40 --set run.eval_every=20 --out " + parts.string());
   ASSERT_EQ(rest.code, 0) << rest.err;
   EXPECT_NE(rest.err.find("resumed from step"), std::string::npos);
   EXPECT_EQ(read(parts / "weights.safetensors"), read(whole / "weights.safetensors"));
-  auto losses = [&](const fs::path& folder) {
-    std::vector<double> all;
-    std::istringstream lines(read(folder / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);)
-      if (const json m = json::parse(line); m["kind"] == "step") all.push_back(m["loss"]);
-    return all;
-  };
   EXPECT_EQ(losses(parts), losses(whole));
 }
 

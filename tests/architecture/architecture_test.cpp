@@ -44,6 +44,7 @@ struct Library {
 };
 const std::vector<Library> kLibraries = {
     {"toml\\+\\+/.*", {"config/"}, "toml++ is read in config/ only"},
+    {"xxh(ash|3)\\.h", {"files/"}, "hashes are taken through files/hash.h"},
     {"CLI/.*", {"app/"}, "the command line is read in app/ only"},
     {"(spng|jpeglib|jerror|turbojpeg)\\.h", {"data/"}, "pictures are decoded in data/ only"},
     {"(curl/|openssl/|zlib\\.h).*", {"data/fetch", "data/archive"}, "downloads are fetched, checked and unpacked in two files"},

@@ -104,7 +104,7 @@ const std::vector<Bad>& corpus() {
       {"number for a text", "[model]\nname = 4\n", {"model.name: expected a text, found 4"}},
       {"real for a whole", "[model]\ndepth = 4.0\n", {"expected a whole number, found 4.0", "write 4"}},
       {"boolean for a number", "[optim]\nlr = true\n", {"optim.lr: expected a number, found true"}},
-      {"number for a boolean", "[data]\nflip = 1\n", {"data.flip: expected true or false, found 1"}},
+      {"number for a boolean", "[data]\nshuffle = 1\n", {"data.shuffle: expected true or false, found 1"}},
       {"date", "[run]\nseed = 2024-01-01\n", {"expected a whole number, found a date or time"}},
       {"empty text", "[run]\nout = \"\"\n", {"run.out: expected a text, found an empty text"}},
       {"control character", "[run]\nout = \"a\\u0007b\"\n", {"control character"}},
@@ -148,7 +148,7 @@ const std::vector<Bad>& corpus() {
       {"weights", "[parallel]\nweights = [1, \"x\"]\n", {"parallel.weights: expected a number, found \"x\""}},
       {"stages word", "[parallel]\nstages = \"param\"\n", {"did you mean params?"}},
       {"tp", "[parallel]\ntp = 2\n", {"parallel.tp = 2: this build runs one rank"}},
-      {"swin key", "[model]\nwindow = 7\n", {"model.window: it belongs to the swin family"}},
+      {"swin key", "[model]\nwindow = 7\n", {"model.window is not a key of the vit family", "it has image channels patch"}},
       {"duplicate key", "[model]\ndepth = 4\ndepth = 5\n", {"train.toml:3:", "not valid TOML"}},
       {"duplicate section", "[model]\n[model]\n", {"train.toml:2:", "not valid TOML"}},
       {"no value", "[model]\ndepth =\n", {"train.toml:2:", "not valid TOML"}},
@@ -337,7 +337,7 @@ TEST(Hostile, Fuzz) {
       ASSERT_EQ(e.exit_code(), 4) << e.what();
     }
   }
-  EXPECT_GT(accepted, iterations / 50);  // or the loop would test the TOML parser alone
+  EXPECT_GT(accepted, iterations / 100);  // or the loop would test the TOML parser alone
 }
 
 }  // namespace

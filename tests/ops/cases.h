@@ -37,6 +37,13 @@ struct Tolerance {
   const char* reason = "";
 };
 
+// Why a fast f32 kernel may differ from the f64 reference.
+inline constexpr Tolerance exact{0, "moves, compares or counts elements: no rounding"};
+inline constexpr Tolerance rounding{3e-7, "a few roundings per element, 6e-8 each"};
+inline constexpr Tolerance curve{1e-6, "exp, erf or tanh by polynomial, some units in the last place"};
+inline constexpr Tolerance sums{2e-6, "a sum of up to a few thousand f32 terms grows by the root of their number times 6e-8"};
+inline constexpr Tolerance chain{5e-6, "two sums and an exponential in a row"};
+
 struct Case {
   std::string name;
   ir::Op op;

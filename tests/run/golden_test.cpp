@@ -11,13 +11,13 @@ namespace {
 std::vector<std::string> goldens() {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/golden"))
-    if (entry.path().filename().string().starts_with("vit_") && entry.path().extension() == ".safetensors")
-      paths.push_back(entry.path().string());
+    if (const std::string name = entry.path().filename().string(); name.ends_with(".safetensors"))
+      if (name.starts_with("vit_") || name.starts_with("swin_")) paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
 }
 
-TEST(Golden, ThereAreSome) { EXPECT_GE(goldens().size(), 6u); }
+TEST(Golden, ThereAreSome) { EXPECT_GE(goldens().size(), 12u); }
 
 class GoldenTest : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenTest, AllTensorsWithinTolerance) {

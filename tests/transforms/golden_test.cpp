@@ -57,7 +57,8 @@ Golden read(const fs::path& path) {
 Optimizer optimizer_of(const Words& words) {
   Optimizer o;
   o.name = words.at(1);
-  const std::map<std::string, double*> numbers = {{"weight_decay", &o.weight_decay}, {"clip", &o.clip}, {"momentum", &o.momentum}};
+  const std::map<std::string, double*> numbers = {
+      {"weight_decay", &o.weight_decay}, {"clip", &o.clip}, {"momentum", &o.momentum}, {"ema", &o.ema}};
   for (std::size_t i = 2; i < words.size(); ++i) {
     const auto equals = words[i].find('=');
     if (words[i] == "nesterov")
@@ -71,7 +72,7 @@ Optimizer optimizer_of(const Words& words) {
 Program transformed(const Words& pass, const std::vector<Program>& parts) {
   const Program& p = parts[0];
   const std::string& name = pass.at(0);
-  auto decays = [&](const std::string& param) { return p.type(p.input(param)->var).rank() > 1; };
+  auto decays = [&](const std::string& param) { return Group{p.type(p.input(param)->var).rank() > 1}; };
   if (name == "autodiff") return autodiff(p);
   if (name == "accumulate") return accumulate(parts);
   if (name == "precision") return precision(p, ir::parse_dtype(pass.at(1)));

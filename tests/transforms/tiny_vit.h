@@ -31,7 +31,7 @@ inline ir::Program vit_loss(const models::ModelConfig& m, ir::DType real, std::i
   const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
   std::map<std::string, Var> params;
   for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
-  const Var logits = models::forward(b, m, images, true, [&](const std::string& name) { return params.at(name); });
+  const Var logits = models::forward(b, m, images, {.random = true}, [&](const std::string& name) { return params.at(name); });
   const auto scope = b.scope("loss");
   const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}}),
             inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
@@ -48,7 +48,7 @@ inline ir::Program vit_gradients(const models::ModelConfig& m, ir::DType real, s
 inline std::vector<transforms::Bucket> vit_buckets(const models::ModelConfig& m, ir::DType real) {
   std::map<std::string, bool> decays;
   for (const models::Param& p : models::parameters(m)) decays[p.name] = p.decay;
-  return transforms::plan_buckets(vit_loss(m, real, 1), [&](const std::string& name) { return decays.at(name); });
+  return transforms::plan_buckets(vit_loss(m, real, 1), [&](const std::string& name) { return transforms::Group{decays.at(name)}; });
 }
 
 inline ir::Program fuse_all(const ir::Program& p) {

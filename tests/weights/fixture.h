@@ -1,4 +1,4 @@
-// A small ViT, a set of numbers for its parameters, and files made from them with one thing wrong.
+// A small ViT, a small Swin, a set of numbers for its parameters, and files made from them with one thing wrong.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,6 +19,13 @@ namespace tessera::test {
 inline models::ModelConfig small_vit() {
   models::ModelConfig m = models::preset("vit_tiny_cifar");
   m.image_h = 12, m.image_w = 12, m.patch = 4, m.dim = 12, m.depth = 2, m.heads = 3, m.mlp = 20, m.classes = 5;
+  return m;
+}
+
+inline models::ModelConfig small_swin() {
+  models::ModelConfig m = models::preset("swin_micro");
+  m.image_h = 12, m.image_w = 10, m.patch = 2, m.dim = 6, m.depths = {2, 1, 1}, m.stage_heads = {2, 3, 4}, m.window_h = m.window_w = 3;
+  m.classes = 5;
   return m;
 }
 
@@ -46,7 +53,7 @@ struct Tensors {
 
   explicit Tensors(const models::ModelConfig& m, run::Naming naming = run::Naming::torchvision) {
     for (const models::Param& p : models::parameters(m))
-      all[naming == run::Naming::timm ? models::timm_name(p.name) : p.name] = {"F32", p.torch_shape};
+      all[naming == run::Naming::timm ? models::timm_name(m.family, p.name) : p.name] = {"F32", p.torch_shape};
   }
   void rename(const std::string& from, const std::string& to) { all[to] = all.at(from), all.erase(from); }
 

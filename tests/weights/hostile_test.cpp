@@ -116,7 +116,7 @@ std::vector<Case> cases() {
        [](Tensors& t) {
          const Tensors sound = t;
          for (const auto& [name, tensor] : sound.all)
-           if (name.starts_with(layer0)) t.rename(name, "blocks.2." + models::timm_name(name).substr(9));
+           if (name.starts_with(layer0)) t.rename(name, "blocks.2." + models::timm_name("vit", name).substr(9));
        },
        {"the file's encoder layers go up to 2; expected 0 to 1", "12 parameters are missing"}},
       {"no layers at all",

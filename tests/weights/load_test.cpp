@@ -104,7 +104,7 @@ TEST(Load, GoldensHaveAPrefix) {
 // Everything but positions and head must come through untouched.
 void expect_rest_unchanged(const models::ModelConfig& m, const ParamSource& source, const models::ModelConfig& from) {
   for (const models::Param& p : models::parameters(m)) {
-    if (p.name == models::positions_name || p.name == models::head_weight_name || p.name == models::head_bias_name) continue;
+    if (p.name == models::positions_name || models::is_head("vit", p.name)) continue;
     EXPECT_EQ(source(p), numbers_of(from)(p.name)) << p.name;
   }
 }
@@ -128,9 +128,9 @@ TEST(Adapt, PositionsAreInterpolatedAndTheHeadIsReplaced) {
   expect_rest_unchanged(to, source, from);
   EXPECT_EQ(source(find(to, models::positions_name)),
             models::interpolate_positions(numbers_of(from)("encoder.pos_embedding"), true, {3, 3}, {5, 6}, 12));
-  const models::Param head = find(to, models::head_weight_name);
+  const models::Param head = find(to, "heads.head.weight");
   EXPECT_EQ(source(head), initial_weights(9)(head));
-  EXPECT_EQ(source(find(to, models::head_bias_name)), std::vector<double>(7, 0.0));
+  EXPECT_EQ(source(find(to, "heads.head.bias")), std::vector<double>(7, 0.0));
 }
 
 // The metadata tells 2x8 from 4x4; the number of positions alone would not.
@@ -167,7 +167,7 @@ TEST(Adapt, AFileWithoutAHeadGetsOne) {
   std::vector<std::string> notes;
   const ParamSource source = weights_from(tensors.write(scratch / "w"), small_vit(), {false, true}, notes);
   EXPECT_EQ(notes, (std::vector<std::string>{"head replaced: none -> 5 classes"}));
-  EXPECT_EQ(source(find(small_vit(), models::head_bias_name)).size(), 5u);
+  EXPECT_EQ(source(find(small_vit(), "heads.head.bias")).size(), 5u);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // attention and its gradient in f32: a task holds the scores of some queries of one head, never those of the batch.
 // Scratch is per thread (what gemm packs into, then scores of one block), plus partial bias gradients that belong to no thread.
-// Legend: b batch, t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
-// [w,t,s]. P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T -
-// rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation). Convention: heads, query
-// blocks and the order of every sum follow from the shapes.
+// Legend: b batch (all leading dims as one), t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse:
+// [b,h,t]; bias: [h,t,s]; mask: [w,t,s], b % w picks one. P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P =
+// exp(S - lse) and uses dS = P * (do v^T - rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on
+// recomputation). Convention: heads, query blocks and the order of every sum follow from the shapes.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
@@ -29,7 +29,12 @@ struct Sizes {
   int64_t q_at(int64_t batch, int64_t head) const { return batch * t * row() + head * d; }
   int64_t k_at(int64_t batch, int64_t head) const { return batch * s * row() + head * d; }
 };
-Sizes sizes_of(const ir::Shape& q, const ir::Shape& k) { return {.b = q[0], .t = q[1], .s = k[1], .h = q[2], .d = q[3]}; }
+Sizes sizes_of(const ir::Shape& q, const ir::Shape& k) {
+  const std::size_t lead = q.size() - 3;
+  int64_t b = 1;
+  for (std::size_t i = 0; i < lead; ++i) b *= q[i];
+  return {.b = b, .t = q[lead], .s = k[lead], .h = q[lead + 1], .d = q[lead + 2]};
+}
 
 // Queries of one block: few enough for the scores to stay in the second-level cache, and for 16 threads to have work.
 constexpr int64_t most_block = 256;

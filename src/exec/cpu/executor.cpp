@@ -78,7 +78,7 @@ class CpuExecutor final : public Executor {
     if (!bytes.empty()) std::memcpy(bytes.data(), part_of(name, offset, bytes.size()), bytes.size());
   }
 
-  Timeline run(const plan::Plan& plan) override {
+  Timeline run(const plan::Plan& plan, const Observer& observe) override {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     auto since = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); };
@@ -88,6 +88,11 @@ class CpuExecutor final : public Executor {
       const double begin = since();
       execute(plan, plan.steps[i]);
       timeline.spans.push_back({static_cast<int>(i), 0, begin, since()});
+      if (observe)
+        observe(i, [&](const plan::Slot& slot) {
+          return slot ? std::span<const std::byte>(address(plan, slot), static_cast<std::size_t>(slot.type.bytes()))
+                      : std::span<const std::byte>();
+        });
     }
     timeline.wall_ms = since();
     return timeline;

@@ -114,6 +114,20 @@ void fast_gelu_grad(const Call& call) {
              [&](std::int64_t begin, std::int64_t size) { vector_gelu_grad(x + begin, g + begin, dx + begin, size, tanh); });
 }
 
+void fast_relu(const Call& call) {
+  const float* x = call.in[0].as<float>();
+  float* y = call.out[0].as<float>();
+  for_chunks(call.pool, call.out[0].elements(), chunk,
+             [&](std::int64_t begin, std::int64_t size) { vector_relu(x + begin, y + begin, size); });
+}
+
+void fast_relu_grad(const Call& call) {
+  const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>();
+  float* dx = call.out[0].as<float>();
+  for_chunks(call.pool, call.out[0].elements(), chunk,
+             [&](std::int64_t begin, std::int64_t size) { vector_relu_grad(y + begin, g + begin, dx + begin, size); });
+}
+
 void fast_select(const Call& call) {
   const Tensor& from = *call.in[0].as<float>() != 0.0f ? call.in[1] : call.in[2];
   copy_bytes(call.pool, from.data, call.out[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype));

@@ -9,20 +9,27 @@ namespace {
 // clang-format off
 #define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, nullptr}
 #define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
+#define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>, nullptr}
 constexpr std::array rows{
     ROW_WITH_SCRATCH(contract),
+    ROW_WITH_SCRATCH(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
     ROW_WITH_SCRATCH(attention), ROW_WITH_SCRATCH(attention_grad),
-    ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
+    ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     ROW(layer_norm), ROW_WITH_SCRATCH(layer_norm_grad), ROW_WITH_SCRATCH(add_norm),
     ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
+    ROW_WITH_SCRATCH(moments), ROW_WITH_SCRATCH(batch_norm), ROW_WITH_SCRATCH(batch_norm_sums), ROW_WITH_SCRATCH(batch_norm_grad),
+    ROW(running_stats), ROW_WITH_SCRATCH(batch_norm_fixed),
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
     ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
+    ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq),
-    ROW(sgd), ROW(adamw), ROW(clip), ROW(finite),
+    ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite),
+    ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH
+#undef ROW_OF_REFERENCE
 // clang-format on
 
 constexpr bool in_order() {

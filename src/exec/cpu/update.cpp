@@ -141,6 +141,13 @@ void fast_sgd(const Call& call) {
   });
 }
 
+void fast_ema(const Call& call) {
+  const float *a = call.in[0].as<float>(), *w = call.in[1].as<float>(), keep = static_cast<float>(call.attr<ir::Ema>().decay);
+  float* out = call.out[0].as<float>();
+  for_chunks(call.pool, call.out[0].elements(), chunk,
+             [&](std::int64_t i, std::int64_t n) { vector_blend(a + i, w + i, out + i, n, keep); });
+}
+
 void fast_clip(const Call& call) {
   const double max = call.attr<ir::Clip>().max, norm = std::sqrt(static_cast<double>(scalar(call.in[0])));
   if (call.out[0]) *call.out[0].as<float>() = static_cast<float>(norm);

@@ -93,6 +93,16 @@ void gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool t
   else
     map(x, g, dx, n, [](auto d, auto v, auto w) HWY_ATTR { return hn::Mul(w, vgelu_slope(d, v)); });
 }
+// Comparing keeps a NaN, which a maximum may lose.
+void relu(const float* x, float* y, std::int64_t n) {
+  map(x, y, n, [](auto d, auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v); });
+}
+void relu_grad(const float* y, const float* g, float* dx, std::int64_t n) {
+  map(y, g, dx, n, [](auto d, auto v, auto w) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(d)), w); });
+}
+void blend(const float* a, const float* b, float* y, std::int64_t n, float keep) {
+  map(a, b, y, n, [keep](auto d, auto v, auto w) HWY_ATTR { return hn::MulAdd(v, hn::Set(d, keep), hn::Mul(w, hn::Set(d, 1.0f - keep))); });
+}
 void exp_sub(const float* x, float* y, std::int64_t n, float subtract) {
   map(x, y, n, [subtract](auto d, auto v) HWY_ATTR { return vexp(d, hn::Sub(v, hn::Set(d, subtract))); });
 }
@@ -235,6 +245,9 @@ namespace tessera::exec::cpu {
 
 HWY_EXPORT(gelu);
 HWY_EXPORT(gelu_grad);
+HWY_EXPORT(relu);
+HWY_EXPORT(relu_grad);
+HWY_EXPORT(blend);
 HWY_EXPORT(exp_sub);
 HWY_EXPORT(exp_sub_sum);
 HWY_EXPORT(max);
@@ -270,6 +283,9 @@ void vector_copy(const float* x, float* y, std::int64_t n) {
   if (x != y && n > 0) std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(float));
 }
 void vector_scale(const float* x, float* y, std::int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(x, y, n, factor); }
+void vector_relu(const float* x, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(relu)(x, y, n); }
+void vector_relu_grad(const float* y, const float* g, float* dx, std::int64_t n) { HWY_DYNAMIC_DISPATCH(relu_grad)(y, g, dx, n); }
+void vector_blend(const float* a, const float* b, float* y, std::int64_t n, float keep) { HWY_DYNAMIC_DISPATCH(blend)(a, b, y, n, keep); }
 void vector_axpy(const float* x, float* y, std::int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(axpy)(x, y, n, factor); }
 void vector_add(const float* a, const float* b, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add)(a, b, y, n); }
 void vector_add_scalar(const float* a, float b, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add_scalar)(a, b, y, n); }

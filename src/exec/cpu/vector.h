@@ -14,6 +14,8 @@
 namespace tessera::exec::cpu {
 
 void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh);
+void vector_relu(const float* x, float* y, std::int64_t n);
+void vector_relu_grad(const float* y, const float* g, float* dx, std::int64_t n);  // g where y > 0
 void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh);
 void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract);       // y = exp(x - subtract)
 float vector_exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract);  // the sum of y as well; y may be null
@@ -27,8 +29,9 @@ void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, st
 
 void vector_fill(float* y, std::int64_t n, float value);
 void vector_copy(const float* x, float* y, std::int64_t n);
-void vector_scale(const float* x, float* y, std::int64_t n, float factor);  // y = factor * x
-void vector_axpy(const float* x, float* y, std::int64_t n, float factor);   // y += factor * x
+void vector_scale(const float* x, float* y, std::int64_t n, float factor);                // y = factor * x
+void vector_blend(const float* a, const float* b, float* y, std::int64_t n, float keep);  // y = keep * a + (1 - keep) * b
+void vector_axpy(const float* x, float* y, std::int64_t n, float factor);                 // y += factor * x
 void vector_add(const float* a, const float* b, float* y, std::int64_t n);
 void vector_add_scalar(const float* a, float b, float* y, std::int64_t n);
 void vector_sub(const float* a, const float* b, float* y, std::int64_t n);

@@ -1,5 +1,6 @@
 // Softmax attention and its gradient by their definitions, one head of one sample at a time.
-// Shapes: q, o [b,t,h,d]; k, v [b,s,h,d]; lse [b,h,t]; bias [h,t,s]; mask [w,t,s], sample b takes mask b % w.
+// Shapes: q, o [b,t,h,d]; k, v [b,s,h,d]; lse [b,h,t]; bias [h,t,s]; mask [w,t,s]. b stands for all leading dims, of which the last counts
+// the windows of a mask: b takes mask b % w.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,7 +22,9 @@ struct Heads {
   Heads(const Call& call, std::size_t extras) {
     const auto& attr = call.attr<ir::Attention>();
     const Tensor &tq = call.in[0], &tk = call.in[1];
-    b = tq.shape[0], t = tq.shape[1], h = tq.shape[2], d = tq.shape[3], s = tk.shape[1];
+    const std::size_t lead = tq.shape.size() - 3;
+    b = 1, t = tq.shape[lead], h = tq.shape[lead + 1], d = tq.shape[lead + 2], s = tk.shape[lead];
+    for (std::size_t i = 0; i < lead; ++i) b *= tq.shape[i];
     scale = attr.scale;
     q = tq.as<T>(), k = tk.as<T>();
     if (attr.bias) bias = call.in[extras++].as<T>();

@@ -1,4 +1,5 @@
 // Element-wise ops by their definitions. Convention: element i is read before result i is written, so results may lie over operands.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -140,6 +141,21 @@ void reference_mark(const Call& call) {
   copy_tensor(call.out[0], call.in[0].data);
 }
 
+// y = max(x, 0)
+template <class T>
+void reference_relu(const Call& call) {
+  for (std::int64_t i = 0; i < call.out[0].elements(); ++i) call.out[0].as<T>()[i] = std::max(call.in[0].as<T>()[i], T(0));
+}
+
+// dx = g where y > 0
+template <class T>
+void reference_relu_grad(const Call& call) {
+  for (std::int64_t i = 0; i < call.out[0].elements(); ++i)
+    call.out[0].as<T>()[i] = call.in[0].as<T>()[i] > T(0) ? call.in[1].as<T>()[i] : T(0);
+}
+
+REFERENCE(relu)
+REFERENCE(relu_grad)
 REFERENCE(add)
 REFERENCE(mul)
 REFERENCE(scale)

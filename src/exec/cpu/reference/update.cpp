@@ -70,6 +70,14 @@ void reference_adamw(const Call& call) {
   }
 }
 
+// a' = d a + (1 - d) w
+template <class T>
+void reference_ema(const Call& call) {
+  const double decay = call.attr<ir::Ema>().decay;
+  for (std::int64_t i = 0; i < call.out[0].elements(); ++i)
+    call.out[0].as<T>()[i] = static_cast<T>(decay * call.in[0].as<T>()[i] + (1.0 - decay) * call.in[1].as<T>()[i]);
+}
+
 // norm = sqrt(sum of squares), factor = min(1, max / (norm + 1e-6)), the rule of torch.nn.utils.clip_grad_norm_; max 0 never clips
 template <class T>
 void reference_clip(const Call& call) {
@@ -86,6 +94,7 @@ void reference_finite(const Call& call) {
 
 REFERENCE(sgd)
 REFERENCE(adamw)
+REFERENCE(ema)
 REFERENCE(clip)
 REFERENCE(finite)
 

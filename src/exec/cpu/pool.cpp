@@ -1,0 +1,68 @@
+// Max pooling in f32, a row of result pixels per task; the gradient asks, for each pixel, which windows it won.
+#include <algorithm>
+
+#include "exec/cpu/kernel.h"
+
+namespace tessera::exec::cpu {
+
+using std::int64_t;
+
+void fast_max_pool(const Call& call) {
+  const auto& attr = call.attr<ir::Pool>();
+  const ir::Shape &x = call.in[0].shape, &y = call.out[0].shape;
+  const float* from = call.in[0].as<float>();
+  float* const largest = call.out[0].as<float>();
+  std::uint8_t* const which = call.out[1].as<std::uint8_t>();
+  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
+    const int64_t b = task / y[1], p = task % y[1], c = y[3];
+    std::vector<float> best(static_cast<std::size_t>(c));
+    std::vector<std::uint8_t> place(static_cast<std::size_t>(c));
+    for (int64_t q = 0; q < y[2]; ++q) {
+      bool first = true;
+      for (int64_t k = 0; k < attr.size * attr.size; ++k) {
+        const int64_t row = p * attr.stride + k / attr.size - attr.pad, col = q * attr.stride + k % attr.size - attr.pad;
+        if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
+        const float* at = from + ((b * x[1] + row) * x[2] + col) * c;
+        const auto number = static_cast<std::uint8_t>(k);
+        for (int64_t i = 0; i < c; ++i) {
+          const bool wins = first || at[i] > best[i] || (at[i] != at[i] && best[i] == best[i]);
+          best[i] = wins ? at[i] : best[i];
+          place[i] = wins ? number : place[i];
+        }
+        first = false;
+      }
+      if (largest) std::copy(best.begin(), best.end(), largest + (task * y[2] + q) * c);
+      if (which) std::copy(place.begin(), place.end(), which + (task * y[2] + q) * c);
+    }
+  });
+}
+
+void fast_max_pool_grad(const Call& call) {
+  const auto& attr = call.attr<ir::Pool>();
+  const ir::Shape &g = call.in[0].shape, &x = call.out[0].shape;
+  const float* dy = call.in[0].as<float>();
+  const std::uint8_t* which = call.in[1].as<std::uint8_t>();
+  float* const dx = call.out[0].as<float>();
+  // Windows p that hold row r: p stride - pad <= r < p stride - pad + size.
+  const auto windows = [&](int64_t r, int64_t count) {
+    const int64_t low = r + attr.pad - attr.size + 1, first = low <= 0 ? 0 : (low + attr.stride - 1) / attr.stride;
+    return std::pair{first, std::min(count - 1, (r + attr.pad) / attr.stride)};
+  };
+  call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int) {
+    const int64_t b = task / x[1], row = task % x[1], c = x[3];
+    const auto [p0, p1] = windows(row, g[1]);
+    for (int64_t col = 0; col < x[2]; ++col) {
+      float* to = dx + (task * x[2] + col) * c;
+      std::fill_n(to, c, 0.0f);
+      const auto [q0, q1] = windows(col, g[2]);
+      for (int64_t p = p0; p <= p1; ++p)
+        for (int64_t q = q0; q <= q1; ++q) {
+          const auto number = static_cast<std::uint8_t>((row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
+          const int64_t at = ((b * g[1] + p) * g[2] + q) * c;
+          for (int64_t i = 0; i < c; ++i) to[i] += which[at + i] == number ? dy[at + i] : 0.0f;
+        }
+    }
+  });
+}
+
+}  // namespace tessera::exec::cpu

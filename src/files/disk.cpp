@@ -1,0 +1,87 @@
+#include "files/disk.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace tessera::files {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* make_room = "free some space or write to another disk; what was there before is intact";
+
+std::atomic<int> fault_errno{0};
+std::atomic<std::int64_t> fault_after{0};
+
+ssize_t write_some(int descriptor, std::span<const std::byte> bytes) {
+  std::size_t count = std::min<std::size_t>(bytes.size(), std::size_t{1} << 30);
+  if (const int problem = fault_errno; problem != 0) {
+    const std::int64_t left = fault_after;
+    if (left <= 0) return errno = problem, -1;
+    count = std::min<std::size_t>(count, static_cast<std::size_t>(left));  // a short write first, as a real disk gives
+    fault_after -= static_cast<std::int64_t>(count);
+  }
+  return ::write(descriptor, bytes.data(), count);
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> free_bytes(const fs::path& path) {
+  std::error_code error;
+  fs::path at = fs::absolute(path, error);
+  while (!fs::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  struct statvfs disk {};
+  if (::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+  return static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+}
+
+void require_room(const fs::path& path, std::uint64_t bytes) {
+  const auto room = free_bytes(path);
+  if (!room || bytes <= *room) return;
+  throw Error(ErrorKind::disk, fmt::format("the disk is too full: {} bytes are needed, {} are free", bytes, *room), path.string(),
+              make_room);
+}
+
+void fail_disk(const fs::path& path, const char* verb, int problem, std::uint64_t needed) {
+  const bool full = problem == ENOSPC || problem == EDQUOT || problem == EFBIG;
+  std::string text = fmt::format("cannot {}: {}", verb, std::strerror(problem));
+  if (full) {
+    const auto room = free_bytes(path);
+    if (needed > 0) text += fmt::format("; {} bytes are needed", needed);
+    if (room) text += fmt::format("{} {} are free", needed > 0 ? "," : ";", *room) + (needed > 0 ? "" : " bytes");
+    if (problem == EFBIG) text += " (a limit on the size of files, see `ulimit -f`)";
+  }
+  throw Error(ErrorKind::disk, text, path.string(), full ? make_room : "");
+}
+
+void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path, std::uint64_t needed) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = write_some(descriptor, bytes);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) fail_disk(path, "write the file", wrote < 0 ? errno : ENOSPC, needed);
+    bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+  }
+}
+
+void sync_folder(const fs::path& folder) {
+  if (const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); descriptor >= 0) {
+    ::fsync(descriptor);
+    ::close(descriptor);
+  }
+}
+
+DiskFault::DiskFault(std::uint64_t bytes, int problem) {
+  fault_after = static_cast<std::int64_t>(bytes);
+  fault_errno = problem;
+}
+DiskFault::~DiskFault() { fault_errno = 0; }
+
+}  // namespace tessera::files

@@ -1,0 +1,165 @@
+// Legend: b batch, x y pixel, c channel in, o channel out, k l filter tap. One walk over the architecture serves parameters and program.
+#include "models/resnet.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::models {
+namespace {
+
+using namespace ir;
+
+// What the walk meets, in order. `relu` follows a batch norm; a block ends with the sum of its branch and its shortcut.
+struct ConvNorm {
+  std::string conv, norm;  // torchvision's names
+  std::int64_t in, out, size, stride;
+};
+struct Block {
+  std::string name;
+  std::vector<ConvNorm> branch;
+  std::vector<ConvNorm> shortcut;  // empty: the identity
+};
+struct Net {
+  ConvNorm stem;
+  std::vector<Block> blocks;
+  std::int64_t features;
+};
+
+Net net_of(const ModelConfig& m) {
+  const bool bottleneck = m.block == "bottleneck";
+  const std::int64_t expansion = bottleneck ? 4 : 1;
+  const bool cifar = m.stem == "cifar";
+  Net net{{"conv1", "bn1", m.channels, m.width, cifar ? 3 : 7, cifar ? 1 : 2}, {}, m.width};
+  for (std::size_t stage = 0; stage < m.layers.size(); ++stage)
+    for (std::int64_t i = 0; i < m.layers[stage]; ++i) {
+      const std::int64_t planes = m.width << stage, stride = stage > 0 && i == 0 ? 2 : 1, in = net.features, out = planes * expansion;
+      Block block{"layer" + std::to_string(stage + 1) + "." + std::to_string(i), {}, {}};
+      const auto conv = [&](int n, std::int64_t from, std::int64_t to, std::int64_t size, std::int64_t step) {
+        const std::string number = std::to_string(n);
+        block.branch.push_back({block.name + ".conv" + number, block.name + ".bn" + number, from, to, size, step});
+      };
+      if (bottleneck) {
+        conv(1, in, planes, 1, 1);
+        conv(2, planes, planes, 3, stride);
+        conv(3, planes, out, 1, 1);
+      } else {
+        conv(1, in, planes, 3, stride);
+        conv(2, planes, planes, 3, 1);
+      }
+      if (stride != 1 || in != out) block.shortcut = {{block.name + ".downsample.0", block.name + ".downsample.1", in, out, 1, stride}};
+      net.blocks.push_back(std::move(block));
+      net.features = out;
+    }
+  return net;
+}
+
+void add_parameters(std::vector<Param>& out, const ConvNorm& l) {
+  // Kaiming normal, fan out.
+  const double fan_out = static_cast<double>(l.out * l.size * l.size);
+  Param conv{l.conv + ".weight",
+             {l.size, l.size, l.in, l.out},
+             {"tap", "tap", "channel_in", "channel"},
+             {Init::normal, std::sqrt(2.0 / fan_out)},
+             true,
+             {l.out, l.in, l.size, l.size},
+             {2, 3, 1, 0},
+             {}};
+  out.push_back(conv);
+  const auto vector = [&](const char* name, Init::Kind init, bool buffer) {
+    out.push_back({l.norm + name, {l.out}, {"channel"}, {init}, false, {l.out}, {}, {}, buffer});
+  };
+  vector(".weight", Init::ones, false);
+  vector(".bias", Init::zeros, false);
+  vector(".running_mean", Init::zeros, true);
+  vector(".running_var", Init::ones, true);
+}
+
+// The equations of one program: how a convolution and its norm are written depends on the mode alone.
+struct Writer {
+  Builder& b;
+  const Mode& mode;
+  const ParamOf& param;
+
+  Var conv(Var x, const ConvNorm& l) {
+    const Var f = param(l.conv + ".weight");
+    // A 1x1 convolution is a contraction.
+    if (l.size == 1 && l.stride == 1) return b.contract("bxyc,co->bxyo", x, b.reshape(f, {l.in, l.out}), "conv");
+    return b.emit1(Op::conv, Conv{l.stride, l.size / 2, 0, 0}, {x, f}, "conv");
+  }
+
+  Var norm(Var x, const std::string& name) {
+    const Var gain = param(name + ".weight"), bias = param(name + ".bias");
+    const Var mean = param(name + ".running_mean"), variance = param(name + ".running_var");
+    const Shape shape = b.type(x).shape;
+    BatchNorm attrs;
+    attrs.momentum = mode.momentum;
+    if (!mode.batch_statistics) return b.emit1(Op::batch_norm_fixed, attrs, {x, mean, variance, gain, bias}, "norm");
+    const std::vector<Var> sums = b.emit(Op::moments, attrs, {x, mean}, {"sum", "sumsq"});
+    attrs.samples = shape[0];
+    attrs.pixels = shape[1] * shape[2];
+    const Var y = b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias}, {"norm", "mean", "rstd"})[0];
+    const std::vector<Var> now =
+        b.emit(Op::running_stats, attrs, {mean, variance, sums[0], sums[1], mean}, {"running_mean", "running_var"});
+    b.output(name + ".running_mean", now[0], input_of(mean));
+    b.output(name + ".running_var", now[1], input_of(variance));
+    return y;
+  }
+
+  const std::string& input_of(Var v) const {
+    const auto& inputs = b.program().inputs;
+    return std::find_if(inputs.begin(), inputs.end(), [&](const Input& in) { return in.var == v; })->name;
+  }
+
+  Var conv_norm(Var x, const ConvNorm& l) {
+    const auto scope = b.scope(l.conv.substr(l.conv.rfind('.') + 1));
+    return norm(conv(x, l), l.norm);
+  }
+  Var relu(Var x) { return b.emit1(Op::relu, None{}, {x}, "relu"); }
+};
+
+}  // namespace
+
+std::vector<Param> resnet_parameters(const ModelConfig& m) {
+  const Net net = net_of(m);
+  std::vector<Param> out;
+  add_parameters(out, net.stem);
+  for (const Block& block : net.blocks) {
+    for (const ConvNorm& l : block.branch) add_parameters(out, l);
+    for (const ConvNorm& l : block.shortcut) add_parameters(out, l);
+  }
+  const Init uniform{Init::uniform, 1.0 / std::sqrt(static_cast<double>(net.features))};
+  out.push_back({"fc.weight", {m.classes, net.features}, {"class", "channel"}, uniform, true, {m.classes, net.features}, {}, {}});
+  out.push_back({"fc.bias", {m.classes}, {"class"}, uniform, false, {m.classes}, {}, {}});
+  return out;
+}
+
+Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, const ParamOf& param) {
+  const Net net = net_of(m);
+  Writer w{b, mode, param};
+  Var x = images;
+  {
+    const auto scope = b.scope("stem");
+    x = w.relu(w.conv_norm(x, net.stem));
+    if (m.stem == "imagenet") x = b.emit(Op::max_pool, Pool{3, 2, 1, 0, 0}, {x}, {"pool", "which"})[0];
+    x = b.mark("residual", x, "residual");
+  }
+  for (const Block& block : net.blocks) {
+    const auto scope = b.scope(block.name);
+    Var y = x;
+    for (std::size_t i = 0; i < block.branch.size(); ++i) {
+      y = w.conv_norm(y, block.branch[i]);
+      if (i + 1 < block.branch.size()) y = w.relu(y);
+    }
+    if (!block.shortcut.empty()) {
+      const auto inner = b.scope("downsample");
+      x = w.conv_norm(x, block.shortcut[0]);
+    }
+    x = b.mark("residual", w.relu(b.add(y, x, "sum")), "residual");
+  }
+  const auto scope = b.scope("head");
+  const Shape shape = b.type(x).shape;
+  x = b.scale(b.sum("bxyc->bc", x, "total"), 1.0 / static_cast<double>(shape[1] * shape[2]), "pooled");
+  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("fc.weight"), "logits_"), param("fc.bias"), "logits");
+}
+
+}  // namespace tessera::models

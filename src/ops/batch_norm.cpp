@@ -1,0 +1,106 @@
+// Batch norm in visible pieces: sums that add up over ranks, the normalisation that uses them, and the running statistics as an equation of
+// their own, so that recomputation never applies them twice. Sums are taken around `shift` (the running mean): one pass, no cancellation.
+#include "base/check.h"
+#include "ir/signature.h"
+#include "ops/table.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace ir;
+
+const BatchNorm& checked(const Attrs& attrs) {
+  const BatchNorm& a = std::get<BatchNorm>(attrs);
+  CHECK(a.groups >= 1, "batch norm has at least one statistics group");
+  return a;
+}
+void check_counts(const BatchNorm& a) {
+  CHECK(a.samples >= a.groups && a.pixels >= 1, "batch norm knows how many samples and pixels are behind its sums");
+}
+void check_groups(const BatchNorm& a, const Type& sums) {
+  CHECK(sums.rank() == 2 && sums.shape[0] == a.groups,
+        "sums " + to_string(sums.shape) + " are not of " + std::to_string(a.groups) + " groups");
+}
+
+// x, shift -> per group and channel: sum of x - shift, and of its square
+Types infer_moments(const Attrs& attrs, In in) {
+  const BatchNorm& a = checked(attrs);
+  infer_shapes("*c,c->c", in);
+  CHECK(in[0].rank() >= 2, "moments are over a batch");
+  const Type sums{statistics_of(in[0].dtype), {a.groups, in[0].shape.back()}, {}};
+  return {sums, sums};
+}
+// x, sum, sumsq, shift, gain, bias -> y, mean, rstd
+Types infer_batch_norm(const Attrs& attrs, In in) {
+  const BatchNorm& a = checked(attrs);
+  const auto s = infer_shapes("*c,gc,gc,c,c,c->*c,gc,gc", in);
+  check_counts(a), check_groups(a, in[1]);
+  const DType stat = statistics_of(in[0].dtype);
+  return {{in[0].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
+}
+// dy, x, mean, rstd -> per group and channel: sum of dy, and of dy (x - mean) rstd
+Types infer_sums(const Attrs& attrs, In in) {
+  const auto s = infer_shapes("*c,*c,gc,gc->gc,gc", in);
+  check_groups(checked(attrs), in[2]);
+  const DType stat = statistics_of(in[0].dtype);
+  return {{stat, s[0], {}}, {stat, s[1], {}}};
+}
+// dy, x, mean, rstd, gain, and the two sums -> dx
+Types infer_grad(const Attrs& attrs, In in) {
+  const BatchNorm& a = checked(attrs);
+  const auto s = infer_shapes("*c,*c,gc,gc,c,gc,gc->*c", in);
+  check_counts(a), check_groups(a, in[2]);
+  return {{in[0].dtype, s[0], {}}};
+}
+Types infer_running(const Attrs& attrs, In in) {
+  const BatchNorm& a = checked(attrs);
+  const auto s = infer_shapes("c,c,gc,gc,c->c,c", in);
+  check_counts(a), check_groups(a, in[2]);
+  return {{in[0].dtype, s[0], {}}, {in[1].dtype, s[1], {}}};
+}
+
+// With n = (x - mean) rstd over N values:  dx = gain rstd (dy - sum(dy)/N - n sum(dy n)/N),  dgain = sum dy n,  dbias = sum dy.
+// The statistics' own dependence on x is inside this formula, so the sums get no gradient of their own.
+Grads batch_norm_vjp(Builder& b, const Eqn& e, Grad g) {
+  CHECK(g[1] == none && g[2] == none, "the gradient of batch_norm's statistics is not defined");
+  const auto sums = b.emit(Op::batch_norm_sums, e.attrs, {g[0], e.in[0], e.out[1], e.out[2]}, {"sum_dy", "sum_dyn"});
+  const Var dx = b.emit1(Op::batch_norm_grad, e.attrs, {g[0], e.in[0], e.out[1], e.out[2], e.in[4], sums[0], sums[1]}, "dx");
+  return {dx, none, none, none, b.sum("gc->c", sums[1], "dgain"), b.sum("gc->c", sums[0], "dbias")};
+}
+
+}  // namespace
+
+std::vector<OpDef> batch_norm_rows() {
+  return {
+      {.op = Op::moments,
+       .doc = "x, shift -> per group and channel: sum of x - shift, and of its square",
+       .sig = "b*c,c->gc,gc",
+       .infer = infer_moments},
+      {.op = Op::batch_norm,
+       .doc = "x, sum, sumsq, shift, gain, bias -> normalised per channel, mean, 1/standard deviation",
+       .sig = "b*c,gc,gc,c,c,c->b*c,gc,gc",
+       .infer = infer_batch_norm,
+       .vjp = batch_norm_vjp,
+       .may_alias = {{0, 0}}},
+      {.op = Op::batch_norm_sums,
+       .doc = "dy, x, mean, rstd -> per group and channel: sum of dy, and of dy (x - mean) rstd",
+       .sig = "b*c,b*c,gc,gc->gc,gc",
+       .infer = infer_sums},
+      {.op = Op::batch_norm_grad,
+       .doc = "dy, x, mean, rstd, gain, sum_dy, sum_dyn -> dx",
+       .sig = "b*c,b*c,gc,gc,c,gc,gc->b*c",
+       .infer = infer_grad,
+       .may_alias = {{0, 0}, {0, 1}}},
+      {.op = Op::running_stats,
+       .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` (variance unbiased, groups averaged)",
+       .sig = "c,c,gc,gc,c->c,c",
+       .infer = infer_running,
+       .may_alias = {{0, 0}, {1, 1}}},
+      {.op = Op::batch_norm_fixed,
+       .doc = "x, mean, variance, gain, bias -> (x - mean) / sqrt(variance + eps) gain + bias: evaluation",
+       .sig = "*c,c,c,c,c->*c",
+       .may_alias = {{0, 0}}},
+  };
+}
+
+}  // namespace tessera::ops

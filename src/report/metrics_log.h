@@ -1,0 +1,40 @@
+// What a run measures, line by line: metrics.jsonl, and beside it the same as metrics.csv and epochs.csv and as TensorBoard events.
+// Convention: metrics.jsonl is the truth; on resume it is cut where the checkpoint was taken and the CSV files are made from it again.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/tensorboard.h"
+
+namespace tessera::report {
+
+struct LogOptions {
+  std::int64_t keep_bytes = 0;  // of an older metrics.jsonl: what lies beyond is cut
+  std::int64_t first_step = 1;  // that will be written
+  bool csv = true, tensorboard = true;
+};
+
+// Every line is flushed when it is written; a full disk is Error(disk).
+class MetricsLog {
+ public:
+  MetricsLog(const std::string& folder, const LogOptions& options);
+  void append(const nlohmann::ordered_json& line);                   // kind step or epoch
+  const std::vector<nlohmann::json>& kept() const { return kept_; }  // what earlier processes of the run wrote
+  std::int64_t bytes() const { return bytes_; }                      // of metrics.jsonl
+
+ private:
+  void write(std::ofstream& file, const std::string& path, const std::string& text);
+  void append_csv(const nlohmann::json& line);
+
+  std::string jsonl_, steps_csv_, epochs_csv_;  // paths
+  std::ofstream lines_, steps_, epochs_;
+  std::optional<EventFile> events_;
+  std::vector<nlohmann::json> kept_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace tessera::report

@@ -1,0 +1,64 @@
+#include "run/augment.h"
+
+#include <algorithm>
+
+namespace tessera::run {
+namespace {
+
+// The usual share that evaluation cuts off: 256 pixels before a crop of 224.
+constexpr std::int64_t eval_margin_of = 8, eval_margin_to = 7;
+
+std::vector<float> numbers(const std::vector<double>& list) { return {list.begin(), list.end()}; }
+
+}  // namespace
+
+data::AugmentOptions augment_options(const config::Config& config) {
+  const config::Data& d = config.data;
+  data::AugmentOptions o;
+  o.resize_first = d.resize == "before";
+  o.resized_crop = d.resized_crop;
+  o.crop = static_cast<int>(d.crop);
+  o.padding = d.crop_mode == "reflect" ? data::Padding::reflect : data::Padding::zero;
+  o.flip = d.flip == "random" ? data::Flip::random : d.flip == "alternating" ? data::Flip::alternating : data::Flip::none;
+  if (!d.randaugment.empty()) {
+    o.randaugment_ops = static_cast<int>(d.randaugment[0]);
+    o.randaugment_magnitude = static_cast<int>(d.randaugment[1]);
+  }
+  o.autoaugment = d.autoaugment;
+  std::copy(d.color_jitter.begin(), d.color_jitter.end(), o.jitter.begin());
+  o.erase.probability = d.erase;
+  o.erase.random = d.erase_value == "random";
+  o.cutout = static_cast<int>(d.cutout);
+  o.eval_resize = static_cast<int>(d.eval_resize);
+  o.eval_keep = d.eval_resize == 0;
+  // Photographs have a margin to spare; small images that were made for their size do not.
+  if (d.eval_resize == 0 && config::parse_source(d.source).kind == "folder")
+    o.eval_resize = static_cast<int>(std::min(config.model.image_h, config.model.image_w) * eval_margin_of / eval_margin_to);
+  return o;
+}
+
+data::MixOptions mix_options(const config::Config& config) {
+  const config::Data& d = config.data;
+  return {d.mixup, d.cutmix, d.mix_prob, d.mix_switch, config.loss.label_smoothing};
+}
+
+data::Normalisation normalisation(const config::Config& config) {
+  data::Normalisation statistics = data::normalisation(config.data.normalize);
+  if (!config.data.mean.empty()) statistics.mean = numbers(config.data.mean);
+  if (!config.data.deviation.empty()) statistics.deviation = numbers(config.data.deviation);
+  return statistics;
+}
+
+data::Transform train_transform(const config::Config& config) {
+  const models::ModelConfig& m = config.model;
+  return data::make_train_transform(augment_options(config), static_cast<int>(m.image_h), static_cast<int>(m.image_w),
+                                    static_cast<int>(m.channels), normalisation(config));
+}
+
+data::Transform eval_transform(const config::Config& config) {
+  const models::ModelConfig& m = config.model;
+  return data::make_eval_transform(augment_options(config), static_cast<int>(m.image_h), static_cast<int>(m.image_w),
+                                   static_cast<int>(m.channels), normalisation(config));
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,19 @@
+// The augmentations of a run: the [data] section of a configuration as options of the data room.
+#pragma once
+
+#include "config/config.h"
+#include "data/augment.h"
+#include "data/mix.h"
+
+namespace tessera::run {
+
+data::AugmentOptions augment_options(const config::Config& config);
+// With loss.label_smoothing: mixed targets carry it, so the loss must not smooth them again.
+data::MixOptions mix_options(const config::Config& config);
+data::Normalisation normalisation(const config::Config& config);
+
+// What a loader is given for training, and for evaluation and prediction: to the model's size and channels.
+data::Transform train_transform(const config::Config& config);
+data::Transform eval_transform(const config::Config& config);
+
+}  // namespace tessera::run

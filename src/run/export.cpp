@@ -1,0 +1,91 @@
+// `tessera ckpt export`: weights as a folder that others read: model.safetensors, config.json, preprocessor_config.json.
+// Convention: tensors carry torchvision's or timm's names and torch's layouts; config.json says which, and holds our model section too.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "config/reader.h"
+#include "files/text.h"
+#include "run/run.h"
+#include "run/weights.h"
+#include "run/weights_open.h"
+
+namespace tessera::run {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+ordered_json config_of(const OpenedWeights& w, const CkptOptions& options) {
+  const models::ModelConfig& m = w.model;
+  ordered_json labels = ordered_json::object(), ids = ordered_json::object();
+  for (std::size_t i = 0; i < w.classes.size(); ++i) labels[std::to_string(i)] = w.classes[i], ids[w.classes[i]] = i;
+  ordered_json out = {{"model_type", m.family},
+                      {"naming", options.naming},
+                      {"torch_dtype", options.dtype == "f64" ? "float64" : "float32"},
+                      {"num_channels", m.channels},
+                      {"num_labels", m.classes},
+                      {"id2label", labels},
+                      {"label2id", ids}};
+  out["image_size"] = m.image_h == m.image_w ? ordered_json(m.image_h) : ordered_json({m.image_h, m.image_w});
+  if (m.family == "vit")
+    out.update({{"hidden_size", m.dim},
+                {"num_hidden_layers", m.depth},
+                {"num_attention_heads", m.heads},
+                {"intermediate_size", m.mlp},
+                {"patch_size", m.patch},
+                {"hidden_act", "gelu"},
+                {"pooling", m.pool}});
+  out["tessera"] = {{"model", ordered_json::parse(config::model_to_json(m))}, {"version", version()}};
+  return out;
+}
+
+// As predict does it: the middle of the picture in the model's proportions, resized bilinearly, normalised.
+ordered_json preprocessor_of(const OpenedWeights& w) {
+  const ordered_json size = {{"height", w.model.image_h}, {"width", w.model.image_w}};
+  return {{"image_processor_type", "ViTImageProcessor"},
+          {"do_center_crop", true},
+          {"crop", "the largest centred part with the proportions of size"},
+          {"do_resize", true},
+          {"size", size},
+          {"resample", 2},
+          {"do_rescale", true},
+          {"rescale_factor", 1.0 / 255.0},
+          {"do_normalize", true},
+          {"image_mean", w.preprocess.value("mean", json::array())},
+          {"image_std", w.preprocess.value("std", json::array())}};
+}
+
+}  // namespace
+
+int ckpt_export(const CkptOptions& options) {
+  const OpenedWeights w = open_weights(options.path, std::nullopt, options.best);
+  const fs::path out = options.out;
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), out.string(), "choose another folder with --out");
+  std::map<std::string, models::Param> params;
+  for (models::Param& p : models::parameters(w.model)) params.emplace(p.name, p);
+  save_weights(
+      out / "model.safetensors", w.model, [&](const std::string& name) { return w.source(params.at(name)); },
+      options.naming == "timm" ? Naming::timm : Naming::torchvision, options.dtype == "f64" ? "F64" : "F32", w.classes);
+  const auto text = [](const ordered_json& j) { return j.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"; };
+  files::write_atomically(out / "config.json", text(config_of(w, options)));
+  files::write_atomically(out / "preprocessor_config.json", text(preprocessor_of(w)));
+  for (const std::string& note : w.notes) fmt::print(stderr, "note: {}\n", note);
+  if (options.json)
+    fmt::print("{}", text({{"from", w.from.string()},
+                           {"out", out.string()},
+                           {"naming", options.naming},
+                           {"dtype", options.dtype},
+                           {"tensors", params.size()}}));
+  else
+    fmt::print("{} -> {}: {} tensors, {} names, {}\n", w.from.string(), out.string(), params.size(), options.naming, options.dtype);
+  return 0;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,32 @@
+// The folder of a run: whether it holds a finished one, who may write in it, what goes in at the start.
+// Convention: nothing in it changes before everything that can be wrong with the configuration has been found.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "config/config.h"
+#include "run/run.h"
+
+namespace tessera::run {
+
+// A finished run of the same configuration; of another one: Error(usage).
+bool holds_finished_run(const std::filesystem::path& folder, const config::Config& config);
+
+// One process trains in a folder at a time: a second one is refused with Error(usage). The lock ends with the process, however that ends.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  void take(const std::filesystem::path& folder);  // does nothing when it is held or the folder does not exist yet
+
+ private:
+  int descriptor_ = -1;
+};
+
+// Removes an old run when `fresh`, makes the folder, and writes config.toml, resolved.toml and env.json. Error(disk) when it cannot.
+void open_folder(const std::filesystem::path& folder, const config::Config& config, const TrainOptions& options, FolderLock& lock);
+
+}  // namespace tessera::run

@@ -1,0 +1,28 @@
+// Saving beside training: the loop copies, a thread hashes and writes. At most one save is under way.
+// Convention: a writer's error is thrown by the next call, so it ends the run at a step boundary with its own exit code.
+#pragma once
+
+#include <future>
+
+#include "run/checkpoint.h"
+
+namespace tessera::run {
+
+class Saver {
+ public:
+  Saver(std::filesystem::path run, Retention retention) : run_(std::move(run)), retention_(retention) {}
+  ~Saver();  // waits
+
+  // Waits for the save under way, then copies the state of the session and starts to write it.
+  void save(Session& session, const Progress& progress, const nlohmann::json& notes, const std::filesystem::path& flush);
+  void poll();  // throws the error of a save that has ended
+  void wait();  // until nothing is under way
+
+ private:
+  std::filesystem::path run_;
+  Retention retention_;
+  Snapshot snapshot_;  // belongs to the writer while `writing_` is valid
+  std::future<void> writing_;
+};
+
+}  // namespace tessera::run

@@ -1,0 +1,25 @@
+// The persistent buffers of a training as named global tensors: param.<name>, adamw.m.<name>, adamw.v.<name>, sgd.momentum.<name>,
+// ema.<name>, buffer.<name>. Convention: a checkpoint knows these names and nothing of buckets, so it outlives any layout.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/session.h"
+
+namespace tessera::run {
+
+struct StateTensor {
+  std::string name;
+  ir::DType dtype = ir::DType::f32;
+  ir::Shape shape;          // global
+  std::string buffer;       // the persistent buffer that holds it ...
+  std::int64_t offset = 0;  // ... from this byte on, row-major
+  std::int64_t bytes() const { return ir::elements(shape) * ir::size_of(dtype); }
+};
+std::vector<StateTensor> state_tensors(Session& session);
+
+// The dtype's name in a safetensors file.
+std::string stored_name(ir::DType dtype);
+
+}  // namespace tessera::run

@@ -1,0 +1,23 @@
+// Requests to stop: SIGINT, SIGTERM and SIGUSR1 (what schedulers send before they kill).
+// Convention: the first one asks the loop to save and end; a second one, whichever of them, ends the process at once.
+#pragma once
+
+#include <csignal>
+
+namespace tessera::run {
+
+bool stop_requested();
+
+// While it lives, the signals mean the above; afterwards what they meant before.
+class StopOnSignal {
+ public:
+  StopOnSignal();
+  ~StopOnSignal();
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+
+ private:
+  struct sigaction before_[3] = {};
+};
+
+}  // namespace tessera::run

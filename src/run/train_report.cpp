@@ -1,0 +1,92 @@
+#include "run/train_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/model.h"
+#include "report/console.h"
+#include "run/environment.h"
+
+namespace tessera::run {
+
+using nlohmann::ordered_json;
+
+void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
+  auto number = [](const nlohmann::json& line, const char* key, double otherwise) {
+    return line.contains(key) && line[key].is_number() ? line[key].get<double>() : otherwise;
+  };
+  for (const nlohmann::json& line : lines) {
+    if (line["kind"] == "step" && !line.contains("skipped")) {
+      step_ms.push_back(number(line, "step_ms", 0));
+      last_loss = number(line, "loss", 0);
+    } else if (line["kind"] == "epoch") {
+      epochs.push_back({number(line, "seconds", 0), number(line, "loss", 0), number(line, "train_top1", 0), number(line, "test_top1", -1)});
+    }
+  }
+}
+
+std::vector<std::string> introduction(const config::Config& config, const plan::Plan& plan, std::int64_t train_samples,
+                                      std::int64_t test_samples, const std::string& resumed) {
+  std::int64_t params = 0;
+  for (const models::Param& p : models::parameters(config.model)) params += ir::elements(p.shape);
+  const plan::Memory& m = plan.memory;
+  auto mib = [](std::int64_t bytes) { return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0); };
+  return {fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
+          fmt::format("model {}  {} params   data {} {} / {}   layout dp1 {}   1 x cpu ({} thread{})",
+                      config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
+                      report::with_commas(train_samples), report::with_commas(test_samples), config.precision.dtype, config.run.threads,
+                      config.run.threads == 1 ? "" : "s"),
+          fmt::format("memory/rank  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", mib(m.weights), mib(m.gradients),
+                      mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total()))};
+}
+
+std::string step_line(const report::StepMetrics& m, std::int64_t total) {
+  if (m.skipped)
+    return fmt::format("step {:>6}/{} | skipped: loss {} and gradient norm {} are not both finite; nothing was changed", m.step, total,
+                       m.loss, std::abs(m.grad_norm));
+  const double all = std::max(1e-9, m.step_ms);
+  return fmt::format(
+      "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
+      "comp {:.0f} comm 0 wait 0 data {:.0f} %",
+      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, m.breakdown.compute / all * 100,
+      m.breakdown.data / all * 100);
+}
+
+ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
+  const report::Quantiles q = report::quantiles(results.step_ms);
+  ordered_json epochs = ordered_json::array();
+  for (const EpochRecord& e : results.epochs) {
+    epochs.push_back({{"seconds", e.seconds}, {"barrier_wait_s", 0.0}, {"loss", e.loss}, {"train_top1", e.train_top1}});
+    epochs.back()["test_top1"] = e.test_top1 < 0 ? ordered_json(nullptr) : ordered_json(e.test_top1);
+  }
+  const ordered_json env = environment(static_cast<int>(config.run.threads));
+  ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
+                          {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
+                          {"peak_bytes", {{"planned", results.planned_bytes}, {"measured", results.measured_bytes}}},
+                          {"final",
+                           {{"loss", results.last_loss},
+                            {"train_top1", results.epochs.empty() ? 0.0 : results.epochs.back().train_top1},
+                            {"test_top1", results.final.top1},
+                            {"test_top5", results.final.top5},
+                            {"test_loss", results.final.loss}}},
+                          {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
+                          {"epochs", epochs},
+                          {"ranks", {{{"host", env["host"]}, {"device", "cpu"}, {"breakdown", report::to_json(results.breakdown)}}}},
+                          {"comm", ordered_json::object()},
+                          {"layout", {{"dp", 1}, {"tp", 1}, {"pp", 1}, {"sp", 1}, {"zero", 0}}},
+                          {"model", config.model.name.empty() ? config.model.family : config.model.name},
+                          {"dtype", config.precision.dtype},
+                          {"world", 1},
+                          {"steps", progress.step},
+                          {"skipped", progress.skipped},
+                          {"reached", progress.reached}};
+  // Time to accuracy; null when there was no target or the run ended before it.
+  summary["time_to_target_s"] = progress.reached ? ordered_json(progress.time_to_target_s) : ordered_json(nullptr);
+  summary["epochs_to_target"] = progress.reached ? ordered_json(progress.epochs_to_target) : ordered_json(nullptr);
+  summary["wall_s"] = progress.wall_s;
+  return summary;
+}
+
+}  // namespace tessera::run

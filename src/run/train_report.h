@@ -1,0 +1,38 @@
+// What a training says: the lines at its start, the line of a step, and summary.json.
+// Convention: pure text and JSON from numbers; nothing here changes the run.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "report/metrics.h"
+#include "run/progress.h"
+#include "run/score.h"
+#include "run/session.h"
+
+namespace tessera::run {
+
+struct EpochRecord {
+  double seconds = 0, loss = 0, train_top1 = 0, test_top1 = -1;  // test_top1 < 0: not evaluated
+};
+
+// What the summary is made of, gathered over all processes of the run.
+struct TrainResults {
+  std::vector<EpochRecord> epochs;
+  std::vector<double> step_ms;
+  report::Breakdown breakdown;
+  double last_loss = 0;
+  Score final;
+  std::int64_t planned_bytes = 0, measured_bytes = 0;
+
+  // Lines of metrics.jsonl that an earlier process wrote count too.
+  void recall(const std::vector<nlohmann::json>& lines);
+};
+
+std::vector<std::string> introduction(const config::Config& config, const plan::Plan& plan, std::int64_t train_samples,
+                                      std::int64_t test_samples, const std::string& resumed);
+std::string step_line(const report::StepMetrics& m, std::int64_t total);
+nlohmann::ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results);
+
+}  // namespace tessera::run

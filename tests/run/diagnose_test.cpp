@@ -1,0 +1,92 @@
+// Where a step first became NaN or infinite: a poisoned weight, a poisoned image and an overflow are each named.
+#include "run/diagnose.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "base/rng.h"
+#include "run/init.h"
+#include "run/state_tensors.h"
+
+namespace tessera::run {
+namespace {
+
+config::Config tiny(const std::string& dtype) {
+  config::Config c;
+  c.model = models::preset("vit_micro");
+  c.model.depth = 1;
+  c.precision.dtype = dtype;
+  c.batch = {4, 4, 1};
+  return c;
+}
+
+struct Fixture {
+  explicit Fixture(const std::string& dtype = "f32") : session(tiny(dtype)) {
+    session.load(initial_weights(1));
+    const models::ModelConfig& m = session.config().model;
+    images.resize(static_cast<std::size_t>(4 * m.image_h * m.image_w * m.channels));
+    for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{2}, i));
+  }
+  StepInputs inputs() const { return {images, labels, 1e-3, 1, 0}; }
+  bool step() { return session.train_step(images, labels, 1e-3, 1, 0).ok; }
+  template <class T>
+  void poison(const std::string& name, T value) {
+    session.compiled(Goal::train, 4);
+    for (const StateTensor& t : state_tensors(session))
+      if (t.name == name) session.executor().write_persistent(t.buffer, t.offset, std::as_bytes(std::span(&value, 1)));
+  }
+  Session session;
+  std::vector<float> images;
+  std::vector<std::int32_t> labels = {0, 1, 2, 3};
+};
+
+bool has(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
+
+TEST(Diagnose, APoisonedWeightIsNamed) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    Fixture f(dtype);
+    f.poison("param.encoder.layers.encoder_layer_0.mlp.0.weight", std::numeric_limits<float>::quiet_NaN());
+    EXPECT_FALSE(f.step());
+    const std::string text = first_bad_tensor(f.session, f.inputs());
+    EXPECT_TRUE(has(text, "param.encoder.layers.encoder_layer_0.mlp.0.weight f32[128,64] already has 1 NaN of 8192 elements")) << text;
+    EXPECT_TRUE(has(text, "first bad tensor: ")) << text;
+    EXPECT_TRUE(has(text, "blocks.0.mlp")) << text;
+    EXPECT_TRUE(has(text, "forward pass")) << text;
+  }
+}
+
+TEST(Diagnose, APoisonedImageIsNamed) {
+  Fixture f;
+  f.images[5] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(f.step());
+  const std::string text = first_bad_tensor(f.session, f.inputs());
+  EXPECT_TRUE(has(text, "the images already have 1 Inf of")) << text;
+  EXPECT_TRUE(has(text, "first bad tensor: ")) << text;
+}
+
+TEST(Diagnose, AnOverflowIsNamedWithItsEquation) {
+  Fixture f("f64");
+  f.poison("param.encoder.layers.encoder_layer_0.mlp.3.weight", 1e300);
+  f.poison("param.encoder.ln.weight", 1e300);
+  f.poison("param.heads.head.weight", 1e300);
+  EXPECT_FALSE(f.step());
+  const std::string text = first_bad_tensor(f.session, f.inputs());
+  EXPECT_TRUE(has(text, "are finite; first bad tensor: ")) << text;
+  EXPECT_TRUE(has(text, " pass, has ") && has(text, " in scope '") && has(text, " of ")) << text;
+  EXPECT_TRUE(f.session.parameter("heads.head.weight")[0] == 1e300);  // nothing changed
+}
+
+TEST(Diagnose, CountsWhatIsBad) {
+  const std::vector<float> values = {1, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                                     std::numeric_limits<float>::quiet_NaN(), 0};
+  const BadElements bad = count_bad(std::as_bytes(std::span(values)), ir::DType::f32);
+  EXPECT_EQ(bad.inf, 2);
+  EXPECT_EQ(bad.nan, 1);
+  EXPECT_EQ(bad.all, 5);
+  EXPECT_FALSE(count_bad(std::as_bytes(std::span(values)), ir::DType::i32).any());
+}
+
+}  // namespace
+}  // namespace tessera::run
