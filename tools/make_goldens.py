@@ -208,7 +208,7 @@ def main():
             image = list(image) if isinstance(image, tuple) else image
             model = {"family": "vit"} | dict(zip(keys, (image, channels, patch, dim, depth, heads, mlp, classes, pool)))
             golden(model, batch, seed, torch.float64, args.suite / f"{name}.safetensors")
-        for seed, (name, model, batch) in enumerate(golden_swin.suite() + golden_resnet.suite(), start=101):
+        for name, model, batch, seed in golden_swin.suite() + golden_resnet.suite():
             golden(model, batch, seed, torch.float64, args.suite / f"{name}.safetensors")
     if args.trace:
         args.trace.mkdir(parents=True, exist_ok=True)

@@ -53,11 +53,11 @@ Image center_crop(const Image& image, int height, int width) {
   return out;
 }
 
-Box center_box(const Image& image, int height, int width) {
-  const double factor = std::min(static_cast<double>(image.h) / height, static_cast<double>(image.w) / width);
+Box center_box(int image_h, int image_w, int height, int width) {
+  const double factor = std::min(static_cast<double>(image_h) / height, static_cast<double>(image_w) / width);
   const auto side = [&](int wanted, int most) { return std::clamp(static_cast<int>(std::lround(wanted * factor)), 1, most); };
-  const int h = side(height, image.h), w = side(width, image.w);
-  return {(image.h - h) / 2, (image.w - w) / 2, h, w};
+  const int h = side(height, image_h), w = side(width, image_w);
+  return {(image_h - h) / 2, (image_w - w) / 2, h, w};
 }
 
 }  // namespace tessera::data

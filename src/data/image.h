@@ -22,10 +22,11 @@ struct Image {
   bool operator==(const Image&) const = default;
 };
 
-// What the reader of an image needs of it: a decoder that can shrink on the way may give any size whose sides are still at least these;
-// 0: as stored.
+// What the reader of an image needs of it: a decoder that can shrink on the way may give any size whose sides are still at least these
+// (0: as stored), and with `center` leave out what lies outside center_box().
 struct Want {
   int height = 0, width = 0;
+  bool center = false;
 };
 
 // A rectangle of an image.
@@ -45,6 +46,6 @@ void resize_bilinear(const Image& image, const Box& box, int height, int width, 
 Image center_crop(const Image& image, int height, int width);
 
 // The largest middle part in the proportions of height x width: what evaluation and prediction resize.
-Box center_box(const Image& image, int height, int width);
+Box center_box(int image_h, int image_w, int height, int width);
 
 }  // namespace tessera::data

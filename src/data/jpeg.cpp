@@ -1,13 +1,17 @@
-// JPEG through libjpeg. Convention: the library reports errors by a callback that must not return; it jumps back over C frames only, so the
-// two functions that can be jumped into hold nothing with a destructor.
+// JPEG through libjpeg-turbo. Convention: the library reports errors by a callback that must not return; it jumps back over C frames only,
+// so the two functions that can be jumped into hold nothing with a destructor.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs FILE
 
 #include <jpeglib.h>
 
 #include <jerror.h>  // JWRN_*
+
+#include <cstring>
+#include <vector>
 
 #include "base/check.h"
 #include "data/decode.h"
@@ -17,6 +21,8 @@ namespace {
 
 // n/8 that are worth it: from 5/8 to 7/8, for which the library has no vector code, it is no faster than at full size.
 constexpr unsigned scales[] = {1, 2, 3, 4};
+
+constexpr int margin = 2;  // columns
 
 struct Decoder {
   jpeg_decompress_struct info{};
@@ -77,19 +83,30 @@ bool read_header(Decoder& decoder, const unsigned char* bytes, unsigned long siz
   return true;
 }
 
-bool read_pixels(Decoder& decoder, Image& image) {
+// The part `box` of the (shrunk) picture into `image`; `row` holds a whole row of it. Columns outside are not even computed, but for a
+// margin that keeps the smoothing of colours at the edges the same.
+bool read_pixels(Decoder& decoder, int height, int width, const Box& box, unsigned char* row, Image& image) {
   if (setjmp(decoder.escape)) return false;
   jpeg_start_decompress(&decoder.info);
   // Our sum agrees with the library's; were it ever otherwise, the pixels would not fit.
-  if (static_cast<int>(decoder.info.output_width) != image.w || static_cast<int>(decoder.info.output_height) != image.h ||
+  if (static_cast<int>(decoder.info.output_width) != width || static_cast<int>(decoder.info.output_height) != height ||
       decoder.info.output_components != image.c) {
     std::snprintf(decoder.message, sizeof(decoder.message), "unexpected size %u x %u", decoder.info.output_width,
                   decoder.info.output_height);
     return false;
   }
+  const auto c = static_cast<std::size_t>(image.c);
+  auto x = static_cast<JDIMENSION>(std::max(0, box.left - margin));
+  auto columns = static_cast<JDIMENSION>(std::min(width, box.left + box.w + margin)) - x;
+  if (columns < decoder.info.output_width) jpeg_crop_scanline(&decoder.info, &x, &columns);  // moves x to the left as it needs
+  const std::size_t skipped = (static_cast<std::size_t>(box.left) - x) * c;
+  const bool direct = columns == static_cast<JDIMENSION>(box.w);
   while (decoder.info.output_scanline < decoder.info.output_height) {
-    JSAMPROW row = image.at(static_cast<int>(decoder.info.output_scanline), 0);
-    jpeg_read_scanlines(&decoder.info, &row, 1);
+    const int y = static_cast<int>(decoder.info.output_scanline) - box.top;
+    const bool inside = y >= 0 && y < box.h;
+    JSAMPROW to = inside && direct ? image.at(y, 0) : row;
+    jpeg_read_scanlines(&decoder.info, &to, 1);
+    if (inside && !direct) std::memcpy(image.at(y, 0), row + skipped, static_cast<std::size_t>(box.w) * c);
   }
   jpeg_finish_decompress(&decoder.info);
   return true;
@@ -129,11 +146,18 @@ void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const 
   decoder.info.out_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   decoder.info.scale_num = smallest_scale(height, width, want);
   decoder.info.scale_denom = 8;
+  const int scaled_h = static_cast<int>((height * decoder.info.scale_num + 7) / 8),
+            scaled_w = static_cast<int>((width * decoder.info.scale_num + 7) / 8);
+  const bool part = want.center && want.height > 0 && want.width > 0;
+  const Box box = part ? center_box(scaled_h, scaled_w, want.height, want.width) : Box{0, 0, scaled_h, scaled_w};
+  // What will be shrunk by a third or more has its pixels averaged, and with them the errors of the faster transform.
+  if (part && 2 * box.h >= 3 * want.height && 2 * box.w >= 3 * want.width) decoder.info.dct_method = JDCT_IFAST;
   thread_local Image cmyk;
+  thread_local std::vector<unsigned char> row;
+  row.resize(static_cast<std::size_t>(scaled_w) * channels);
   Image& image = channels == 4 ? cmyk : out;
-  image.reshape(static_cast<int>((height * decoder.info.scale_num + 7) / 8), static_cast<int>((width * decoder.info.scale_num + 7) / 8),
-                channels);
-  if (!read_pixels(decoder, image)) throw damaged();
+  image.reshape(box.h, box.w, channels);
+  if (!read_pixels(decoder, scaled_h, scaled_w, box, row.data(), image)) throw damaged();
   if (channels == 4) cmyk_to_rgb(image, decoder.info.saw_Adobe_marker, out);
 }
 

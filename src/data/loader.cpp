@@ -36,7 +36,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset
   CHECK(o.height > 0 && o.width > 0, "images of many sizes need the model's size");
   if (!o.transform) {
     o.transform = standard_transform({o.height, o.width, dataset.channels(), o.flip, o.mean, o.deviation});
-    o.want = {o.height, o.width};
+    o.want = {o.height, o.width, true};
   }
   pixels_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
   epoch_ = o.first_epoch - 1;
@@ -82,6 +82,12 @@ bool Loader::next(Batch& batch) {
   lock.unlock();
   more_work_.notify_all();
   return true;
+}
+
+void Loader::settle() {
+  std::unique_lock lock(mutex_);
+  if (workers_.empty()) return;
+  progress_.wait(lock, [&] { return std::all_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.ready || s.last; }); });
 }
 
 // In the order of the batch, whoever found them first.

@@ -60,6 +60,8 @@ class Loader {
   // The next batch, in order, into `batch` (whose storage is reused); false after the last epoch. An error of a worker is thrown here, when
   // its batch is due. One consumer thread.
   bool next(Batch& batch);
+  // Returns when everything that the workers may prepare ahead is prepared: for measuring.
+  void settle();
 
   std::int64_t samples() const { return samples_; }
   // Positions of an epoch: all samples, or with drop_last those of whole batches.

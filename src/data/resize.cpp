@@ -18,8 +18,30 @@ namespace {
 struct Taps {
   int from = 0, to = 0, count = 0;
   std::vector<int> first;
-  std::vector<float> weights;  // [to][count]
+  std::vector<float> weights;       // [to][count]
+  std::vector<std::uint8_t> parts;  // the same in 255ths, for few taps
 };
+
+// Up to so many taps the rows are summed in 16 bits: weights in 255ths are off by less than a five-hundredth, which moves a sharp edge by
+// less than one grey level. More taps have smaller weights and take floats.
+constexpr int few = 4;
+
+// Whole 255ths that sum to 255: rounded down, and what is missing goes where most was cut off.
+void in_parts(const float* weights, int count, std::uint8_t* parts) {
+  int missing = 255;
+  float cut[few];
+  for (int t = 0; t < count; ++t) {
+    const float exact = weights[t] * 255;
+    parts[t] = static_cast<std::uint8_t>(exact);
+    cut[t] = exact - static_cast<float>(parts[t]);
+    missing -= parts[t];
+  }
+  for (; missing > 0; --missing) {
+    const auto most = std::max_element(cut, cut + count) - cut;
+    ++parts[most];
+    cut[most] -= 1;
+  }
+}
 
 void make_taps(int from, int to, Taps& taps) {
   if (taps.from == from && taps.to == to) return;  // images of one size come in rows
@@ -28,6 +50,7 @@ void make_taps(int from, int to, Taps& taps) {
   taps.count = std::min(from, static_cast<int>(std::ceil(2 * reach)));
   taps.first.assign(static_cast<std::size_t>(to), 0);
   taps.weights.assign(static_cast<std::size_t>(to) * taps.count, 0.0f);
+  taps.parts.assign(taps.weights.size(), 0);
   for (int i = 0; i < to; ++i) {
     // Pixel k is nearer than `reach`; those are at most ceil(2 reach) in a row.
     const double center = (i + 0.5) * scale;
@@ -38,6 +61,7 @@ void make_taps(int from, int to, Taps& taps) {
     for (int t = 0; t < taps.count; ++t) sum += weight(t);
     for (int t = 0; t < taps.count; ++t) weights[t] = static_cast<float>(weight(t) / sum);
     taps.first[static_cast<std::size_t>(i)] = first;
+    if (taps.count <= few) in_parts(weights, taps.count, &taps.parts[static_cast<std::size_t>(i) * taps.count]);
   }
 }
 
@@ -52,7 +76,10 @@ struct Scratch {
 // Calls body with the number of taps as a constant where it is one of the usual ones, so that its loops unroll.
 template <class Body>
 void with_count(int count, Body&& body) {
+  static_assert(few == 4);
   switch (count) {
+    case 1:
+      return body(std::integral_constant<int, 1>{});
     case 2:
       return body(std::integral_constant<int, 2>{});
     case 3:
@@ -64,20 +91,22 @@ void with_count(int count, Body&& body) {
   }
 }
 
-// One target row, as wide as the source.
+// One target row, as wide as the source, in 255ths.
 template <class Count>
 void squeeze_down(const Image& image, const Box& box, const Taps& taps, int y, Count count, float* __restrict__ row) {
   const std::size_t n = static_cast<std::size_t>(box.w) * image.c, pitch = static_cast<std::size_t>(image.w) * image.c;
-  const float* __restrict__ weights = &taps.weights[static_cast<std::size_t>(y) * taps.count];
   const std::uint8_t* __restrict__ src = image.at(box.top + taps.first[static_cast<std::size_t>(y)], box.left);
   if constexpr (std::is_same_v<Count, int>) {
+    const float* __restrict__ weights = &taps.weights[static_cast<std::size_t>(y) * taps.count];
     std::fill(row, row + n, 0.0f);
     for (int t = 0; t < count; ++t, src += pitch)
-      for (std::size_t i = 0; i < n; ++i) row[i] += weights[t] * src[i];
+      for (std::size_t i = 0; i < n; ++i) row[i] += 255 * weights[t] * src[i];
   } else {
+    std::uint8_t parts[Count::value];
+    std::copy_n(&taps.parts[static_cast<std::size_t>(y) * taps.count], Count::value, parts);
     for (std::size_t i = 0; i < n; ++i) {
-      float sum = 0;
-      for (int t = 0; t < count; ++t) sum += weights[t] * src[t * pitch + i];
+      std::uint16_t sum = 0;  // at most 255 x 255
+      for (int t = 0; t < count; ++t) sum = static_cast<std::uint16_t>(sum + parts[t] * src[t * pitch + i]);
       row[i] = sum;
     }
   }
@@ -118,9 +147,9 @@ void squeeze_across_many(const float* row, const Taps& taps, int c, float* line)
   }
 }
 
-// Weights are never negative and sum to 1, so that a value is 0 to 255 but for a rounding error, which the half absorbs.
+// From 255ths. Weights are never negative and sum to 1, so that a value is 0 to 255 but for a rounding error, which the half absorbs.
 void round_line(const float* __restrict__ line, std::size_t n, std::uint8_t* __restrict__ out) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(line[i] + 0.5f));
+  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(line[i] * (1.0f / 255) + 0.5f));
 }
 
 }  // namespace

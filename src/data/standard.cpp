@@ -69,7 +69,7 @@ Transform standard_transform(const StandardOptions& options) {
     thread_local Image fitted;
     const bool mirrored = options.flip && flipped(key);
     if (image.h == options.height && image.w == options.width) return normalise(image, table, mirrored, out);
-    resize_bilinear(image, center_box(image, options.height, options.width), options.height, options.width, fitted);
+    resize_bilinear(image, center_box(image.h, image.w, options.height, options.width), options.height, options.width, fitted);
     normalise(fitted, table, mirrored, out);
   };
 }

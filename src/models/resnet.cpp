@@ -1,6 +1,7 @@
 // Legend: b batch, x y pixel, c channel in, o channel out, k l filter tap. One walk over the architecture serves parameters and program.
 #include "models/resnet.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::models {
@@ -99,9 +100,14 @@ struct Writer {
     const Var y = b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias}, {"norm", "mean", "rstd"})[0];
     const std::vector<Var> now =
         b.emit(Op::running_stats, attrs, {mean, variance, sums[0], sums[1], mean}, {"running_mean", "running_var"});
-    b.output(name + ".running_mean", now[0], name + ".running_mean");
-    b.output(name + ".running_var", now[1], name + ".running_var");
+    b.output(name + ".running_mean", now[0], input_of(mean));
+    b.output(name + ".running_var", now[1], input_of(variance));
     return y;
+  }
+
+  const std::string& input_of(Var v) const {
+    const auto& inputs = b.program().inputs;
+    return std::find_if(inputs.begin(), inputs.end(), [&](const Input& in) { return in.var == v; })->name;
   }
 
   Var conv_norm(Var x, const ConvNorm& l) {

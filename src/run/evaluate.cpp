@@ -113,7 +113,7 @@ int predict(const PredictOptions& options) {
   ordered_json all = ordered_json::array();
   for (const std::string& path : options.images) {
     // The same transform as in evaluation.
-    data::decode_image(path, {static_cast<int>(m.image_h), static_cast<int>(m.image_w)}, image);
+    data::decode_image(path, {static_cast<int>(m.image_h), static_cast<int>(m.image_w), true}, image);
     std::vector<float> pixels(static_cast<std::size_t>(m.image_h * m.image_w * m.channels));
     transform(data::to_channels(image, static_cast<int>(m.channels)), {}, pixels);
     const std::vector<double> p = softmax(model.session->predict(pixels, 1));

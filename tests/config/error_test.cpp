@@ -148,7 +148,7 @@ const std::vector<Bad>& corpus() {
       {"weights", "[parallel]\nweights = [1, \"x\"]\n", {"parallel.weights: expected a number, found \"x\""}},
       {"stages word", "[parallel]\nstages = \"param\"\n", {"did you mean params?"}},
       {"tp", "[parallel]\ntp = 2\n", {"parallel.tp = 2: this build runs one rank"}},
-      {"swin key", "[model]\nwindow = 7\n", {"model.window: it belongs to the swin family"}},
+      {"swin key", "[model]\nwindow = 7\n", {"model.window is not a key of the vit family", "it has image channels patch"}},
       {"duplicate key", "[model]\ndepth = 4\ndepth = 5\n", {"train.toml:3:", "not valid TOML"}},
       {"duplicate section", "[model]\n[model]\n", {"train.toml:2:", "not valid TOML"}},
       {"no value", "[model]\ndepth =\n", {"train.toml:2:", "not valid TOML"}},

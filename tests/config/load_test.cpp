@@ -151,12 +151,8 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
                           "precision.dtype=f16",
                           "precision.dtype=fp8",
                           "precision.loss_scale=1024",
-                          "optim.name=lamb",
-                          "model.family=swin",
-                          "model.name=swin_t",
-                          "model.name=resnet50",
-                          "model.depths=[2,2]",
-                          "model.batch_norm=sync"}) {
+                          "optim.name=lars",
+                          "model.batch_norm=deferred"}) {
     const std::string message = refusal("", {from_set(set)});
     expect_says(message, std::string("--set ") + set + ": ");
     EXPECT_TRUE(message.find("this build") != message.npos || message.find("comes with") != message.npos) << message;
@@ -164,6 +160,42 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
   }
   expect_says(refusal("", {with("--tp", "2")}), "--tp 2: parallel.tp = 2: this build runs one rank");
   expect_says(refusal("", {with("--dtype", "f16")}), "precision.dtype = \"f16\": it comes with the CUDA executor");
+}
+
+TEST(Swin, KeysOfItsOwn) {
+  Config c = read("[model]\nname = \"swin_t\"\ndepths = [2, 3]\nheads = [4, 6]\nwindow = [5, 4]\nmlp_ratio = 3\nimage = [50, 30]\n");
+  EXPECT_EQ(c.model.depths, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(c.model.stage_heads, (std::vector<std::int64_t>{4, 6}));
+  EXPECT_EQ(c.model.window_h, 5);
+  EXPECT_EQ(c.model.window_w, 4);
+  EXPECT_EQ(c.model.mlp_ratio, 3.0);
+  EXPECT_EQ(c.model.drop_path, 0.2);  // torchvision's
+  EXPECT_EQ(load_text(to_toml(c), "x.toml", {}, Purpose::other), c);
+  EXPECT_EQ(to_toml(c).find("head_init"), std::string::npos);
+  EXPECT_EQ(model_from_json(model_to_json(c.model)), c.model);
+  c = read("", {from_set("model.family=swin"), from_set("model.depths=[1,1]"), from_set("model.heads=[3,3]"), from_set("model.window=4")});
+  EXPECT_EQ(c.model.dim, 96);
+  EXPECT_EQ(c.model.window_w, 4);
+}
+
+TEST(Swin, EachMistakeHasItsMessage) {
+  const auto says = [](const std::string& keys, const std::string& part) {
+    expect_says(refusal("[model]\nname = \"swin_t\"\n" + keys), part);
+  };
+  says("depth = 4\n", "model.depth is not a key of the swin family");
+  says("heads = 3\n", "model.heads: expected a list of whole numbers, found 3");
+  says("heads = [3, 6]\n", "must have one number for each stage");
+  says("heads = [3, 6, 12, 25]\n", "25 must divide 768, the width of stage 4");
+  says("depths = []\n", "model.depths = [] must have 1 to 8 stages");
+  says("depths = [2, 0]\n", "model.depths = 0 is out of range");
+  says("depths = [2, \"x\"]\n", "model.depths: expected a list of whole numbers, found \"x\"");
+  says("window = 0\n", "model.window = 0 is out of range");
+  says("mlp_ratio = 0\n", "model.mlp_ratio = 0 is out of range");
+  says("image = 3\n", "model.patch = 4 is larger than model.image = [3, 3]");
+  says("dim = 65535\n", "doubled from stage to stage");
+  says("family = \"vit\"\n", "model.name = \"swin_t\" is a swin");
+  expect_says(refusal("[model]\nwindow = 4\n"), "model.window is not a key of the vit family");
+  expect_says(refusal("[model]\nheads = [3]\n"), "model.heads: expected a whole number");
 }
 
 TEST(Print, RoundTripsExactly) {
@@ -186,7 +218,8 @@ TEST(Print, RoundTripsExactly) {
 
 TEST(Print, JsonHasEveryKey) {
   const auto json = nlohmann::json::parse(to_json(load({}, {}, Purpose::other)));
-  for (const Field& f : fields()) EXPECT_TRUE(json.at(std::string(f.section)).contains(std::string(f.key))) << f.name();
+  const models::ModelConfig vit = models::preset("vit_tiny_cifar");
+  for (const Field& f : fields()) EXPECT_EQ(json.at(std::string(f.section)).contains(std::string(f.key)), applies(f, vit)) << f.name();
   EXPECT_EQ(json["model"]["image"], 32);
   EXPECT_EQ(json["lr"]["warmup"], "5%");
   EXPECT_TRUE(json["run"]["until"].is_null());
@@ -218,12 +251,28 @@ TEST(ModelJson, ReadsGoldenMetadata) {
 
 TEST(ModelJson, RefusesWithTheCodeOfWeights) {
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
-  for (const std::string& text :
-       {std::string(""), std::string("{"), std::string("[]"), std::string("3"), std::string("null"), std::string("{\"depth\": \"x\"}"),
-        std::string("{\"dpeth\": 4}"), std::string("{\"heads\": 5}"), std::string("{\"depth\": 18446744073709551615}"),
-        std::string("{\"depth\": 1e400}"), std::string("{\"image\": [1,[2]]}"), std::string("{\"name\": \"vit\"}"),
-        std::string("{\"family\": \"swin\"}"), std::string("{\"init\": \"w\"}"), std::string("{\"name\": \"\xff\"}"),
-        std::string("{\"name\": 3}"), deep, "{\"depth\": " + deep + "}", std::string(2 << 20, ' ')}) {
+  for (const std::string& text : {std::string(""),
+                                  std::string("{"),
+                                  std::string("[]"),
+                                  std::string("3"),
+                                  std::string("null"),
+                                  std::string("{\"depth\": \"x\"}"),
+                                  std::string("{\"dpeth\": 4}"),
+                                  std::string("{\"heads\": 5}"),
+                                  std::string("{\"depth\": 18446744073709551615}"),
+                                  std::string("{\"depth\": 1e400}"),
+                                  std::string("{\"image\": [1,[2]]}"),
+                                  std::string("{\"name\": \"vit\"}"),
+                                  std::string("{\"family\": \"resnet\"}"),
+                                  std::string("{\"family\": \"swin\", \"depth\": 2}"),
+                                  std::string("{\"family\": \"swin\", \"heads\": 3}"),
+                                  std::string("{\"family\": \"swin\", \"depths\": [2, 2]}"),
+                                  std::string("{\"init\": \"w\"}"),
+                                  std::string("{\"name\": \"\xff\"}"),
+                                  std::string("{\"name\": 3}"),
+                                  deep,
+                                  "{\"depth\": " + deep + "}",
+                                  std::string(2 << 20, ' ')}) {
     try {
       model_from_json(text);
       ADD_FAILURE() << text.substr(0, 60);
@@ -261,7 +310,8 @@ TEST(Docs, ConfigPageIsCurrent) {
   std::ifstream file(TESSERA_SOURCE_DIR "/docs/config.md");
   std::stringstream page;
   page << file.rdbuf();
-  EXPECT_NE(page.str().find(keys_markdown()), std::string::npos) << "docs/config.md is stale: put the output of `tessera config keys` below its introduction";
+  EXPECT_NE(page.str().find(keys_markdown()), std::string::npos)
+      << "docs/config.md is stale: put the output of `tessera config keys` below its introduction";
 }
 
 }  // namespace

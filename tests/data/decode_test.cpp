@@ -226,6 +226,50 @@ TEST(Geometry, ResizeKeepsConstantsAveragesAndEdges) {
   EXPECT_EQ(resize_bilinear(ramp, 1, 2), ramp);
 }
 
+// Leaving out what the model will not see changes nothing of what it sees, but for the faster transform where the rest is averaged.
+TEST(Jpeg, TheMiddleAloneIsTheMiddleOfTheWhole) {
+  for (const int c : {1, 3})
+    for (const auto& [h, w] : {std::pair{375, 500}, {500, 375}, {230, 611}, {64, 64}, {30, 200}}) {
+      const Bytes jpeg = encode_jpeg(smooth_image(h, w, c), 90);
+      for (const Want want : {Want{224, 224, true}, Want{32, 48, true}, Want{100, 50, true}}) {
+        Image whole, middle, expected;
+        decode_image(jpeg, "whole", {want.height, want.width}, whole);
+        decode_image(jpeg, "middle", want, middle);
+        const Box box = center_box(whole.h, whole.w, want.height, want.width);
+        resize_bilinear(whole, box, box.h, box.w, expected);
+        ASSERT_EQ(std::tuple(middle.h, middle.w, middle.c), std::tuple(box.h, box.w, c));
+        EXPECT_LE(worst_difference(middle, expected), 3) << h << " x " << w << " to " << want.height << " x " << want.width;
+      }
+    }
+}
+
+// Few taps are summed in bytes; the result is that of exact arithmetic to within a grey level.
+TEST(Geometry, ResizingIsExactToOneLevel) {
+  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {40, 40, 60, 70}, {90, 91, 13, 11}, {33, 50, 33, 20}, {7, 9, 9, 7}})
+    for (const int c : {1, 2, 3, 4, 5}) {
+      Image image(h, w, c), out;
+      for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(mix(i));
+      const Box box{1, 2, h - 2, w - 3};
+      resize_bilinear(image, box, to_h, to_w, out);
+      const auto weight = [](int from, int to, int i, int k) {
+        const double scale = static_cast<double>(from) / to, reach = std::max(1.0, scale);
+        return std::max(0.0, 1 - std::abs((k + 0.5 - (i + 0.5) * scale) / reach));
+      };
+      for (int y = 0; y < to_h; ++y)
+        for (int x = 0; x < to_w; ++x)
+          for (int k = 0; k < c; ++k) {
+            double sum = 0, all = 0;
+            for (int v = 0; v < box.h; ++v)
+              if (const double down = weight(box.h, to_h, y, v); down > 0)
+                for (int u = 0; u < box.w; ++u) {
+                  const double both = down * weight(box.w, to_w, x, u);
+                  sum += both * image.at(box.top + v, box.left + u)[k], all += both;
+                }
+            ASSERT_NEAR(out.at(y, x)[k], sum / all, 1.6) << h << " " << c << " " << y << " " << x;
+          }
+    }
+}
+
 TEST(Geometry, CenterCrop) {
   Image image(4, 5, 1);
   for (int i = 0; i < 20; ++i) image.pixels[i] = static_cast<std::uint8_t>(i);

@@ -1,5 +1,6 @@
-// Batch norm in f32. The batch is rows of channels, cut into blocks by shape; a block's sums are f32, blocks are added in order in double.
-// Convention: coefficients per group and channel are worked out once, so that the passes over the images are one multiply-add or two.
+// Batch norm in f32. The batch is rows of channels, cut into blocks by shape. Sums are f32 over 32 rows at most, then double, in order:
+// what is normalised by them decides which ReLUs are open. Convention: coefficients per group and channel are worked out once, so that the
+// passes over the images are one multiply-add or two.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
@@ -121,6 +122,7 @@ namespace {
 struct Blocks {
   int64_t channels, rows, per_sample, groups, samples;
   int64_t block;  // rows of one
+  static constexpr int64_t run = 32;
 
   Blocks(const ir::Shape& x, int64_t groups_)
       : channels(x.back()),
@@ -128,10 +130,11 @@ struct Blocks {
         per_sample(x[0] == 0 ? 0 : rows / x[0]),
         groups(groups_),
         samples(x[0]),
-        block(std::max<int64_t>(16, chunk / std::max<int64_t>(1, channels))) {}
+        block(std::max<int64_t>(1, chunk / std::max<int64_t>(1, channels) / run) * run) {}
   int64_t begin_of(int64_t group) const { return ir::split(samples, static_cast<int>(groups), static_cast<int>(group)).begin * per_sample; }
   int64_t rows_of(int64_t group) const { return ir::split(samples, static_cast<int>(groups), static_cast<int>(group)).size * per_sample; }
   int64_t most() const { return (rows_of(0) + block - 1) / block; }  // of a group; the first is the largest
+  int64_t runs() const { return block / run; }                       // of a block: rows whose sums are f32
   int64_t sums() const { return groups * channels; }
 
   // body(group, number in the group, first row, rows)
@@ -154,8 +157,8 @@ void add_blocks(const Blocks& blocks, const float* partials, const Tensor& first
   for (int64_t i = 0; i < blocks.sums(); ++i) {
     const int64_t group = i / blocks.channels, c = i % blocks.channels;
     double a = 0, b = 0;
-    for (int64_t k = 0; k * blocks.block < blocks.rows_of(group); ++k) {
-      const float* at = partials + (group * blocks.most() + k) * 2 * blocks.channels + c;
+    for (int64_t k = 0; k * Blocks::run < blocks.rows_of(group); ++k) {
+      const float* at = partials + (group * blocks.most() * blocks.runs() + k) * 2 * blocks.channels + c;
       a += static_cast<double>(at[0]);
       b += static_cast<double>(at[blocks.channels]);
     }
@@ -165,7 +168,8 @@ void add_blocks(const Blocks& blocks, const float* partials, const Tensor& first
 }
 Scratch partials_of(const ir::Shape& x, int64_t groups) {
   const Blocks blocks(x, groups);
-  return {.shared = sizeof(float) * static_cast<std::size_t>(2 * blocks.groups * blocks.most() * blocks.channels), .per_thread = 0};
+  return {.shared = sizeof(float) * static_cast<std::size_t>(2 * blocks.groups * blocks.most() * blocks.runs() * blocks.channels),
+          .per_thread = 0};
 }
 Scratch coefficients_of(const ir::Shape& x, int64_t groups, int64_t arrays) {
   return {.shared = sizeof(float) * static_cast<std::size_t>(arrays * groups * x.back()), .per_thread = 0};
@@ -178,8 +182,9 @@ void fast_moments(const Call& call) {
   const float *x = call.in[0].as<float>(), *shift = call.in[1].as<float>();
   float* const partials = call.shared_scratch<float>();
   blocks.for_each(call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows) {
-    float* to = partials + (group * blocks.most() + number) * 2 * blocks.channels;
-    HWY_DYNAMIC_DISPATCH(moments_block)(x + row * blocks.channels, shift, rows, blocks.channels, to, to + blocks.channels);
+    float* to = partials + (group * blocks.most() + number) * blocks.runs() * 2 * blocks.channels;
+    for (int64_t r = 0; r < rows; r += Blocks::run, to += 2 * blocks.channels) HWY_DYNAMIC_DISPATCH(moments_block)
+    (x + (row + r) * blocks.channels, shift, std::min(Blocks::run, rows - r), blocks.channels, to, to + blocks.channels);
   });
   add_blocks(blocks, partials, call.out[0], call.out[1], [](int64_t) { return 1.0; });
 }
@@ -218,10 +223,12 @@ void fast_batch_norm_sums(const Call& call) {
   const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(), *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
   float* const partials = call.shared_scratch<float>();
   blocks.for_each(call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows) {
-    float* to = partials + (group * blocks.most() + number) * 2 * blocks.channels;
-    const int64_t at = row * blocks.channels;
-    HWY_DYNAMIC_DISPATCH(grad_sums_block)
-    (dy + at, x + at, mean + group * blocks.channels, rows, blocks.channels, to, to + blocks.channels);
+    float* to = partials + (group * blocks.most() + number) * blocks.runs() * 2 * blocks.channels;
+    for (int64_t r = 0; r < rows; r += Blocks::run, to += 2 * blocks.channels) {
+      const int64_t at = (row + r) * blocks.channels;
+      HWY_DYNAMIC_DISPATCH(grad_sums_block)
+      (dy + at, x + at, mean + group * blocks.channels, std::min(Blocks::run, rows - r), blocks.channels, to, to + blocks.channels);
+    }
   });
   add_blocks(blocks, partials, call.out[0], call.out[1], [&](int64_t i) { return static_cast<double>(rstd[i]); });
 }
