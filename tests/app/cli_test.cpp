@@ -119,8 +119,8 @@ TEST(Cli, JsonOnStdout) {
            {"infer --model swin_micro", {"embeddings", "msa", "mlp", "merge", "head"}},
            {"train --model vit_micro", {"embeddings", "msa", "mlp", "head", "loss", "optimizer"}}}) {
     std::set<std::string> groups;
-    for (const json& op : json::parse(run("bench " + arguments + " --batch 2 --threads 1 --repeats 1 --json").out)["ops"])
-      groups.insert(op["group"]);
+    const json document = json::parse(run("bench " + arguments + " --batch 2 --threads 1 --repeats 1 --json").out);
+    for (const json& op : document["ops"]) groups.insert(op["group"]);
     EXPECT_TRUE(std::includes(groups.begin(), groups.end(), wanted.begin(), wanted.end())) << arguments;
     EXPECT_FALSE(groups.contains("")) << arguments;
   }
