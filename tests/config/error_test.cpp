@@ -120,7 +120,7 @@ const std::vector<Bad>& corpus() {
       {"three betas", "[optim]\nbetas = [0.9, 0.99, 0.9]\n", {"expected a list of two numbers, found a list of 3"}},
       {"image of three", "[model]\nimage = [1, 2, 3]\n", {"a whole number or [height, width], found a list of 3"}},
       {"nested image", "[model]\nimage = [[1], 2]\n", {"found a list of 1"}},
-      {"unknown choice", "[optim]\nname = \"adam\"\n", {"optim.name = \"adam\" is not known", "did you mean adamw? choose adamw or sgd"}},
+      {"unknown choice", "[optim]\nname = \"adam\"\n", {"optim.name = \"adam\" is not known", "did you mean adamw? choose adamw, sgd or lamb"}},
       {"unknown model", "[model]\nname = \"vit_b16\"\n", {"there is no model 'vit_b16'", "did you mean vit_b_16?"}},
       {"heads and dim", "[model]\nheads = 5\n", {"model.heads = 5 does not divide model.dim = 192"}},
       {"patch and image",

@@ -147,7 +147,6 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
                           "parallel.weights=[2,1]",
                           "run.np=2",
                           "run.device=cuda",
-                          "ema.decay=0.99",
                           "precision.dtype=f16",
                           "precision.dtype=fp8",
                           "precision.loss_scale=1024",
@@ -263,7 +262,7 @@ TEST(ModelJson, RefusesWithTheCodeOfWeights) {
                                   std::string("{\"depth\": 1e400}"),
                                   std::string("{\"image\": [1,[2]]}"),
                                   std::string("{\"name\": \"vit\"}"),
-                                  std::string("{\"family\": \"resnet\"}"),
+                                  
                                   std::string("{\"family\": \"swin\", \"depth\": 2}"),
                                   std::string("{\"family\": \"swin\", \"heads\": 3}"),
                                   std::string("{\"family\": \"swin\", \"depths\": [2, 2]}"),
