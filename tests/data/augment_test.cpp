@@ -114,8 +114,7 @@ TEST(Augment, AgreesWithTheLoader) {
   const Transform transform = make_train_transform(o, 16, 16, 3, normalisation("half"));
   Image image(16, 16, 3);
   for (std::int64_t i = 0; i < 32; ++i) {
-    std::int32_t label = 0;
-    data->get(i, image.pixels, label);
+    data->get(i, {}, image);
     const float* first = batch.images.data() + i * 768;
     EXPECT_EQ(run(transform, image, {4, 0, i, i}, 768), std::vector<float>(first, first + 768));
   }
