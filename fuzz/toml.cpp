@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
     rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
   }
   for (const auto purpose : {config::Purpose::train, config::Purpose::other})
-    fuzz::accepts(ErrorKind::usage, overrides.empty() ? "run.toml" : "", [&] {
+    fuzz::accepts(ErrorKind::usage, "run.toml", [&] {
       const config::Config config = config::load_text(text, "run.toml", overrides, purpose);
       config::to_json(config);
       if (!(config::load_text(config::to_toml(config), "again.toml", {}, purpose) == config))
