@@ -330,6 +330,7 @@ TEST(Hostile, Fuzz) {
       ASSERT_FALSE(to_json(c).empty());
     } catch (const Error& e) {
       ASSERT_EQ(e.exit_code(), 2) << e.what() << "\n" << text;
+      ASSERT_NE(std::string(e.what()).find("fuzz.toml"), std::string::npos) << e.what() << "\n" << text;
     }
     try {
       model_from_json(text);
