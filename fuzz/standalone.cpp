@@ -16,6 +16,8 @@
 #include "fuzz.h"
 
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
+// GCC's UBSan knows nothing of the callback; SIGABRT is caught below.
+extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 
 namespace {
 
