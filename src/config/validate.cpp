@@ -153,7 +153,8 @@ class Resolver {
       follow("model.channels", source.channels, c_.model.channels);
       follow("model.classes", source.classes, c_.model.classes);
       if (source.h > 0 && !given("model.image")) c_.model.image_h = source.h, c_.model.image_w = source.w;
-      if (source.h > 0 && (c_.model.image_h != source.h || c_.model.image_w != source.w))
+      // Pictures are resized to what the model wants; synthetic ones are drawn in its size.
+      if (source.kind == "synthetic" && source.h > 0 && (c_.model.image_h != source.h || c_.model.image_w != source.w))
         add({"model.image", "data.source"},
             fmt::format("model.image = {} but data.source = {} has {} x {} images", value("model.image"), value("data.source"), source.h,
                         source.w),

@@ -15,6 +15,7 @@
 #include "files/text.h"
 #include "report/console.h"
 #include "report/metrics_log.h"
+#include "run/augment.h"
 #include "run/dataset.h"
 #include "run/diagnose.h"
 #include "run/environment.h"
@@ -64,6 +65,7 @@ class Trainer {
     samples_ = used_samples(config_, *train_);
     config_.batch.global = std::min(config_.batch.global, samples_);
     const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
+    epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
     total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
     if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
     session_ = std::make_unique<Session>(config_);
@@ -77,7 +79,8 @@ class Trainer {
     save();
     saver_->wait();
     if (!finished) {
-      console_.line(fmt::format("stopped on request at step {} of {}; the same command goes on from here", progress_.step, total_));
+      console_.line(fmt::format("stopped on request at step {} of {}; the same command{} goes on from here", progress_.step, total_,
+                                options_.fresh ? " without --fresh" : ""));
       return static_cast<int>(ErrorKind::stopped);
     }
     finish();
@@ -91,8 +94,10 @@ class Trainer {
     files::clean_leftovers(out_);
     files::clean_leftovers(out_ / "ckpt");
     if (!options_.fresh) {
-      const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, samples_, notes_);
+      const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, epoch_samples_, notes_);
       if (found) progress_ = *found, resumed_ = true;
+      if (const auto changes = changes_since(out_, config_); resumed_ && !changes.empty())
+        notes_.push_back("the run goes on with another configuration than before: " + join(changes, ", "));
     }
     wall_before_ = progress_.wall_s;
     if (resumed_) return;
@@ -115,9 +120,9 @@ class Trainer {
   }
 
   // All batches of the epoch (or of the run) are done, its evaluation and its line are not.
-  bool epoch_pending() const { return progress_.position >= samples_ || (progress_.step >= total_ && progress_.epoch_images > 0); }
+  bool epoch_pending() const { return progress_.position >= epoch_samples_ || (progress_.step >= total_ && progress_.epoch_images > 0); }
   bool last_epoch() const {
-    const std::int64_t after = progress_.epoch + (progress_.position >= samples_ ? 1 : 0);
+    const std::int64_t after = progress_.epoch + (progress_.position >= epoch_samples_ ? 1 : 0);
     return progress_.step >= total_ || (config_.run.epochs > 0 && after >= config_.run.epochs);
   }
   bool at_end() const { return progress_.reached || (last_epoch() && !epoch_pending()); }
@@ -129,8 +134,8 @@ class Trainer {
     results_.recall(log_->kept());
     if (resumed_) saved_bytes_ = log_->bytes();
     data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
-    options.first_epoch = progress_.epoch + (progress_.position >= samples_ ? 1 : 0);
-    options.first_position = progress_.position >= samples_ ? 0 : progress_.position;
+    options.first_epoch = progress_.epoch + (progress_.position >= epoch_samples_ ? 1 : 0);
+    options.first_position = progress_.position >= epoch_samples_ ? 0 : progress_.position;
     data::Loader loader(*train_, options);
     first_step_ = progress_.step;
     epoch_start_ = std::chrono::steady_clock::now();
@@ -215,7 +220,8 @@ class Trainer {
 
   void recalibrate() {
     data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
-    options.first_epoch = progress_.epoch;
+    // Of the epoch that ends or has just ended: a process that resumes at the very end must find the same batches.
+    options.first_epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
     options.epochs = 1;
     data::Loader loader(*train_, options);
     for (int i = 0; i < recalibration_batches && loader.next(batch_); ++i) session_->recalibrate(batch_.images);
@@ -234,7 +240,7 @@ class Trainer {
         {"seconds", record.seconds}};
     if (scored) {
       const Score s = evaluate();
-      if (s.images < test_->size()) return false;
+      if (stop_requested() && s.images < test_->size()) return false;
       results_.final = s;
       record.test_top1 = s.top1;
       if (progress_.best_step == 0 || s.top1 > progress_.best_top1)
@@ -247,7 +253,7 @@ class Trainer {
     }
     log_->append(line);
     results_.epochs.push_back(record);
-    if (progress_.position >= samples_) ++progress_.epoch, progress_.position = 0;
+    if (progress_.position >= epoch_samples_) ++progress_.epoch, progress_.position = 0;
     progress_.epoch_loss = progress_.epoch_correct = progress_.epoch_seconds = 0, progress_.epoch_images = 0;
     epoch_start_ = std::chrono::steady_clock::now();
     return true;
@@ -276,7 +282,7 @@ class Trainer {
                  {{"samples", samples_},
                   {"lr", {{"step", progress_.step}, {"total", total_}}},
                   {"classes", train_->class_names()},
-                  {"preprocess", preprocess_of(config_.model)}},
+                  {"preprocess", preprocess_of(config_.model, normalisation(config_))}},
                  out_ / "metrics.jsonl");
   }
 
@@ -318,7 +324,7 @@ class Trainer {
   Progress progress_;
   TrainResults results_;
   std::vector<std::string> notes_;
-  std::int64_t samples_ = 0, total_ = 0, first_step_ = 0, saved_bytes_ = -1;
+  std::int64_t samples_ = 0, epoch_samples_ = 0, total_ = 0, first_step_ = 0, saved_bytes_ = -1;
   double flops_ = 0, peak_ = 1, shown_ = -100, wall_before_ = 0;
   bool resumed_ = false;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "config/reader.h"
-#include "data/dataset.h"
 #include "files/safetensors.h"
 #include "run/bytes.h"
 #include "run/checkpoint.h"
@@ -60,7 +59,7 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) 
     if (stored.shape != p.shape || (stored.dtype != "F32" && stored.dtype != "F64"))
       throw Error(
           ErrorKind::weights,
-          fmt::format("{} is {} {}; the model has {}", prefix + p.name, stored.dtype, ir::to_string(stored.shape), ir::to_string(p.shape)),
+          fmt::format("{} is {} {}; the model has {}", name_of(p), stored.dtype, ir::to_string(stored.shape), ir::to_string(p.shape)),
           where);
   }
   for (std::int64_t i = 0; i < out.model.classes; ++i) out.classes.push_back(std::to_string(i));
@@ -101,9 +100,15 @@ OpenedWeights from_run(const fs::path& run, bool best) {
 
 }  // namespace
 
-json preprocess_of(const models::ModelConfig& model) {
+json preprocess_of(const models::ModelConfig& model, const data::Normalisation& statistics) {
   const auto channels = static_cast<std::size_t>(model.channels);
-  return {{"mean", std::vector<double>(channels, data::default_mean)}, {"std", std::vector<double>(channels, data::default_deviation)}};
+  const auto per_channel = [&](const std::vector<float>& values) {
+    // The shortest text of the float, not of the double that is nearest to it: 0.485, not 0.48500001430511475.
+    std::vector<double> out;
+    for (std::size_t i = 0; i < channels; ++i) out.push_back(std::stod(fmt::format("{}", values[values.size() == channels ? i : 0])));
+    return out;
+  };
+  return {{"mean", per_channel(statistics.mean)}, {"std", per_channel(statistics.deviation)}};
 }
 
 fs::path weight_file(const fs::path& path) {

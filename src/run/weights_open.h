@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/normalise.h"
 #include "files/sharded.h"
 #include "run/session.h"
 
@@ -29,6 +30,6 @@ OpenedWeights open_weights(const std::filesystem::path& path, const std::optiona
 std::filesystem::path weight_file(const std::filesystem::path& path);
 
 // What turns pixels in [0, 1] into what the model reads: {"mean": [...], "std": [...]}, a number per channel.
-nlohmann::json preprocess_of(const models::ModelConfig& model);
+nlohmann::json preprocess_of(const models::ModelConfig& model, const data::Normalisation& statistics = {});
 
 }  // namespace tessera::run

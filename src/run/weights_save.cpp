@@ -59,6 +59,7 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
   const std::uint64_t length = header.size();
 
   std::uint64_t bytes = 8 + length;
+  for (const models::Buffer& buffer : buffers) bytes += 8 * buffer.values.size();
   for (const Stored& tensor : tensors)
     bytes += static_cast<std::uint64_t>(ir::elements(tensor.param.torch_shape)) * files::dtype_size(dtype);
   files::AtomicFile file(path, bytes);

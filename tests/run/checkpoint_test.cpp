@@ -14,6 +14,7 @@
 #include "files/text.h"
 #include "run/init.h"
 #include "run/saver.h"
+#include "run/weights_open.h"
 
 namespace tessera::run {
 namespace {
@@ -78,10 +79,17 @@ std::vector<std::int64_t> steps_in(const fs::path& run) {
   return out;
 }
 
+config::Config small_resnet() {
+  config::Config c = tiny("sgd");
+  c.model = models::preset("resnet_micro_cifar");
+  c.ema.decay = 0.9;
+  return c;
+}
+
 TEST(Checkpoint, GoesOnWithTheSameBits) {
-  for (const char* optimizer : {"adamw", "sgd"}) {
+  for (const config::Config& config : {tiny("adamw"), tiny("sgd"), small_resnet()}) {
     const Scratch scratch;
-    Trained a(tiny(optimizer)), b(tiny(optimizer));
+    Trained a(config), b(config);
     a.train(3);
     save(scratch.folder(), a);
     std::vector<std::string> notes;
@@ -105,6 +113,21 @@ TEST(Checkpoint, TensorsCarryTheNamesOfParameters) {
   EXPECT_EQ(checkpoint->manifest().tensors.size(), 3 * params.size());
   for (const models::Param& p : params)
     for (const char* prefix : {"param.", "adamw.m.", "adamw.v."}) EXPECT_EQ(checkpoint->at(prefix + p.name).shape, p.shape);
+}
+
+// Running statistics are state like any other, and part of the weights that others read.
+TEST(Checkpoint, RunningStatisticsAreIn) {
+  const Scratch scratch;
+  Trained t(small_resnet());
+  t.train(2);
+  save(scratch.folder(), t);
+  const OpenedWeights opened = open_weights(scratch.folder());
+  int buffers = 0;
+  for (const models::Param& p : models::parameters(opened.model)) {
+    buffers += p.buffer && open_checkpoint(scratch / "ckpt/step-2")->at("buffer." + p.name).shape == p.shape;
+    EXPECT_EQ(opened.source(p), t.session.parameter(p.name, Weights::average)) << p.name;
+  }
+  EXPECT_GT(buffers, 4);
 }
 
 // The same state cut over three ranks by hand loads as if it had been written whole.
