@@ -165,6 +165,13 @@ const std::vector<Bad>& corpus() {
       {"non-ASCII after a folded line",
        "[run]\nout = \"\"\"a\\\n \u00e9\"\"\"\n",
        {"train.toml:3:2: not valid TOML here: a multi-line text"}},
+      {"quote in a word",
+       "[run]\nseed = 0\"\u00e9\n",
+       {"train.toml:2:9: not valid TOML here: a quote stands directly after something else"}},
+      {"quote after a text", "[run]\nout = \"a\"\"\u00e9\"\n", {"train.toml:2:10: not valid TOML here: a quote"}},
+      {"quote after a date", "[run]\nseed = 1979-05-27 \"\u00e9\"\n", {"train.toml:2:"}},
+      {"quote after a date and hour", "[run]\nseed = 1979-05-27 07\"\u00e9\"\n", {"train.toml:2:21"}},
+      {"control character in a name", "[model]\nname = \"vit\\u001b[2J\"\n", {"there is no model 'vit?[2J'"}},
       {"bad UTF-8", "[run]\nout = \"\xff\xfe\"\n", {"not valid TOML"}},
       {"overlong UTF-8", "[run]\nout = \"\xc0\xaf\"\n", {"not valid TOML"}},
       {"NUL", std::string("[run]\nseed = 1\0 2\n", 17), {"not valid TOML"}},
@@ -334,6 +341,7 @@ TEST(Hostile, Fuzz) {
       ASSERT_FALSE(to_json(c).empty());
     } catch (const Error& e) {
       ASSERT_EQ(e.exit_code(), 2) << e.what() << "\n" << text;
+      ASSERT_NE(std::string(e.what()).find("fuzz.toml"), std::string::npos) << e.what() << "\n" << text;
     }
     try {
       model_from_json(text);
