@@ -38,13 +38,13 @@ double turn(data::Loader& loader, std::int64_t images, data::Batch& batch) {
 }
 
 // The same for the decoder alone, on files that already lie in memory.
-double turn(const std::vector<std::vector<std::byte>>& files, const data::Want& want, int threads) {
+double turn(const std::vector<std::vector<std::byte>>& files, const data::Wants& wants, int threads) {
   const auto start = Clock::now();
   std::atomic<std::int64_t> next{0}, done{0};
   const auto work = [&] {
     data::Image image;
     while (seconds_since(start) < turn_s) {
-      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", want, image);
+      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", wants, image);
       ++done;
     }
   };
@@ -83,7 +83,7 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
   const int threads = std::max(1, loading.workers);
   loading.batch = std::min<std::int64_t>(options.batch, dataset->size());
   const bool folder = dynamic_cast<const data::ImageFolder*>(dataset.get()) != nullptr;
-  const data::Want want{loading.height, loading.width};
+  const data::Wants shrunk = [&](int h, int w) { return data::Want{{0, 0, h, w}, loading.height, loading.width}; };
   const auto files = folder ? hold_files(*dataset) : std::vector<std::vector<std::byte>>{};
   if (folder && files.empty()) throw Error(ErrorKind::data, "no image can be read", config.data.source);
 
@@ -97,7 +97,7 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     images = std::max(4 * loading.batch, static_cast<std::int64_t>(rate * turn_s));
     if (i >= 0) ours.push_back(rate);  // the first one warms up
     if (!folder) continue;
-    const double at_scale = turn(files, want, threads), whole = turn(files, {}, threads);
+    const double at_scale = turn(files, shrunk, threads), whole = turn(files, {}, threads);
     if (i >= 0) scaled.push_back(at_scale), full.push_back(whole);
   }
   const report::Quantiles q = report::quantiles(ours);
