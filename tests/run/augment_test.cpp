@@ -23,8 +23,8 @@ TEST(RunAugment, DefaultsChangeNothing) {
   EXPECT_EQ(normalisation(config).mean, std::vector<float>{0.5f});
   data::Image image(32, 32, 3);
   std::vector<float> train(image.pixels.size()), eval(train);
-  train_transform(config)(image, {}, train);
-  eval_transform(config)(image, {}, eval);
+  train_transform(config).apply(image, {}, train);
+  eval_transform(config).apply(image, {}, eval);
   EXPECT_EQ(train, eval);
   EXPECT_EQ(train[0], -1.0f);
 }
