@@ -201,6 +201,7 @@ int dispatch(int argc, char** argv) {
   bench_verb->add_option("--filter", bench.filter, "ops: only equations whose text contains this");
   std::string bench_workers;
   bench_verb->add_option("--workers", bench_workers, "data: threads that prepare batches")->check(CLI::Range(0, 256));
+  bench_verb->add_option("--split", bench.split, "data: train (augmented as configured) | test")->check(CLI::IsMember({"train", "test"}));
   bench_verb->callback([&] {
     bench.json = json;
     if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);

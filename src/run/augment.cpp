@@ -55,6 +55,13 @@ data::Normalisation normalisation(const config::Config& config) {
   return statistics;
 }
 
+config::Config photographs_for(const models::ModelConfig& model) {
+  config::Config config;
+  config.model = model;
+  config.data.source = "folder:.";
+  return config;
+}
+
 void follow_preprocess(const nlohmann::json& preprocess, const std::string& where, config::Config& config) {
   const auto refuse = [&](const char* key, const std::string& expected) {
     throw Error(ErrorKind::weights, fmt::format("the weights' preprocess.{} is {}; expected {}", key, preprocess[key].dump(), expected),

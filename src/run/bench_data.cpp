@@ -78,8 +78,10 @@ ordered_json rates(const report::Quantiles& q) { return {{"median", q.median}, {
 }  // namespace
 
 int bench_data(const config::Config& config, const BenchOptions& options) {
-  const auto dataset = open_data(config, data::Split::train);
-  data::LoaderOptions loading = loader_options(config, *dataset, data::Split::train);
+  const data::Split split = options.split == "test" ? data::Split::test : data::Split::train;
+  const auto dataset = open_data(config, split);
+  data::LoaderOptions loading = loader_options(config, *dataset, split);
+  loading.epochs = -1;
   const int threads = std::max(1, loading.workers);
   loading.batch = std::min<std::int64_t>(options.batch, dataset->size());
   const bool folder = dynamic_cast<const data::ImageFolder*>(dataset.get()) != nullptr;
@@ -102,8 +104,9 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
   }
   const report::Quantiles q = report::quantiles(ours);
   if (options.json) {
-    ordered_json document = {{"data", config.data.source}, {"batch", loading.batch}, {"workers", loading.workers},
-                             {"height", loading.height},   {"width", loading.width}, {"images_per_s", rates(q)}};
+    ordered_json document = {{"data", config.data.source}, {"split", options.split},   {"batch", loading.batch},
+                             {"workers", loading.workers}, {"height", loading.height}, {"width", loading.width},
+                             {"images_per_s", rates(q)}};
     if (folder) {
       document["decoder_images_per_s"] = rates(report::quantiles(scaled));
       document["decoder_full_size_images_per_s"] = rates(report::quantiles(full));
@@ -112,8 +115,9 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     fmt::print("{}\n", document.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return 0;
   }
-  fmt::print("{} to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
-             loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max, turns);
+  fmt::print("{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
+             options.split, loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min,
+             q.max, turns);
   if (folder) {
     const report::Quantiles s = report::quantiles(scaled), f = report::quantiles(full);
     fmt::print(

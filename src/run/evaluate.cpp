@@ -32,7 +32,7 @@ Loaded load(const std::string& weights, const std::optional<models::ModelConfig>
   const OpenedWeights opened = open_weights(weights, model);
   for (const std::string& note : opened.notes) fmt::print(stderr, "note: {}\n", note);
   Loaded out;
-  out.config.model = opened.model;
+  out.config = photographs_for(opened.model);
   follow_preprocess(opened.preprocess, opened.from.string(), out.config);
   out.classes = opened.classes;
   out.config.precision.dtype = dtype;
@@ -102,7 +102,6 @@ int predict(const PredictOptions& options) {
   if (m.channels > 4)
     throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights,
                 "use `tessera eval` with data of that kind");
-  model.config.data.source = "folder:.";  // photographs, as evaluation treats those of a folder
   const data::Transform transform = eval_transform(model.config);
   data::Image image;
   ordered_json all = ordered_json::array();

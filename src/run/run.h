@@ -54,6 +54,7 @@ struct BenchOptions {
   std::string what = "infer";           // infer | train | ops | data
   std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
   std::string filter;                   // ops: only names that contain it
+  std::string split = "train";          // data: train | test, each with its transforms
   bool json = false;
 };
 int bench(const config::Config& config, const BenchOptions& options);
