@@ -4,7 +4,7 @@
 Needs torch, torchvision, safetensors and numpy (pip install torch torchvision safetensors numpy); the build and the tests need none of them.
 
     tools/make_goldens.py --suite tests/golden        the small committed goldens, f64
-    tools/make_goldens.py --trace tests/golden        the committed loss traces (AdamW, SGD), f64
+    tools/make_goldens.py --trace tests/golden        the committed loss traces, f64
     tools/make_goldens.py --image 48,32 --channels 4 --patch 8 --dim 40 --depth 3 --heads 5 --mlp 96 --classes 7 --batch 5 \\
                           --pool class --seed 3 --dtype f32 --out /tmp/odd.safetensors      any ViT; then: tessera verify /tmp/odd.safetensors
     tools/make_goldens.py --family swin --image 24,20 --patch 2 --dim 12 --depths 2,2 --heads 3,6 --window 4 --mlp-ratio 2 --out FILE   any Swin
@@ -20,6 +20,7 @@ import pathlib
 
 import golden_resnet
 import golden_swin
+import golden_traces
 import torch
 import torchvision
 from safetensors.torch import save_file
@@ -35,14 +36,6 @@ SUITE = [
     ("vit_mean", 12, 3, 4, 16, 2, 2, 24, 10, 4, "mean"),
     ("vit_mean_wide", (6, 21), 1, 3, 15, 3, 3, 20, 7, 1, "mean"),
 ]
-STEPS = 10
-TRACES = {
-    "adamw": dict(name="adamw", lr=1e-3, weight_decay=0.05, betas=[0.9, 0.999], eps=1e-8, clip=1.0),
-    "sgd": dict(name="sgd", lr=0.05, weight_decay=0.05, momentum=0.9, clip=4.0),  # about half of the steps are clipped
-}
-TRACE_MODEL = dict(family="vit", image=[8, 12], channels=3, patch=4, dim=12, depth=2, heads=3, mlp=20, classes=7, pool="class")
-LABEL_SMOOTHING = 0.1
-CLIP_EPS = 1e-6  # PyTorch scales gradients by min(1, clip / (norm + 1e-6))
 
 
 class Vit(torchvision.models.VisionTransformer):
@@ -136,36 +129,12 @@ def golden(model, batch, seed, dtype, path):
     save(tensors, {"tessera.model": json.dumps(model)}, path, dtype)
 
 
-def decays(name, parameter):
-    return parameter.dim() > 1 and name not in ("class_token", "encoder.pos_embedding")
-
-
-def trace(optim, path, batch=4, seed=11):
-    net, generator = build(TRACE_MODEL, seed, torch.float64)
-    images, labels = draw(TRACE_MODEL, generator, torch.float64, STEPS, batch)
+def trace(model, optim, path, seed=11):
+    net, generator = build(model, seed, torch.float64)
+    images, labels = draw(model, generator, torch.float64, golden_traces.STEPS, golden_traces.BATCH)
     images = images.float().double()  # a training run feeds f32 images, also to an f64 program
-    named = list(net.named_parameters())
-    tensors = {"input": images, "labels": labels} | {"param." + name: p.detach().clone() for name, p in named}
-    groups = [
-        dict(params=[p for name, p in named if decays(name, p)], weight_decay=optim["weight_decay"]),
-        dict(params=[p for name, p in named if not decays(name, p)], weight_decay=0.0),
-    ]
-    if optim["name"] == "adamw":
-        stepper = torch.optim.AdamW(groups, lr=optim["lr"], betas=tuple(optim["betas"]), eps=optim["eps"], foreach=False)
-    else:
-        stepper = torch.optim.SGD(groups, lr=optim["lr"], momentum=optim["momentum"], foreach=False)
-    losses, norms = [], []
-    for step in range(STEPS):
-        loss = functional.cross_entropy(net(images[step]), labels[step], label_smoothing=LABEL_SMOOTHING)
-        stepper.zero_grad()
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), optim["clip"]).detach().clone())
-        losses.append(loss.detach().clone())
-        stepper.step()
-    tensors |= {"loss": torch.stack(losses), "grad_norm": torch.stack(norms)} | {"final." + name: p for name, p in named}
-    settings = dict(steps=STEPS, batch=batch, optim=optim, label_smoothing=LABEL_SMOOTHING, clip_eps=CLIP_EPS)
-    save(tensors, {"tessera.model": json.dumps(TRACE_MODEL), "tessera.trace": json.dumps(settings)}, path, torch.float64)
-    print("  loss", " ".join(f"{x:.4f}" for x in losses), "\n  norm", " ".join(f"{x:.3f}" for x in norms))
+    tensors, settings = golden_traces.trace(net, images, labels, model, optim)
+    save(tensors, {"tessera.model": json.dumps(model), "tessera.trace": json.dumps(settings)}, path, torch.float64)
 
 
 def numbers(text):
@@ -212,8 +181,8 @@ def main():
             golden(model, batch, seed, torch.float64, args.suite / f"{name}.safetensors")
     if args.trace:
         args.trace.mkdir(parents=True, exist_ok=True)
-        for name, optim in TRACES.items():
-            trace(optim, args.trace / f"trace_{name}.safetensors")
+        for name, (model, optim) in golden_traces.TRACES.items():
+            trace(model, optim, args.trace / f"trace_{name}.safetensors")
     if args.out:
         model = {"family": args.family} | {key: getattr(args, key) for key in {"vit": keys, "swin": golden_swin.KEYS, "resnet": golden_resnet.KEYS}[args.family]}
         if args.family == "vit":

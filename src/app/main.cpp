@@ -1,4 +1,4 @@
-// The command line: verbs, flags and exit codes (docs: README). Everything it does is one call into run/.
+// The command line: verbs, flags and exit codes (docs/cli.md). Everything it does is one call into run/.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include "config/flags.h"
 #include "config/print.h"
 #include "config/reader.h"
+#include "config/validate.h"
 #include "run/dataset.h"
 #include "run/run.h"
 
@@ -34,7 +35,8 @@ struct ConfigArguments {
     app.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")->type_name("KEY=VALUE")->allow_extra_args(false);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const config::Flag& flag = config::flags()[i];
-      options.push_back(app.add_option(std::string(flag.name), values[i], std::string(flag.help))->type_name(std::string(flag.metavar)));
+      const std::string help = std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
+      options.push_back(app.add_option(std::string(flag.name), values[i], help)->type_name(std::string(flag.metavar)));
     }
   }
   config::Config load(config::Purpose purpose) const {
@@ -71,19 +73,50 @@ int fail(const std::string& text, int code) {
   return code;
 }
 
-// What is wrong with the command line, with the nearest verb when it is the verb.
+// The flags of `verb` that were given but do not exist, each with the nearest one that does.
+std::string unknown_flags(const CLI::App& verb, int argc, char** argv, int first) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  std::string out;
+  for (int i = first; i < argc; ++i) {
+    std::string word = argv[i];
+    if (!word.starts_with("--") || word.size() < 3) continue;
+    word = word.substr(2, word.find('=') == word.npos ? word.npos : word.find('=') - 2);
+    if (std::find(names.begin(), names.end(), word) != names.end()) continue;
+    const std::string near = word.size() < 3 || word.size() > 64 ? "" : nearest(word, names);
+    out += (out.empty() ? "there is no flag --" : "; nor --") + word + (near.empty() ? "" : " (did you mean --" + near + "?)");
+  }
+  return out;
+}
+
+// What is wrong with the command line, with the nearest verb or flag when it is a name.
 std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
+  const CLI::App* verb = &app;  // the innermost one that was given
+  std::string path = "tessera";
   std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands(nullptr)) verbs.push_back(verb->get_name());
-  const std::string first = argc > 1 ? argv[1] : "";
-  const bool known = std::find(verbs.begin(), verbs.end(), first) != verbs.end();
-  if (first.empty())
-    return "a verb is required: one of " + join(verbs, ", ") + "\n   help: `tessera --help`, and `tessera VERB --help` for each";
-  if (known || first.starts_with("-"))
-    return std::string(error.what()) + "\n   help: `tessera " + (known ? first + " " : "") + "--help` lists what there is";
-  const std::string near = nearest(first, verbs);
-  return "there is no verb '" + first +
-         "'\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
+  int next = 1;
+  for (bool known = true; known;) {
+    known = false, verbs.clear();
+    for (const CLI::App* inner : verb->get_subcommands(nullptr)) {
+      verbs.push_back(inner->get_name());
+      if (next >= argc || argv[next] != inner->get_name()) continue;
+      verb = inner, path += " " + inner->get_name(), ++next, known = true;
+      break;
+    }
+  }
+  const std::string word = next < argc ? argv[next] : "";
+  const std::string help = "\n   help: `" + path + " --help` lists what there is";
+  if (!verbs.empty() && word.empty())
+    return "a verb is required after `" + path + "`: one of " + join(verbs, ", ") + "\n   help: `" + path + " --help`, and `" + path +
+           " VERB --help` for each";
+  if (!verbs.empty() && !word.starts_with("-")) {
+    const std::string near = nearest(word, verbs);
+    return "there is no verb '" + word + "'" + (verb == &app ? "" : " of `" + path + "`") +
+           "\n   help: " + (near.empty() ? "choose one of " + join(verbs, ", ") : "did you mean " + near + "?");
+  }
+  const std::string flags = unknown_flags(*verb, argc, argv, next);
+  return (flags.empty() ? std::string(error.what()) : flags) + help;
 }
 
 // data get | verify | stats. The options live as long as the callbacks.
@@ -124,7 +157,7 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
 
 int dispatch(int argc, char** argv) {
   CLI::App app(
-      "Tessera trains and serves image classifiers under every parallelisation technique, measures how each scales, and explains why.");
+      "Tessera trains and serves image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process. Manual: docs/cli.md.");
   app.set_version_flag("--version", "tessera " + run::version());
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -170,7 +203,7 @@ int dispatch(int argc, char** argv) {
   eval_verb->callback([&] { eval.model = eval_model.get(), eval.json = json, code = run::evaluate(eval); });
 
   run::PredictOptions predict;
-  CLI::App* predict_verb = verb("predict", "a JSON line per image: file, top-k labels and probabilities");
+  CLI::App* predict_verb = verb("predict", "the likeliest labels of each image: a line on a terminal, JSON lines in a pipe");
   predict_verb->add_option("--weights", predict.weights, "a weight file, a run folder, a checkpoint or an exported folder")
       ->required()
       ->type_name("W");
@@ -180,7 +213,9 @@ int dispatch(int argc, char** argv) {
   predict_verb->add_option("--threads", predict.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
   ModelArguments predict_model;
   predict_model.add_to(*predict_verb);
-  predict_verb->callback([&] { predict.model = predict_model.get(), predict.json = json, code = run::predict(predict); });
+  predict_verb->callback([&] {
+    predict.model = predict_model.get(), predict.json = json, predict.table = ::isatty(STDOUT_FILENO), code = run::predict(predict);
+  });
 
   run::VerifyOptions verify;
   CLI::App* verify_verb = verb("verify", "compare forward and backward with another framework's numbers");

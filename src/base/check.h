@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// The value is the exit code of the process (docs: README, "Exit codes").
+// The value is the exit code of the process (docs/cli.md, "Exit codes").
 enum class ErrorKind {
   usage = 2,      // command line or config
   data = 3,       // data set or image

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "config/fields.h"
+#include "config/validate.h"
 
 namespace tessera::config {
 namespace {
@@ -258,7 +259,8 @@ std::string keys_markdown() {
     for (const Field& f : fields()) {
       if (f.section != section) continue;
       const std::string value = toml_value(f, defaults_for(f));
-      out += fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f), value == "\"\"" ? "" : fmt::format("`{}`", value), f.doc);
+      out += fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f), value == "\"\"" ? "" : fmt::format("`{}`", value),
+                         std::string(f.doc) + (comes_later(f.name()) ? " (not in this version)" : ""));
     }
   }
   return out;

@@ -6,13 +6,13 @@ const std::vector<Flag>& flags() {
   static const std::vector<Flag> all = {
       {"--model", "model.name", "NAME", "model preset (`tessera models` lists them)"},
       {"--data", "data.source", "SPEC", "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
-      {"--init", "model.init", "W", "start from these weights"},
+      {"--init", "model.init", "W", "start from these weights (another number of classes: with a new head)"},
       {"--global-batch", "batch.global", "N", "samples per update"},
       {"--micro-batch", "batch.micro", "N", "samples per micro-batch"},
       {"--accumulate", "batch.accumulate", "N", "micro-batches per update"},
       {"--lr", "optim.lr", "X", "peak learning rate"},
       {"--dtype", "precision.dtype", "D", "f32 | bf16 | f64 (CPU, for checking)"},
-      {"--device", "run.device", "D", "cpu | cuda"},
+      {"--device", "run.device", "D", "cpu (cuda: not in this version)"},
       {"--threads", "run.threads", "N", "threads of the executor"},
       {"--dp", "parallel.dp", "N", "data-parallel ranks"},
       {"--tp", "parallel.tp", "N", "tensor-parallel ranks"},
@@ -27,7 +27,7 @@ const std::vector<Flag>& flags() {
       {"--until", "run.until", "M=V", "stop early, for example top1=0.94"},
       {"--seed", "run.seed", "N", "seed of every random number"},
       {"--out", "run.out", "DIR", "run folder"},
-      {"--deepspeed", "deepspeed", "DS.json", "a DeepSpeed configuration (not in this build yet)"},
+      {"--deepspeed", "deepspeed", "DS.json", "a DeepSpeed configuration"},
   };
   return all;
 }

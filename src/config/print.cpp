@@ -58,7 +58,9 @@ Value value_of(const Json& j) {
 }  // namespace
 
 std::string to_toml(const Config& config) {
-  std::string out = "# Every value of a run. `tessera train` with this file repeats it.\n";
+  const bool endless = config.run.epochs == 0 && config.run.steps == 0;  // train would ask how long
+  std::string out = endless ? "# Every value. `tessera train` with this file also needs a length: run.epochs or run.steps (--epochs 10).\n"
+                            : "# Every value of a run. `tessera train` with this file repeats it.\n";
   for (const std::string& section : section_names()) {
     std::size_t width = 0;
     for (const std::string& key : key_names(section)) width = std::max(width, key.size());

@@ -189,7 +189,8 @@ models::ModelConfig base_model(const std::string& name, const std::string& famil
     if (!family.empty()) model.family = family;
     return model;
   }
-  if (name.size() > 64) throw Error(ErrorKind::usage, "there is no model '" + clean(name, 40) + "'", "", "`tessera models` lists all");
+  if (name.size() > 64 || clean(name) != name)  // preset() repeats it
+    throw Error(ErrorKind::usage, "there is no model '" + clean(name, 40) + "'", "", "`tessera models` lists all");
   return models::preset(name);
 }
 

@@ -46,7 +46,10 @@ Source parse_source(std::string_view text) {
     return s;
   }
   if (s.kind == "cifar10" || s.kind == "cifar100" || s.kind == "folder") {
-    if (rest.empty()) refuse(said + " does not say where the files are", "write " + s.kind + ":DIR");
+    if (rest.empty())
+      refuse(said + " does not say where the files are",
+             s.kind == "folder" ? "write folder:DIR; DIR holds a folder of images for each class, or train/ and val/ with such folders"
+                                : "write " + s.kind + ":DIR; `tessera data get " + s.kind + " --out DIR` fetches them");
     s.dir = rest;
     if (s.kind != "folder") s.h = s.w = 32, s.channels = 3, s.classes = s.kind == "cifar10" ? 10 : 100, s.train_size = 50000;
     return s;

@@ -55,7 +55,9 @@ Problem syntax_problem(const toml::parse_error& e, const std::string& file) {
 }
 
 // Looks for what the library must not be given: a line that nests too deep, bytes that are no UTF-8, and non-ASCII characters where it
-// looks for white space (outside quotes and in multi-line texts: its table of Unicode spaces reaches an "unreachable" branch there).
+// looks for white space (outside quotes and in multi-line texts: its table of Unicode spaces reaches an "unreachable" branch there). A
+// quote inside a word begins no text for the library, so it is refused here: what follows would not be in quotes. So is a quote that is
+// never closed, which the library takes for a control character.
 class Scan {
  public:
   Scan(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -67,27 +69,33 @@ class Scan {
       if (bytes == 0) return problem("this byte is not valid UTF-8", "save the file as UTF-8");
       if (text_[0] == '.' && ++dots_ > most_dots)
         return problem(fmt::format("this line has more than {} dots", most_dots), "no key nests that deep");
+      if (state_ == State::plain && is_quote(text_[0]) && std::string_view(" \t\n=[{,.").find(previous_) == std::string_view::npos)
+        return problem("a quote stands directly after something else", "put the whole text in quotes");
       if (bytes > 1 && state_ == State::plain)
         return problem("a character that is not ASCII stands outside quotes", "put the text in quotes");
       if (bytes > 1 && state_ == State::multi)
         return problem("a multi-line text has a character that is not ASCII", "write it on one line");
+      if (state_ == State::single && (text_[0] == '\n' || text_.starts_with("\r\n"))) return unclosed();
       bytes > 1 ? skip(bytes) : step();
     }
+    if (state_ == State::single || state_ == State::multi) return unclosed();
     return {};
   }
 
  private:
   enum class State { plain, comment, single, multi };
 
+  static bool is_quote(char c) { return c == '"' || c == '\''; }
+
   void step() {
     const char c = text_[0];
-    const bool quote = c == '"' || c == '\'';
     if (c == '\n') {
       if (state_ != State::multi) state_ = State::plain;
     } else if (state_ == State::plain && c == '#') {
       state_ = State::comment;
-    } else if (state_ == State::plain && quote) {
+    } else if (state_ == State::plain && is_quote(c)) {
       quote_ = c;
+      opened_line_ = line_, opened_column_ = column_;
       const std::size_t n = run_of(c, 3);
       state_ = n == 1 ? State::single : n == 2 ? State::plain : State::multi;
       return skip(n);
@@ -108,6 +116,7 @@ class Scan {
 
   void skip(std::size_t bytes) {
     column_ += utf8_length(text_) > 1 ? 1 : static_cast<std::int64_t>(bytes);
+    previous_ = text_[bytes - 1];
     if (text_[0] == '\n') ++line_, column_ = 1, dots_ = 0;
     text_.remove_prefix(bytes);
   }
@@ -116,11 +125,17 @@ class Scan {
     return {{file_, line_, column_}, "not valid TOML here: " + message, advice};
   }
 
+  Problem unclosed() const {
+    const std::string mark(state_ == State::multi ? 3 : 1, quote_);
+    return {{file_, opened_line_, opened_column_}, "not valid TOML: this text is not closed", "put a " + mark + " at its end"};
+  }
+
   std::string_view text_;
   std::string file_;
   State state_ = State::plain;
-  char quote_ = 0;
+  char quote_ = 0, previous_ = '\n';
   std::int64_t line_ = 1, column_ = 1, dots_ = 0;
+  std::int64_t opened_line_ = 1, opened_column_ = 1;  // of the last quote
 };
 
 }  // namespace

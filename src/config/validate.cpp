@@ -18,15 +18,17 @@ struct Later {
   std::string_view key;
   bool (*used)(const Config&);
   std::string_view reason;
+  bool partly = false;  // some other values are there already
 };
+bool never(const Config&) { return false; }  // changes nothing without ranks: accepted, so that files for later versions can be checked
 constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
 const Later later[] = {
     {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
-     "this build does not defer statistics yet; choose local or sync"},
-    {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true"},
-    {"optim.name", [](const Config& c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb"},
+     "this build does not defer statistics yet; choose local or sync", true},
+    {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true", true},
+    {"optim.name", [](const Config& c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb", true},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
-     "it comes with the CUDA executor; choose f32, bf16 or f64"},
+     "it comes with the CUDA executor; choose f32, bf16 or f64", true},
     {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
      "it comes with f16 and the CUDA executor; leave it at 1"},
     {"parallel.dp", [](const Config& c) { return c.parallel.dp > 1; }, one_rank},
@@ -44,8 +46,11 @@ const Later later[] = {
     {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
      "this build runs one rank and sends nothing; leave it at none"},
     {"parallel.comm", [](const Config& c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
+    {"parallel.schedule", never, ""},
+    {"parallel.bucket_mb", never, ""},
+    {"parallel.overlap", never, ""},
     {"run.np", [](const Config& c) { return c.run.np > 1; }, one_rank},
-    {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu"},
+    {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu", true},
 };
 
 // The divisors of n nearest to `wish` as a ratio, in order: "1, 2, 3, 4, 6 or 12".
@@ -153,7 +158,8 @@ class Resolver {
       follow("model.channels", source.channels, c_.model.channels);
       follow("model.classes", source.classes, c_.model.classes);
       if (source.h > 0 && !given("model.image")) c_.model.image_h = source.h, c_.model.image_w = source.w;
-      if (source.h > 0 && (c_.model.image_h != source.h || c_.model.image_w != source.w))
+      // Pictures are resized to what the model wants; synthetic ones are drawn in its size.
+      if (source.kind == "synthetic" && source.h > 0 && (c_.model.image_h != source.h || c_.model.image_w != source.w))
         add({"model.image", "data.source"},
             fmt::format("model.image = {} but data.source = {} has {} x {} images", value("model.image"), value("data.source"), source.h,
                         source.w),
@@ -331,6 +337,11 @@ class Resolver {
 
 std::vector<Problem> resolve(Config& config, const Given& given, std::set<std::string> refused, Purpose purpose, std::string_view stem) {
   return Resolver(config, given, std::move(refused)).run(purpose, stem);
+}
+
+bool comes_later(std::string_view key) {
+  return key == "deepspeed" ||
+         std::any_of(std::begin(later), std::end(later), [&](const Later& row) { return row.key == key && !row.partly; });
 }
 
 std::optional<std::int64_t> total_steps(const Config& c) {

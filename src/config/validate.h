@@ -19,6 +19,9 @@ enum class Purpose { train, other };  // train: the length of the run must be gi
 // (`stem`: the name of the file, may be empty). `refused`: keys whose values were already refused; checks that involve them are skipped.
 std::vector<Problem> resolve(Config& config, const Given& given, std::set<std::string> refused, Purpose purpose, std::string_view stem);
 
+// Whether a key ("parallel.dp") does nothing in this version but at its default.
+bool comes_later(std::string_view key);
+
 // Updates of the whole run; nothing when the length or the number of training samples is not known yet.
 std::optional<std::int64_t> total_steps(const Config& config);
 

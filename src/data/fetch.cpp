@@ -20,6 +20,11 @@
 namespace tessera::data {
 namespace {
 
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+
 namespace fs = std::filesystem;
 
 std::uint64_t size_of(const fs::path& path) {
@@ -77,7 +82,7 @@ struct Outcome {
 Outcome connect(const Fetch& what, const fs::path& part, std::uint64_t from) {
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), &curl_easy_cleanup);
   if (!curl) throw Error(ErrorKind::memory, "no memory for a connection", what.url);
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(part.c_str(), from ? "ab" : "wb"), &std::fclose);
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(part.c_str(), from ? "ab" : "wb"));
   if (!file) throw Error(ErrorKind::disk, fmt::format("cannot write: {}", std::strerror(errno)), part.string());
   Transfer transfer{what, file.get(), from};
   std::array<char, CURL_ERROR_SIZE> said{};
@@ -149,7 +154,7 @@ std::uint64_t complete(const Fetch& what, const fs::path& part) {
 }  // namespace
 
 std::string md5_of(const fs::path& path) {
-  const std::unique_ptr<std::FILE, decltype(&std::fclose)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (!file) throw Error(ErrorKind::data, fmt::format("cannot open the file: {}", std::strerror(errno)), path.string());
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   if (!context || !EVP_DigestInit_ex(context.get(), EVP_md5(), nullptr))

@@ -267,7 +267,7 @@ std::string_view name(Op op);
 std::optional<Op> parse_op(std::string_view text);
 
 struct Cost {
-  double flops = 0;  // 2 x multiply-adds of contractions (cli.md)
+  double flops = 0;  // 2 x multiply-adds of contractions and convolutions (docs/cli.md)
   double bytes = 0;  // operands read once, results written once
 };
 

@@ -21,7 +21,10 @@ class Line {
     fail(expected);
   }
   [[noreturn]] void fail(const std::string& expected) const {
-    throw Error(ErrorKind::usage, "expected " + expected + ", found '" + std::string(text_.substr(std::min(at_, text_.size()), 20)) + "'",
+    std::string found(text_.substr(std::min(at_, text_.size()), 20));
+    std::replace_if(
+        found.begin(), found.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');  // for a terminal
+    throw Error(ErrorKind::usage, "expected " + expected + ", found '" + found + "'",
                 "program:" + std::to_string(number_) + ":" + std::to_string(at_ + 1));
   }
   void space() {

@@ -143,22 +143,22 @@ struct Checks {
   }
 
   void vit() {
-    const bool image = in_range("image (height)", c.image_h, 16384) & in_range("image (width)", c.image_w, 16384);
+    const bool height = in_range("image (height)", c.image_h, 16384), width = in_range("image (width)", c.image_w, 16384);
     in_range("depth", c.depth, 1024);
     in_range("mlp", c.mlp, 1 << 20);
-    if (in_range("patch", c.patch, 1024) && image)
+    if (in_range("patch", c.patch, 1024) && height && width)
       need(c.image_h % c.patch == 0 && c.image_w % c.patch == 0,
            "model.patch = " + text(c.patch) + " does not divide model.image = [" + text(c.image_h) + ", " + text(c.image_w) + "]");
-    if (in_range("dim", c.dim, 1 << 16) & in_range("heads", c.heads, 1 << 12))
-      need(c.dim % c.heads == 0, "model.heads = " + text(c.heads) + " does not divide model.dim = " + text(c.dim));
+    const bool dim = in_range("dim", c.dim, 1 << 16), heads = in_range("heads", c.heads, 1 << 12);
+    if (dim && heads) need(c.dim % c.heads == 0, "model.heads = " + text(c.heads) + " does not divide model.dim = " + text(c.dim));
     need(c.pool == "class" || c.pool == "mean", "model.pool = \"" + c.pool + "\" is not known; choose class or mean");
     need(c.head_init == "zero" || c.head_init == "normal", "model.head_init = \"" + c.head_init + "\" is not known; choose zero or normal");
     need(c.dropout >= 0 && c.dropout < 1, "model.dropout must be at least 0 and less than 1");
   }
 
   void swin() {
-    const bool image = in_range("image (height)", c.image_h, 16384) & in_range("image (width)", c.image_w, 16384);
-    if (in_range("patch", c.patch, 1024) && image)
+    const bool height = in_range("image (height)", c.image_h, 16384), width = in_range("image (width)", c.image_w, 16384);
+    if (in_range("patch", c.patch, 1024) && height && width)
       need(c.image_h >= c.patch && c.image_w >= c.patch,
            "model.patch = " + text(c.patch) + " is larger than model.image = [" + text(c.image_h) + ", " + text(c.image_w) + "]");
     in_range("window (rows)", c.window_h, 256), in_range("window (columns)", c.window_w, 256);

@@ -55,7 +55,7 @@ struct Plan {
   std::int64_t live_bytes = 0;  // the most that is live at once: the arena cannot be smaller
   std::vector<Binding> inputs, outputs;
   Memory memory;
-  ir::Cost cost;  // recomputation left out (cli.md)
+  ir::Cost cost;  // recomputation left out (docs/cli.md)
 
   std::int64_t persistent_bytes() const;
   std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes; }  // what an executor allocates, to the byte

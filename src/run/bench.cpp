@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/rng.h"
 #include "exec/cpu/peak.h"
@@ -24,8 +25,18 @@ struct Sample {  // one timed run of a plan
   std::vector<double> step_ms;
 };
 
-// "blocks.3.mlp" -> "mlp"; the groups of cli.md.
-std::string group_of(const std::string& scope) { return scope.substr(scope.rfind('.') == scope.npos ? 0 : scope.rfind('.') + 1); }
+// What an equation counts towards, from its scope: inside numbered blocks the part of the block ("blocks.3.mlp" -> "mlp",
+// "layer1.0.downsample.0" -> "downsample", "layer1.0" itself -> "block"), elsewhere the outermost name ("stem.conv1" -> "stem").
+std::string group_of(const std::string& scope) {
+  std::vector<std::string> parts;
+  std::istringstream words(scope);
+  for (std::string word; std::getline(words, word, '.');) parts.push_back(word);
+  const auto number = [](const std::string& word) { return word.find_first_not_of("0123456789") == std::string::npos; };
+  if (parts.empty()) return "other";
+  if (parts.size() == 1 || !number(parts[1])) return parts[0];
+  while (parts.size() > 1 && number(parts.back())) parts.pop_back();
+  return parts.size() > 1 ? parts.back() : "block";
+}
 
 const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) {
   return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)];

@@ -74,7 +74,7 @@ int list_models(bool json) {
   if (!json) fmt::print("{:18} {:>10} {:>10} {:>10}  {}\n", "name", "image", "params", "GFLOP", "what");
   for (const models::Preset& row : models::presets()) {
     std::int64_t params = 0;
-    for (const models::Param& p : models::parameters(row.config)) params += ir::elements(p.shape);
+    for (const models::Param& p : models::parameters(row.config)) params += p.buffer ? 0 : ir::elements(p.shape);
     config::Config config;
     config.model = row.config;
     const double flops = compile(config, Goal::predict, {1}, [](auto&&...) { return std::int64_t{0}; }).plan.cost.flops;

@@ -33,7 +33,8 @@ struct PredictOptions {
   std::vector<std::string> images;
   std::int64_t top = 5, threads = 0;
   std::string dtype = "f32";
-  bool json = false;  // one document instead of a line per image
+  bool json = false;   // one document instead of a line per image
+  bool table = false;  // lines for people instead of JSON
 };
 int predict(const PredictOptions& options);
 

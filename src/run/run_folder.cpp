@@ -36,12 +36,19 @@ std::set<std::string> meaning(const std::string& toml) {
 
 }  // namespace
 
-bool holds_finished_run(const fs::path& folder, const config::Config& config) {
+std::vector<std::string> changes_since(const fs::path& folder, const config::Config& config) {
   std::error_code error;
-  if (!fs::exists(folder / "summary.json", error)) return false;
+  if (!fs::exists(folder / "resolved.toml", error)) return {};
   const std::set<std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20)), now = meaning(config::to_toml(config));
   std::vector<std::string> differ;
   std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(differ));
+  return differ;
+}
+
+bool holds_finished_run(const fs::path& folder, const config::Config& config) {
+  std::error_code error;
+  if (!fs::exists(folder / "summary.json", error)) return false;
+  const std::vector<std::string> differ = changes_since(folder, config);
   if (!differ.empty())
     throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "),
                 folder.string(), "--fresh starts over in it, --out chooses another folder");

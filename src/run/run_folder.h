@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "run/run.h"
@@ -12,6 +13,9 @@ namespace tessera::run {
 
 // A finished run of the same configuration; of another one: Error(usage).
 bool holds_finished_run(const std::filesystem::path& folder, const config::Config& config);
+
+// What a run that goes on will do differently from now on: the lines of the configuration that changed. Empty without an older one.
+std::vector<std::string> changes_since(const std::filesystem::path& folder, const config::Config& config);
 
 // One process trains in a folder at a time: a second one is refused with Error(usage). The lock ends with the process, however that ends.
 class FolderLock {

@@ -138,8 +138,15 @@ void Session::recalibrate(std::span<const float> images) {
   const auto samples = static_cast<std::int64_t>(images.size() / pixels());
   const plan::Plan& plan = compiled(Goal::recalibrate, samples, Weights::average).plan;
   write_real(plan, "images", images);
+  const std::vector<models::Param> params = models::parameters(config_.model);
+  // From zero, or the rounding of what was there before would show in the last bit, and a resumed run would differ.
+  for (const models::Param& p : params)
+    if (p.buffer)
+      executor_->write_persistent(
+          home_of(p, Weights::average).buffer, 0,
+          std::vector<std::byte>(static_cast<std::size_t>(ir::elements(p.shape) * ir::size_of(storage_dtype(config_)))));
   executor_->run(plan);
-  for (const models::Param& p : models::parameters(config_.model)) {
+  for (const models::Param& p : params) {
     if (!p.buffer) continue;
     std::vector<double>& sum = statistics_[p.name];
     const std::vector<double> now = read_param(p, Weights::average);

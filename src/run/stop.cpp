@@ -1,13 +1,24 @@
 #include "run/stop.h"
 
+#include <ctime>
+
 namespace tessera::run {
 namespace {
 
 constexpr int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+constexpr long same_request_ns = 1'000'000'000;
 volatile std::sig_atomic_t requested = 0;
+struct timespec first = {};
+
+long since_first() {
+  struct timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // may be called in a handler
+  return (now.tv_sec - first.tv_sec) * 1'000'000'000 + now.tv_nsec - first.tv_nsec;
+}
 
 void request(int signal) {
-  if (requested) {  // again: the default action, which is to end
+  if (!requested) clock_gettime(CLOCK_MONOTONIC, &first);
+  if (requested && since_first() > same_request_ns) {  // again: the default action, which is to end
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }

@@ -79,7 +79,8 @@ class Trainer {
     save();
     saver_->wait();
     if (!finished) {
-      console_.line(fmt::format("stopped on request at step {} of {}; the same command goes on from here", progress_.step, total_));
+      console_.line(fmt::format("stopped on request at step {} of {}; the same command{} goes on from here", progress_.step, total_,
+                                options_.fresh ? " without --fresh" : ""));
       return static_cast<int>(ErrorKind::stopped);
     }
     finish();
@@ -95,6 +96,8 @@ class Trainer {
     if (!options_.fresh) {
       const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, epoch_samples_, notes_);
       if (found) progress_ = *found, resumed_ = true;
+      if (const auto changes = changes_since(out_, config_); resumed_ && !changes.empty())
+        notes_.push_back("the run goes on with another configuration than before: " + join(changes, ", "));
     }
     wall_before_ = progress_.wall_s;
     if (resumed_) return;

@@ -31,7 +31,7 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
 std::vector<std::string> introduction(const config::Config& config, const plan::Plan& plan, std::int64_t train_samples,
                                       std::int64_t test_samples, const std::string& resumed) {
   std::int64_t params = 0;
-  for (const models::Param& p : models::parameters(config.model)) params += ir::elements(p.shape);
+  for (const models::Param& p : models::parameters(config.model)) params += p.buffer ? 0 : ir::elements(p.shape);
   const plan::Memory& m = plan.memory;
   auto mib = [](std::int64_t bytes) { return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0); };
   return {fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),

@@ -1,6 +1,7 @@
-// Comparison with another framework's numbers: a golden file holds weights, a batch, and what came out (cli.md, "Golden").
+// Comparison with another framework's numbers: a golden file holds weights, a batch, and what came out (docs/cli.md, "Goldens").
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,7 +31,7 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
 }
 
 [[noreturn]] void refuse(const std::string& golden, const std::string& what) {
-  throw Error(ErrorKind::weights, what, golden, "tools/make_goldens.py writes the format; cli: `tessera verify --help`");
+  throw Error(ErrorKind::weights, what, golden, "tools/make_goldens.py writes the format that docs/cli.md describes");
 }
 
 void check_shape(const std::string& golden, const std::string& name, const files::TensorView& t, const std::vector<std::int64_t>& want) {
@@ -146,8 +147,10 @@ int verify(const VerifyOptions& given) {
         nlohmann::json{{"golden", options.golden}, {"dtype", options.dtype}, {"ok", failed == 0}, {"failed", failed}, {"tensors", tensors}}
             .dump(2));
   } else {
+    std::size_t width = 0;
+    for (const Comparison& c : all) width = std::max(width, c.name.size());
     for (const Comparison& c : all)
-      fmt::print("{:60} {:10.2e}  {}\n", c.name, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
+      fmt::print("{:{}} {:10.2e}  {}\n", c.name, width, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
     fmt::print("{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(),
                options.dtype, worst->name, worst->error, worst->tolerance);
   }

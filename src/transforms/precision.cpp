@@ -76,6 +76,18 @@ std::vector<bool> low_operands(const Eqn& e) {
   }
 }
 
+// The residual stream and its gradient: what passes through marks "residual" and is added to on the way. Rounding it after every block
+// would cost more than all products together.
+std::vector<bool> residual_stream(const Program& program) {
+  std::vector<bool> stream(program.values.size(), false);
+  auto at = [&](Var v) -> std::vector<bool>::reference { return stream[static_cast<std::size_t>(v)]; };
+  for (const Eqn& e : program.eqns)
+    if (e.op == Op::mark && std::get<Mark>(e.attrs).label == "residual") at(e.in[0]) = at(e.out[0]) = true;
+  for (const Eqn& e : program.eqns)
+    if (e.op == Op::add && program.type(e.in[0]).shape == program.type(e.in[1]).shape && (at(e.in[0]) || at(e.in[1]))) at(e.out[0]) = true;
+  return stream;
+}
+
 }  // namespace
 
 Program precision(const Program& program, DType low) {
@@ -83,9 +95,24 @@ Program precision(const Program& program, DType low) {
   // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops that make them.
   std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);
   auto keep_wide = [&](Var v) { return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)]; };
+  const std::vector<bool> stream = residual_stream(program);
+  auto in_stream = [&](Var v) { return v != none && stream[static_cast<std::size_t>(v)]; };
+  auto on_stream = [&](const Eqn& e) {
+    switch (e.op) {
+      case Op::mark:
+      case Op::add:
+        return in_stream(e.out[0]);
+      case Op::layer_norm:
+        return in_stream(e.in[0]);
+      case Op::layer_norm_grad:
+        return in_stream(e.in[1]);
+      default:
+        return false;
+    }
+  };
   auto stays_f32 = [&](const Eqn& e) {
     const bool cheap = e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast;
-    return low_operands(e).empty() || (cheap && keep_wide(e.out[0]));
+    return low_operands(e).empty() || (cheap && keep_wide(e.out[0])) || on_stream(e);
   };
   // A sum that is kept in f32 reads its operand as it comes: per-sample losses are never rounded on the way.
   auto as_it_comes = [&](const Eqn& e) { return e.op == Op::sum && keep_wide(e.out[0]); };

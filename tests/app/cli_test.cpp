@@ -1,6 +1,9 @@
 // The binary as a person or a script meets it: exit codes, words of errors, JSON on stdout, runs that stop and go on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "app/binary.h"
@@ -22,6 +25,11 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train --model vit_b_17 --steps 1", 2, "vit_b_16"},
       {"train --model vit_micro", 2, "epochs"},
       {"train --nonsense 3", 2, "nonsense"},
+      {"train --modle vit_micro --steps 1", 2, "did you mean --model?"},
+      {"predict --topk=3 --weights w x.png", 2, "did you mean --top?"},
+      {"ckpt lsit x", 2, "did you mean ls?"},
+      {"ckpt", 2, "ls, verify, diff, export"},
+      {"train" + tiny + "--steps 1 --data cifar10", 2, "data get cifar10"},
       {"train " + s + "/missing.toml", 2, "missing.toml"},
       {"train " + s + "/bad.toml --steps 1", 2, "does not divide"},
       {"config check " + s + "/bad.toml", 2, "optim.lr"},
@@ -95,14 +103,27 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_EQ(e["images"], 32);
   const json p = json::parse(run("predict --weights " + folder + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png").out);
   EXPECT_EQ(p["top"].size(), 5u);
+  EXPECT_LE(p["top"][0]["probability"].dump().size(), 8u) << "six digits are enough";
   EXPECT_TRUE(json::parse(run("verify " + golden + " --json").out)["ok"].get<bool>());
   EXPECT_EQ(json::parse(run("config show --json --model vit_micro").out)["model"]["dim"], 64);
+  EXPECT_NE(run("config show --model vit_micro").out.find("also needs a length"), std::string::npos);
+  EXPECT_NE(run("config show --model vit_micro --epochs 2").out.find("repeats it"), std::string::npos);
   EXPECT_GT(json::parse(run("explain --model vit_micro --global-batch 4 --json").out)["peak_bytes"].get<std::int64_t>(), 0);
   EXPECT_GE(json::parse(run("models --json").out).size(), 6u);
   const json b = json::parse(run("bench infer --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
   for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"})
     EXPECT_TRUE(b.contains(key)) << key;
   for (const char* key : {"name", "group", "ms", "gflops", "share"}) EXPECT_TRUE(b["ops"][0].contains(key)) << key;
+  for (const auto& [arguments, wanted] : std::map<std::string, std::set<std::string>>{
+           {"infer --model resnet_micro_cifar", {"stem", "conv1", "conv2", "downsample", "block", "head"}},
+           {"infer --model swin_micro", {"embeddings", "msa", "mlp", "merge", "head"}},
+           {"train --model vit_micro", {"embeddings", "msa", "mlp", "head", "loss", "optimizer"}}}) {
+    std::set<std::string> groups;
+    const json document = json::parse(run("bench " + arguments + " --batch 2 --threads 1 --repeats 1 --json").out);
+    for (const json& op : document["ops"]) groups.insert(op["group"]);
+    EXPECT_TRUE(std::includes(groups.begin(), groups.end(), wanted.begin(), wanted.end())) << arguments;
+    EXPECT_FALSE(groups.contains("")) << arguments;
+  }
   EXPECT_GT(json::parse(run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out)["ops"].size(), 10u);
 }
 

@@ -133,7 +133,6 @@ TEST(DataVerbs, FoldersAreTrainedOnAndBadFilesAreFound) {
   EXPECT_EQ(r.code, 3);
   EXPECT_NE(r.err.find("class blue"), std::string::npos) << r.err;
   EXPECT_EQ(run(scratch, "train --model vit_micro --epochs 1 --set data.balanced=true --set data.shuffle=false").code, 2);
-  EXPECT_EQ(run(scratch, "train --model vit_micro --epochs 1 --set data.class_weights=balanced").code, 2);
 }
 
 }  // namespace

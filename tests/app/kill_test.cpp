@@ -54,7 +54,7 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
       continue;
     }
     ASSERT_EQ(losses(parts), losses(whole)) << "after " << so_far.kills << " kills";
-    ASSERT_EQ(read(parts / "weights.safetensors"), read(whole / "weights.safetensors")) << "after " << so_far.kills << " kills";
+    ASSERT_TRUE(read(parts / "weights.safetensors") == read(whole / "weights.safetensors")) << "after " << so_far.kills << " kills";
     ASSERT_EQ(lines_of(parts, "epoch").size(), 40u);
     ASSERT_EQ(run("ckpt verify " + parts.string()).code, 0);
     if (so_far.kills < wanted) fs::remove_all(parts);
@@ -149,7 +149,7 @@ TEST(Kill, AFullDiskEndsTheRunAndTheOldCheckpointGoesOn) {
   ASSERT_EQ(rest.code, 0) << rest.err;
   const fs::path whole = scratch() / "disk_whole";
   ASSERT_EQ(run("train" + tiny + "--epochs 8 --quiet --fresh --out " + whole.string()).code, 0);
-  EXPECT_EQ(read(disk / "r/weights.safetensors"), read(whole / "weights.safetensors"));
+  EXPECT_TRUE(read(disk / "r/weights.safetensors") == read(whole / "weights.safetensors"));
   EXPECT_EQ(losses(disk / "r"), losses(whole));
 }
 

@@ -177,7 +177,7 @@ TEST(Architecture, EveryFolderIsARoomAndIsExplained) {
 }
 
 TEST(Architecture, FilesHoldOneIdea) {
-  for (const std::string folder : {"src", "tests"})
+  for (const std::string folder : {"src", "tests", "fuzz"})
     for (const std::string& file : code_in(folder)) {
       const std::string path = folder + "/" + file;
       if (std::find(kLongFiles.begin(), kLongFiles.end(), path) != kLongFiles.end()) continue;
@@ -205,7 +205,7 @@ TEST(Architecture, HeadersOpenWithWhatTheyAre) {
 TEST(Architecture, NoMachinePaths) {
   const std::regex machine(std::string(R"((^|[\s"'=(:]))") + "/(home|root|work|Users|mnt|media)/");
   Strings files;
-  for (const std::string folder : {"src", "tests", "tools", "bench", "docs", "cmake"}) {
+  for (const std::string folder : {"src", "tests", "fuzz", "tools", "bench", "docs", "cmake"}) {
     if (!fs::exists(kRoot / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       static const Strings text = {".h", ".cpp", ".cu", ".cuh", ".txt", ".cmake", ".md", ".py", ".sh", ".toml", ".ir", ".jsonl"};
@@ -213,7 +213,7 @@ TEST(Architecture, NoMachinePaths) {
         files.push_back(fs::relative(entry.path(), kRoot).generic_string());
     }
   }
-  for (const char* file : {"README.md", "CMakeLists.txt", "CMakePresets.json", "setup", "check", "demo"})
+  for (const char* file : {"README.md", "CMakeLists.txt", "CMakePresets.json", "setup", "check", "demo", "fuzz/run"})
     if (fs::exists(kRoot / file)) files.push_back(file);
   for (const std::string& file : files) {
     const Strings lines = lines_of(kRoot / file);

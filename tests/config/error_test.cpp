@@ -120,7 +120,9 @@ const std::vector<Bad>& corpus() {
       {"three betas", "[optim]\nbetas = [0.9, 0.99, 0.9]\n", {"expected a list of two numbers, found a list of 3"}},
       {"image of three", "[model]\nimage = [1, 2, 3]\n", {"a whole number or [height, width], found a list of 3"}},
       {"nested image", "[model]\nimage = [[1], 2]\n", {"found a list of 1"}},
-      {"unknown choice", "[optim]\nname = \"adam\"\n", {"optim.name = \"adam\" is not known", "did you mean adamw? choose adamw or sgd"}},
+      {"unknown choice",
+       "[optim]\nname = \"adam\"\n",
+       {"optim.name = \"adam\" is not known", "did you mean adamw? choose adamw, sgd or lamb"}},
       {"unknown model", "[model]\nname = \"vit_b16\"\n", {"there is no model 'vit_b16'", "did you mean vit_b_16?"}},
       {"heads and dim", "[model]\nheads = 5\n", {"model.heads = 5 does not divide model.dim = 192"}},
       {"patch and image",
@@ -152,7 +154,9 @@ const std::vector<Bad>& corpus() {
       {"duplicate key", "[model]\ndepth = 4\ndepth = 5\n", {"train.toml:3:", "not valid TOML"}},
       {"duplicate section", "[model]\n[model]\n", {"train.toml:2:", "not valid TOML"}},
       {"no value", "[model]\ndepth =\n", {"train.toml:2:", "not valid TOML"}},
-      {"no end of text", "[model]\nname = \"vit\n", {"not valid TOML"}},
+      {"no end of text", "[model]\nname = \"vit\n", {"train.toml:2:8: not valid TOML: this text is not closed"}},
+      {"no end of file", "[model]\nname = 'vit", {"train.toml:2:8: not valid TOML: this text is not closed", "put a ' at its end"}},
+      {"no end of a long text", "[model]\nname = \"\"\"vit\"\n\n", {"train.toml:2:8: not valid TOML: this text is not closed"}},
       {"no end of section", "[model\n", {"not valid TOML"}},
       {"non-ASCII key",
        "[run]\n\u00e9 = 1\n",
@@ -161,6 +165,13 @@ const std::vector<Bad>& corpus() {
       {"non-ASCII after a folded line",
        "[run]\nout = \"\"\"a\\\n \u00e9\"\"\"\n",
        {"train.toml:3:2: not valid TOML here: a multi-line text"}},
+      {"quote in a word",
+       "[run]\nseed = 0\"\u00e9\n",
+       {"train.toml:2:9: not valid TOML here: a quote stands directly after something else"}},
+      {"quote after a text", "[run]\nout = \"a\"\"\u00e9\"\n", {"train.toml:2:10: not valid TOML here: a quote"}},
+      {"quote after a date", "[run]\nseed = 1979-05-27 \"\u00e9\"\n", {"train.toml:2:"}},
+      {"quote after a date and hour", "[run]\nseed = 1979-05-27 07\"\u00e9\"\n", {"train.toml:2:21"}},
+      {"control character in a name", "[model]\nname = \"vit\\u001b[2J\"\n", {"there is no model 'vit?[2J'"}},
       {"bad UTF-8", "[run]\nout = \"\xff\xfe\"\n", {"not valid TOML"}},
       {"overlong UTF-8", "[run]\nout = \"\xc0\xaf\"\n", {"not valid TOML"}},
       {"NUL", std::string("[run]\nseed = 1\0 2\n", 17), {"not valid TOML"}},
@@ -330,6 +341,7 @@ TEST(Hostile, Fuzz) {
       ASSERT_FALSE(to_json(c).empty());
     } catch (const Error& e) {
       ASSERT_EQ(e.exit_code(), 2) << e.what() << "\n" << text;
+      ASSERT_NE(std::string(e.what()).find("fuzz.toml"), std::string::npos) << e.what() << "\n" << text;
     }
     try {
       model_from_json(text);

@@ -121,6 +121,7 @@ TEST(Hostile, MutatedCifarNeverCrashes) {
       }
     } catch (const Error& error) {
       ASSERT_EQ(error.kind, ErrorKind::data) << error.what();
+      ASSERT_EQ(std::string(error.what()).find(scratch.folder().string()), 0u) << error.what();
     }
   }
 }

@@ -193,6 +193,7 @@ TEST(Hostile, MutatedArchivesNeverCrash) {
       unpack(scratch / "m.tar.gz", {{"d/one", scratch / "one", 1000}, {"d/two", scratch / "two", 1000}});
     } catch (const Error& error) {
       ASSERT_EQ(error.kind, ErrorKind::data) << error.what();
+      ASSERT_EQ(std::string(error.what()).find((scratch / "m.tar.gz").string()), 0u) << error.what();
     }
   }
 }

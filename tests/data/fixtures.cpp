@@ -69,8 +69,8 @@ void write_class(const fs::path& folder, int count, int h, int w) {
   }
 }
 
-std::string tar_gz(const std::vector<TarEntry>& entries) {
-  std::string tar;
+std::string tar(const std::vector<TarEntry>& entries) {
+  std::string out;
   for (const TarEntry& entry : entries) {
     std::string header(512, '\0');
     const auto put = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
@@ -88,12 +88,16 @@ std::string tar_gz(const std::vector<TarEntry>& entries) {
     char check[8];
     std::snprintf(check, sizeof(check), "%06o", sum);
     put(148, std::string(check, 6) + '\0' + ' ');
-    tar += header + entry.content + std::string((512 - entry.content.size() % 512) % 512, '\0');
+    out += header + entry.content + std::string((512 - entry.content.size() % 512) % 512, '\0');
   }
-  tar += std::string(1024, '\0');
+  return out + std::string(1024, '\0');
+}
+
+std::string tar_gz(const std::vector<TarEntry>& entries) {
+  const std::string plain = tar(entries);
   const std::string path = (fs::temp_directory_path() / ("tessera-tar-" + std::to_string(::getpid()))).string();
   gzFile file = gzopen(path.c_str(), "wb6");
-  gzwrite(file, tar.data(), static_cast<unsigned>(tar.size()));
+  gzwrite(file, plain.data(), static_cast<unsigned>(plain.size()));
   gzclose(file);
   std::string out = read_bytes(path);
   fs::remove(path);

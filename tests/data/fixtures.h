@@ -24,11 +24,12 @@ void write_cifar(const data::CifarForm& form, const std::filesystem::path& dir, 
 // `count` images "0.jpg", "1.png", "2.jpg", ... of h x w; image i is flat grey 10 + i.
 void write_class(const std::filesystem::path& folder, int count, int h = 8, int w = 8);
 
-// A gzipped ustar archive of regular files; `type` for an entry of another kind.
+// A ustar archive of regular files, plain or gzipped; `type` for an entry of another kind.
 struct TarEntry {
   std::string name, content;
   char type = '0';
 };
+std::string tar(const std::vector<TarEntry>& entries);
 std::string tar_gz(const std::vector<TarEntry>& entries);
 std::string cifar_archive(const data::CifarForm& form, int records);
 

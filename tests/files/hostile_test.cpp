@@ -296,10 +296,11 @@ TEST(Hostile, MutationsNeverCrash) {
     const std::vector<char> exact(mutant.begin(), mutant.end());
     const auto bytes = std::as_bytes(std::span(exact));
     try {
-      expect_sound(parse_safetensors(bytes, "mutant"), bytes);
+      expect_sound(parse_safetensors(bytes, "mutant.safetensors"), bytes);
     } catch (const Error& error) {
       ++refused;
       ASSERT_EQ(error.kind, ErrorKind::weights) << error.what();
+      ASSERT_EQ(std::string(error.what()).find("mutant.safetensors: "), 0u) << error.what();
     }
   }
   EXPECT_GT(refused, iterations / 2);

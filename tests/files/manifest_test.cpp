@@ -133,11 +133,12 @@ TEST(Hostile, MutatedManifestsNeverCrash) {
     // What still is JSON gets a fitting hash most of the time, so that mutations reach what lies behind it.
     if (json document = json::parse(mutant, nullptr, false); document.is_object() && pick(4)) mutant = sealed(document);
     try {
-      const Manifest m = parse_manifest(mutant, "mutant");
+      const Manifest m = parse_manifest(mutant, "mutant/manifest.json");
       for (const auto& [name, tensor] : m.tensors) ASSERT_LE(tensor.shape.size(), 16u);
     } catch (const Error& error) {
       ++refused;
       ASSERT_EQ(error.kind, ErrorKind::weights) << error.what();
+      ASSERT_EQ(std::string(error.what()).find("mutant/manifest.json: "), 0u) << error.what();
     }
   }
   EXPECT_GT(refused, iterations / 2);

@@ -23,12 +23,12 @@ using test::Scratch;
 
 std::vector<std::byte> bytes_of(const std::vector<float>& values) {
   std::vector<std::byte> out(values.size() * 4);
-  std::memcpy(out.data(), values.data(), out.size());
+  if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
   return out;
 }
 std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
   std::vector<float> out(bytes.size() / 4);
-  std::memcpy(out.data(), bytes.data(), bytes.size());
+  if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
   return out;
 }
 

@@ -64,6 +64,7 @@ const std::vector<Malformed>& malformed() {
       {head + "  output \"y\" = x because\n", "program:3:18", "expected the end of the line"},
       {head + "  \xff\xfe\n", "program:3:3", "expected a name"},
       {head + std::string("  \0\n", 4), "program:3:3", "expected a name"},
+      {head + "  \x1b[2J\n", "program:3:3", "found '?[2J'"},
   };
   return table;
 }

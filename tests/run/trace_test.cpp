@@ -32,13 +32,19 @@ TEST_P(TraceTest, MatchesPyTorch) {
   config.model = model_of(*file);
   config.precision.dtype = c.dtype;
   config.parallel.recompute = c.recompute;
-  config.batch = {trace["batch"], trace["batch"], c.accumulate};
+  // Batch norm sees micro-batches: a trace that was cut says how.
+  config.batch = {trace["batch"], trace["batch"], optim.value("micro", c.accumulate)};
   config.run.threads = c.threads;
   config.loss.label_smoothing = trace["label_smoothing"];
   config.optim.name = optim["name"];
   config.optim.weight_decay = optim["weight_decay"];
   config.optim.clip = optim["clip"];
   config.optim.momentum = optim.value("momentum", 0.9);
+  config.optim.nesterov = optim.value("nesterov", false);
+  config.optim.eps = optim.value("eps", 1e-8);
+  config.optim.layer_decay = optim.value("layer_decay", 1.0);
+  config.optim.freeze = optim.value("freeze", "none");
+  config.ema.decay = optim.value("ema", 0.0);
 
   Session session(config);
   std::vector<std::string> notes;
@@ -62,18 +68,24 @@ TEST_P(TraceTest, MatchesPyTorch) {
     EXPECT_NEAR(r.loss, loss[step], c.tolerance * std::abs(loss[step])) << "step " << step;
     EXPECT_NEAR(r.grad_norm, norm[step], c.tolerance * 10 * norm[step]) << "step " << step;
   }
-  for (const models::Param& p : models::parameters(config.model)) {
-    const std::vector<double> want = models::from_torch(p, files::to_doubles(file->at("final." + p.name))), got = session.parameter(p.name);
+  auto compare = [&](const std::string& name, const std::vector<double>& got, const std::vector<double>& want) {
     double difference = 0, reference = 0;
     for (std::size_t i = 0; i < want.size(); ++i) difference += (got[i] - want[i]) * (got[i] - want[i]), reference += want[i] * want[i];
-    EXPECT_LE(std::sqrt(difference), c.tolerance * 10 * std::sqrt(reference)) << p.name;
-  }
+    EXPECT_LE(std::sqrt(difference), c.tolerance * 10 * std::sqrt(reference)) << name;
+  };
+  for (const models::Param& p : models::parameters(config.model))
+    for (const auto& [prefix, weights] : {std::pair{"final.", Weights::live}, std::pair{"ema.", Weights::average}})
+      if (weights == Weights::live || session.averages())
+        compare(prefix + p.name, session.parameter(p.name, weights), models::from_torch(p, files::to_doubles(file->at(prefix + p.name))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, TraceTest,
                          testing::Values(Case{"adamw"}, Case{"sgd"}, Case{"adamw", "full"}, Case{"adamw", "every=2"},
-                                         Case{"sgd", "none", "f64", 2}, Case{"adamw", "full", "f64", 3},
-                                         Case{"sgd", "none", "f32", 1, 2, 2e-4}, Case{"adamw", "full", "f32", 2, 1, 2e-3}));
+                                         Case{"sgd", "none", "f64", 2}, Case{"adamw", "full", "f64", 3}, Case{"lamb"},
+                                         Case{"lamb", "every=2", "f64", 2}, Case{"fine_tune"}, Case{"fine_tune", "full", "f64", 2},
+                                         Case{"resnet"}, Case{"resnet", "full"}, Case{"resnet", "none", "f32", 1, 2, 2e-4},
+                                         Case{"lamb", "none", "f32", 1, 1, 2e-3}, Case{"sgd", "none", "f32", 1, 2, 2e-4},
+                                         Case{"adamw", "full", "f32", 2, 1, 2e-3}));
 
 }  // namespace
 }  // namespace tessera::run

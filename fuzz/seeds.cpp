@@ -1,0 +1,186 @@
+// Writes the seeds of every fuzz target, sound inputs of every flavour, and for texts a dictionary: DIR/<target>/NN and DIR/<target>.dict.
+// Convention: nothing binary lies in the repository; seeds are made by the writers of the formats and by the tests' encoders.
+#include <spng.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "config/fields.h"
+#include "config/print.h"
+#include "config/reader.h"
+#include "data/fixtures.h"
+#include "files/manifest.h"
+#include "files/safetensors.h"
+#include "fuzz.h"
+#include "run/progress.h"
+
+namespace tessera::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+using Seeds = std::vector<std::string>;
+
+std::string text_of(const test::Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+Seeds safetensors() {
+  const std::vector<std::byte> zeros(64);
+  const auto tensor = [&](const char* name, const char* dtype, std::vector<std::int64_t> shape) {
+    std::size_t bytes = files::dtype_size(dtype);
+    for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
+    return files::NamedTensor{name, dtype, std::move(shape), std::span(zeros).first(bytes)};
+  };
+  Seeds out;
+  for (const auto& [tensors, metadata] : std::vector<std::pair<std::vector<files::NamedTensor>, files::Metadata>>{
+           {{}, {}},
+           {{tensor("w", "F32", {2, 3})}, {{"format", "pt"}}},
+           {{tensor("w", "F64", {2}), tensor("b", "BF16", {4}), tensor("s", "I64", {}), tensor("e", "U8", {0, 5}),
+             tensor("q", "F8_E4M3", {3})},
+            {{"tessera.model", config::model_to_json(models::preset("vit_micro"))}}}}) {
+    files::write_safetensors(scratch() / "seed", tensors, metadata);
+    out.push_back(test::read_bytes(scratch() / "seed"));
+  }
+  return out;
+}
+
+Seeds manifests() {
+  files::Manifest m;
+  m.state = {{"progress", run::to_json({})}, {"classes", {"a", "b"}}};
+  Seeds out = {files::print(m)};
+  m.tensors["param.w"] = {
+      "F32", {4, 3}, {{"rank-0.safetensors", "param.w", {0, 0}, {2, 3}, 1}, {"rank-1.safetensors", "param.w", {2, 0}, {2, 3}, 2}}};
+  m.tensors["adamw.m.w"] = {"F32", {}, {{"rank-0.safetensors", "adamw.m.w", {}, {}, 0xffffffffffffffffu}}};
+  out.push_back(files::print(m));
+  return out;
+}
+
+Seeds tomls() {
+  const std::string zero(1, '\0');
+  Seeds out = {"[model]\nname = \"vit_b_16\"\nimage = [224, 224]\n[lr]\nwarmup = \"5%\"\n[run]\nsteps = 10\n",
+               "[run]\nepochs = 3\nuntil = \"top1=0.9\"\n[batch]\nglobal = 64\nmicro = 16\n[data]\nsource = \"synthetic:64x64x3,10\"\n",
+               "[optim]\nbetas = [0.9, 0.95]\n" + zero + "run.steps=5\nmodel.depth=2\noptim.lr=.5\n",
+               "run.seed = 0x10\n[data]\nsource = '''folder:x'''\nmean = [\n 0.5, # grey\n 0.5,\n]\n", zero + "run.name=a b\nrun.epochs=1"};
+  for (const char* model : {"vit_micro", "swin_t", "resnet18"})
+    out.push_back(
+        config::to_toml(config::load({}, {config::from_set("run.steps=10"), config::from_set(std::string("model.name=") + model)})));
+  return out;
+}
+
+Seeds models_as_json() {
+  Seeds out = {"{}", R"({"name": "vit_b_16", "image": [224, 192], "classes": 10})", R"({"family": "swin"})"};
+  for (const models::Preset& preset : models::presets()) out.push_back(config::model_to_json(models::preset(preset.name)));
+  return out;
+}
+
+Seeds programs() {
+  Seeds out = {
+      "program t mesh(dp=2:data,tp=4:model)\n  input x : f32[2,3]{dp:S0 tp:P} batch \"x\" (rows,cols)\n  y : f32[2,3]{dp:S0 tp:P} = gelu x "
+      "# mlp\n"
+      "  output \"y\" = y\n"};
+  for (const char* name : {"tests/ir/every_op.ir", "tests/transforms/simplify.ir", "tests/transforms/optimizer_adamw.ir"})
+    out.push_back(test::read_bytes(fs::path(TESSERA_SOURCE_DIR) / name));
+  return out;
+}
+
+Seeds pngs() {
+  Seeds out;
+  const std::vector<std::uint8_t> samples(2 * 4 * 13 * 11, 0x5a);
+  const auto add = [&](std::uint8_t depth, std::uint8_t type, std::size_t bits, bool interlaced = false,
+                       std::vector<std::uint32_t> palette = {}, std::vector<std::uint8_t> alphas = {}) {
+    const test::PngSpec spec = {13, 11, depth, type, interlaced, std::move(palette), std::move(alphas)};
+    out.push_back(text_of(test::encode_png(spec, samples.data(), 13 * ((11 * bits + 7) / 8))));
+  };
+  const std::vector<std::uint32_t> colours(128, 0x102030);
+  for (const bool interlaced : {false, true}) {
+    add(8, SPNG_COLOR_TYPE_TRUECOLOR, 24, interlaced), add(16, SPNG_COLOR_TYPE_TRUECOLOR_ALPHA, 64, interlaced);
+    add(2, SPNG_COLOR_TYPE_GRAYSCALE, 2, interlaced), add(8, SPNG_COLOR_TYPE_INDEXED, 8, interlaced, colours, {7, 9});
+  }
+  add(1, SPNG_COLOR_TYPE_GRAYSCALE, 1), add(16, SPNG_COLOR_TYPE_GRAYSCALE, 16), add(8, SPNG_COLOR_TYPE_GRAYSCALE_ALPHA, 16);
+  add(4, SPNG_COLOR_TYPE_INDEXED, 4, false, {0, 0xffffff});
+  return out;
+}
+
+Seeds jpegs() {
+  Seeds out;
+  for (const int channels : {1, 3, 4})
+    for (const bool progressive : {false, true}) {
+      out.push_back(text_of(test::encode_jpeg(test::smooth_image(20, 33, channels), 70, progressive)));
+      out.push_back(text_of(test::encode_jpeg(test::smooth_image(1, 1, channels), 90, progressive)));
+    }
+  out.push_back(text_of(test::encode_jpeg(test::smooth_image(9, 9, 4), 80, false, true)));
+  return out;
+}
+
+Seeds cifars() {
+  Seeds out;
+  for (const bool hundred : {false, true}) {
+    const data::CifarForm& form = hundred ? data::cifar100_form() : data::cifar10_form();
+    std::string names;
+    for (int i = 0; i < form.classes; ++i) names += "c" + std::to_string(i) + "\n";
+    const std::string head = {static_cast<char>(hundred), static_cast<char>(names.size() / 256), static_cast<char>(names.size() % 256)};
+    for (const int records : {1, 2}) out.push_back(head + names + test::cifar_records(form, 0, records));
+  }
+  return out;
+}
+
+Seeds archives() {
+  Seeds out;
+  for (const auto& entries : std::vector<std::vector<test::TarEntry>>{
+           {{"set/one.bin", std::string(700, 'x')}, {"set/names.txt", "a\nb\n"}},
+           {{"set/", "", '5'}, {"set/link", "", '2'}, {"./set/one.bin", ""}, {"set/readme", "read me"}, {"set/names.txt", "a\n"}}}) {
+    out.push_back(test::tar_gz(entries));
+    out.push_back(test::tar(entries));
+  }
+  return out;
+}
+
+// Words for libFuzzer's -dict, one quoted string a line.
+void write_dictionary(const fs::path& path, const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += '"';
+    for (const char c : word) text += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    text += "\"\n";
+  }
+  write_file(path, text);
+}
+
+void write_all(const fs::path& folder) {
+  const std::map<std::string, Seeds> all = {{"safetensors", safetensors()},
+                                            {"manifest", manifests()},
+                                            {"toml", tomls()},
+                                            {"model_json", models_as_json()},
+                                            {"program", programs()},
+                                            {"png", pngs()},
+                                            {"jpeg", jpegs()},
+                                            {"cifar", cifars()},
+                                            {"archive", archives()},
+                                            {"syntax",
+                                             {"synthetic:64x64x3,10", "cifar10:a/b", "folder:x", "top1=0.94", "loss=1e-3", "backbone", "12",
+                                              "every=2", "full", "none", "[1, 2.5, \"x\"]", "0x1f", "1979-05-27T07:32:00Z"}}};
+  for (const auto& [target, seeds] : all)
+    for (std::size_t i = 0; i < seeds.size(); ++i) test::write_bytes(folder / target / std::to_string(i), seeds[i]);
+
+  std::set<std::string> keys = {"synthetic:", "cifar10:", "folder:", "every=", "top1=", "nan", "inf", "true", "0x", "\"\"\"", "1979-05-27"},
+                        models;
+  for (const config::Field& field : config::fields()) {
+    keys.insert({"[" + std::string(field.section) + "]", std::string(field.key) + " = ", field.name() + "="});
+    if (field.section == "model") models.insert("\"" + std::string(field.key) + "\":");
+  }
+  write_dictionary(folder / "toml.dict", keys);
+  write_dictionary(folder / "model_json.dict", models);
+  write_dictionary(folder / "safetensors.dict",
+                   {"\"dtype\":", "\"shape\":", "\"data_offsets\":", "\"__metadata__\":", "\"F32\"", "\"BOOL\""});
+  write_dictionary(folder / "manifest.dict",
+                   {"\"dtype\":", "\"shape\":", "\"shards\":", "\"offset\":", "\"extent\":", "\"file\":", "\"key\":", "\"xxh3\":",
+                    "\"state\":", "\"tensors\":", "\"progress\":", "\"format\":", "rank-", ".safetensors"});
+}
+
+}  // namespace
+}  // namespace tessera::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 2) return std::fprintf(stderr, "usage: fuzz_seeds DIR\n"), 2;
+  tessera::fuzz::write_all(argv[1]);
+  return 0;
+}
