@@ -196,6 +196,8 @@ int dispatch(int argc, char** argv) {
   eval_verb->add_option("--seed", eval.seed, "seed of synthetic data, and of the part of a folder that is kept for testing");
   eval_verb->add_option("--val-fraction", eval.val_fraction, "that part's size")->check(CLI::Range(0.0, 0.999));
   eval_verb->add_option("--test-size", eval.test_size, "images of synthetic data")->check(CLI::Range(1, 100000000));
+  eval_verb->add_option("--tta", eval.tta, "flip: also report top-1 of the mean prediction of each image and its mirror image")
+      ->check(CLI::IsMember({"none", "flip"}));
   ModelArguments eval_model;
   eval_model.add_to(*eval_verb);
   eval_verb->callback([&] { eval.model = eval_model.get(), eval.json = json, code = run::evaluate(eval); });
@@ -234,6 +236,7 @@ int dispatch(int argc, char** argv) {
   bench_verb->add_option("--filter", bench.filter, "ops: only equations whose text contains this");
   std::string bench_workers;
   bench_verb->add_option("--workers", bench_workers, "data: threads that prepare batches")->check(CLI::Range(0, 256));
+  bench_verb->add_option("--split", bench.split, "data: train (augmented as configured) | test")->check(CLI::IsMember({"train", "test"}));
   bench_verb->callback([&] {
     bench.json = json;
     if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -59,15 +60,23 @@ class Train {
     jitters_ = std::any_of(o_.jitter.begin(), o_.jitter.end(), [](double strength) { return strength > 0; });
   }
 
-  void operator()(const Image& image, const SampleKey& key, std::span<float> out) const {
+  Want wants(int height, int width, const SampleKey& key) const {
+    if (o_.resized_crop == 0 && !o_.resize_first) return {{0, 0, height, width}};
+    return {read_by(fit(height, width, key)), size_.h, size_.w};
+  }
+
+  void apply(const Image& image, const SampleKey& key, std::span<float> out) const {
     Scratch& s = scratch();
     const Image& input = with_channels(image, size_.c, s.converted);
-    const bool changes_pixels = o_.randaugment_ops > 0 || o_.autoaugment || jitters_;
-    const bool mirrored = flipped(o_.flip, key);
-    if (!changes_pixels && o_.resized_crop == 0 && is_size(input))
-      normalise_(input, crop_of(input, key), o_.padding, mirrored, out);
+    const Image* fitted = &input;
+    if (o_.resized_crop > 0 || (o_.resize_first && !is_size(input))) {
+      resample(input, fit(input.h, input.w, key), s.current);
+      fitted = &s.current;
+    }
+    if (is_size(*fitted) && !changes_pixels())
+      normalise_(*fitted, crop_of(*fitted, key), o_.padding, flipped(o_.flip, key), out);
     else
-      general(input, key, mirrored, s, out);
+      step_by_step(*fitted, key, s, out);
     if (o_.erase.probability > 0) {
       const Draw draw(key, "erase");
       const Region region = draw_erase(draw, o_.erase, size_.h, size_.w);
@@ -78,30 +87,28 @@ class Train {
 
  private:
   bool is_size(const Image& image) const { return image.h == size_.h && image.w == size_.w; }
+  bool changes_pixels() const { return o_.randaugment_ops > 0 || o_.autoaugment || jitters_; }
+
+  // How a picture becomes one of the model's size: a random part of it, or its middle.
+  Resampling fit(int height, int width, const SampleKey& key) const {
+    if (o_.resized_crop == 0) return centered(height, width, size_.h, size_.w, size_.h, size_.w);
+    const Draw draw(key, "resized crop");
+    return resized(draw_resized_crop(draw, height, width, o_.resized_crop, 1.0, o_.ratio_low, o_.ratio_high), size_.h, size_.w);
+  }
 
   Region crop_of(const Image& image, const SampleKey& key) const {
     return o_.crop > 0 ? draw_padded_crop(Draw(key, "crop"), image.h, image.w, o_.crop) : whole(image);
   }
 
-  void general(const Image& input, const SampleKey& key, bool mirrored, Scratch& s, std::span<float> out) const {
-    if (o_.resized_crop > 0) {
-      const Region part = draw_resized_crop(Draw(key, "resized crop"), input.h, input.w, o_.resized_crop, 1.0, o_.ratio_low, o_.ratio_high);
-      resample(input, part, size_.h, size_.w, {0, 0, size_.h, size_.w}, s.current);
-    } else if (o_.resize_first) {
-      resample_center(input, size_.h, size_.w, size_.h, size_.w, s.current);
-    } else {
-      s.current = input;
-    }
-    if (o_.crop > 0) {
-      crop(s.current, crop_of(s.current, key), o_.padding, s.other);
-      std::swap(s.current, s.other);
-    }
-    if (mirrored) mirror(s.current);
+  void step_by_step(const Image& fitted, const SampleKey& key, Scratch& s, std::span<float> out) const {
+    crop(fitted, crop_of(fitted, key), o_.padding, s.other);
+    std::swap(s.current, s.other);
+    if (flipped(o_.flip, key)) mirror(s.current);
     if (o_.randaugment_ops > 0) randaugment(Draw(key, "randaugment"), o_.randaugment_ops, o_.randaugment_magnitude, s.current);
     if (o_.autoaugment) autoaugment(Draw(key, "autoaugment"), s.current);
     if (jitters_) color_jitter(Draw(key, "jitter"), o_.jitter, s.current);
     if (!is_size(s.current)) {
-      resample_center(s.current, size_.h, size_.w, size_.h, size_.w, s.other);
+      resample(s.current, centered(s.current.h, s.current.w, size_.h, size_.w, size_.h, size_.w), s.other);
       std::swap(s.current, s.other);
     }
     normalise_(s.current, out);
@@ -113,28 +120,52 @@ class Train {
   bool jitters_ = false;
 };
 
+class Eval {
+ public:
+  Eval(const AugmentOptions& options, const Size& size, const Normalisation& statistics)
+      : size_(size), cover_h_(size.h), cover_w_(size.w), normalise_(statistics, size.c) {
+    check(options, size);
+    keep_ = options.eval_keep || options.eval_resize == 0;
+    if (options.eval_resize == 0) return;
+    const int side = std::min(size.h, size.w);
+    const auto scaled = [&](std::int64_t length) { return static_cast<int>(length * options.eval_resize / side); };
+    cover_h_ = scaled(size.h), cover_w_ = scaled(size.w);
+  }
+
+  Want wants(int height, int width) const {
+    if (stays(height, width)) return {{0, 0, height, width}};
+    return {read_by(centered(height, width, cover_h_, cover_w_, size_.h, size_.w)), size_.h, size_.w};
+  }
+
+  void apply(const Image& image, std::span<float> out) const {
+    Scratch& s = scratch();
+    const Image& input = with_channels(image, size_.c, s.converted);
+    if (stays(input.h, input.w)) return normalise_(input, out);
+    resample(input, centered(input.h, input.w, cover_h_, cover_w_, size_.h, size_.w), s.current);
+    normalise_(s.current, out);
+  }
+
+ private:
+  bool stays(int height, int width) const { return keep_ && height == size_.h && width == size_.w; }
+
+  Size size_;
+  int cover_h_, cover_w_;
+  bool keep_ = true;
+  Normalise normalise_;
+};
+
 }  // namespace
 
 Transform make_train_transform(const AugmentOptions& options, int height, int width, int channels, const Normalisation& statistics) {
-  return Train(options, {height, width, channels}, statistics);
+  const auto train = std::make_shared<const Train>(options, Size{height, width, channels}, statistics);
+  return {[train](int h, int w, const SampleKey& key) { return train->wants(h, w, key); },
+          [train](const Image& image, const SampleKey& key, std::span<float> out) { train->apply(image, key, out); }};
 }
 
 Transform make_eval_transform(const AugmentOptions& options, int height, int width, int channels, const Normalisation& statistics) {
-  check(options, {height, width, channels});
-  int cover_h = height, cover_w = width;
-  if (options.eval_resize > 0) {
-    const int side = std::min(height, width);
-    const auto scaled = [&](std::int64_t length) { return static_cast<int>(length * options.eval_resize / side); };
-    cover_h = scaled(height), cover_w = scaled(width);
-  }
-  const bool keep = options.eval_keep || options.eval_resize == 0;
-  return [=, normalise = Normalise(statistics, channels)](const Image& image, const SampleKey&, std::span<float> out) {
-    Scratch& s = scratch();
-    const Image& input = with_channels(image, channels, s.converted);
-    if (keep && input.h == height && input.w == width) return normalise(input, out);
-    resample_center(input, cover_h, cover_w, height, width, s.current);
-    normalise(s.current, out);
-  };
+  const auto eval = std::make_shared<const Eval>(options, Size{height, width, channels}, statistics);
+  return {[eval](int h, int w, const SampleKey&) { return eval->wants(h, w); },
+          [eval](const Image& image, const SampleKey&, std::span<float> out) { eval->apply(image, out); }};
 }
 
 bool flipped(Flip flip, const SampleKey& key) {

@@ -40,7 +40,7 @@ int reflected(int at, int size) {
 }
 
 void crop(const Image& image, const Region& from, Padding padding, Image& out) {
-  shape(out, from.h, from.w, image.c);
+  out.reshape(from.h, from.w, image.c);
   const std::size_t pixel = static_cast<std::size_t>(image.c);
   // Columns begin .. end of the result lie inside of the image.
   const int begin = std::clamp(-from.left, 0, from.w), end = std::clamp(image.w - from.left, begin, from.w);

@@ -79,7 +79,7 @@ class Cifar : public Dataset {
   std::int32_t label(std::int64_t index) const override { return labels_[static_cast<std::size_t>(index)]; }
   std::string sample_name(std::int64_t index) const override { return fmt::format("{} image {}", title_, index); }
 
-  void get(std::int64_t index, const Want&, Image& image) const override {
+  void get(std::int64_t index, const Wants&, Image& image) const override {
     CHECK(index >= 0 && index < size(), fmt::format("sample {} of {}", index, size()));
     image.reshape(side, side, planes);
     std::memcpy(image.pixels.data(), &pixels_[static_cast<std::size_t>(index) * planes * pixels], planes * pixels);

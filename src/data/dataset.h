@@ -15,9 +15,6 @@ namespace tessera::data {
 
 enum class Split { train, test };
 
-// Pixels in [0, 1] become (x - mean) / deviation, in training, evaluation and prediction alike.
-inline constexpr float default_mean = 0.5f, default_deviation = 0.5f;
-
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -28,8 +25,9 @@ class Dataset {
   virtual int height() const = 0;    // of every image; 0: they differ
   virtual int width() const = 0;
   virtual std::int32_t label(std::int64_t index) const = 0;
-  // index in [0, size()). The image's storage is reused. Throws Error(data) naming the sample when it cannot be had.
-  virtual void get(std::int64_t index, const Want& want, Image& image) const = 0;
+  // index in [0, size()). The image's storage is reused, and pixels that are not wanted may be anything. Throws Error(data) naming the
+  // sample when it cannot be had.
+  virtual void get(std::int64_t index, const Wants& wants, Image& image) const = 0;
   // What messages call the sample: a path where there is one.
   virtual std::string sample_name(std::int64_t index) const { return "sample " + std::to_string(index); }
 

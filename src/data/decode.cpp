@@ -56,31 +56,31 @@ void read_image_file(const std::filesystem::path& path, std::vector<std::byte>& 
                 path.string());
 }
 
-void decode_image(std::span<const std::byte> bytes, std::string_view name, const Want& want, Image& out, const DecodeLimits& limits) {
+void decode_image(std::span<const std::byte> bytes, std::string_view name, const Wants& wants, Image& out, const DecodeLimits& limits) {
   if (bytes.size() > limits.max_file_bytes)
     throw Error(ErrorKind::data, fmt::format("{} bytes, at most {} are accepted for an image", bytes.size(), limits.max_file_bytes),
                 std::string(name));
   if (begins_with(bytes, {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'})) return decode_png(bytes, name, limits, out);
-  if (begins_with(bytes, {0xff, 0xd8, 0xff})) return decode_jpeg(bytes, name, want, limits, out);
+  if (begins_with(bytes, {0xff, 0xd8, 0xff})) return decode_jpeg(bytes, name, wants, limits, out);
   throw Error(ErrorKind::data, bytes.empty() ? "the file is empty" : "neither PNG nor JPEG by its first bytes", std::string(name),
               "convert the image to PNG or JPEG");
 }
 
-void decode_image(const std::filesystem::path& path, const Want& want, Image& out, const DecodeLimits& limits) {
+void decode_image(const std::filesystem::path& path, const Wants& wants, Image& out, const DecodeLimits& limits) {
   thread_local std::vector<std::byte> bytes;
   read_image_file(path, bytes, limits);
-  decode_image(bytes, path.native(), want, out, limits);
+  decode_image(bytes, path.native(), wants, out, limits);
 }
 
 Image decode_image(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits) {
   Image out;
-  decode_image(bytes, name, Want{}, out, limits);
+  decode_image(bytes, name, Wants{}, out, limits);
   return out;
 }
 
 Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits) {
   Image out;
-  decode_image(path, Want{}, out, limits);
+  decode_image(path, Wants{}, out, limits);
   return out;
 }
 

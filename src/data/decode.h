@@ -23,9 +23,10 @@ struct DecodeLimits {
 // Grey stays 1 channel, grey+alpha 2, RGB 3, RGBA 4; palettes become RGB or RGBA, CMYK becomes RGB, 16 bits become 8.
 Image decode_image(const std::filesystem::path& path, const DecodeLimits& limits = {});
 Image decode_image(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits = {});
-// The same into an image whose storage is reused; a JPEG may be shrunk on the way as far as `want` allows.
-void decode_image(const std::filesystem::path& path, const Want& want, Image& out, const DecodeLimits& limits = {});
-void decode_image(std::span<const std::byte> bytes, std::string_view name, const Want& want, Image& out, const DecodeLimits& limits = {});
+// The same into an image whose storage is reused; a JPEG may be shrunk on the way, and parts of it left out, as far as `wants` allows. A
+// file that was cut off is refused even when what is missing was not wanted.
+void decode_image(const std::filesystem::path& path, const Wants& wants, Image& out, const DecodeLimits& limits = {});
+void decode_image(std::span<const std::byte> bytes, std::string_view name, const Wants& wants, Image& out, const DecodeLimits& limits = {});
 
 // The whole file into `bytes`, whose storage is reused.
 void read_image_file(const std::filesystem::path& path, std::vector<std::byte>& bytes, const DecodeLimits& limits = {});
@@ -35,7 +36,7 @@ void write_png(const std::filesystem::path& path, const Image& image);
 
 // One function per format, for bytes that begin with its signature.
 void decode_png(std::span<const std::byte> bytes, std::string_view name, const DecodeLimits& limits, Image& out);
-void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const Want& want, const DecodeLimits& limits, Image& out);
+void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const Wants& wants, const DecodeLimits& limits, Image& out);
 void check_dimensions(std::uint64_t height, std::uint64_t width, std::string_view name, const DecodeLimits& limits);
 
 }  // namespace tessera::data

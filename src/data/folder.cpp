@@ -119,10 +119,10 @@ class Folder : public ImageFolder {
     return (root_ / names_[static_cast<std::size_t>(label(index))] / files_[static_cast<std::size_t>(index)]).string();
   }
 
-  void get(std::int64_t index, const Want& want, Image& image) const override {
+  void get(std::int64_t index, const Wants& wants, Image& image) const override {
     CHECK(index >= 0 && index < size(), fmt::format("sample {} of {}", index, size()));
     thread_local Image decoded;
-    decode_image(fs::path(sample_name(index)), want, decoded);
+    decode_image(fs::path(sample_name(index)), wants, decoded);
     if (decoded.c == options_.channels)
       std::swap(decoded, image);
     else

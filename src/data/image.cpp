@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
 #include "base/check.h"
 
 namespace tessera::data {
@@ -43,21 +39,6 @@ void to_channels(const Image& image, int channels, Image& out) {
       dst[0] = colour_in ? static_cast<std::uint8_t>((src[0] * 19595 + src[1] * 38470 + src[2] * 7471 + 32768) >> 16) : src[0];
     if (alpha_out) dst[channels - 1] = alpha_in ? src[image.c - 1] : 255;
   }
-}
-
-Image center_crop(const Image& image, int height, int width) {
-  CHECK(height <= image.h && width <= image.w, fmt::format("crop {} x {} of an image of {} x {}", height, width, image.h, image.w));
-  Image out(height, width, image.c);
-  const int top = (image.h - height) / 2, left = (image.w - width) / 2;
-  for (int y = 0; y < height; ++y) std::memcpy(out.at(y, 0), image.at(top + y, left), static_cast<std::size_t>(width) * image.c);
-  return out;
-}
-
-Box center_box(int image_h, int image_w, int height, int width) {
-  const double factor = std::min(static_cast<double>(image_h) / height, static_cast<double>(image_w) / width);
-  const auto side = [&](int wanted, int most) { return std::clamp(static_cast<int>(std::lround(wanted * factor)), 1, most); };
-  const int h = side(height, image_h), w = side(width, image_w);
-  return {(image_h - h) / 2, (image_w - w) / 2, h, w};
 }
 
 }  // namespace tessera::data

@@ -1,10 +1,11 @@
-// An 8-bit image in memory and the few geometric operations that a classifier needs.
+// An 8-bit image in memory, a part of one, and what a reader wants of it.
 // Convention: pixels are rows of interleaved channels (HWC); 1 channel is grey, 2 grey+alpha, 3 RGB, 4 RGBA. Functions with an `out` reuse
 // its storage, so that a loop over images allocates nothing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace tessera::data {
@@ -22,30 +23,24 @@ struct Image {
   bool operator==(const Image&) const = default;
 };
 
-// What the reader of an image needs of it: a decoder that can shrink on the way may give any size whose sides are still at least these
-// (0: as stored), and with `center` leave out what lies outside center_box().
-struct Want {
-  int height = 0, width = 0;
-  bool center = false;
-};
-
-// A rectangle of an image.
-struct Box {
+// A rectangle of an image, in pixels.
+struct Region {
   int top = 0, left = 0, h = 0, w = 0;
+  bool operator==(const Region&) const = default;
 };
+inline Region whole(const Image& image) { return {0, 0, image.h, image.w}; }
+
+// What the reader of a picture needs of it: pixels outside of `part` may be left as they are. With a size, the part will be resized to it,
+// so that a decoder that can shrink on the way may give a smaller picture, as long as the part is no smaller than that.
+struct Want {
+  Region part;
+  int height = 0, width = 0;
+};
+// Asked with the size of the stored picture and, should it be shrunk, again with that one's. Empty: all of it, as stored.
+using Wants = std::function<Want(int height, int width)>;
 
 // Between 1, 2, 3 and 4 channels: grey is replicated, colour becomes luma (BT.601), alpha is dropped or made opaque.
 Image to_channels(const Image& image, int channels);
 void to_channels(const Image& image, int channels, Image& out);
-
-// Triangle filter over the pixels' centres, widened when shrinking, so that a thumbnail is not aliased. `box`: of that part alone.
-Image resize_bilinear(const Image& image, int height, int width);
-void resize_bilinear(const Image& image, const Box& box, int height, int width, Image& out);
-
-// The middle height x width, which must fit; an odd rest goes to the right and bottom.
-Image center_crop(const Image& image, int height, int width);
-
-// The largest middle part in the proportions of height x width: what evaluation and prediction resize.
-Box center_box(int image_h, int image_w, int height, int width);
 
 }  // namespace tessera::data

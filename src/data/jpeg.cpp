@@ -10,9 +10,6 @@
 
 #include <jerror.h>  // JWRN_*
 
-#include <cstring>
-#include <vector>
-
 #include "base/check.h"
 #include "data/decode.h"
 
@@ -22,7 +19,7 @@ namespace {
 // n/8 that are worth it: from 5/8 to 7/8, for which the library has no vector code, it is no faster than at full size.
 constexpr unsigned scales[] = {1, 2, 3, 4};
 
-constexpr int margin = 2;  // columns
+constexpr int margin = 2;  // pixels
 
 struct Decoder {
   jpeg_decompress_struct info{};
@@ -83,32 +80,30 @@ bool read_header(Decoder& decoder, const unsigned char* bytes, unsigned long siz
   return true;
 }
 
-// The part `box` of the (shrunk) picture into `image`; `row` holds a whole row of it. Columns outside are not even computed, but for a
-// margin that keeps the smoothing of colours at the edges the same.
-bool read_pixels(Decoder& decoder, int height, int width, const Box& box, unsigned char* row, Image& image) {
+// The pixels of `part` of the (shrunk) picture into their places in `image`. Columns outside are not even computed, and rows only decoded,
+// but for a margin that keeps the smoothing of colours at the edges the same. `skip_end`: do not even decode what follows the part.
+bool read_pixels(Decoder& decoder, const Region& part, bool skip_end, Image& image) {
   if (setjmp(decoder.escape)) return false;
   jpeg_start_decompress(&decoder.info);
+  const JDIMENSION height = decoder.info.output_height, width = decoder.info.output_width;
   // Our sum agrees with the library's; were it ever otherwise, the pixels would not fit.
-  if (static_cast<int>(decoder.info.output_width) != width || static_cast<int>(decoder.info.output_height) != height ||
-      decoder.info.output_components != image.c) {
-    std::snprintf(decoder.message, sizeof(decoder.message), "unexpected size %u x %u", decoder.info.output_width,
-                  decoder.info.output_height);
+  if (static_cast<int>(width) != image.w || static_cast<int>(height) != image.h || decoder.info.output_components != image.c) {
+    std::snprintf(decoder.message, sizeof(decoder.message), "unexpected size %u x %u", width, height);
     return false;
   }
-  const auto c = static_cast<std::size_t>(image.c);
-  auto x = static_cast<JDIMENSION>(std::max(0, box.left - margin));
-  auto columns = static_cast<JDIMENSION>(std::min(width, box.left + box.w + margin)) - x;
-  if (columns < decoder.info.output_width) jpeg_crop_scanline(&decoder.info, &x, &columns);  // moves x to the left as it needs
-  const std::size_t skipped = (static_cast<std::size_t>(box.left) - x) * c;
-  const bool direct = columns == static_cast<JDIMENSION>(box.w);
-  while (decoder.info.output_scanline < decoder.info.output_height) {
-    const int y = static_cast<int>(decoder.info.output_scanline) - box.top;
-    const bool inside = y >= 0 && y < box.h;
-    JSAMPROW to = inside && direct ? image.at(y, 0) : row;
+  auto x = static_cast<JDIMENSION>(std::max(0, part.left - margin));
+  auto columns = std::min(width, static_cast<JDIMENSION>(part.left + part.w + margin)) - x;
+  if (columns < width) jpeg_crop_scanline(&decoder.info, &x, &columns);  // moves x to the left as it needs
+  const auto top = static_cast<JDIMENSION>(std::max(0, part.top - margin)), bottom = static_cast<JDIMENSION>(part.top + part.h);
+  if (top > 0) jpeg_skip_scanlines(&decoder.info, top);
+  while (decoder.info.output_scanline < (skip_end ? bottom : height)) {
+    JSAMPROW to = image.at(static_cast<int>(decoder.info.output_scanline), static_cast<int>(x));
     jpeg_read_scanlines(&decoder.info, &to, 1);
-    if (inside && !direct) std::memcpy(image.at(y, 0), row + skipped, static_cast<std::size_t>(box.w) * c);
   }
-  jpeg_finish_decompress(&decoder.info);
+  if (skip_end)
+    jpeg_abort_decompress(&decoder.info);
+  else
+    jpeg_finish_decompress(&decoder.info);
   return true;
 }
 
@@ -121,18 +116,32 @@ void cmyk_to_rgb(const Image& cmyk, bool inverted, Image& rgb) {
       rgb.pixels[3 * i + k] = static_cast<std::uint8_t>(((cmyk.pixels[4 * i + k] ^ flip) * (cmyk.pixels[4 * i + 3] ^ flip) + 127) / 255);
 }
 
-// The smallest n of n/8 whose sides (rounded up, as the library does) are still as large as wanted.
-unsigned smallest_scale(std::uint64_t height, std::uint64_t width, const Want& want) {
+// The smallest n of n/8 that leaves the wanted part as large as wanted.
+unsigned smallest_scale(const Want& want) {
   if (want.height <= 0 || want.width <= 0) return 8;
+  const auto leaves = [](unsigned n, int side, int wanted) { return static_cast<std::int64_t>(side) * n >= std::int64_t{8} * wanted; };
   for (const unsigned n : scales)
-    if ((height * n + 7) / 8 >= static_cast<std::uint64_t>(want.height) && (width * n + 7) / 8 >= static_cast<std::uint64_t>(want.width))
-      return n;
+    if (leaves(n, want.part.h, want.height) && leaves(n, want.part.w, want.width)) return n;
   return 8;
+}
+
+// Whoever cut a file off took this mark with the rest.
+bool ends_with_mark(std::span<const std::byte> bytes) {
+  return bytes.size() > 2 && bytes[bytes.size() - 2] == std::byte{0xff} && bytes.back() == std::byte{JPEG_EOI};
+}
+
+Want wanted(const Wants& wants, int height, int width) {
+  if (!wants) return {{0, 0, height, width}};
+  const Want want = wants(height, width);
+  const Region& part = want.part;
+  CHECK(part.top >= 0 && part.left >= 0 && part.h > 0 && part.w > 0 && part.top + part.h <= height && part.left + part.w <= width,
+        fmt::format("part {} x {} at {}, {} of a picture of {} x {}", part.h, part.w, part.top, part.left, height, width));
+  return want;
 }
 
 }  // namespace
 
-void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const Want& want, const DecodeLimits& limits, Image& out) {
+void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const Wants& wants, const DecodeLimits& limits, Image& out) {
   Decoder decoder;
   const auto damaged = [&] {
     return Error(ErrorKind::data, fmt::format("damaged JPEG: {}", decoder.message), std::string(name), "replace or remove the file");
@@ -144,20 +153,17 @@ void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const 
   if (channels != 1 && channels != 3 && channels != 4)
     throw Error(ErrorKind::data, fmt::format("a JPEG of {} components; 1, 3 and 4 are read", channels), std::string(name));
   decoder.info.out_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
-  decoder.info.scale_num = smallest_scale(height, width, want);
+  const Want want = wanted(wants, static_cast<int>(height), static_cast<int>(width));
+  decoder.info.scale_num = smallest_scale(want);
   decoder.info.scale_denom = 8;
   const int scaled_h = static_cast<int>((height * decoder.info.scale_num + 7) / 8),
             scaled_w = static_cast<int>((width * decoder.info.scale_num + 7) / 8);
-  const bool part = want.center && want.height > 0 && want.width > 0;
-  const Box box = part ? center_box(scaled_h, scaled_w, want.height, want.width) : Box{0, 0, scaled_h, scaled_w};
-  // What will be shrunk by a third or more has its pixels averaged, and with them the errors of the faster transform.
-  if (part && 2 * box.h >= 3 * want.height && 2 * box.w >= 3 * want.width) decoder.info.dct_method = JDCT_IFAST;
+  const Region part = decoder.info.scale_num == 8 ? want.part : wanted(wants, scaled_h, scaled_w).part;
   thread_local Image cmyk;
-  thread_local std::vector<unsigned char> row;
-  row.resize(static_cast<std::size_t>(scaled_w) * channels);
   Image& image = channels == 4 ? cmyk : out;
-  image.reshape(box.h, box.w, channels);
-  if (!read_pixels(decoder, scaled_h, scaled_w, box, row.data(), image)) throw damaged();
+  image.reshape(scaled_h, scaled_w, channels);
+  // What lies below the part is decoded only where a file that was cut off could not be told otherwise.
+  if (!read_pixels(decoder, part, part.top + part.h < scaled_h && ends_with_mark(bytes), image)) throw damaged();
   if (channels == 4) cmyk_to_rgb(image, decoder.info.saw_Adobe_marker, out);
 }
 

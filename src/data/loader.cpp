@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "data/augment.h"
 #include "data/order.h"
-#include "data/standard.h"
 
 namespace tessera::data {
 namespace {
@@ -34,10 +34,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset
   CHECK(o.class_weights.empty() || o.class_weights.size() == static_cast<std::size_t>(dataset.classes()), "one weight per class");
   if (o.height == 0) o.height = dataset.height(), o.width = dataset.width();
   CHECK(o.height > 0 && o.width > 0, "images of many sizes need the model's size");
-  if (!o.transform) {
-    o.transform = standard_transform({o.height, o.width, dataset.channels(), o.flip, o.mean, o.deviation});
-    o.want = {o.height, o.width, true};
-  }
+  if (!o.transform.apply) o.transform = make_eval_transform({}, o.height, o.width, dataset.channels(), {});
   pixels_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
   epoch_ = o.first_epoch - 1;
   position_ = epoch_samples_;  // so that the first assign() opens first_epoch
@@ -188,34 +185,33 @@ void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& sc
 
 void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
   const auto i = static_cast<std::size_t>(sample);
-  const std::int64_t index = read(slot, sample, scratch);
-  const std::int32_t label = slot.batch.labels[i] = dataset_.label(index);
+  const SampleKey key = read(slot, sample, scratch);
+  const std::int32_t label = slot.batch.labels[i] = dataset_.label(key.index);
   if (!options_.class_weights.empty()) slot.batch.weights[i] = options_.class_weights[static_cast<std::size_t>(label)];
-  const SampleKey key{options_.seed, slot.batch.epoch, slot.batch.first_position + sample, index};
-  options_.transform(scratch, key, std::span(slot.batch.images).subspan(i * pixels_, pixels_));
+  options_.transform.apply(scratch, key, std::span(slot.batch.images).subspan(i * pixels_, pixels_));
 }
 
-// The image of the sample or of the one that replaces it; returns its index.
-std::int64_t Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
-  const std::int64_t wanted = slot.indices[static_cast<std::size_t>(sample)], allowed = BadSamples::allowed(dataset_.size());
+// The image of the sample or of the one that replaces it, as far as the transform wants it.
+SampleKey Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
+  const std::int64_t allowed = BadSamples::allowed(dataset_.size());
+  SampleKey key{options_.seed, slot.batch.epoch, slot.batch.first_position + sample, slot.indices[static_cast<std::size_t>(sample)]};
   std::vector<std::pair<std::int64_t, std::string>> bad;
-  std::int64_t index = wanted;
   for (;;) {
     try {
-      dataset_.get(index, options_.want, scratch);
+      dataset_.get(key.index, options_.transform.wants_of(key), scratch);
       break;
     } catch (const Error& error) {
       if (error.kind != ErrorKind::data) throw;
-      bad.emplace_back(index, error.where.empty() ? error.message : error.where + ": " + error.message);
+      bad.emplace_back(key.index, error.where.empty() ? error.message : error.where + ": " + error.message);
     }
     if (static_cast<std::int64_t>(bad.size()) > allowed) break;  // too many already: next() will say so
-    index = index + 1 == dataset_.size() ? 0 : index + 1;
+    key.index = key.index + 1 == dataset_.size() ? 0 : key.index + 1;
   }
-  if (bad.empty()) return index;
+  if (bad.empty()) return key;
   std::lock_guard lock(mutex_);
   for (auto& found : bad) slot.bad.emplace_back(sample, std::move(found));
   if (static_cast<std::int64_t>(bad.size()) > allowed) scratch.reshape(options_.height, options_.width, dataset_.channels());
-  return index;
+  return key;
 }
 
 }  // namespace tessera::data

@@ -31,15 +31,11 @@ struct Batch {
 struct LoaderOptions {
   std::int64_t batch = 128;  // global batch; the last one of an epoch may be smaller
   std::uint64_t seed = 0;
-  bool shuffle = true;                       // false: the data set's own order
-  bool balanced = false;                     // every class equally often (order.h); needs shuffle
-  bool drop_last = false;                    // leave out the last batch of an epoch when it is smaller
-  int height = 0, width = 0;                 // of the model; 0: the data set's own
-  Transform transform;                       // unset: standard.h with the next three
-  bool flip = false;                         // random horizontal flip, keyed by (seed, epoch, position)
-  std::vector<float> mean = {default_mean};  // of [0, 1] values; one number serves every channel
-  std::vector<float> deviation = {default_deviation};
-  Want want;                                         // of the transform; with none set, the model's size
+  bool shuffle = true;                               // false: the data set's own order
+  bool balanced = false;                             // every class equally often (order.h); needs shuffle
+  bool drop_last = false;                            // leave out the last batch of an epoch when it is smaller
+  int height = 0, width = 0;                         // of the model; 0: the data set's own
+  Transform transform;                               // unset: to the model's size, not augmented (augment.h)
   std::vector<float> class_weights;                  // one per class: fills Batch::weights
   std::function<void(Batch& batch)> mix;             // once per complete batch, by the thread that completed it
   std::int64_t samples = -1;                         // only the first so many of the data set; -1: all
@@ -87,7 +83,7 @@ class Loader {
   bool claim(Slot*& slot, std::int64_t& begin, std::int64_t& end);
   void prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& scratch);
   void fill(Slot& slot, std::int64_t sample, Image& scratch);
-  std::int64_t read(Slot& slot, std::int64_t sample, Image& scratch);
+  SampleKey read(Slot& slot, std::int64_t sample, Image& scratch);
   void report_bad(Slot& slot);
   void work();
 

@@ -10,7 +10,7 @@
 
 namespace tessera::data {
 
-// Of values in [0, 1]; one number serves every channel.
+// Of values in [0, 1]; one number serves every channel. As it is: for training, evaluation and prediction where nothing else is said.
 struct Normalisation {
   std::vector<float> mean = {0.5f}, deviation = {0.5f};
 };

@@ -7,23 +7,21 @@
 
 namespace tessera::data {
 
-// A rectangle of an image, in pixels.
-struct Region {
-  int top = 0, left = 0, h = 0, w = 0;
-  bool operator==(const Region&) const = default;
+// `from` of an image is resized to h x w, as if nothing lay outside of it, and only `window` of that is kept.
+struct Resampling {
+  Region from;
+  int h = 0, w = 0;
+  Region window;
 };
-
-inline Region whole(const Image& image) { return {0, 0, image.h, image.w}; }
-
-// Gives `image` a size without caring for its pixels, which are unspecified afterwards.
-void shape(Image& image, int height, int width, int channels);
-
-// `from` of `image`, resized to height x width as if nothing lay outside of it; of the result, only `window` is computed and written to
-// `out`, which must be another image.
-void resample(const Image& image, const Region& from, int height, int width, const Region& window, Image& out);
-
+// All of `from`, resized.
+inline Resampling resized(const Region& from, int height, int width) { return {from, height, width, {0, 0, height, width}}; }
 // The height x width in the middle of the smallest image of the same proportions that covers cover_h x cover_w. With cover equal to
 // height x width this fits an image to a size; with more it is torchvision's Resize and CenterCrop.
-void resample_center(const Image& image, int cover_h, int cover_w, int height, int width, Image& out);
+Resampling centered(int image_h, int image_w, int cover_h, int cover_w, int height, int width);
+
+// `out` must be another image.
+void resample(const Image& image, const Resampling& how, Image& out);
+// The pixels that resample() reads.
+Region read_by(const Resampling& how);
 
 }  // namespace tessera::data

@@ -156,7 +156,7 @@ class Synthetic : public Dataset {
 
   std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % spec_.classes); }
 
-  void get(std::int64_t index, const Want&, Image& image) const override {
+  void get(std::int64_t index, const Wants&, Image& image) const override {
     CHECK(index >= 0 && index < size_, fmt::format("sample {} of {}", index, size_));
     image.reshape(spec_.h, spec_.w, spec_.c);
     const std::span<std::uint8_t> pixels = image.pixels;

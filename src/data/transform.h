@@ -17,7 +17,18 @@ struct SampleKey {
   std::int64_t index = 0;                // in the data set
 };
 
-// Writes [height, width, channels] normalised values of the model's size; thread-safe.
-using Transform = std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)>;
+// Both functions are thread-safe.
+struct Transform {
+  // What apply() will read of a picture of this size, known before it is decoded. Unset: all of it, as stored.
+  std::function<Want(int height, int width, const SampleKey& key)> wants = {};
+  // Writes [height, width, channels] normalised values of the model's size.
+  std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)> apply = {};
+
+  // `key` must outlive the result.
+  Wants wants_of(const SampleKey& key) const {
+    if (!wants) return {};
+    return [this, &key](int height, int width) { return wants(height, width, key); };
+  }
+};
 
 }  // namespace tessera::data

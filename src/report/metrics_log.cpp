@@ -13,7 +13,8 @@ using nlohmann::ordered_json;
 
 const std::vector<const char*> step_columns = {"step",    "epoch",        "loss", "top1",       "lr",     "grad_norm",
                                                "step_ms", "images_per_s", "mfu",  "comm_bytes", "skipped"};
-const std::vector<const char*> epoch_columns = {"epoch", "step", "loss", "train_top1", "seconds", "test_loss", "test_top1", "test_top5"};
+const std::vector<const char*> epoch_columns = {"epoch",     "step",      "loss",      "train_top1",   "seconds",
+                                                "test_loss", "test_top1", "test_top5", "test_top1_tta"};
 
 std::string csv_header(const std::vector<const char*>& columns) {
   std::string out;
@@ -93,7 +94,7 @@ void MetricsLog::append(const ordered_json& line) {
     add("images_per_s", "speed/images_per_s"), add("step_ms", "speed/step_ms");
   } else {
     add("loss", "epoch/loss"), add("train_top1", "epoch/train_top1"), add("seconds", "epoch/seconds");
-    add("test_loss", "test/loss"), add("test_top1", "test/top1"), add("test_top5", "test/top5");
+    add("test_loss", "test/loss"), add("test_top1", "test/top1"), add("test_top5", "test/top5"), add("test_top1_tta", "test/top1_tta");
   }
   if (!values.empty()) events_->scalars(plain.value("step", std::int64_t{0}), values);
 }

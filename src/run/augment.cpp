@@ -1,6 +1,12 @@
 #include "run/augment.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
 
 namespace tessera::run {
 namespace {
@@ -47,6 +53,39 @@ data::Normalisation normalisation(const config::Config& config) {
   if (!config.data.mean.empty()) statistics.mean = numbers(config.data.mean);
   if (!config.data.deviation.empty()) statistics.deviation = numbers(config.data.deviation);
   return statistics;
+}
+
+config::Config photographs_for(const models::ModelConfig& model) {
+  config::Config config;
+  config.model = model;
+  config.data.source = "folder:.";
+  return config;
+}
+
+void follow_preprocess(const nlohmann::json& preprocess, const std::string& where, config::Config& config) {
+  const auto refuse = [&](const char* key, const std::string& expected) {
+    throw Error(ErrorKind::weights, fmt::format("the weights' preprocess.{} is {}; expected {}", key, preprocess[key].dump(), expected),
+                where);
+  };
+  const auto channels = static_cast<std::size_t>(config.model.channels);
+  const auto read = [&](const char* key, bool positive, std::vector<double>& list) {
+    if (!preprocess.is_object() || !preprocess.contains(key)) return;
+    std::vector<double> found;
+    for (const nlohmann::json& value : preprocess[key])
+      if (value.is_number()) found.push_back(value.get<double>());
+    const bool sound = std::all_of(found.begin(), found.end(), [&](double v) { return std::isfinite(v) && (!positive || v > 0); });
+    if (!preprocess[key].is_array() || found.size() != preprocess[key].size() || (found.size() != 1 && found.size() != channels) || !sound)
+      refuse(key, fmt::format("1 or {} {}numbers", channels, positive ? "positive " : ""));
+    list = found;
+  };
+  read("mean", false, config.data.mean);
+  read("std", true, config.data.deviation);
+  if (!preprocess.is_object() || !preprocess.contains("resize")) return;
+  const nlohmann::json& resize = preprocess["resize"];
+  const std::int64_t side = std::min(config.model.image_h, config.model.image_w);
+  if (!resize.is_number_integer() || resize < 0 || resize > 16384 || (resize != 0 && resize < side))
+    refuse("resize", fmt::format("0, or pixels from the model's {} to 16384", side));
+  config.data.eval_resize = resize.get<std::int64_t>();
 }
 
 data::Transform train_transform(const config::Config& config) {

@@ -38,13 +38,13 @@ double turn(data::Loader& loader, std::int64_t images, data::Batch& batch) {
 }
 
 // The same for the decoder alone, on files that already lie in memory.
-double turn(const std::vector<std::vector<std::byte>>& files, const data::Want& want, int threads) {
+double turn(const std::vector<std::vector<std::byte>>& files, const data::Wants& wants, int threads) {
   const auto start = Clock::now();
   std::atomic<std::int64_t> next{0}, done{0};
   const auto work = [&] {
     data::Image image;
     while (seconds_since(start) < turn_s) {
-      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", want, image);
+      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", wants, image);
       ++done;
     }
   };
@@ -78,12 +78,14 @@ ordered_json rates(const report::Quantiles& q) { return {{"median", q.median}, {
 }  // namespace
 
 int bench_data(const config::Config& config, const BenchOptions& options) {
-  const auto dataset = open_data(config, data::Split::train);
-  data::LoaderOptions loading = loader_options(config, *dataset, data::Split::train);
+  const data::Split split = options.split == "test" ? data::Split::test : data::Split::train;
+  const auto dataset = open_data(config, split);
+  data::LoaderOptions loading = loader_options(config, *dataset, split);
+  loading.epochs = -1;
   const int threads = std::max(1, loading.workers);
   loading.batch = std::min<std::int64_t>(options.batch, dataset->size());
   const bool folder = dynamic_cast<const data::ImageFolder*>(dataset.get()) != nullptr;
-  const data::Want want{loading.height, loading.width};
+  const data::Wants shrunk = [&](int h, int w) { return data::Want{{0, 0, h, w}, loading.height, loading.width}; };
   const auto files = folder ? hold_files(*dataset) : std::vector<std::vector<std::byte>>{};
   if (folder && files.empty()) throw Error(ErrorKind::data, "no image can be read", config.data.source);
 
@@ -97,13 +99,14 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     images = std::max(4 * loading.batch, static_cast<std::int64_t>(rate * turn_s));
     if (i >= 0) ours.push_back(rate);  // the first one warms up
     if (!folder) continue;
-    const double at_scale = turn(files, want, threads), whole = turn(files, {}, threads);
+    const double at_scale = turn(files, shrunk, threads), whole = turn(files, {}, threads);
     if (i >= 0) scaled.push_back(at_scale), full.push_back(whole);
   }
   const report::Quantiles q = report::quantiles(ours);
   if (options.json) {
-    ordered_json document = {{"data", config.data.source}, {"batch", loading.batch}, {"workers", loading.workers},
-                             {"height", loading.height},   {"width", loading.width}, {"images_per_s", rates(q)}};
+    ordered_json document = {{"data", config.data.source}, {"split", options.split},   {"batch", loading.batch},
+                             {"workers", loading.workers}, {"height", loading.height}, {"width", loading.width},
+                             {"images_per_s", rates(q)}};
     if (folder) {
       document["decoder_images_per_s"] = rates(report::quantiles(scaled));
       document["decoder_full_size_images_per_s"] = rates(report::quantiles(full));
@@ -112,8 +115,9 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     fmt::print("{}\n", document.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return 0;
   }
-  fmt::print("{} to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
-             loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max, turns);
+  fmt::print("{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
+             options.split, loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min,
+             q.max, turns);
   if (folder) {
     const report::Quantiles s = report::quantiles(scaled), f = report::quantiles(full);
     fmt::print(

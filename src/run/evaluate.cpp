@@ -10,8 +10,8 @@
 #include "base/threads.h"
 #include "config/reader.h"
 #include "data/decode.h"
-#include "data/standard.h"
 #include "report/console.h"
+#include "run/augment.h"
 #include "run/dataset.h"
 #include "run/run.h"
 #include "run/score.h"
@@ -32,7 +32,8 @@ Loaded load(const std::string& weights, const std::optional<models::ModelConfig>
   const OpenedWeights opened = open_weights(weights, model);
   for (const std::string& note : opened.notes) fmt::print(stderr, "note: {}\n", note);
   Loaded out;
-  out.config.model = opened.model;
+  out.config = photographs_for(opened.model);
+  follow_preprocess(opened.preprocess, opened.from.string(), out.config);
   out.classes = opened.classes;
   out.config.precision.dtype = dtype;
   out.config.run.threads = threads > 0 ? threads : available_cores();
@@ -67,6 +68,7 @@ int evaluate(const EvalOptions& options) {
   config::Config& config = model.config;
   config.data.source = options.data;
   config.run.seed = options.seed;
+  config.data.tta = options.tta;
   if (options.test_size > 0) config.data.test_size = options.test_size;
   if (options.val_fraction >= 0) config.data.val_fraction = options.val_fraction;
   const config::Source source = config::parse_source(options.data);
@@ -81,26 +83,23 @@ int evaluate(const EvalOptions& options) {
   agree("classes", source.classes, config.model.classes);
   const auto dataset = open_data(config, data::Split::test);
   report::Console console;
-  const Score s = score(*model.session, *dataset, options.batch, 1, &console);
+  const Score s = score(*model.session, config, *dataset, options.batch, 1, &console);
   console.finish();
   const std::vector<std::string>& names = dataset->class_names();
   if (options.json) {
     ordered_json classes = ordered_json::array();
     for (std::size_t i = 0; i < names.size(); ++i)
       classes.push_back({{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
-    fmt::print("{}\n", ordered_json{{"weights", options.weights},
-                                    {"data", options.data},
-                                    {"images", s.images},
-                                    {"loss", s.loss},
-                                    {"top1", s.top1},
-                                    {"top5", s.top5},
-                                    {"seconds", s.seconds},
-                                    {"classes", classes}}
-                           .dump(2));
+    ordered_json document = {
+        {"weights", options.weights}, {"data", options.data}, {"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5},
+        {"seconds", s.seconds},       {"classes", classes}};
+    if (s.top1_tta >= 0) document["top1_tta"] = s.top1_tta;
+    fmt::print("{}\n", document.dump(2));
     return 0;
   }
   fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
              s.top5 * 100, s.seconds);
+  if (s.top1_tta >= 0) fmt::print("with test-time augmentation ({})   top1 {:.2f}%\n", options.tta, s.top1_tta * 100);
   fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
   for (std::size_t i = 0; i < names.size(); ++i)
     fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
@@ -114,21 +113,15 @@ int predict(const PredictOptions& options) {
   if (m.channels > 4)
     throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights,
                 "use `tessera eval` with data of that kind");
-  const data::Transform transform = data::standard_transform({static_cast<int>(m.image_h),
-                                                              static_cast<int>(m.image_w),
-                                                              static_cast<int>(m.channels),
-                                                              false,
-                                                              {data::default_mean},
-                                                              {data::default_deviation}});
+  const data::Transform transform = eval_transform(model.config);
   std::size_t width = 0;
   for (const std::string& path : options.images) width = std::max(width, path.size());
   data::Image image;
   ordered_json all = ordered_json::array();
   for (const std::string& path : options.images) {
-    // The same transform as in evaluation.
-    data::decode_image(path, {static_cast<int>(m.image_h), static_cast<int>(m.image_w), true}, image);
+    data::decode_image(path, transform.wants_of({}), image);
     std::vector<float> pixels(static_cast<std::size_t>(m.image_h * m.image_w * m.channels));
-    transform(data::to_channels(image, static_cast<int>(m.channels)), {}, pixels);
+    transform.apply(image, {}, pixels);
     const std::vector<double> p = softmax(model.session->predict(pixels, 1));
     std::vector<std::size_t> order(p.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

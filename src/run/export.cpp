@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "config/reader.h"
 #include "files/text.h"
+#include "run/augment.h"
 #include "run/run.h"
 #include "run/weights.h"
 #include "run/weights_open.h"
@@ -44,12 +45,15 @@ ordered_json config_of(const OpenedWeights& w, const CkptOptions& options) {
   return out;
 }
 
-// As predict does it: the middle of the picture in the model's proportions, resized bilinearly, normalised.
+// As predict does it: resized bilinearly so that it covers the model's size and a margin, its middle, normalised.
 ordered_json preprocessor_of(const OpenedWeights& w) {
+  config::Config config = photographs_for(w.model);
+  follow_preprocess(w.preprocess, w.from.string(), config);
   const ordered_json size = {{"height", w.model.image_h}, {"width", w.model.image_w}};
   return {{"image_processor_type", "ViTImageProcessor"},
           {"do_center_crop", true},
-          {"crop", "the largest centred part with the proportions of size"},
+          {"crop", "the middle of the image after its resizing, which keeps its proportions; an image of that size already stays as it is"},
+          {"shortest_edge_before_crop", augment_options(config).eval_resize},
           {"do_resize", true},
           {"size", size},
           {"resample", 2},

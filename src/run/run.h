@@ -20,7 +20,7 @@ int train(const config::Config& config, const TrainOptions& options);
 struct EvalOptions {
   std::string weights, data;
   std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
-  std::string dtype = "f32";
+  std::string dtype = "f32", tta = "none";
   std::int64_t batch = 128, threads = 0, seed = 0, test_size = 0;
   double val_fraction = -1;  // of a folder without val/ or test/; below 0: as configured
   bool json = false;
@@ -55,6 +55,7 @@ struct BenchOptions {
   std::string what = "infer";           // infer | train | ops | data
   std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
   std::string filter;                   // ops: only names that contain it
+  std::string split = "train";          // data: train | test, each with its transforms
   bool json = false;
 };
 int bench(const config::Config& config, const BenchOptions& options);

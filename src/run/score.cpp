@@ -2,17 +2,45 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
+#include "data/augment.h"
 #include "data/loader.h"
 #include "run/dataset.h"
 
 namespace tessera::run {
+namespace {
 
-Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console,
-            const std::function<bool()>& stop) {
+// The probabilities of one image.
+std::vector<double> softmax(const double* logits, std::size_t classes) {
+  std::vector<double> p(logits, logits + classes);
+  const double most = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (double& v : p) sum += v = std::exp(v - most);
+  for (double& v : p) v /= sum;
+  return p;
+}
+
+// How many labels have the largest mean probability of two views.
+std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<double>& b, const std::vector<std::int32_t>& labels) {
+  const std::size_t classes = a.size() / std::max<std::size_t>(1, labels.size());
+  std::int64_t correct = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    std::vector<double> p = softmax(&a[i * classes], classes);
+    const std::vector<double> q = softmax(&b[i * classes], classes);
+    for (std::size_t k = 0; k < classes; ++k) p[k] += q[k];
+    correct += std::max_element(p.begin(), p.end()) - p.begin() == labels[i];
+  }
+  return correct;
+}
+
+}  // namespace
+
+Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
+            report::Console* console, const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  data::LoaderOptions options = loader_options(session.config(), dataset, data::Split::test);
+  data::LoaderOptions options = loader_options(config, dataset, data::Split::test);
   options.batch = std::min(batch, dataset.size());
   options.workers = workers;
   data::Loader loader(dataset, options);
@@ -20,9 +48,16 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
   Score out;
   out.class_count.assign(classes, 0);
   out.class_correct.assign(classes, 0);
+  const bool flips = config.data.tta == "flip";
+  std::int64_t correct_tta = 0;
   data::Batch b;
   while (!(stop && stop()) && loader.next(b)) {
-    const EvalResult r = session.evaluate(b.images, b.labels, session.averages() ? Weights::average : Weights::live);
+    const Weights weights = session.averages() ? Weights::average : Weights::live;
+    const EvalResult r = session.evaluate(b.images, b.labels, weights);
+    if (flips) {
+      data::mirror_batch(b.images, b.width, b.channels);
+      correct_tta += correct_of_mean(r.logits, session.evaluate(b.images, b.labels, weights).logits, b.labels);
+    }
     out.loss += r.loss_sum;
     out.top1 += r.correct;
     out.top5 += r.correct5;
@@ -37,6 +72,7 @@ Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, 
   }
   const double n = std::max<double>(1.0, static_cast<double>(out.images));
   out.loss /= n, out.top1 /= n, out.top5 /= n;
+  if (flips) out.top1_tta = static_cast<double>(correct_tta) / n;
   out.seconds = seconds();
   return out;
 }

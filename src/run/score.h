@@ -12,11 +12,13 @@ namespace tessera::run {
 
 struct Score {
   double loss = 0, top1 = 0, top5 = 0, seconds = 0;
+  double top1_tta = -1;  // of the mean prediction of image and mirror image, where data.tta asks for it; never in place of top1
   std::int64_t images = 0;
   std::vector<std::int64_t> class_count, class_correct;  // per true class
 };
-// Draws a bar on `console` when there is one. `stop` is asked before each batch; a score that was stopped has seen fewer images.
-Score score(Session& session, const data::Dataset& dataset, std::int64_t batch, int workers, report::Console* console = nullptr,
-            const std::function<bool()>& stop = {});
+// `config`: how the images are prepared (data) for the session's model. Draws a bar on `console` when there is one. `stop` is asked before
+// each batch; a score that was stopped has seen fewer images.
+Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
+            report::Console* console = nullptr, const std::function<bool()>& stop = {});
 
 }  // namespace tessera::run

@@ -214,8 +214,8 @@ class Trainer {
   // The moving average where one is kept, with statistics of its own.
   Score evaluate() {
     if (session_->averages() && session_->has_statistics()) recalibrate();
-    return score(*session_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers), nullptr,
-                 stop_requested);
+    return score(*session_, config_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers),
+                 nullptr, stop_requested);
   }
 
   void recalibrate() {
@@ -234,7 +234,7 @@ class Trainer {
     const std::int64_t epoch = progress_.epoch + 1;
     const bool scored = test_->size() > 0 && (last_epoch() || (config_.run.eval_every > 0 && epoch % config_.run.eval_every == 0));
     const double n = std::max(1.0, static_cast<double>(progress_.epoch_images));
-    EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n, -1};
+    EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n};
     ordered_json line = {
         {"kind", "epoch"},          {"epoch", epoch}, {"step", progress_.step}, {"loss", record.loss}, {"train_top1", record.train_top1},
         {"seconds", record.seconds}};
@@ -249,6 +249,7 @@ class Trainer {
                                 epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
                                 progress_.best_top1 * 100, progress_.best_epoch));
       line.update({{"test_loss", s.loss}, {"test_top1", s.top1}, {"test_top5", s.top5}});
+      if (s.top1_tta >= 0) line["test_top1_tta"] = record.test_top1_tta = s.top1_tta;
       check_target(s, epoch);
     }
     log_->append(line);

@@ -22,7 +22,8 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
       step_ms.push_back(number(line, "step_ms", 0));
       last_loss = number(line, "loss", 0);
     } else if (line["kind"] == "epoch") {
-      epochs.push_back({number(line, "seconds", 0), number(line, "loss", 0), number(line, "train_top1", 0), number(line, "test_top1", -1)});
+      epochs.push_back({number(line, "seconds", 0), number(line, "loss", 0), number(line, "train_top1", 0), number(line, "test_top1", -1),
+                        number(line, "test_top1_tta", -1)});
     }
   }
 }
@@ -60,6 +61,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
   for (const EpochRecord& e : results.epochs) {
     epochs.push_back({{"seconds", e.seconds}, {"barrier_wait_s", 0.0}, {"loss", e.loss}, {"train_top1", e.train_top1}});
     epochs.back()["test_top1"] = e.test_top1 < 0 ? ordered_json(nullptr) : ordered_json(e.test_top1);
+    if (e.test_top1_tta >= 0) epochs.back()["test_top1_tta"] = e.test_top1_tta;
   }
   const ordered_json env = environment(static_cast<int>(config.run.threads));
   ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
@@ -82,6 +84,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
                           {"steps", progress.step},
                           {"skipped", progress.skipped},
                           {"reached", progress.reached}};
+  if (results.final.top1_tta >= 0) summary["final"]["test_top1_tta"] = results.final.top1_tta;
   // Time to accuracy; null when there was no target or the run ended before it.
   summary["time_to_target_s"] = progress.reached ? ordered_json(progress.time_to_target_s) : ordered_json(nullptr);
   summary["epochs_to_target"] = progress.reached ? ordered_json(progress.epochs_to_target) : ordered_json(nullptr);

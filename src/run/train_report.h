@@ -14,7 +14,7 @@
 namespace tessera::run {
 
 struct EpochRecord {
-  double seconds = 0, loss = 0, train_top1 = 0, test_top1 = -1;  // test_top1 < 0: not evaluated
+  double seconds = 0, loss = 0, train_top1 = 0, test_top1 = -1, test_top1_tta = -1;  // below 0: not evaluated
 };
 
 // What the summary is made of, gathered over all processes of the run.

@@ -27,6 +27,11 @@ OpenedWeights from_file(const fs::path& path, const std::optional<models::ModelC
   out.classes = class_names_of(*file, out.model);
   out.source = weights_from(file, out.model, Adapt{}, out.notes);
   out.preprocess = preprocess_of(out.model);
+  if (const auto said = file->metadata().find("tessera.preprocess"); said != file->metadata().end()) {
+    const json object = json::parse(said->second, nullptr, false);
+    if (!object.is_object()) throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object", path.string());
+    out.preprocess.update(object);
+  }
   out.from = path;
   return out;
 }

@@ -81,6 +81,28 @@ TEST(DataVerbs, CifarIsTrainedOnEvaluatedAndMeasured) {
   EXPECT_NE(r.err.find("model.classes = 9"), std::string::npos) << r.err;
 }
 
+// Evaluation of a run sees what its training saw: the normalisation is the run's; the mirrored score stands beside the plain one.
+TEST(DataVerbs, EvaluationFollowsTheRun) {
+  const Scratch scratch;
+  test::write_cifar(data::cifar10_form(), scratch / "c", 60);
+  const std::string source = "cifar10:" + (scratch / "c").string(), out = (scratch / "run").string();
+  ASSERT_EQ(run(scratch, "train" + small +
+                             "--epochs 2 --set data.normalize=cifar10 --set data.tta=flip --set data.class_weights=balanced --set "
+                             "data.mixup=0.2 --set data.crop=4 --set data.flip=random --data " +
+                             source + " --out " + out)
+                .code,
+            0);
+  const json last = json::parse(test::read_bytes(scratch / "run/summary.json"));
+  const json e = json::parse(run(scratch, "eval --json --tta flip --weights " + out + " --data " + source).out);
+  EXPECT_NEAR(e["loss"].get<double>(), last["final"]["test_loss"].get<double>(), 1e-5);
+  EXPECT_EQ(e["top1"], last["final"]["test_top1"]);
+  EXPECT_EQ(e["top1_tta"], last["final"]["test_top1_tta"]);
+  EXPECT_EQ(last["epochs"][1]["test_top1_tta"], last["final"]["test_top1_tta"]);
+  EXPECT_NE(test::read_bytes(scratch / "run/metrics.jsonl").find("\"test_top1_tta\""), std::string::npos);
+  EXPECT_FALSE(json::parse(run(scratch, "eval --json --weights " + out + " --data " + source).out).contains("top1_tta"));
+  EXPECT_EQ(run(scratch, "eval --tta five --weights " + out + " --data " + source).code, 2);
+}
+
 TEST(DataVerbs, FoldersAreTrainedOnAndBadFilesAreFound) {
   const Scratch scratch;
   for (const char* name : {"red", "green", "blue"}) test::write_class(scratch / "f" / name, 20, 40, 50);

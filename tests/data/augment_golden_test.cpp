@@ -58,7 +58,7 @@ int whole(double value) { return static_cast<int>(value); }
 // With mean 0 and deviation 1/255 a normalised value is the byte itself.
 Image bytes_of(const Transform& transform, const Image& image, int h, int w) {
   std::vector<float> values(static_cast<std::size_t>(h) * w * image.c);
-  transform(image, {}, values);
+  transform.apply(image, {}, values);
   Image out(h, w, image.c);
   std::transform(values.begin(), values.end(), out.pixels.begin(), [](float v) { return static_cast<std::uint8_t>(v + 0.5f); });
   return out;
@@ -78,12 +78,12 @@ const std::map<std::string, std::function<void(Image&, const Args&)>> operations
     {"resize",
      [](Image& i, const Args& a) {
        const Image in = i;
-       resample(in, {0, 0, in.h, in.w}, whole(a[0]), whole(a[1]), {0, 0, whole(a[0]), whole(a[1])}, i);
+       resample(in, resized({0, 0, in.h, in.w}, whole(a[0]), whole(a[1])), i);
      }},
     {"resized_crop",
      [](Image& i, const Args& a) {
        const Image in = i;
-       resample(in, {whole(a[0]), whole(a[1]), whole(a[2]), whole(a[3])}, whole(a[4]), whole(a[5]), {0, 0, whole(a[4]), whole(a[5])}, i);
+       resample(in, resized({whole(a[0]), whole(a[1]), whole(a[2]), whole(a[3])}, whole(a[4]), whole(a[5])), i);
      }},
     {"eval",
      [](Image& i, const Args& a) {
@@ -95,7 +95,7 @@ const std::map<std::string, std::function<void(Image&, const Args&)>> operations
          options.eval_resize = side;
          i = bytes_of(make_eval_transform(options, h, w, in.c, {{0.0f}, {1.0f / 255}}), in, h, w);
        } else {
-         resample_center(in, side, side, h, w, i);
+         resample(in, centered(in.h, in.w, side, side, h, w), i);
        }
      }},
     {"padded_crop",

@@ -1,4 +1,4 @@
-// Decoding: every PNG and JPEG flavour we promise, then hostile input (cut off, bits flipped, impossible sizes), then the geometry.
+// Decoding: every PNG and JPEG flavour we promise, then hostile input (cut off, bits flipped, impossible sizes).
 #include "data/decode.h"
 
 #include <gtest/gtest.h>
@@ -211,73 +211,58 @@ TEST(Geometry, Channels) {
   EXPECT_EQ(to_channels(grey_alpha, 1).pixels, (std::vector<std::uint8_t>{9}));
 }
 
-TEST(Geometry, ResizeKeepsConstantsAveragesAndEdges) {
-  Image flat(9, 7, 3);
-  std::fill(flat.pixels.begin(), flat.pixels.end(), 200);
-  for (const auto& [h, w] : {std::pair{3, 2}, {1, 1}, {20, 31}, {9, 14}})
-    for (const std::uint8_t value : resize_bilinear(flat, h, w).pixels) EXPECT_EQ(value, 200);
-  // Stripes one pixel wide vanish to grey when shrunk eightfold: that is what antialiasing means.
-  Image stripes(32, 32, 1);
-  for (int i = 0; i < 1024; ++i) stripes.pixels[i] = i % 2 ? 255 : 0;
-  const Image thumbnail = resize_bilinear(stripes, 4, 4);
-  for (const std::uint8_t value : thumbnail.pixels) EXPECT_NEAR(value, 128, 6);
-  // Doubling a ramp interpolates between the pixels' centres.
-  Image ramp(1, 2, 1);
-  ramp.pixels = {0, 100};
-  EXPECT_EQ(resize_bilinear(ramp, 1, 4).pixels, (std::vector<std::uint8_t>{0, 25, 75, 100}));
-  EXPECT_EQ(resize_bilinear(ramp, 1, 2), ramp);
-}
-
-// Leaving out what the model will not see changes nothing of what it sees, but for the faster transform where the rest is averaged.
-TEST(Jpeg, TheMiddleAloneIsTheMiddleOfTheWhole) {
-  for (const int c : {1, 3})
-    for (const auto& [h, w] : {std::pair{375, 500}, {500, 375}, {230, 611}, {64, 64}, {30, 200}}) {
-      const Bytes jpeg = encode_jpeg(smooth_image(h, w, c), 90);
-      for (const Want want : {Want{224, 224, true}, Want{32, 48, true}, Want{100, 50, true}}) {
-        Image whole, middle, expected;
-        decode_image(jpeg, "whole", {want.height, want.width}, whole);
-        decode_image(jpeg, "middle", want, middle);
-        const Box box = center_box(whole.h, whole.w, want.height, want.width);
-        resize_bilinear(whole, box, box.h, box.w, expected);
-        ASSERT_EQ(std::tuple(middle.h, middle.w, middle.c), std::tuple(box.h, box.w, c));
-        EXPECT_LE(worst_difference(middle, expected), 3) << h << " x " << w << " to " << want.height << " x " << want.width;
-      }
-    }
-}
-
-// Few taps are summed in bytes; the result is that of exact arithmetic to within a grey level.
-TEST(Geometry, ResizingIsExactToOneLevel) {
-  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {40, 40, 60, 70}, {90, 91, 13, 11}, {33, 50, 33, 20}, {7, 9, 9, 7}})
-    for (const int c : {1, 2, 3, 4, 5}) {
-      Image image(h, w, c), out;
-      for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(mix(i));
-      const Box box{1, 2, h - 2, w - 3};
-      resize_bilinear(image, box, to_h, to_w, out);
-      const auto weight = [](int from, int to, int i, int k) {
-        const double scale = static_cast<double>(from) / to, reach = std::max(1.0, scale);
-        return std::max(0.0, 1 - std::abs((k + 0.5 - (i + 0.5) * scale) / reach));
-      };
-      for (int y = 0; y < to_h; ++y)
-        for (int x = 0; x < to_w; ++x)
-          for (int k = 0; k < c; ++k) {
-            double sum = 0, all = 0;
-            for (int v = 0; v < box.h; ++v)
-              if (const double down = weight(box.h, to_h, y, v); down > 0)
-                for (int u = 0; u < box.w; ++u) {
-                  const double both = down * weight(box.w, to_w, x, u);
-                  sum += both * image.at(box.top + v, box.left + u)[k], all += both;
-                }
-            ASSERT_NEAR(out.at(y, x)[k], sum / all, 1.6) << h << " " << c << " " << y << " " << x;
+// A decoder that is asked for a part gives the same pixels there as one that is asked for all.
+TEST(Jpeg, ThePartIsThatPartOfTheWhole) {
+  std::uint64_t next = 0;
+  const auto below = [&](int n) { return static_cast<int>(random_bits(Key{7}, next++) % static_cast<std::uint64_t>(n)); };
+  for (const int c : {1, 3, 4})
+    for (const bool progressive : {false, true})
+      for (const auto& [h, w] : {std::pair{187, 250}, {250, 187}, {61, 300}, {33, 17}, {8, 8}}) {
+        Image noise(h, w, c);  // edges everywhere, also in colour
+        for (std::size_t i = 0; i < noise.pixels.size(); ++i) noise.pixels[i] = static_cast<std::uint8_t>(mix(i));
+        const Bytes jpeg = encode_jpeg(noise, 90, progressive);
+        for (const int shrink : {1, 2, 4})
+          for (int i = 0; i < 12; ++i) {
+            const double top = below(100) / 100.0, left = below(100) / 100.0, tall = below(100) / 100.0, wide = below(100) / 100.0;
+            const auto wants = [&, shrink = shrink](int height, int width) {
+              const auto part = [](int side, double at, double share) {
+                const int begin = static_cast<int>(at * side);
+                return std::pair{begin, 1 + static_cast<int>(share * (side - begin - 1))};
+              };
+              const auto [y, part_h] = part(height, top, tall);
+              const auto [x, part_w] = part(width, left, wide);
+              return Want{{y, x, part_h, part_w}, std::max(1, part_h / shrink), std::max(1, part_w / shrink)};
+            };
+            Image some, all;
+            decode_image(jpeg, "part", wants, some);
+            const auto everything = [&, h = h, w = w](int height, int width) {
+              int n = 8;  // eighths
+              for (const int k : {1, 2, 3, 4})
+                if ((h * k + 7) / 8 == some.h && (w * k + 7) / 8 == some.w) n = k;
+              return Want{{0, 0, height, width}, h * n / 8, w * n / 8};
+            };
+            decode_image(jpeg, "whole", everything, all);
+            ASSERT_EQ(std::tuple(some.h, some.w, some.c), std::tuple(all.h, all.w, all.c));
+            const Region part = wants(some.h, some.w).part;
+            for (int y = part.top; y < part.top + part.h; ++y)
+              ASSERT_TRUE(std::equal(some.at(y, part.left), some.at(y, part.left) + part.w * some.c, all.at(y, part.left)))
+                  << h << " x " << w << " x " << c << " shrunk to " << some.h << ": row " << y << " of " << part.h << " x " << part.w
+                  << " at " << part.top << ", " << part.left;
           }
-    }
+      }
 }
 
-TEST(Geometry, CenterCrop) {
-  Image image(4, 5, 1);
-  for (int i = 0; i < 20; ++i) image.pixels[i] = static_cast<std::uint8_t>(i);
-  EXPECT_EQ(center_crop(image, 2, 2).pixels, (std::vector<std::uint8_t>{6, 7, 11, 12}));
-  EXPECT_EQ(center_crop(image, 4, 5), image);
-  EXPECT_THROW(center_crop(image, 5, 5), Error);
+// Even where what is missing was not wanted.
+TEST(Hostile, TruncationsBelowThePartAreRefused) {
+  const Bytes whole = encode_jpeg(smooth_image(200, 200, 3), 90);
+  const auto top = [](int, int width) { return Want{{0, 0, 20, width}}; };
+  Image image;
+  EXPECT_NO_THROW(decode_image(whole, "whole", top, image));
+  for (const std::size_t missing : {1u, 2u, 50u, 500u})
+    EXPECT_EQ(error_of([&] { decode_image(std::span(whole).first(whole.size() - missing), "cut", top, image); }).kind, ErrorKind::data);
+  Bytes longer = whole;  // what cameras append is no harm
+  longer.resize(whole.size() + 100);
+  EXPECT_NO_THROW(decode_image(longer, "longer", top, image));
 }
 
 }  // namespace

@@ -155,18 +155,23 @@ TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {
   write_class(scratch / "b", 1, 400, 600);
   const auto set = image_folder(scratch.folder(), Split::train, {3, 0.0, 0});
   Image image;
-  for (const auto& [want, height] : {std::pair{Want{0, 0}, 400},
-                                     {Want{400, 600}, 400},
-                                     {Want{201, 10}, 400},
-                                     {Want{200, 200}, 200},
-                                     {Want{151, 10}, 200},
-                                     {Want{150, 225}, 150},
-                                     {Want{100, 100}, 100},
-                                     {Want{50, 75}, 50},
-                                     {Want{8, 8}, 50},
-                                     {Want{900, 900}, 400}}) {
-    set->get(0, want, image);
-    EXPECT_EQ(image.h, height) << want.height;
+  for (const auto& [h, w, height] : {std::tuple{0, 0, 400},
+                                     {400, 600, 400},
+                                     {201, 10, 400},
+                                     {200, 200, 200},
+                                     {151, 10, 200},
+                                     {150, 225, 150},
+                                     {100, 100, 100},
+                                     {50, 75, 50},
+                                     {8, 8, 50},
+                                     {900, 900, 400}}) {
+    set->get(
+        0,
+        [&, h = h, w = w](int all_h, int all_w) {
+          return Want{{0, 0, all_h, all_w}, h, w};
+        },
+        image);
+    EXPECT_EQ(image.h, height) << h;
     EXPECT_EQ(image.w, height * 3 / 2);
   }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/augment.h"
 #include "data/order.h"
 #include "data/synthetic.h"
 #include "files/scratch.h"
@@ -25,7 +26,7 @@ class Numbered : public Dataset {
   int width() const override { return 2; }
   int channels() const override { return 1; }
   std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index); }
-  void get(std::int64_t index, const Want&, Image& image) const override {
+  void get(std::int64_t index, const Wants&, Image& image) const override {
     if (bad_ >= 0 && index >= bad_) throw Error(ErrorKind::data, "sample " + std::to_string(index) + " is broken");
     image.reshape(1, 2, 1);
     image.pixels[0] = static_cast<std::uint8_t>(index);
@@ -48,6 +49,12 @@ bool same(const std::vector<Batch>& a, const std::vector<Batch>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Batch& x, const Batch& y) {
     return x.images == y.images && x.labels == y.labels && x.first_position == y.first_position && x.epoch == y.epoch && x.count == y.count;
   });
+}
+
+Transform flipping(int h, int w, int c) {
+  AugmentOptions o;
+  o.flip = Flip::random;
+  return make_train_transform(o, h, w, c, {});
 }
 
 TEST(Order, IsAPermutationOfItsKey) {
@@ -92,7 +99,7 @@ TEST(Loader, EverySampleOnceAndTheRaggedBatchKept) {
 TEST(Loader, WorkersDoNotChangeTheResult) {
   const auto dataset = synthetic({16, 16, 3, 10, 500, 10}, Split::train, 1);
   LoaderOptions options;
-  options.batch = 64, options.epochs = 2, options.flip = true, options.workers = 0;
+  options.batch = 64, options.epochs = 2, options.workers = 0, options.transform = flipping(16, 16, 3);
   const auto expected = all(*dataset, options);
   for (const auto& [workers, prefetch] : {std::pair{1, 1}, {1, 3}, {2, 2}, {5, 3}, {8, 8}}) {
     options.workers = workers, options.prefetch = prefetch;
@@ -133,7 +140,7 @@ TEST(Loader, WithoutEndAndWithoutShuffle) {
 TEST(Loader, FlipMirrorsAboutHalf) {
   const Numbered dataset(200);
   LoaderOptions options;
-  options.batch = 200, options.epochs = 2, options.flip = true, options.shuffle = false;
+  options.batch = 200, options.epochs = 2, options.shuffle = false, options.transform = flipping(1, 2, 1);
   const auto batches = all(dataset, options);
   int flipped = 0, changed = 0;
   for (std::size_t i = 0; i < 200; ++i) {
@@ -151,17 +158,20 @@ TEST(Loader, FlipMirrorsAboutHalf) {
 
 TEST(Loader, NormalisesPerChannel) {
   const auto dataset = synthetic({8, 8, 3, 2, 4, 4}, Split::train, 1);
+  const Normalisation statistics{{0, 0.5f, 1}, {1, 0.25f, 2}};
   LoaderOptions options;
-  options.mean = {0, 0.5f, 1}, options.deviation = {1, 0.25f, 2}, options.batch = 1, options.epochs = 1, options.shuffle = false;
+  options.batch = 1, options.epochs = 1, options.shuffle = false;
+  const auto plain = all(*dataset, options)[0];
+  options.transform = make_eval_transform({}, 8, 8, 3, statistics);
   const auto batch = all(*dataset, options)[0];
   Image image;
   dataset->get(0, {}, image);
-  for (std::size_t i = 0; i < image.pixels.size(); ++i)
-    EXPECT_EQ(batch.images[i], static_cast<float>((image.pixels[i] / 255.0 - options.mean[i % 3]) / options.deviation[i % 3]));
-  options.mean = {0, 0};
-  EXPECT_EQ(error_of([&] { Loader(*dataset, options); }).kind, ErrorKind::usage);
-  options.mean = {0}, options.deviation = {0};
-  EXPECT_EQ(error_of([&] { Loader(*dataset, options); }).kind, ErrorKind::usage);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) {
+    EXPECT_EQ(batch.images[i], static_cast<float>((image.pixels[i] / 255.0 - statistics.mean[i % 3]) / statistics.deviation[i % 3]));
+    EXPECT_EQ(plain.images[i], static_cast<float>((image.pixels[i] / 255.0 - 0.5) / 0.5));
+  }
+  EXPECT_EQ(error_of([&] { make_eval_transform({}, 8, 8, 3, {{0, 0}, {1}}); }).kind, ErrorKind::usage);
+  EXPECT_EQ(error_of([&] { make_eval_transform({}, 8, 8, 3, {{0}, {0}}); }).kind, ErrorKind::usage);
 }
 
 TEST(Loader, WorkerErrorsReachTheConsumerInOrder) {

@@ -11,7 +11,6 @@
 #include "data/folder.h"
 #include "data/loader.h"
 #include "data/order.h"
-#include "data/standard.h"
 #include "files/scratch.h"
 
 namespace tessera::data {
@@ -31,7 +30,7 @@ class Uneven : public Dataset {
   int width() const override { return 1; }
   int channels() const override { return 1; }
   std::int32_t label(std::int64_t index) const override { return index < first_ ? 0 : 1; }
-  void get(std::int64_t index, const Want&, Image& image) const override {
+  void get(std::int64_t index, const Wants&, Image& image) const override {
     if (bad_.contains(index)) throw Error(ErrorKind::data, "torn", "picture " + std::to_string(index));
     image.reshape(1, 1, 1);
     image.pixels[0] = static_cast<std::uint8_t>(index);
@@ -48,7 +47,7 @@ class Uneven : public Dataset {
 LoaderOptions readable(std::int64_t batch, int workers) {
   LoaderOptions o;
   o.batch = batch, o.workers = workers;
-  o.transform = [](const Image&, const SampleKey& key, std::span<float> out) { out[0] = static_cast<float>(key.index); };
+  o.transform.apply = [](const Image&, const SampleKey& key, std::span<float> out) { out[0] = static_cast<float>(key.index); };
   return o;
 }
 

@@ -1,6 +1,9 @@
 // The [data] section as options of the data room.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
 #include "config/reader.h"
 #include "run/augment.h"
 
@@ -23,8 +26,8 @@ TEST(RunAugment, DefaultsChangeNothing) {
   EXPECT_EQ(normalisation(config).mean, std::vector<float>{0.5f});
   data::Image image(32, 32, 3);
   std::vector<float> train(image.pixels.size()), eval(train);
-  train_transform(config)(image, {}, train);
-  eval_transform(config)(image, {}, eval);
+  train_transform(config).apply(image, {}, train);
+  eval_transform(config).apply(image, {}, eval);
   EXPECT_EQ(train, eval);
   EXPECT_EQ(train[0], -1.0f);
 }
@@ -60,6 +63,26 @@ TEST(RunAugment, FoldersHaveAMargin) {
   o = augment_options(with({"model.name=vit_b_16", "data.source=folder:photos", "data.eval_resize=232"}));
   EXPECT_EQ(o.eval_resize, 232);
   EXPECT_FALSE(o.eval_keep);
+}
+
+TEST(RunAugment, FollowsWhatTheWeightsSay) {
+  config::Config config = with({"model.name=vit_b_16"});
+  follow_preprocess({{"mean", {0.1, 0.2, 0.3}}, {"std", {0.4, 0.5, 0.6}}, {"resize", 240}}, "w", config);
+  EXPECT_EQ(normalisation(config).mean, (std::vector<float>{0.1f, 0.2f, 0.3f}));
+  EXPECT_EQ(normalisation(config).deviation, (std::vector<float>{0.4f, 0.5f, 0.6f}));
+  EXPECT_EQ(augment_options(config).eval_resize, 240);
+  config::Config silent = with({"model.name=vit_b_16"});
+  follow_preprocess({}, "w", silent);
+  EXPECT_EQ(silent, with({"model.name=vit_b_16"}));
+  for (const nlohmann::json& wrong : std::vector<nlohmann::json>{{{"mean", {0.1, 0.2}}},
+                                                                 {{"mean", "half"}},
+                                                                 {{"std", {1, 0, 1}}},
+                                                                 {{"std", {nullptr, 1, 1}}},
+                                                                 {{"resize", 100}},
+                                                                 {{"resize", -1}},
+                                                                 {{"resize", 1e9}},
+                                                                 {{"resize", "all"}}})
+    EXPECT_THROW(follow_preprocess(wrong, "w", silent), Error) << wrong;
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
   EXPECT_EQ(
       files::read_text(scratch / "metrics.csv"),
       "step,epoch,loss,top1,lr,grad_norm,step_ms,images_per_s,mfu,comm_bytes,skipped\n1,,0.25,,,,,,,,\n2,,,,,,,,,,1\n3,,9.0,,,,,,,,\n");
-  EXPECT_EQ(files::read_text(scratch / "epochs.csv"), "epoch,step,loss,train_top1,seconds,test_loss,test_top1,test_top5\n");
+  EXPECT_EQ(files::read_text(scratch / "epochs.csv"), "epoch,step,loss,train_top1,seconds,test_loss,test_top1,test_top5,test_top1_tta\n");
   // A file that is shorter than the checkpoint says keeps its whole lines.
   std::filesystem::resize_file(scratch / "metrics.jsonl", static_cast<std::uintmax_t>(at_two - 3));
   EXPECT_EQ(MetricsLog(folder, {at_two, 3, true, false}).kept().size(), 1u);

@@ -1,0 +1,105 @@
+// Resizing: what any filter must keep, what it is in exact arithmetic, and that a window is a part of the whole. Bytes are compared with
+// Pillow's in augment_golden_test.cpp.
+#include "data/resample.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace tessera::data {
+namespace {
+
+Image noise(int h, int w, int c) {
+  Image image(h, w, c);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(mix(i));
+  return image;
+}
+
+Image resize(const Image& image, int h, int w) {
+  Image out;
+  resample(image, resized(whole(image), h, w), out);
+  return out;
+}
+
+TEST(Resample, KeepsConstantsAveragesAndEdges) {
+  Image flat(9, 7, 3);
+  std::fill(flat.pixels.begin(), flat.pixels.end(), 200);
+  for (const auto& [h, w] : {std::pair{3, 2}, {1, 1}, {20, 31}, {9, 14}})
+    for (const std::uint8_t value : resize(flat, h, w).pixels) EXPECT_EQ(value, 200);
+  // Stripes one pixel wide vanish to grey when shrunk eightfold: that is what antialiasing means.
+  Image stripes(32, 32, 1);
+  for (int i = 0; i < 1024; ++i) stripes.pixels[i] = i % 2 ? 255 : 0;
+  for (const std::uint8_t value : resize(stripes, 4, 4).pixels) EXPECT_NEAR(value, 128, 6);
+  // Doubling a ramp interpolates between the pixels' centres.
+  Image ramp(1, 2, 1);
+  ramp.pixels = {0, 100};
+  EXPECT_EQ(resize(ramp, 1, 4).pixels, (std::vector<std::uint8_t>{0, 25, 75, 100}));
+  EXPECT_EQ(resize(ramp, 1, 2), ramp);
+}
+
+// Two passes, each rounded: exact arithmetic to within a grey level.
+TEST(Resample, IsExactToOneLevel) {
+  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {40, 40, 60, 70}, {90, 91, 13, 11}, {33, 50, 33, 20}, {7, 9, 9, 7}})
+    for (const int c : {1, 2, 3, 4, 5}) {
+      const Image image = noise(h, w, c);
+      Image out;
+      const Region part{1, 2, h - 2, w - 3};
+      resample(image, resized(part, to_h, to_w), out);
+      const auto weight = [](int from, int to, int i, int k) {
+        const double scale = static_cast<double>(from) / to, reach = std::max(1.0, scale);
+        return std::max(0.0, 1 - std::abs((k + 0.5 - (i + 0.5) * scale) / reach));
+      };
+      for (int y = 0; y < to_h; ++y)
+        for (int x = 0; x < to_w; ++x)
+          for (int k = 0; k < c; ++k) {
+            double sum = 0, all = 0;
+            for (int v = 0; v < part.h; ++v)
+              if (const double down = weight(part.h, to_h, y, v); down > 0)
+                for (int u = 0; u < part.w; ++u) {
+                  const double both = down * weight(part.w, to_w, x, u);
+                  sum += both * image.at(part.top + v, part.left + u)[k], all += both;
+                }
+            ASSERT_NEAR(out.at(y, x)[k], sum / all, 1.01) << h << " " << c << " " << y << " " << x;
+          }
+    }
+}
+
+TEST(Resample, AWindowIsThatPartOfTheWhole) {
+  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {20, 30, 47, 30}, {90, 91, 13, 11}, {5, 3, 5, 40}, {9, 9, 9, 9}})
+    for (const int c : {1, 3, 6}) {
+      const Image image = noise(h, w, c), all = resize(image, to_h, to_w);
+      for (std::uint64_t i = 0; i < 30; ++i) {
+        const auto pick = [&, k = std::uint64_t{0}](int n) mutable {
+          return static_cast<int>(random_bits(Key{i}, k++) % static_cast<std::uint64_t>(n));
+        };
+        auto draw = pick;
+        const int top = draw(to_h), left = draw(to_w);
+        const Resampling how{whole(image), to_h, to_w, {top, left, 1 + draw(to_h - top), 1 + draw(to_w - left)}};
+        // Pixels that are not read may be anything.
+        Image some(h, w, c), out;
+        const Region reads = read_by(how);
+        for (int y = reads.top; y < reads.top + reads.h; ++y) std::copy_n(image.at(y, reads.left), reads.w * c, some.at(y, reads.left));
+        resample(some, how, out);
+        for (int y = 0; y < out.h; ++y)
+          ASSERT_TRUE(std::equal(out.at(y, 0), out.at(y, 0) + out.w * c, all.at(top + y, left))) << h << " " << c << " " << y;
+      }
+    }
+}
+
+TEST(Resample, TheMiddleOfACover) {
+  const auto windows = [](const Resampling& r) { return std::tuple(r.h, r.w, r.window); };
+  EXPECT_EQ(windows(centered(375, 500, 256, 256, 224, 224)), std::tuple(256, 341, Region{16, 58, 224, 224}));
+  EXPECT_EQ(windows(centered(500, 375, 224, 224, 224, 224)), std::tuple(298, 224, Region{37, 0, 224, 224}));
+  EXPECT_EQ(windows(centered(8, 8, 4, 8, 4, 8)), std::tuple(8, 8, Region{2, 0, 4, 8}));
+  EXPECT_THROW(centered(8, 8, 4, 4, 5, 4), Error);
+  Image image(4, 4, 1), out;
+  EXPECT_THROW(resample(image, resized({0, 0, 5, 4}, 2, 2), out), Error);
+  EXPECT_THROW(resample(image, resized({0, 0, 4, 4}, 2, 2), image), Error);
+}
+
+}  // namespace
+}  // namespace tessera::data
