@@ -6,7 +6,7 @@ namespace tessera::run {
 namespace {
 
 constexpr int signals[] = {SIGINT, SIGTERM, SIGUSR1};
-constexpr long same_request_ns = 1'000'000'000;
+constexpr long same_request_ns = 250'000'000;
 volatile std::sig_atomic_t requested = 0;
 struct timespec first = {};
 

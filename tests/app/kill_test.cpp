@@ -92,8 +92,11 @@ TEST(Kill, EverySignalSavesAndEndsAndASecondOneEndsAtOnce) {
   Process process("train --model vit_tiny_cifar --global-batch 256 --steps 50 --set data.train_size=512 --threads 1 --quiet --out " +
                   folder.string());
   for (int i = 0; i < 4000 && !fs::exists(folder / "metrics.jsonl"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // into the first step, which takes seconds
   process.signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // A launcher that signals the process and then its group asks once.
+  process.signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
   process.signal(SIGINT);
   EXPECT_EQ(process.wait(), 128 + SIGINT);
 }
@@ -126,7 +129,7 @@ TEST(Kill, ALimitOnFilesIsAFullDisk) {
   for (int i = 0; i < 4000 && !fs::exists(folder / "ckpt/step-3"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   first.signal(SIGTERM);
   ASSERT_EQ(first.wait(), 75);
-  Process process(arguments + " --epochs 100000 --set run.eval_every=0 --quiet", log, 300'000);  // a checkpoint has 570,000 bytes
+  Process process(arguments + " --epochs 100000 --set run.eval_every=0 --quiet", log, 500'000);  // a checkpoint has 570,000 bytes
   expect_full(folder, process.wait(), read(log));
 }
 
