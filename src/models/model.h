@@ -24,7 +24,7 @@ struct Param {
   ir::Shape shape;                // ours
   std::vector<std::string> dims;  // names of the dims: "heads", "mlp", ... (what strategies shard)
   Init init;
-  bool decay = true;            // weight decay applies (cli.md: not to 1-D tensors, class token, position embeddings, bias tables)
+  bool decay = true;            // weight decay applies (docs/cli.md: not to 1-D tensors, class token, position embeddings, bias tables)
   ir::Shape torch_shape;        // as in torchvision's state dict
   std::vector<int> torch_perm;  // reshape(torch, split_shape) then transpose by this gives ours; empty: a plain reshape
   ir::Shape split_shape;        // torch_shape split to our rank, in torch order; empty: torch_shape

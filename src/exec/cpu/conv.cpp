@@ -1,5 +1,6 @@
-// Convolution in f32 as matrix products: the taps that a tile of pixels reads are gathered side by side, then multiplied by the filters.
-// Convention: a task is a tile of pixels (or of filter rows); tiles and the order of sums are functions of the shapes alone.
+// Convolution in f32 as matrix products: a row of the first factor is what the taps of one pixel read, named by one pointer per tap and
+// never gathered; filters are packed once. Convention: a task is a tile of pixels and channels (or of filter rows); tiles and the order of
+// sums are functions of the shapes alone.
 #include "exec/cpu/conv.h"
 
 #include <algorithm>
@@ -16,15 +17,6 @@ namespace {
 using std::int64_t;
 
 int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
-// The largest tile of pixels that leaves a dozen tasks or more; smaller ones spend too much on packing filters.
-int64_t pixel_tile(int64_t pixels) {
-  for (int64_t tile : {192, 132, 96, 48})
-    if (pixels >= 16 * tile) return tile;
-  return 48;
-}
-// Taps gathered at once: about a thousand numbers per pixel.
-int64_t taps_at_once(int64_t taps, int64_t channels) { return std::clamp<int64_t>(1152 / std::max<int64_t>(1, channels), 1, taps); }
 
 }  // namespace
 
@@ -52,61 +44,119 @@ struct Lattice {
   int64_t first_row = 0, first_col = 0, step = 1;  // where its pixels lie in the result
 };
 
-// result[pixel, n] = sum over taps and channels of source[pixel * scale + tap, channel] * filters[tap, channel, n]
+// result[pixel, n] = sum over taps and channels of source[pixel * scale + tap, channel] * filters[tap][channel, n]
 struct Product {
   Gather source;
   Lattice lattice;
-  int64_t scale;          // source pixels per lattice pixel
-  std::vector<Tap> taps;  // in source pixels
-  const float* filters;   // [taps, channels, n] in the order of `taps`
+  int64_t scale;                      // source pixels per lattice pixel
+  std::vector<Tap> taps;              // in source pixels
+  std::vector<const float*> filters;  // of each tap: channels x n
+  int64_t rs, cs;                     // distance of their rows and columns
   int64_t n;
   float* result;
   int64_t result_h, result_w;
 };
 
-struct Buffers {
-  float *packed, *gathered, *tile;
+// Tiles of pixels and channels. A small side pays for reading the other operand more often, few tiles leave threads idle: the score weighs
+// both, for 2 and for 16 threads.
+struct Tiles {
+  static constexpr int64_t most_rows = 264, most_columns = 256;
+  int64_t m = scattered_rows, n = scattered_columns;
+
+  Tiles(int64_t pixels, int64_t channels) {
+    const auto busy = [](int64_t tasks, int64_t threads) {
+      return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
+    };
+    double best = 0;
+    for (int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0; columns -= scattered_columns)
+      for (int64_t rows = most_rows; rows > 0; rows -= scattered_rows) {
+        const int64_t tasks = ceil_div(pixels, rows) * ceil_div(channels, columns);
+        const double overhead = 1 + 8.0 / static_cast<double>(columns) + 8.0 / static_cast<double>(rows),
+                     used = static_cast<double>(pixels * channels) / static_cast<double>(tasks * rows * columns);
+        const double score = used * (busy(tasks, 2) + busy(tasks, 16)) / overhead;
+        if (score > best) best = score, m = rows, n = columns;
+      }
+  }
 };
-Buffers buffers_of(const Call& call, int thread, int64_t gathered) {
-  float* own = call.scratch_of<float>(thread);
-  return {own, own + gemm_scratch_bytes / sizeof(float), own + gemm_scratch_bytes / sizeof(float) + gathered};
+
+// Shared: the packed filters, then a row of zeros for what lies outside the images.
+std::size_t shared_bytes(int64_t taps, int64_t channels, int64_t n) {
+  return sizeof(float) * static_cast<std::size_t>(packed_elements({taps, channels}, n) + channels);
+}
+struct Own {
+  float *panel, *tile;
+  const float** rows;
+};
+Own own_of(const Call& call, int thread) {
+  float* at = call.scratch_of<float>(thread);
+  return {at, at + scattered_scratch, reinterpret_cast<const float**>(at + scattered_scratch + Tiles::most_rows * Tiles::most_columns)};
+}
+std::size_t own_bytes(int64_t taps) {
+  return sizeof(float) * (scattered_scratch + Tiles::most_rows * Tiles::most_columns) +
+         sizeof(float*) * static_cast<std::size_t>(taps * Tiles::most_rows);
 }
 
-int64_t gathered_elements(int64_t tile, int64_t taps, int64_t channels) { return tile * taps_at_once(taps, channels) * channels; }
+// Where the taps of lattice pixel i read: one pointer per tap, `pitch` apart.
+void point_at(const Product& p, int64_t i, const float* zeros, const float** to, int64_t pitch) {
+  const int64_t rest = i % (p.lattice.h * p.lattice.w), y = rest / p.lattice.w * p.scale, x = rest % p.lattice.w * p.scale;
+  const float* image = p.source.data + i / (p.lattice.h * p.lattice.w) * p.source.h * p.source.w * p.source.c;
+  for (const Tap& tap : p.taps) {
+    const int64_t row = y + tap.row, col = x + tap.col;
+    const bool inside = row >= 0 && row < p.source.h && col >= 0 && col < p.source.w;
+    *to = inside ? image + (row * p.source.w + col) * p.source.c : zeros;
+    to += pitch;
+  }
+}
 
-void multiply(const Call& call, const Product& p) {
-  const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w, tile = pixel_tile(pixels),
-                taps = static_cast<int64_t>(p.taps.size());
-  const bool dense = p.lattice.step == 1;
-  const int64_t step = taps_at_once(std::max<int64_t>(1, taps), p.source.c);
-  call.pool.parallel_for(ceil_div(pixels, tile), [&](int64_t task, int thread) {
-    const Buffers own = buffers_of(call, thread, gathered_elements(tile, std::max<int64_t>(1, taps), p.source.c));
-    const int64_t first = task * tile, rows = std::min(tile, pixels - first);
-    std::vector<int64_t> at(static_cast<std::size_t>(3 * rows));
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t pixel = first + r, image = pixel / (p.lattice.h * p.lattice.w), rest = pixel % (p.lattice.h * p.lattice.w);
-      at[3 * r] = image, at[3 * r + 1] = rest / p.lattice.w * p.scale, at[3 * r + 2] = rest % p.lattice.w * p.scale;
-    }
-    float* const c = dense ? p.result + first * p.n : own.tile;
-    if (taps == 0) std::fill_n(c, rows * p.n, 0.0f);
-    for (int64_t t = 0; t < taps; t += step) {
-      const int64_t now = std::min(step, taps - t), k = now * p.source.c;
-      gather_taps(p.source, at.data(), rows, p.taps.data() + t, now, own.gathered);
-      gemm(rows, p.n, k, 1, own.gathered, k, 1, p.filters + t * p.source.c * p.n, p.n, 1, t == 0 ? 0 : 1, c, p.n, 1, own.packed);
-    }
+// `length` numbers are read under each tap: the channels of a pixel, or of several side by side.
+void multiply(const Call& call, const Product& p, int64_t length, float* shared) {
+  const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w, taps = static_cast<int64_t>(p.taps.size());
+  const Tiles tiles(pixels, p.n);
+  const bool dense = p.lattice.step == 1, empty = taps * length == 0;
+  const Scattered shape{taps, length};
+  float *const packed = shared, *const zeros = shared + packed_elements(shape, p.n);
+  std::fill_n(zeros, length, 0.0f);
+  if (!empty)
+    call.pool.parallel_for(pack_tasks(shape, p.n),
+                           [&](int64_t task, int) { gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, packed); });
+  const int64_t across = ceil_div(p.n, tiles.n);
+  call.pool.parallel_for(ceil_div(pixels, tiles.m) * across, [&](int64_t task, int thread) {
+    const Own own = own_of(call, thread);
+    const int64_t first = task / across * tiles.m, rows = std::min(tiles.m, pixels - first);
+    const int64_t n0 = task % across * tiles.n, columns = std::min(tiles.n, p.n - n0);
+    for (int64_t r = 0; r < tiles.m; ++r) point_at(p, std::min(first + r, pixels - 1), zeros, own.rows + r, tiles.m);
+    float* const c = dense ? p.result + first * p.n + n0 : own.tile;
+    const int64_t pitch = dense ? p.n : columns;
+    if (empty)
+      for (int64_t r = 0; r < rows; ++r) std::fill_n(c + r * pitch, columns, 0.0f);
+    else
+      gemm_scattered({taps, length, own.rows, tiles.m}, rows, p.n, packed, n0, columns, c, pitch, own.panel);
     if (dense) return;
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t row = p.lattice.first_row + at[3 * r + 1] / p.scale * p.lattice.step,
-                    col = p.lattice.first_col + at[3 * r + 2] / p.scale * p.lattice.step;
-      vector_copy(c + r * p.n, p.result + ((at[3 * r] * p.result_h + row) * p.result_w + col) * p.n, p.n);
+      const int64_t image = (first + r) / (p.lattice.h * p.lattice.w), rest = (first + r) % (p.lattice.h * p.lattice.w);
+      const int64_t row = p.lattice.first_row + rest / p.lattice.w * p.lattice.step,
+                    col = p.lattice.first_col + rest % p.lattice.w * p.lattice.step;
+      vector_copy(c + r * columns, p.result + ((image * p.result_h + row) * p.result_w + col) * p.n + n0, columns);
     }
   });
 }
 
-Scratch scratch_of(int64_t pixels, int64_t taps, int64_t channels, int64_t n, bool dense) {
-  const int64_t tile = pixel_tile(pixels);
-  const int64_t floats = gathered_elements(tile, taps, channels) + (dense ? 0 : tile * n);
-  return {.shared = 0, .per_thread = gemm_scratch_bytes + sizeof(float) * static_cast<std::size_t>(floats)};
+// Images of few channels are copied with their borders: then one tap is a whole row of the filter.
+bool narrow(const ir::Shape& f) { return f[2] < 16 && f[1] > 1; }
+int64_t bordered_elements(const ir::Shape& x, int64_t pad) { return x[0] * (x[1] + 2 * pad) * (x[2] + 2 * pad) * x[3]; }
+void add_borders(const Call& call, const ir::Shape& x, int64_t pad, float* to) {
+  const float* from = call.in[0].as<float>();
+  const int64_t h = x[1] + 2 * pad, border = pad * x[3], row = x[2] * x[3];
+  call.pool.parallel_for(x[0] * h, [&](int64_t task, int) {
+    float* const at = to + task * (row + 2 * border);
+    const int64_t y = task % h - pad;
+    if (y < 0 || y >= x[1]) {
+      std::fill_n(at, row + 2 * border, 0.0f);
+      return;
+    }
+    std::fill_n(at, border, 0.0f), std::fill_n(at + border + row, border, 0.0f);
+    vector_copy(from + (task / h * x[1] + y) * row, at + border, row);
+  });
 }
 
 }  // namespace
@@ -119,64 +169,66 @@ void fast_conv(const Call& call) {
             .lattice = {y[0], y[1], y[2]},
             .scale = attr.stride,
             .taps = {},
-            .filters = call.in[1].as<float>(),
+            .filters = {},
+            .rs = f[3],
+            .cs = 1,
             .n = y[3],
             .result = call.out[0].as<float>(),
             .result_h = y[1],
             .result_w = y[2]};
+  const auto add_tap = [&](Tap tap, int64_t offset) {
+    p.taps.push_back(tap);
+    p.filters.push_back(call.in[1].as<float>() + offset);
+  };
+  float* shared = call.shared_scratch<float>();
+  if (narrow(f)) {
+    add_borders(call, x, attr.pad, shared);
+    p.source = {shared, x[1] + 2 * attr.pad, x[2] + 2 * attr.pad, x[3]};
+    for (int64_t k = 0; k < f[0]; ++k) add_tap({k, 0}, k * f[1] * f[2] * f[3]);
+    return multiply(call, p, f[1] * f[2], shared + (bordered_elements(x, attr.pad) + 15) / 16 * 16);
+  }
   for (int64_t k = 0; k < f[0]; ++k)
-    for (int64_t l = 0; l < f[1]; ++l) p.taps.push_back({k - attr.pad, l - attr.pad});
-  multiply(call, p);
+    for (int64_t l = 0; l < f[1]; ++l) add_tap({k - attr.pad, l - attr.pad}, (k * f[1] + l) * f[2] * f[3]);
+  multiply(call, p, x[3], shared);
 }
-Scratch scratch_conv(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out) {
-  const ir::Shape &f = in[1].shape, &y = out[0].shape;
-  return scratch_of(y[0] * y[1] * y[2], f[0] * f[1], f[2], f[3], true);
+Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  const ir::Shape& f = in[1].shape;
+  const std::size_t images = narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 16 : 0;
+  return {.shared = sizeof(float) * images + shared_bytes(1, f[0] * f[1] * f[2], f[3]), .per_thread = own_bytes(f[0] * f[1])};
 }
 
 // dx[row] collects dy[p] f[k] where row = p stride + k - pad. Rows of one remainder modulo the stride meet the same taps: each of the
-// stride^2 classes of pixels is a product of its own, with filters transposed once.
+// stride^2 classes of pixels is a product of its own, with filters transposed as they are packed.
 void fast_conv_input_grad(const Call& call) {
   const auto& attr = call.attr<ir::Conv>();
   const ir::Shape &g = call.in[0].shape, &f = call.in[1].shape, &x = call.out[0].shape;
   if (call.out[0].elements() == 0) return;
   const int64_t s = attr.stride, c = f[2], o = f[3];
-  float* filters = call.shared_scratch<float>();
   for (int64_t a = 0; a < std::min(s, x[1]); ++a)
     for (int64_t b = 0; b < std::min(s, x[2]); ++b) {
       Product p{.source = {call.in[0].as<float>(), g[1], g[2], o},
                 .lattice = {x[0], ceil_div(x[1] - a, s), ceil_div(x[2] - b, s), a, b, s},
                 .scale = 1,
                 .taps = {},
-                .filters = filters,
+                .filters = {},
+                .rs = 1,
+                .cs = o,
                 .n = c,
                 .result = call.out[0].as<float>(),
                 .result_h = x[1],
                 .result_w = x[2]};
-      std::vector<const float*> sources;
       for (int64_t k = 0; k < f[0]; ++k)
         for (int64_t l = 0; l < f[1]; ++l)
           if ((a + attr.pad - k) % s == 0 && (b + attr.pad - l) % s == 0) {
             p.taps.push_back({(a + attr.pad - k) / s, (b + attr.pad - l) / s});
-            sources.push_back(call.in[1].as<float>() + (k * f[1] + l) * c * o);
+            p.filters.push_back(call.in[1].as<float>() + (k * f[1] + l) * c * o);
           }
-      call.pool.parallel_for(static_cast<int64_t>(sources.size()) * ceil_div(o, 16), [&](int64_t task, int) {
-        const int64_t tap = task / ceil_div(o, 16), begin = task % ceil_div(o, 16) * 16, end = std::min(o, begin + 16);
-        const float* from = sources[static_cast<std::size_t>(tap)];
-        float* to = filters + tap * o * c;
-        for (int64_t j = 0; j < c; ++j)
-          for (int64_t i = begin; i < end; ++i) to[i * c + j] = from[j * o + i];
-      });
-      multiply(call, p);
-      filters += static_cast<int64_t>(sources.size()) * o * c;
+      multiply(call, p, o, call.shared_scratch<float>());
     }
 }
-Scratch scratch_conv_input_grad(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
-  const ir::Shape &f = in[1].shape, &x = out[0].shape;
-  const int64_t s = std::get<ir::Conv>(attrs).stride;
-  // The first class of pixels is the largest and bounds the others' tiles.
-  Scratch need = scratch_of(x[0] * ceil_div(x[1], s) * ceil_div(x[2], s), f[0] * f[1], f[3], f[2], s == 1);
-  need.shared = sizeof(float) * static_cast<std::size_t>(ir::elements(f));
-  return need;
+Scratch scratch_conv_input_grad(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  const ir::Shape& f = in[1].shape;
+  return {.shared = shared_bytes(f[0] * f[1], f[3], f[2]), .per_thread = own_bytes(f[0] * f[1])};
 }
 
 namespace {
@@ -211,7 +263,7 @@ void fast_conv_filter_grad(const Call& call) {
   call.pool.parallel_for(t.tiles * t.chunks, [&](int64_t task, int thread) {
     const int64_t chunk_index = task / t.tiles, tap = task % t.tiles * t.taps_in_tile, taps = std::min(t.taps_in_tile, t.taps - tap);
     float* const to = (chunk_index == 0 ? dw : partials + (chunk_index - 1) * size) + tap * t.c * t.o;
-    const Buffers own = buffers_of(call, thread, static_cast<int64_t>(t.gathered()));
+    float *const packed = call.scratch_of<float>(thread), *const gathered = packed + gemm_scratch_bytes / sizeof(float);
     std::vector<Tap> list;
     for (int64_t k = tap; k < tap + taps; ++k) list.push_back({k / f[1] - attr.pad, k % f[1] - attr.pad});
     const int64_t begin = chunk_index * t.chunk_pixels, end = std::min(t.pixels, begin + t.chunk_pixels), k = taps * t.c;
@@ -223,8 +275,8 @@ void fast_conv_filter_grad(const Call& call) {
         const int64_t rest = (pixel + r) % (g[1] * g[2]);
         at[3 * r] = (pixel + r) / (g[1] * g[2]), at[3 * r + 1] = rest / g[2] * attr.stride, at[3 * r + 2] = rest % g[2] * attr.stride;
       }
-      gather_taps(source, at.data(), rows, list.data(), taps, own.gathered);
-      gemm(k, t.o, rows, 1, own.gathered, 1, k, dy + pixel * t.o, t.o, 1, pixel == begin ? 0 : 1, to, t.o, 1, own.packed);
+      gather_taps(source, at.data(), rows, list.data(), taps, gathered);
+      gemm(k, t.o, rows, 1, gathered, 1, k, dy + pixel * t.o, t.o, 1, pixel == begin ? 0 : 1, to, t.o, 1, packed);
     }
   });
   if (t.chunks == 1) return;

@@ -1,7 +1,9 @@
 // A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one panel of R rows at a time, and a
 // register tile of R x NR accumulators runs along k. Small operands (one head of an attention) matter as much as large ones, hence the
-// cheap packing. Convention: every element of C is one chain of multiply-adds in the order of k, restarted at each block of k; so its bits
-// do not depend on the tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such machines and others.)
+// cheap packing. Where A's rows lie scattered (a convolution), x86 reads them in place and ARM packs them from there, and B is packed once
+// for all callers. Convention: every element of C is one chain of multiply-adds in the order of k, restarted at each block of k; so its
+// bits do not depend on the tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such machines and
+// others.)
 #include "exec/cpu/vector.h"  // before Highway: the instruction sets we build for; none is scalable, so accumulators may live in arrays
 
 #undef HWY_TARGET_INCLUDE
@@ -35,6 +37,7 @@ struct Problem {
 // A block of B fits the second-level cache of one core, a panel of A and one of B the first.
 inline constexpr std::int64_t k_block = 384, n_block = 384, most_rows = 12;
 static_assert(sizeof(float) * k_block * (n_block + most_rows) == gemm_scratch_bytes && gemm_scratch_bytes % 64 == 0);
+static_assert(most_rows == scattered_rows && k_block * most_rows == scattered_scratch && scattered_block == k_block);
 
 }  // namespace tessera::exec::cpu
 #endif
@@ -96,9 +99,35 @@ HWY_INLINE V element(const V* HWY_RESTRICT column, const float* HWY_RESTRICT a) 
     return hn::Set(d, a[I]);
 }
 
-// `rows` x `cols` of C from a panel of A and one of B; W vectors of the panel hold columns that count.
+// `rows` x `cols` of C from their sums; W vectors of each row hold columns that count.
 template <int W, int... I>
-HWY_INLINE void tile(std::integer_sequence<int, I...>, int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT sum0, const V* HWY_RESTRICT sum1, const Problem& problem,
+                      float beta, float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
+  const V scale = hn::Set(d, problem.alpha), keep = hn::Set(d, beta);
+  if (problem.cs_c == 1 && cols == W * lanes) {
+    const auto store_row = [&](int i, V first, V second) HWY_ATTR {
+      if (i >= rows) return;
+      float* HWY_RESTRICT to = c + i * problem.rs_c;
+      first = hn::Mul(first, scale), second = hn::Mul(second, scale);
+      hn::StoreU(beta == 0 ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
+      if (W == 2) hn::StoreU(beta == 0 ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d, to + lanes);
+    };
+    (store_row(I, sum0[I], sum1[I]), ...);
+    return;
+  }
+  HWY_ALIGN float part[R * NR];
+  ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR), hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)), ...);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      float& to = c[i * problem.rs_c + j * problem.cs_c];
+      to = beta == 0 ? part[i * NR + j] : std::fma(beta, to, part[i * NR + j]);
+    }
+  }
+}
+
+// The same from a panel of A and one of B.
+template <int W, int... I>
+HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                      const Problem& problem, float beta, float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
   V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
 #pragma GCC unroll 4
@@ -113,26 +142,7 @@ HWY_INLINE void tile(std::integer_sequence<int, I...>, int64_t k, const float* H
       ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
     }
   }
-  const V scale = hn::Set(d, problem.alpha), keep = hn::Set(d, beta);
-  if (problem.cs_c == 1 && cols == W * lanes) {
-    const auto store = [&](int i, V first, V second) HWY_ATTR {
-      if (i >= rows) return;
-      float* HWY_RESTRICT to = c + i * problem.rs_c;
-      first = hn::Mul(first, scale), second = hn::Mul(second, scale);
-      hn::StoreU(beta == 0 ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
-      if (W == 2) hn::StoreU(beta == 0 ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d, to + lanes);
-    };
-    (store(I, sum0[I], sum1[I]), ...);
-    return;
-  }
-  HWY_ALIGN float part[R * NR];
-  ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR), hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)), ...);
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) {
-      float& to = c[i * problem.rs_c + j * problem.cs_c];
-      to = beta == 0 ? part[i * NR + j] : std::fma(beta, to, part[i * NR + j]);
-    }
-  }
+  store<W>(all, sum0, sum1, problem, beta, c, rows, cols);
 }
 
 template <int W>
@@ -170,6 +180,123 @@ void run(const Problem& p, float* HWY_RESTRICT packed) {
   }
 }
 
+// body(part, first number of it, how many) for [k0, k0 + size) of the numbers of all parts side by side.
+template <class Body>
+HWY_INLINE void for_parts(int64_t length, int64_t k0, int64_t size, const Body& body) {
+  for (int64_t part = k0 / length, from = k0 % length; size > 0; ++part, from = 0) {
+    const int64_t now = std::min(length - from, size);
+    body(part, from, now);
+    size -= now;
+  }
+}
+
+// dst[p][i] = row i's number `from` + p, for R rows at `rows`.
+void pack_rows(const float* const* rows, int64_t from, int64_t size, float* HWY_RESTRICT dst) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::FixedTag<double, 2> pairs;
+  for (int lane = 0; lane + 4 <= R; lane += 4) {
+    const float *HWY_RESTRICT a0 = rows[lane] + from, *HWY_RESTRICT a1 = rows[lane + 1] + from;
+    const float *HWY_RESTRICT a2 = rows[lane + 2] + from, *HWY_RESTRICT a3 = rows[lane + 3] + from;
+    float* HWY_RESTRICT to = dst + lane;
+    int64_t p = 0;
+    for (; p + 4 <= size; p += 4, to += 4 * R) {
+      const auto r0 = hn::LoadU(d4, a0 + p), r1 = hn::LoadU(d4, a1 + p), r2 = hn::LoadU(d4, a2 + p), r3 = hn::LoadU(d4, a3 + p);
+      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d4, r0, r1)), low23 = hn::BitCast(pairs, hn::InterleaveLower(d4, r2, r3));
+      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d4, r0, r1)), high23 = hn::BitCast(pairs, hn::InterleaveUpper(d4, r2, r3));
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(pairs, low01, low23)), d4, to);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(pairs, low01, low23)), d4, to + R);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(pairs, high01, high23)), d4, to + 2 * R);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(pairs, high01, high23)), d4, to + 3 * R);
+    }
+    for (; p < size; ++p, to += R) to[0] = a0[p], to[1] = a1[p], to[2] = a2[p], to[3] = a3[p];
+  }
+}
+
+// A tile whose rows of A are read where they lie: where a broadcasting load is free, packing them would cost more than it saves.
+template <int W, int... I>
+HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scattered& a, const float* const* first, int64_t k0, int64_t k,
+                              const float* HWY_RESTRICT b, const Problem& problem, float beta, float* HWY_RESTRICT c, int64_t rows,
+                              int64_t cols) {
+  V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
+  for_parts(a.length, k0, k, [&](int64_t part, int64_t from, int64_t size) HWY_ATTR {
+    const float* HWY_RESTRICT row[R] = {(first[part * a.pitch + I] + from)...};
+    for (int64_t p = 0; p < size; ++p, b += NR) {
+      const V b0 = hn::Load(d, b);
+      if constexpr (W == 2) {
+        const V b1 = hn::Load(d, b + lanes);
+        const auto step = [&](const float* HWY_RESTRICT from_row, V& s0, V& s1) HWY_ATTR {
+          const V x = hn::Set(d, from_row[p]);
+          s0 = hn::MulAdd(x, b0, s0), s1 = hn::MulAdd(x, b1, s1);
+        };
+        (step(row[I], sum0[I], sum1[I]), ...);
+      } else {
+        ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I])), ...);
+      }
+    }
+  });
+  store<W>(all, sum0, sum1, problem, beta, c, rows, cols);
+}
+template <int W>
+HWY_NOINLINE void tile_in_place_of(const Scattered& a, const float* const* first, int64_t k0, int64_t k, const float* b,
+                                   const Problem& problem, float* c, int64_t rows, int64_t cols) {
+  tile_in_place<W>(std::make_integer_sequence<int, R>(), a, first, k0, k, b, problem, k0 == 0 ? 0.0f : 1.0f, c, rows, cols);
+}
+
+// Columns [n0, n0 + size) of block `block` of k; panels of a block lie side by side.
+void pack_scattered(const Scattered& a, int64_t n, const float* const* parts, int64_t rs, int64_t cs, int64_t block, int64_t n0,
+                    int64_t size, float* HWY_RESTRICT packed) {
+  const int64_t k0 = block * a.k_step(), k_size = std::min(a.k_step(), a.k() - k0);
+  packed += k0 * packed_columns(n);
+  for (int64_t j = n0; j < n0 + size; j += NR) {
+    float* HWY_RESTRICT to = packed + j * k_size;
+    for_parts(a.length, k0, k_size, [&](int64_t part, int64_t from, int64_t now) HWY_ATTR {
+      pack<NR>(std::min<int64_t>(NR, n - j), now, parts[part] + from * rs + j * cs, cs, rs, to);
+      to += now * NR;
+    });
+  }
+}
+
+void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RESTRICT packed, int64_t n0, int64_t n_size, float* c,
+                   int64_t rs_c, float* HWY_RESTRICT panel) {
+  constexpr bool in_place = !HWY_ARCH_ARM;
+  const Problem problem{.m = m,
+                        .n = n,
+                        .k = a.k(),
+                        .alpha = 1,
+                        .a = nullptr,
+                        .rs_a = 0,
+                        .cs_a = 0,
+                        .b = nullptr,
+                        .rs_b = 0,
+                        .cs_b = 0,
+                        .beta = 0,
+                        .c = c,
+                        .rs_c = rs_c,
+                        .cs_c = 1};
+  for (int64_t k0 = 0; k0 < a.k(); k0 += a.k_step()) {
+    const int64_t k_size = std::min(a.k_step(), a.k() - k0);
+    const float* block = packed + k0 * packed_columns(n);
+    for (int64_t i = 0; i < m; i += R) {
+      const int64_t rows = std::min<int64_t>(R, m - i);
+      if constexpr (!in_place) {
+        float* to = panel;
+        for_parts(a.length, k0, k_size, [&](int64_t part, int64_t from, int64_t now) HWY_ATTR {
+          pack_rows(a.rows + part * a.pitch + i, from, now, to);
+          to += now * R;
+        });
+      }
+      for (int64_t j = 0; j < n_size; j += NR) {
+        const int64_t cols = std::min<int64_t>(NR, n_size - j);
+        const float* b = block + (n0 + j) * k_size;
+        if constexpr (in_place)
+          (cols > lanes ? tile_in_place_of<2> : tile_in_place_of<1>)(a, a.rows + i, k0, k_size, b, problem, c + i * rs_c + j, rows, cols);
+        else
+          (cols > lanes ? tile_of<2> : tile_of<1>)(k_size, panel, b, problem, k0 == 0 ? 0.0f : 1.0f, c + i * rs_c + j, rows, cols);
+      }
+    }
+  }
+}
+
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -177,6 +304,18 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(run);
+HWY_EXPORT(pack_scattered);
+HWY_EXPORT(run_scattered);
+
+void gemm_pack(const Scattered& a, std::int64_t n, const float* const* parts, std::int64_t rs, std::int64_t cs, std::int64_t task,
+               float* packed) {
+  const std::int64_t strips = packed_columns(n) / scattered_columns, n0 = task % strips * scattered_columns;
+  HWY_DYNAMIC_DISPATCH(pack_scattered)(a, n, parts, rs, cs, task / strips, n0, std::min(scattered_columns, n - n0), packed);
+}
+void gemm_scattered(const Scattered& a, std::int64_t m, std::int64_t n, const float* packed, std::int64_t n0, std::int64_t n_size, float* c,
+                    std::int64_t rs_c, float* panel) {
+  HWY_DYNAMIC_DISPATCH(run_scattered)(a, m, n, packed, n0, n_size, c, rs_c, panel);
+}
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t rs_a, std::int64_t cs_a, const float* b,
           std::int64_t rs_b, std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c, float* packed) {
