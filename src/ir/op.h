@@ -30,6 +30,7 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
                    X(softmax, None) X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None)    \
   /* batch_norm */ X(moments, BatchNorm) X(batch_norm, BatchNorm) X(batch_norm_sums, BatchNorm)             \
                    X(batch_norm_grad, BatchNorm) X(running_stats, BatchNorm) X(batch_norm_fixed, BatchNorm) \
+                   X(batch_norm_scale, BatchNorm)                                                           \
   /* loss       */ X(nll, Loss) X(nll_grad, Loss) X(cross_entropy, Loss) X(cross_entropy_grad, Loss)        \
                    X(correct, TopK)                                                                         \
   /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \
@@ -87,8 +88,9 @@ struct Sum {
 struct Conv {  // images [b,h,w,c], filters [k,l,c,o]; the gradients are told the size of what they give: h x w images or k x l filters
   std::int64_t stride = 1, pad = 0;
   std::int64_t rows = 0, cols = 0;  // gradients only
+  bool relu = false;                // forward only, after the addends
   bool operator==(const Conv&) const = default;
-  FIELDS(F(stride), F(pad), F(rows), F(cols))
+  FIELDS(F(stride), F(pad), F(rows), F(cols), F(relu))
 };
 struct Pool {  // size x size windows over [b,h,w,c]; the border never wins
   std::int64_t size = 2, stride = 2, pad = 0;

@@ -80,12 +80,7 @@ struct Writer {
   const Mode& mode;
   const ParamOf& param;
 
-  Var conv(Var x, const ConvNorm& l) {
-    const Var f = param(l.conv + ".weight");
-    // A 1x1 convolution is a contraction.
-    if (l.size == 1 && l.stride == 1) return b.contract("bxyc,co->bxyo", x, b.reshape(f, {l.in, l.out}), "conv");
-    return b.emit1(Op::conv, Conv{l.stride, l.size / 2, 0, 0}, {x, f}, "conv");
-  }
+  Var conv(Var x, const ConvNorm& l) { return b.emit1(Op::conv, Conv{l.stride, l.size / 2}, {x, param(l.conv + ".weight")}, "conv"); }
 
   Var norm(Var x, const std::string& name) {
     const Var gain = param(name + ".weight"), bias = param(name + ".bias");

@@ -100,6 +100,9 @@ std::vector<OpDef> batch_norm_rows() {
        .doc = "x, mean, variance, gain, bias -> (x - mean) / sqrt(variance + eps) gain + bias: evaluation",
        .sig = "*c,c,c,c,c->*c",
        .may_alias = {{0, 0}}},
+      {.op = Op::batch_norm_scale,
+       .doc = "mean, variance, gain, bias -> scale, offset: batch_norm_fixed as x scale + offset",
+       .sig = "c,c,c,c->c,c"},
   };
 }
 

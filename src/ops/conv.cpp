@@ -21,14 +21,22 @@ void check_rank(const Type& type, const char* what) {
   CHECK(type.rank() == 4 && is_float(type.dtype), std::string(what) + " has four dims and a float type, not " + to_string(type.shape));
 }
 
+std::string conv_signature(const Attrs&, int operands) {
+  return std::string("bx!y!c,k!l!co") + (operands > 2 ? ",o,o" : "") + (operands > 4 ? ",bp!q!o" : "") + "->bp!q!o";
+}
+// images, filters [, scale, offset [, addend]]
 Types infer_conv(const Attrs& attrs, In in) {
   const Conv& a = std::get<Conv>(attrs);
-  CHECK(in.size() == 2, "conv takes images and filters");
+  CHECK(in.size() == 2 || in.size() == 4 || in.size() == 5, "conv takes images and filters, then scale and offset, then an addend");
   check_rank(in[0], "an image batch"), check_rank(in[1], "a filter bank");
   const Shape &x = in[0].shape, &f = in[1].shape;
   CHECK(in[0].dtype == in[1].dtype, "images and filters have one element type");
   CHECK(x[3] == f[2], "images " + to_string(x) + " have other channels than filters " + to_string(f));
-  return {{in[0].dtype, {x[0], positions(x[1], f[0], a.stride, a.pad), positions(x[2], f[1], a.stride, a.pad), f[3]}, {}}};
+  const Type y{in[0].dtype, {x[0], positions(x[1], f[0], a.stride, a.pad), positions(x[2], f[1], a.stride, a.pad), f[3]}, {}};
+  for (std::size_t i = 2; i < in.size(); ++i)
+    CHECK(in[i].dtype == (i < 4 ? statistics_of(y.dtype) : y.dtype) && in[i].shape == (i < 4 ? Shape{f[3]} : y.shape),
+          (i < 4 ? "scale and offset are one number per filter, not " : "the addend is like the result, not ") + to_string(in[i].shape));
+  return {y};
 }
 // dy, filters -> images of rows x cols
 Types infer_input_grad(const Attrs& attrs, In in) {
@@ -53,6 +61,7 @@ Types infer_filter_grad(const Attrs& attrs, In in) {
 
 Grads conv_vjp(Builder& b, const Eqn& e, Grad g) {
   const Conv& a = std::get<Conv>(e.attrs);
+  CHECK(e.in.size() == 2 && !a.relu, "a fused conv has no derivative; differentiate before fusion");
   const Shape x = b.type(e.in[0]).shape, f = b.type(e.in[1]).shape;
   return {b.emit1(Op::conv_input_grad, Conv{a.stride, a.pad, x[1], x[2]}, {g[0], e.in[1]}, "dx"),
           b.emit1(Op::conv_filter_grad, Conv{a.stride, a.pad, f[0], f[1]}, {g[0], e.in[0]}, "dw")};
@@ -99,11 +108,13 @@ Grads max_pool_vjp(Builder& b, const Eqn& e, Grad g) {
 std::vector<OpDef> conv_rows() {
   return {
       {.op = Op::conv,
-       .doc = "images, filters -> each filter's product with the window around every stride-th pixel",
-       .sig = "bx!y!c,k!l!co->bp!q!o",
+       .doc = "images, filters [scale offset [addend]] -> each filter's product with the window around every stride-th pixel, "
+              "relu(product scale + offset + addend)",
+       .sig = "",
        .infer = infer_conv,
        .vjp = conv_vjp,
-       .cost = conv_cost},
+       .cost = conv_cost,
+       .signature = conv_signature},
       {.op = Op::conv_input_grad,
        .doc = "dy, filters -> gradient of the images",
        .sig = "bp!q!o,k!l!co->bx!y!c",

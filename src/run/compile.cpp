@@ -102,6 +102,8 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   // Trade memory for time, before fusion hides the marks.
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute)); differentiate && every > 0)
     passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
+  // A norm by fixed statistics is a scale and an offset of the convolution before it.
+  if (goal == Goal::evaluate || goal == Goal::predict) passes.push_back({"fold_norm", transforms::fold_norm, false});
   // One visit of memory instead of two; a rounding in between may disappear.
   passes.push_back({"fuse_contract", transforms::fuse_contract, false});
   passes.push_back({"fuse_norm", transforms::fuse_norm, false});

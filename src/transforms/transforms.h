@@ -80,6 +80,9 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
 // Recomputes what the backward pass reads instead of keeping it; every n-th mark "residual" is kept (1: all of them, 0: no recomputation).
 Program remat(const Program& program, int every);
 
+// Evaluation: conv, batch norm by running statistics, a residual sum and relu become one conv.
+Program fold_norm(const Program& program);
+
 // contract + bias (+ gelu) in one op; add + layer norm, and its gradient; log softmax + nll; scale, select and update.
 Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);

@@ -38,6 +38,7 @@ Rows batch_norm_cases() {
   rows.push_back({"batch_norm_fixed", Op::batch_norm_fixed, BatchNorm{}, {{{2, 5, 3, 19}}, channel, gain, gain, channel}, rounding});
   rows.push_back(
       {"batch_norm_fixed_large", Op::batch_norm_fixed, BatchNorm{1e-3}, {{{2, 40, 40, 19}}, channel, gain, gain, channel}, rounding});
+  rows.push_back({"batch_norm_scale", Op::batch_norm_scale, BatchNorm{1e-3}, {channel, gain, gain, channel}, rounding});
   return rows;
 }
 

@@ -35,6 +35,19 @@ Rows conv_cases() {
   all("many_channels", {2, 4, 4, 700, 24, 3, 3, 1, 1}, false);
   all("many_pixels", {3, 56, 56, 8, 16, 3, 3, 1, 1}, false);
 
+  // With all that follows it in an evaluation.
+  const auto folded = [&](const std::string& name, Sizes n, bool addend) {
+    const Operand x{{n.b, n.h, n.w, n.c}}, f{{n.k, n.l, n.c, n.o}}, y{{n.b, out(n.h, n.k, n), out(n.w, n.l, n), n.o}}, channel{{n.o}};
+    Conv a{n.stride, n.pad};
+    a.relu = addend;
+    rows.push_back({"conv_folded_" + name, Op::conv, a, {x, f, channel, channel}, sums});
+    if (addend) rows.back().in.push_back(y);
+  };
+  folded("scale", {2, 5, 6, 3, 4, 3, 3, 1, 1}, false);
+  folded("1x1", {2, 5, 6, 40, 37, 1, 1, 1, 0}, true);
+  folded("stem", {2, 15, 13, 3, 5, 7, 7, 2, 3}, true);
+  folded("wide", {4, 16, 16, 64, 40, 3, 3, 1, 1}, true);
+
   const auto pool = [&](const std::string& name, Shape x, Pool a, Fill fill = normal) {
     rows.push_back({"max_pool_" + name, Op::max_pool, a, {{x, fill}}, exact, fill == normal ? std::vector<int>{0} : std::vector<int>{}});
     const Shape g = {x[0], (x[1] + 2 * a.pad - a.size) / a.stride + 1, (x[2] + 2 * a.pad - a.size) / a.stride + 1, x[3]};

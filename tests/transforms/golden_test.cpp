@@ -82,11 +82,9 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
     return optimizer(buckets(p, list), optimizer_of(pass), list);
   }
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
-  const std::map<std::string, Program (*)(const Program&)> plain = {{"fuse_contract", fuse_contract},
-                                                                    {"fuse_norm", fuse_norm},
-                                                                    {"fuse_loss", fuse_loss},
-                                                                    {"fuse_update", fuse_update},
-                                                                    {"simplify", simplify}};
+  const std::map<std::string, Program (*)(const Program&)> plain = {{"fold_norm", fold_norm},     {"fuse_contract", fuse_contract},
+                                                                    {"fuse_norm", fuse_norm},     {"fuse_loss", fuse_loss},
+                                                                    {"fuse_update", fuse_update}, {"simplify", simplify}};
   return plain.at(name)(p);
 }
 
@@ -129,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const
 TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
-  for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fuse_contract", "fuse_norm",
-                           "fuse_loss", "fuse_update", "simplify"})
+  for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
+                           "fuse_norm", "fuse_loss", "fuse_update", "simplify"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

@@ -88,6 +88,29 @@ TEST_P(Numerics, FusionsFindTheirPatterns) {
 INSTANTIATE_TEST_SUITE_P(Models, Numerics, testing::Values(false, true),
                          [](const auto& info) { return info.param ? "MeanWithDropout" : "ClassToken"; });
 
+TEST(Fold, NormBecomesPartOfTheConvolution) {
+  const Program p = ir::parse(R"(program evaluate mesh()
+  input x : f64[2,5,4,3] batch "x"
+  input f : f64[3,3,3,3] param "f" (tap,tap,in,out)
+  input m : f64[3] state "m" (c)
+  input v : f64[3] state "v" (c)
+  input g : f64[3] param "g" (c)
+  c1 : f64[2,5,4,3] = conv pad=1 x f
+  n1 : f64[2,5,4,3] = batch_norm_fixed c1 m v g m
+  r1 : f64[2,5,4,3] = relu n1
+  c2 : f64[2,5,4,3] = conv pad=1 r1 f
+  n2 : f64[2,5,4,3] = batch_norm_fixed c2 m v g m
+  s2 : f64[2,5,4,3] = add sig="bxyc,bxyc->bxyc" x n2
+  r2 : f64[2,5,4,3] = relu s2
+  output "y" = r2
+)");
+  Values inputs = draw_inputs(p, 5, batch);
+  for (double& v : inputs.at("v")) v = 0.5 + v * v;
+  const Program folded = fold_norm(p);
+  EXPECT_EQ(folded.eqns.size(), 4u);
+  expect_same(evaluate(folded, inputs), evaluate(p, inputs), 1e-13);
+}
+
 // Outputs of a step, with the micro-batches' inputs cut from those of the whole batch.
 Values cut(const Values& inputs, const std::vector<std::int64_t>& micro) {
   Values out = inputs;

@@ -55,6 +55,7 @@ struct Product {
   int64_t n;
   float* result;
   int64_t result_h, result_w;
+  Finish finish = {};  // of the whole result
 };
 
 // Tiles of pixels and channels. A small side pays for reading the other operand more often, few tiles leave threads idle: the score weighs
@@ -112,13 +113,12 @@ void point_at(const Product& p, int64_t i, const float* zeros, const float** to,
 void multiply(const Call& call, const Product& p, int64_t length, float* shared) {
   const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w, taps = static_cast<int64_t>(p.taps.size());
   const Tiles tiles(pixels, p.n);
-  const bool dense = p.lattice.step == 1, empty = taps * length == 0;
+  const bool dense = p.lattice.step == 1;
   const Scattered shape{taps, length};
   float *const packed = shared, *const zeros = shared + packed_elements(shape, p.n);
   std::fill_n(zeros, length, 0.0f);
-  if (!empty)
-    call.pool.parallel_for(pack_tasks(shape, p.n),
-                           [&](int64_t task, int) { gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, packed); });
+  call.pool.parallel_for(pack_tasks(shape, p.n),
+                         [&](int64_t task, int) { gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, packed); });
   const int64_t across = ceil_div(p.n, tiles.n);
   call.pool.parallel_for(ceil_div(pixels, tiles.m) * across, [&](int64_t task, int thread) {
     const Own own = own_of(call, thread);
@@ -127,10 +127,10 @@ void multiply(const Call& call, const Product& p, int64_t length, float* shared)
     for (int64_t r = 0; r < tiles.m; ++r) point_at(p, std::min(first + r, pixels - 1), zeros, own.rows + r, tiles.m);
     float* const c = dense ? p.result + first * p.n + n0 : own.tile;
     const int64_t pitch = dense ? p.n : columns;
-    if (empty)
-      for (int64_t r = 0; r < rows; ++r) std::fill_n(c + r * pitch, columns, 0.0f);
-    else
-      gemm_scattered({taps, length, own.rows, tiles.m}, rows, p.n, packed, n0, columns, c, pitch, own.panel);
+    Finish finish = p.finish;
+    if (finish.scale) finish.scale += n0, finish.offset += n0;
+    if (finish.addend) finish.addend += first * p.n + n0;
+    gemm_scattered({taps, length, own.rows, tiles.m}, rows, p.n, packed, n0, columns, c, pitch, finish, own.panel);
     if (dense) return;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t image = (first + r) / (p.lattice.h * p.lattice.w), rest = (first + r) % (p.lattice.h * p.lattice.w);
@@ -176,6 +176,9 @@ void fast_conv(const Call& call) {
             .result = call.out[0].as<float>(),
             .result_h = y[1],
             .result_w = y[2]};
+  p.finish.relu = attr.relu;
+  if (call.in.size() > 2) p.finish.scale = call.in[2].as<float>(), p.finish.offset = call.in[3].as<float>();
+  if (call.in.size() > 4) p.finish.addend = call.in[4].as<float>();
   const auto add_tap = [&](Tap tap, int64_t offset) {
     p.taps.push_back(tap);
     p.filters.push_back(call.in[1].as<float>() + offset);

@@ -8,6 +8,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/gemm.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -256,8 +257,25 @@ void pack_scattered(const Scattered& a, int64_t n, const float* const* parts, in
   }
 }
 
+// One row of C, in the order of Finish.
+void finish_row(const Finish& f, const float* HWY_RESTRICT addend, int64_t n, float* HWY_RESTRICT c) {
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes) {
+    V v = hn::LoadU(d, c + j);
+    if (f.scale) v = hn::MulAdd(v, hn::LoadU(d, f.scale + j), hn::LoadU(d, f.offset + j));
+    if (addend) v = hn::Add(v, hn::LoadU(d, addend + j));
+    if (f.relu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
+    hn::StoreU(v, d, c + j);
+  }
+  for (; j < n; ++j) {
+    float v = f.scale ? std::fma(c[j], f.scale[j], f.offset[j]) : c[j];
+    if (addend) v += addend[j];
+    c[j] = f.relu && v < 0 ? 0.0f : v;
+  }
+}
+
 void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RESTRICT packed, int64_t n0, int64_t n_size, float* c,
-                   int64_t rs_c, float* HWY_RESTRICT panel) {
+                   int64_t rs_c, const Finish& finish, float* HWY_RESTRICT panel) {
   constexpr bool in_place = !HWY_ARCH_ARM;
   const Problem problem{.m = m,
                         .n = n,
@@ -273,6 +291,15 @@ void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RE
                         .c = c,
                         .rs_c = rs_c,
                         .cs_c = 1};
+  const auto finish_rows = [&](int64_t first, int64_t count) HWY_ATTR {
+    if (finish.nothing()) return;
+    for (int64_t r = first; r < first + count; ++r)
+      finish_row(finish, finish.addend ? finish.addend + r * rs_c : nullptr, n_size, c + r * rs_c);
+  };
+  if (a.k() == 0) {
+    for (int64_t r = 0; r < m; ++r) std::fill_n(c + r * rs_c, n_size, 0.0f);
+    return finish_rows(0, m);
+  }
   for (int64_t k0 = 0; k0 < a.k(); k0 += a.k_step()) {
     const int64_t k_size = std::min(a.k_step(), a.k() - k0);
     const float* block = packed + k0 * packed_columns(n);
@@ -285,6 +312,9 @@ void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RE
           to += now * R;
         });
       }
+      if (finish.addend && k0 + k_size == a.k())  // there when the panel is done
+        for (int64_t r = i; r < i + rows; ++r)
+          for (int64_t j = 0; j < n_size; j += 16) hwy::Prefetch(finish.addend + r * rs_c + j);
       for (int64_t j = 0; j < n_size; j += NR) {
         const int64_t cols = std::min<int64_t>(NR, n_size - j);
         const float* b = block + (n0 + j) * k_size;
@@ -293,6 +323,7 @@ void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RE
         else
           (cols > lanes ? tile_of<2> : tile_of<1>)(k_size, panel, b, problem, k0 == 0 ? 0.0f : 1.0f, c + i * rs_c + j, rows, cols);
       }
+      if (k0 + k_size == a.k()) finish_rows(i, rows);
     }
   }
 }
@@ -313,8 +344,8 @@ void gemm_pack(const Scattered& a, std::int64_t n, const float* const* parts, st
   HWY_DYNAMIC_DISPATCH(pack_scattered)(a, n, parts, rs, cs, task / strips, n0, std::min(scattered_columns, n - n0), packed);
 }
 void gemm_scattered(const Scattered& a, std::int64_t m, std::int64_t n, const float* packed, std::int64_t n0, std::int64_t n_size, float* c,
-                    std::int64_t rs_c, float* panel) {
-  HWY_DYNAMIC_DISPATCH(run_scattered)(a, m, n, packed, n0, n_size, c, rs_c, panel);
+                    std::int64_t rs_c, const Finish& finish, float* panel) {
+  HWY_DYNAMIC_DISPATCH(run_scattered)(a, m, n, packed, n0, n_size, c, rs_c, finish, panel);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t rs_a, std::int64_t cs_a, const float* b,

@@ -2,6 +2,7 @@
 // Convention: the result depends on shapes and values only, never on who else is running; beta == 0 does not read C.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,8 +26,10 @@ struct Scattered {
   std::int64_t pitch = 0;
 
   std::int64_t k() const { return parts * length; }
-  std::int64_t blocks() const { return (k() + scattered_block - 1) / scattered_block; }
-  std::int64_t k_step() const { return ((k() + blocks() - 1) / blocks() + 3) / 4 * 4; }  // even blocks, of whole vectors
+  std::int64_t blocks() const { return std::max<std::int64_t>(1, (k() + scattered_block - 1) / scattered_block); }
+  std::int64_t k_step() const {
+    return std::max<std::int64_t>(4, ((k() + blocks() - 1) / blocks() + 3) / 4 * 4);
+  }  // even blocks, of whole vectors
 };
 // B of such a product, packed once for all its rows: part t of B is a matrix length x n at parts[t]. Tasks are independent of each other.
 inline std::int64_t packed_columns(std::int64_t n) { return (n + scattered_columns - 1) / scattered_columns * scattered_columns; }
@@ -36,9 +39,18 @@ inline std::int64_t pack_tasks(const Scattered& a, std::int64_t n) {
 }
 void gemm_pack(const Scattered& a, std::int64_t n, const float* const* parts, std::int64_t rs_b, std::int64_t cs_b, std::int64_t task,
                float* packed);
-// C = A B for m rows of A and columns [n0, n0 + n_size) of B, n0 a multiple of scattered_columns; k > 0, `panel` has scattered_scratch
+// What happens to C's rows while they are in cache: relu(C scale + offset + addend). Columns of scale and offset start with the product's,
+// the addend lies like C.
+struct Finish {
+  const float *scale = nullptr, *offset = nullptr;
+  const float* addend = nullptr;
+  bool relu = false;
+
+  bool nothing() const { return !scale && !addend && !relu; }
+};
+// C = A B for m rows of A and columns [n0, n0 + n_size) of B, n0 a multiple of scattered_columns; `panel` has scattered_scratch
 // floats.
 void gemm_scattered(const Scattered& a, std::int64_t m, std::int64_t n, const float* packed, std::int64_t n0, std::int64_t n_size, float* c,
-                    std::int64_t rs_c, float* panel);
+                    std::int64_t rs_c, const Finish& finish, float* panel);
 
 }  // namespace tessera::exec::cpu

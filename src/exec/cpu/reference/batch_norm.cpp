@@ -128,11 +128,22 @@ void reference_batch_norm_fixed(const Call& call) {
   }
 }
 
+template <class T>
+void reference_batch_norm_scale(const Call& call) {
+  const T *mean = call.in[0].as<T>(), *variance = call.in[1].as<T>(), *gain = call.in[2].as<T>(), *bias = call.in[3].as<T>();
+  for (int64_t c = 0; c < call.in[0].elements(); ++c) {
+    const double scale = gain[c] / std::sqrt(static_cast<double>(variance[c]) + call.attr<ir::BatchNorm>().eps);
+    if (call.out[0]) call.out[0].as<T>()[c] = static_cast<T>(scale);
+    if (call.out[1]) call.out[1].as<T>()[c] = static_cast<T>(bias[c] - mean[c] * scale);
+  }
+}
+
 REFERENCE(moments)
 REFERENCE(batch_norm)
 REFERENCE(batch_norm_sums)
 REFERENCE(batch_norm_grad)
 REFERENCE(running_stats)
 REFERENCE(batch_norm_fixed)
+REFERENCE(batch_norm_scale)
 
 }  // namespace tessera::exec::cpu

@@ -38,6 +38,12 @@ void reference_conv(const Call& call) {
   const T *x = call.in[0].as<T>(), *f = call.in[1].as<T>();
   for_each_product(call.in[0].shape, call.in[1].shape, call.out[0].shape, call.attr<ir::Conv>(),
                    [&](int64_t i, int64_t j, int64_t k) { sums[k] += static_cast<double>(x[i]) * f[j]; });
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const std::size_t channel = i % static_cast<std::size_t>(call.out[0].shape.back());
+    if (call.in.size() > 2) sums[i] = sums[i] * call.in[2].as<T>()[channel] + call.in[3].as<T>()[channel];
+    if (call.in.size() > 4) sums[i] += call.in[4].as<T>()[i];
+    if (call.attr<ir::Conv>().relu && sums[i] < 0) sums[i] = 0;
+  }
   write<T>(sums, call.out[0]);
 }
 
