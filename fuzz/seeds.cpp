@@ -59,7 +59,9 @@ Seeds tomls() {
   Seeds out = {"[model]\nname = \"vit_b_16\"\nimage = [224, 224]\n[lr]\nwarmup = \"5%\"\n[run]\nsteps = 10\n",
                "[run]\nepochs = 3\nuntil = \"top1=0.9\"\n[batch]\nglobal = 64\nmicro = 16\n[data]\nsource = \"synthetic:64x64x3,10\"\n",
                "[optim]\nbetas = [0.9, 0.95]\n" + zero + "run.steps=5\nmodel.depth=2\noptim.lr=.5\n",
-               "run.seed = 0x10\n[data]\nsource = '''folder:x'''\nmean = [\n 0.5, # grey\n 0.5,\n]\n", zero + "run.name=a b\nrun.epochs=1"};
+               "run.seed = 0x10\n[data]\nsource = '''folder:x'''\nmean = [\n 0.5, # grey\n 0.5,\n]\n",
+               "[run]\nsteps = 1_0\nout=\"caf\u00e9\" # \u00e9\nname = 1979-05-27\n",
+               zero + "run.name=a b\nrun.epochs=1"};
   for (const char* model : {"vit_micro", "swin_t", "resnet18"})
     out.push_back(
         config::to_toml(config::load({}, {config::from_set("run.steps=10"), config::from_set(std::string("model.name=") + model)})));

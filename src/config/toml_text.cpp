@@ -56,8 +56,13 @@ Problem syntax_problem(const toml::parse_error& e, const std::string& file) {
 
 // Looks for what the library must not be given: a line that nests too deep, bytes that are no UTF-8, and non-ASCII characters where it
 // looks for white space (outside quotes and in multi-line texts: its table of Unicode spaces reaches an "unreachable" branch there). A
+<<<<<<< HEAD
 // quote inside a word begins no text for the library, so it is refused here: what follows would not be in quotes. So is a quote that is
 // never closed, which the library takes for a control character.
+=======
+// quote inside a word begins no text for the library, so it is refused here: what follows would not be in quotes. Nor does it stop where a
+// word ends after a date and a space.
+>>>>>>> fuzz
 class Scan {
  public:
   Scan(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -69,8 +74,10 @@ class Scan {
       if (bytes == 0) return problem("this byte is not valid UTF-8", "save the file as UTF-8");
       if (text_[0] == '.' && ++dots_ > most_dots)
         return problem(fmt::format("this line has more than {} dots", most_dots), "no key nests that deep");
-      if (state_ == State::plain && is_quote(text_[0]) && std::string_view(" \t\n=[{,.").find(previous_) == std::string_view::npos)
+      if (state_ == State::plain && is_quote(text_[0]) && word_ != Word::none)
         return problem("a quote stands directly after something else", "put the whole text in quotes");
+      if (state_ == State::plain && word_ == Word::number && text_[0] == ' ' && text_.size() > 1 && text_[1] >= '0' && text_[1] <= '9')
+        return problem("two numbers stand side by side", "no key takes a date with a time");
       if (bytes > 1 && state_ == State::plain)
         return problem("a character that is not ASCII stands outside quotes", "put the text in quotes");
       if (bytes > 1 && state_ == State::multi)
@@ -84,13 +91,26 @@ class Scan {
 
  private:
   enum class State { plain, comment, single, multi };
+  enum class Word { none, plain, number };
 
   static bool is_quote(char c) { return c == '"' || c == '\''; }
 
+  // What a character outside quotes makes of the word it stands in: the library reads on to its end whatever begins like a number.
+  void read_word(char c) {
+    const auto is_one_of = [&](std::string_view set) { return set.find(c) != set.npos; };
+    if (is_one_of(" \t\r\n]},#"))
+      word_ = Word::none;
+    else if (word_ == Word::none && is_one_of("+-0123456789"))
+      word_ = Word::number;
+    else if (word_ != Word::number)
+      word_ = is_one_of("=[{.") ? Word::none : Word::plain;
+  }
+
   void step() {
     const char c = text_[0];
+    if (state_ == State::plain) read_word(c);  // the end of a quoted text counts as the end of a word
     if (c == '\n') {
-      if (state_ != State::multi) state_ = State::plain;
+      if (state_ != State::multi) state_ = State::plain, word_ = Word::none;
     } else if (state_ == State::plain && c == '#') {
       state_ = State::comment;
     } else if (state_ == State::plain && is_quote(c)) {
@@ -116,7 +136,6 @@ class Scan {
 
   void skip(std::size_t bytes) {
     column_ += utf8_length(text_) > 1 ? 1 : static_cast<std::int64_t>(bytes);
-    previous_ = text_[bytes - 1];
     if (text_[0] == '\n') ++line_, column_ = 1, dots_ = 0;
     text_.remove_prefix(bytes);
   }
@@ -133,7 +152,8 @@ class Scan {
   std::string_view text_;
   std::string file_;
   State state_ = State::plain;
-  char quote_ = 0, previous_ = '\n';
+  Word word_ = Word::none;
+  char quote_ = 0;
   std::int64_t line_ = 1, column_ = 1, dots_ = 0;
   std::int64_t opened_line_ = 1, opened_column_ = 1;  // of the last quote
 };

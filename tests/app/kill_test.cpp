@@ -130,7 +130,8 @@ TEST(Kill, ALimitOnFilesIsAFullDisk) {
   first.signal(SIGTERM);
   ASSERT_EQ(first.wait(), 75);
   Process process(arguments + " --epochs 100000 --set run.eval_every=0 --quiet", log, 500'000);  // a checkpoint has 570,000 bytes
-  expect_full(folder, process.wait(), read(log));
+  const int code = process.wait();  // before the log is read
+  expect_full(folder, code, read(log));
 }
 
 TEST(Kill, AFullDiskEndsTheRunAndTheOldCheckpointGoesOn) {
