@@ -56,13 +56,8 @@ Problem syntax_problem(const toml::parse_error& e, const std::string& file) {
 
 // Looks for what the library must not be given: a line that nests too deep, bytes that are no UTF-8, and non-ASCII characters where it
 // looks for white space (outside quotes and in multi-line texts: its table of Unicode spaces reaches an "unreachable" branch there). A
-<<<<<<< HEAD
-// quote inside a word begins no text for the library, so it is refused here: what follows would not be in quotes. So is a quote that is
-// never closed, which the library takes for a control character.
-=======
 // quote inside a word begins no text for the library, so it is refused here: what follows would not be in quotes. Nor does it stop where a
-// word ends after a date and a space.
->>>>>>> fuzz
+// word ends after a date and a space. A quote that is never closed is refused too, which the library takes for a control character.
 class Scan {
  public:
   Scan(std::string_view text, const std::string& file) : text_(text), file_(file) {}
