@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tessera and PyTorch on the same CPU, side by side: training step of vit_tiny_cifar (batch 64), inference of vit_b_16 (batch 8), f32.
+"""Tessera and PyTorch on the same CPU, side by side: training steps (vit_tiny_cifar, resnet18_cifar) and inference (vit_b_16, resnet50), f32.
 
-    bench/peer_torch.py [--rounds 5] [--threads 2] [--cases train,infer] [--jsonl FILE]      needs torch, torchvision and build/tessera
+    bench/peer_torch.py [--rounds 5] [--threads 2] [--cases train,infer,train_resnet,infer_resnet] [--jsonl FILE]      needs torch, torchvision and build/tessera
 
 Convention: the two alternate within each round and change order from round to round, so that drift of the machine (clock, neighbours) hits both;
 each round gives one median per side and one ratio; reported are the medians over rounds with their range. PyTorch runs at its best setting, found
@@ -25,11 +25,35 @@ import torchvision
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # model: image, patch, dim, depth, heads, mlp, classes
 MODELS = {"vit_tiny_cifar": (32, 4, 192, 12, 3, 768, 10), "vit_b_16": (224, 16, 768, 12, 12, 3072, 1000)}
-CASES = {"train": ("vit_tiny_cifar", 64), "infer": ("vit_b_16", 8)}
+# model: image, blocks per stage, bottleneck blocks, stem for small images, classes
+RESNETS = {"resnet18_cifar": (32, (2, 2, 2, 2), False, True, 10), "resnet50": (224, (3, 4, 6, 3), True, False, 1000)}
+CASES = {"train": ("vit_tiny_cifar", 64), "infer": ("vit_b_16", 8), "train_resnet": ("resnet18_cifar", 64), "infer_resnet": ("resnet50", 8)}
 OPTIMIZER_TOUCHES = 10  # per parameter and step: read forward and backward, write gradient; AdamW reads w g m v, writes w m v
 
 
+def resnet_flops(model):
+    image, layers, bottleneck, small, classes = RESNETS[model]
+    expansion = 4 if bottleneck else 1
+    size, before = (image, 64) if small else (image // 2, 64)
+    products = size * size * 3 * 64 * (9 if small else 49)
+    size = size if small else size // 2
+    for stage, blocks in enumerate(layers):
+        planes = 64 << stage
+        for block in range(blocks):
+            after, inside = size // (2 if stage and not block else 1), planes * expansion
+            if bottleneck:
+                products += size**2 * before * planes + after**2 * planes * (9 * planes + inside)
+            else:
+                products += after**2 * 9 * planes * (before + planes)
+            if before != inside or after != size:
+                products += after**2 * before * inside
+            size, before = after, inside
+    return 2 * (products + before * classes)
+
+
 def forward_flops(model):
+    if model in RESNETS:
+        return resnet_flops(model)
     image, patch, dim, depth, _, mlp, classes = MODELS[model]
     patches = (image // patch) ** 2
     tokens = patches + 1
@@ -38,6 +62,13 @@ def forward_flops(model):
 
 
 def make_net(model):
+    if model in RESNETS:
+        _, layers, bottleneck, small, classes = RESNETS[model]
+        block = torchvision.models.resnet.Bottleneck if bottleneck else torchvision.models.resnet.BasicBlock
+        net = torchvision.models.ResNet(block, list(layers), num_classes=classes)
+        if small:
+            net.conv1, net.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()
+        return net
     image, patch, dim, depth, heads, mlp, classes = MODELS[model]
     return torchvision.models.VisionTransformer(image, patch, depth, heads, dim, mlp, num_classes=classes)
 
@@ -47,20 +78,24 @@ class Peer:
 
     def __init__(self, verb, model, batch):
         torch.manual_seed(1)
-        image, classes = MODELS[model][0], MODELS[model][-1]
+        sizes = (MODELS | RESNETS)[model]
+        image, classes = sizes[0], sizes[-1]
         self.train = verb == "train"
+        self.resnet = model in RESNETS
         self.images = torch.randn(batch, 3, image, image)
         self.labels = torch.randint(0, classes, (batch,))
         self.net = make_net(model).train(self.train)
         self.choose({})
 
-    @staticmethod
-    def settings(verb):
-        fused = (False, True) if verb == "train" else (False,)
-        return [dict(mkldnn=m, fused_adamw=f) for m, f in itertools.product((True, False), fused)]
+    def settings(self):
+        fused = (False, True) if self.train else (False,)
+        layouts = (False, True) if self.resnet else (False,)
+        return [dict(mkldnn=m, fused_adamw=f, channels_last=c) for m, f, c in itertools.product((True, False), fused, layouts)]
 
     def choose(self, setting):
         self.mkldnn = setting.get("mkldnn", True)
+        layout = torch.channels_last if setting.get("channels_last") else torch.contiguous_format
+        self.net, self.images = self.net.to(memory_format=layout), self.images.contiguous(memory_format=layout)
         if self.train:
             self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3, fused=setting.get("fused_adamw", False))
 
@@ -84,10 +119,10 @@ class Peer:
         return times
 
 
-def best_setting(peer, verb):
+def best_setting(peer):
     """The fastest setting; one that this build of PyTorch cannot run is passed over and named."""
     found = []
-    for setting in Peer.settings(verb):
+    for setting in peer.settings():
         try:
             peer.choose(setting)
             found.append((statistics.median(peer.measure(2.0)), setting))
@@ -151,12 +186,13 @@ def spread(values, digits=1):
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
-def compare(verb, args, floors, record):
-    model, batch = CASES[verb]
+def compare(name, args, floors, record):
+    verb = name.split("_")[0]
+    model, batch = CASES[name]
     flops = forward_flops(model) * batch * (3 if verb == "train" else 1)
     print(f"{verb} {model} batch {batch}: PyTorch's settings", file=sys.stderr)
     peer = Peer(verb, model, batch)
-    setting = best_setting(peer, verb)
+    setting = best_setting(peer)
     weights = 4 * sum(p.numel() for p in peer.net.parameters()) * (OPTIMIZER_TOUCHES if verb == "train" else 1)
 
     def tessera():
@@ -172,7 +208,7 @@ def compare(verb, args, floors, record):
         floors.sample()
         for side in (list(sides) if index % 2 == 0 else reversed(list(sides))):
             times[side].append(sides[side]())
-            record(kind="round", case=verb, model=model, batch=batch, side=side, round=index + 1, ms=times[side][-1])
+            record(kind="round", case=name, model=model, batch=batch, side=side, round=index + 1, ms=times[side][-1])
             print(f"  round {index + 1} {side}: {times[side][-1]:.1f} ms", file=sys.stderr)
     case = f"{verb} {model} b{batch}"
     rows = []
@@ -180,7 +216,7 @@ def compare(verb, args, floors, record):
         middle = statistics.median(ms)
         ratios = [t / o for t, o in zip(times["torch"], ms)]
         rows.append([case, side, spread(ms), f"{1e3 * batch / middle:.1f}", f"{flops / middle / 1e6:.1f}", spread(ratios, 2)])
-        record(kind="summary", case=verb, model=model, batch=batch, side=side, threads=args.threads, dtype="f32", rounds=args.rounds,
+        record(kind="summary", case=name, model=model, batch=batch, side=side, threads=args.threads, dtype="f32", rounds=args.rounds,
                ms=dict(median=middle, min=min(ms), max=max(ms)), images_per_s=1e3 * batch / middle, gflops=flops / middle / 1e6,
                ratio=dict(median=statistics.median(ratios), min=min(ratios), max=max(ratios)), setting=setting if side == "torch" else None)
     rows.append([case, "floor: arithmetic", f"{flops / floors.matmul_gflops / 1e6:.1f}", "", f"{floors.matmul_gflops:.1f}", ""])
@@ -193,7 +229,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="PyTorch's time per round (at least three steps)")
-    parser.add_argument("--cases", default="train,infer")
+    parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/tessera")
     parser.add_argument("--jsonl", type=pathlib.Path, help="also append every measurement to this file, one JSON document per line")
     parser.add_argument("--torch-only", action="store_true", help="measure PyTorch alone")
@@ -217,8 +253,8 @@ def main():
     floors.sample()
     print(f"matmul {floors.matmul_gflops:.1f} GFLOP/s, copy {floors.copy_gb_per_s:.1f} GB/s with {args.threads} threads", file=sys.stderr)
     table, settings = [], {}
-    for verb in cases:
-        rows, settings[verb] = compare(verb, args, floors, record)
+    for name in cases:
+        rows, settings[name] = compare(name, args, floors, record)
         table += rows
     record(kind="machine", **about, matmul_gflops=floors.matmul_gflops, copy_gb_per_s=floors.copy_gb_per_s, threads=args.threads)
     print(f"{about['cpu']}, {args.threads} threads, f32, commit {about['commit']}, torch {about['torch']}, {about['date']}; {args.rounds} alternating rounds.")

@@ -21,12 +21,13 @@ int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 }  // namespace
 
 // row r of `to` = the channels under each of the taps of pixel r, zeros outside the image.
-void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const Tap* taps, int64_t tap_count, float* to) {
-  const auto bytes = static_cast<std::size_t>(from.c) * sizeof(float);
+void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const Tap* taps, int64_t tap_count, int64_t channels,
+                 float* to) {
+  const auto bytes = static_cast<std::size_t>(channels) * sizeof(float);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t image = pixels[3 * r], y = pixels[3 * r + 1], x = pixels[3 * r + 2];
     const float* source = from.data + image * from.h * from.w * from.c;
-    for (int64_t t = 0; t < tap_count; ++t, to += from.c) {
+    for (int64_t t = 0; t < tap_count; ++t, to += channels) {
       const int64_t row = y + taps[t].row, col = x + taps[t].col;
       if (row >= 0 && row < from.h && col >= 0 && col < from.w)
         std::memcpy(to, source + (row * from.w + col) * from.c, bytes);
@@ -58,6 +59,9 @@ struct Product {
   Finish finish = {};  // of the whole result
 };
 
+// The share of threads at work while so many equal tasks are done.
+double busy(int64_t tasks, int64_t threads) { return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads); }
+
 // Tiles of pixels and channels. A small side pays for reading the other operand more often, few tiles leave threads idle: the score weighs
 // both, for 2 and for 16 threads.
 struct Tiles {
@@ -65,9 +69,6 @@ struct Tiles {
   int64_t m = scattered_rows, n = scattered_columns;
 
   Tiles(int64_t pixels, int64_t channels) {
-    const auto busy = [](int64_t tasks, int64_t threads) {
-      return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
-    };
     double best = 0;
     for (int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0; columns -= scattered_columns)
       for (int64_t rows = most_rows; rows > 0; rows -= scattered_rows) {
@@ -236,20 +237,34 @@ Scratch scratch_conv_input_grad(const ir::Attrs&, std::span<const ir::Type> in, 
 
 namespace {
 
-// dw[taps c, o] = gathered^T dy: tiles of filter rows, and chunks of pixels where those are too few, added in order.
+// dw[taps c, o] = gathered^T dy: tiles of taps (or of a tap's channels) and of filters, and chunks of pixels where those are too few, added
+// in order.
 struct FilterTiles {
   int64_t taps, c, o, pixels;
-  int64_t taps_in_tile, tiles, chunk_pixels, chunks;
+  int64_t taps_in_tile, channels_in_tile, channel_tiles, tiles, columns = scattered_columns, across, chunk_pixels, chunks = 1;
 
   FilterTiles(const ir::Shape& g, const ir::Shape& f) : taps(f[0] * f[1]), c(f[2]), o(f[3]), pixels(g[0] * g[1] * g[2]) {
     taps_in_tile = std::clamp<int64_t>(384 / std::max<int64_t>(1, c), 1, taps);
-    tiles = ceil_div(taps, taps_in_tile);
-    const int64_t wanted = std::max<int64_t>(1, std::min(ceil_div(16, tiles), pixels / 1024));
-    chunk_pixels = std::max<int64_t>(1, ceil_div(pixels, wanted));
-    chunks = std::max<int64_t>(1, ceil_div(pixels, chunk_pixels));
+    channel_tiles = std::max<int64_t>(1, ceil_div(c, 384));
+    channels_in_tile = ceil_div(c, channel_tiles);
+    tiles = ceil_div(taps, taps_in_tile) * channel_tiles;
+    // As with Tiles: narrow tiles gather more often, short chunks add more often, few tasks leave threads idle.
+    double best = 0;
+    for (int64_t n = packed_columns(std::max<int64_t>(1, o)); n >= std::min<int64_t>(64, packed_columns(std::max<int64_t>(1, o)));
+         n -= scattered_columns)
+      for (int64_t parts = 1; parts <= std::clamp<int64_t>(pixels / 512, 1, 16); ++parts) {
+        const int64_t tasks = tiles * ceil_div(o, n) * parts;
+        const double overhead = 1 + 16.0 / static_cast<double>(n) +
+                                (parts > 1 ? 10.0 * static_cast<double>(parts) / static_cast<double>(pixels) : 0.0),
+                     used = static_cast<double>(o) / static_cast<double>(ceil_div(o, n) * n);
+        const double score = used * (busy(tasks, 2) + busy(tasks, 16)) / overhead;
+        if (score > best) best = score, columns = n, chunks = parts;
+      }
+    across = ceil_div(o, columns);
+    chunk_pixels = std::max<int64_t>(1, ceil_div(pixels, chunks));
   }
   static constexpr int64_t rows_at_once = 192;
-  std::size_t gathered() const { return static_cast<std::size_t>(rows_at_once * taps_in_tile * c); }
+  std::size_t gathered() const { return static_cast<std::size_t>(rows_at_once * taps_in_tile * channels_in_tile); }
 };
 
 }  // namespace
@@ -263,23 +278,29 @@ void fast_conv_filter_grad(const Call& call) {
   const float* dy = call.in[0].as<float>();
   float *const dw = call.out[0].as<float>(), *const partials = call.shared_scratch<float>();
   const int64_t size = t.taps * t.c * t.o;
-  call.pool.parallel_for(t.tiles * t.chunks, [&](int64_t task, int thread) {
-    const int64_t chunk_index = task / t.tiles, tap = task % t.tiles * t.taps_in_tile, taps = std::min(t.taps_in_tile, t.taps - tap);
-    float* const to = (chunk_index == 0 ? dw : partials + (chunk_index - 1) * size) + tap * t.c * t.o;
+  call.pool.parallel_for(t.tiles * t.across * t.chunks, [&](int64_t task, int thread) {
+    const int64_t n0 = task % t.across * t.columns, n = std::min(t.columns, t.o - n0);
+    task /= t.across;
+    const int64_t chunk_index = task / t.tiles, tile = task % t.tiles;
+    const int64_t tap = tile / t.channel_tiles * t.taps_in_tile, taps = std::min(t.taps_in_tile, t.taps - tap);
+    const int64_t c0 = tile % t.channel_tiles * t.channels_in_tile, c = std::min(t.channels_in_tile, t.c - c0);
+    if (c <= 0) return;
+    float* const to = (chunk_index == 0 ? dw : partials + (chunk_index - 1) * size) + (tap * t.c + c0) * t.o + n0;
     float *const packed = call.scratch_of<float>(thread), *const gathered = packed + gemm_scratch_bytes / sizeof(float);
     std::vector<Tap> list;
     for (int64_t k = tap; k < tap + taps; ++k) list.push_back({k / f[1] - attr.pad, k % f[1] - attr.pad});
-    const int64_t begin = chunk_index * t.chunk_pixels, end = std::min(t.pixels, begin + t.chunk_pixels), k = taps * t.c;
+    const int64_t begin = chunk_index * t.chunk_pixels, end = std::min(t.pixels, begin + t.chunk_pixels), k = taps * c;
     std::vector<int64_t> at(3 * FilterTiles::rows_at_once);
-    if (begin >= end) std::fill_n(to, k * t.o, 0.0f);
+    if (begin >= end)
+      for (int64_t row = 0; row < k; ++row) std::fill_n(to + row * t.o, n, 0.0f);
     for (int64_t pixel = begin; pixel < end; pixel += FilterTiles::rows_at_once) {
       const int64_t rows = std::min(FilterTiles::rows_at_once, end - pixel);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t rest = (pixel + r) % (g[1] * g[2]);
         at[3 * r] = (pixel + r) / (g[1] * g[2]), at[3 * r + 1] = rest / g[2] * attr.stride, at[3 * r + 2] = rest % g[2] * attr.stride;
       }
-      gather_taps(source, at.data(), rows, list.data(), taps, gathered);
-      gemm(k, t.o, rows, 1, gathered, 1, k, dy + pixel * t.o, t.o, 1, pixel == begin ? 0 : 1, to, t.o, 1, packed);
+      gather_taps({source.data + c0, source.h, source.w, source.c}, at.data(), rows, list.data(), taps, c, gathered);
+      gemm(k, n, rows, 1, gathered, 1, k, dy + pixel * t.o + n0, t.o, 1, pixel == begin ? 0 : 1, to, t.o, 1, packed);
     }
   });
   if (t.chunks == 1) return;

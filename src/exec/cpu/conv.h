@@ -16,7 +16,8 @@ struct Gather {
 struct Tap {
   std::int64_t row, col;  // relative to a pixel of the source
 };
-// `pixels`: (image, row, col) of each; `to`: [count, taps, c].
-void gather_taps(const Gather& from, const std::int64_t* pixels, std::int64_t count, const Tap* taps, std::int64_t tap_count, float* to);
+// `pixels`: (image, row, col) of each; `channels` of them from `from.data` on; `to`: [count, taps, channels].
+void gather_taps(const Gather& from, const std::int64_t* pixels, std::int64_t count, const Tap* taps, std::int64_t tap_count,
+                 std::int64_t channels, float* to);
 
 }  // namespace tessera::exec::cpu

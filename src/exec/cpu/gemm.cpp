@@ -219,22 +219,21 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
                               const float* HWY_RESTRICT b, const Problem& problem, float beta, float* HWY_RESTRICT c, int64_t rows,
                               int64_t cols) {
   V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
-  for_parts(a.length, k0, k, [&](int64_t part, int64_t from, int64_t size) HWY_ATTR {
-    const float* HWY_RESTRICT row[R] = {(first[part * a.pitch + I] + from)...};
+  int64_t from = k0 % a.length, size = 0;
+  // for_parts by hand: sums that a lambda captures would live in memory.
+  for (first += k0 / a.length * a.pitch; k > 0; k -= size, first += a.pitch, from = 0) {
+    size = std::min(a.length - from, k);
+    const float* HWY_RESTRICT row[R] = {(first[I] + from)...};
     for (int64_t p = 0; p < size; ++p, b += NR) {
       const V b0 = hn::Load(d, b);
       if constexpr (W == 2) {
         const V b1 = hn::Load(d, b + lanes);
-        const auto step = [&](const float* HWY_RESTRICT from_row, V& s0, V& s1) HWY_ATTR {
-          const V x = hn::Set(d, from_row[p]);
-          s0 = hn::MulAdd(x, b0, s0), s1 = hn::MulAdd(x, b1, s1);
-        };
-        (step(row[I], sum0[I], sum1[I]), ...);
+        ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I]), sum1[I] = hn::MulAdd(hn::Set(d, row[I][p]), b1, sum1[I])), ...);
       } else {
         ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I])), ...);
       }
     }
-  });
+  }
   store<W>(all, sum0, sum1, problem, beta, c, rows, cols);
 }
 template <int W>

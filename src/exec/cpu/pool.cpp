@@ -1,11 +1,28 @@
 // Max pooling in f32, a row of result pixels per task; the gradient asks, for each pixel, which windows it won.
 #include <algorithm>
+#include <utility>
 
 #include "exec/cpu/kernel.h"
 
 namespace tessera::exec::cpu {
 
 using std::int64_t;
+
+namespace {
+
+// A NaN wins, the first of them; of equal numbers too the first.
+void keep_largest(const float* __restrict__ x, int64_t n, float* __restrict__ best) {
+  for (int64_t i = 0; i < n; ++i) best[i] = (x[i] > best[i]) | (x[i] != x[i]) ? x[i] : best[i];
+}
+void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n, float* __restrict__ best, std::int32_t* __restrict__ place) {
+  for (int64_t i = 0; i < n; ++i) {
+    const bool wins = (x[i] > best[i]) | ((x[i] != x[i]) & (best[i] == best[i]));
+    best[i] = wins ? x[i] : best[i];
+    place[i] = wins ? number : place[i];
+  }
+}
+
+}  // namespace
 
 void fast_max_pool(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
@@ -16,23 +33,25 @@ void fast_max_pool(const Call& call) {
   call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
     const int64_t b = task / y[1], p = task % y[1], c = y[3];
     std::vector<float> best(static_cast<std::size_t>(c));
-    std::vector<std::uint8_t> place(static_cast<std::size_t>(c));
+    std::vector<std::int32_t> place(static_cast<std::size_t>(c));  // as wide as a float, so that both loops below are vectors
     for (int64_t q = 0; q < y[2]; ++q) {
       bool first = true;
       for (int64_t k = 0; k < attr.size * attr.size; ++k) {
         const int64_t row = p * attr.stride + k / attr.size - attr.pad, col = q * attr.stride + k % attr.size - attr.pad;
         if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
         const float* at = from + ((b * x[1] + row) * x[2] + col) * c;
-        const auto number = static_cast<std::uint8_t>(k);
-        for (int64_t i = 0; i < c; ++i) {
-          const bool wins = first || at[i] > best[i] || (at[i] != at[i] && best[i] == best[i]);
-          best[i] = wins ? at[i] : best[i];
-          place[i] = wins ? number : place[i];
+        if (std::exchange(first, false)) {
+          std::copy_n(at, c, best.data());
+          std::fill(place.begin(), place.end(), static_cast<std::int32_t>(k));
+        } else if (which) {
+          keep_largest(at, static_cast<std::int32_t>(k), c, best.data(), place.data());
+        } else {
+          keep_largest(at, c, best.data());
         }
-        first = false;
       }
       if (largest) std::copy(best.begin(), best.end(), largest + (task * y[2] + q) * c);
-      if (which) std::copy(place.begin(), place.end(), which + (task * y[2] + q) * c);
+      if (which)
+        for (int64_t i = 0; i < c; ++i) which[(task * y[2] + q) * c + i] = static_cast<std::uint8_t>(place[static_cast<std::size_t>(i)]);
     }
   });
 }
