@@ -76,7 +76,8 @@ int ckpt_export(const CkptOptions& options) {
   for (models::Param& p : models::parameters(w.model)) params.emplace(p.name, p);
   save_weights(
       out / "model.safetensors", w.model, [&](const std::string& name) { return w.source(params.at(name)); },
-      options.naming == "timm" ? Naming::timm : Naming::torchvision, options.dtype == "f64" ? "F64" : "F32", w.classes);
+      options.naming == "timm" ? Naming::timm : Naming::torchvision, options.dtype == "f64" ? "F64" : "F32", w.classes,
+      w.preprocess.dump());
   const auto text = [](const ordered_json& j) { return j.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"; };
   files::write_atomically(out / "config.json", text(config_of(w, options)));
   files::write_atomically(out / "preprocessor_config.json", text(preprocessor_of(w)));

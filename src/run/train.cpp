@@ -271,6 +271,13 @@ class Trainer {
                               epoch, progress_.step));
   }
 
+  // What evaluation did with its images, so that whoever loads the weights does the same.
+  nlohmann::json preprocess() const {
+    nlohmann::json out = preprocess_of(config_.model, normalisation(config_));
+    if (config_.data.eval_resize > 0) out["resize"] = config_.data.eval_resize;
+    return out;
+  }
+
   // Starts to save what the loop stands at, unless that was the last thing saved.
   void save() {
     progress_.metrics_bytes = log_->bytes();
@@ -283,7 +290,7 @@ class Trainer {
                  {{"samples", samples_},
                   {"lr", {{"step", progress_.step}, {"total", total_}}},
                   {"classes", train_->class_names()},
-                  {"preprocess", preprocess_of(config_.model, normalisation(config_))}},
+                  {"preprocess", preprocess()}},
                  out_ / "metrics.jsonl");
   }
 
@@ -301,7 +308,7 @@ class Trainer {
     save_weights(
         out_ / "weights.safetensors", config_.model,
         [&](const std::string& name) { return session_->parameter(name, session_->averages() ? Weights::average : Weights::live); },
-        Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names());
+        Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names(), preprocess().dump());
     progress_.wall_s = wall_before_ + seconds_since(start_);
     results_.measured_bytes = session_->executor().allocated_bytes();
     const ordered_json summary = summary_of(config_, progress_, results_);

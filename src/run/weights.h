@@ -34,12 +34,11 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const m
 enum class Naming { torchvision, timm };
 
 // Writes torch's names and layouts with metadata `tessera.model` and `format: pt`. `values` gives a parameter's elements in our layout by
-// its canonical name and is called once for each, in the order of the file. `dtype` is "F32" or "F64"; `classes` are kept as
-// metadata. Error(disk) when it cannot be
-// written.
+// its canonical name and is called once for each, in the order of the file. `dtype` is "F32" or "F64"; `classes` and `preprocess`
+// (a JSON object: what evaluation and prediction do with an image) are kept as metadata. Error(disk) when it cannot be written.
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values, Naming naming = Naming::torchvision,
-                  const std::string& dtype = "F32", const std::vector<std::string>& classes = {});
+                  const std::string& dtype = "F32", const std::vector<std::string>& classes = {}, const std::string& preprocess = {});
 
 // The names of the classes that the file carries (metadata `tessera.classes`), else their numbers.
 std::vector<std::string> class_names_of(const files::Safetensors& file, const models::ModelConfig& model);

@@ -20,10 +20,11 @@ struct Stored {
 };
 
 std::string header_of(const std::vector<models::Buffer>& buffers, const std::vector<Stored>& tensors, const models::ModelConfig& model,
-                      const std::string& dtype, const std::vector<std::string>& classes) {
+                      const std::string& dtype, const std::vector<std::string>& classes, const std::string& preprocess) {
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
   if (!classes.empty()) header["__metadata__"]["tessera.classes"] = nlohmann::json(classes).dump();
+  if (!preprocess.empty()) header["__metadata__"]["tessera.preprocess"] = preprocess;
   const auto element = static_cast<std::int64_t>(files::dtype_size(dtype));
   std::int64_t at = 0;
   for (const models::Buffer& buffer : buffers) {  // first: 8-byte numbers at multiples of 8, as PyTorch's reader needs them
@@ -45,7 +46,7 @@ std::string header_of(const std::vector<models::Buffer>& buffers, const std::vec
 
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values, Naming naming, const std::string& dtype,
-                  const std::vector<std::string>& classes) {
+                  const std::vector<std::string>& classes, const std::string& preprocess) {
   CHECK(dtype == "F32" || dtype == "F64", "weights are saved as F32 or F64, not " + dtype);
   std::vector<Stored> tensors;
   for (models::Param& param : models::parameters(model)) {
@@ -55,7 +56,7 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
   std::sort(tensors.begin(), tensors.end(), [](const Stored& a, const Stored& b) { return a.name < b.name; });
   // timm computes its buffers itself.
   const std::vector<models::Buffer> buffers = naming == Naming::torchvision ? models::buffers(model) : std::vector<models::Buffer>{};
-  const std::string header = header_of(buffers, tensors, model, dtype, classes);
+  const std::string header = header_of(buffers, tensors, model, dtype, classes, preprocess);
   const std::uint64_t length = header.size();
 
   std::uint64_t bytes = 8 + length;
