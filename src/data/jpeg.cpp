@@ -27,6 +27,7 @@ struct Decoder {
   jpeg_progress_mgr progress{};
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX] = "";
+  bool skip_end = false;  // a member: an argument might not survive the jump
 
   Decoder() = default;
   Decoder(const Decoder&) = delete;
@@ -81,8 +82,8 @@ bool read_header(Decoder& decoder, const unsigned char* bytes, unsigned long siz
 }
 
 // The pixels of `part` of the (shrunk) picture into their places in `image`. Columns outside are not even computed, and rows only decoded,
-// but for a margin that keeps the smoothing of colours at the edges the same. `skip_end`: do not even decode what follows the part.
-bool read_pixels(Decoder& decoder, const Region& part, bool skip_end, Image& image) {
+// but for a margin that keeps the smoothing of colours at the edges the same. With `skip_end` not even what follows the part is decoded.
+bool read_pixels(Decoder& decoder, const Region& part, Image& image) {
   if (setjmp(decoder.escape)) return false;
   jpeg_start_decompress(&decoder.info);
   const JDIMENSION height = decoder.info.output_height, width = decoder.info.output_width;
@@ -96,11 +97,11 @@ bool read_pixels(Decoder& decoder, const Region& part, bool skip_end, Image& ima
   if (columns < width) jpeg_crop_scanline(&decoder.info, &x, &columns);  // moves x to the left as it needs
   const auto top = static_cast<JDIMENSION>(std::max(0, part.top - margin)), bottom = static_cast<JDIMENSION>(part.top + part.h);
   if (top > 0) jpeg_skip_scanlines(&decoder.info, top);
-  while (decoder.info.output_scanline < (skip_end ? bottom : height)) {
+  while (decoder.info.output_scanline < (decoder.skip_end ? bottom : height)) {
     JSAMPROW to = image.at(static_cast<int>(decoder.info.output_scanline), static_cast<int>(x));
     jpeg_read_scanlines(&decoder.info, &to, 1);
   }
-  if (skip_end)
+  if (decoder.skip_end)
     jpeg_abort_decompress(&decoder.info);
   else
     jpeg_finish_decompress(&decoder.info);
@@ -170,7 +171,8 @@ void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const 
   Image& image = channels == 4 ? cmyk : out;
   image.reshape(scaled_h, scaled_w, channels);
   // What lies below the part is decoded only where a file that was cut off could not be told otherwise.
-  if (!read_pixels(decoder, part, part.top + part.h < scaled_h && ends_with_mark(bytes), image)) throw damaged();
+  decoder.skip_end = part.top + part.h < scaled_h && ends_with_mark(bytes);
+  if (!read_pixels(decoder, part, image)) throw damaged();
   if (channels == 4) cmyk_to_rgb(image, decoder.info.saw_Adobe_marker, out);
 }
 
