@@ -12,13 +12,13 @@ struct Family {
   std::string name;
   std::vector<Param> (*parameters)(const ModelConfig&);
   ir::Var (*forward)(ir::Builder&, const ModelConfig&, ir::Var, const Mode&, const ParamOf&);
-  std::vector<Buffer> (*buffers)(const ModelConfig&) = nullptr;
+  std::vector<DerivedTensor> (*derived)(const ModelConfig&) = nullptr;
 };
 
 const Family& family(const std::string& name) {
   static const std::vector<Family> families = {
       {"vit", vit_parameters, vit_forward},
-      {"swin", swin_parameters, swin_forward, swin_buffers},
+      {"swin", swin_parameters, swin_forward, swin_derived},
       {"resnet", resnet_parameters, resnet_forward},
   };
   for (const Family& f : families)
@@ -30,9 +30,9 @@ const Family& family(const std::string& name) {
 
 std::vector<Param> parameters(const ModelConfig& config) { return family(config.family).parameters(config); }
 
-std::vector<Buffer> buffers(const ModelConfig& config) {
-  const auto of = family(config.family).buffers;
-  return of ? of(config) : std::vector<Buffer>{};
+std::vector<DerivedTensor> derived_tensors(const ModelConfig& config) {
+  const auto of = family(config.family).derived;
+  return of ? of(config) : std::vector<DerivedTensor>{};
 }
 
 ir::Var forward(ir::Builder& b, const ModelConfig& config, ir::Var images, const Mode& mode, const ParamOf& param) {

@@ -34,12 +34,12 @@ struct Param {
 std::vector<Param> parameters(const ModelConfig& config);
 
 // Whole numbers that torch's state dict holds beside the parameters and that follow from the description: written, never read.
-struct Buffer {
+struct DerivedTensor {
   std::string name;
   ir::Shape shape;
   std::vector<std::int64_t> values;
 };
-std::vector<Buffer> buffers(const ModelConfig& config);
+std::vector<DerivedTensor> derived_tensors(const ModelConfig& config);
 
 // What a forward program is for.
 struct Mode {

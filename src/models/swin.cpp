@@ -188,12 +188,12 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
   return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("head.weight"), "logits_"), param("head.bias"), "logits");
 }
 
-std::vector<Buffer> swin_buffers(const ModelConfig& m) {
+std::vector<DerivedTensor> swin_derived(const ModelConfig& m) {
   const std::int64_t w = m.window_w, tokens = m.window_h * w;
   std::vector<std::int64_t> index;
   for (std::int64_t i = 0; i < tokens; ++i)
     for (std::int64_t j = 0; j < tokens; ++j) index.push_back((i / w - j / w + m.window_h - 1) * (2 * w - 1) + i % w - j % w + w - 1);
-  std::vector<Buffer> out;
+  std::vector<DerivedTensor> out;
   for (std::size_t s = 0; s < m.depths.size(); ++s)
     for (std::int64_t i = 0; i < m.depths[s]; ++i)
       out.push_back({block_name(s, i) + "attn.relative_position_index", {tokens * tokens}, index});

@@ -10,6 +10,6 @@ namespace tessera::models {
 std::vector<Param> swin_parameters(const ModelConfig& config);
 ir::Var swin_forward(ir::Builder& b, const ModelConfig& config, ir::Var images, const Mode& mode, const ParamOf& param);
 // What torchvision stores beside the parameters although it follows from the window: relative_position_index of every block.
-std::vector<Buffer> swin_buffers(const ModelConfig& config);
+std::vector<DerivedTensor> swin_derived(const ModelConfig& config);
 
 }  // namespace tessera::models

@@ -7,14 +7,13 @@
 #include "ir/builder.h"
 #include "models/model.h"
 #include "models/weights.h"
+#include "run/augment.h"
 
 namespace tessera::run {
 namespace {
 
 using namespace ir;
 using transforms::Pass;
-
-bool mixes(const config::Config& config) { return (config.data.mixup > 0 || config.data.cutmix > 0) && config.data.mix_prob > 0; }
 
 // Forward, loss and counts of one micro-batch, as plain equations in one precision.
 Program write_model(const config::Config& config, Goal goal, std::int64_t batch, Weights weights) {
@@ -54,7 +53,7 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
   const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}});
   const Var inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
   // Mixed targets are soft, and smoothed already.
-  const bool soft = goal == Goal::train && mixes(config);
+  const bool soft = goal == Goal::train && mix_options(config).enabled();
   const double smoothing = goal == Goal::train && !soft ? config.loss.label_smoothing : 0.0;
   const Var target = soft ? b.input(Input::batch, "targets", {real, {batch, m.classes}, {}}) : labels;
   const Var logp = b.emit1(Op::log_softmax, None{}, {logits}, "logp");

@@ -42,14 +42,6 @@ Loaded load(const std::string& weights, const std::optional<models::ModelConfig>
   return out;
 }
 
-std::vector<double> softmax(std::vector<double> x) {
-  const double most = *std::max_element(x.begin(), x.end());
-  double sum = 0;
-  for (double& v : x) sum += v = std::exp(v - most);
-  for (double& v : x) v /= sum;
-  return x;
-}
-
 // Six significant digits are more than a probability has.
 double rounded(double p) { return std::stod(fmt::format("{:.6g}", p)); }
 

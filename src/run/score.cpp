@@ -11,23 +11,13 @@
 namespace tessera::run {
 namespace {
 
-// The probabilities of one image.
-std::vector<double> softmax(const double* logits, std::size_t classes) {
-  std::vector<double> p(logits, logits + classes);
-  const double most = *std::max_element(p.begin(), p.end());
-  double sum = 0;
-  for (double& v : p) sum += v = std::exp(v - most);
-  for (double& v : p) v /= sum;
-  return p;
-}
-
 // How many labels have the largest mean probability of two views.
 std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<double>& b, const std::vector<std::int32_t>& labels) {
   const std::size_t classes = a.size() / std::max<std::size_t>(1, labels.size());
   std::int64_t correct = 0;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    std::vector<double> p = softmax(&a[i * classes], classes);
-    const std::vector<double> q = softmax(&b[i * classes], classes);
+    std::vector<double> p = softmax({&a[i * classes], &a[i * classes] + classes});
+    const std::vector<double> q = softmax({&b[i * classes], &b[i * classes] + classes});
     for (std::size_t k = 0; k < classes; ++k) p[k] += q[k];
     correct += std::max_element(p.begin(), p.end()) - p.begin() == labels[i];
   }
@@ -35,6 +25,14 @@ std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<dou
 }
 
 }  // namespace
+
+std::vector<double> softmax(std::vector<double> x) {
+  const double most = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (double& v : x) sum += v = std::exp(v - most);
+  for (double& v : x) v /= sum;
+  return x;
+}
 
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
             report::Console* console, const std::function<bool()>& stop) {

@@ -10,6 +10,9 @@
 
 namespace tessera::run {
 
+// The probabilities of one image.
+std::vector<double> softmax(std::vector<double> logits);
+
 struct Score {
   double loss = 0, top1 = 0, top5 = 0, seconds = 0;
   double top1_tta = -1;  // of the mean prediction of image and mirror image, where data.tta asks for it; never in place of top1

@@ -19,15 +19,16 @@ struct Stored {
   models::Param param;
 };
 
-std::string header_of(const std::vector<models::Buffer>& buffers, const std::vector<Stored>& tensors, const models::ModelConfig& model,
-                      const std::string& dtype, const std::vector<std::string>& classes, const std::string& preprocess) {
+std::string header_of(const std::vector<models::DerivedTensor>& buffers, const std::vector<Stored>& tensors,
+                      const models::ModelConfig& model, const std::string& dtype, const std::vector<std::string>& classes,
+                      const std::string& preprocess) {
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
   if (!classes.empty()) header["__metadata__"]["tessera.classes"] = nlohmann::json(classes).dump();
   if (!preprocess.empty()) header["__metadata__"]["tessera.preprocess"] = preprocess;
   const auto element = static_cast<std::int64_t>(files::dtype_size(dtype));
   std::int64_t at = 0;
-  for (const models::Buffer& buffer : buffers) {  // first: 8-byte numbers at multiples of 8, as PyTorch's reader needs them
+  for (const models::DerivedTensor& buffer : buffers) {  // first: 8-byte numbers at multiples of 8, as PyTorch's reader needs them
     const std::int64_t end = at + 8 * ir::elements(buffer.shape);
     header[buffer.name] = {{"dtype", "I64"}, {"shape", buffer.shape}, {"data_offsets", {at, end}}};
     at = end;
@@ -55,18 +56,19 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
   }
   std::sort(tensors.begin(), tensors.end(), [](const Stored& a, const Stored& b) { return a.name < b.name; });
   // timm computes its buffers itself.
-  const std::vector<models::Buffer> buffers = naming == Naming::torchvision ? models::buffers(model) : std::vector<models::Buffer>{};
+  const std::vector<models::DerivedTensor> buffers =
+      naming == Naming::torchvision ? models::derived_tensors(model) : std::vector<models::DerivedTensor>{};
   const std::string header = header_of(buffers, tensors, model, dtype, classes, preprocess);
   const std::uint64_t length = header.size();
 
   std::uint64_t bytes = 8 + length;
-  for (const models::Buffer& buffer : buffers) bytes += 8 * buffer.values.size();
+  for (const models::DerivedTensor& buffer : buffers) bytes += 8 * buffer.values.size();
   for (const Stored& tensor : tensors)
     bytes += static_cast<std::uint64_t>(ir::elements(tensor.param.torch_shape)) * files::dtype_size(dtype);
   files::AtomicFile file(path, bytes);
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(std::as_bytes(std::span(header)));
-  for (const models::Buffer& buffer : buffers) file.write(std::as_bytes(std::span(buffer.values)));
+  for (const models::DerivedTensor& buffer : buffers) file.write(std::as_bytes(std::span(buffer.values)));
   for (const Stored& tensor : tensors) {
     const std::vector<double> torch = models::to_torch(tensor.param, values(tensor.param.name));
     if (dtype == "F64") {

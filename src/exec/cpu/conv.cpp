@@ -1,13 +1,13 @@
 // Convolution in f32 as matrix products: a row of the first factor is what the taps of one pixel read, named by one pointer per tap and
 // never gathered; filters are packed once. Convention: a task is a tile of pixels and channels (or of filter rows); tiles and the order of
 // sums are functions of the shapes alone.
-#include "exec/cpu/conv.h"
-
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 #include "exec/cpu/gemm.h"
+#include "exec/cpu/kernel.h"
 #include "exec/cpu/vector.h"
 
 namespace tessera::exec::cpu {
@@ -18,9 +18,15 @@ using std::int64_t;
 
 int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-}  // namespace
+struct Gather {
+  const float* data;
+  int64_t h, w, c;
+};
+struct Tap {
+  int64_t row, col;  // relative to a pixel of the source
+};
 
-// row r of `to` = the channels under each of the taps of pixel r, zeros outside the image.
+// `pixels`: (image, row, col) of each. Row r of `to` = the channels under each of the taps of pixel r, zeros outside the image.
 void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const Tap* taps, int64_t tap_count, int64_t channels,
                  float* to) {
   const auto bytes = static_cast<std::size_t>(channels) * sizeof(float);
@@ -36,8 +42,6 @@ void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const
     }
   }
 }
-
-namespace {
 
 // Result pixels in an order of their own: pixel i of an h x w lattice inside each image, written at `first` + `step` times its place.
 struct Lattice {
