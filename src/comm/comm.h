@@ -1,0 +1,119 @@
+// How ranks talk: about ten verbs, blocking and asynchronous, over one group of ranks. Back ends: local (threads of one process) and mpi.
+// Conventions: a rank's part may have any size, zero included; a reduction gives every rank the same bits, run after run; all ranks of a
+// group call the same verbs in the same order. `traffic` counts what this rank hands to the verbs (docs/cli.md: comm_bytes).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ir/type.h"
+
+namespace tessera::comm {
+
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+using Counts = std::span<const std::int64_t>;  // one per rank of the group, in bytes
+
+enum class Verb : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send, recv, barrier };
+inline constexpr int verb_count = 8;
+std::string_view name(Verb verb);
+
+// Payload: the bytes of the buffer that a rank hands over (the received ones for recv, none for barrier).
+struct Traffic {
+  struct Row {
+    std::int64_t count = 0, bytes = 0;
+    bool operator==(const Row&) const = default;
+  };
+  std::array<Row, verb_count> rows{};
+  Row& operator[](Verb verb) { return rows[static_cast<std::size_t>(verb)]; }
+  const Row& operator[](Verb verb) const { return rows[static_cast<std::size_t>(verb)]; }
+  Row total() const;
+};
+
+enum class Reduction : std::uint8_t { sum, max, min };
+
+// An operation under way. Its buffers belong to it until wait() returned; the destructor waits.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual bool done() = 0;  // makes progress; never blocks
+  virtual void wait() = 0;
+};
+using Pending = std::unique_ptr<Operation>;
+
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // A group of its own for the ranks that give the same color, numbered by key, then by rank here. Every rank of this group calls it.
+  virtual std::unique_ptr<Comm> split(int color, int key) = 0;
+  // Ends the whole job: other ranks that wait for this one get Error(rank_lost) with the reason (local) or are ended (mpi).
+  virtual void abort(const std::string& reason) = 0;
+
+  // Replaced by the sum (largest, smallest) over all ranks.
+  void all_reduce(Bytes data, ir::DType dtype, Reduction how = Reduction::sum);
+  // `in`: the parts of all ranks side by side, counts[r] bytes for rank r; `out`: the sum of the parts for this rank.
+  void reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how = Reduction::sum);
+  // `in`: counts[rank()] bytes; `out`: those of all ranks side by side.
+  void all_gather(ConstBytes in, Bytes out, Counts counts);
+  // `in`: send_counts[r] bytes for rank r, side by side; `out`: recv_counts[r] bytes from rank r.
+  void all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts);
+  void broadcast(Bytes data, int root);
+  void send(ConstBytes data, int to, int tag);
+  void recv(Bytes data, int from, int tag);
+  void barrier();
+
+  [[nodiscard]] Pending start_all_reduce(Bytes data, ir::DType dtype, Reduction how = Reduction::sum);
+  [[nodiscard]] Pending start_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how = Reduction::sum);
+  [[nodiscard]] Pending start_all_gather(ConstBytes in, Bytes out, Counts counts);
+  [[nodiscard]] Pending start_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts);
+  [[nodiscard]] Pending start_send(ConstBytes data, int to, int tag);
+  [[nodiscard]] Pending start_recv(Bytes data, int from, int tag);
+
+  const Traffic& traffic() const { return traffic_; }
+  void reset_traffic() { traffic_ = {}; }
+
+ protected:
+  Comm() = default;
+
+  // One virtual per verb: start it. The blocking form starts and waits. Arguments are already checked and counted.
+  virtual Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) = 0;
+  virtual Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) = 0;
+  virtual Pending do_all_gather(ConstBytes in, Bytes out, Counts counts) = 0;
+  virtual Pending do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) = 0;
+  virtual Pending do_broadcast(Bytes data, int root) = 0;
+  virtual Pending do_send(ConstBytes data, int to, int tag) = 0;
+  virtual Pending do_recv(Bytes data, int from, int tag) = 0;
+  virtual Pending do_barrier() = 0;
+
+ private:
+  Traffic traffic_;
+};
+
+// A world of one rank: every verb is a copy.
+std::unique_ptr<Comm> make_self();
+
+// N ranks as threads of this process: runs body on each and returns when all have ended. When one throws, the others are woken with
+// Error(rank_lost), and the first rank's own error is rethrown.
+void run_local(int ranks, const std::function<void(Comm& world)>& body);
+
+// MPI (mpi.cpp, or no_mpi.cpp in a build without it). `mpi_launched`: this process was started by mpirun, srun or the like with more than
+// one rank; asked before anything is initialised. make_mpi() initialises MPI once and gives the world; Error(usage) in a build without MPI.
+bool mpi_built();
+struct Launch {
+  int rank = 0, size = 1;
+};
+Launch mpi_launch();  // from the environment of the launcher; {0, 1} when there is none
+std::unique_ptr<Comm> make_mpi();
+
+}  // namespace tessera::comm
