@@ -4,11 +4,14 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "comm/comm.h"
 #include "plan/plan.h"
 
 namespace tessera::exec {
@@ -44,6 +47,7 @@ class Executor {
   virtual std::int64_t allocated_bytes() const = 0;
 };
 
-std::unique_ptr<Executor> make_cpu_executor(int threads);
+// `groups`: by axis of the mesh, the ranks that this one shares the axis with; they must outlive the executor.
+std::unique_ptr<Executor> make_cpu_executor(int threads, std::map<std::string, comm::Comm*, std::less<>> groups = {});
 
 }  // namespace tessera::exec

@@ -40,7 +40,9 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
                    X(bias_table, BiasTable) X(bias_table_grad, BiasTable)                                   \
   /* reduce     */ X(sum, Sum) X(sumsq, None)                                                               \
   /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(ema, Ema) X(clip, Clip) X(finite, None)                     \
-  /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)
+  /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)              \
+  /* collective */ X(all_reduce, Collective) X(all_gather, Collective) X(reduce_scatter, Collective)        \
+                   X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)
 // clang-format on
 
 enum class Op : std::uint8_t {
@@ -123,14 +125,16 @@ struct Dropout {  // keyed by (seed, stream, step, global sample position, eleme
   double rate = 0.0;
   bool per_sample = false;  // drop-path: one draw for a whole sample
   std::string stream;       // the scope that draws
-  std::int64_t base = 0;    // position of this micro-batch in the global batch
+  std::int64_t base = 0;    // position of this part's first sample in the global batch
+  Shape whole, start;       // of a part of a sample: the dims of the whole one, and where the part begins
   bool operator==(const Dropout&) const = default;
-  FIELDS(F(rate), F(per_sample), F(stream), F(base))
+  FIELDS(F(rate), F(per_sample), F(stream), F(base), F(whole), F(start))
 };
 struct Mark {  // an identity that names a place: sequence-parallel pin, remat boundary, pipeline cut, debug name
   std::string label;
+  int dim = -1;  // the dim that a strategy may shard here
   bool operator==(const Mark&) const = default;
-  FIELDS(F(label))
+  FIELDS(F(label), F(dim))
 };
 struct Norm {
   double eps = 1e-6;
@@ -201,17 +205,22 @@ struct Patch {  // [b,h,w,c] <-> [b,t,p,p,c], t row by row
   bool operator==(const Patch&) const = default;
   FIELDS(F(size), F(rows))
 };
+// A bucket of several parts is [parts, n]: row i holds part i of every tensor, cut along its own dim; so tensors that a model axis shards
+// are contiguous for each of its ranks.
 struct View {  // a tensor inside a flat bucket
   std::int64_t offset = 0;
   Shape shape;
+  std::int64_t parts = 1;
+  int dim = -1;  // that is cut into parts
   bool operator==(const View&) const = default;
-  FIELDS(F(offset), F(shape))
+  FIELDS(F(offset), F(shape), F(parts), F(dim))
 };
 struct Pack {  // tensors side by side in a flat bucket, each at its offset, zeros between
   std::vector<std::int64_t> offsets;
-  std::int64_t size = 0;
+  std::int64_t size = 0, parts = 1;
+  std::vector<int> dims;  // per tensor; empty for one part
   bool operator==(const Pack&) const = default;
-  FIELDS(F(offsets), F(size))
+  FIELDS(F(offsets), F(size), F(parts), F(dims))
 };
 struct Window {       // [b,h,w,c] <-> [b,n,t,c]: n windows of t = size[0] size[1] tokens, both row by row
   Shape size, shift;  // [rows, columns]: of a window, and of the roll before the cut (towards the top left)
@@ -252,6 +261,16 @@ struct Ema {
   bool operator==(const Ema&) const = default;
   FIELDS(F(decay))
 };
+// What crosses ranks (or prepares it). In a program of global shapes `axis` and the dims say everything; in one rank's program `parts` are
+// the extents of all ranks along `dim` (all_to_all: `from_parts` along `from`) and `index` is this rank's place in its group.
+struct Collective {
+  std::string axis;
+  int dim = -1, from = -1;
+  Shape parts, from_parts;
+  int index = 0;
+  bool operator==(const Collective&) const = default;
+  FIELDS(F(axis), F(dim), F(from), F(parts), F(from_parts), F(index))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
@@ -262,7 +281,7 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 
 using Attrs = std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK,
                            Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd,
-                           AdamW, Segments, Ema, Clip>;
+                           AdamW, Segments, Ema, Clip, Collective>;
 Attrs default_attrs(Op op);
 
 std::string_view name(Op op);
@@ -281,6 +300,7 @@ struct OpDef {
   using Signature = std::string (*)(const Attrs&, int operands);
   using Vjp = std::vector<Var> (*)(Builder&, const Eqn&, std::span<const Var> grad);  // one gradient (or none) per operand
   using CostRule = Cost (*)(const Attrs&, std::span<const Type> in, std::span<const Type> out);
+  using PlacementRule = std::string (*)(const Attrs&, std::span<const Type> in, std::span<const Type> out);
   using ViewRule = std::int64_t (*)(const Attrs&, std::span<const Type> in, int result);  // element offset in operand 0, or -1: a copy
   struct Alias {
     int out, in;
@@ -296,6 +316,10 @@ struct OpDef {
   std::vector<Alias> may_alias = {};  // result may overwrite the operand when it is its last use
   bool gathers = false;               // operands may be produced directly inside the result's storage (stack, pack)
   Signature signature = nullptr;      // null: `sig`, or the attribute
+  // How sharding passes through (ir/placement.h). null: by the signature; letters name dims that are cut alike, whatever their extents.
+  PlacementRule placement = nullptr;
+  std::vector<int> linear = {};  // operands in each of which the op is linear: a partial sum there gives partial sums
+  bool adds = false;             // linear in all operands together
 };
 
 // The row of an op (ops/table.cpp). Every op has one; a test says so.

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "ir/placement.h"
 
 namespace tessera::ir {
 
@@ -52,6 +53,7 @@ void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
               " gives " + std::string(name(want[i].dtype)) + to_string(want[i].shape));
     defined[static_cast<std::size_t>(v)] = true;
   }
+  check_places(p, eqn);
 }
 
 }  // namespace

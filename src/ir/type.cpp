@@ -71,20 +71,45 @@ std::vector<int> Mesh::coordinates(int rank) const {
   return at;
 }
 
+std::vector<int> Mesh::group(int rank, int axis) const {
+  int stride = 1;
+  for (std::size_t i = axes.size() - 1; i > static_cast<std::size_t>(axis); --i) stride *= axes[i].size;
+  const int n = axes[static_cast<std::size_t>(axis)].size, first = rank - rank / stride % n * stride;
+  std::vector<int> out;
+  for (int i = 0; i < n; ++i) out.push_back(first + i * stride);
+  return out;
+}
+
 Range split(std::int64_t extent, int parts, int index) {
   const std::int64_t base = extent / parts, rest = extent % parts;
   return {index * base + std::min<std::int64_t>(index, rest), base + (index < rest ? 1 : 0)};
 }
 
-Shape local_shape(const Type& type, const Mesh& mesh, int rank) {
-  Shape shape = type.shape;
+std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank) {
+  std::vector<Range> out;
+  for (const std::int64_t extent : type.shape) out.push_back({0, extent});
   const std::vector<int> at = mesh.coordinates(rank);
-  for (std::size_t i = 0; i < type.at.size(); ++i)
+  for (std::size_t i = type.at.size(); i-- > 0;)
     if (type.at[i].kind == Place::S) {
-      std::int64_t& extent = shape[static_cast<std::size_t>(type.at[i].dim)];
-      extent = split(extent, mesh.axes[i].size, at[i]).size;
+      Range& range = out[static_cast<std::size_t>(type.at[i].dim)];
+      const Range part = split(range.size, mesh.axes[i].size, at[i]);
+      range = {range.begin + part.begin, part.size};
     }
+  return out;
+}
+
+Shape local_shape(const Type& type, const Mesh& mesh, int rank) {
+  Shape shape;
+  for (const Range& range : local_ranges(type, mesh, rank)) shape.push_back(range.size);
   return shape;
+}
+
+Place place_on(const Type& type, int axis) { return type.at.empty() ? Place{} : type.at[static_cast<std::size_t>(axis)]; }
+
+void set_place(Type& type, const Mesh& mesh, int axis, Place place) {
+  if (type.at.empty()) type.at.resize(mesh.axes.size());
+  type.at[static_cast<std::size_t>(axis)] = place;
+  if (std::all_of(type.at.begin(), type.at.end(), [](const Place& p) { return p.kind == Place::R; })) type.at.clear();
 }
 
 }  // namespace tessera::ir

@@ -33,6 +33,7 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
   int find(std::string_view axis) const;  // -1 when absent
   int ranks() const;
+  std::vector<int> group(int rank, int axis) const;  // the ranks that differ from `rank` on this axis alone, in order
   std::vector<int> coordinates(int rank) const;
 };
 
@@ -60,7 +61,13 @@ struct Range {
 };
 Range split(std::int64_t extent, int parts, int index);
 
-// What one rank holds of a value; uneven splits allowed, also empty ones.
+// What one rank holds of a value: a range of every dim; uneven splits allowed, also empty ones. Where several axes cut one dim, the later
+// axis of the mesh cuts first: a sequence axis divides what a tensor axis left, a data axis what both left.
+std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank);
 Shape local_shape(const Type& type, const Mesh& mesh, int rank);
+
+// The placement on one axis, also when none is written down; and written down (empty again when all are replicated).
+Place place_on(const Type& type, int axis);
+void set_place(Type& type, const Mesh& mesh, int axis, Place place);
 
 }  // namespace tessera::ir

@@ -13,6 +13,7 @@ using namespace ir;
 struct ConvNorm {
   std::string conv, norm;  // torchvision's names
   std::int64_t in, out, size, stride;
+  const char *in_dim = "channel_in", *out_dim = "channel";  // "hidden": inside a block, where ranks of a tensor axis may share channels
 };
 struct Block {
   std::string name;
@@ -46,6 +47,7 @@ Net net_of(const ModelConfig& m) {
         conv(1, in, planes, 3, stride);
         conv(2, planes, planes, 3, 1);
       }
+      block.branch[0].out_dim = block.branch[1].in_dim = "hidden";
       if (stride != 1 || in != out) block.shortcut = {{block.name + ".downsample.0", block.name + ".downsample.1", in, out, 1, stride}};
       net.blocks.push_back(std::move(block));
       net.features = out;
@@ -58,7 +60,7 @@ void add_parameters(std::vector<Param>& out, const ConvNorm& l) {
   const double fan_out = static_cast<double>(l.out * l.size * l.size);
   Param conv{l.conv + ".weight",
              {l.size, l.size, l.in, l.out},
-             {"tap", "tap", "channel_in", "channel"},
+             {"tap", "tap", l.in_dim, l.out_dim},
              {Init::normal, std::sqrt(2.0 / fan_out)},
              true,
              {l.out, l.in, l.size, l.size},
@@ -66,7 +68,7 @@ void add_parameters(std::vector<Param>& out, const ConvNorm& l) {
              {}};
   out.push_back(conv);
   const auto vector = [&](const char* name, Init::Kind init, bool buffer) {
-    out.push_back({l.norm + name, {l.out}, {"channel"}, {init}, false, {l.out}, {}, {}, buffer});
+    out.push_back({l.norm + name, {l.out}, {l.out_dim}, {init}, false, {l.out}, {}, {}, buffer});
   };
   vector(".weight", Init::ones, false);
   vector(".bias", Init::zeros, false);

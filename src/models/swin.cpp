@@ -114,7 +114,7 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     x = b.emit1(Op::patchify, Patch{m.patch, 0}, {x}, "patches");
     x = b.add("btc,c->btc", b.contract("btpqc,pqcd->btd", x, param("features.0.0.weight"), "conv"), param("features.0.0.bias"), "tokens");
     x = norm(b.reshape(x, {batch, rows, columns, m.dim}), "features.0.2");
-    return b.mark("residual", x, "residual");
+    return b.mark("residual", x, "residual", 1);
   };
 
   const auto attention = [&](Var y, const std::string& a, std::int64_t heads, bool shifted) {
@@ -152,7 +152,7 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     x = in_scope("residual_1", [&] { return b.add(x, y, "x"); });
     y = in_scope("ln_2", [&] { return norm(x, l + "norm2"); });
     y = in_scope("mlp", [&] { return drop_path(mlp(y, l), rate); });
-    return in_scope("residual_2", [&] { return b.mark("residual", b.add(x, y, "x"), "residual"); });
+    return in_scope("residual_2", [&] { return b.mark("residual", b.add(x, y, "x"), "residual", 1); });
   };
 
   const auto merge = [&](Var x, const std::string& l) {
@@ -162,7 +162,7 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     x = b.reshape(b.emit1(Op::patchify, Patch{2, 0}, {x}, "squares"), {batch, s[1] / 2, s[2] / 2, 4 * s[3]});
     x = layer_norm(x, b.reshape(param(l + "norm.weight"), {4 * s[3]}), b.reshape(param(l + "norm.bias"), {4 * s[3]}));
     x = b.contract("bijc,dc->bijd", x, b.reshape(param(l + "reduction.weight"), {2 * s[3], 4 * s[3]}), "reduced");
-    return b.mark("residual", x, "residual");
+    return b.mark("residual", x, "residual", 1);
   };
 
   std::int64_t blocks = 0, at = 0;

@@ -86,7 +86,7 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
       x = b.emit1(Op::concat, Dim{1}, {token, x}, "with_class");
     }
     x = dropout(b.add("btc,tc->btc", x, param("encoder.pos_embedding"), "embedded"), m.dropout, false, "dropout");
-    x = b.mark("residual", x, "residual");
+    x = b.mark("residual", x, "residual", 1);
   }
   for (std::int64_t i = 0; i < m.depth; ++i) {
     const auto scope = b.scope("blocks." + std::to_string(i));
@@ -101,10 +101,13 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
     {
       const auto inner = b.scope("msa");
       const std::string a = l + "self_attention.";
-      const Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
+      Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
                             param(a + "in_proj_bias"), "qkv");
+      // Sequence parallel: tokens are shared outside attention, heads inside.
+      qkv = b.mark("heads", b.mark("tokens", qkv, "tokens", 2), "heads", 3);
       const std::vector<Var> parts = b.emit(Op::unstack, None{}, {qkv}, {"q", "k", "v"});
-      const Var o = b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false}, parts, {"o", "lse"})[0];
+      Var o = b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false}, parts, {"o", "lse"})[0];
+      o = b.mark("tokens", o, "tokens", 1);
       y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"), param(a + "out_proj.bias"), "proj");
       y = dropout(dropout(y, m.dropout, false, "dropout"), drop_path, true, "drop_path");
     }
@@ -125,7 +128,7 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
     }
     {
       const auto inner = b.scope("residual_2");
-      x = b.mark("residual", b.add(x, y, "x"), "residual");
+      x = b.mark("residual", b.add(x, y, "x"), "residual", 1);
     }
   }
   // Layer norm works row by row, so the class token is taken before it, not after: same numbers, fewer of them.

@@ -68,6 +68,19 @@ Grads batch_norm_vjp(Builder& b, const Eqn& e, Grad g) {
   return {dx, none, none, none, b.sum("gc->c", sums[1], "dgain"), b.sum("gc->c", sums[0], "dbias")};
 }
 
+// Statistics of one group add up over the parts of a batch; with a group per rank they belong to that rank's part.
+std::string group_letter(const Attrs& attrs) { return std::get<BatchNorm>(attrs).groups > 1 ? "b" : "g!"; }
+std::string by_group(const Attrs& attrs, std::string text) {
+  std::string out;
+  for (const char c : text) out += c == 'g' ? group_letter(attrs) : std::string(1, c);
+  return out;
+}
+std::string moments_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,c->gc,gc"); }
+std::string norm_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,gc,gc,c,c,c->b*c,gc,gc"); }
+std::string sums_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,b*c,gc,gc->gc,gc"); }
+std::string grad_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,b*c,gc,gc,c,gc,gc->b*c"); }
+std::string running_placement(const Attrs&, In, In) { return "c,c,g!c,g!c,c->c,c"; }  // the mean over groups
+
 }  // namespace
 
 std::vector<OpDef> batch_norm_rows() {
@@ -75,27 +88,32 @@ std::vector<OpDef> batch_norm_rows() {
       {.op = Op::moments,
        .doc = "x, shift -> per group and channel: sum of x - shift, and of its square",
        .sig = "b*c,c->gc,gc",
-       .infer = infer_moments},
+       .infer = infer_moments,
+       .placement = moments_placement},
       {.op = Op::batch_norm,
        .doc = "x, sum, sumsq, shift, gain, bias -> normalised per channel, mean, 1/standard deviation",
        .sig = "b*c,gc,gc,c,c,c->b*c,gc,gc",
        .infer = infer_batch_norm,
        .vjp = batch_norm_vjp,
-       .may_alias = {{0, 0}}},
+       .may_alias = {{0, 0}},
+       .placement = norm_placement},
       {.op = Op::batch_norm_sums,
        .doc = "dy, x, mean, rstd -> per group and channel: sum of dy, and of dy (x - mean) rstd",
        .sig = "b*c,b*c,gc,gc->gc,gc",
-       .infer = infer_sums},
+       .infer = infer_sums,
+       .placement = sums_placement},
       {.op = Op::batch_norm_grad,
        .doc = "dy, x, mean, rstd, gain, sum_dy, sum_dyn -> dx",
        .sig = "b*c,b*c,gc,gc,c,gc,gc->b*c",
        .infer = infer_grad,
-       .may_alias = {{0, 0}, {0, 1}}},
+       .may_alias = {{0, 0}, {0, 1}},
+       .placement = grad_placement},
       {.op = Op::running_stats,
        .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` (variance unbiased, groups averaged)",
        .sig = "c,c,gc,gc,c->c,c",
        .infer = infer_running,
-       .may_alias = {{0, 0}, {1, 1}}},
+       .may_alias = {{0, 0}, {1, 1}},
+       .placement = running_placement},
       {.op = Op::batch_norm_fixed,
        .doc = "x, mean, variance, gain, bias -> (x - mean) / sqrt(variance + eps) gain + bias: evaluation",
        .sig = "*c,c,c,c,c->*c",

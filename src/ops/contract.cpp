@@ -57,7 +57,8 @@ std::vector<OpDef> contract_rows() {
            .sig = "",
            .infer = infer_contract,
            .vjp = contract_vjp,
-           .cost = contract_cost}};
+           .cost = contract_cost,
+           .linear = {0, 1}}};
 }
 
 }  // namespace tessera::ops

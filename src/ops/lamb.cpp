@@ -16,10 +16,10 @@ Types infer_direction(const Attrs&, In in) {
 
 std::int64_t check_segments(const Attrs& attrs, const Type& bucket) {
   const Segments& a = std::get<Segments>(attrs);
-  CHECK(a.offsets.size() == a.sizes.size() && bucket.rank() == 1, "segments are offsets and sizes in a flat bucket");
+  CHECK(a.offsets.size() == a.sizes.size() && bucket.rank() >= 1, "segments are offsets and sizes in a flat bucket");
   std::int64_t at = 0;
   for (std::size_t i = 0; i < a.offsets.size(); ++i) {
-    CHECK(a.offsets[i] >= at && a.sizes[i] >= 0 && a.sizes[i] <= bucket.shape[0] - a.offsets[i],
+    CHECK(a.offsets[i] >= at && a.sizes[i] >= 0 && a.sizes[i] <= bucket.shape.back() - a.offsets[i],
           "segments lie in order inside their bucket");
     at = a.offsets[i] + a.sizes[i];
   }
@@ -28,7 +28,7 @@ std::int64_t check_segments(const Attrs& attrs, const Type& bucket) {
 Types infer_sumsq(const Attrs& attrs, In in) { return {{statistics_of(only(in).dtype), {check_segments(attrs, in[0])}, {}}}; }
 // w, direction, sum of squares of both per segment, lr -> w
 Types infer_update(const Attrs& attrs, In in) {
-  infer_shapes("a,a,s,s,->a", in);
+  infer_shapes("*a,*a,s,s,->*a", in);
   CHECK(in[2].shape[0] == check_segments(attrs, in[0]), "lamb_update takes one norm per segment");
   return {{in[0].dtype, in[0].shape, {}}};
 }
@@ -42,10 +42,10 @@ std::vector<OpDef> lamb_rows() {
        .sig = "*,*,*,*,->*,*,*",
        .infer = infer_direction,
        .may_alias = {{0, 3}, {1, 1}, {2, 2}}},
-      {.op = Op::segment_sumsq, .doc = "sum of squares of each tensor in a bucket", .sig = "a->s", .infer = infer_sumsq},
+      {.op = Op::segment_sumsq, .doc = "sum of squares of each tensor in a bucket", .sig = "*a->s", .infer = infer_sumsq},
       {.op = Op::lamb_update,
        .doc = "w, direction, sumsq of each per tensor, lr -> w - lr r direction; r = norm of w over that of direction, 1 where one is 0",
-       .sig = "a,a,s,s,->a",
+       .sig = "*a,*a,s!,s!,->*a",
        .infer = infer_update,
        .may_alias = {{0, 0}, {0, 1}}},
   };

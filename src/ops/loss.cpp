@@ -30,6 +30,9 @@ Types infer_correct(const Attrs& attrs, In in) {
 }
 std::string per_sample_signature(const Attrs&, int) { return "bc!,b->b"; }
 std::string grad_signature(const Attrs&, int) { return "bc!,b,b->bc!"; }
+std::string target_letters(const Type& target) { return target.rank() == 2 ? "bc!" : "b"; }
+std::string per_sample_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + "->b"; }
+std::string grad_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + ",b->bc!"; }
 
 // nll = -sum q y: dy = -g q.   cross entropy = nll(log softmax(x)): dx = g (softmax(x) sum(q) - q).
 Grads nll_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::nll_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none}; }
@@ -46,30 +49,35 @@ std::vector<OpDef> loss_rows() {
        .sig = "",
        .infer = infer_per_sample,
        .vjp = nll_vjp,
-       .signature = per_sample_signature},
+       .signature = per_sample_signature,
+       .placement = per_sample_placement},
       {.op = Op::nll_grad,
        .doc = "y, target, g -> -g q",
        .sig = "",
        .infer = infer_grad,
        .may_alias = {{0, 0}},
-       .signature = grad_signature},
+       .signature = grad_signature,
+       .placement = grad_placement},
       {.op = Op::cross_entropy,
        .doc = "logits, target -> nll of their log softmax, per sample",
        .sig = "",
        .infer = infer_per_sample,
        .vjp = cross_entropy_vjp,
-       .signature = per_sample_signature},
+       .signature = per_sample_signature,
+       .placement = per_sample_placement},
       {.op = Op::cross_entropy_grad,
        .doc = "logits, target, g -> g (softmax sum(q) - q)",
        .sig = "",
        .infer = infer_grad,
        .may_alias = {{0, 0}},
-       .signature = grad_signature},
+       .signature = grad_signature,
+       .placement = grad_placement},
       {.op = Op::correct,
        .doc = "logits, target -> 1 where the target is among the k largest (ties: lower index first)",
        .sig = "",
        .infer = infer_correct,
-       .signature = per_sample_signature},
+       .signature = per_sample_signature,
+       .placement = per_sample_placement},
   };
 }
 

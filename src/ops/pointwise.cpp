@@ -44,7 +44,7 @@ Grads select_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 
 Types infer_select(const Attrs&, In in) {
-  CHECK(in.size() == 3 && in[1] == in[2], "select takes a flag and two values of one type");
+  CHECK(in.size() == 3 && in[1].dtype == in[2].dtype, "select takes a flag and two values of one type");
   return {{in[1].dtype, infer_shapes(",*,*->*", in)[0], {}}};
 }
 
@@ -77,14 +77,16 @@ std::vector<OpDef> pointwise_rows() {
        .sig = "",
        .infer = infer_binary,
        .vjp = add_vjp,
-       .may_alias = {{0, 0}}},
+       .may_alias = {{0, 0}},
+       .adds = true},
       {.op = Op::mul,
        .doc = "a * b, b broadcast over the dims that it lacks",
        .sig = "",
        .infer = infer_binary,
        .vjp = mul_vjp,
-       .may_alias = {{0, 0}}},
-      {.op = Op::scale, .doc = "factor * x", .sig = "*->*", .vjp = scale_vjp, .may_alias = {{0, 0}}},
+       .may_alias = {{0, 0}},
+       .linear = {0, 1}},
+      {.op = Op::scale, .doc = "factor * x", .sig = "*->*", .vjp = scale_vjp, .may_alias = {{0, 0}}, .linear = {0}},
       {.op = Op::gelu, .doc = "x/2 (1 + erf(x/sqrt 2)), or its tanh form", .sig = "*->*", .vjp = gelu_vjp, .may_alias = {{0, 0}}},
       {.op = Op::gelu_grad, .doc = "x, g -> g gelu'(x)", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}}},
       {.op = Op::relu, .doc = "max(x, 0)", .sig = "*->*", .vjp = relu_vjp, .may_alias = {{0, 0}}},
@@ -101,7 +103,8 @@ std::vector<OpDef> pointwise_rows() {
        .sig = "b*,r!->b*",
        .infer = infer_dropout,
        .vjp = dropout_vjp,
-       .may_alias = {{0, 0}}},
+       .may_alias = {{0, 0}},
+       .linear = {0}},
       {.op = Op::mark,
        .doc = "identity that names a place: remat boundary, pipeline cut, placement pin",
        .sig = "*->*",

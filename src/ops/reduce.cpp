@@ -31,7 +31,7 @@ Grads sumsq_vjp(Builder& b, const Eqn& e, Grad g) {  // d(sum x^2) = 2 x dx
 }  // namespace
 
 std::vector<OpDef> reduce_rows() {
-  return {{.op = Op::sum, .doc = "over the dims that the result lacks", .sig = "", .infer = infer_sum, .vjp = sum_vjp},
+  return {{.op = Op::sum, .doc = "over the dims that the result lacks", .sig = "", .infer = infer_sum, .vjp = sum_vjp, .linear = {0}},
           {.op = Op::sumsq, .doc = "sum of squares of all elements", .sig = "*->", .infer = infer_sumsq, .vjp = sumsq_vjp}};
 }
 

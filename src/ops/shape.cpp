@@ -183,72 +183,233 @@ Grads patchify_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 Grads unpatchify_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::patchify, Patch{std::get<Patch>(e.attrs).size, 0}, {g[0]})}; }
 
+// A bucket is [n], or [parts, n]; the dim of a tensor that is cut into parts divides evenly.
+void check_parts(const Shape& shape, std::int64_t parts, int dim) {
+  CHECK(parts == 1 || (dim >= 0 && at(dim) < shape.size() && shape[at(dim)] % parts == 0),
+        to_string(shape) + " is not cut into " + std::to_string(parts) + " equal parts along dim " + std::to_string(dim));
+}
 Types infer_view(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const View& a = std::get<View>(attrs);
-  CHECK(x.rank() == 1 && a.offset >= 0 && elements(a.shape) <= x.shape[0] - a.offset, "a view lies inside its bucket");
+  CHECK(a.parts >= 1 && (x.rank() == 2 ? x.shape[0] == a.parts : x.rank() == 1 && a.parts == 1), "a bucket is [n] or [parts, n]");
+  check_parts(a.shape, a.parts, a.dim);
+  CHECK(a.offset >= 0 && elements(a.shape) / a.parts <= x.shape.back() - a.offset, "a view lies inside its bucket");
   return {like(x, a.shape)};
 }
-std::int64_t view_offset(const Attrs& attrs, In, int) { return std::get<View>(attrs).offset; }
+std::int64_t view_offset(const Attrs& attrs, In, int) {
+  const View& a = std::get<View>(attrs);
+  return a.parts == 1 ? a.offset : -1;
+}
 Grads view_vjp(Builder& b, const Eqn& e, Grad g) {
-  return {b.emit1(Op::pack, Pack{{std::get<View>(e.attrs).offset}, b.type(e.in[0]).shape[0]}, {g[0]})};
+  const View& a = std::get<View>(e.attrs);
+  return {b.emit1(Op::pack, Pack{{a.offset}, b.type(e.in[0]).shape.back(), a.parts, a.parts > 1 ? std::vector{a.dim} : std::vector<int>{}},
+                  {g[0]})};
 }
 
 Types infer_pack(const Attrs& attrs, In in) {
   const Pack& a = std::get<Pack>(attrs);
   CHECK(a.offsets.size() == in.size() && !in.empty(), "pack gives every operand its offset");
+  CHECK(a.parts >= 1 && a.dims.size() == (a.parts > 1 ? in.size() : 0), "pack says along which dim every operand is cut");
   std::int64_t end = 0;
   for (std::size_t i = 0; i < in.size(); ++i) {
     CHECK(in[i].dtype == in[0].dtype, "operands of pack agree in element type");
     CHECK(a.offsets[i] >= end && a.offsets[i] <= most_extent, "operands of pack stand in order and do not overlap");
-    end = a.offsets[i] + in[i].elements();
+    if (a.parts > 1) check_parts(in[i].shape, a.parts, a.dims[i]);
+    end = a.offsets[i] + in[i].elements() / a.parts;
   }
   CHECK(end <= a.size, "operands of pack fit the bucket");
-  return {like(in[0], {a.size})};
+  return {like(in[0], a.parts > 1 ? Shape{a.parts, a.size} : Shape{a.size})};
 }
 Grads pack_vjp(Builder& b, const Eqn& e, Grad g) {
   Grads out;
   for (std::size_t i = 0; i < e.in.size(); ++i)
-    out.push_back(b.emit1(Op::view, View{std::get<Pack>(e.attrs).offsets[i], b.type(e.in[i]).shape}, {g[0]}));
+    out.push_back(b.emit1(Op::view,
+                          View{std::get<Pack>(e.attrs).offsets[i], b.type(e.in[i]).shape, std::get<Pack>(e.attrs).parts,
+                               std::get<Pack>(e.attrs).parts > 1 ? std::get<Pack>(e.attrs).dims[i] : -1},
+                          {g[0]}));
   return out;
+}
+
+// How each is sharded: dims that stay dims may be cut, those that are merged, cut up or joined may not.
+std::string pinned(const std::string& letters) {
+  std::string out;
+  for (const char c : letters) out += {c, '!'};
+  return out;
+}
+std::string with_pinned(const std::string& letters, int dim, char as) {
+  std::string out = letters;
+  out.replace(at(dim), 1, std::string{as, '!'});
+  return out;
+}
+std::string place_reshape(const Attrs& attrs, In in, In) {
+  const Shape &from = in[0].shape, &to = std::get<Reshape>(attrs).shape;
+  // Walks both shapes; a dim that keeps its extent and has the same number of elements before it is the same dim.
+  std::string a, b;
+  char next = 'a';
+  std::size_t i = 0, j = 0;
+  std::int64_t before_i = 1, before_j = 1;
+  while (i < from.size() || j < to.size()) {
+    if (i < from.size() && j < to.size() && before_i == before_j && from[i] == to[j]) {
+      a += next, b += next++;
+      before_i *= from[i++], before_j *= to[j++];
+    } else if (j >= to.size() || (i < from.size() && before_i * from[i] <= before_j * to[j])) {
+      a += {next++, '!'}, before_i *= from[i++];
+    } else {
+      b += {next++, '!'}, before_j *= to[j++];
+    }
+  }
+  return a + "->" + b;
+}
+std::string place_transpose(const Attrs& attrs, In in, In) {
+  const std::string x = alphabet(in[0].rank());
+  std::string y;
+  for (const int p : std::get<Transpose>(attrs).perm) y += x[at(p)];
+  return x + "->" + y;
+}
+std::string place_slice(const Attrs& attrs, In in, In) {
+  const std::string x = alphabet(in[0].rank());
+  const int dim = std::get<Slice>(attrs).dim;
+  return with_pinned(x, dim, 'y') + "->" + with_pinned(x, dim, 'z');
+}
+std::string place_pad(const Attrs& attrs, In in, In) {
+  const std::string x = alphabet(in[0].rank());
+  const int dim = std::get<Pad>(attrs).dim;
+  return with_pinned(x, dim, 'y') + "->" + with_pinned(x, dim, 'z');
+}
+std::string place_concat(const Attrs& attrs, In in, In) {
+  const std::string part = with_pinned(alphabet(in[0].rank()), std::get<Dim>(attrs).dim, 'z');
+  std::string out = part;
+  for (std::size_t i = 1; i < in.size(); ++i) out += "," + part;
+  return out + "->" + part;
+}
+std::string place_stack(const Attrs&, In in, In) {
+  const std::string part = alphabet(in[0].rank());
+  std::string out = part;
+  for (std::size_t i = 1; i < in.size(); ++i) out += "," + part;
+  return out + "->z!" + part;
+}
+std::string place_unstack(const Attrs&, In in, In) {
+  const std::string part = alphabet(in[0].rank() - 1);
+  std::string out = "z!" + part + "->" + part;
+  for (std::int64_t i = 1; i < in[0].shape[0]; ++i) out += "," + part;
+  return out;
+}
+// The row of a bucket goes with the dim that is cut into parts; everything else stays whole.
+std::string bucket_letters(std::int64_t parts, int rank) { return rank == 2 ? (parts > 1 ? "rz!" : "y!z!") : "z!"; }
+std::string tensor_letters(int rank, std::int64_t parts, int dim) {
+  std::string out = pinned(alphabet(rank));
+  if (parts > 1) out.replace(at(dim) * 2, 2, "r");
+  return out;
+}
+std::string place_view(const Attrs& attrs, In in, In) {
+  const View& a = std::get<View>(attrs);
+  return bucket_letters(a.parts, in[0].rank()) + "->" + tensor_letters(static_cast<int>(a.shape.size()), a.parts, a.dim);
+}
+std::string place_pack(const Attrs& attrs, In in, In) {
+  const Pack& a = std::get<Pack>(attrs);
+  std::string out;
+  for (std::size_t i = 0; i < in.size(); ++i) out += (i ? "," : "") + tensor_letters(in[i].rank(), a.parts, a.parts > 1 ? a.dims[i] : -1);
+  return out + "->" + bucket_letters(a.parts, a.parts > 1 ? 2 : 1);
 }
 
 }  // namespace
 
 std::vector<OpDef> shape_rows() {
   return {
-      {.op = Op::constant, .doc = "a tensor of one value", .sig = "", .infer = infer_constant},
+      {.op = Op::constant,
+       .doc = "a tensor of one value",
+       .sig = "",
+       .infer = infer_constant,
+       .placement = [](const Attrs& attrs, In, In) { return "->" + alphabet(static_cast<int>(std::get<Constant>(attrs).shape.size())); }},
       {.op = Op::reshape,
        .doc = "the same elements under another shape",
        .sig = "",
        .infer = infer_reshape,
        .vjp = reshape_vjp,
-       .view = view_all},
-      {.op = Op::transpose, .doc = "dim i of the result is dim perm[i]", .sig = "", .infer = infer_transpose, .vjp = transpose_vjp},
+       .view = view_all,
+       .placement = place_reshape,
+       .linear = {0}},
+      {.op = Op::transpose,
+       .doc = "dim i of the result is dim perm[i]",
+       .sig = "",
+       .infer = infer_transpose,
+       .vjp = transpose_vjp,
+       .placement = place_transpose,
+       .linear = {0}},
       {.op = Op::slice,
        .doc = "`size` elements of one dim from `start`",
        .sig = "",
        .infer = infer_slice,
        .vjp = slice_vjp,
-       .view = view_slice},
-      {.op = Op::concat, .doc = "operands side by side along one dim", .sig = "", .infer = infer_concat, .vjp = concat_vjp},
-      {.op = Op::pad, .doc = "zeros before and after along one dim", .sig = "", .infer = infer_pad, .vjp = pad_vjp},
-      {.op = Op::stack, .doc = "n operands -> [n, ...]", .sig = "", .infer = infer_stack, .vjp = stack_vjp, .gathers = true},
-      {.op = Op::unstack, .doc = "[n, ...] -> n results", .sig = "", .infer = infer_unstack, .vjp = unstack_vjp, .view = view_unstack},
+       .view = view_slice,
+       .placement = place_slice,
+       .linear = {0}},
+      {.op = Op::concat,
+       .doc = "operands side by side along one dim",
+       .sig = "",
+       .infer = infer_concat,
+       .vjp = concat_vjp,
+       .placement = place_concat,
+       .adds = true},
+      {.op = Op::pad,
+       .doc = "zeros before and after along one dim",
+       .sig = "",
+       .infer = infer_pad,
+       .vjp = pad_vjp,
+       .placement = place_pad,
+       .linear = {0}},
+      {.op = Op::stack,
+       .doc = "n operands -> [n, ...]",
+       .sig = "",
+       .infer = infer_stack,
+       .vjp = stack_vjp,
+       .gathers = true,
+       .placement = place_stack,
+       .adds = true},
+      {.op = Op::unstack,
+       .doc = "[n, ...] -> n results",
+       .sig = "",
+       .infer = infer_unstack,
+       .vjp = unstack_vjp,
+       .view = view_unstack,
+       .placement = place_unstack,
+       .linear = {0}},
       {.op = Op::broadcast,
        .doc = "repeated along the dims that the operand lacks",
        .sig = "",
        .infer = infer_broadcast,
-       .vjp = broadcast_vjp},
-      {.op = Op::patchify, .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row", .sig = "", .infer = infer_patchify, .vjp = patchify_vjp},
-      {.op = Op::unpatchify, .doc = "[b,t,p,p,c] -> [b,h,w,c]", .sig = "", .infer = infer_unpatchify, .vjp = unpatchify_vjp},
-      {.op = Op::view, .doc = "a tensor inside a flat bucket", .sig = "", .infer = infer_view, .vjp = view_vjp, .view = view_offset},
+       .vjp = broadcast_vjp,
+       .linear = {0}},
+      {.op = Op::patchify,
+       .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row",
+       .sig = "",
+       .infer = infer_patchify,
+       .vjp = patchify_vjp,
+       .placement = [](const Attrs&, In, In) -> std::string { return "bx!y!c->bt!p!q!c"; },
+       .linear = {0}},
+      {.op = Op::unpatchify,
+       .doc = "[b,t,p,p,c] -> [b,h,w,c]",
+       .sig = "",
+       .infer = infer_unpatchify,
+       .vjp = unpatchify_vjp,
+       .placement = [](const Attrs&, In, In) -> std::string { return "bt!p!q!c->bx!y!c"; },
+       .linear = {0}},
+      {.op = Op::view,
+       .doc = "a tensor inside a flat bucket",
+       .sig = "",
+       .infer = infer_view,
+       .vjp = view_vjp,
+       .view = view_offset,
+       .placement = place_view,
+       .linear = {0}},
       {.op = Op::pack,
        .doc = "tensors side by side in a flat bucket, zeros between",
        .sig = "",
        .infer = infer_pack,
        .vjp = pack_vjp,
-       .gathers = true},
+       .gathers = true,
+       .placement = place_pack,
+       .adds = true},
   };
 }
 

@@ -16,39 +16,30 @@ std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
 struct Assigner {
   const Program& p;
-  const int rank;
   const int end;
   Assignment out;
-  std::vector<Type> local;                         // types with local shapes
   std::vector<int> needed;                         // last equation that reads the value, itself or through views and gathers
   std::vector<std::pair<Var, std::int64_t>> home;  // gathered operands: the result they are produced in, and where
   std::vector<int> group;                          // values that share bytes: index into `group_needed`
   std::vector<int> group_needed;
   std::map<Var, std::string> donated;  // result -> the input it updates
 
-  Assigner(const Program& program, int r)
+  explicit Assigner(const Program& program)
       : p(program),
-        rank(r),
         end(static_cast<int>(program.eqns.size())),
         needed(p.values.size(), -1),
         home(p.values.size(), {none, 0}),
         group(p.values.size(), -1) {
     out.values.resize(p.values.size());
-    for (const Value& value : p.values) local.push_back({value.type.dtype, local_shape(value.type, p.mesh, rank), {}});
     for (const Output& o : p.outputs) {
       needed[at(o.var)] = end;
       if (!o.updates.empty()) donated[o.var] = o.updates;
     }
   }
 
-  std::vector<Type> types(const std::vector<Var>& vars) const {
-    std::vector<Type> list;
-    for (Var v : vars) list.push_back(v == none ? Type{DType::u8, {0}, {}} : local[at(v)]);
-    return list;
-  }
   std::int64_t view_offset(const Eqn& e, int result) const {
     const OpDef& row = def(e.op);
-    return row.view ? row.view(e.attrs, types(e.in), result) : -1;
+    return row.view ? row.view(e.attrs, p.types(e.in), result) : -1;
   }
 
   // Backwards: how long each value is needed, and which operands of a gather can be produced in place.
@@ -69,14 +60,14 @@ struct Assigner {
         std::int64_t offset = 0;
         for (std::size_t k = 0; k < e.in.size(); ++k) {
           const Var v = e.in[k];
-          const std::int64_t size = size_of(local[at(v)].dtype);
+          const std::int64_t size = size_of(p.type(v).dtype);
           if (const Pack* pack = std::get_if<Pack>(&e.attrs)) offset = pack->offsets[k] * size;
           const bool once = std::count(e.in.begin(), e.in.end(), v) == 1;
           if (once && plain[at(v)] && home[at(v)].first == none && needed[at(v)] < end) {
             home[at(v)] = {e.out[0], offset};
             needed[at(v)] = std::max(needed[at(v)], needed[at(e.out[0])]);
           }
-          offset += local[at(v)].bytes();
+          offset += p.type(v).bytes();
         }
       }
       // What a gathered result may overwrite is produced at its place too: accumulators live inside the bucket.
@@ -85,7 +76,7 @@ struct Assigner {
         const Var x = static_cast<std::size_t>(alias.in) < e.in.size() ? e.in[static_cast<std::size_t>(alias.in)] : none;
         if (v == none || x == none || home[at(v)].first == none || taken.contains(v)) continue;
         const bool once = std::count(e.in.begin(), e.in.end(), x) == 1, dies = needed[at(x)] < i && !viewed[at(x)];
-        if (!once || !dies || !plain[at(x)] || local[at(x)].bytes() != local[at(v)].bytes()) continue;
+        if (!once || !dies || !plain[at(x)] || p.type(x).bytes() != p.type(v).bytes()) continue;
         home[at(x)] = home[at(v)];
         needed[at(x)] = needed[at(v)];
         taken.insert(v);
@@ -123,11 +114,11 @@ struct Assigner {
   void place_inputs() {
     for (const Input& in : p.inputs) {
       if (in.kind == Input::param || in.kind == Input::state) {
-        out.persistent.push_back({in.name, in.kind, aligned(local[at(in.var)].bytes())});
+        out.persistent.push_back({in.name, in.kind, aligned(p.type(in.var).bytes())});
         out.values[at(in.var)] = {static_cast<int>(out.persistent.size()), -1, 0};
         join(in.var, new_group());
       } else {
-        open(in.var, -1, local[at(in.var)].bytes());
+        open(in.var, -1, p.type(in.var).bytes());
       }
     }
   }
@@ -138,7 +129,7 @@ struct Assigner {
     for (const OpDef::Alias& alias : def(e.op).may_alias) {
       if (static_cast<std::size_t>(alias.out) != r || static_cast<std::size_t>(alias.in) >= e.in.size()) continue;
       const Var x = e.in[static_cast<std::size_t>(alias.in)];
-      if (x == none || local[at(x)].bytes() != local[at(v)].bytes() || std::count(e.in.begin(), e.in.end(), x) != 1) continue;
+      if (x == none || p.type(x).bytes() != p.type(v).bytes() || std::count(e.in.begin(), e.in.end(), x) != 1) continue;
       if (group_needed[static_cast<std::size_t>(group[at(x)])] > i) continue;
       const Storage& s = out.values[at(x)];
       const auto d = donated.find(v);
@@ -156,18 +147,28 @@ struct Assigner {
     return false;
   }
 
+  // A donated result takes over its input's buffer when nothing needs what is there any more.
+  bool over_own_input(Var v, int i) {
+    const auto d = donated.find(v);
+    if (d == donated.end()) return false;
+    const Var home = p.input(d->second)->var;
+    if (group_needed[static_cast<std::size_t>(group[at(home)])] >= i || out.values[at(home)].base <= 0) return false;
+    share(v, home, 0);
+    return true;
+  }
+
   void place_results(const Eqn& e, int i) {
     for (std::size_t r = 0; r < e.out.size(); ++r) {
       const Var v = e.out[r];
       if (v == none) continue;
       if (const std::int64_t offset = view_offset(e, static_cast<int>(r)); offset >= 0) {
-        share(v, e.in[0], offset * size_of(local[at(v)].dtype));
+        share(v, e.in[0], offset * size_of(p.type(v).dtype));
       } else if (home[at(v)].first != none) {
         const auto [result, offset2] = home[at(v)];
-        if (group[at(result)] < 0) open(result, i, local[at(result)].bytes());
+        if (group[at(result)] < 0) open(result, i, p.type(result).bytes());
         share(v, result, offset2);
-      } else if (group[at(v)] < 0 && !in_place(e, i, r)) {
-        open(v, i, local[at(v)].bytes());
+      } else if (group[at(v)] < 0 && !in_place(e, i, r) && !over_own_input(v, i)) {
+        open(v, i, p.type(v).bytes());
       }
     }
   }
@@ -175,8 +176,8 @@ struct Assigner {
 
 }  // namespace
 
-Assignment assign(const Program& program, int rank) {
-  Assigner a(program, rank);
+Assignment assign(const Program& program) {
+  Assigner a(program);
   a.find_lifetimes();
   a.place_inputs();
   for (int i = 0; i < a.end; ++i) a.place_results(program.eqns[static_cast<std::size_t>(i)], i);

@@ -52,26 +52,19 @@ const Binding* Plan::output(std::string_view name) const {
   return it == outputs.end() ? nullptr : &*it;
 }
 
-Plan lower(const Program& program, int rank, const WorkspaceRule& workspace) {
+Plan lower(const Program& global, int rank, const WorkspaceRule& workspace) {
   Plan plan;
-  plan.program = program;
+  plan.program = localise(global, rank);
   plan.rank = rank;
-  Assignment a = assign(program, rank);
+  const Program& program = plan.program;
+  Assignment a = assign(program);
   const std::size_t first_workspace = a.intervals.size();
   std::vector<int> workspace_of(program.eqns.size(), -1);
 
-  auto local = [&](Var v) {
-    return v == none ? Type{DType::u8, {0}, {}} : Type{program.type(v).dtype, local_shape(program.type(v), program.mesh, rank), {}};
-  };
-  auto locals = [&](const std::vector<Var>& vars) {
-    std::vector<Type> list;
-    for (Var v : vars) list.push_back(local(v));
-    return list;
-  };
   // Views do nothing, and neither does a stack whose operands already lie in it.
   auto is_step = [&](const Eqn& e) {
     if (const OpDef& row = def(e.op); row.view) {
-      const std::vector<Type> in = locals(e.in);
+      const std::vector<Type> in = program.types(e.in);
       for (std::size_t r = 0; r < e.out.size(); ++r)
         if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return true;
       return false;
@@ -81,14 +74,14 @@ Plan lower(const Program& program, int rank, const WorkspaceRule& workspace) {
     for (std::size_t k = 0; k < e.in.size(); ++k) {
       const Storage& s = a.values[at(e.in[k])];
       if (s.base != whole.base || s.interval != whole.interval ||
-          s.offset != whole.offset + static_cast<std::int64_t>(k) * local(e.in[k]).bytes())
+          s.offset != whole.offset + static_cast<std::int64_t>(k) * program.type(e.in[k]).bytes())
         return true;
     }
     return false;
   };
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
-    const std::int64_t bytes = is_step(e) ? workspace(e.op, e.attrs, locals(e.in), locals(e.out)) : 0;
+    const std::int64_t bytes = is_step(e) ? workspace(e.op, e.attrs, program.types(e.in), program.types(e.out)) : 0;
     if (bytes == 0) continue;
     workspace_of[i] = static_cast<int>(a.intervals.size());
     a.intervals.push_back({aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
@@ -101,12 +94,12 @@ Plan lower(const Program& program, int rank, const WorkspaceRule& workspace) {
   auto slot = [&](Var v) {
     if (v == none || a.values[at(v)].base < 0) return Slot{};
     const Storage& s = a.values[at(v)];
-    return Slot{s.base, s.offset + (s.interval < 0 ? 0 : layout.offsets[static_cast<std::size_t>(s.interval)]), local(v)};
+    return Slot{s.base, s.offset + (s.interval < 0 ? 0 : layout.offsets[static_cast<std::size_t>(s.interval)]), program.type(v)};
   };
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
-    if (e.phase != Phase::recompute) plan.cost.flops += cost(e.op, e.attrs, locals(e.in), locals(e.out)).flops;
-    plan.cost.bytes += cost(e.op, e.attrs, locals(e.in), locals(e.out)).bytes;
+    if (e.phase != Phase::recompute) plan.cost.flops += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).flops;
+    plan.cost.bytes += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).bytes;
     if (!is_step(e)) continue;
     Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
     for (Var v : e.in) step.in.push_back(slot(v));

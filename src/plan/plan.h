@@ -47,7 +47,7 @@ struct Memory {
 };
 
 struct Plan {
-  ir::Program program;
+  ir::Program program;  // this rank's
   int rank = 0;
   std::vector<Step> steps;
   std::vector<Buffer> persistent;
@@ -69,6 +69,9 @@ constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment -
 // Bytes of workspace that the executor needs for one equation (0: none). Comes from the executor that will run the plan.
 using WorkspaceRule =
     std::function<std::int64_t(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
+
+// The program as one rank runs it: local shapes, no mesh.
+ir::Program localise(const ir::Program& program, int rank);
 
 // Program -> Plan: local shapes and storage; then offsets; then proof.
 Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace);
@@ -100,7 +103,7 @@ struct Assignment {
   std::vector<ir::Var> owner;  // per interval: the value that opened it
   std::vector<Buffer> persistent;
 };
-Assignment assign(const ir::Program& program, int rank);
+Assignment assign(const ir::Program& program);
 
 // A readable listing: one line per step with offsets, then the peak by kind.
 std::string print(const Plan& plan, bool steps);

@@ -141,8 +141,7 @@ void verify(const Plan& plan) {
     if (step.eqn >= 0) step_of[static_cast<std::size_t>(step.eqn)] = &step;
 
   auto view = [&](const Eqn& e) {  // no step: results are made of what operands are made of
-    std::vector<Type> in;
-    for (Var v : e.in) in.push_back({p.type(v).dtype, local_shape(p.type(v), p.mesh, plan.rank), {}});
+    const std::vector<Type> in = p.types(e.in);
     for (std::size_t r = 0; r < e.out.size(); ++r) {
       const Var v = e.out[r];
       if (v == none) continue;
@@ -152,7 +151,7 @@ void verify(const Plan& plan) {
       } else {
         const std::int64_t size = size_of(p.type(v).dtype);
         holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size,
-                            elements(local_shape(p.type(v), p.mesh, plan.rank)) * size);
+                            p.type(v).bytes());
       }
     }
   };

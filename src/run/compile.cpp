@@ -147,7 +147,8 @@ Compiled compile(const config::Config& config, Goal goal, const std::vector<std:
   Compiled out;
   const Program program =
       transforms::run(write_model(config, goal, micro[0], weights), passes_for(config, goal, micro, weights), options, &out.passes);
-  out.plan = plan::lower(program, 0, workspace);
+  out.program = program;
+  out.plan = plan::lower(program, rank, workspace);
   return out;
 }
 

@@ -19,7 +19,7 @@ const Output* updating(const Program& program, const std::string& input) {
 
 }  // namespace
 
-Program accumulate(const std::vector<Program>& parts) {
+Program accumulate(const std::vector<Program>& parts, bool apart) {
   CHECK(!parts.empty(), "a step has at least one micro-batch");
   if (parts.size() == 1) return parts[0];
   Builder b;
@@ -27,6 +27,7 @@ Program accumulate(const std::vector<Program>& parts) {
   b.program().mesh = parts[0].mesh;
   std::map<std::string, Var> shared;
   std::vector<Var> totals(parts[0].outputs.size(), none);  // per output
+  std::vector<Output> grads;                               // those that stay apart
   std::int64_t position = 0;                               // of the micro-batch in the global batch
   for (std::size_t m = 0; m < parts.size(); ++m) {
     const Program& part = parts[m];
@@ -55,6 +56,10 @@ Program accumulate(const std::vector<Program>& parts) {
         const Var now = map[static_cast<std::size_t>(v)];
         b.set_scope("accumulate");
         b.set_phase(Phase::backward);
+        if (apart && o.name.starts_with("grad.")) {
+          grads.push_back({"grad#" + std::to_string(m) + o.name.substr(4), now, ""});
+          continue;
+        }
         totals[i] = m == 0 || !o.updates.empty() ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
       }
     };
@@ -76,7 +81,9 @@ Program accumulate(const std::vector<Program>& parts) {
     }
     position += samples;
   }
-  for (std::size_t i = 0; i < totals.size(); ++i) b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
+  for (std::size_t i = 0; i < totals.size(); ++i)
+    if (totals[i] != none) b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
+  for (const Output& o : grads) b.output(o.name, o.var);
   return b.take();
 }
 

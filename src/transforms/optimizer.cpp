@@ -1,31 +1,59 @@
 // Buckets and the optimizer. Parameters, gradients and state of one decay group are flat buckets; tensors are views of them,
 // so that the update is one equation per bucket and tensor fusion costs no copies.
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "base/check.h"
 #include "ir/builder.h"
+#include "ir/signature.h"
 #include "transforms/transforms.h"
 
 namespace tessera::transforms {
 
 using namespace ir;
 
-std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string&)>& group_of) {
-  constexpr std::int64_t align = 16;               // elements: 64 bytes of f32
-  std::map<Group, Bucket, std::greater<>> groups;  // decayed ones first, large rates first
+namespace {
+
+// The dims that ranks of a tensor axis share among them.
+bool is_tensor_dim(const std::string& dim) { return dim == "heads" || dim == "mlp" || dim == "hidden"; }
+
+// The names of a bucket's dims, which strategies look up.
+std::vector<std::string> dims_of(const Bucket& bucket, bool weights) {
+  const std::string flat = weights && bucket.resident ? "resident" : "bucket";
+  return bucket.parts > 1 ? std::vector<std::string>{"part", flat} : std::vector<std::string>{flat};
+}
+
+}  // namespace
+
+std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string&)>& group_of, int tp) {
+  constexpr std::int64_t align = 16;  // elements: 64 bytes of f32
+  using Kind = std::tuple<bool, double, bool, int, bool>;  // decay, rate, whole, -block, resident
+  std::map<Kind, Bucket, std::greater<>> groups;  // decayed ones first, large rates first
+  std::map<bool, std::map<double, int, std::greater<>>> rates;
   for (const Input& in : program.inputs) {
     if (in.kind != Input::param) continue;
     const Group group = group_of(in.name);
-    Bucket& bucket =
-        groups.try_emplace(group, Bucket{group.decay ? "decay" : "no_decay", {}, 0, group.decay, group.lr_scale}).first->second;
-    bucket.entries.push_back({in.name, bucket.size, program.type(in.var).shape});
-    bucket.size += (program.type(in.var).elements() + align - 1) / align * align;
+    const Shape& shape = program.type(in.var).shape;
+    const auto shared = std::find_if(in.dims.begin(), in.dims.end(), is_tensor_dim);
+    const int dim = tp > 1 && shared != in.dims.end() ? static_cast<int>(shared - in.dims.begin()) : -1;
+    Bucket& bucket = groups[{group.decay, group.lr_scale, dim < 0, -group.block, group.resident}];
+    bucket.parts = dim >= 0 ? tp : 1;
+    bucket.decay = group.decay, bucket.lr_scale = group.lr_scale, bucket.resident = group.resident;
+    bucket.entries.push_back({in.name, bucket.size, shape, dim});
+    bucket.size += (elements(shape) / bucket.parts + align - 1) / align * align;
+    if (group.lr_scale != 1.0) rates[group.decay].emplace(group.lr_scale, 0);
   }
+  for (auto& [decay, list] : rates)
+    for (int n = 0; auto& [rate, number] : list) number = n++;
   std::vector<Bucket> out;
-  std::map<bool, int> numbers;
-  for (auto& [group, bucket] : groups) {
-    if (group.lr_scale != 1.0) bucket.name += "." + std::to_string(numbers[group.decay]++);
+  for (auto& [kind, bucket] : groups) {
+    const int block = -std::get<3>(kind);
+    bucket.name = bucket.decay ? "decay" : "no_decay";
+    if (bucket.lr_scale != 1.0) bucket.name += "." + std::to_string(rates[bucket.decay][bucket.lr_scale]);
+    if (bucket.parts > 1) bucket.name += ".tp";
+    if (block >= 0) bucket.name += ".block" + std::to_string(block);
     out.push_back(std::move(bucket));
   }
   return out;
@@ -36,11 +64,12 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, const s
   for (const Bucket& bucket : list) {
     const Input* first = program.input(bucket.entries.at(0).param);
     CHECK(first, "bucket " + bucket.name + " holds a parameter that the program lacks");
-    const Var flat = r.to.input(Input::param, set + "." + bucket.name, {program.type(first->var).dtype, {bucket.size}, {}}, {"bucket"});
+    const Var flat = r.to.input(Input::param, set + "." + bucket.name, {program.type(first->var).dtype, bucket.shape(), {}},
+                                dims_of(bucket, set == "weights"));
     for (const Bucket::Entry& entry : bucket.entries) {
       const Input* in = program.input(entry.param);
       CHECK(in, "bucket " + bucket.name + " holds " + entry.param + ", which the program lacks");
-      r.set(in->var, r.to.emit_named(Op::view, View{entry.offset, entry.shape}, {flat}, {entry.param})[0]);
+      r.set(in->var, r.to.emit_named(Op::view, View{entry.offset, entry.shape, bucket.parts, entry.dim}, {flat}, {entry.param})[0]);
     }
   }
   for (const Input& in : program.inputs) {
@@ -67,7 +96,7 @@ std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket,
   if (spec.name == "lamb") {
     Segments tensors;
     for (const Bucket::Entry& entry : bucket.entries)
-      tensors.offsets.push_back(entry.offset), tensors.sizes.push_back(elements(entry.shape));
+      tensors.offsets.push_back(entry.offset), tensors.sizes.push_back(elements(entry.shape) / bucket.parts);
     const std::vector<Var> now = b.emit(Op::lamb_direction, attrs, {kept[0], kept[1], kept[2], grad, step}, {"direction", "m", "v"});
     const Var weights = b.emit1(Op::segment_sumsq, tensors, {kept[0]}, "sumsq_w"),
               direction = b.emit1(Op::segment_sumsq, tensors, {now[0]}, "sumsq_u");
@@ -81,14 +110,14 @@ std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket,
 }  // namespace
 
 Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& list) {
-  std::map<std::string, Var> grads;
+  std::map<std::string, std::vector<Var>> grads;  // one, or one per micro-batch
   Builder b(program);
   b.program().outputs.clear();
   Var loss = none;
   std::vector<Output> buffers;  // running statistics: a skipped step leaves them alone too
   for (const Output& o : program.outputs) {
-    if (o.name.starts_with("grad."))
-      grads[o.name.substr(5)] = o.var;
+    if (o.name.starts_with("grad.") || o.name.starts_with("grad#"))
+      grads[o.name.substr(o.name.find('.') + 1)].push_back(o.var);
     else if (!o.updates.empty())
       buffers.push_back(o);
     else
@@ -104,15 +133,23 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   std::vector<Var> flat;
   Var squares = none;
   for (const Bucket& bucket : list) {
-    Pack pack{{}, bucket.size};
-    std::vector<Var> parts;
+    Pack pack{{}, bucket.size, bucket.parts, {}};
+    std::size_t micro = 1;
     for (const Bucket::Entry& entry : bucket.entries) {
       CHECK(grads.contains(entry.param), "parameter " + entry.param + " has no gradient");
       pack.offsets.push_back(entry.offset);
-      parts.push_back(grads[entry.param]);
+      if (bucket.parts > 1) pack.dims.push_back(entry.dim);
+      micro = grads[entry.param].size();
     }
-    const Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
-    flat.push_back(b.mark("grad", g, "pinned." + bucket.name));  // placed like the optimizer before anything else reads it
+    Var total = none;
+    for (std::size_t m = 0; m < micro; ++m) {
+      std::vector<Var> parts;
+      for (const Bucket::Entry& entry : bucket.entries) parts.push_back(grads[entry.param][m]);
+      const Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
+      const Var pinned = b.mark("grad", g, "pinned." + bucket.name);  // placed like the optimizer before anything else reads it
+      total = total == none ? pinned : b.add(total, pinned, "total." + bucket.name);
+    }
+    flat.push_back(total);
     const Var s = b.emit1(Op::sumsq, None{}, {flat.back()}, "sumsq." + bucket.name);
     squares = squares == none ? s : b.add(squares, s, "sumsq");
   }
@@ -133,14 +170,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     const Type type = b.type(weights->var);
     for (const char* state : spec.name == "sgd" ? std::vector<const char*>{"momentum."} : std::vector<const char*>{"m.", "v."}) {
       names.push_back(state + bucket.name);
-      kept.push_back(b.input(Input::state, names.back(), type, {"bucket"}));
+      kept.push_back(b.input(Input::state, names.back(), type, dims_of(bucket, false)));
     }
     Var g = flat[i];
-    if (spec.clip > 0) g = b.mul("a,->a", g, norm[1], "clipped");
+    if (spec.clip > 0) g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, norm[1], "clipped");
     std::vector<Var> now = update(b, spec, bucket, kept, g, lr, step);
     if (spec.ema > 0) {
       names.push_back("ema." + bucket.name);
-      kept.push_back(b.input(Input::state, names.back(), type, {"bucket"}));
+      kept.push_back(b.input(Input::state, names.back(), type, dims_of(bucket, false)));
       now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));
     }
     for (std::size_t k = 0; k < now.size(); ++k)

@@ -37,8 +37,9 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
 Program autodiff(const Program& program);
 
 // One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up,
-// except those that update an input: one micro-batch hands them to the next.
-Program accumulate(const std::vector<Program>& parts);
+// except those that update an input: one micro-batch hands them to the next. With `apart` gradients stay apart as "grad#M.<parameter>":
+// the optimizer adds them up after they were reduced (ZeRO 2).
+Program accumulate(const std::vector<Program>& parts, bool apart = false);
 
 // Contractions, attention and activations in `low`; parameters, statistics, losses and parameter gradients stay f32.
 Program precision(const Program& program, ir::DType low);
@@ -49,20 +50,27 @@ struct Bucket {
     std::string param;
     std::int64_t offset = 0;
     ir::Shape shape;
+    int dim = -1;  // that is cut into the bucket's parts
   };
-  std::string name;  // "decay", "no_decay"; with several learning rates "decay.0", ...
+  std::string name;  // "decay", "no_decay"; with several learning rates "decay.0", ...; then ".tp" and ".blockN"
   std::vector<Entry> entries;
-  std::int64_t size = 0;
+  std::int64_t size = 0;   // of one part
+  std::int64_t parts = 1;  // more than one: the bucket is [parts, size]
   bool decay = true;
   double lr_scale = 1.0;
+  bool resident = false;  // ZeRO 3 leaves its weights whole
+  ir::Shape shape() const { return parts > 1 ? ir::Shape{parts, size} : ir::Shape{size}; }
 };
 // How a parameter is treated: those of one group share a bucket.
 struct Group {
   bool decay = true;
   double lr_scale = 1.0;  // of the learning rate (layer-wise decay)
+  int block = -1;         // ZeRO 3: the layer whose weights are gathered together; -1: no such bucket
+  bool resident = false;  // ZeRO 3: too small to be worth sharding
   auto operator<=>(const Group&) const = default;
 };
-std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string& param)>& group_of);
+// Parameters with a dim that `tp` ranks share (heads, mlp, hidden) lie in buckets of `tp` parts.
+std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string& param)>& group_of, int tp = 1);
 // Parameters become views of bucket inputs "<set>.<bucket>": the weights, or their moving average ("ema").
 Program buckets(const Program& program, const std::vector<Bucket>& buckets, const std::string& set = "weights");
 
@@ -88,6 +96,20 @@ Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);
 Program fuse_loss(const Program& program);
 Program fuse_update(const Program& program);
+
+// How ranks are arranged; the mesh is dp, sp, tp, the last fastest, without the axes of one rank.
+struct Layout {
+  int dp = 1, sp = 1, tp = 1;
+  int zero = 0;
+  bool megatron_sequence = false;
+  ir::Mesh mesh() const;
+};
+// Writes down where inputs live and what marks ask for, then place() gives every value its place and adds the collectives.
+Program strategy(const Program& program, const Layout& layout);
+Program place(const Program& program);
+// Small all_reduces of one axis that are ready together become one; what gradient buckets need is done as soon as they are complete.
+Program combine(const Program& program);
+Program early(const Program& program);
 
 // Dead code, equal equations of one phase, and identities (x*1, reshape of reshape, cast to the same type, ...).
 Program simplify(const Program& program);

@@ -81,8 +81,8 @@ void Server::answer(int connection) {
                  : "") +
            close + "\r\n");
   if (behaviour_.cut_after && answers_++ < behaviour_.cut_times) body.resize(std::min(body.size(), behaviour_.cut_after));
+  sent_ += body.size();  // before the last byte leaves: whoever received it may ask at once
   send_all(body);
-  sent_ += body.size();
 }
 
 }  // namespace tessera::test

@@ -18,7 +18,7 @@ struct Planned {
   plan::Layout layout;
 
   explicit Planned(const ir::Program& p)
-      : plan(plan::lower(p, 0, no_workspace)), assignment(plan::assign(p, 0)), layout(plan::lay_out(assignment.intervals)) {}
+      : plan(plan::lower(p, 0, no_workspace)), assignment(plan::assign(p)), layout(plan::lay_out(assignment.intervals)) {}
   explicit Planned(const std::string& text) : Planned(verified(ir::parse(text))) {}
 
   plan::Slot operator[](const std::string& name) const {

@@ -17,18 +17,21 @@ namespace {
 
 using namespace cpu;
 
-bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && type.dtype == ir::DType::bf16; }
+// Casts round themselves, and what crosses ranks crosses as it is.
+bool widened(ir::Op op, const ir::Type& type) {
+  return op != ir::Op::cast && op < ir::Op::all_reduce && type.dtype == ir::DType::bf16;
+}
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64) return {};  // reference kernels need none
+    if (type.dtype == ir::DType::f64 && op < ir::Op::all_reduce) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
 
 class CpuExecutor final : public Executor {
  public:
-  explicit CpuExecutor(int threads) : pool_(threads) {}
+  CpuExecutor(int threads, Groups groups) : pool_(threads), groups_(std::move(groups)) {}
 
   plan::WorkspaceRule workspace_rule() const override {
     return [threads = pool_.size()](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out) {
@@ -160,19 +163,20 @@ class CpuExecutor final : public Executor {
       out.push_back(std::move(t));
     }
     const Scratch scratch = scratch_of(step.op, step.attrs, in_types, out_types);
-    const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared};
+    const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared, &groups_};
     (f64 ? row.f64 : row.f32)(call);
     for (const auto& [i, bf16] : to_round)
       round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);
   }
 
   ThreadPool pool_;
+  Groups groups_;
   std::map<std::string, Pages, std::less<>> persistent_;
   Pages arena_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(int threads) { return std::make_unique<CpuExecutor>(threads); }
+std::unique_ptr<Executor> make_cpu_executor(int threads, Groups groups) { return std::make_unique<CpuExecutor>(threads, std::move(groups)); }
 
 }  // namespace tessera::exec

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
+#include <string>
 
 #include "base/threads.h"
+#include "comm/comm.h"
 #include "ir/op.h"
 
 namespace tessera::exec::cpu {
@@ -31,6 +34,9 @@ struct Scratch {
   Scratch aligned() const { return {(shared + 63) / 64 * 64, (per_thread + 63) / 64 * 64}; }
 };
 
+// The ranks that share each axis of the mesh.
+using Groups = std::map<std::string, comm::Comm*, std::less<>>;
+
 struct Call {
   ir::Op op;
   const ir::Attrs& attrs;
@@ -39,6 +45,7 @@ struct Call {
   Scratch scratch;              // at least what the rule asked for, aligned()
   std::byte* shared = nullptr;  // scratch.shared bytes, 64-byte aligned
   std::byte* own = nullptr;     // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
+  const Groups* groups = nullptr;  // of collectives
 
   template <class A>
   const A& attr() const {
@@ -53,6 +60,17 @@ struct Call {
     return reinterpret_cast<T*>(own + static_cast<std::size_t>(thread) * scratch.per_thread);
   }
 };
+
+// Where element `local` of this rank's part of a sample stands in the whole sample (x: the shape of the part, samples first).
+inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x, std::int64_t local) {
+  if (attr.whole.empty()) return local;
+  std::int64_t global = 0, step = 1;
+  for (std::size_t i = attr.whole.size(); i-- > 0; step *= attr.whole[i]) {
+    global += (attr.start[i] + local % x[i + 1]) * step;
+    local /= x[i + 1];
+  }
+  return global;
+}
 
 using Kernel = void (*)(const Call&);
 // Scratch for these operands; whoever calls the kernel rounds it up to whole lines.

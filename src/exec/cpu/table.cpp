@@ -26,6 +26,8 @@ constexpr std::array rows{
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
+    ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
+    ROW(own), ROW(once), ROW(widen),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH

@@ -28,8 +28,10 @@ void reference_segment_sumsq(const Call& call) {
   const auto& segments = call.attr<ir::Segments>();
   for (std::size_t s = 0; s < segments.offsets.size(); ++s) {
     double sum = 0;
-    const T* x = call.in[0].as<T>() + segments.offsets[s];
-    for (std::int64_t i = 0; i < segments.sizes[s]; ++i) sum += static_cast<double>(x[i]) * x[i];
+    for (std::int64_t row = 0; row < call.in[0].elements(); row += call.in[0].shape.back()) {
+      const T* x = call.in[0].as<T>() + row + segments.offsets[s];
+      for (std::int64_t i = 0; i < segments.sizes[s]; ++i) sum += static_cast<double>(x[i]) * x[i];
+    }
     call.out[0].as<T>()[s] = static_cast<T>(sum);
   }
 }
@@ -41,14 +43,16 @@ void reference_lamb_update(const Call& call) {
   const T *w = call.in[0].as<T>(), *u = call.in[1].as<T>();
   T* out = call.out[0].as<T>();
   const double lr = call.in[4].as<T>()[0];
-  std::int64_t at = 0;
-  for (std::size_t s = 0; s < segments.offsets.size(); ++s) {
-    for (; at < segments.offsets[s]; ++at) out[at] = w[at];
-    const double weights = call.in[2].as<T>()[s], direction = call.in[3].as<T>()[s];
-    const double ratio = weights > 0 && direction > 0 ? std::sqrt(weights) / std::sqrt(direction) : 1.0;
-    for (const std::int64_t end = at + segments.sizes[s]; at < end; ++at) out[at] = static_cast<T>(w[at] - lr * ratio * u[at]);
+  const std::int64_t row = call.in[0].shape.back();
+  for (std::int64_t first = 0, at = 0; first < call.in[0].elements(); first += row) {
+    for (std::size_t s = 0; s < segments.offsets.size(); ++s) {
+      for (; at < first + segments.offsets[s]; ++at) out[at] = w[at];
+      const double weights = call.in[2].as<T>()[s], direction = call.in[3].as<T>()[s];
+      const double ratio = weights > 0 && direction > 0 ? std::sqrt(weights) / std::sqrt(direction) : 1.0;
+      for (const std::int64_t end = at + segments.sizes[s]; at < end; ++at) out[at] = static_cast<T>(w[at] - lr * ratio * u[at]);
+    }
+    for (; at < first + row; ++at) out[at] = w[at];
   }
-  for (; at < call.in[0].elements(); ++at) out[at] = w[at];
 }
 
 REFERENCE(lamb_direction)

@@ -130,7 +130,7 @@ void reference_dropout(const Call& call) {
     const auto position = static_cast<std::uint64_t>(rng[2] + attr.base + b);
     const Key key = Key{static_cast<std::uint64_t>(rng[0])}.with(attr.stream).with(static_cast<std::uint64_t>(rng[1])).with(position);
     for (std::int64_t i = 0; i < each; ++i) {
-      const double u = uniform(key, attr.per_sample ? 0 : static_cast<std::uint64_t>(i));
+      const double u = uniform(key, attr.per_sample ? 0 : static_cast<std::uint64_t>(in_whole_sample(attr, x.shape, i)));
       call.out[0].as<T>()[b * each + i] = u >= attr.rate ? x.as<T>()[b * each + i] / keep : T(0);
     }
   }

@@ -58,6 +58,19 @@ void each_patch_row(const ir::Shape& image, int64_t p, Visit visit) {
         for (int64_t y = 0; y < p; ++y, patches += p * c) visit(((ib * image[1] + row * p + y) * image[2] + column * p) * c, patches);
 }
 
+// A tensor and its place in a bucket [parts, row]: part i, cut along `dim`, lies in row i from `offset` on.
+void by_parts(const Tensor& t, std::byte* bucket, int64_t offset, int64_t parts, int64_t row, int dim, bool to_tensor) {
+  const int64_t size = ir::size_of(t.dtype);
+  int64_t outer = 1;
+  for (int i = 0; i < dim; ++i) outer *= t.shape[static_cast<std::size_t>(i)];
+  const int64_t run = outer == 0 ? 0 : t.elements() / outer / parts * size;  // bytes of one part that lie together
+  for (int64_t part = 0; part < parts; ++part)
+    for (int64_t o = 0; o < outer; ++o) {
+      std::byte *in_tensor = t.data + (o * parts + part) * run, *in_bucket = bucket + (part * row + offset) * size + o * run;
+      copy_bytes(to_tensor ? in_tensor : in_bucket, to_tensor ? in_bucket : in_tensor, run);
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -91,8 +104,8 @@ void reference_reshape(const Call& call) {
 // y = elements [offset, offset + n) of the bucket
 template <class T>
 void reference_view(const Call& call) {
-  const Tensor& y = call.out[0];
-  copy_bytes(y.data, call.in[0].data + call.attr<ir::View>().offset * ir::size_of(y.dtype), y.elements() * ir::size_of(y.dtype));
+  const auto& attr = call.attr<ir::View>();
+  by_parts(call.out[0], call.in[0].data, attr.offset, attr.parts, call.in[0].shape.back(), attr.dim, true);
 }
 
 // dim i of y is dim perm[i] of x
@@ -201,11 +214,11 @@ void reference_pack(const Call& call) {
     if (!call.in[i]) continue;
     CHECK(attr.offsets[i] >= end,
           "operand " + std::to_string(i) + " of pack starts at " + std::to_string(attr.offsets[i]) + ", before " + std::to_string(end));
-    zero_bytes(y + end * size, (attr.offsets[i] - end) * size);
-    copy_bytes(y + attr.offsets[i] * size, call.in[i].data, call.in[i].elements() * size);
-    end = attr.offsets[i] + call.in[i].elements();
+    for (int64_t row = 0; row < attr.parts; ++row) zero_bytes(y + (row * attr.size + end) * size, (attr.offsets[i] - end) * size);
+    by_parts(call.in[i], y, attr.offsets[i], attr.parts, attr.size, attr.parts > 1 ? attr.dims[i] : -1, false);
+    end = attr.offsets[i] + call.in[i].elements() / attr.parts;
   }
-  zero_bytes(y + end * size, (attr.size - end) * size);
+  for (int64_t row = 0; row < attr.parts; ++row) zero_bytes(y + (row * attr.size + end) * size, (attr.size - end) * size);
 }
 
 REFERENCE(constant)

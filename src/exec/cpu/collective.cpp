@@ -1,0 +1,127 @@
+// What crosses ranks: bytes are put side by side by rank, handed to the axis's group, and put back in order. Works on any element type;
+// f32 and f64 programs use the same code. Convention: a dim that is the outermost one needs no putting in order, and no scratch.
+#include <cstring>
+#include <numeric>
+
+#include "base/check.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/reference/instantiate.h"
+
+namespace tessera::exec::cpu {
+namespace {
+
+using std::int64_t;
+
+// A tensor seen as [outer, extent, inner] around a dim, in bytes.
+struct Around {
+  int64_t outer = 1, inner = 1;
+  Around(const ir::Shape& shape, int dim, ir::DType dtype) : inner(ir::size_of(dtype)) {
+    for (int i = 0; i < static_cast<int>(shape.size()); ++i) {
+      if (i < dim) outer *= shape[static_cast<std::size_t>(i)];
+      if (i > dim) inner *= shape[static_cast<std::size_t>(i)];
+    }
+  }
+};
+
+std::vector<int64_t> counts_of(const ir::Shape& parts, int64_t bytes_each) {
+  std::vector<int64_t> out;
+  for (const int64_t part : parts) out.push_back(part * bytes_each);
+  return out;
+}
+int64_t total(const ir::Shape& parts) { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
+
+// [outer, sum of parts, inner] <-> the parts one after another, each [outer, part, inner].
+void by_parts(std::byte* whole, std::byte* split, const Around& a, const ir::Shape& parts, bool gather) {
+  const int64_t row = total(parts) * a.inner;
+  int64_t begin = 0;
+  for (const int64_t part : parts) {
+    const int64_t bytes = part * a.inner;
+    for (int64_t o = 0; o < a.outer && bytes > 0; ++o, split += bytes) {
+      std::byte* at = whole + o * row + begin;
+      std::memcpy(gather ? at : split, gather ? split : at, static_cast<std::size_t>(bytes));
+    }
+    begin += bytes;
+  }
+}
+
+comm::Comm& group(const Call& call) {
+  const ir::Collective& a = call.attr<ir::Collective>();
+  const auto found = call.groups ? call.groups->find(a.axis) : Groups::const_iterator{};
+  CHECK(call.groups && found != call.groups->end(), "this executor was given no group for the axis " + a.axis);
+  return *found->second;
+}
+std::span<std::byte> bytes(const Tensor& t) { return {t.data, static_cast<std::size_t>(t.elements() * ir::size_of(t.dtype))}; }
+std::span<std::byte> bytes(std::byte* data, const Tensor& like) { return {data, bytes(like).size()}; }
+
+void all_reduce(const Call& call) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  if (x.data != y.data && x.elements() > 0) std::memcpy(y.data, x.data, bytes(x).size());
+  group(call).all_reduce(bytes(y), y.dtype);
+}
+
+void all_gather(const Call& call) {
+  const ir::Collective& a = call.attr<ir::Collective>();
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const Around around(y.shape, a.dim, y.dtype);
+  const auto counts = counts_of(a.parts, around.outer * around.inner);
+  std::byte* to = around.outer > 1 ? call.shared : y.data;
+  group(call).all_gather(bytes(x), bytes(to, y), counts);
+  if (to != y.data) by_parts(y.data, to, around, a.parts, true);
+}
+
+void reduce_scatter(const Call& call) {
+  const ir::Collective& a = call.attr<ir::Collective>();
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const Around around(x.shape, a.dim, x.dtype);
+  const auto counts = counts_of(a.parts, around.outer * around.inner);
+  std::byte* from = x.data;
+  if (around.outer > 1) by_parts(x.data, from = call.shared, around, a.parts, false);
+  group(call).reduce_scatter(bytes(from, x), bytes(y), counts, x.dtype);
+}
+
+// Rank r receives its part along `dim`; what comes from rank r is its part along `from`.
+void all_to_all(const Call& call) {
+  const ir::Collective& a = call.attr<ir::Collective>();
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const Around leaving(x.shape, a.dim, x.dtype), arriving(y.shape, a.from, y.dtype);
+  const auto send = counts_of(a.parts, leaving.outer * leaving.inner), receive = counts_of(a.from_parts, arriving.outer * arriving.inner);
+  std::byte *out = x.data, *in = y.data, *scratch = call.shared;
+  if (leaving.outer > 1) by_parts(x.data, out = scratch, leaving, a.parts, false);
+  if (arriving.outer > 1) in = scratch + (bytes(x).size() + 63) / 64 * 64;
+  group(call).all_to_all(bytes(out, x), send, bytes(in, y), receive);
+  if (in != y.data) by_parts(y.data, in, arriving, a.from_parts, true);
+}
+
+std::size_t size(const ir::Type& type) { return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64); }
+bool scattered(const ir::Type& type, int dim) { return Around(type.shape, dim, type.dtype).outer > 1; }
+void resolved() { CHECK(false, "own, once and widen are resolved when a program is made local"); }
+
+}  // namespace
+
+Scratch scratch_all_gather(const ir::Attrs& attrs, std::span<const ir::Type>, std::span<const ir::Type> out) {
+  return {scattered(out[0], std::get<ir::Collective>(attrs).dim) ? size(out[0]) : 0, 0};
+}
+Scratch scratch_reduce_scatter(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+  return {scattered(in[0], std::get<ir::Collective>(attrs).dim) ? size(in[0]) : 0, 0};
+}
+Scratch scratch_all_to_all(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+  return {size(in[0]) + size(out[0]), 0};
+}
+
+#define COLLECTIVE(op, body)                 \
+  template <class T>                         \
+  void reference_##op(const Call& call) {    \
+    body;                                    \
+  }                                          \
+  void fast_##op(const Call& call) { body; } \
+  REFERENCE(op)
+COLLECTIVE(all_reduce, all_reduce(call))
+COLLECTIVE(all_gather, all_gather(call))
+COLLECTIVE(reduce_scatter, reduce_scatter(call))
+COLLECTIVE(all_to_all, all_to_all(call))
+COLLECTIVE(own, (void)call; resolved())
+COLLECTIVE(once, (void)call; resolved())
+COLLECTIVE(widen, (void)call; resolved())
+#undef COLLECTIVE
+
+}  // namespace tessera::exec::cpu

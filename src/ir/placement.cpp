@@ -1,0 +1,147 @@
+#include "ir/placement.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ir/signature.h"
+
+namespace tessera::ir {
+namespace {
+
+// '*' written out: capitals for its dims, as many as the operands say.
+std::string written_out(const std::string& letters, std::size_t run) {
+  std::string out;
+  for (const char c : letters) {
+    if (c != '*')
+      out += c;
+    else
+      for (std::size_t i = 0; i < run; ++i) out += static_cast<char>('A' + i);
+  }
+  return out;
+}
+
+bool all_are(const std::vector<Place>& places, Place::Kind kind) {
+  return std::all_of(places.begin(), places.end(), [&](const Place& p) { return p.kind == kind; });
+}
+
+// What a collective turns its operand's place into.
+bool collective_fits(const Eqn& e, Place have, Place want) {
+  const Collective& a = std::get<Collective>(e.attrs);
+  const Place whole{}, partial{Place::P, -1}, cut{Place::S, a.dim};
+  switch (e.op) {
+    case Op::all_reduce:
+      return have == partial && want == whole;
+    case Op::all_gather:
+      return have == cut && want == whole;
+    case Op::reduce_scatter:
+      return have == partial && want == cut;
+    case Op::all_to_all:
+      return have == Place{Place::S, a.from} && want == cut && a.from != a.dim;
+    case Op::own:
+      return have == whole && want == cut;
+    case Op::once:
+      return have == whole && want == partial;
+    default:  // widen
+      return have == cut && want == partial;
+  }
+}
+
+}  // namespace
+
+Letters letters_of(Op op, const Attrs& attrs, std::span<const Type> in, std::span<const Type> out) {
+  const OpDef& row = def(op);
+  const std::string text = row.placement ? row.placement(attrs, in, out) : signature(op, attrs, static_cast<int>(in.size()));
+  CHECK(!text.empty(), std::string(name(op)) + " does not say how it is sharded");
+  const Signature sig = parse_signature(text);
+  std::size_t run = 0;
+  for (std::size_t i = 0; i < in.size() && i < sig.in.size(); ++i)
+    if (sig.in[i].letters.find('*') != std::string::npos) run = in[i].shape.size() + 1 - sig.in[i].letters.size();
+  Letters all;
+  for (const auto& [from, to] : {std::pair(&sig.in, &all.in), std::pair(&sig.out, &all.out)})
+    for (const Signature::Operand& operand : *from) {
+      to->push_back(written_out(operand.letters, run));
+      all.pinned += written_out(operand.pinned, run);
+    }
+  if (in.empty()) all.in.clear();
+  return all;
+}
+
+Place place_of(const std::string& letters, char letter) {
+  const auto at = letters.find(letter);
+  return at == std::string::npos ? Place{} : Place{Place::S, static_cast<int>(at)};
+}
+
+std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int axis) {
+  std::vector<Place> have;
+  for (Var v : e.in) have.push_back(place_on(p.type(v), axis));
+  const std::vector<Place> whole(e.out.size());
+  const OpDef& row = def(e.op);
+  if (e.op == Op::mark) return have;
+  const Place partial{Place::P, -1};
+  const std::vector<Place> partials(e.out.size(), partial);
+  if (e.op == Op::contract && e.in.size() > 2 && all_are({have.begin() + 2, have.end()}, Place::P)) {
+    // Addends of a partial product are partial too.
+    Eqn product = e;
+    product.in.resize(2);
+    Contract& a = std::get<Contract>(product.attrs);
+    const Signature sig = parse_signature(a.sig);
+    a.sig = sig.in[0].letters + "," + sig.in[1].letters + "->" + sig.out[0].letters;
+    const auto made = propagate(p, product, axis);
+    return a.act.empty() && made && (*made)[0] == partial ? made : std::nullopt;
+  }
+  if (std::find(have.begin(), have.end(), partial) != have.end()) {
+    if (row.adds) return all_are(have, Place::P) ? std::optional(partials) : std::nullopt;
+    int found = 0;
+    for (std::size_t i = 0; i < have.size(); ++i) {
+      const bool linear = std::find(row.linear.begin(), row.linear.end(), static_cast<int>(i)) != row.linear.end();
+      if (have[i].kind == Place::S || (have[i].kind == Place::P && !linear)) return std::nullopt;
+      found += have[i].kind == Place::P;
+    }
+    return found == 1 ? std::optional(partials) : std::nullopt;
+  }
+  if (all_are(have, Place::R)) return whole;
+  // The class token cut off a sharded token dim: whoever owns it contributes.
+  if (const Slice* slice = std::get_if<Slice>(&e.attrs); slice && have[0] == Place{Place::S, slice->dim}) return partials;
+  const Letters letters = letters_of(e.op, e.attrs, p.types(e.in), p.types(e.out));
+  char letter = 0;
+  for (std::size_t i = 0; i < have.size(); ++i)
+    if (have[i].kind == Place::S) letter = letters.in[i][static_cast<std::size_t>(have[i].dim)];
+  if (letters.pinned.find(letter) != std::string::npos) return std::nullopt;
+  for (std::size_t i = 0; i < have.size(); ++i)
+    if (have[i] != place_of(letters.in[i], letter)) return std::nullopt;
+  std::vector<Place> out;
+  for (std::size_t r = 0; r < e.out.size(); ++r) {
+    out.push_back(place_of(letters.out[r], letter));
+    if (out.back().kind == Place::R) out.back() = partial;
+  }
+  return out;
+}
+
+void check_places(const Program& p, const Eqn& e) {
+  for (int axis = 0; axis < static_cast<int>(p.mesh.axes.size()); ++axis) {
+    const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
+    if (const Collective* a = std::get_if<Collective>(&e.attrs)) {
+      const Place have = place_on(p.type(e.in[0]), axis), want = place_on(p.type(e.out[0]), axis);
+      CHECK(a->axis == axis_name ? collective_fits(e, have, want) : have == want,
+            std::string(name(e.op)) + " does not lead from its operand's place on " + axis_name + " to its result's");
+      continue;
+    }
+    const auto want = propagate(p, e, axis);
+    CHECK(want, std::string(name(e.op)) + " cannot work on operands placed like these on " + axis_name + "; a collective is missing");
+    for (std::size_t r = 0; r < e.out.size(); ++r) {
+      if (e.out[r] == none) continue;
+      const Place got = place_on(p.type(e.out[r]), axis);
+      if (got == (*want)[r]) continue;
+      // A constant, or a dim that only the result of a broadcast has, may be made in parts.
+      const bool made_in_parts =
+          got.kind == Place::S && (*want)[r].kind != Place::P &&
+          (e.op == Op::constant ||
+           (e.op == Op::broadcast &&
+            letters_in(std::get<Broadcast>(e.attrs).sig, 0)
+                    .find(letters_out(std::get<Broadcast>(e.attrs).sig)[static_cast<std::size_t>(got.dim)]) == std::string::npos));
+      CHECK(made_in_parts, p.name_of(e.out[r]) + " is not placed on " + axis_name + " as " + std::string(name(e.op)) + " makes it");
+    }
+  }
+}
+
+}  // namespace tessera::ir

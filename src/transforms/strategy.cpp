@@ -1,0 +1,73 @@
+// Strategies: each technique is a few lines that say where inputs live and what marks ask for; place() does the rest.
+//   data parallel      batch inputs on dp
+//   ZeRO 1, 2          + optimizer state and gradients on dp (2: also between micro-batches, which is accumulate()'s affair)
+//   ZeRO 3             + weights on dp
+//   tensor (Megatron)  dims named heads, mlp and hidden on tp
+//   sequence, Megatron + marks "residual" on tp; Ulysses: marks "residual" and "tokens" on sp, "heads" too
+// A data axis that shards buckets takes the sequence axis along: its ranks hold the same weights, too.
+#include <map>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "transforms/transforms.h"
+
+namespace tessera::transforms {
+
+using namespace ir;
+
+Mesh Layout::mesh() const {
+  Mesh out;
+  const auto add = [&](Axis::Kind kind, const char* name, int size) {
+    if (size > 1) out.axes.push_back({kind, name, size});
+  };
+  add(Axis::data, "dp", dp);
+  add(Axis::model, "sp", sp);
+  add(Axis::model, "tp", tp);
+  return out;
+}
+
+namespace {
+
+// dim -> axis, by the names of a tensor's dims.
+using Where = std::map<std::string, std::vector<std::string>>;
+
+void put(Type& type, const Mesh& mesh, const std::string& axis, int dim) {
+  if (const int a = mesh.find(axis); a >= 0) set_place(type, mesh, a, {Place::S, dim});
+}
+
+}  // namespace
+
+Program strategy(const Program& program, const Layout& layout) {
+  Program p = program;
+  p.mesh = layout.mesh();
+  if (p.mesh.axes.empty()) return p;
+  const std::vector<std::string> over_data = {"dp", "sp"};
+  Where params = {{"heads", {"tp"}}, {"mlp", {"tp"}}, {"hidden", {"tp"}}, {"part", {"tp"}}}, state = params;
+  if (layout.zero >= 1) state["bucket"] = over_data;
+  if (layout.zero >= 3) params["bucket"] = over_data;
+  for (const Input& in : p.inputs) {
+    Type& type = p.values[static_cast<std::size_t>(in.var)].type;
+    if (in.kind == Input::batch) put(type, p.mesh, "dp", 0);
+    if (in.kind == Input::batch || in.kind == Input::scalar) continue;
+    for (int dim = 0; dim < static_cast<int>(in.dims.size()); ++dim) {
+      const Where& where = in.name.starts_with("weights.") || in.kind == Input::param ? params : state;
+      // An average that is read as the weights is still kept as state.
+      const Where& kept = in.name.starts_with("ema.") ? state : where;
+      if (const auto axes = kept.find(in.dims[static_cast<std::size_t>(dim)]); axes != kept.end())
+        for (const std::string& axis : axes->second) put(type, p.mesh, axis, dim);
+    }
+  }
+  for (const Eqn& eqn : p.eqns) {
+    if (eqn.op != Op::mark) continue;
+    const Mark& mark = std::get<Mark>(eqn.attrs);
+    Type& type = p.values[static_cast<std::size_t>(eqn.out[0])].type;
+    if (mark.label == "grad" && layout.zero >= 1)
+      for (const std::string& axis : over_data) put(type, p.mesh, axis, type.rank() - 1);
+    if (mark.dim < 0) continue;
+    if (mark.label == "residual" && layout.megatron_sequence) put(type, p.mesh, "tp", mark.dim);
+    if (mark.label == "residual" || mark.label == "tokens" || mark.label == "heads") put(type, p.mesh, "sp", mark.dim);
+  }
+  return p;
+}
+
+}  // namespace tessera::transforms
