@@ -51,4 +51,8 @@ add_library(tessera_kernels INTERFACE)
 target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE})
 target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY})
 
+# Until comm/mpi.cpp is there.
+set(TESSERA_MPI OFF)
+add_library(tessera_mpi INTERFACE)
+
 target_link_libraries(tessera_options INTERFACE fmt::fmt)

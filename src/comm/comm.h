@@ -62,13 +62,15 @@ class Comm {
 
   // Replaced by the sum (largest, smallest) over all ranks.
   void all_reduce(Bytes data, ir::DType dtype, Reduction how = Reduction::sum);
-  // `in`: the parts of all ranks side by side, counts[r] bytes for rank r; `out`: the sum of the parts for this rank.
+  // `in`: the parts of all ranks side by side, counts[r] bytes for rank r; `out`: the sum of the parts for this rank, which may replace its
+  // part of `in`.
   void reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how = Reduction::sum);
-  // `in`: counts[rank()] bytes; `out`: those of all ranks side by side.
+  // `in`: counts[rank()] bytes; `out`: those of all ranks side by side; `in` may be its place there.
   void all_gather(ConstBytes in, Bytes out, Counts counts);
   // `in`: send_counts[r] bytes for rank r, side by side; `out`: recv_counts[r] bytes from rank r.
   void all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts);
   void broadcast(Bytes data, int root);
+  // Messages with one (from, to, tag) arrive in order. A send may wait until its recv is started: in a ring, start one of the two.
   void send(ConstBytes data, int to, int tag);
   void recv(Bytes data, int from, int tag);
   void barrier();

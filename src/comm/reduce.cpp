@@ -1,0 +1,124 @@
+// Reductions in blocks that stay in cache: a block is accumulated over all sources, then stored to every destination.
+// Convention: the private accumulator makes it safe that destinations are sources.
+#include "comm/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstring>
+#include <type_traits>
+
+#include "base/check.h"
+
+namespace tessera::comm {
+
+namespace {
+
+using std::int64_t;
+
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+float widen(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
+template <class T>
+T widen(T x) {
+  return x;
+}
+
+template <class T, class Wide>
+T narrow(Wide x) {
+  if constexpr (std::same_as<T, Bf16>) {  // to nearest, ties to even; a NaN keeps a set bit
+    const auto bits = std::bit_cast<std::uint32_t>(x), kept = bits >> 16;
+    return {static_cast<std::uint16_t>(x != x ? kept | 0x40u : (bits + 0x7fffu + (kept & 1u)) >> 16)};
+  } else {
+    return x;
+  }
+}
+
+struct Sum {
+  template <class W>
+  W operator()(W a, W b) const {
+    if constexpr (std::integral<W>) {
+      using U = std::make_unsigned_t<W>;  // wraps instead of undefined overflow
+      return static_cast<W>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Max {
+  template <class W>
+  W operator()(W a, W b) const {
+    return a != a || a > b ? a : b;  // a NaN in b loses no comparison: it falls through
+  }
+};
+struct Min {
+  template <class W>
+  W operator()(W a, W b) const {
+    return a != a || a < b ? a : b;
+  }
+};
+
+template <class T>
+T load(const std::byte* at, int64_t i) {
+  T x;
+  std::memcpy(&x, at + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return x;
+}
+
+template <class T, class How>
+void reduce_as(How combine, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
+  using Wide = decltype(widen(T{}));
+  constexpr int64_t block = 2048, size = sizeof(T);
+  std::array<Wide, block> sum;
+  std::array<T, block> rounded;
+  for (int64_t begin = 0; begin < elements; begin += block) {
+    const int64_t n = std::min(block, elements - begin);
+    for (int64_t i = 0; i < n; ++i) sum[static_cast<std::size_t>(i)] = widen(load<T>(from[0] + begin * size, i));
+    for (const std::byte* source : from.subspan(1)) {
+      const std::byte* at = source + begin * size;
+      for (int64_t i = 0; i < n; ++i) {
+        Wide& s = sum[static_cast<std::size_t>(i)];
+        s = combine(s, widen(load<T>(at, i)));
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) rounded[static_cast<std::size_t>(i)] = narrow<T>(sum[static_cast<std::size_t>(i)]);
+    for (std::byte* target : to) std::memcpy(target + begin * size, rounded.data(), static_cast<std::size_t>(n * size));
+  }
+}
+
+template <class T>
+void reduce_by(Reduction how, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
+  switch (how) {
+    case Reduction::sum:
+      return reduce_as<T>(Sum{}, from, to, elements);
+    case Reduction::max:
+      return reduce_as<T>(Max{}, from, to, elements);
+    case Reduction::min:
+      return reduce_as<T>(Min{}, from, to, elements);
+  }
+}
+
+}  // namespace
+
+void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
+  CHECK(!from.empty(), "reduce: no sources");
+  switch (dtype) {
+    case ir::DType::f64:
+      return reduce_by<double>(how, from, to, elements);
+    case ir::DType::f32:
+      return reduce_by<float>(how, from, to, elements);
+    case ir::DType::bf16:
+      return reduce_by<Bf16>(how, from, to, elements);
+    case ir::DType::i64:
+      return reduce_by<std::int64_t>(how, from, to, elements);
+    case ir::DType::i32:
+      return reduce_by<std::int32_t>(how, from, to, elements);
+    case ir::DType::u8:
+      return reduce_by<std::uint8_t>(how, from, to, elements);
+  }
+}
+
+}  // namespace tessera::comm
