@@ -113,6 +113,7 @@ struct Parallel {
   double bucket_mb = 25.0;
   bool overlap = true;
   std::string compress = "none", comm = "local";
+  std::int64_t persist = 100000;  // ZeRO 3: parameters with fewer elements stay whole
   bool operator==(const Parallel&) const = default;
 };
 

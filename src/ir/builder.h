@@ -50,7 +50,9 @@ class Builder {
   Var scale(Var x, double factor, const std::string& name = {}) { return emit1(Op::scale, Scale{factor}, {x}, name); }
   Var sum(const std::string& sig, Var x, const std::string& name = {}) { return emit1(Op::sum, Sum{sig, {}}, {x}, name); }
   Var cast(Var x, DType to) { return emit1(Op::cast, Cast{to}, {x}); }
-  Var mark(const std::string& label, Var x, const std::string& name = {}, int dim = -1) { return emit1(Op::mark, Mark{label, dim}, {x}, name); }
+  Var mark(const std::string& label, Var x, const std::string& name = {}, int dim = -1) {
+    return emit1(Op::mark, Mark{label, dim}, {x}, name);
+  }
   Var reshape(Var x, Shape shape) { return emit1(Op::reshape, Reshape{std::move(shape)}, {x}); }
   Var constant(double value, DType dtype, Shape shape = {}) { return emit1(Op::constant, Constant{value, dtype, std::move(shape)}, {}); }
 

@@ -126,7 +126,7 @@ struct Dropout {  // keyed by (seed, stream, step, global sample position, eleme
   bool per_sample = false;  // drop-path: one draw for a whole sample
   std::string stream;       // the scope that draws
   std::int64_t base = 0;    // position of this part's first sample in the global batch
-  Shape whole, start;       // of a part of a sample: the dims of the whole one, and where the part begins
+  Shape whole{}, start{};   // of a part of a sample: the dims of the whole one, and where the part begins
   bool operator==(const Dropout&) const = default;
   FIELDS(F(rate), F(per_sample), F(stream), F(base), F(whole), F(start))
 };
@@ -218,7 +218,7 @@ struct View {  // a tensor inside a flat bucket
 struct Pack {  // tensors side by side in a flat bucket, each at its offset, zeros between
   std::vector<std::int64_t> offsets;
   std::int64_t size = 0, parts = 1;
-  std::vector<int> dims;  // per tensor; empty for one part
+  std::vector<int> dims{};  // per tensor; empty for one part
   bool operator==(const Pack&) const = default;
   FIELDS(F(offsets), F(size), F(parts), F(dims))
 };
@@ -266,7 +266,7 @@ struct Ema {
 struct Collective {
   std::string axis;
   int dim = -1, from = -1;
-  Shape parts, from_parts;
+  Shape parts{}, from_parts{};
   int index = 0;
   bool operator==(const Collective&) const = default;
   FIELDS(F(axis), F(dim), F(from), F(parts), F(from_parts), F(index))

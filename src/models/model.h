@@ -46,6 +46,7 @@ struct Mode {
   bool random = false;            // dropout and drop-path draw
   bool batch_statistics = false;  // batch norm normalises by the batch and writes running statistics as outputs that update their inputs
   double momentum = 0.1;          // of the running statistics
+  std::int64_t groups = 1;        // contiguous parts of the batch that batch norm normalises each by itself: one per rank, or 1
 };
 using ParamOf = std::function<ir::Var(const std::string&)>;
 

@@ -90,6 +90,7 @@ struct Writer {
     const Shape shape = b.type(x).shape;
     BatchNorm attrs;
     attrs.momentum = mode.momentum;
+    attrs.groups = mode.batch_statistics ? mode.groups : 1;
     if (!mode.batch_statistics) return b.emit1(Op::batch_norm_fixed, attrs, {x, mean, variance, gain, bias}, "norm");
     const std::vector<Var> sums = b.emit(Op::moments, attrs, {x, mean}, {"sum", "sumsq"});
     attrs.samples = shape[0];

@@ -101,8 +101,8 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
     {
       const auto inner = b.scope("msa");
       const std::string a = l + "self_attention.";
-      Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
-                            param(a + "in_proj_bias"), "qkv");
+      Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"), param(a + "in_proj_bias"),
+                      "qkv");
       // Sequence parallel: tokens are shared outside attention, heads inside.
       qkv = b.mark("heads", b.mark("tokens", qkv, "tokens", 2), "heads", 3);
       const std::vector<Var> parts = b.emit(Op::unstack, None{}, {qkv}, {"q", "k", "v"});

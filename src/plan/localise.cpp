@@ -1,6 +1,6 @@
-// One rank's program: every value with the shape that this rank holds, attributes to match, no mesh. What a placement only says (this rank's
-// part, zeros elsewhere) becomes slice, pad and constant; what crosses ranks says how large everybody's part is.
-// Convention: the shapes that the local equations infer must be those that the placement promised; both are computed, and compared.
+// One rank's program: every value with the shape that this rank holds, attributes to match, no mesh. What a placement only says (this
+// rank's part, zeros elsewhere) becomes slice, pad and constant; what crosses ranks says how large everybody's part is. Convention: the
+// shapes that the local equations infer must be those that the placement promised; both are computed, and compared.
 #include <algorithm>
 
 #include "base/check.h"
@@ -71,8 +71,8 @@ class Localiser {
     return out;
   }
   void define_as(Var global, Var local) {
-    CHECK(b_.type(local).shape == shape(global), p_.name_of(global) + " is " + to_string(b_.type(local).shape) +
-                                                     " here, but its placement says " + to_string(shape(global)));
+    CHECK(b_.type(local).shape == shape(global),
+          p_.name_of(global) + " is " + to_string(b_.type(local).shape) + " here, but its placement says " + to_string(shape(global)));
     map_[at(global)] = local;
   }
   void define(const Eqn& e, Var local) { define_as(e.out[0], local); }

@@ -150,8 +150,7 @@ void verify(const Plan& plan) {
           for (const Piece& piece : holds[at(x)]) append(holds[at(v)], piece);
       } else {
         const std::int64_t size = size_of(p.type(v).dtype);
-        holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size,
-                            p.type(v).bytes());
+        holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size, p.type(v).bytes());
       }
     }
   };

@@ -73,7 +73,7 @@ void load(const files::Sharded& checkpoint, Session& session) {
                               stored_name(t.dtype), ir::to_string(t.shape)),
                   checkpoint.path().string());
   }
-  for (const StateTensor& t : tensors) session.executor().write_persistent(t.buffer, t.offset, checkpoint.read(t.name));
+  for (const StateTensor& t : tensors) session.executor().write_persistent(t.buffer, t.offset, checkpoint.read(t.name, t.begin, t.extent));
 }
 
 }  // namespace
@@ -99,8 +99,9 @@ void write_checkpoint(const fs::path& run, const Snapshot& snapshot, const Reten
   std::vector<files::ShardBytes> shards;
   std::uint64_t bytes = 1 << 16;  // headers and the manifest
   for (const StateTensor& t : snapshot.tensors) {
+    if (!t.keeps) continue;
     const std::span<const std::byte> buffer = snapshot.buffers.at(t.buffer);
-    shards.push_back({t.name, stored_name(t.dtype), t.shape, files::Extents(t.shape.size(), 0), t.shape,
+    shards.push_back({t.name, stored_name(t.dtype), t.shape, t.begin, t.extent,
                       buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
     bytes += shards.back().bytes.size() + 512;
   }

@@ -40,7 +40,8 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
   const bool training = goal == Goal::train || goal == Goal::gradients;
   const models::Mode mode{.random = goal == Goal::train,
                           .batch_statistics = training || goal == Goal::recalibrate,
-                          .momentum = goal == Goal::recalibrate ? 1.0 : 0.1};
+                          .momentum = goal == Goal::recalibrate ? 1.0 : 0.1,
+                          .groups = m.batch_norm == "local" && batch >= layout_of(config).dp ? layout_of(config).dp : 1};
   const Var logits = models::forward(b, m, images, mode, [&](const std::string& name) {
     CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
     return params[name];
@@ -86,7 +87,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
                         std::vector<Program> parts = {first};
                         for (std::size_t i = 1; i < micro.size(); ++i)
                           parts.push_back(transforms::autodiff(write_model(config, goal, micro[i], weights)));
-                        return transforms::accumulate(parts);
+                        return transforms::accumulate(parts, config.parallel.zero >= 2 && layout_of(config).mesh().ranks() > 1);
                       },
                       true, true});
   // bf16 where it pays, f32 where it matters.
@@ -101,6 +102,13 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   // Trade memory for time, before fusion hides the marks.
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute)); differentiate && every > 0)
     passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
+  // Where everything lives, and what must cross ranks to get there.
+  passes.push_back({"place", [=](const Program& p) { return transforms::place(transforms::strategy(p, layout_of(config))); }, true, true});
+  if (layout_of(config).mesh().ranks() > 1) {
+    // Small messages travel together; gradients leave as soon as they are complete.
+    passes.push_back({"combine", transforms::combine});
+    passes.push_back({"early", transforms::early});
+  }
   // A norm by fixed statistics is a scale and an offset of the convolution before it.
   if (goal == Goal::evaluate || goal == Goal::predict) passes.push_back({"fold_norm", transforms::fold_norm, false});
   // One visit of memory instead of two; a rounding in between may disappear.
@@ -121,7 +129,13 @@ std::optional<transforms::Group> group_of(const config::Config& config, const mo
   const std::int64_t frozen = config::parse_freeze(config.optim.freeze);
   // The head (below nothing) is never frozen; "backbone" is every layer before it.
   if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
-  return transforms::Group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above))};
+  transforms::Group group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1,
+                          false};
+  if (config.parallel.zero == 3) {
+    group.resident = ir::elements(param.shape) < config.parallel.persist;
+    if (!group.resident) group.block = static_cast<int>(at.below);
+  }
+  return group;
 }
 
 std::string state_name(const models::Param& param, Weights weights) {
@@ -138,11 +152,17 @@ std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
       b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
       groups[p.name] = *group;
     }
-  return transforms::plan_buckets(b.program(), [&](const std::string& name) { return groups.at(name); });
+  return transforms::plan_buckets(
+      b.program(), [&](const std::string& name) { return groups.at(name); }, layout_of(config).tp);
+}
+
+transforms::Layout layout_of(const config::Config& config) {
+  const config::Parallel& p = config.parallel;
+  return {static_cast<int>(p.dp), static_cast<int>(p.sp), static_cast<int>(p.tp), static_cast<int>(p.zero), p.sequence == "megatron"};
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
-                 const transforms::RunOptions& options, Weights weights) {
+                 const transforms::RunOptions& options, Weights weights, int rank) {
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train), "only training has several micro-batches");
   Compiled out;
   const Program program =

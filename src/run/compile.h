@@ -25,13 +25,17 @@ enum class Goal { train, gradients, evaluate, predict, recalibrate };
 enum class Weights { live, average };
 
 struct Compiled {
-  plan::Plan plan;
+  ir::Program program;  // of all ranks
+  plan::Plan plan;      // of this one
   std::vector<transforms::PassReport> passes;
 };
 
 // `micro`: samples of each micro-batch (several only for train).
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
-                 const transforms::RunOptions& options = {}, Weights weights = Weights::live);
+                 const transforms::RunOptions& options = {}, Weights weights = Weights::live, int rank = 0);
+
+// How the configuration arranges ranks.
+transforms::Layout layout_of(const config::Config& config);
 
 // What the configuration does to a parameter: its group of the optimizer, or nothing where it is frozen or a buffer.
 std::optional<transforms::Group> group_of(const config::Config& config, const models::Param& param);

@@ -9,11 +9,47 @@ namespace tessera::run {
 
 using ir::DType;
 
-Session::Session(config::Config config, transforms::RunOptions options)
+Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world)
     : config_(std::move(config)),
       options_(std::move(options)),
-      executor_(exec::make_cpu_executor(static_cast<int>(config_.run.threads))),
-      buckets_(model_buckets(config_)) {}
+      world_(world),
+      rank_(world ? world->rank() : 0),
+      mesh_(layout_of(config_).mesh()),
+      buckets_(model_buckets(config_)) {
+  CHECK(mesh_.ranks() == (world ? world->size() : 1), "a session has as many ranks as its layout");
+  std::map<std::string, comm::Comm*, std::less<>> groups;
+  for (int axis = 0; axis < static_cast<int>(mesh_.axes.size()); ++axis) {
+    const std::string& name = mesh_.axes[static_cast<std::size_t>(axis)].name;
+    groups_[name] = world->split(mesh_.group(rank_, axis)[0], mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
+    groups[name] = groups_[name].get();
+  }
+  executor_ = exec::make_cpu_executor(static_cast<int>(config_.run.threads), std::move(groups));
+}
+
+comm::Traffic Session::traffic() const {
+  comm::Traffic sum;
+  for (const auto& [axis, group] : groups_)
+    for (std::size_t i = 0; i < sum.rows.size(); ++i) {
+      sum.rows[i].count += group->traffic().rows[i].count;
+      sum.rows[i].bytes += group->traffic().rows[i].bytes;
+    }
+  return sum;
+}
+
+ir::Range Session::share(std::int64_t samples) const {
+  const int axis = mesh_.find("dp");
+  if (axis < 0) return {0, samples};
+  return ir::split(samples, mesh_.axes[static_cast<std::size_t>(axis)].size, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
+}
+
+bool Session::wants(Goal goal, std::int64_t i, std::int64_t samples) const {
+  const auto micro = goal == Goal::train ? micro_batches(samples, config_.batch.accumulate) : std::vector<std::int64_t>{samples};
+  for (const std::int64_t n : micro) {
+    if (const ir::Range mine = share(n); i < n) return i >= mine.begin && i < mine.begin + mine.size;
+    i -= n;
+  }
+  return false;
+}
 
 std::size_t Session::pixels() const {
   return static_cast<std::size_t>(config_.model.image_h * config_.model.image_w * config_.model.channels);
@@ -30,7 +66,7 @@ const Compiled& Session::compiled(Goal goal, std::int64_t samples, Weights weigh
   std::unique_ptr<Compiled>& slot = plans_[{goal, samples, weights}];
   if (!slot) {
     const auto micro = goal == Goal::train ? micro_batches(samples, config_.batch.accumulate) : std::vector<std::int64_t>{samples};
-    slot = std::make_unique<Compiled>(compile(config_, goal, micro, executor_->workspace_rule(), options_, weights));
+    slot = std::make_unique<Compiled>(compile(config_, goal, micro, executor_->workspace_rule(), options_, weights, rank_));
     options_.dump_dir.clear();  // the first plan is the one that was asked for
     executor_->prepare(slot->plan);
   }
@@ -38,11 +74,28 @@ const Compiled& Session::compiled(Goal goal, std::int64_t samples, Weights weigh
 }
 
 Session::Home Session::home_of(const models::Param& param, Weights weights) const {
+  const auto type_of = [&](const std::string& buffer) {  // as any plan that holds it says
+    for (const auto& [key, compiled] : plans_)
+      if (const ir::Input* in = compiled->program.input(buffer)) return compiled->program.type(in->var);
+    throw Error(ErrorKind::internal, "no plan holds the buffer " + buffer);
+  };
   for (const transforms::Bucket& bucket : buckets_)
     for (const transforms::Bucket::Entry& entry : bucket.entries)
-      if (entry.param == param.name)
-        return {(weights == Weights::live ? "weights." : "ema.") + bucket.name, entry.offset * ir::size_of(storage_dtype(config_))};
-  return {state_name(param, weights), 0};
+      if (entry.param == param.name) {
+        const std::string buffer = (weights == Weights::live ? "weights." : "ema.") + bucket.name;
+        const ir::Type type = type_of(buffer);
+        return {buffer, pieces_in_bucket(bucket, entry, type, mesh_, rank_), keeps(type, mesh_, rank_)};
+      }
+  const std::string buffer = state_name(param, weights);
+  const ir::Type type = type_of(buffer);
+  return {buffer, pieces_of_whole(type, mesh_, rank_), keeps(type, mesh_, rank_)};
+}
+
+void Session::write_param(const models::Param& param, Weights weights, const std::vector<double>& values) {
+  const Home home = home_of(param, weights);
+  const DType dtype = storage_dtype(config_);
+  for (const Piece& piece : home.pieces)
+    executor_->write_persistent(home.buffer, piece.offset * ir::size_of(dtype), encode(cut_out(values, param.shape, piece), dtype));
 }
 
 void Session::load(const ParamSource& source) {
@@ -52,19 +105,22 @@ void Session::load(const ParamSource& source) {
   for (const models::Param& param : models::parameters(config_.model)) {
     const std::vector<double> values = source(param);
     CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape), param.name + " was given a wrong number of elements");
-    for (const Weights set : sets) {
-      const Home home = home_of(param, set);
-      executor_->write_persistent(home.buffer, home.offset, encode(values, storage_dtype(config_)));
-    }
+    for (const Weights set : sets) write_param(param, set, values);
   }
 }
 
+// Every element from the rank that keeps it; the sum over ranks adds zeros.
 std::vector<double> Session::read_param(const models::Param& param, Weights weights) const {
   const Home home = home_of(param, weights);
   const DType dtype = storage_dtype(config_);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(ir::elements(param.shape) * ir::size_of(dtype)));
-  executor_->read_persistent(home.buffer, home.offset, bytes);
-  return decode(bytes, dtype);
+  std::vector<double> out(static_cast<std::size_t>(ir::elements(param.shape)));
+  for (const Piece& piece : home.keeps ? home.pieces : std::vector<Piece>{}) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(ir::elements(piece.extent) * ir::size_of(dtype)));
+    executor_->read_persistent(home.buffer, piece.offset * ir::size_of(dtype), bytes);
+    put_back(out, param.shape, piece, decode(bytes, dtype));
+  }
+  if (world_) world_->all_reduce(std::as_writable_bytes(std::span(out)), DType::f64);
+  return out;
 }
 
 std::vector<double> Session::parameter(const std::string& name, Weights weights) const {
@@ -83,6 +139,11 @@ void Session::write_real(const plan::Plan& plan, const std::string& input, std::
     executor_->write(plan, input, std::as_bytes(values));
   else
     executor_->write(plan, input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
+}
+void Session::write_images(const plan::Plan& plan, std::span<const float> images, std::int64_t samples) {
+  const ir::Range mine = share(samples);
+  write_real(plan, "images",
+             images.subspan(static_cast<std::size_t>(mine.begin) * pixels(), static_cast<std::size_t>(mine.size) * pixels()));
 }
 void Session::write_scalar(const plan::Plan& plan, const std::string& input, double value) {
   if (plan.input(input)) executor_->write(plan, input, encode(std::span(&value, 1), storage_dtype(config_)));
@@ -104,12 +165,13 @@ StepResult Session::train_step(const StepInputs& in) {
   std::size_t at = 0;
   for (std::size_t i = 0; i < micro.size(); ++i) {
     const std::string tag = micro.size() > 1 ? "." + std::to_string(i) : "";
-    const auto n = static_cast<std::size_t>(micro[i]);
-    write_real(plan, "images" + tag, in.images.subspan(at * pixels(), n * pixels()));
-    executor_->write(plan, "labels" + tag, std::as_bytes(in.labels.subspan(at, n)));
-    if (plan.input("targets" + tag)) write_real(plan, "targets" + tag, in.targets.subspan(at * classes, n * classes));
-    if (plan.input("weights" + tag)) write_real(plan, "weights" + tag, in.weights.subspan(at, n));
-    at += n;
+    const ir::Range mine = share(micro[i]);
+    const std::size_t first = at + static_cast<std::size_t>(mine.begin), n = static_cast<std::size_t>(mine.size);
+    write_real(plan, "images" + tag, in.images.subspan(first * pixels(), n * pixels()));
+    executor_->write(plan, "labels" + tag, std::as_bytes(in.labels.subspan(first, n)));
+    if (plan.input("targets" + tag)) write_real(plan, "targets" + tag, in.targets.subspan(first * classes, n * classes));
+    if (plan.input("weights" + tag)) write_real(plan, "weights" + tag, in.weights.subspan(first, n));
+    at += static_cast<std::size_t>(micro[i]);
   }
   write_scalar(plan, "inv_count", 1.0 / static_cast<double>(samples));
   write_scalar(plan, "lr", in.lr);
@@ -127,8 +189,10 @@ StepResult Session::train_step(const StepInputs& in) {
 
 EvalResult Session::evaluate(std::span<const float> images, std::span<const std::int32_t> labels, Weights weights) {
   const plan::Plan& plan = compiled(Goal::evaluate, static_cast<std::int64_t>(labels.size()), weights).plan;
-  write_real(plan, "images", images);
-  executor_->write(plan, "labels", std::as_bytes(labels));
+  write_images(plan, images, static_cast<std::int64_t>(labels.size()));
+  const ir::Range mine = share(static_cast<std::int64_t>(labels.size()));
+  executor_->write(plan, "labels",
+                   std::as_bytes(labels.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.size))));
   write_scalar(plan, "inv_count", 1.0);
   executor_->run(plan);
   return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_real(plan, "logits")};
@@ -137,14 +201,11 @@ EvalResult Session::evaluate(std::span<const float> images, std::span<const std:
 void Session::recalibrate(std::span<const float> images) {
   const auto samples = static_cast<std::int64_t>(images.size() / pixels());
   const plan::Plan& plan = compiled(Goal::recalibrate, samples, Weights::average).plan;
-  write_real(plan, "images", images);
+  write_images(plan, images, samples);
   const std::vector<models::Param> params = models::parameters(config_.model);
   // From zero, or the rounding of what was there before would show in the last bit, and a resumed run would differ.
   for (const models::Param& p : params)
-    if (p.buffer)
-      executor_->write_persistent(
-          home_of(p, Weights::average).buffer, 0,
-          std::vector<std::byte>(static_cast<std::size_t>(ir::elements(p.shape) * ir::size_of(storage_dtype(config_)))));
+    if (p.buffer) write_param(p, Weights::average, std::vector<double>(static_cast<std::size_t>(ir::elements(p.shape))));
   executor_->run(plan);
   for (const models::Param& p : params) {
     if (!p.buffer) continue;
@@ -161,7 +222,7 @@ void Session::finish_recalibration() {
     if (!p.buffer || recalibrated_ == 0) continue;
     std::vector<double>& mean = statistics_[p.name];
     for (double& value : mean) value /= static_cast<double>(recalibrated_);
-    executor_->write_persistent(home_of(p, Weights::average).buffer, 0, encode(mean, storage_dtype(config_)));
+    write_param(p, Weights::average, mean);
   }
   statistics_.clear();
   recalibrated_ = 0;
@@ -169,7 +230,7 @@ void Session::finish_recalibration() {
 
 std::vector<double> Session::predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline) {
   const plan::Plan& plan = compiled(Goal::predict, count).plan;
-  write_real(plan, "images", images);
+  write_images(plan, images, count);
   const exec::Timeline ran = executor_->run(plan);
   if (timeline) *timeline = ran;
   return read_real(plan, "logits");

@@ -1,4 +1,6 @@
 // A model in an executor: weights and state live here, plans are made per shape and kept, so the ragged last batch is just another plan.
+// Convention: batches are always global ones; a session of several ranks takes its own samples out of them, and whatever it returns is of
+// the whole batch and the same on every rank. All ranks make the same calls.
 #pragma once
 
 #include <functional>
@@ -8,10 +10,12 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/comm.h"
 #include "config/config.h"
 #include "exec/executor.h"
 #include "models/model.h"
 #include "run/compile.h"
+#include "run/pieces.h"
 
 namespace tessera::run {
 
@@ -38,7 +42,8 @@ struct EvalResult {
 
 class Session {
  public:
-  explicit Session(config::Config config, transforms::RunOptions options = {});
+  // `world`: the ranks of the configuration's layout; null for one rank. It must outlive the session.
+  explicit Session(config::Config config, transforms::RunOptions options = {}, comm::Comm* world = nullptr);
 
   // Parameters and buffers; a moving average begins as the weights themselves.
   void load(const ParamSource& source);
@@ -64,25 +69,40 @@ class Session {
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
+  int rank() const { return rank_; }
+  comm::Comm* world() const { return world_; }
+  // Whether this rank reads sample `i` of a global batch of so many.
+  bool wants(Goal goal, std::int64_t i, std::int64_t samples) const;
+  comm::Traffic traffic() const;  // of all groups, since the session began
+
+  // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one that keeps them.
+  struct Home {
+    std::string buffer;
+    std::vector<Piece> pieces;
+    bool keeps = true;
+  };
+  Home home_of(const models::Param& param, Weights weights) const;
 
   // Samples of each micro-batch of a global batch: contiguous, sizes differ by at most one.
   static std::vector<std::int64_t> micro_batches(std::int64_t samples, std::int64_t accumulate);
 
  private:
+  ir::Range share(std::int64_t samples) const;  // of a micro-batch
   void write_real(const plan::Plan& plan, const std::string& input, std::span<const float> values);
+  void write_images(const plan::Plan& plan, std::span<const float> images, std::int64_t samples);
   void write_scalar(const plan::Plan& plan, const std::string& input, double value);
   double read_scalar(const plan::Plan& plan, const std::string& output);
   std::vector<double> read_real(const plan::Plan& plan, const std::string& output);
   std::size_t pixels() const;
-  struct Home {  // where a parameter or buffer lives
-    std::string buffer;
-    std::int64_t offset = 0;  // bytes
-  };
-  Home home_of(const models::Param& param, Weights weights) const;
   std::vector<double> read_param(const models::Param& param, Weights weights) const;
+  void write_param(const models::Param& param, Weights weights, const std::vector<double>& values);
 
   config::Config config_;
   transforms::RunOptions options_;
+  comm::Comm* world_;
+  int rank_ = 0;
+  ir::Mesh mesh_;
+  std::map<std::string, std::unique_ptr<comm::Comm>> groups_;  // by axis
   std::unique_ptr<exec::Executor> executor_;
   exec::Observer observer_;
   std::vector<transforms::Bucket> buckets_;

@@ -36,23 +36,27 @@ std::string stored_name(ir::DType dtype) {
 }
 
 std::vector<StateTensor> state_tensors(Session& session) {
-  const plan::Plan& plan = session.compiled(Goal::train, session.config().batch.global).plan;
+  const ir::Program& program = session.compiled(Goal::train, session.config().batch.global).program;
   std::vector<StateTensor> out;
-  for (const plan::Buffer& buffer : plan.persistent) {
-    const plan::Binding* binding = plan.input(buffer.name);
-    CHECK(binding, "a persistent buffer holds an input: " + buffer.name);
-    const ir::DType dtype = binding->slot.type.dtype;
+  for (const ir::Input& buffer : program.inputs) {
+    if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
+    const ir::Type& type = program.type(buffer.var);
+    const bool kept = keeps(type, program.mesh, session.rank());
+    const auto add = [&](const std::string& name, const ir::Shape& shape, const std::vector<Piece>& pieces) {
+      for (const Piece& piece : pieces)
+        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name, piece.offset * ir::size_of(type.dtype), kept});
+    };
     const transforms::Bucket* bucket = nullptr;
     for (const transforms::Bucket& b : session.buckets())
       if (buffer.name.ends_with("." + b.name) && (!bucket || b.name.size() > bucket->name.size())) bucket = &b;
     if (!bucket) {
-      out.push_back({"buffer." + buffer.name, dtype, binding->slot.type.shape, buffer.name, 0});
+      add("buffer." + buffer.name, type.shape, pieces_of_whole(type, program.mesh, session.rank()));
       continue;
     }
     const std::string role = buffer.name.substr(0, buffer.name.size() - bucket->name.size() - 1);
     for (const transforms::Bucket::Entry& entry : bucket->entries)
-      out.push_back(
-          {prefix_of(role, session.config().optim.name) + entry.param, dtype, entry.shape, buffer.name, entry.offset * ir::size_of(dtype)});
+      add(prefix_of(role, session.config().optim.name) + entry.param, entry.shape,
+          pieces_in_bucket(*bucket, entry, type, program.mesh, session.rank()));
   }
   return out;
 }

@@ -9,13 +9,16 @@
 
 namespace tessera::run {
 
+// A box of one of them, on this rank.
 struct StateTensor {
   std::string name;
   ir::DType dtype = ir::DType::f32;
   ir::Shape shape;          // global
+  ir::Shape begin, extent;  // of the box
   std::string buffer;       // the persistent buffer that holds it ...
   std::int64_t offset = 0;  // ... from this byte on, row-major
-  std::int64_t bytes() const { return ir::elements(shape) * ir::size_of(dtype); }
+  bool keeps = true;        // of all ranks that hold it, this one writes it
+  std::int64_t bytes() const { return ir::elements(extent) * ir::size_of(dtype); }
 };
 std::vector<StateTensor> state_tensors(Session& session);
 

@@ -28,9 +28,9 @@ std::vector<std::string> dims_of(const Bucket& bucket, bool weights) {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string&)>& group_of, int tp) {
-  constexpr std::int64_t align = 16;  // elements: 64 bytes of f32
+  constexpr std::int64_t align = 16;                       // elements: 64 bytes of f32
   using Kind = std::tuple<bool, double, bool, int, bool>;  // decay, rate, whole, -block, resident
-  std::map<Kind, Bucket, std::greater<>> groups;  // decayed ones first, large rates first
+  std::map<Kind, Bucket, std::greater<>> groups;           // decayed ones first, large rates first
   std::map<bool, std::map<double, int, std::greater<>>> rates;
   for (const Input& in : program.inputs) {
     if (in.kind != Input::param) continue;

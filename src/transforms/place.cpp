@@ -106,7 +106,8 @@ class Placer {
         tried += letter;
         std::vector<Place> wants, gives;
         for (const std::string& operand : letters.in) wants.push_back(place_of(operand, letter));
-        for (const std::string& result : letters.out) gives.push_back(place_of(result, letter) == whole ? partial : place_of(result, letter));
+        for (const std::string& result : letters.out)
+          gives.push_back(place_of(result, letter) == whole ? partial : place_of(result, letter));
         price(std::move(wants), std::move(gives));
       }
     }
@@ -154,6 +155,8 @@ class Placer {
   // A mark that asks for a place gets it; one that does not keeps what it gets, but never a partial sum.
   void mark(const Eqn& eqn) {
     Var x = r_(eqn.in[0]);
+    const std::string& label = std::get<Mark>(eqn.attrs).label;
+    if (r_.from.type(eqn.out[0]).at.empty() && (label == "tokens" || label == "heads")) return r_.set(eqn.out[0], x);  // nobody asked
     std::vector<Place> want(at(axes_));
     for (int axis = 0; axis < axes_; ++axis) {
       const Place asked = place_on(r_.from.type(eqn.out[0]), axis), have = place_on(type(x), axis);

@@ -68,7 +68,8 @@ Program forward_pass(const Program& program) {
     std::string key = std::to_string(static_cast<int>(e.op)) + "|" + std::to_string(static_cast<int>(e.phase)) + print(e.attrs);
     for (Var v : in) key += " " + std::to_string(v);
     for (Var v : e.out)
-      for (const Place& place : v == none ? Places{} : program.type(v).at) key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
+      for (const Place& place : v == none ? Places{} : program.type(v).at)
+        key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
     // What crosses ranks is made where it is needed: a copy kept in between is what sharding avoids.
     if (e.op != Op::mark && !std::holds_alternative<Collective>(e.attrs)) {
       const auto [it, fresh] = seen.emplace(key, &e);

@@ -18,9 +18,7 @@ namespace {
 using namespace cpu;
 
 // Casts round themselves, and what crosses ranks crosses as it is.
-bool widened(ir::Op op, const ir::Type& type) {
-  return op != ir::Op::cast && op < ir::Op::all_reduce && type.dtype == ir::DType::bf16;
-}
+bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && op < ir::Op::all_reduce && type.dtype == ir::DType::bf16; }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
@@ -177,6 +175,8 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(int threads, Groups groups) { return std::make_unique<CpuExecutor>(threads, std::move(groups)); }
+std::unique_ptr<Executor> make_cpu_executor(int threads, Groups groups) {
+  return std::make_unique<CpuExecutor>(threads, std::move(groups));
+}
 
 }  // namespace tessera::exec

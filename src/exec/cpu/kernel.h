@@ -42,9 +42,9 @@ struct Call {
   const ir::Attrs& attrs;
   std::span<const Tensor> in, out;  // result i may share the storage of operand j only where the op's row says may_alias
   ThreadPool& pool;
-  Scratch scratch;              // at least what the rule asked for, aligned()
-  std::byte* shared = nullptr;  // scratch.shared bytes, 64-byte aligned
-  std::byte* own = nullptr;     // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
+  Scratch scratch;                 // at least what the rule asked for, aligned()
+  std::byte* shared = nullptr;     // scratch.shared bytes, 64-byte aligned
+  std::byte* own = nullptr;        // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
   const Groups* groups = nullptr;  // of collectives
 
   template <class A>

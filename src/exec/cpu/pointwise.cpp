@@ -169,7 +169,8 @@ void fast_dropout(const Call& call) {
         vector_fill(to + i, run, 0.0f);
       else
         for (std::int64_t k = 0; k < run; ++k)
-          to[i + k] = uniform(key, static_cast<std::uint64_t>(in_whole_sample(drop, x.shape, first + k))) >= rate ? from[i + k] * factor : 0.0f;
+          to[i + k] =
+              uniform(key, static_cast<std::uint64_t>(in_whole_sample(drop, x.shape, first + k))) >= rate ? from[i + k] * factor : 0.0f;
       i += run;
     }
   });
