@@ -51,8 +51,18 @@ add_library(tessera_kernels INTERFACE)
 target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE})
 target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY})
 
-# Until comm/mpi.cpp is there.
-set(TESSERA_MPI OFF)
+# MPI is optional: without it comm/no_mpi.cpp is built. Its C interface alone; the old C++ one warns.
+include(CheckLanguage)
+check_language(C)
+if(CMAKE_C_COMPILER)
+  enable_language(C)  # CMake looks for MPI's C interface with it
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+set(TESSERA_MPI ${MPI_C_FOUND})
 add_library(tessera_mpi INTERFACE)
+if(TESSERA_MPI)
+  target_link_libraries(tessera_mpi INTERFACE MPI::MPI_C)
+  target_compile_definitions(tessera_mpi INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
+endif()
 
 target_link_libraries(tessera_options INTERFACE fmt::fmt)

@@ -40,7 +40,7 @@ Launch mpi_launch() {
   for (const Launcher& launcher : launchers) {
     if (launcher.sign && number(launcher.sign) < 0) continue;
     const int rank = number(launcher.rank), size = number(launcher.size);
-    if (rank >= 0 && size > 1 && rank < size) return {rank, size};
+    if (rank >= 0 && size >= 1) return rank < size ? Launch{rank, size} : Launch{};  // the first that speaks decides
   }
   return {};
 }

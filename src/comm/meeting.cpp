@@ -59,7 +59,7 @@ void World::work(Lock& lock, Meeting& meeting, int most) {
     meeting.withdrawn = true;
   else
     meeting.finished += end - begin;
-  if (meeting.complete() || meeting.active == 0) wake(meeting);
+  if (meeting.complete() || (meeting.active == 0 && (failed_ >= 0 || meeting.withdrawn))) wake(meeting);  // the second: quiesce()
   if (error) std::rethrow_exception(error);
 }
 

@@ -102,7 +102,7 @@ void check_same_bits(Comm& comm, ir::DType dtype) {
   for (int64_t n : {3, 1001, 30011}) {
     std::vector<T> first;
     for (int run = 0; run < 3; ++run) {
-      std::vector<T> data, part(static_cast<std::size_t>(n));
+      std::vector<T> data;
       for (int64_t i = 0; i < n; ++i) data.push_back(static_cast<T>(static_cast<float>(fraction(comm.rank(), i))));
       comm.all_reduce(bytes(data), dtype);
       if (run == 0) first = data;
