@@ -1,6 +1,7 @@
 #include "ir/builder.h"
 
 #include "base/check.h"
+#include "ir/placement.h"
 #include "ir/signature.h"
 
 namespace tessera::ir {
@@ -55,7 +56,17 @@ std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, co
         i < names.size() && names[i] == "_" ? none : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
   std::vector<Var> out = eqn.out;
   program_.eqns.push_back(std::move(eqn));
+  infer_places(program_.eqns.back());
   return out;
+}
+
+// In a placed program results follow their operands; whoever writes collectives says more.
+void Builder::infer_places(const Eqn& eqn) {
+  if (std::holds_alternative<Collective>(eqn.attrs)) return;
+  for (int axis = 0; axis < static_cast<int>(program_.mesh.axes.size()); ++axis)
+    if (const auto places = propagate(program_, eqn, axis))
+      for (std::size_t i = 0; i < eqn.out.size(); ++i)
+        if (eqn.out[i] != none) set_place(program_.values[static_cast<std::size_t>(eqn.out[i])].type, program_.mesh, axis, (*places)[i]);
 }
 
 std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& hints) {

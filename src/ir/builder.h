@@ -70,6 +70,7 @@ class Builder {
  private:
   std::string unique(const std::string& name);
   Var fresh(const std::string& name, Type type);
+  void infer_places(const Eqn& eqn);
 
   Program program_;
   std::unordered_map<std::string, int> used_;

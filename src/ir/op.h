@@ -218,7 +218,7 @@ struct View {  // a tensor inside a flat bucket
 struct Pack {  // tensors side by side in a flat bucket, each at its offset, zeros between
   std::vector<std::int64_t> offsets;
   std::int64_t size = 0, parts = 1;
-  std::vector<int> dims{};  // per tensor; empty for one part
+  std::vector<int> dims{};  // per tensor; empty: the bucket is flat
   bool operator==(const Pack&) const = default;
   FIELDS(F(offsets), F(size), F(parts), F(dims))
 };

@@ -165,6 +165,8 @@ class Reader {
       line.expect(":");
       if (line.accept("model"))
         axis.kind = Axis::model;
+      else if (line.accept("sequence"))
+        axis.kind = Axis::sequence;
       else
         line.expect("data");
       p_.mesh.axes.push_back(std::move(axis));

@@ -63,6 +63,7 @@ Letters letters_of(Op op, const Attrs& attrs, std::span<const Type> in, std::spa
       all.pinned += written_out(operand.pinned, run);
     }
   if (in.empty()) all.in.clear();
+  while (all.out.size() < out.size()) all.out.push_back(all.out.back());  // a contraction's value before its activation
   return all;
 }
 

@@ -58,6 +58,7 @@ bool known(const Program& p, Var v) { return v >= 0 && static_cast<std::size_t>(
 std::string operand(const Program& p, Var v) { return v == none ? "_" : known(p, v) ? p.name_of(v) : "?" + std::to_string(v); }
 
 constexpr const char* kinds[] = {"batch", "param", "state", "scalar"};
+constexpr const char* axis_kinds[] = {"data", "model", "sequence"};
 constexpr const char* phases[] = {"", "~", "^", "!"};
 
 }  // namespace
@@ -78,7 +79,7 @@ std::string print(const Program& p) {
   std::string out = "program " + p.name + " mesh(";
   for (std::size_t i = 0; i < p.mesh.axes.size(); ++i) {
     const Axis& axis = p.mesh.axes[i];
-    out += (i ? ", " : "") + axis.name + "=" + std::to_string(axis.size) + ":" + (axis.kind == Axis::data ? "data" : "model");
+    out += (i ? ", " : "") + axis.name + "=" + std::to_string(axis.size) + ":" + axis_kinds[axis.kind];
   }
   out += ")\n";
   for (const Input& in : p.inputs) {

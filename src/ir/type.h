@@ -23,7 +23,7 @@ std::int64_t elements(const Shape& shape);  // CHECKs extents and overflow
 std::string to_string(const Shape& shape);  // [2,3]
 
 struct Axis {
-  enum Kind { data, model } kind = data;
+  enum Kind { data, model, sequence } kind = data;  // what stays where it is: activations, parameters, neither
   std::string name;
   int size = 1;
   bool operator==(const Axis&) const = default;

@@ -209,7 +209,7 @@ Grads view_vjp(Builder& b, const Eqn& e, Grad g) {
 Types infer_pack(const Attrs& attrs, In in) {
   const Pack& a = std::get<Pack>(attrs);
   CHECK(a.offsets.size() == in.size() && !in.empty(), "pack gives every operand its offset");
-  CHECK(a.parts >= 1 && a.dims.size() == (a.parts > 1 ? in.size() : 0), "pack says along which dim every operand is cut");
+  CHECK(a.parts >= 1 && ((a.parts == 1 && a.dims.empty()) || a.dims.size() == in.size()), "pack says along which dim every operand is cut");
   std::int64_t end = 0;
   for (std::size_t i = 0; i < in.size(); ++i) {
     CHECK(in[i].dtype == in[0].dtype, "operands of pack agree in element type");
@@ -218,7 +218,7 @@ Types infer_pack(const Attrs& attrs, In in) {
     end = a.offsets[i] + in[i].elements() / a.parts;
   }
   CHECK(end <= a.size, "operands of pack fit the bucket");
-  return {like(in[0], a.parts > 1 ? Shape{a.parts, a.size} : Shape{a.size})};
+  return {like(in[0], a.dims.empty() ? Shape{a.size} : Shape{a.parts, a.size})};
 }
 Grads pack_vjp(Builder& b, const Eqn& e, Grad g) {
   Grads out;
@@ -309,7 +309,7 @@ std::string place_pack(const Attrs& attrs, In in, In) {
   const Pack& a = std::get<Pack>(attrs);
   std::string out;
   for (std::size_t i = 0; i < in.size(); ++i) out += (i ? "," : "") + tensor_letters(in[i].rank(), a.parts, a.parts > 1 ? a.dims[i] : -1);
-  return out + "->" + bucket_letters(a.parts, a.parts > 1 ? 2 : 1);
+  return out + "->" + bucket_letters(a.parts, a.dims.empty() ? 1 : 2);
 }
 
 }  // namespace

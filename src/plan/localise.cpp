@@ -134,7 +134,6 @@ class Localiser {
             if (a.parts == 1) a.dim = -1;
           } else if constexpr (std::is_same_v<A, Pack>) {
             part_of_bucket(e.out[0], a.parts);
-            if (a.parts == 1) a.dims.clear();
           } else if constexpr (std::is_same_v<A, Dropout>) {
             localise_dropout(a, e.out[0]);
           } else if constexpr (std::is_same_v<A, BatchNorm>) {

@@ -70,7 +70,8 @@ class Placer {
     const double n = size(axis), all = words(v), others = all * (n - 1) / n;
     if (have.kind == Place::R || (have.kind == Place::S && want.kind == Place::P)) return 0;
     if (have.kind == Place::P) return want.kind == Place::S ? others : 2 * others;
-    const bool stays = is_param(v) == (r_.from.mesh.axes[at(axis)].kind == Axis::model);
+    const Axis::Kind kind = r_.from.mesh.axes[at(axis)].kind;
+    const bool stays = kind == (is_param(v) ? Axis::model : Axis::data);
     return (stays ? never : 0) + (want.kind == Place::R ? others : others / n);
   }
 

@@ -21,7 +21,7 @@ Mesh Layout::mesh() const {
     if (size > 1) out.axes.push_back({kind, name, size});
   };
   add(Axis::data, "dp", dp);
-  add(Axis::model, "sp", sp);
+  add(Axis::sequence, "sp", sp);
   add(Axis::model, "tp", tp);
   return out;
 }

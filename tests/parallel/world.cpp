@@ -1,0 +1,140 @@
+#include "parallel/world.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "models/config.h"
+#include "run/init.h"
+
+namespace tessera::test {
+
+config::Config tiny(const std::string& family, const std::string& dtype) {
+  config::Config c;
+  models::ModelConfig m;
+  m.family = family;
+  m.classes = 7, m.channels = 3, m.head_init = "normal";
+  if (family == "vit") {
+    m.image_h = 12, m.image_w = 8, m.patch = 4, m.dim = 24, m.depth = 2, m.heads = 4, m.mlp = 32;  // 7 tokens
+  } else if (family == "swin") {
+    m.image_h = m.image_w = 20, m.patch = 2, m.dim = 8, m.depths = {2, 2}, m.stage_heads = {2, 4};
+    m.window_h = m.window_w = 4, m.mlp_ratio = 2;
+  } else {
+    m.image_h = m.image_w = 10, m.block = "basic", m.layers = {1, 1}, m.width = 8, m.stem = "cifar", m.batch_norm = "sync";
+  }
+  c.model = m;
+  c.precision.dtype = dtype;
+  c.batch = {8, 8, 1};
+  c.optim.lr = 1e-2, c.optim.clip = 1.0, c.optim.weight_decay = 0.05;
+  c.run.threads = 1, c.run.seed = 3;
+  c.parallel.persist = 100;
+  return c;
+}
+
+config::Config with_layout(config::Config c, const std::string& layout) {
+  std::istringstream words(layout);
+  for (std::string word; words >> word;) {
+    const auto digits = word.find_first_of("0123456789");
+    const std::string key = word.substr(0, digits);
+    const std::int64_t n = digits == std::string::npos ? 0 : std::stoll(word.substr(digits));
+    if (key == "dp")
+      c.parallel.dp = n;
+    else if (key == "tp")
+      c.parallel.tp = n;
+    else if (key == "sp")
+      c.parallel.sp = n, c.parallel.sequence = "ulysses";
+    else if (key == "zero")
+      c.parallel.zero = n;
+    else if (key == "acc")
+      c.batch.accumulate = n;
+    else if (key == "megatron")
+      c.parallel.sequence = "megatron";
+    else if (key == "recompute")
+      c.parallel.recompute = "full";
+    else
+      CHECK(false, "no such layout word: " + word);
+  }
+  return c;
+}
+
+int ranks_of(const config::Config& c) { return static_cast<int>(c.parallel.dp * c.parallel.sp * c.parallel.tp); }
+
+namespace {
+
+Trace run_rank(const Training& t, comm::Comm* world) {
+  run::Session session(t.config, {}, world);
+  session.load(run::initial_weights(static_cast<std::uint64_t>(t.config.run.seed)));
+  const models::ModelConfig& m = t.config.model;
+  Trace out;
+  for (int step = 1; step <= t.steps; ++step) {
+    const std::int64_t all = t.batch > 0 ? t.batch : t.config.batch.global, n = step == t.steps && t.ragged > 0 ? t.ragged : all;
+    const Key key = Key{99}.with(static_cast<std::uint64_t>(step));
+    std::vector<float> images(static_cast<std::size_t>(n * m.image_h * m.image_w * m.channels)), targets, weights;
+    std::vector<std::int32_t> labels(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(key, i));
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i] = static_cast<std::int32_t>(random_bits(key.with("label"), i) % static_cast<std::uint64_t>(m.classes));
+    if (t.soft) {
+      targets.assign(static_cast<std::size_t>(n * m.classes), 0.0f);
+      for (std::size_t i = 0; i < labels.size(); ++i) {
+        targets[i * static_cast<std::size_t>(m.classes) + static_cast<std::size_t>(labels[i])] = 0.7f;
+        targets[i * static_cast<std::size_t>(m.classes) + (i % static_cast<std::size_t>(m.classes))] += 0.3f;
+      }
+    }
+    if (t.weighted)
+      for (std::size_t i = 0; i < labels.size(); ++i) weights.push_back(0.5f + static_cast<float>(labels[i]));
+    const comm::Traffic before = session.traffic();
+    const run::StepResult r = session.train_step({images, labels, t.config.optim.lr, step, 1000 + 10 * step, targets, weights});
+    CHECK(r.ok, "a step of a tiny training is finite");
+    out.loss.push_back(r.loss), out.correct.push_back(r.correct), out.grad_norm.push_back(r.grad_norm);
+    out.per_step = session.traffic();
+    for (std::size_t i = 0; i < out.per_step.rows.size(); ++i) {
+      out.per_step.rows[i].count -= before.rows[i].count;
+      out.per_step.rows[i].bytes -= before.rows[i].bytes;
+    }
+  }
+  for (const models::Param& p : models::parameters(m)) {
+    out.weights[p.name] = session.parameter(p.name);
+    if (session.averages()) out.weights["ema." + p.name] = session.parameter(p.name, run::Weights::average);
+  }
+  if (t.at_end) t.at_end(session);
+  return out;
+}
+
+}  // namespace
+
+Trace train(const Training& t) {
+  if (ranks_of(t.config) == 1) return run_rank(t, nullptr);
+  Trace out;
+  comm::run_local(ranks_of(t.config), [&](comm::Comm& world) {
+    Trace mine = run_rank(t, &world);
+    if (world.rank() == 0) out = std::move(mine);
+  });
+  return out;
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  CHECK(a.size() == b.size(), "traces of one length");
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]) / std::max(1e-12, std::abs(b[i]));
+    most = std::isnan(d) ? 1e9 : std::max(most, d);
+  }
+  return most;
+}
+
+double weight_difference(const Trace& a, const Trace& b) {
+  CHECK(a.weights.size() == b.weights.size(), "models of one kind");
+  double most = 0;
+  for (const auto& [name, want] : b.weights) {
+    double d = 0, n = 0;
+    const std::vector<double>& got = a.weights.at(name);
+    for (std::size_t i = 0; i < want.size(); ++i) d += (got[i] - want[i]) * (got[i] - want[i]), n += want[i] * want[i];
+    most = std::max(most, std::sqrt(d) / std::max(1e-12, std::sqrt(n)));
+  }
+  return most;
+}
+
+}  // namespace tessera::test

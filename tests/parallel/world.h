@@ -1,0 +1,43 @@
+// A training of a tiny model on any number of ranks in this process, and its trace: what every layout must reproduce.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/comm.h"
+#include "config/config.h"
+#include "run/session.h"
+
+namespace tessera::test {
+
+struct Trace {
+  std::vector<double> loss, correct, grad_norm;
+  std::map<std::string, std::vector<double>> weights;  // after the last step; "ema." in front for the average
+  comm::Traffic per_step;                              // of rank 0 in the last step
+  std::vector<std::int64_t> state_bytes;               // per rank: weights, gradients, optimizer as planned
+};
+
+struct Training {
+  config::Config config;
+  int steps = 20;
+  std::int64_t batch = 0;                          // 0: config.batch.global; a last ragged batch is `ragged`
+  std::int64_t ragged = 0;                         // samples of the last step; 0: as all
+  bool soft = false, weighted = false;             // mixed targets, weighted samples
+  std::function<void(run::Session&)> at_end = {};  // on every rank
+};
+
+config::Config tiny(const std::string& family, const std::string& dtype = "f64");
+// "dp2 tp2 zero3 megatron": writes parallel.* of the configuration.
+config::Config with_layout(config::Config config, const std::string& layout);
+int ranks_of(const config::Config& config);
+
+Trace train(const Training& training);
+
+// The largest relative difference of two traces, step by step; of the weights, norm over norm.
+double difference(const std::vector<double>& a, const std::vector<double>& b);
+double weight_difference(const Trace& a, const Trace& b);
+
+}  // namespace tessera::test
