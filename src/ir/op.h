@@ -318,8 +318,9 @@ struct OpDef {
   Signature signature = nullptr;      // null: `sig`, or the attribute
   // How sharding passes through (ir/placement.h). null: by the signature; letters name dims that are cut alike, whatever their extents.
   PlacementRule placement = nullptr;
-  std::vector<int> linear = {};  // operands in each of which the op is linear: a partial sum there gives partial sums
-  bool adds = false;             // linear in all operands together
+  std::vector<int> linear = {};   // operands in each of which the op is linear: a partial sum there gives partial sums
+  bool adds = false;              // linear in all operands together
+  std::vector<int> follows = {};  // results of what is whole anyway: where they lack the sharded letter they are whole, no partial sums
 };
 
 // The row of an op (ops/table.cpp). Every op has one; a test says so.

@@ -72,6 +72,13 @@ Place place_of(const std::string& letters, char letter) {
   return at == std::string::npos ? Place{} : Place{Place::S, static_cast<int>(at)};
 }
 
+Place result_place(Op op, const Letters& letters, std::size_t r, char letter) {
+  const Place cut = place_of(letters.out[r], letter);
+  const std::vector<int>& whole = def(op).follows;
+  if (cut.kind == Place::S || std::find(whole.begin(), whole.end(), static_cast<int>(r)) != whole.end()) return cut;
+  return {Place::P, -1};
+}
+
 std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int axis) {
   std::vector<Place> have;
   for (Var v : e.in) have.push_back(place_on(p.type(v), axis));
@@ -111,10 +118,7 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
   for (std::size_t i = 0; i < have.size(); ++i)
     if (have[i] != place_of(letters.in[i], letter)) return std::nullopt;
   std::vector<Place> out;
-  for (std::size_t r = 0; r < e.out.size(); ++r) {
-    out.push_back(place_of(letters.out[r], letter));
-    if (out.back().kind == Place::R) out.back() = partial;
-  }
+  for (std::size_t r = 0; r < e.out.size(); ++r) out.push_back(result_place(e.op, letters, r, letter));
   return out;
 }
 

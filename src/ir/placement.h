@@ -19,6 +19,9 @@ Letters letters_of(Op op, const Attrs& attrs, std::span<const Type> in, std::spa
 
 Place place_of(const std::string& letters, char letter);  // sharded where the letter stands, else replicated
 
+// Of result `r` when this letter is sharded.
+Place result_place(Op op, const Letters& letters, std::size_t r, char letter);
+
 // Places of the results on one axis, given those of the operands; nothing when the op cannot work on such parts.
 std::optional<std::vector<Place>> propagate(const Program& program, const Eqn& eqn, int axis);
 

@@ -107,8 +107,7 @@ class Placer {
         tried += letter;
         std::vector<Place> wants, gives;
         for (const std::string& operand : letters.in) wants.push_back(place_of(operand, letter));
-        for (const std::string& result : letters.out)
-          gives.push_back(place_of(result, letter) == whole ? partial : place_of(result, letter));
+        for (std::size_t r = 0; r < letters.out.size(); ++r) gives.push_back(result_place(eqn.op, letters, r, letter));
         price(std::move(wants), std::move(gives));
       }
     }

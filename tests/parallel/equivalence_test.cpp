@@ -50,35 +50,84 @@ TEST_P(Equivalence, SameTraceAsOneRank) {
 }
 
 const Case vit[] = {
+    // every technique
     {"vit", "dp2"},
     {"vit", "dp3"},
     {"vit", "dp8"},
     {"vit", "dp2 zero1"},
     {"vit", "dp3 zero2"},
     {"vit", "dp2 zero3"},
+    {"vit", "dp8 zero3"},
     {"vit", "tp2"},
     {"vit", "tp4"},
     {"vit", "tp2 megatron"},
     {"vit", "tp4 megatron"},
     {"vit", "sp2"},
     {"vit", "sp3"},
+    {"vit", "sp4"},
+    // products
     {"vit", "dp2 tp2"},
     {"vit", "dp2 tp2 megatron"},
     {"vit", "dp2 sp2"},
     {"vit", "sp2 tp2"},
     {"vit", "dp2 sp2 tp2"},
+    {"vit", "dp4 tp2 zero1"},
     {"vit", "dp2 sp2 zero2"},
     {"vit", "dp2 tp2 zero3"},
     {"vit", "dp2 sp2 tp2 zero3"},
+    {"vit", "dp2 tp4 megatron zero2"},
+    {"vit", "sp4 zero3"},
+    {"vit", "dp2 sp3 zero1"},
+    {"vit", "dp2 sp4"},
+    // with everything a step can have
     {"vit", "dp2 tp2 megatron zero3 acc2"},
     {"vit", "dp3 zero3 acc3"},
     {"vit", "dp2 zero2 acc2"},
     {"vit", "dp2 zero1 acc3", "odd ragged"},
+    {"vit", "dp3 zero2 acc2", "odd ragged lamb"},
+    {"vit", "dp2 tp2 zero1", "lamb ema smoothing"},
+    {"vit", "dp2 sp2 zero3", "lamb dropout"},
+    {"vit", "dp2 tp2", "dropout mean"},
+    {"vit", "tp2 megatron", "dropout mean sgd"},
+    {"vit", "sp2", "dropout mean"},
+    {"vit", "dp2 zero2", "mix ema"},
+    {"vit", "dp2 tp2 zero3", "weighted rates"},
+    {"vit", "dp4 zero3", "freeze rates ema"},
+    {"vit", "dp2 tp2 zero2 recompute"},
+    {"vit", "dp2 sp2 zero3 recompute acc2", "dropout"},
+    {"vit", "dp8 zero2", "odd ragged"},
 };
 INSTANTIATE_TEST_SUITE_P(Vit, Equivalence, testing::ValuesIn(vit));
-const Case swin[] = {{"swin", "dp2"}, {"swin", "tp2"}, {"swin", "tp2 megatron"}, {"swin", "dp2 tp2 zero3"}};
+const Case swin[] = {
+    {"swin", "dp2"},
+    {"swin", "dp3 zero1"},
+    {"swin", "dp2 zero2 acc2"},
+    {"swin", "dp4 zero3"},
+    {"swin", "tp2"},
+    {"swin", "tp2 megatron"},
+    {"swin", "dp2 tp2"},
+    {"swin", "dp2 tp2 zero3"},
+    {"swin", "dp2 tp2 megatron zero2 acc2", "drop_path lamb"},
+    {"swin", "dp2 tp2 megatron", "ema odd ragged"},
+    {"swin", "dp4 tp2 zero1", "mix"},
+    {"swin", "dp2 tp2 zero3 recompute", "drop_path"},
+};
 INSTANTIATE_TEST_SUITE_P(Swin, Equivalence, testing::ValuesIn(swin));
-const Case resnet[] = {{"resnet", "dp2"}, {"resnet", "tp2"}, {"resnet", "dp2 tp2 zero3"}};
+const Case resnet[] = {
+    {"resnet", "dp2"},
+    {"resnet", "dp4 zero1"},
+    {"resnet", "dp3 zero2"},
+    {"resnet", "dp2 zero3"},
+    {"resnet", "tp2"},
+    {"resnet", "tp4"},
+    {"resnet", "dp2 tp2"},
+    {"resnet", "dp2 tp2 zero3"},
+    {"resnet", "dp2 tp4 zero2", "bottleneck sgd"},
+    {"resnet", "dp2 zero2 acc2", "lamb ema"},
+    {"resnet", "dp3 zero3", "imagenet odd ragged"},
+    {"resnet", "dp2 tp2 zero1 recompute acc2", "mix"},
+    {"resnet", "dp8 zero1", "wide"},
+};
 INSTANTIATE_TEST_SUITE_P(Resnet, Equivalence, testing::ValuesIn(resnet));
 
 }  // namespace
