@@ -39,13 +39,15 @@ struct ConfigArguments {
       options.push_back(app.add_option(std::string(flag.name), values[i], help)->type_name(std::string(flag.metavar)));
     }
   }
-  config::Config load(config::Purpose purpose) const {
+  // `world`: the ranks that run; 0: nothing runs, any layout can be looked at.
+  config::Loaded load_all(config::Purpose purpose, int world) const {
     std::vector<config::Override> overrides;
     for (const std::string& set : sets) overrides.push_back(config::from_set(set));
     for (std::size_t i = 0; i < values.size(); ++i)
       if (options[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values[i]));
-    return config::load(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose);
+    return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
   }
+  config::Config load(config::Purpose purpose, int world = 1) const { return load_all(purpose, world).config; }
 };
 
 // --model and --set for verbs that take a weight file: they describe the model when the file does not.
@@ -291,14 +293,16 @@ int dispatch(int argc, char** argv) {
   show_verb->add_flag("--json", json, "as JSON");
   show_config.add_to(*show_verb);
   show_verb->callback([&] {
-    const config::Config c = show_config.load(config::Purpose::other);
+    const config::Loaded loaded = show_config.load_all(config::Purpose::other, 0);
+    const config::Config& c = loaded.config;
+    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
     fmt::print("{}{}", json ? config::to_json(c) : config::to_toml(c), json ? "\n" : "");
   });
   CLI::App* check_verb = config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
   check_verb->add_flag("--json", json, "as JSON");
   check_config.add_to(*check_verb);
   check_verb->callback([&] {
-    run::open_data(check_config.load(config::Purpose::train), data::Split::train);  // also: is there such data?
+    run::open_data(check_config.load(config::Purpose::train, 0), data::Split::train);  // also: is there such data?
     fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
   });
 

@@ -33,6 +33,14 @@ struct Problem {
   std::string advice;   // what to write instead; may be empty
 };
 
+// A problem before it has a place: it stands at the first of `keys` that was given, unless it is about the whole; nothing is said when one
+// of them was already refused.
+struct Finding {
+  std::vector<std::string> keys;
+  std::string message, advice;
+  bool whole = false;
+};
+
 struct ConfigError : Error {
   std::vector<Problem> problems;  // in the order shown: by line, then the command line, then the rest
   // `text` is the file that places with a line point into; exit code 2.

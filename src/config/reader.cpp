@@ -79,8 +79,9 @@ class Reader {
     }
   }
 
-  Config finish(std::string_view text, const std::string& file, Purpose purpose) {
-    Config config;
+  Loaded finish(std::string_view text, const std::string& file, Purpose purpose, int world) {
+    Loaded out;
+    Config& config = out.config;
     start_model(config);
     config.run.threads = std::min(available_cores(), 4096);
     for (const Setting& s : settings_) {
@@ -92,14 +93,16 @@ class Reader {
       }
     }
     if (syntax_ok_) {
-      const std::string stem = std::filesystem::path(file).stem().string();
-      for (Problem& p : resolve(config, given_, refused_, purpose, stem)) problems_.push_back(std::move(p));
+      Outcome outcome = resolve(config, given_, refused_, {purpose, std::filesystem::path(file).stem().string(), world});
+      for (Problem& p : outcome.problems) problems_.push_back(std::move(p));
+      out.notes = std::move(outcome.notes);
     }
     if (!problems_.empty())
       throw ConfigError(std::move(problems_), text,
                         file.empty() ? "`tessera config show` prints every key and its value"
                                      : "`tessera config check " + clean(file, 200) + "` re-checks without running");
-    return config;
+    out.given = std::move(given_);
+    return out;
   }
 
  private:
@@ -194,20 +197,28 @@ models::ModelConfig base_model(const std::string& name, const std::string& famil
   return models::preset(name);
 }
 
-Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose) {
+Loaded load_all_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose, int world) {
   if (text.size() > largest_file) refuse_file(file, "the file is larger than 1 MiB, the most that a configuration may have", "");
   Reader reader;
   if (!file.empty()) reader.file(read_toml(text, file));
   for (const bool flag : {false, true})
     for (const Override& o : overrides)
       if (o.is_flag == flag) reader.command_line(o);
-  return reader.finish(text, file, purpose);
+  return reader.finish(text, file, purpose, world);
 }
 
-Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose) {
-  if (!path) return load_text("", "", overrides, purpose);
+Loaded load_all(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  if (!path) return load_all_text("", "", overrides, purpose, world);
   if (path->empty()) refuse_file("", "the path of the configuration is empty", "");
-  return load_text(read_file(*path), *path, overrides, purpose);
+  return load_all_text(read_file(*path), *path, overrides, purpose, world);
+}
+
+Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  return load_all_text(text, file, overrides, purpose, world).config;
+}
+
+Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  return load_all(path, overrides, purpose, world).config;
 }
 
 }  // namespace tessera::config

@@ -13,11 +13,23 @@
 
 namespace tessera::config {
 
-// The whole configuration, resolved and sound. Without a path: defaults and overrides only. A file may have at most 1 MiB.
-Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides = {}, Purpose purpose = Purpose::train);
+struct Loaded {
+  Config config;                   // resolved and sound
+  Given given;                     // which keys were given, and where
+  std::vector<std::string> notes;  // lines for stderr: what was decided for the user, and what was ignored
+};
+
+// The whole configuration. Without a path: defaults and overrides only. A file may have at most 1 MiB. `world`: ranks that run, 0 where
+// that is not known yet.
+Loaded load_all(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose, int world = 0);
 // The same for text; `file` names it in messages (empty: there is no file).
+Loaded load_all_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose,
+                     int world = 0);
+// Only the configuration.
+Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides = {}, Purpose purpose = Purpose::train,
+            int world = 0);
 Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides = {},
-                 Purpose purpose = Purpose::train);
+                 Purpose purpose = Purpose::train, int world = 0);
 
 // A model section as JSON: what a golden or a weight file carries as `tessera.model`. Missing keys take the preset's values when there is a
 // name, else the family's torchvision defaults. Throws Error(weights) with all problems.
