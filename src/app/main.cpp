@@ -47,7 +47,13 @@ struct ConfigArguments {
       if (options[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values[i]));
     return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
   }
-  config::Config load(config::Purpose purpose, int world = 1) const { return load_all(purpose, world).config; }
+  // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective values, if asked for.
+  config::Config load(config::Purpose purpose, int world = 1, bool table = false) const {
+    config::Loaded loaded = load_all(purpose, world);
+    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
+    if (table) fmt::print(stderr, "{}", config::effective_text(loaded.deepspeed));
+    return std::move(loaded.config);
+  }
 };
 
 // --model and --set for verbs that take a weight file: they describe the model when the file does not.
@@ -181,7 +187,7 @@ int dispatch(int argc, char** argv) {
   train_verb->callback([&] {
     train.given = train_config.path;
     train.json = json;
-    code = run::train(train_config.load(config::Purpose::train), train);
+    code = run::train(train_config.load(config::Purpose::train, 1, !train.quiet), train);
   });
 
   run::EvalOptions eval;
@@ -294,9 +300,10 @@ int dispatch(int argc, char** argv) {
   show_config.add_to(*show_verb);
   show_verb->callback([&] {
     const config::Loaded loaded = show_config.load_all(config::Purpose::other, 0);
-    const config::Config& c = loaded.config;
     for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
-    fmt::print("{}{}", json ? config::to_json(c) : config::to_toml(c), json ? "\n" : "");
+    if (json) return fmt::print("{}\n", config::to_json(loaded));
+    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n')) fmt::print("# {}\n", line);
+    fmt::print("{}{}", loaded.deepspeed.empty() ? "" : "\n", config::to_toml(loaded.config));
   });
   CLI::App* check_verb = config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
   check_verb->add_flag("--json", json, "as JSON");

@@ -83,6 +83,8 @@ struct Lr {
   std::string schedule = "cosine";
   Span warmup = {0, 5.0, true};
   double start = 0.0, final = 0.0;  // fractions of optim.lr
+  std::string rise = "linear";
+  std::int64_t steps = 0;
   Span step_every = {0, 30.0, true};
   double step_gamma = 0.1;
   bool operator==(const Lr&) const = default;

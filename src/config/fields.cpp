@@ -113,10 +113,13 @@ const std::vector<Field>& fields() {
       {"optim", "freeze", AT(optim.freeze), any(), "what is not trained: none, backbone (all but the head), or N: the embeddings (or stem) and the first N - 1 blocks"},
       {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},
 
-      {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle"), "how the learning rate moves after the warm-up"},
+      {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle|ds_warmup|ds_decay|ds_cosine"),
+       "how the learning rate moves after the warm-up; ds_*: DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, step for step"},
       {"lr", "warmup", AT(lr.warmup), from(0, steps_cap), "linear rise to the peak: steps, or a percentage of the run"},
       {"lr", "start", AT(lr.start), from(0, 1), "where the warm-up starts, as a fraction of optim.lr"},
-      {"lr", "final", AT(lr.final), from(0, 1), "where cosine and onecycle end, as a fraction of optim.lr"},
+      {"lr", "final", AT(lr.final), from(0, 1), "where cosine, onecycle and ds_cosine end, as a fraction of optim.lr"},
+      {"lr", "rise", AT(lr.rise), one_of("linear|log"), "ds_*: the form of the warm-up"},
+      {"lr", "steps", AT(lr.steps), from(0, steps_cap), "ds_decay, ds_cosine: the length that the schedule is made for; 0: that of the run"},
       {"lr", "step_every", AT(lr.step_every), from(1, steps_cap), "step: distance between two drops, in steps or as a percentage"},
       {"lr", "step_gamma", AT(lr.step_gamma), above(0, 1), "step: factor of each drop"},
 

@@ -265,7 +265,8 @@ class Resolver {
     for (const char* key : {"run.epochs", "run.steps", "batch.global", "data.source", "data.train_size", "data.fraction"})
       if (refused(key)) return;
     const std::optional<std::int64_t> total = total_steps(c_);
-    if (total && !c_.lr.warmup.is_percent && c_.lr.warmup.steps > *total)
+    const bool own = !c_.lr.schedule.starts_with("ds_");  // DeepSpeed takes a warm-up of any length
+    if (total && own && !c_.lr.warmup.is_percent && c_.lr.warmup.steps > *total)
       add({"lr.warmup", "run.steps", "run.epochs"},
           fmt::format("lr.warmup = {} is longer than the run of {} steps", c_.lr.warmup.steps, *total),
           "choose fewer steps or a percentage such as \"5%\"");
@@ -302,8 +303,7 @@ Outcome resolve(Config& config, const Given& given, std::set<std::string> refuse
 }
 
 bool comes_later(std::string_view key) {
-  return key == "deepspeed" ||
-         std::any_of(std::begin(later), std::end(later), [&](const Later& row) { return row.key == key && !row.partly; });
+  return std::any_of(std::begin(later), std::end(later), [&](const Later& row) { return row.key == key && !row.partly; });
 }
 
 std::optional<std::int64_t> total_steps(const Config& c) {
