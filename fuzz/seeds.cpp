@@ -68,6 +68,21 @@ Seeds tomls() {
   return out;
 }
 
+Seeds deepspeeds() {
+  const std::string zero(1, '\0');
+  return {
+      "\2{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 1, \"micro_batch_per_gpu\": 16, \"fp16\": {\"enabled\": false},\n"
+      "\"zero_optimization\": {\"stage\": 0, \"offload_optimizer\": {\"device\": \"none\"}}, \"wall_clock_breakdown\": true, "
+      "\"pin_memory\": true}",
+      "\1{train_micro_batch_size_per_gpu: 4 # per rank\n optimizer: {type: \"AdamW\", params: {lr: 1e-3, betas: [0.9, 0.95]}}\n"
+      " scheduler: {type: \"WarmupDecayLR\", params: {total_num_steps: 100, warmup_min_lr: 0, warmup_type: \"linear\"}}}",
+      "\4// no braces\ntrain_batch_size: 64\ngradient_clipping: 1.0\nbf16: {enabled: true}\nzero_optimization: {stage: 3, "
+      "stage3_param_persistence_threshold: 1e4}\n" +
+          zero + "[optim]\nlr = 0.1\nclip = 2.0\n[batch]\nglobal = 8\n",
+      "\3{\"train_batch_size\": \"auto\", \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": \"auto\", \"nesterov\": false}}, /* x */ "
+      "\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": \"auto\"}}, \"sequence_parallel_size\": 3}"};
+}
+
 Seeds models_as_json() {
   Seeds out = {"{}", R"({"name": "vit_b_16", "image": [224, 192], "classes": 10})", R"({"family": "swin"})"};
   for (const models::Preset& preset : models::presets()) out.push_back(config::model_to_json(models::preset(preset.name)));
@@ -151,6 +166,7 @@ void write_all(const fs::path& folder) {
   const std::map<std::string, Seeds> all = {{"safetensors", safetensors()},
                                             {"manifest", manifests()},
                                             {"toml", tomls()},
+                                            {"deepspeed", deepspeeds()},
                                             {"model_json", models_as_json()},
                                             {"program", programs()},
                                             {"png", pngs()},
@@ -171,6 +187,10 @@ void write_all(const fs::path& folder) {
   }
   write_dictionary(folder / "toml.dict", keys);
   write_dictionary(folder / "model_json.dict", models);
+  write_dictionary(folder / "deepspeed.dict",
+                   {"\"train_batch_size\":", "\"train_micro_batch_size_per_gpu\":", "\"gradient_accumulation_steps\":", "\"optimizer\":",
+                    "\"scheduler\":", "\"params\":", "\"type\":", "\"enabled\":", "\"zero_optimization\":", "\"stage\":", "\"auto\"", "//",
+                    "/*", "*/", "null", "true"});
   write_dictionary(folder / "safetensors.dict",
                    {"\"dtype\":", "\"shape\":", "\"data_offsets\":", "\"__metadata__\":", "\"F32\"", "\"BOOL\""});
   write_dictionary(folder / "manifest.dict",

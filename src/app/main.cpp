@@ -39,12 +39,20 @@ struct ConfigArguments {
       options.push_back(app.add_option(std::string(flag.name), values[i], help)->type_name(std::string(flag.metavar)));
     }
   }
-  config::Config load(config::Purpose purpose) const {
+  // `world`: the ranks that run; 0: nothing runs, any layout can be looked at.
+  config::Loaded load_all(config::Purpose purpose, int world) const {
     std::vector<config::Override> overrides;
     for (const std::string& set : sets) overrides.push_back(config::from_set(set));
     for (std::size_t i = 0; i < values.size(); ++i)
       if (options[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values[i]));
-    return config::load(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose);
+    return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
+  }
+  // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective values, if asked for.
+  config::Config load(config::Purpose purpose, int world = 1, bool table = false) const {
+    config::Loaded loaded = load_all(purpose, world);
+    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
+    if (table) fmt::print(stderr, "{}", config::effective_text(loaded.deepspeed));
+    return std::move(loaded.config);
   }
 };
 
@@ -179,7 +187,7 @@ int dispatch(int argc, char** argv) {
   train_verb->callback([&] {
     train.given = train_config.path;
     train.json = json;
-    code = run::train(train_config.load(config::Purpose::train), train);
+    code = run::train(train_config.load(config::Purpose::train, 1, !train.quiet), train);
   });
 
   run::EvalOptions eval;
@@ -291,14 +299,17 @@ int dispatch(int argc, char** argv) {
   show_verb->add_flag("--json", json, "as JSON");
   show_config.add_to(*show_verb);
   show_verb->callback([&] {
-    const config::Config c = show_config.load(config::Purpose::other);
-    fmt::print("{}{}", json ? config::to_json(c) : config::to_toml(c), json ? "\n" : "");
+    const config::Loaded loaded = show_config.load_all(config::Purpose::other, 0);
+    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
+    if (json) return fmt::print("{}\n", config::to_json(loaded));
+    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n')) fmt::print("# {}\n", line);
+    fmt::print("{}{}", loaded.deepspeed.empty() ? "" : "\n", config::to_toml(loaded.config));
   });
   CLI::App* check_verb = config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
   check_verb->add_flag("--json", json, "as JSON");
   check_config.add_to(*check_verb);
   check_verb->callback([&] {
-    run::open_data(check_config.load(config::Purpose::train), data::Split::train);  // also: is there such data?
+    run::open_data(check_config.load(config::Purpose::train, 0), data::Split::train);  // also: is there such data?
     fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
   });
 

@@ -258,7 +258,7 @@ std::string keys_markdown() {
     out += fmt::format("{}### [{}]\n\n| key | accepts | default | meaning |\n|---|---|---|---|\n", out.empty() ? "" : "\n", section);
     for (const Field& f : fields()) {
       if (f.section != section) continue;
-      const std::string value = toml_value(f, defaults_for(f));
+      const std::string value = f.accepts.standard.empty() ? toml_value(f, defaults_for(f)) : std::string(f.accepts.standard);
       out += fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f), value == "\"\"" ? "" : fmt::format("`{}`", value),
                          std::string(f.doc) + (comes_later(f.name()) ? " (not in this version)" : ""));
     }

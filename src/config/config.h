@@ -58,7 +58,8 @@ struct Data {
   bool operator==(const Data&) const = default;
 };
 
-// global samples per update are cut into `accumulate` micro-batches; `micro` is the largest of them (they differ by at most one).
+// global samples per update are cut into `accumulate` micro-batches and each of those over the dp ranks; `micro` is a rank's largest part
+// (parts of one cut differ by at most one).
 struct Batch {
   std::int64_t global = 128, micro = 128, accumulate = 1;
   bool operator==(const Batch&) const = default;
@@ -82,6 +83,8 @@ struct Lr {
   std::string schedule = "cosine";
   Span warmup = {0, 5.0, true};
   double start = 0.0, final = 0.0;  // fractions of optim.lr
+  std::string rise = "linear";
+  std::int64_t steps = 0;
   Span step_every = {0, 30.0, true};
   double step_gamma = 0.1;
   bool operator==(const Lr&) const = default;
@@ -104,6 +107,7 @@ struct Precision {
 };
 
 struct Parallel {
+  // load() fills in dp: all ranks that the other axes leave, unless given.
   std::int64_t dp = 1, tp = 1, pp = 1, sp = 1, zero = 0;
   std::string sequence = "none", schedule = "1f1b";
   ListOrWord stages = {{}, "params"};
@@ -112,8 +116,8 @@ struct Parallel {
   ListOrWord weights;
   double bucket_mb = 25.0;
   bool overlap = true;
-  std::string compress = "none", comm = "local";
-  std::int64_t persist = 100000;  // ZeRO 3: parameters with fewer elements stay whole
+  std::string compress = "none", comm = "auto";
+  std::int64_t persist = 100000;  // elements
   bool operator==(const Parallel&) const = default;
 };
 
@@ -126,8 +130,8 @@ struct Checkpoint {
 struct Run {
   std::string name, out;  // load() fills both
   std::string device = "cpu";
-  std::int64_t threads = 1;  // load() takes all cores unless told
-  std::int64_t np = 1, seed = 0;
+  std::int64_t threads = 1;            // load() takes all cores unless told
+  std::int64_t np = 1, seed = 0;       // load() makes np the number of ranks of the mesh
   std::int64_t epochs = 0, steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;                   // "" or METRIC=VALUE
   std::int64_t eval_every = 1;

@@ -17,6 +17,10 @@ Accepts or_flag(Accepts accepts, std::string_view yes, std::string_view no) {
   accepts.yes = yes, accepts.no = no;
   return accepts;
 }
+Accepts derived(Accepts accepts, std::string_view standard) {
+  accepts.standard = standard;
+  return accepts;
+}
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
@@ -94,7 +98,7 @@ const std::vector<Field>& fields() {
       {"data", "tta", AT(data.tta), one_of("none|flip"), "evaluation: average the predictions of the image and its mirror image"},
 
       {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
-      {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch; give any two, or global alone"},
+      {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch of a rank; give any two, or global alone"},
       {"batch", "accumulate", AT(batch.accumulate), from(1, 256), "micro-batches per update (each is written out in the program); their sizes differ by at most one"},
 
       {"optim", "name", AT(optim.name), one_of("adamw|sgd|lamb", "lars"), "the optimizer"},
@@ -109,10 +113,13 @@ const std::vector<Field>& fields() {
       {"optim", "freeze", AT(optim.freeze), any(), "what is not trained: none, backbone (all but the head), or N: the embeddings (or stem) and the first N - 1 blocks"},
       {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},
 
-      {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle"), "how the learning rate moves after the warm-up"},
+      {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle|ds_warmup|ds_decay|ds_cosine"),
+       "how the learning rate moves after the warm-up; ds_*: DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, step for step"},
       {"lr", "warmup", AT(lr.warmup), from(0, steps_cap), "linear rise to the peak: steps, or a percentage of the run"},
       {"lr", "start", AT(lr.start), from(0, 1), "where the warm-up starts, as a fraction of optim.lr"},
-      {"lr", "final", AT(lr.final), from(0, 1), "where cosine and onecycle end, as a fraction of optim.lr"},
+      {"lr", "final", AT(lr.final), from(0, 1), "where cosine, onecycle and ds_cosine end, as a fraction of optim.lr"},
+      {"lr", "rise", AT(lr.rise), one_of("linear|log"), "ds_*: the form of the warm-up"},
+      {"lr", "steps", AT(lr.steps), from(0, steps_cap), "ds_decay, ds_cosine: the length that the schedule is made for; 0: that of the run"},
       {"lr", "step_every", AT(lr.step_every), from(1, steps_cap), "step: distance between two drops, in steps or as a percentage"},
       {"lr", "step_gamma", AT(lr.step_gamma), above(0, 1), "step: factor of each drop"},
 
@@ -123,12 +130,12 @@ const std::vector<Field>& fields() {
       {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64: CPU, for checking"},
       {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss in the backward pass; 0: automatic"},
 
-      {"parallel", "dp", AT(parallel.dp), from(1, 65536), "data-parallel ranks; unless given: all ranks that the other axes leave"},
-      {"parallel", "tp", AT(parallel.tp), from(1, 65536), "tensor-parallel ranks"},
+      {"parallel", "dp", AT(parallel.dp), derived(from(1, 65536), "auto"), "data-parallel ranks; unless given: all ranks that the other axes leave"},
+      {"parallel", "tp", AT(parallel.tp), from(1, 65536), "tensor-parallel ranks; divides heads and mlp (swin: of every stage), resnet: width"},
       {"parallel", "pp", AT(parallel.pp), from(1, 65536), "pipeline stages"},
-      {"parallel", "sp", AT(parallel.sp), from(1, 65536), "sequence-parallel ranks (Ulysses)"},
+      {"parallel", "sp", AT(parallel.sp), from(1, 65536), "sequence-parallel ranks (Ulysses, vit only); at most heads / tp"},
       {"parallel", "zero", AT(parallel.zero), from(0, 3), "what dp ranks share out: 1 optimizer state, 2 + gradients, 3 + weights"},
-      {"parallel", "sequence", AT(parallel.sequence), one_of("none|megatron|ulysses"), "sequence parallelism"},
+      {"parallel", "sequence", AT(parallel.sequence), one_of("none|megatron|ulysses"), "sequence parallelism: megatron on the tp ranks, ulysses on the sp ranks (with sp > 1 also unless given)"},
       {"parallel", "schedule", AT(parallel.schedule), one_of("gpipe|1f1b|interleaved|zb"), "pipeline schedule"},
       {"parallel", "stages", AT(parallel.stages), list_or("params|flops|time", 1, 1024), "blocks per pipeline stage, or what to balance"},
       {"parallel", "segments", AT(parallel.segments), from(1, 1024), "pipeline segments"},
@@ -139,7 +146,8 @@ const std::vector<Field>& fields() {
       {"parallel", "bucket_mb", AT(parallel.bucket_mb), above(0, 65536), "size of a gradient bucket in MiB"},
       {"parallel", "overlap", AT(parallel.overlap), any(), "communicate while computing"},
       {"parallel", "compress", AT(parallel.compress), one_of("none", "f16|bf16|int8|onebit|topk"), "gradient compression"},
-      {"parallel", "comm", AT(parallel.comm), one_of("local", "mpi|nccl"), "how ranks talk"},
+      {"parallel", "comm", AT(parallel.comm), one_of("auto|local|mpi", "nccl"), "how ranks talk: threads of one process, or MPI; auto: MPI under mpirun"},
+      {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
@@ -149,7 +157,7 @@ const std::vector<Field>& fields() {
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
       {"run", "device", AT(run.device), one_of("cpu", "cuda"), "where it runs"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: all cores"},
-      {"run", "np", AT(run.np), from(1, 65536), "ranks to start here"},
+      {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},
       {"run", "epochs", AT(run.epochs), from(0, 1e9), "passes over the training samples; 0: not given"},
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},

@@ -30,6 +30,7 @@ struct Accepts {
   bool optional = false;               // a text that may be absent: it is then "" and not printed
   std::string_view yes = {}, no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
   std::size_t longest = 4096;          // numbers of a list
+  std::string_view standard = {};      // what docs say for a default that follows from other keys
 };
 
 struct Field {

@@ -8,7 +8,7 @@ const std::vector<Flag>& flags() {
       {"--data", "data.source", "SPEC", "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
       {"--init", "model.init", "W", "start from these weights (another number of classes: with a new head)"},
       {"--global-batch", "batch.global", "N", "samples per update"},
-      {"--micro-batch", "batch.micro", "N", "samples per micro-batch"},
+      {"--micro-batch", "batch.micro", "N", "samples of a rank per micro-batch"},
       {"--accumulate", "batch.accumulate", "N", "micro-batches per update"},
       {"--lr", "optim.lr", "X", "peak learning rate"},
       {"--dtype", "precision.dtype", "D", "f32 | bf16 | f64 (CPU, for checking)"},
@@ -21,13 +21,13 @@ const std::vector<Flag>& flags() {
       {"--zero", "parallel.zero", "0..3", "sharding of optimizer state, gradients and weights"},
       {"--schedule", "parallel.schedule", "S", "gpipe | 1f1b | interleaved | zb"},
       {"--np", "run.np", "N", "ranks to start here"},
-      {"--comm", "parallel.comm", "C", "local | mpi | nccl"},
+      {"--comm", "parallel.comm", "C", "auto | local | mpi (nccl: not in this version)"},
       {"--epochs", "run.epochs", "N", "passes over the training samples"},
       {"--steps", "run.steps", "N", "updates"},
       {"--until", "run.until", "M=V", "stop early, for example top1=0.94"},
       {"--seed", "run.seed", "N", "seed of every random number"},
       {"--out", "run.out", "DIR", "run folder"},
-      {"--deepspeed", "deepspeed", "DS.json", "a DeepSpeed configuration"},
+      {"--deepspeed", "deepspeed", "DS.json", "a DeepSpeed configuration, unchanged (docs/deepspeed.md)"},
   };
   return all;
 }

@@ -32,6 +32,13 @@ struct ToJson {
 
 Json json_value(const Field& f, const Config& c) { return std::visit(ToJson{}, f.at(const_cast<Config&>(c))); }
 
+Json sections(const Config& config) {
+  Json out = Json::object();
+  for (const Field& f : fields())
+    if (!foreign(f, config)) out[std::string(f.section)][std::string(f.key)] = json_value(f, config);
+  return out;
+}
+
 Value value_of(const Json& j) {
   Value v;
   if (j.is_boolean()) {
@@ -76,10 +83,15 @@ std::string to_toml(const Config& config) {
   return out;
 }
 
-std::string to_json(const Config& config) {
-  Json out = Json::object();
-  for (const Field& f : fields())
-    if (!foreign(f, config)) out[std::string(f.section)][std::string(f.key)] = json_value(f, config);
+std::string to_json(const Config& config) { return sections(config).dump(2); }
+
+std::string to_json(const Loaded& loaded) {
+  Json out = sections(loaded.config);
+  if (loaded.deepspeed.empty()) return out.dump(2);
+  out["deepspeed"] = Json::array();
+  for (const Effective& e : loaded.deepspeed)
+    out["deepspeed"].push_back({{"deepspeed", e.deepspeed}, {"key", e.key}, {"value", e.value}, {"source", e.source}, {"note", e.note}});
+  out["notes"] = loaded.notes;
   return out.dump(2);
 }
 

@@ -8,8 +8,13 @@
 
 namespace tessera::config {
 
+struct Loaded;
+
 std::string to_toml(const Config& config);
 // The same sections, keys and types; texts that are not set are null.
 std::string to_json(const Config& config);
+
+// With what --deepspeed adds: `deepspeed` (the rows of the table of effective values) and `notes`.
+std::string to_json(const Loaded& loaded);
 
 }  // namespace tessera::config

@@ -61,15 +61,16 @@ std::string place_text(const Place& place) {
 }
 
 // The message with what stands under it, without its place.
-std::string body(const Problem& p, std::string_view text) {
-  if (p.place.line > 0) return p.message + quote(p, text);
+std::string body(const Problem& p, const Texts& texts) {
+  const auto text = texts.find(p.place.origin);
+  if (p.place.line > 0 && text != texts.end()) return p.message + quote(p, text->second);
   return p.advice.empty() ? p.message : p.message + "; " + p.advice;
 }
 
 std::vector<Problem> ordered(std::vector<Problem> problems) {
   const auto rank = [](const Problem& p) {
     const int group = p.place.line > 0 ? 0 : !p.place.origin.empty() ? 1 : 2;
-    return std::tuple(group, p.place.line, p.place.column);
+    return std::tuple(group, group == 0 ? std::string_view(p.place.origin) : std::string_view(), p.place.line, p.place.column);
   };
   std::stable_sort(problems.begin(), problems.end(), [&](const Problem& a, const Problem& b) { return rank(a) < rank(b); });
   return problems;
@@ -77,16 +78,21 @@ std::vector<Problem> ordered(std::vector<Problem> problems) {
 
 }  // namespace
 
-ConfigError::ConfigError(std::vector<Problem> list, std::string_view text, std::string help)
+ConfigError::ConfigError(std::vector<Problem> list, const Texts& texts, std::string help)
     : Error(ErrorKind::usage, "", "", std::move(help)), problems(ordered(std::move(list))) {
   CHECK(!problems.empty(), "a configuration error without a problem");
-  message = body(problems[0], text);
+  message = body(problems[0], texts);
   for (std::size_t i = 1; i < std::min(problems.size(), most_shown); ++i) {
     const std::string at = place_text(problems[i].place);
-    also.push_back((at.empty() ? "" : at + ": ") + body(problems[i], text));
+    also.push_back((at.empty() ? "" : at + ": ") + body(problems[i], texts));
   }
   if (problems.size() > most_shown) also.push_back(fmt::format("{} more of the kind", problems.size() - most_shown));
   in(place_text(problems[0].place));  // sets `where` and composes what()
+}
+
+std::string in_one_line(const Problem& p) {
+  const std::string at = place_text(p.place);
+  return (at.empty() ? "" : at + ": ") + p.message + (p.advice.empty() ? "" : "; " + p.advice);
 }
 
 std::string clean(std::string_view text, std::size_t most) {

@@ -33,11 +33,24 @@ struct Problem {
   std::string advice;   // what to write instead; may be empty
 };
 
+// A problem before it has a place: it stands at the first of `keys` that was given, unless it is about the whole; nothing is said when one
+// of them was already refused.
+struct Finding {
+  std::vector<std::string> keys;
+  std::string message, advice;
+  bool whole = false;
+};
+
+using Texts = std::map<std::string, std::string_view>;
+
 struct ConfigError : Error {
   std::vector<Problem> problems;  // in the order shown: by line, then the command line, then the rest
-  // `text` is the file that places with a line point into; exit code 2.
-  ConfigError(std::vector<Problem> problems, std::string_view text, std::string help);
+  // `texts`: the files that places with a line point into, by name; exit code 2.
+  ConfigError(std::vector<Problem> problems, const Texts& texts, std::string help);
 };
+
+// "ds.json:4:3: message; advice" on one line.
+std::string in_one_line(const Problem& problem);
 
 // Text from outside made fit for a message: control characters and bad UTF-8 become '?', long text is cut.
 std::string clean(std::string_view text, std::size_t most = 80);

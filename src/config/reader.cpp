@@ -19,6 +19,7 @@ struct Setting {
   const Field* field;
   Value value;
   Place place;
+  std::string layer;  // default | config | deepspeed | flag, as in the table of effective values
 };
 
 // Suggestions look at short names only: edit distance against a megabyte helps nobody.
@@ -34,6 +35,7 @@ std::string elsewhere(std::string_view key) {
 class Reader {
  public:
   void file(const Document& doc) {
+    layer_ = "config";
     problems_.insert(problems_.end(), doc.problems.begin(), doc.problems.end());
     syntax_ok_ = doc.problems.empty();
     const std::vector<std::string> sections = section_names();
@@ -56,11 +58,7 @@ class Reader {
 
   void command_line(const Override& o) {
     const Place place{o.origin};
-    if (o.key == "deepspeed") {
-      problems_.push_back({place, "this build does not read DeepSpeed configurations yet",
-                           "write the same settings as TOML (`tessera config show` prints every key)"});
-      return;
-    }
+    layer_ = "flag";
     if (o.key.empty()) {
       problems_.push_back({place, "expected key=value", "for example --set model.depth=4"});
       return;
@@ -79,30 +77,80 @@ class Reader {
     }
   }
 
-  Config finish(std::string_view text, const std::string& file, Purpose purpose) {
-    Config config;
+  // Under the TOML file: what DeepSpeed takes for keys that its file leaves out.
+  void deepspeed_defaults(const DeepSpeedReading& reading) { take(reading.defaults, "default"); }
+
+  // Over the TOML file. A batch is one statement: where the file makes it, that of the TOML file is gone.
+  void deepspeed(const DeepSpeedReading& reading) {
+    problems_.insert(problems_.end(), reading.problems.begin(), reading.problems.end());
+    syntax_ok_ = syntax_ok_ && reading.readable;
+    for (const Problem& warning : reading.warnings) notes_.push_back(in_one_line(warning));
+    const auto about_batch = [](const DeepSpeedSetting& s) { return s.key.starts_with("batch."); };
+    if (std::any_of(reading.settings.begin(), reading.settings.end(), about_batch))
+      std::erase_if(settings_, [&](const Setting& s) {
+        const bool gone = s.field->section == "batch" && s.layer == "config";
+        if (gone) notes_.push_back(in_one_line({s.place, s.field->name() + " gives way to the batch of the DeepSpeed file", ""}));
+        return gone;
+      });
+    take(reading.settings, "deepspeed");
+  }
+
+  Loaded finish(const Inputs& inputs, const DeepSpeedReading& reading) {
+    Loaded out;
+    Config& config = out.config;
     start_model(config);
     config.run.threads = std::min(available_cores(), 4096);
     for (const Setting& s : settings_) {
       const std::string name = s.field->name();
+      const std::string before = s.layer == "deepspeed" && layers_[name] == "config" ? toml_value(*s.field, config) : "";
       given_[name] = s.place;
+      layers_[name] = s.layer;
       if (std::optional<Refusal> refusal = assign(*s.field, config, s.value)) {
         problems_.push_back({s.place, std::move(refusal->message), std::move(refusal->advice)});
         refused_.insert(name);
       }
+      if (const std::string after = toml_value(*s.field, config); !before.empty() && before != after)
+        notes_.push_back(in_one_line({s.place, fmt::format("{} = {} wins over {} of the TOML file", name, after, before), ""}));
     }
+    const bool with_deepspeed = !inputs.deepspeed_file.empty();
     if (syntax_ok_) {
-      const std::string stem = std::filesystem::path(file).stem().string();
-      for (Problem& p : resolve(config, given_, refused_, purpose, stem)) problems_.push_back(std::move(p));
+      Outcome outcome = resolve(config, given_, refused_,
+                                {inputs.purpose, std::filesystem::path(inputs.toml_file).stem().string(), inputs.world, with_deepspeed});
+      for (Problem& p : outcome.problems) problems_.push_back(std::move(p));
+      notes_.insert(notes_.end(), outcome.notes.begin(), outcome.notes.end());
     }
-    if (!problems_.empty())
-      throw ConfigError(std::move(problems_), text,
-                        file.empty() ? "`tessera config show` prints every key and its value"
-                                     : "`tessera config check " + clean(file, 200) + "` re-checks without running");
-    return config;
+    if (!problems_.empty()) {
+      const std::string files =
+          inputs.toml_file + (with_deepspeed ? (inputs.toml_file.empty() ? "--deepspeed " : " --deepspeed ") + inputs.deepspeed_file : "");
+      throw ConfigError(std::move(problems_), {{inputs.toml_file, inputs.toml}, {inputs.deepspeed_file, inputs.deepspeed}},
+                        files.empty() ? "`tessera config show` prints every key and its value"
+                                      : "`tessera config check " + clean(files, 200) + "` re-checks without running");
+    }
+    if (with_deepspeed) out.deepspeed = effective_values(config, reading, layers_);
+    if (reading.micro_per_gpu) notes_.push_back(in_one_line({reading.micro_per_gpu_place, judge(*reading.micro_per_gpu, config), ""}));
+    out.notes = std::move(notes_);
+    out.given = std::move(given_);
+    return out;
   }
 
  private:
+  void take(const std::vector<DeepSpeedSetting>& list, const char* layer) {
+    layer_ = layer;
+    for (const DeepSpeedSetting& s : list) {
+      const auto dot = s.key.find('.');
+      setting(s.key.substr(0, dot), s.key.substr(dot + 1), s.value, s.place, s.place);
+    }
+  }
+
+  // `micro_batch_per_gpu` is read by many people and by no version of DeepSpeed.
+  static std::string judge(std::int64_t micro, const Config& c) {
+    const std::string is_none = fmt::format("micro_batch_per_gpu = {} is no key of DeepSpeed's (train_micro_batch_size_per_gpu is)", micro);
+    const std::string used = fmt::format("{} = {} x {} x {}", c.batch.global, c.batch.micro, c.batch.accumulate, c.parallel.dp);
+    if (micro == c.batch.micro) return is_none + "; it fits: " + used;
+    return fmt::format("{} and is ignored: {} x {} x {} is not {}; used: {}", is_none, micro, c.batch.accumulate, c.parallel.dp,
+                       c.batch.global, used);
+  }
+
   void unknown_section(const Entry& s, const std::vector<std::string>& sections) {
     const std::string close = near(s.section, sections);
     problems_.push_back({s.section_place, fmt::format("there is no section [{}]", clean(s.section, 40)),
@@ -111,7 +159,7 @@ class Reader {
 
   void setting(const std::string& section, const std::string& key, const Value& value, const Place& key_place, const Place& value_place) {
     if (const Field* field = find_field(section, key)) {
-      settings_.push_back({field, value, value_place});
+      settings_.push_back({field, value, value_place, layer_});
       return;
     }
     const std::string name = section + "." + key;
@@ -156,20 +204,23 @@ class Reader {
 
   std::vector<Setting> settings_;
   std::vector<Problem> problems_;
+  std::vector<std::string> notes_;
   Given given_;
+  std::map<std::string, std::string, std::less<>> layers_;  // of each key: the one that won
   std::set<std::string> refused_;
+  std::string layer_;  // whose settings are being taken
   bool syntax_ok_ = true;
 };
 
 [[noreturn]] void refuse_file(const std::string& path, std::string message, std::string advice) {
-  throw ConfigError({{{path}, std::move(message), std::move(advice)}}, "", "`tessera config show` prints a configuration to start from");
+  throw ConfigError({{{path}, std::move(message), std::move(advice)}}, {}, "`tessera config show` prints a configuration to start from");
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, const char* kind) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   if (!std::filesystem::exists(status)) refuse_file(path, "there is no such file", "");
-  if (std::filesystem::is_directory(status)) refuse_file(path, "expected a TOML file, found a folder", "");
+  if (std::filesystem::is_directory(status)) refuse_file(path, std::string("expected a ") + kind + " file, found a folder", "");
   std::ifstream in(path, std::ios::binary);
   if (!in) refuse_file(path, "the file cannot be opened", "check its permissions");
   std::string text(largest_file + 1, '\0');
@@ -194,20 +245,52 @@ models::ModelConfig base_model(const std::string& name, const std::string& famil
   return models::preset(name);
 }
 
-Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose) {
-  if (text.size() > largest_file) refuse_file(file, "the file is larger than 1 MiB, the most that a configuration may have", "");
+Loaded load_inputs(const Inputs& inputs) {
+  for (const auto& [text, file] : {std::pair(inputs.toml, inputs.toml_file), std::pair(inputs.deepspeed, inputs.deepspeed_file)})
+    if (text.size() > largest_file) refuse_file(file, "the file is larger than 1 MiB, the most that a configuration may have", "");
   Reader reader;
-  if (!file.empty()) reader.file(read_toml(text, file));
+  const bool with_deepspeed = !inputs.deepspeed_file.empty();
+  const DeepSpeedReading reading = with_deepspeed ? read_deepspeed(inputs.deepspeed, inputs.deepspeed_file) : DeepSpeedReading{};
+  reader.deepspeed_defaults(reading);
+  if (!inputs.toml_file.empty()) reader.file(read_toml(inputs.toml, inputs.toml_file));
+  reader.deepspeed(reading);
   for (const bool flag : {false, true})
-    for (const Override& o : overrides)
+    for (const Override& o : inputs.overrides)
       if (o.is_flag == flag) reader.command_line(o);
-  return reader.finish(text, file, purpose);
+  return reader.finish(inputs, reading);
 }
 
-Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose) {
-  if (!path) return load_text("", "", overrides, purpose);
+Loaded load_all_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  Inputs inputs{text, file, "", "", {}, purpose, world};
+  std::string deepspeed;
+  for (const Override& o : overrides) {
+    if (!o.is_flag || o.key != "deepspeed") {
+      inputs.overrides.push_back(o);
+      continue;
+    }
+    std::error_code ignored;
+    const std::optional<std::string> decoded = std::filesystem::exists(o.value, ignored) ? std::nullopt : decode_base64(o.value);
+    const bool inline_text = decoded && decoded->find('{') != decoded->npos && is_utf8(*decoded);
+    if (o.value.empty()) refuse_file("--deepspeed", "the path of the DeepSpeed configuration is empty", "");
+    deepspeed = inline_text ? *decoded : read_file(o.value, "JSON");
+    inputs.deepspeed_file = inline_text ? "--deepspeed" : o.value;
+  }
+  inputs.deepspeed = deepspeed;
+  return load_inputs(inputs);
+}
+
+Loaded load_all(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  if (!path) return load_all_text("", "", overrides, purpose, world);
   if (path->empty()) refuse_file("", "the path of the configuration is empty", "");
-  return load_text(read_file(*path), *path, overrides, purpose);
+  return load_all_text(read_file(*path, "TOML"), *path, overrides, purpose, world);
+}
+
+Config load_text(std::string_view text, const std::string& file, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  return load_all_text(text, file, overrides, purpose, world).config;
+}
+
+Config load(const std::optional<std::string>& path, const std::vector<Override>& overrides, Purpose purpose, int world) {
+  return load_all(path, overrides, purpose, world).config;
 }
 
 }  // namespace tessera::config

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <numeric>
 
+#include "config/batch.h"
 #include "config/fields.h"
+#include "config/layout.h"
 #include "data/class_folders.h"
 
 namespace tessera::config {
@@ -20,8 +22,8 @@ struct Later {
   std::string_view reason;
   bool partly = false;  // some other values are there already
 };
-bool never(const Config&) { return false; }  // changes nothing without ranks: accepted, so that files for later versions can be checked
-constexpr std::string_view one_rank = "this build runs one rank; leave it at 1";
+bool never(const Config&) { return false; }  // changes no result: accepted, so that files for later versions can be checked
+constexpr std::string_view no_pipeline = "this build has no pipeline parallelism yet; leave it at 1";
 const Later later[] = {
     {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
      "this build does not defer statistics yet; choose local or sync", true},
@@ -31,46 +33,22 @@ const Later later[] = {
      "it comes with the CUDA executor; choose f32, bf16 or f64", true},
     {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
      "it comes with f16 and the CUDA executor; leave it at 1"},
-    {"parallel.dp", [](const Config& c) { return c.parallel.dp > 1; }, one_rank},
-    {"parallel.tp", [](const Config& c) { return c.parallel.tp > 1; }, one_rank},
-    {"parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }, one_rank},
-    {"parallel.sp", [](const Config& c) { return c.parallel.sp > 1; }, one_rank},
-    {"parallel.zero", [](const Config& c) { return c.parallel.zero > 0; },
-     "this build runs one rank, which has nobody to share with; leave it at 0"},
-    {"parallel.sequence", [](const Config& c) { return c.parallel.sequence != "none"; }, "this build runs one rank; leave it at none"},
+    {"parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }, no_pipeline},
     {"parallel.stages", [](const Config& c) { return !c.parallel.stages.list.empty(); },
-     "this build runs one rank and has no pipeline; leave the key out"},
-    {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, "this build has no pipeline; leave it at 1"},
-    {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, "this build has no pipeline; leave it at 1"},
-    {"parallel.weights", [](const Config& c) { return c.parallel.weights != ListOrWord{}; }, "this build runs one rank; leave the key out"},
+     "this build has no pipeline parallelism yet; leave the key out"},
+    {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, no_pipeline},
+    {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, no_pipeline},
+    {"parallel.weights", [](const Config& c) { return c.parallel.weights != ListOrWord{}; },
+     "this build shares a batch out evenly; leave the key out"},
     {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
-     "this build runs one rank and sends nothing; leave it at none"},
-    {"parallel.comm", [](const Config& c) { return c.parallel.comm != "local"; }, "this build runs one rank; leave it at local"},
+     "this build sends gradients as they are; leave it at none"},
+    {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
+     "this build has no CUDA executor; choose auto, local or mpi", true},
     {"parallel.schedule", never, ""},
     {"parallel.bucket_mb", never, ""},
     {"parallel.overlap", never, ""},
-    {"run.np", [](const Config& c) { return c.run.np > 1; }, one_rank},
     {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu", true},
 };
-
-// The divisors of n nearest to `wish` as a ratio, in order: "1, 2, 3, 4, 6 or 12".
-std::string divisors(std::int64_t n, std::int64_t wish) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t d = 1; d * d <= n; ++d)
-    if (n % d == 0) {
-      all.push_back(d);
-      if (d * d != n) all.push_back(n / d);
-    }
-  const auto distance = [&](std::int64_t d) {
-    return std::abs(std::log(static_cast<double>(d) / static_cast<double>(std::max<std::int64_t>(wish, 1))));
-  };
-  std::sort(all.begin(), all.end(), [&](auto a, auto b) { return distance(a) < distance(b); });
-  if (all.size() > 8) all.resize(8);
-  std::sort(all.begin(), all.end());
-  std::vector<std::string> words;
-  for (std::int64_t d : all) words.push_back(std::to_string(d));
-  return alternatives(words);
-}
 
 // The keys ("model.heads") that a message of models::problems() names, in order.
 std::vector<std::string> keys_in(const std::string& text) {
@@ -85,21 +63,22 @@ std::vector<std::string> keys_in(const std::string& text) {
 
 class Resolver {
  public:
-  Resolver(Config& config, const Given& given, std::set<std::string> refused) : c_(config), given_(given), refused_(std::move(refused)) {}
+  Resolver(Config& config, const Given& given, std::set<std::string> refused, const Situation& situation)
+      : c_(config), given_(given), refused_(std::move(refused)), now_(situation) {}
 
-  std::vector<Problem> run(Purpose purpose, std::string_view stem) {
+  Outcome run() {
     refuse_later();
     foreign_keys();
     source_and_model();
     augmentation();
     sampling();
-    batch();
+    layout();
+    batch();  // a rank's part follows from the number of dp ranks
     optimizer();
     texts();
-    mesh();
-    length(purpose);
-    names(stem);
-    return std::move(problems_);
+    length();
+    names();
+    return {std::move(problems_), std::move(notes_)};
   }
 
  private:
@@ -114,6 +93,13 @@ class Resolver {
       if (const auto it = given_.find(*key); it != given_.end()) place = it->second;
     }
     problems_.push_back({std::move(place), std::move(message), std::move(advice)});
+  }
+
+  void add(const Finding& f) {
+    if (!f.whole) return add(f.keys, f.message, f.advice);
+    for (const std::string& key : f.keys)
+      if (refused(key)) return;
+    problems_.push_back({Place{}, f.message, f.advice});
   }
 
   std::string value(std::string_view name) const {
@@ -228,32 +214,14 @@ class Resolver {
   void batch() {
     for (const char* key : {"batch.global", "batch.micro", "batch.accumulate"})
       if (refused(key)) return;
-    Batch& b = c_.batch;
-    const bool global = given("batch.global"), micro = given("batch.micro"), accumulate = given("batch.accumulate");
-    if (!global && micro != accumulate) {
-      const std::string one = micro ? "batch.micro" : "batch.accumulate", other = micro ? "batch.accumulate" : "batch.micro";
-      return add({one}, one + " alone does not say how large an update is", "give batch.global or " + other + " too");
-    }
-    if (!global && micro && b.micro * b.accumulate > 16777216)
-      return add({"batch.micro"}, fmt::format("batch.micro x batch.accumulate = {} x {} is out of range", b.micro, b.accumulate),
-                 "at most 16777216 samples make an update");
-    if (!global && micro) b.global = b.micro * b.accumulate;
-    const auto parts = [&](std::int64_t size) { return (b.global + size - 1) / size; };  // rounded up
-    if (!accumulate) b.accumulate = micro ? parts(b.micro) : 1;
-    if (b.accumulate > b.global)
-      return add({"batch.accumulate", "batch.micro", "batch.global"},
-                 fmt::format("batch.accumulate = {} is more than batch.global = {}", b.accumulate, b.global),
-                 "every micro-batch needs a sample");
-    if (!micro) b.micro = parts(b.accumulate);
-    if (b.micro == parts(b.accumulate)) return;
-    if (accumulate)
-      return add({"batch.global", "batch.micro", "batch.accumulate"},
-                 fmt::format("batch.micro x batch.accumulate = {} x {} = {} but batch.global = {}", b.micro, b.accumulate,
-                             b.micro * b.accumulate, b.global),
-                 fmt::format("choose micro = {}, accumulate = {} or global = {}, or leave one of the three out", parts(b.accumulate),
-                             parts(std::min(b.micro, b.global)), b.micro * b.accumulate));
-    add({"batch.micro", "batch.global"}, fmt::format("batch.micro = {} does not cut batch.global = {}", b.micro, b.global),
-        "choose " + divisors(b.global, b.micro));
+    BatchGiven wish;
+    if (given("batch.global")) wish.global = c_.batch.global;
+    if (given("batch.micro")) wish.micro = c_.batch.micro;
+    if (given("batch.accumulate")) wish.accumulate = c_.batch.accumulate;
+    const BatchSolution solved = (now_.deepspeed ? solve_deepspeed_batch : solve_batch)(wish, c_.parallel.dp);
+    c_.batch = solved.batch;
+    if (solved.problem) add(*solved.problem);
+    if (!solved.note.empty()) notes_.push_back(solved.note);
   }
 
   void optimizer() {
@@ -284,41 +252,34 @@ class Resolver {
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
   }
 
-  void mesh() {
-    Parallel& p = c_.parallel;
-    const std::int64_t rest = p.tp * p.pp * p.sp;  // each at most 65536
-    if (!given("parallel.dp") && c_.run.np % rest == 0) p.dp = c_.run.np / rest;
-    std::int64_t heads = c_.model.family == "swin" ? 0 : c_.model.heads;
-    if (c_.model.family == "swin")
-      for (const std::int64_t of_stage : c_.model.stage_heads) heads = std::gcd(heads, of_stage);
-    if (heads % p.tp != 0)
-      add({"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", p.tp, value("model.heads")),
-          "choose " + divisors(heads, p.tp));
-    if (p.dp > c_.run.np / rest || p.dp * rest != c_.run.np)
-      add({"run.np", "parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp"},
-          fmt::format("dp x tp x pp x sp = {} x {} x {} x {} but run.np = {}", p.dp, p.tp, p.pp, p.sp, c_.run.np));
+  void layout() {
+    LayoutOutcome out = resolve_layout(
+        c_, [this](std::string_view key) { return given(key); }, now_.world);
+    for (const Finding& problem : out.problems) add(problem);
+    for (std::string& note : out.notes) notes_.push_back(std::move(note));
   }
 
-  void length(Purpose purpose) {
-    if (purpose == Purpose::train && c_.run.epochs == 0 && c_.run.steps == 0)
+  void length() {
+    if (now_.purpose == Purpose::train && c_.run.epochs == 0 && c_.run.steps == 0)
       add({"run.epochs", "run.steps"}, "nothing says how long to train", "give run.epochs or run.steps (--epochs 10)");
     for (const char* key : {"run.epochs", "run.steps", "batch.global", "data.source", "data.train_size", "data.fraction"})
       if (refused(key)) return;
     const std::optional<std::int64_t> total = total_steps(c_);
-    if (total && !c_.lr.warmup.is_percent && c_.lr.warmup.steps > *total)
+    const bool own = !c_.lr.schedule.starts_with("ds_");  // DeepSpeed takes a warm-up of any length
+    if (total && own && !c_.lr.warmup.is_percent && c_.lr.warmup.steps > *total)
       add({"lr.warmup", "run.steps", "run.epochs"},
           fmt::format("lr.warmup = {} is longer than the run of {} steps", c_.lr.warmup.steps, *total),
           "choose fewer steps or a percentage such as \"5%\"");
   }
 
-  void names(std::string_view stem) {
+  void names() {
     Run& r = c_.run;
     const auto bad = [](char c) { return !(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '+'); };
     if (!r.name.empty() && (r.name.find('/') != r.name.npos || r.name == "." || r.name == ".."))
       add({"run.name"}, "run.name = " + value("run.name") + " is not a name of a folder", "use run.out for a path");
     if (r.name.empty()) {
       const std::filesystem::path out(r.out);
-      r.name = !r.out.empty() ? (out.has_filename() ? out.filename() : out.parent_path().filename()).string() : std::string(stem);
+      r.name = !r.out.empty() ? (out.has_filename() ? out.filename() : out.parent_path().filename()).string() : now_.stem;
       if (r.name.empty())
         r.name = (c_.model.name.empty() ? c_.model.family : c_.model.name) + "-" + c_.data.source.substr(0, c_.data.source.find(':'));
       std::replace_if(r.name.begin(), r.name.end(), bad, '-');
@@ -330,18 +291,19 @@ class Resolver {
   Config& c_;
   const Given& given_;
   std::set<std::string> refused_;
+  const Situation& now_;
   std::vector<Problem> problems_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace
 
-std::vector<Problem> resolve(Config& config, const Given& given, std::set<std::string> refused, Purpose purpose, std::string_view stem) {
-  return Resolver(config, given, std::move(refused)).run(purpose, stem);
+Outcome resolve(Config& config, const Given& given, std::set<std::string> refused, const Situation& situation) {
+  return Resolver(config, given, std::move(refused), situation).run();
 }
 
 bool comes_later(std::string_view key) {
-  return key == "deepspeed" ||
-         std::any_of(std::begin(later), std::end(later), [&](const Later& row) { return row.key == key && !row.partly; });
+  return std::any_of(std::begin(later), std::end(later), [&](const Later& row) { return row.key == key && !row.partly; });
 }
 
 std::optional<std::int64_t> total_steps(const Config& c) {

@@ -15,9 +15,22 @@ namespace tessera::config {
 
 enum class Purpose { train, other };  // train: the length of the run must be given
 
-// Fills in micro/accumulate/global, the model's image, channels and classes where the data states them, dp, and the run's name and folder
-// (`stem`: the name of the file, may be empty). `refused`: keys whose values were already refused; checks that involve them are skipped.
-std::vector<Problem> resolve(Config& config, const Given& given, std::set<std::string> refused, Purpose purpose, std::string_view stem);
+// What the configuration is read for, beside its own text.
+struct Situation {
+  Purpose purpose = Purpose::train;
+  std::string stem;        // the name of the file, for the run's name; may be empty
+  int world = 0;           // ranks that run; 0: not known yet (then run.np counts, where it was given)
+  bool deepspeed = false;  // the batch must divide, as DeepSpeed demands
+};
+
+struct Outcome {
+  std::vector<Problem> problems;
+  std::vector<std::string> notes;  // what was decided for the user and is worth a line
+};
+
+// Fills in dp and np, micro/accumulate/global, the model's image, channels and classes where the data states them, and the run's name and
+// folder. `refused`: keys whose values were already refused; checks that involve them are skipped.
+Outcome resolve(Config& config, const Given& given, std::set<std::string> refused, const Situation& situation);
 
 // Whether a key ("parallel.dp") does nothing in this version but at its default.
 bool comes_later(std::string_view key);

@@ -6,10 +6,27 @@
 #include "base/check.h"
 
 namespace tessera::run {
+namespace {
+
+// DeepSpeed's schedules as a fraction of the peak. They are stepped after an update: the second one is at position 0, and the first comes
+// before any position.
+double deepspeed_fraction(const config::Lr& s, std::int64_t step, std::int64_t total) {
+  const auto warmup = static_cast<double>(std::max<std::int64_t>(2, s.warmup.of(total)));
+  const auto length = static_cast<double>(s.steps > 0 ? s.steps : total), at = static_cast<double>(step - 2);
+  const bool cosine = s.schedule == "ds_cosine";
+  if (at < 0) return cosine ? 0.0 : s.start;
+  if (at < warmup) return s.start + (1.0 - s.start) * (s.rise == "log" ? std::log(at + 1) / std::log(warmup) : at / warmup);
+  const double rest = std::max(1.0, length - warmup);
+  if (cosine) return s.final + (1.0 - s.final) * 0.5 * (1.0 + std::cos(3.141592653589793 * std::min(1.0, (at - warmup + 1) / rest)));
+  return s.schedule == "ds_decay" ? s.start + (1.0 - s.start) * std::max(0.0, (length - at) / rest) : 1.0;
+}
+
+}  // namespace
 
 double learning_rate(const config::Config& config, std::int64_t step, std::int64_t total) {
   const config::Lr& s = config.lr;
   const double peak = config.optim.lr;
+  if (s.schedule.starts_with("ds_")) return peak * deepspeed_fraction(s, step, total);
   const std::int64_t warmup = std::min(s.warmup.of(total), total);
   // The first step already moves: at step k of w warm-up steps the rate is k/w of the way from start to peak.
   if (step <= warmup) return peak * (s.start + (1.0 - s.start) * static_cast<double>(step) / static_cast<double>(warmup));

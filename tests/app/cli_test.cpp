@@ -60,6 +60,9 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
       {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 3, "data get cifar10"},
       {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2, "choose one of the two crops"},
+      {"config show --np 3 --deepspeed eyJ0cmFpbl9iYXRjaF9zaXplIjogMzJ9", 2, "32 != 10 x 1 x 3 = 30"},  // a batch of 32, in base64
+      {"config check --steps 1 --deepspeed " + s + "/none.json", 2, "none.json: there is no such file"},
+      {"train" + tiny + "--steps 1 --np 2 --dp 3", 2, "dp x tp x pp"},
       {"models > /dev/full", 9, "stdout"},
   };
   for (const auto& [arguments, code, words] : rows) {

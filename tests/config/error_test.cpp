@@ -43,9 +43,12 @@ tp          = 5
    also: train.toml:6:10: optim.lr: expected a number, found "fast"
     6 | lr     = "fast"
       |          ^
-   also: train.toml:12:15: parallel.tp = 5: this build runs one rank; leave it at 1
+   also: train.toml:12:15: parallel.tp = 5 does not divide model.heads = 3
    12 | tp          = 5
-      |               ^
+      |               ^ choose 1 or 3
+   also: train.toml:12:15: parallel.tp = 5 does not divide model.mlp = 768
+   12 | tp          = 5
+      |               ^ choose 1 or 3
    also: --set optim.eps=-1: optim.eps = -1 is out of range; choose more than 0, at most 1
    help: `tessera config check train.toml` re-checks without running
 )");
@@ -149,7 +152,7 @@ const std::vector<Bad>& corpus() {
       {"zero threads", "[run]\nthreads = 0\n", {"run.threads = 0 is out of range"}},
       {"weights", "[parallel]\nweights = [1, \"x\"]\n", {"parallel.weights: expected a number, found \"x\""}},
       {"stages word", "[parallel]\nstages = \"param\"\n", {"did you mean params?"}},
-      {"tp", "[parallel]\ntp = 2\n", {"parallel.tp = 2: this build runs one rank"}},
+      {"tp", "[parallel]\ntp = 2\n", {"parallel.tp = 2 does not divide model.heads = 3", "choose 1 or 3"}},
       {"swin key", "[model]\nwindow = 7\n", {"model.window is not a key of the vit family", "it has image channels patch"}},
       {"duplicate key", "[model]\ndepth = 4\ndepth = 5\n", {"train.toml:3:", "not valid TOML"}},
       {"duplicate section", "[model]\n[model]\n", {"train.toml:2:", "not valid TOML"}},

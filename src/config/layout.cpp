@@ -1,0 +1,174 @@
+#include "config/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tessera::config {
+namespace {
+
+using Findings = std::vector<Finding>;
+
+std::string list_text(const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); }
+
+void vit(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
+  const std::string choose = "choose " + divisors(std::gcd(m.heads, m.mlp), tp);
+  if (m.heads % tp != 0)
+    out.push_back({{"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", tp, m.heads), choose});
+  if (m.mlp % tp != 0)
+    out.push_back({{"parallel.tp", "model.mlp"}, fmt::format("parallel.tp = {} does not divide model.mlp = {}", tp, m.mlp), choose});
+}
+
+// Heads and hidden width of every stage are shared out; each kind is reported at the first stage that does not divide.
+void swin(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
+  std::vector<std::int64_t> hidden;
+  std::int64_t common = 0;
+  for (std::size_t stage = 0; stage < m.stage_heads.size(); ++stage) {
+    hidden.push_back(static_cast<std::int64_t>(static_cast<double>(m.dim << stage) * m.mlp_ratio));
+    common = std::gcd(common, std::gcd(m.stage_heads[stage], hidden[stage]));
+  }
+  const std::string choose = "choose " + divisors(std::max<std::int64_t>(common, 1), tp);
+  const auto first = [&](const std::vector<std::int64_t>& list) {
+    return std::find_if(list.begin(), list.end(), [&](std::int64_t n) { return n % tp != 0; });
+  };
+  if (const auto bad = first(m.stage_heads); bad != m.stage_heads.end())
+    out.push_back({{"parallel.tp", "model.heads"},
+                   fmt::format("parallel.tp = {} does not divide model.heads = {}: stage {} has {} heads", tp, list_text(m.stage_heads),
+                               bad - m.stage_heads.begin() + 1, *bad),
+                   choose});
+  if (const auto bad = first(hidden); bad != hidden.end())
+    out.push_back({{"parallel.tp", "model.mlp_ratio", "model.dim"},
+                   fmt::format("parallel.tp = {} does not divide the hidden width {} of the MLPs of stage {} (model.dim x "
+                               "model.mlp_ratio)",
+                               tp, *bad, bad - hidden.begin() + 1),
+                   choose});
+}
+
+// The channels between the convolutions of a block are shared out; the first stage has the fewest, the others are multiples of it.
+void resnet(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
+  if (m.width % tp == 0) return;
+  out.push_back({{"parallel.tp", "model.width"},
+                 fmt::format("parallel.tp = {} does not divide model.width = {}: layer1.0.conv1 has {} output channels, and the tp ranks "
+                             "share out the channels inside a block",
+                             tp, m.width, m.width),
+                 "choose " + divisors(m.width, tp)});
+}
+
+void sequence(Config& c, LayoutOutcome& out) {
+  Parallel& p = c.parallel;
+  const models::ModelConfig& m = c.model;
+  if (p.sequence == "megatron" && m.family == "resnet")
+    out.problems.push_back({{"parallel.sequence", "model.family", "model.name"},
+                            "parallel.sequence = \"megatron\": a resnet has no sequence of tokens to share out",
+                            "leave it at none"});
+  else if (p.sequence == "megatron" && p.tp == 1)
+    out.problems.push_back({{"parallel.sequence", "parallel.tp"},
+                            "parallel.sequence = \"megatron\" shares tokens out among the tensor-parallel ranks, but parallel.tp = 1",
+                            "choose parallel.tp > 1, or none"});
+  if (p.sp > 1 && m.family != "vit") {
+    out.problems.push_back(
+        {{"parallel.sp", "model.family", "model.name"},
+         fmt::format("parallel.sp = {}: a {} has no sequence for all heads to attend to; sequence parallelism is for vit", p.sp, m.family),
+         "leave it at 1 and use dp or tp"});
+    return;
+  }
+  if (p.sp > 1 && p.sequence == "megatron") {
+    out.problems.push_back({{"parallel.sp", "parallel.sequence"},
+                            fmt::format("parallel.sp = {} needs parallel.sequence = \"ulysses\", not \"megatron\"", p.sp),
+                            "megatron lives on tp: leave sp at 1, or choose ulysses"});
+    return;
+  }
+  if (p.sp > 1 && p.sequence == "none") {
+    p.sequence = "ulysses";
+    out.notes.push_back(fmt::format("parallel.sequence = \"ulysses\", because parallel.sp = {}", p.sp));
+  }
+  if (p.sp == 1 && p.sequence == "ulysses") out.notes.push_back("parallel.sequence = \"ulysses\" shares out nothing with parallel.sp = 1");
+  if (p.sp > 1 && m.heads % p.tp == 0 && p.sp > m.heads / p.tp) {
+    const std::string per_rank = p.tp == 1 ? fmt::format("model.heads = {}", m.heads)
+                                           : fmt::format("model.heads / parallel.tp = {} / {} = {}", m.heads, p.tp, m.heads / p.tp);
+    out.problems.push_back({{"parallel.sp", "model.heads", "parallel.tp"},
+                            fmt::format("parallel.sp = {} is more than {}: some ranks would have no head", p.sp, per_rank),
+                            fmt::format("choose at most {}", m.heads / p.tp)});
+  }
+}
+
+// "dp x tp x pp = 4 x 5 x 1 = 20"; sp only where it is used.
+std::string mesh_text(const Parallel& p, bool with_dp) {
+  std::vector<std::string> names = {"tp", "pp"};
+  std::vector<std::int64_t> sizes = {p.tp, p.pp};
+  if (with_dp) names.insert(names.begin(), "dp"), sizes.insert(sizes.begin(), p.dp);
+  if (p.sp > 1) names.emplace_back("sp"), sizes.push_back(p.sp);
+  double product = 1;  // past 2^53 it is wrong anyway
+  for (const std::int64_t size : sizes) product *= static_cast<double>(size);
+  return fmt::format("{} = {} = {:.0f}", join(names, " x "), fmt::join(sizes, " x "), product);
+}
+
+void mesh(Config& c, const std::function<bool(std::string_view)>& given, int world, LayoutOutcome& out) {
+  static const std::vector<std::string> keys = {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp", "run.np"};
+  Parallel& p = c.parallel;
+  if (world > 0 && given("run.np") && c.run.np != world)
+    out.problems.push_back({{"run.np"},
+                            fmt::format("run.np = {} but {} rank{} started", c.run.np, world, world == 1 ? " was" : "s were"),
+                            "leave run.np out where a launcher starts the ranks"});
+  const std::int64_t ranks = world > 0 ? world : given("run.np") ? c.run.np : 0;
+  const std::int64_t rest = p.tp * p.pp * p.sp;  // at most 2^48
+  const std::string started =
+      world > 0 ? fmt::format("{} rank{} started", ranks, ranks == 1 ? " was" : "s were") : fmt::format("run.np = {}", ranks);
+  const auto whole_mesh = [&](std::string message, std::string advice) {
+    out.problems.push_back({keys, std::move(message), std::move(advice), true});
+  };
+  if (!given("parallel.dp")) {
+    if (ranks > 0 && ranks % rest != 0) {
+      whole_mesh(fmt::format("{} does not divide the number of ranks: {}", mesh_text(p, false), started), "");
+      return;
+    }
+    p.dp = ranks > 0 ? ranks / rest : 1;
+  }
+  constexpr std::int64_t most_ranks = 65536;
+  if (rest > most_ranks || p.dp * rest > most_ranks)
+    whole_mesh(fmt::format("{} ranks are out of range", mesh_text(p, true)), fmt::format("at most {} ranks make a run", most_ranks));
+  else if (ranks > 0 && p.dp * rest != ranks)
+    whole_mesh(fmt::format("{} but {}", mesh_text(p, true), started), "");
+  else
+    c.run.np = p.dp * rest;
+}
+
+}  // namespace
+
+LayoutOutcome resolve_layout(Config& c, const std::function<bool(std::string_view)>& given, int world) {
+  LayoutOutcome out;
+  const Parallel& p = c.parallel;
+  if (models::problems(c.model).empty()) {  // else sizes can be anything, and are complained of elsewhere
+    if (c.model.family == "vit") vit(c.model, p.tp, out.problems);
+    if (c.model.family == "swin") swin(c.model, p.tp, out.problems);
+    if (c.model.family == "resnet") resnet(c.model, p.tp, out.problems);
+    sequence(c, out);
+  }
+  mesh(c, given, world, out);
+  if (p.zero > 0 && p.dp == 1 && p.sp == 1)
+    out.notes.push_back(fmt::format("parallel.zero = {} shares out nothing: there is one data-parallel rank", p.zero));
+  return out;
+}
+
+std::string divisors(std::int64_t n, std::int64_t wish) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t d = 1; d * d <= n; ++d)
+    if (n % d == 0) {
+      all.push_back(d);
+      if (d * d != n) all.push_back(n / d);
+    }
+  const auto distance = [&](std::int64_t d) {
+    return std::abs(std::log(static_cast<double>(d) / static_cast<double>(std::max<std::int64_t>(wish, 1))));
+  };
+  std::sort(all.begin(), all.end(), [&](auto a, auto b) { return distance(a) < distance(b); });
+  if (all.size() > 8) all.resize(8);
+  std::sort(all.begin(), all.end());
+  std::vector<std::string> words;
+  for (std::int64_t d : all) words.push_back(std::to_string(d));
+  return alternatives(words);
+}
+
+}  // namespace tessera::config
