@@ -1,5 +1,6 @@
 #include "run/launch.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,9 +34,12 @@ std::string find_mpirun() {
   return {};
 }
 
+// A request to stop reaches the ranks as SIGUSR1, which mpirun hands on and leaves alone; the second one ends mpirun, and it the ranks.
 pid_t child = 0;
-void pass_on(int signal) {
-  if (child > 0) ::kill(child, signal);
+volatile std::sig_atomic_t asked = 0;
+void pass_on(int) {
+  if (child > 0) ::kill(child, asked ? SIGTERM : SIGUSR1);
+  asked = 1;
 }
 
 // mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
@@ -57,6 +61,8 @@ int start_mpirun(const std::string& mpirun, int ranks, char** argv) {
   child = ::fork();
   if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno), mpirun);
   if (child == 0) {
+    ::setpgid(0, 0);  // a terminal's Ctrl-C is for us alone
+    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
     ::execv(mpirun.c_str(), command.data());
     std::_Exit(127);
   }

@@ -75,6 +75,42 @@ TEST(Ranks, StartedHereThroughMpirun) {
   EXPECT_EQ(json::parse(read(out / "summary.json"))["world"], 3);
 }
 
+// Running statistics, their average and its recalibration: every rank has its part in them.
+TEST(Ranks, AResNetWithAnAverage) {
+  const std::string arguments = "train" + data + "--model resnet_micro_cifar --set model.batch_norm=sync --set ema.decay=0.9 --threads 1 ";
+  const fs::path one = scratch() / "ranks_resnet_one", two = scratch() / "ranks_resnet_two";
+  ASSERT_EQ(run(arguments + "--fresh --out " + one.string()).code, 0);
+  const Result r = run(arguments + "--np 4 --dp 2 --tp 2 --zero 1 --comm local --fresh --out " + two.string());
+  ASSERT_EQ(r.code, 0) << r.err;
+  const json a = json::parse(read(one / "summary.json"))["final"], b = json::parse(read(two / "summary.json"))["final"];
+  EXPECT_NEAR(a["test_loss"].get<double>(), b["test_loss"].get<double>(), 0.05 * a["test_loss"].get<double>());
+  EXPECT_NEAR(lines_of(one, "step")[0]["loss"].get<double>(), lines_of(two, "step")[0]["loss"].get<double>(), 1e-5);
+}
+
+// Asked to stop, all ranks save one checkpoint together and end with 75; another layout goes on from it.
+TEST(Ranks, StoppedAndGoneOnWithAnotherLayout) {
+  const fs::path out = scratch() / "ranks_stop";
+  const std::string arguments =
+      "train --model vit_micro --set model.depth=1 --set data.train_size=256 --set data.test_size=20 --global-batch 16 "
+      "--epochs 60 --threads 1 --quiet --out " +
+      out.string();
+  {
+    Process process(arguments + " --np 2 --zero 3 --set parallel.persist=100" + (has_mpirun() ? "" : " --comm local"));
+    for (int i = 0; i < 600 && lines_of(out, "step").size() < 5; ++i) ::usleep(100'000);
+    process.signal(SIGTERM);
+    EXPECT_EQ(process.wait(), 75);
+  }
+  EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);
+  const std::size_t before = lines_of(out, "step").size();
+  Process process(arguments + " --np 4 --dp 2 --tp 2 --comm local", scratch() / "ranks_stop_log");
+  for (int i = 0; i < 600 && lines_of(out, "step").size() < before + 5; ++i) ::usleep(100'000);
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 75) << read(scratch() / "ranks_stop_log");
+  const auto steps = lines_of(out, "step");
+  for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i]["step"], i + 1);
+  EXPECT_GT(steps.size(), before);
+}
+
 TEST(Ranks, UnderMpirun) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   const fs::path out = scratch() / "ranks_mpirun";
