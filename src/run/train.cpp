@@ -206,14 +206,19 @@ class Trainer {
                           {}};
     m.sampled = number % 10 == 0 || number == 1;
     m.mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
-    for (const exec::Timeline::Span& span : r.timeline.spans) m.breakdown.compute += span.end - span.start;
+    // What a rank spends in a collective is sending and waiting for the others alike.
+    const plan::Plan& plan = session_->compiled(Goal::train, batch_.count).plan;
+    for (const exec::Timeline::Span& span : r.timeline.spans)
+      (plan::communicates(plan.steps[static_cast<std::size_t>(span.step)]) ? m.breakdown.comm_exposed : m.breakdown.compute) +=
+          span.end - span.start;
     m.breakdown.data = data_ms;
-    m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute);
+    m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute - m.breakdown.comm_exposed);
     say(report::to_json(m));
     show(m);
     if (r.ok) {
       results_.step_ms.push_back(ms);
       results_.breakdown.compute += m.breakdown.compute, results_.breakdown.data += m.breakdown.data;
+      results_.breakdown.comm_exposed += m.breakdown.comm_exposed;
       results_.breakdown.host += m.breakdown.host;
       results_.last_loss = r.loss;
     } else if (progress_.skipped_in_a_row >= most_skipped_in_a_row) {

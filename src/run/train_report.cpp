@@ -67,9 +67,9 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
   const double all = std::max(1e-9, m.step_ms);
   return fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
-      "comp {:.0f} comm 0 wait 0 data {:.0f} %",
+      "comp {:.0f} comm {:.0f} wait 0 data {:.0f} %",
       m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, m.breakdown.compute / all * 100,
-      m.breakdown.data / all * 100);
+      m.breakdown.comm_exposed / all * 100, m.breakdown.data / all * 100);
 }
 
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
