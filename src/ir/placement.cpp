@@ -72,6 +72,12 @@ Place place_of(const std::string& letters, char letter) {
   return at == std::string::npos ? Place{} : Place{Place::S, static_cast<int>(at)};
 }
 
+bool sums_alone(const Eqn& e) {
+  if (const Contract* a = std::get_if<Contract>(&e.attrs)) return e.in.size() == 2 && a->act.empty();
+  if (const Conv* a = std::get_if<Conv>(&e.attrs); a && e.op == Op::conv) return e.in.size() == 2 && !a->relu;
+  return true;
+}
+
 Place result_place(Op op, const Letters& letters, std::size_t r, char letter) {
   const Place cut = place_of(letters.out[r], letter);
   const std::vector<int>& whole = def(op).follows;
@@ -99,6 +105,7 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
   }
   if (std::find(have.begin(), have.end(), partial) != have.end()) {
     if (row.adds) return all_are(have, Place::P) ? std::optional(partials) : std::nullopt;
+    if (!sums_alone(e)) return std::nullopt;
     int found = 0;
     for (std::size_t i = 0; i < have.size(); ++i) {
       const bool linear = std::find(row.linear.begin(), row.linear.end(), static_cast<int>(i)) != row.linear.end();
@@ -119,13 +126,37 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
     if (have[i] != place_of(letters.in[i], letter)) return std::nullopt;
   std::vector<Place> out;
   for (std::size_t r = 0; r < e.out.size(); ++r) out.push_back(result_place(e.op, letters, r, letter));
+  if (std::find(out.begin(), out.end(), partial) != out.end() && !sums_alone(e)) return std::nullopt;
   return out;
 }
 
+namespace {
+
+// A collective in a program of global shapes: on an axis of the mesh, and, where several axes cut one dim, on the innermost cut only
+// (the earliest axis, ir/type.h): the parts along any other are not contiguous.
+void check_collective(const Program& p, const Eqn& e, const Collective& a) {
+  const std::string op(name(e.op));
+  const int axis = p.mesh.find(a.axis);
+  CHECK(axis >= 0, op + " is over " + (a.axis.empty() ? "no axis" : a.axis + ", which is no axis of the mesh"));
+  CHECK(a.parts.empty() && a.from_parts.empty(), op + " lists the parts of ranks; a program with a mesh has global shapes");
+  for (const Var v : {e.in[0], e.out[0]}) {
+    if (v == none) continue;
+    const Place place = place_on(p.type(v), axis);
+    for (int inner = 0; inner < axis; ++inner)
+      CHECK(place.kind != Place::S || place_on(p.type(v), inner) != place, op + " over " + a.axis + " reaches through the cut that " +
+                                                                               p.mesh.axes[static_cast<std::size_t>(inner)].name +
+                                                                               " made in the same dim of " + p.name_of(v));
+  }
+}
+
+}  // namespace
+
 void check_places(const Program& p, const Eqn& e) {
+  if (const Collective* a = std::get_if<Collective>(&e.attrs); a && !p.mesh.axes.empty()) check_collective(p, e, *a);
   for (int axis = 0; axis < static_cast<int>(p.mesh.axes.size()); ++axis) {
     const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
     if (const Collective* a = std::get_if<Collective>(&e.attrs)) {
+      if (e.out[0] == none) continue;
       const Place have = place_on(p.type(e.in[0]), axis), want = place_on(p.type(e.out[0]), axis);
       CHECK(a->axis == axis_name ? collective_fits(e, have, want) : have == want,
             std::string(name(e.op)) + " does not lead from its operand's place on " + axis_name + " to its result's");

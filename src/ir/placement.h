@@ -19,6 +19,9 @@ Letters letters_of(Op op, const Attrs& attrs, std::span<const Type> in, std::spa
 
 Place place_of(const std::string& letters, char letter);  // sharded where the letter stands, else replicated
 
+// Whether results that lack the sharded letter are partial sums: not where a bias, an activation or a relu comes after the sum.
+bool sums_alone(const Eqn& eqn);
+
 // Of result `r` when this letter is sharded.
 Place result_place(Op op, const Letters& letters, std::size_t r, char letter);
 

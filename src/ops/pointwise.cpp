@@ -57,6 +57,11 @@ Types infer_dropout(const Attrs& attrs, In in) {
         "dropout takes a value and rng i64[3] (seed, step, position)");
   CHECK(a.rate >= 0 && a.rate < 1, "a dropout rate is at least 0 and less than 1");
   CHECK(in[0].rank() >= 1, "dropout's first dim is the sample");
+  CHECK(a.whole.size() == a.start.size() && (a.whole.empty() || a.whole.size() + 1 == in[0].shape.size()),
+        "a part of a sample says where it begins in every dim of the whole one");
+  for (std::size_t i = 0; i < a.whole.size(); ++i)
+    CHECK(a.start[i] >= 0 && in[0].shape[i + 1] <= a.whole[i] && a.start[i] <= a.whole[i] - in[0].shape[i + 1],
+          "a part of a sample lies inside the whole one");
   return {{in[0].dtype, in[0].shape, {}}};
 }
 // The mask is a function of the key alone, so the derivative is the same op on the gradient.

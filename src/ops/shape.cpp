@@ -1,5 +1,4 @@
-// Moving elements without changing them. Results that only rename storage are views; stack and pack may be filled in place by their
-// operands.
+// Moving elements without changing them. Results that only rename storage are views; stack may be filled in place by its operands.
 #include <algorithm>
 
 #include "base/check.h"
@@ -183,59 +182,7 @@ Grads patchify_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 Grads unpatchify_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::patchify, Patch{std::get<Patch>(e.attrs).size, 0}, {g[0]})}; }
 
-// A bucket is [n], or [parts, n]; the dim of a tensor that is cut into parts divides evenly.
-void check_parts(const Shape& shape, std::int64_t parts, int dim) {
-  CHECK(parts == 1 || (dim >= 0 && at(dim) < shape.size() && shape[at(dim)] % parts == 0),
-        to_string(shape) + " is not cut into " + std::to_string(parts) + " equal parts along dim " + std::to_string(dim));
-}
-Types infer_view(const Attrs& attrs, In in) {
-  const Type& x = only(in);
-  const View& a = std::get<View>(attrs);
-  CHECK(a.parts >= 1 && (x.rank() == 2 ? x.shape[0] == a.parts : x.rank() == 1 && a.parts == 1), "a bucket is [n] or [parts, n]");
-  check_parts(a.shape, a.parts, a.dim);
-  CHECK(a.offset >= 0 && elements(a.shape) / a.parts <= x.shape.back() - a.offset, "a view lies inside its bucket");
-  return {like(x, a.shape)};
-}
-std::int64_t view_offset(const Attrs& attrs, In, int) {
-  const View& a = std::get<View>(attrs);
-  return a.parts == 1 ? a.offset : -1;
-}
-Grads view_vjp(Builder& b, const Eqn& e, Grad g) {
-  const View& a = std::get<View>(e.attrs);
-  return {b.emit1(Op::pack, Pack{{a.offset}, b.type(e.in[0]).shape.back(), a.parts, a.parts > 1 ? std::vector{a.dim} : std::vector<int>{}},
-                  {g[0]})};
-}
-
-Types infer_pack(const Attrs& attrs, In in) {
-  const Pack& a = std::get<Pack>(attrs);
-  CHECK(a.offsets.size() == in.size() && !in.empty(), "pack gives every operand its offset");
-  CHECK(a.parts >= 1 && ((a.parts == 1 && a.dims.empty()) || a.dims.size() == in.size()), "pack says along which dim every operand is cut");
-  std::int64_t end = 0;
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    CHECK(in[i].dtype == in[0].dtype, "operands of pack agree in element type");
-    CHECK(a.offsets[i] >= end && a.offsets[i] <= most_extent, "operands of pack stand in order and do not overlap");
-    if (a.parts > 1) check_parts(in[i].shape, a.parts, a.dims[i]);
-    end = a.offsets[i] + in[i].elements() / a.parts;
-  }
-  CHECK(end <= a.size, "operands of pack fit the bucket");
-  return {like(in[0], a.dims.empty() ? Shape{a.size} : Shape{a.parts, a.size})};
-}
-Grads pack_vjp(Builder& b, const Eqn& e, Grad g) {
-  Grads out;
-  for (std::size_t i = 0; i < e.in.size(); ++i)
-    out.push_back(b.emit1(Op::view,
-                          View{std::get<Pack>(e.attrs).offsets[i], b.type(e.in[i]).shape, std::get<Pack>(e.attrs).parts,
-                               std::get<Pack>(e.attrs).parts > 1 ? std::get<Pack>(e.attrs).dims[i] : -1},
-                          {g[0]}));
-  return out;
-}
-
 // How each is sharded: dims that stay dims may be cut, those that are merged, cut up or joined may not.
-std::string pinned(const std::string& letters) {
-  std::string out;
-  for (const char c : letters) out += {c, '!'};
-  return out;
-}
 std::string with_pinned(const std::string& letters, int dim, char as) {
   std::string out = letters;
   out.replace(at(dim), 1, std::string{as, '!'});
@@ -294,24 +241,6 @@ std::string place_unstack(const Attrs&, In in, In) {
   for (std::int64_t i = 1; i < in[0].shape[0]; ++i) out += "," + part;
   return out;
 }
-// The row of a bucket goes with the dim that is cut into parts; everything else stays whole.
-std::string bucket_letters(std::int64_t parts, int rank) { return rank == 2 ? (parts > 1 ? "rz!" : "y!z!") : "z!"; }
-std::string tensor_letters(int rank, std::int64_t parts, int dim) {
-  std::string out = pinned(alphabet(rank));
-  if (parts > 1) out.replace(at(dim) * 2, 2, "r");
-  return out;
-}
-std::string place_view(const Attrs& attrs, In in, In) {
-  const View& a = std::get<View>(attrs);
-  return bucket_letters(a.parts, in[0].rank()) + "->" + tensor_letters(static_cast<int>(a.shape.size()), a.parts, a.dim);
-}
-std::string place_pack(const Attrs& attrs, In in, In) {
-  const Pack& a = std::get<Pack>(attrs);
-  std::string out;
-  for (std::size_t i = 0; i < in.size(); ++i) out += (i ? "," : "") + tensor_letters(in[i].rank(), a.parts, a.parts > 1 ? a.dims[i] : -1);
-  return out + "->" + bucket_letters(a.parts, a.dims.empty() ? 1 : 2);
-}
-
 }  // namespace
 
 std::vector<OpDef> shape_rows() {
@@ -394,22 +323,6 @@ std::vector<OpDef> shape_rows() {
        .vjp = unpatchify_vjp,
        .placement = [](const Attrs&, In, In) -> std::string { return "bt!p!q!c->bx!y!c"; },
        .linear = {0}},
-      {.op = Op::view,
-       .doc = "a tensor inside a flat bucket",
-       .sig = "",
-       .infer = infer_view,
-       .vjp = view_vjp,
-       .view = view_offset,
-       .placement = place_view,
-       .linear = {0}},
-      {.op = Op::pack,
-       .doc = "tensors side by side in a flat bucket, zeros between",
-       .sig = "",
-       .infer = infer_pack,
-       .vjp = pack_vjp,
-       .gathers = true,
-       .placement = place_pack,
-       .adds = true},
   };
 }
 

@@ -17,6 +17,7 @@ std::vector<ir::OpDef> norm_rows();
 std::vector<ir::OpDef> batch_norm_rows();
 std::vector<ir::OpDef> loss_rows();
 std::vector<ir::OpDef> shape_rows();
+std::vector<ir::OpDef> bucket_rows();
 std::vector<ir::OpDef> window_rows();
 std::vector<ir::OpDef> reduce_rows();
 std::vector<ir::OpDef> update_rows();

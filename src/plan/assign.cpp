@@ -50,13 +50,13 @@ struct Assigner {
       for (std::size_t i = 0; i < e.out.size(); ++i) {
         if (e.out[i] == none) continue;
         const bool is_view = view_offset(e, static_cast<int>(i)) >= 0;
-        plain[at(e.out[i])] = !is_view && !def(e.op).gathers;
+        plain[at(e.out[i])] = !is_view && !gathers(e.op, e.attrs);
         if (is_view) viewed[at(e.in[0])] = true;
       }
     std::set<Var> taken;  // results whose place an operand already has
     for (int i = end; i-- > 0;) {
       const Eqn& e = p.eqns[static_cast<std::size_t>(i)];
-      if (def(e.op).gathers && e.out[0] != none) {
+      if (gathers(e.op, e.attrs) && e.out[0] != none) {
         std::int64_t offset = 0;
         for (std::size_t k = 0; k < e.in.size(); ++k) {
           const Var v = e.in[k];
@@ -175,6 +175,11 @@ struct Assigner {
 };
 
 }  // namespace
+
+bool gathers(Op op, const Attrs& attrs) {
+  const Pack* pack = std::get_if<Pack>(&attrs);
+  return def(op).gathers && (!pack || pack->parts == 1);
+}
 
 Assignment assign(const Program& program) {
   Assigner a(program);

@@ -123,17 +123,17 @@ class Localiser {
 
   Attrs attributes(const Eqn& e) const {
     Attrs attrs = e.attrs;
-    const auto part_of_bucket = [&](Var bucket, std::int64_t& count) { count = p_.type(bucket).rank() == 2 ? shape(bucket)[0] : 1; };
+    const auto rows_of = [&](Var bucket) { return p_.type(bucket).rank() == 2 ? shape(bucket)[0] : 1; };
     std::visit(
         [&]<class A>(A& a) {
           if constexpr (std::is_same_v<A, Reshape> || std::is_same_v<A, Broadcast> || std::is_same_v<A, Constant>) {
             a.shape = shape(e.out[0]);
           } else if constexpr (std::is_same_v<A, View>) {
             a.shape = shape(e.out[0]);
-            part_of_bucket(e.in[0], a.parts);
+            a.parts = rows_of(e.in[0]);
             if (a.parts == 1) a.dim = -1;
           } else if constexpr (std::is_same_v<A, Pack>) {
-            part_of_bucket(e.out[0], a.parts);
+            a.parts = rows_of(e.out[0]);
           } else if constexpr (std::is_same_v<A, Dropout>) {
             localise_dropout(a, e.out[0]);
           } else if constexpr (std::is_same_v<A, BatchNorm>) {
@@ -172,11 +172,17 @@ class Localiser {
   // With a statistics group per rank this rank has one, over its own samples.
   void localise_norm(BatchNorm& a, const Eqn& e) const {
     if (a.groups == 1 || e.op == Op::running_stats) return;
-    const Var sums = e.op == Op::moments ? e.out[0] : e.op == Op::batch_norm ? e.in[1] : e.in[2];
-    const std::int64_t mine = shape(sums)[0];
-    if (mine == a.groups) return;
-    a.groups = mine;
-    if (a.samples > 0) a.samples = shape(e.in[0])[0];
+    const Var sums = e.op == Op::moments ? e.out[e.out[0] == none ? 1 : 0] : e.op == Op::batch_norm ? e.in[1] : e.in[2];
+    const Range mine = ranges(sums)[0], samples = ranges(e.in[0])[0];
+    if (mine.size == a.groups) return;
+    // The samples of this rank's groups must be its samples, group by group.
+    for (int g = 0; g < mine.size; ++g) {
+      const Range whole = split(p_.type(e.in[0]).shape[0], static_cast<int>(a.groups), static_cast<int>(mine.begin) + g),
+                  here = split(samples.size, static_cast<int>(mine.size), g);
+      CHECK(whole.begin == samples.begin + here.begin && whole.size == here.size, "statistics groups are not cut where the batch is");
+    }
+    a.groups = mine.size;
+    if (a.samples > 0) a.samples = samples.size;
   }
 
   const Program& p_;

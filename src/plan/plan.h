@@ -106,6 +106,8 @@ struct Assignment {
   std::vector<Buffer> persistent;
 };
 Assignment assign(const ir::Program& program);
+// Operands may be produced inside the result (stack, pack); not in a bucket of several parts, where no tensor lies together.
+bool gathers(ir::Op op, const ir::Attrs& attrs);
 
 // A readable listing: one line per step with offsets, then the peak by kind.
 std::string print(const Plan& plan, bool steps);

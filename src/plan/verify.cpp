@@ -118,7 +118,7 @@ void check_overlaps(const Step& step) {
       const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
         return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
       });
-      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (row.gathers && in_place(step, k)),
+      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (gathers(step.op, step.attrs) && in_place(step, k)),
             "result " + std::to_string(r) + " lies over operand " + std::to_string(k) + ", which the op does not allow");
     }
   }
@@ -145,7 +145,7 @@ void verify(const Plan& plan) {
     for (std::size_t r = 0; r < e.out.size(); ++r) {
       const Var v = e.out[r];
       if (v == none) continue;
-      if (def(e.op).gathers) {
+      if (gathers(e.op, e.attrs)) {
         for (Var x : e.in)
           for (const Piece& piece : holds[at(x)]) append(holds[at(v)], piece);
       } else {
@@ -184,7 +184,7 @@ void verify(const Plan& plan) {
     if (step.workspace) memory.write(step.workspace, fresh(step.workspace));
     for (std::size_t r = 0; r < e.out.size(); ++r)
       if (e.out[r] != none && step.out[r])
-        memory.write(step.out[r], holds[at(e.out[r])] = def(e.op).gathers ? gathered(e, step) : fresh(step.out[r]));
+        memory.write(step.out[r], holds[at(e.out[r])] = gathers(e.op, e.attrs) ? gathered(e, step) : fresh(step.out[r]));
   }
   // What a step leaves behind: first the copies into donated inputs that could not be written in place, then every output where it is read.
   for (const Step& copy : plan.steps)

@@ -108,12 +108,13 @@ class Placer {
         std::vector<Place> wants, gives;
         for (const std::string& operand : letters.in) wants.push_back(place_of(operand, letter));
         for (std::size_t r = 0; r < letters.out.size(); ++r) gives.push_back(result_place(eqn.op, letters, r, letter));
+        if (!sums_alone(eqn) && std::find(gives.begin(), gives.end(), partial) != gives.end()) continue;
         price(std::move(wants), std::move(gives));
       }
     }
     if (row.adds && adds_up(eqn, in, axis)) price(std::vector<Place>(in.size(), partial), partials);
     for (const int operand : row.linear) {
-      if (at(operand) >= in.size() || have[at(operand)] != partial) continue;
+      if (at(operand) >= in.size() || have[at(operand)] != partial || !sums_alone(eqn)) continue;
       for (std::size_t i = 0; i < in.size(); ++i) others_whole &= i == at(operand) || have[i] == whole;
       std::vector<Place> wants(in.size());
       wants[at(operand)] = partial;

@@ -21,6 +21,7 @@ inline std::string read_source(const std::string& path) {
 }
 
 inline std::string every_op() { return read_source("tests/ir/every_op.ir"); }
+inline std::string one_rank() { return read_source("tests/ir/one_rank.ir"); }  // what localise() makes of collectives
 
 // The message of the Error that `body` throws; "" (and a failure) when it throws none.
 template <class Body>

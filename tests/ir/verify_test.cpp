@@ -16,7 +16,7 @@ constexpr const char* sound = R"(program t mesh(dp=2:data)
   input x : f32[4,6]{dp:S0} batch "x"
   input w : f32[8,6] param "w" (mlp,dim)
   h : f32[4,8]{dp:S0} = contract sig="bc,fc->bf" x w  # mlp
-  y : f32[4,8] = gelu h  # mlp
+  y : f32[4,8]{dp:S0} = gelu h  # mlp
   w2 : f32[8,6] = scale factor=2 w  # !
   output "y" = y
   output "w" = w2 updates "w"
@@ -127,9 +127,17 @@ TEST(Verify, OpsRefuseWhatTheyCannotDo) {
       {"r : f64[2] = sum sig=\"ab->a\" out=f64 m", "f64 does not mix with other float types"},
       {"r : f32[2,3] = dropout rate=1 m rng", "a dropout rate is at least 0 and less than 1"},
       {"r : f32[2,3] = dropout rate=0.1 m labels", "dropout takes a value and rng i64[3]"},
+      {"r : f32[2,3] = dropout rate=0.1 whole=[5] m rng", "says where it begins in every dim"},
+      {"r : f32[2,3] = dropout rate=0.1 whole=[5,5] start=[1,1] m rng", "says where it begins in every dim"},
+      {"r : f32[2,3] = dropout rate=0.1 whole=[5] start=[3] m rng", "a part of a sample lies inside the whole one"},
+      {"r : f32[2,6] = all_gather axis=\"tp\" dim=2 m", "names a dim that its operand lacks"},
+      {"r : f32[2,6] = all_gather axis=\"tp\" dim=1 parts=[2,4] index=1 m", "does not have the extent 4 that its collective expects"},
+      {"r : f32[2,6] = all_gather axis=\"tp\" dim=1 parts=[3,3] index=2 m", "a rank has a place in its group"},
+      {"r : f32[2,3] = view shape=[2,3] parts=2 dim=1 low", "is not cut into 2 equal parts along dim 1"},
       {"r : f32[2] = nll m labels", "a target is i32[b] or a distribution [b,c], got i32[3]"},
       {"r : f32[2] = correct k=0 m m", "k is at least 1"},
-      {"r : f32[2,3] = select s m t", "select takes a flag and two values of one type"},
+      {"r : f32[2,3] = select s m low", "select takes a flag and two values of one type"},
+      {"r : f32[2,3] = select s m t", "operand 2 of \",*,*->*\" is [3,2]"},
       {"r : f32[3], _ = sgd v v v v", "rates, steps, factors and flags are scalars"},
       {"r : f32[3], _ = sgd ok=true v v v s", "an update was given a wrong number of operands"},
       {"r : f32[3], _, _ = adamw v v m v s s", "weights, state and gradient of an update have one shape"},

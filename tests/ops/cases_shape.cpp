@@ -55,8 +55,12 @@ Rows shape_cases() {
       {"unpatchify_row", Op::unpatchify, Patch{3, 1}, {{{3, 5, 3, 3, 1}}}, exact, {0}},
       {"view", Op::view, View{5, {3, 7}}, {{{40}}}, exact, {0}},
       {"view_scalar", Op::view, View{39, {}}, {{{40}}}, exact, {0}},
+      {"view_parts", Op::view, View{5, {3, 8, 2}, 4, 1}, {{{4, 20}}}, exact, {0}},
+      {"view_parts_first", Op::view, View{0, {6, 5}, 3, 0}, {{{3, 12}}}, exact, {0}},
       {"pack", Op::pack, Pack{{0, 16, 40}, 48}, {{{3, 5}}, {{17}}, {{}}}, exact, {0, 1, 2}},
       {"pack_late", Op::pack, Pack{{3}, 9}, {{{5}}}, exact, {0}},
+      {"pack_parts", Op::pack, Pack{{1, 16}, 20, 2, {1, 0}}, {{{3, 10}}, {{4, 2}}}, exact, {0, 1}},
+      {"pack_parts_last", Op::pack, Pack{{0, 8}, 12, 3, {2, 0}}, {{{2, 2, 6}}, {{9}}}, exact, {0, 1}},
       {"pack_tight", Op::pack, Pack{{0, 15}, 32}, {{{3, 5}}, {{17}}}, exact, {0, 1}},
   };
 }

@@ -138,6 +138,12 @@ TEST(Gather, PackedOperandsAreProducedInTheBucket) {
   EXPECT_EQ(p.plan.arena_bytes, 256 + 192);
 }
 
+TEST(Gather, ABucketOfSeveralPartsTakesCopies) {
+  const Planned p(head + "  a : f32[4,16] = gelu x\n  b : f32[2,32] = pack offsets=[0] size=32 parts=2 dims=[1] a\n  output \"b\" = b\n");
+  EXPECT_FALSE(p.inside("a", "b", 0)) << "its rows are scattered over the bucket's";
+  EXPECT_EQ(p.steps(ir::Op::pack), 1);
+}
+
 TEST(Gather, AnOperandMayBeReadAfterwards) {
   const Planned p(head +
                   "  a : f32[16] = sum sig=\"ab->b\" x\n  flat : f32[16] = pack offsets=[0] size=16 a\n  late : f32[16] = gelu a\n"

@@ -56,6 +56,20 @@ TEST(Plan, LocalShapes) {
   EXPECT_EQ(lower(p, 1, test::no_workspace).inputs[0].slot.type.shape, (ir::Shape{2, 16}));
 }
 
+// Six samples in four groups (2, 2, 1, 1) on two ranks of three samples: the second group would lie on both.
+TEST(Plan, StatisticsGroupsAreCutWhereTheBatchIs) {
+  const ir::Program p = ir::parse(
+      "program t mesh(dp=2:data)\n  input x : f32[6,2,2,3]{dp:S0} batch \"x\"\n  input c : f32[3] state \"c\"\n"
+      "  s : f32[4,3]{dp:S0}, q : f32[4,3]{dp:S0} = moments groups=4 x c\n  output \"s\" = s\n");
+  ir::verify(p);
+  try {
+    localise(p, 0);
+    ADD_FAILURE() << "would give other statistics";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("statistics groups are not cut where the batch is"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Plan, PrintsEveryStepAndThePeak) {
   const std::string text = print(Planned(small).plan, true);
   for (const char* words : {"contract", "arena+256 <- arena+0 w+0", "3 steps", "weights", "GFLOP"})

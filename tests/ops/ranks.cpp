@@ -1,0 +1,143 @@
+#include "ops/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/rng.h"
+#include "comm/comm.h"
+#include "exec/executor.h"
+#include "ir/builder.h"
+#include "ops/interpret.h"
+
+namespace tessera::test {
+namespace {
+
+using ir::Place;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Visits every element of a part: its place in the part and in the whole.
+template <class Visit>
+void each(const std::vector<ir::Range>& ranges, const ir::Shape& whole, Visit visit) {
+  std::int64_t n = 1;
+  for (const ir::Range& range : ranges) n *= range.size;
+  for (std::int64_t local = 0; local < n; ++local) {
+    std::int64_t rest = local, global = 0, step = 1;
+    for (std::size_t d = whole.size(); d-- > 0; step *= whole[d]) {
+      global += (ranges[d].begin + rest % ranges[d].size) * step;
+      rest /= ranges[d].size;
+    }
+    visit(local, global);
+  }
+}
+
+// This rank's number among the ranks that differ on the axes with this kind of place.
+int index_among(Place::Kind kind, const ir::Type& type, const ir::Mesh& mesh, int rank) {
+  const std::vector<int> where = mesh.coordinates(rank);
+  int index = 0;
+  for (std::size_t a = 0; a < where.size(); ++a)
+    if (ir::place_on(type, static_cast<int>(a)).kind == kind) index = index * mesh.axes[a].size + where[a];
+  return index;
+}
+
+std::vector<Array> shares_of(const Array& whole, int n, const std::string& name) {
+  std::vector<Array> shares(at(n), Array(whole.dtype(), whole.shape()));
+  const Key key = Key{}.with(name).with("shares");
+  for (std::int64_t i = 0; i < whole.size(); ++i) {
+    double left = whole[i];
+    for (int r = 0; r + 1 < n; ++r) {
+      const double draw = std::round(8 * normal(key, static_cast<std::uint64_t>(i * n + r)));
+      const ir::DType dtype = whole.dtype();
+      const double share = dtype == ir::DType::f32 ? left / 2 : dtype == ir::DType::f64 ? draw / 8 : dtype == ir::DType::u8 ? 0 : draw;
+      shares[at((r + i) % n)].set(i, share);
+      left -= share;
+    }
+    shares[at((n - 1 + i) % n)].set(i, left);
+  }
+  return shares;
+}
+
+// A fresh arena holds zeros, which would pass for results that nobody wrote.
+void fill_arena(exec::Executor& executor, std::int64_t bytes) {
+  ir::Builder b;
+  b.output("p", b.input(ir::Input::batch, "p", {ir::DType::u8, {bytes}, {}}));
+  const plan::Plan plan = plan::lower(b.program(), 0, executor.workspace_rule());
+  executor.prepare(plan);
+  Array nans(ir::DType::u8, {bytes});
+  nans.set_bytes(std::byte{0xff});
+  executor.write(plan, "p", {nans.data(), nans.bytes()});
+}
+
+}  // namespace
+
+Parts hand_out(const Array& whole, const ir::Type& type, const ir::Mesh& mesh, const std::string& key) {
+  int n = 1;
+  for (std::size_t a = 0; a < mesh.axes.size(); ++a)
+    if (ir::place_on(type, static_cast<int>(a)).kind == Place::P) n *= mesh.axes[a].size;
+  const std::vector<Array> shares = n > 1 ? shares_of(whole, n, key) : std::vector<Array>{whole};
+  Parts parts;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    Array& part = parts.emplace_back(whole.dtype(), ir::local_shape(type, mesh, rank));
+    const Array& from = shares[at(index_among(Place::P, type, mesh, rank))];
+    each(ir::local_ranges(type, mesh, rank), whole.shape(),
+         [&](std::int64_t local, std::int64_t global) { part.set(local, from[global]); });
+  }
+  return parts;
+}
+
+Array put_together(const Parts& parts, const ir::Type& type, const ir::Mesh& mesh) {
+  Array whole(ir::DType::f64, type.shape);
+  std::vector<int> first(at(mesh.ranks()));  // the rank with the same place and nothing but zeros on replicated axes
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    first[at(rank)] = rank;
+    for (std::size_t a = 0; a < mesh.axes.size(); ++a)
+      if (ir::place_on(type, static_cast<int>(a)).kind == Place::R) {
+        const std::vector<int> group = mesh.group(first[at(rank)], static_cast<int>(a));
+        first[at(rank)] = group[0];
+      }
+    const Array& part = parts[at(rank)];
+    EXPECT_EQ(part.shape(), ir::local_shape(type, mesh, rank)) << "on rank " << rank;
+    if (first[at(rank)] != rank) {
+      EXPECT_TRUE(part.same_bits(parts[at(first[at(rank)])])) << "ranks " << rank << " and " << first[at(rank)] << " hold other copies";
+      continue;
+    }
+    each(ir::local_ranges(type, mesh, rank), type.shape,
+         [&](std::int64_t local, std::int64_t global) { whole.set(global, whole[global] + part[local]); });
+  }
+  return whole;
+}
+
+std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts>& inputs) {
+  const ir::Mesh& mesh = program.mesh;
+  std::vector<Parts> outputs(program.outputs.size());
+  for (Parts& parts : outputs) parts.resize(at(mesh.ranks()));
+  const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(),
+                                   [](const ir::Eqn& e) { return std::holds_alternative<ir::Collective>(e.attrs); });
+  comm::run_local(mesh.ranks(), [&](comm::Comm& world) {
+    const int rank = world.rank();
+    std::map<std::string, std::unique_ptr<comm::Comm>> own;
+    std::map<std::string, comm::Comm*, std::less<>> groups;
+    for (std::size_t a = 0; crosses && a < mesh.axes.size(); ++a) {
+      const int axis = static_cast<int>(a);
+      own[mesh.axes[a].name] = world.split(mesh.group(rank, axis)[0], mesh.coordinates(rank)[a]);
+      groups[mesh.axes[a].name] = own[mesh.axes[a].name].get();
+    }
+    const std::unique_ptr<exec::Executor> executor = exec::make_cpu_executor(1, groups);
+    const plan::Plan plan = plan::lower(program, rank, executor->workspace_rule());
+    fill_arena(*executor, plan.arena_bytes);
+    executor->prepare(plan);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      executor->write(plan, program.inputs[i].name, {inputs[i][at(rank)].data(), inputs[i][at(rank)].bytes()});
+    executor->run(plan);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const plan::Binding* binding = plan.output(program.outputs[i].name);
+      Array& result = outputs[i][at(rank)] = Array(binding->slot.type.dtype, binding->slot.type.shape);
+      executor->read(plan, program.outputs[i].name, {result.data(), result.bytes()});
+    }
+  });
+  return outputs;
+}
+
+}  // namespace tessera::test
