@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "data/resample_dot.h"
 
 namespace tessera::data {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr int precision = 22;  // bits of a weight: 8 for the pixel and 2 for the sum remain of 32
 constexpr std::int32_t half = 1 << (precision - 1);
 typedef std::int32_t Four __attribute__((vector_size(16)));
-constexpr std::size_t slack = 4;  // values that the pass across may read or write behind a row
+constexpr std::size_t slack = 8;  // values that the pass across may read or write behind a row
 constexpr int strip = 4;          // source rows that are squeezed together, so that a weight is loaded once for all
 
 // Pillow's bounds: the source positions begin .. end that make target i.
@@ -38,8 +39,9 @@ struct Taps {
   int reads_to() const { return first.back() + count; }
 };
 
-void make_taps(int from, int to, int begin, int size, Taps& taps) {
-  if (taps.from == from && taps.to == to && taps.begin == begin && taps.first.size() == static_cast<std::size_t>(size)) return;
+// Whether they are still those of the last image.
+bool make_taps(int from, int to, int begin, int size, Taps& taps) {
+  if (taps.from == from && taps.to == to && taps.begin == begin && taps.first.size() == static_cast<std::size_t>(size)) return true;
   const Bounds bounds(from, to);
   taps.from = from, taps.to = to, taps.begin = begin;
   taps.count = 1;
@@ -47,7 +49,7 @@ void make_taps(int from, int to, int begin, int size, Taps& taps) {
   if (from == to) {
     for (int i = 0; i < size; ++i) taps.first[static_cast<std::size_t>(i)] = begin + i;
     taps.weights.assign(static_cast<std::size_t>(size), 1 << precision);
-    return;
+    return false;
   }
   for (int i = begin; i < begin + size; ++i) taps.count = std::max(taps.count, bounds.end(i) - bounds.begin(i));
   taps.weights.assign(static_cast<std::size_t>(size) * taps.count, 0);
@@ -65,6 +67,7 @@ void make_taps(int from, int to, int begin, int size, Taps& taps) {
     for (int k = 0; k < count; ++k)
       weights[k] = static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k)] / sum * (1 << precision));
   }
+  return false;
 }
 
 // Calls body with the number of taps as a constant where it is one of the usual ones, so that its loops unroll; else with 0.
@@ -154,8 +157,54 @@ void squeeze_down(const Row& row, const std::int32_t* weights, int count, std::s
   }
 }
 
+// The pass across as lookups. Good for the taps, channels and bytes of a row it was made for.
+struct Lookups {
+  int quads = 0, reach = 0, c = 0;
+  int bytes = 0;                     // of a source row, counted from the first pixel that is read
+  std::size_t groups = 0;            // of four values each, an even number
+  std::vector<dot::Lookup> lookups;  // [four values][quad]
+  std::vector<std::int32_t> at;
+};
+
+// False where a lookup does not reach so far, or not inside of the row.
+bool make_lookups(const Taps& taps, int c, int bytes, int reach, Lookups& made) {
+  constexpr int lanes = 4;
+  made.quads = (taps.count + dot::quad - 1) / dot::quad, made.reach = reach, made.c = c, made.bytes = bytes;
+  if (c > lanes || bytes < reach) return false;
+  const int values = static_cast<int>(taps.first.size()) * c;
+  made.groups = static_cast<std::size_t>((values + 2 * lanes - 1) / (2 * lanes) * 2);
+  made.lookups.assign(made.groups * made.quads, {});
+  made.at.assign(made.lookups.size(), 0);
+  std::size_t place = 0;
+  for (int begin = 0; begin < values; begin += lanes)
+    for (int q = 0; q < made.quads; ++q, ++place) {
+      dot::Lookup& lookup = made.lookups[place];
+      const auto byte_of = [&](int value, int tap) {
+        return (taps.first[static_cast<std::size_t>(value / c)] - taps.reads_from() + tap) * c + value % c;
+      };
+      // From the leftmost byte on (of a later value where many come from one pixel), or before it where the row would end.
+      const int filled = std::min(lanes, values - begin), used = std::min(dot::quad, taps.count - q * dot::quad);
+      int at = bytes - reach;
+      for (int lane = 0; lane < filled; ++lane) at = std::min(at, byte_of(begin + lane, q * dot::quad));
+      made.at[place] = at;
+      for (int lane = 0; lane < filled; ++lane) {
+        const std::int32_t* weights = &taps.weights[static_cast<std::size_t>((begin + lane) / c) * taps.count + q * dot::quad];
+        const int first = byte_of(begin + lane, q * dot::quad) - at;
+        for (int t = 0; t < used; ++t) {
+          if (weights[t] == 0) continue;  // 0 times whatever byte lies there
+          if (first + t * c >= reach) return false;
+          lookup.from[lane * dot::quad + t] = static_cast<std::uint8_t>(first + t * c);
+          for (int d = 0; d < dot::digits; ++d) lookup.digit[d][lane * dot::quad + t] = static_cast<std::uint8_t>(weights[t] >> (8 * d));
+        }
+      }
+    }
+  return true;
+}
+
 struct Scratch {
   Taps across, down;
+  Lookups lookups;
+  bool by_bytes = false;           // the pass across can be done by lookups
   std::vector<std::int32_t> wide;  // [strip][source values and slack]
   std::vector<std::int32_t> ring;  // the last rows that were squeezed across, each of `line` values
   std::vector<std::int32_t> sums;
@@ -175,13 +224,16 @@ void resample(const Image& image, const Resampling& how, Image& out) {
         fmt::format("window {} x {} at {}, {} of {} x {}", window.h, window.w, window.top, window.left, height, width));
   out.reshape(window.h, window.w, image.c);
   thread_local Scratch s;
-  make_taps(from.w, width, window.left, window.w, s.across);
+  static const bool has_dot = dot::available();
+  const bool same = make_taps(from.w, width, window.left, window.w, s.across);
   make_taps(from.h, height, window.top, window.h, s.down);
   const int c = image.c, first = s.down.reads_from(), last = s.down.reads_to(), left = from.left + s.across.reads_from();
+  if (const int bytes = (image.w - left) * c; !same || s.lookups.c != c || s.lookups.bytes != bytes)
+    s.by_bytes = has_dot && (make_lookups(s.across, c, bytes, 16, s.lookups) || make_lookups(s.across, c, bytes, 32, s.lookups));
   const std::size_t values = static_cast<std::size_t>(s.across.reads_to() - s.across.reads_from()) * c, pitch = values + slack;
   const std::size_t row = static_cast<std::size_t>(window.w) * c, line = row + slack;
   const int held = (s.down.count + 2 * strip - 1) / strip * strip;  // rows of the ring: whole strips
-  s.wide.resize(strip * pitch);
+  s.wide.resize(s.by_bytes ? 0 : strip * pitch);
   s.ring.resize(static_cast<std::size_t>(held) * line);
   s.sums.resize(row);
   const auto in_ring = [&](int y) { return s.ring.data() + static_cast<std::size_t>((y - first) % held) * line; };
@@ -189,8 +241,14 @@ void resample(const Image& image, const Resampling& how, Image& out) {
   for (int y = 0; y < window.h; ++y) {
     const std::size_t i = static_cast<std::size_t>(y);
     for (; made < s.down.first[i] + s.down.count; made += strip) {
-      for (int r = 0; r < strip; ++r)
-        widen(image.at(how.from.top + std::min(made + r, last - 1), left), values, s.wide.data() + static_cast<std::size_t>(r) * pitch);
+      const std::uint8_t* rows[strip];
+      for (int r = 0; r < strip; ++r) rows[r] = image.at(from.top + std::min(made + r, last - 1), left);
+      if (s.by_bytes) {
+        dot::across(rows, s.lookups.lookups.data(), s.lookups.at.data(), s.lookups.quads, s.lookups.reach, s.lookups.groups, in_ring(made),
+                    line);
+        continue;
+      }
+      for (int r = 0; r < strip; ++r) widen(rows[r], values, s.wide.data() + static_cast<std::size_t>(r) * pitch);
       if (c > 4)
         squeeze_across_many(s.wide.data(), pitch, s.across, c, in_ring(made), line);
       else

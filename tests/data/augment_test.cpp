@@ -204,5 +204,31 @@ TEST(Augment, RefusesWhatMakesNoSense) {
   EXPECT_THROW(normalisation("mnist"), Error);
 }
 
+// Computed or looked up, in order or mirrored: the formula in double, rounded once.
+TEST(Augment, NormalisedValuesAreRoundedOnce) {
+  std::vector<Normalisation> all = {{{0.0f}, {1.0f}}, {{0.3f}, {1e-30f}}, {{1e20f}, {3.0f}}};
+  for (const char* preset : {"half", "imagenet", "cifar10", "cifar100"}) all.push_back(normalisation(preset));
+  for (std::uint64_t i = 1; i < 40; ++i) all.push_back({{static_cast<float>(uniform(Key{1}, i))}, {0.01f * static_cast<float>(i)}});
+  for (const Normalisation& statistics : all)
+    for (const int c : {1, 2, 3, 4, 5, 7}) {
+      const auto of = [](const std::vector<float>& list, int k) { return static_cast<double>(list[list.size() == 1 ? 0 : k]); };
+      if (statistics.mean.size() > 1 && c != 3) continue;
+      Image image(3, 257, c);
+      for (int x = 0; x < 3 * 257; ++x)
+        for (int k = 0; k < c; ++k) image.at(0, x)[k] = static_cast<std::uint8_t>(x + 85 * k);
+      const Normalise normalise(statistics, c);
+      for (const bool mirrored : {false, true}) {
+        std::vector<float> out(image.pixels.size());
+        normalise(image, whole(image), Padding::zero, mirrored, out);
+        for (int y = 0; y < 3; ++y)
+          for (int x = 0; x < 257; ++x)
+            for (int k = 0; k < c; ++k)
+              ASSERT_EQ(out[static_cast<std::size_t>((y * 257 + (mirrored ? 256 - x : x)) * c + k)],
+                        static_cast<float>((image.at(y, x)[k] / 255.0 - of(statistics.mean, k)) / of(statistics.deviation, k)))
+                  << c << " " << x << " " << k;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace tessera::data

@@ -68,6 +68,59 @@ TEST(Resample, IsExactToOneLevel) {
     }
 }
 
+// One direction as Pillow's C has it: a plain 32-bit sum per value, over `stride` from each of the others.
+std::vector<std::uint8_t> plainly(const std::vector<std::uint8_t>& from, int size, int to, std::size_t stride, std::size_t outer) {
+  std::vector<std::uint8_t> out(outer * static_cast<std::size_t>(to) * stride);
+  const double scale = static_cast<double>(size) / to, reach = std::max(1.0, scale);
+  for (int i = 0; i < to; ++i) {
+    const double center = (i + 0.5) * scale;
+    const int begin = std::max(0, static_cast<int>(center - reach + 0.5)), end = std::min(size, static_cast<int>(center + reach + 0.5));
+    std::vector<double> real;
+    double sum = 0;
+    for (int k = begin; k < end; ++k) sum += real.emplace_back(std::max(0.0, 1.0 - std::abs((k - center + 0.5) * (1.0 / reach))));
+    for (std::size_t o = 0; o < outer; ++o)
+      for (std::size_t s = 0; s < stride; ++s) {
+        std::int32_t total = 1 << 21;
+        for (int k = begin; k < end; ++k)
+          total += from[(o * size + k) * stride + s] *
+                   static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k - begin)] / sum * (1 << 22));
+        out[(o * to + i) * stride + s] = static_cast<std::uint8_t>(total >> 22);
+      }
+  }
+  return out;
+}
+
+// Whatever instructions a machine has: rows too short for a lookup, parts that end with the row, many taps and few, more than four
+// channels.
+TEST(Resample, HasTheBitsOfAPlainSum) {
+  for (const auto& [h, w, to_h, to_w] : {std::tuple{1, 1, 3, 5},
+                                         {2, 5, 1, 2},
+                                         {3, 4, 7, 9},
+                                         {5, 6, 4, 5},
+                                         {9, 11, 9, 30},
+                                         {17, 16, 5, 16},
+                                         {23, 33, 14, 20},
+                                         {40, 50, 63, 81},
+                                         {64, 90, 40, 31},
+                                         {31, 97, 4, 12},
+                                         {12, 200, 9, 7},
+                                         {375, 375, 224, 224},
+                                         {130, 301, 1, 1}})
+    for (const int c : {1, 2, 3, 4, 5})
+      for (const int beside : {0, 3}) {  // pixels to the right and below that are not wanted
+        Image image = noise(h + beside, w + beside, c);
+        for (int x = 0; x < w; ++x) image.at(h / 2, x)[0] = 255;
+        std::vector<std::uint8_t> part;
+        for (int y = 0; y < h; ++y) part.insert(part.end(), image.at(y, 0), image.at(y, 0) + static_cast<std::ptrdiff_t>(w) * c);
+        const std::size_t pixel = static_cast<std::size_t>(c);
+        const auto wide = to_w == w ? part : plainly(part, w, to_w, pixel, static_cast<std::size_t>(h));
+        const auto want = to_h == h ? wide : plainly(wide, h, to_h, pixel * static_cast<std::size_t>(to_w), 1);
+        Image out;
+        resample(image, resized({0, 0, h, w}, to_h, to_w), out);
+        EXPECT_TRUE(out.pixels == want) << h << " x " << w << " x " << c << " to " << to_h << " x " << to_w << ", " << beside;
+      }
+}
+
 TEST(Resample, AWindowIsThatPartOfTheWhole) {
   for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {20, 30, 47, 30}, {90, 91, 13, 11}, {5, 3, 5, 40}, {9, 9, 9, 9}})
     for (const int c : {1, 3, 6}) {
