@@ -17,6 +17,7 @@
 #include "config/reader.h"
 #include "config/validate.h"
 #include "run/dataset.h"
+#include "run/launch.h"
 #include "run/run.h"
 
 namespace {
@@ -48,9 +49,9 @@ struct ConfigArguments {
     return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
   }
   // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective values, if asked for.
-  config::Config load(config::Purpose purpose, int world = 1, bool table = false) const {
+  config::Config load(config::Purpose purpose, int world = 1, bool table = false, bool speaks = true) const {
     config::Loaded loaded = load_all(purpose, world);
-    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
+    for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) fmt::print(stderr, "note: {}\n", note);
     if (table) fmt::print(stderr, "{}", config::effective_text(loaded.deepspeed));
     return std::move(loaded.config);
   }
@@ -165,7 +166,7 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
 
 int dispatch(int argc, char** argv) {
   CLI::App app(
-      "Tessera trains and serves image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process. Manual: docs/cli.md.");
+      "Tessera trains and serves image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process or on many ranks. Manual: docs/cli.md.");
   app.set_version_flag("--version", "tessera " + run::version());
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -187,7 +188,11 @@ int dispatch(int argc, char** argv) {
   train_verb->callback([&] {
     train.given = train_config.path;
     train.json = json;
-    code = run::train(train_config.load(config::Purpose::train, 1, !train.quiet), train);
+    // Ranks that a launcher started are counted; alone, the configuration says how many to start.
+    const int started = run::launched_ranks();
+    const bool speaks = run::launched_rank() == 0;
+    const config::Config c = train_config.load(config::Purpose::train, started > 1 ? started : 0, speaks && !train.quiet, speaks);
+    code = run::on_ranks(c, argv, [&](comm::Comm* world) { return run::train(c, train, world); });
   });
 
   run::EvalOptions eval;
@@ -334,7 +339,8 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));
     return code;
   } catch (const tessera::Error& error) {
-    return fail(error.what(), error.exit_code());
+    // What goes wrong before ranks can talk goes wrong on all of them: the first one says it.
+    return tessera::run::launched_rank() == 0 ? fail(error.what(), error.exit_code()) : error.exit_code();
   } catch (const std::bad_alloc&) {
     return fail("out of memory", static_cast<int>(tessera::ErrorKind::memory));
   } catch (const std::exception& error) {

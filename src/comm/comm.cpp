@@ -50,6 +50,12 @@ std::string_view name(Verb verb) {
   return names.at(static_cast<std::size_t>(verb));
 }
 
+Traffic operator-(const Traffic& a, const Traffic& b) {
+  Traffic out = a;
+  for (std::size_t i = 0; i < out.rows.size(); ++i) out.rows[i].count -= b.rows[i].count, out.rows[i].bytes -= b.rows[i].bytes;
+  return out;
+}
+
 Traffic::Row Traffic::total() const {
   Row sum;
   for (const Row& row : rows) {

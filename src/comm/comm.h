@@ -35,6 +35,7 @@ struct Traffic {
   const Row& operator[](Verb verb) const { return rows[static_cast<std::size_t>(verb)]; }
   Row total() const;
 };
+Traffic operator-(const Traffic& a, const Traffic& b);
 
 enum class Reduction : std::uint8_t { sum, max, min };
 
@@ -58,7 +59,7 @@ class Comm {
   // A group of its own for the ranks that give the same color, numbered by key, then by rank here. Every rank of this group calls it.
   virtual std::unique_ptr<Comm> split(int color, int key) = 0;
   // Ends the whole job: other ranks that wait for this one get Error(rank_lost) with the reason (local) or are ended (mpi).
-  virtual void abort(const std::string& reason) = 0;
+  virtual void abort(const std::string& reason, int code = 7) = 0;  // code: of the job (mpi)
 
   // Replaced by the sum (largest, smallest) over all ranks.
   void all_reduce(Bytes data, ir::DType dtype, Reduction how = Reduction::sum);

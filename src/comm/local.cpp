@@ -64,7 +64,7 @@ class LocalComm final : public Comm {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->ranks.size()); }
   std::unique_ptr<Comm> split(int color, int key) override;
-  void abort(const std::string& reason) override {
+  void abort(const std::string& reason, int) override {
     World::Lock lock = group_->world->lock();
     group_->world->fail(world_rank(), reason, nullptr);
   }

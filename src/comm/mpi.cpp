@@ -222,7 +222,7 @@ class MpiComm final : public Comm {
     check(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
     return std::make_unique<MpiComm>(part, true);
   }
-  void abort(const std::string& reason) override {
+  void abort(const std::string& reason, int code) override {
     int world_rank = rank_, length = 0;
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
@@ -230,8 +230,8 @@ class MpiComm final : public Comm {
     std::fprintf(stderr, "[rank %d %s] %s\n", world_rank, host, reason.c_str());
     std::fflush(nullptr);
     failing = true;
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ErrorKind::rank_lost));
-    std::_Exit(static_cast<int>(ErrorKind::rank_lost));
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::_Exit(code);
   }
 
  protected:

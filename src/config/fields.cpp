@@ -156,7 +156,7 @@ const std::vector<Field>& fields() {
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
       {"run", "device", AT(run.device), one_of("cpu", "cuda"), "where it runs"},
-      {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: all cores"},
+      {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},
       {"run", "epochs", AT(run.epochs), from(0, 1e9), "passes over the training samples; 0: not given"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +13,13 @@
 
 namespace tessera::config {
 namespace {
+
+// Ranks that share this machine's cores: what a launcher says, or all.
+std::int64_t ranks_here(const Config& config) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+    if (const char* text = std::getenv(name); text && std::atoi(text) > 0) return std::atoi(text);
+  return std::max<std::int64_t>(1, config.run.np);
+}
 
 constexpr std::size_t largest_file = 1 << 20;
 
@@ -117,6 +125,8 @@ class Reader {
       Outcome outcome = resolve(config, given_, refused_,
                                 {inputs.purpose, std::filesystem::path(inputs.toml_file).stem().string(), inputs.world, with_deepspeed});
       for (Problem& p : outcome.problems) problems_.push_back(std::move(p));
+      if (given_.find("run.threads") == given_.end())
+        config.run.threads = std::max<std::int64_t>(1, config.run.threads / ranks_here(config));
       notes_.insert(notes_.end(), outcome.notes.begin(), outcome.notes.end());
     }
     if (!problems_.empty()) {

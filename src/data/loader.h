@@ -31,18 +31,19 @@ struct Batch {
 struct LoaderOptions {
   std::int64_t batch = 128;  // global batch; the last one of an epoch may be smaller
   std::uint64_t seed = 0;
-  bool shuffle = true;                               // false: the data set's own order
-  bool balanced = false;                             // every class equally often (order.h); needs shuffle
-  bool drop_last = false;                            // leave out the last batch of an epoch when it is smaller
-  int height = 0, width = 0;                         // of the model; 0: the data set's own
-  Transform transform;                               // unset: to the model's size, not augmented (augment.h)
-  std::vector<float> class_weights;                  // one per class: fills Batch::weights
-  std::function<void(Batch& batch)> mix;             // once per complete batch, by the thread that completed it
-  std::int64_t samples = -1;                         // only the first so many of the data set; -1: all
-  std::int64_t first_epoch = 0, first_position = 0;  // where to begin: what a resumed run needs
-  std::int64_t epochs = -1;                          // how many, counted from first_epoch; -1: without end
-  int workers = 2;                                   // 0: next() prepares the batch itself
-  int prefetch = 3;                                  // batches in preparation
+  bool shuffle = true;                                                 // false: the data set's own order
+  bool balanced = false;                                               // every class equally often (order.h); needs shuffle
+  bool drop_last = false;                                              // leave out the last batch of an epoch when it is smaller
+  int height = 0, width = 0;                                           // of the model; 0: the data set's own
+  Transform transform;                                                 // unset: to the model's size, not augmented (augment.h)
+  std::vector<float> class_weights;                                    // one per class: fills Batch::weights
+  std::function<void(Batch& batch)> mix;                               // once per complete batch, by the thread that completed it
+  std::function<bool(std::int64_t sample, std::int64_t count)> wants;  // of a batch of `count`; others are left out, but for their labels
+  std::int64_t samples = -1;                                           // only the first so many of the data set; -1: all
+  std::int64_t first_epoch = 0, first_position = 0;                    // where to begin: what a resumed run needs
+  std::int64_t epochs = -1;                                            // how many, counted from first_epoch; -1: without end
+  int workers = 2;                                                     // 0: next() prepares the batch itself
+  int prefetch = 3;                                                    // batches in preparation
 };
 
 class Loader {

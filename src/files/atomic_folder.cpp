@@ -21,7 +21,9 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(const fs::path& place) : place_(place), part_(beside(place, ".part-")) {
+fs::path AtomicFolder::part_of(const fs::path& place) { return beside(place, ".part-"); }
+
+AtomicFolder::AtomicFolder(const fs::path& place) : place_(place), part_(part_of(place)) {
   std::error_code error;
   fs::remove_all(part_, error);
   fs::create_directories(part_, error);

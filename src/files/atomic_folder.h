@@ -15,8 +15,9 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
-  const std::filesystem::path& path() const { return part_; }  // write here
-  void commit();                                               // replaces what was in its place, if anything
+  const std::filesystem::path& path() const { return part_; }                // write here
+  static std::filesystem::path part_of(const std::filesystem::path& place);  // the same, for who did not make it
+  void commit();                                                             // replaces what was in its place, if anything
 
  private:
   std::filesystem::path place_, part_;

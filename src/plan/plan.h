@@ -28,6 +28,8 @@ struct Step {
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
+inline bool communicates(const Step& step) { return step.op >= ir::Op::all_reduce && step.op <= ir::Op::all_to_all; }
+
 struct Buffer {
   std::string name;  // of the input it holds
   ir::Input::Kind kind = ir::Input::param;

@@ -12,6 +12,7 @@
 #include "files/atomic_folder.h"
 #include "files/disk.h"
 #include "files/text.h"
+#include "run/checkpoint_parts.h"
 #include "run/run.h"
 
 namespace tessera::run {
@@ -94,32 +95,30 @@ void take_snapshot(Session& session, const Progress& progress, const json& notes
   into.state["time"] = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void write_checkpoint(const fs::path& run, const Snapshot& snapshot, const Retention& retention) {
-  const std::int64_t step = snapshot.progress.step;
-  std::vector<files::ShardBytes> shards;
-  std::uint64_t bytes = 1 << 16;  // headers and the manifest
-  for (const StateTensor& t : snapshot.tensors) {
-    if (!t.keeps) continue;
-    const std::span<const std::byte> buffer = snapshot.buffers.at(t.buffer);
-    shards.push_back({t.name, stored_name(t.dtype), t.shape, t.begin, t.extent,
-                      buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
-    bytes += shards.back().bytes.size() + 512;
-  }
-  files::require_room(place(run, step), bytes);
-  files::AtomicFolder folder(place(run, step));
+CheckpointWrite::CheckpointWrite(const fs::path& run, std::int64_t step) : run_(run), step_(step), folder_(place(run, step)) {}
+
+fs::path CheckpointWrite::part(const fs::path& run, std::int64_t step) { return files::AtomicFolder::part_of(place(run, step)); }
+
+void CheckpointWrite::finish(const Snapshot& snapshot, const Retention& retention, int ranks, const std::atomic<bool>& cancelled) {
   files::Manifest manifest;
-  manifest.tensors = files::write_shards(folder.path(), 0, shards);
+  manifest.tensors = write_own_shards(folder_.path(), 0, snapshot);
+  join_parts(folder_.path(), ranks, manifest.tensors, cancelled);
+  if (cancelled) return;
   manifest.state = snapshot.state;
   flush_file(snapshot.flush);
-  files::write_atomically(folder.path() / files::manifest_name, print(manifest));
-  folder.commit();
+  files::write_atomically(folder_.path() / files::manifest_name, print(manifest));
+  folder_.commit();
 
   std::int64_t kept = 1;  // the one just written
-  for (const CheckpointPath& other : checkpoints_in(run)) {
-    if (other.step == step) continue;
+  for (const CheckpointPath& other : checkpoints_in(run_)) {
+    if (other.step == step_) continue;
     const bool best = retention.keep_best && other.step == snapshot.progress.best_step;
-    if (other.step > step || (++kept > retention.keep && !best)) files::remove_folder(other.path);
+    if (other.step > step_ || (++kept > retention.keep && !best)) files::remove_folder(other.path);
   }
+}
+
+void write_checkpoint(const fs::path& run, const Snapshot& snapshot, const Retention& retention) {
+  CheckpointWrite(run, snapshot.progress.step).finish(snapshot, retention, 1, false);
 }
 
 std::vector<CheckpointPath> checkpoints_in(const fs::path& run) {

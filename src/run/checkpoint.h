@@ -3,12 +3,14 @@
 // whose checkpoints are all damaged: neither is ever a reason to start over.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "files/atomic_folder.h"
 #include "files/sharded.h"
 #include "run/progress.h"
 #include "run/session.h"
@@ -32,6 +34,18 @@ struct Retention {
   bool keep_best = true;  // and the one of Progress::best_step
 };
 // Writes ckpt/step-N of the run folder; then older ones go, and so do those of steps that lie ahead. Error(disk): what was there stays.
+// With several ranks: the first one makes a CheckpointWrite, all others write_part() into part(), and the first finish()es.
+class CheckpointWrite {
+ public:
+  CheckpointWrite(const std::filesystem::path& run, std::int64_t step);
+  static std::filesystem::path part(const std::filesystem::path& run, std::int64_t step);
+  void finish(const Snapshot& snapshot, const Retention& retention, int ranks, const std::atomic<bool>& cancelled);
+
+ private:
+  std::filesystem::path run_;
+  std::int64_t step_;
+  files::AtomicFolder folder_;
+};
 void write_checkpoint(const std::filesystem::path& run, const Snapshot& snapshot, const Retention& retention);
 
 // Folders of a run that are named like checkpoints, newest first.

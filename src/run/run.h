@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/comm.h"
 #include "config/config.h"
 
 namespace tessera::run {
@@ -15,7 +16,8 @@ struct TrainOptions {
   bool fresh = false;  // start over in a run folder that already holds a run
   bool json = false, quiet = false;
 };
-int train(const config::Config& config, const TrainOptions& options);
+// On one of the ranks of `world`, which all call it; null: alone.
+int train(const config::Config& config, const TrainOptions& options, comm::Comm* world = nullptr);
 
 struct EvalOptions {
   std::string weights, data;

@@ -1,10 +1,15 @@
 #include "run/saver.h"
 
 #include <chrono>
+#include <exception>
+#include <memory>
+
+#include "run/checkpoint_parts.h"
 
 namespace tessera::run {
 
 Saver::~Saver() {
+  cancelled_ = std::uncaught_exceptions() > 0;  // other ranks may never write their part
   if (writing_.valid()) writing_.wait();
 }
 
@@ -12,15 +17,28 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
   wait();
   take_snapshot(session, progress, notes, snapshot_);
   snapshot_.flush = flush;
-  writing_ = std::async(std::launch::async, [this] { write_checkpoint(run_, snapshot_, retention_); });
+  std::shared_ptr<CheckpointWrite> write;
+  // The folder is there before anybody writes into it.
+  ranks_.together([&] {
+    if (ranks_.first()) write = std::make_shared<CheckpointWrite>(run_, progress.step);
+  });
+  writing_ = std::async(std::launch::async, [this, write] {
+    if (write)
+      write->finish(snapshot_, retention_, ranks_.size(), cancelled_);
+    else
+      write_part(CheckpointWrite::part(run_, snapshot_.progress.step), ranks_.rank(), snapshot_);
+  });
 }
 
 void Saver::poll() {
   if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) writing_.get();
 }
 
+// A checkpoint is written when its first rank has put it in its place: the others wait for that, or the next one would meet this one's
+// folder.
 void Saver::wait() {
   if (writing_.valid()) writing_.get();
+  ranks_.barrier();
 }
 
 }  // namespace tessera::run

@@ -5,22 +5,26 @@
 #include <future>
 
 #include "run/checkpoint.h"
+#include "run/ranks.h"
 
 namespace tessera::run {
 
 class Saver {
  public:
-  Saver(std::filesystem::path run, Retention retention) : run_(std::move(run)), retention_(retention) {}
+  Saver(std::filesystem::path run, Retention retention, Ranks ranks = Ranks(nullptr))
+      : run_(std::move(run)), retention_(retention), ranks_(ranks) {}
   ~Saver();  // waits
 
   // Waits for the save under way, then copies the state of the session and starts to write it.
   void save(Session& session, const Progress& progress, const nlohmann::json& notes, const std::filesystem::path& flush);
   void poll();  // throws the error of a save that has ended
-  void wait();  // until nothing is under way
+  void wait();  // until nothing is under way on any rank
 
  private:
   std::filesystem::path run_;
   Retention retention_;
+  Ranks ranks_;
+  std::atomic<bool> cancelled_ = false;
   Snapshot snapshot_;  // belongs to the writer while `writing_` is valid
   std::future<void> writing_;
 };

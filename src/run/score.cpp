@@ -41,6 +41,7 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   data::LoaderOptions options = loader_options(config, dataset, data::Split::test);
   options.batch = std::min(batch, dataset.size());
   options.workers = workers;
+  if (session.world()) options.wants = [&](std::int64_t i, std::int64_t count) { return session.wants(Goal::evaluate, i, count); };
   data::Loader loader(dataset, options);
   const auto classes = static_cast<std::size_t>(session.config().model.classes);
   Score out;

@@ -1,6 +1,7 @@
 #include "run/stop.h"
 
 #include <ctime>
+#include <mutex>
 
 namespace tessera::run {
 namespace {
@@ -9,6 +10,9 @@ constexpr int signals[] = {SIGINT, SIGTERM, SIGUSR1};
 constexpr long same_request_ns = 250'000'000;
 volatile std::sig_atomic_t requested = 0;
 struct timespec first = {};
+std::mutex guards_mutex;
+int guards = 0;
+struct sigaction before[3] = {};
 
 long since_first() {
   struct timespec now = {};
@@ -29,16 +33,21 @@ void request(int signal) {
 
 bool stop_requested() { return requested != 0; }
 
+// Ranks that are threads of one process share its handlers: the first takes them, the last gives them back.
 StopOnSignal::StopOnSignal() {
+  const std::lock_guard lock(guards_mutex);
+  if (guards++ > 0) return;
   requested = 0;
   struct sigaction action = {};
   action.sa_handler = request;
   action.sa_flags = SA_RESTART;
-  for (int i = 0; i < 3; ++i) sigaction(signals[i], &action, &before_[i]);
+  for (int i = 0; i < 3; ++i) sigaction(signals[i], &action, &before[i]);
 }
 
 StopOnSignal::~StopOnSignal() {
-  for (int i = 0; i < 3; ++i) sigaction(signals[i], &before_[i], nullptr);
+  const std::lock_guard lock(guards_mutex);
+  if (--guards > 0) return;
+  for (int i = 0; i < 3; ++i) sigaction(signals[i], &before[i], nullptr);
 }
 
 }  // namespace tessera::run

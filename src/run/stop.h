@@ -18,7 +18,6 @@ class StopOnSignal {
   StopOnSignal& operator=(const StopOnSignal&) = delete;
 
  private:
-  struct sigaction before_[3] = {};
 };
 
 }  // namespace tessera::run

@@ -20,6 +20,7 @@
 #include "run/diagnose.h"
 #include "run/environment.h"
 #include "run/init.h"
+#include "run/ranks.h"
 #include "run/run.h"
 #include "run/run_folder.h"
 #include "run/saver.h"
@@ -45,39 +46,37 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 class Trainer {
  public:
-  Trainer(const config::Config& config, const TrainOptions& options) : config_(config), options_(options), out_(config.run.out) {
-    console_.set_quiet(options.quiet);
+  Trainer(const config::Config& config, const TrainOptions& options, comm::Comm* world)
+      : config_(config), options_(options), ranks_(world), out_(config.run.out) {
+    console_.set_quiet(options.quiet || !ranks_.first());
   }
 
   int run() {
-    if (!options_.fresh && holds_finished_run(out_, config_)) {
+    bool finished_before = false;
+    ranks_.together([&] { finished_before = ranks_.first() && !options_.fresh && holds_finished_run(out_, config_); });
+    if (ranks_.any(finished_before)) {
       console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
-      if (options_.json) fmt::print("{}", files::read_text(out_ / "summary.json"));
+      if (options_.json && ranks_.first()) fmt::print("{}", files::read_text(out_ / "summary.json"));
       return 0;
     }
     const StopOnSignal guard;
-    lock_.take(out_);
-    // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
-    train_ = open_data(config_, data::Split::train);
-    test_ = open_data(config_, data::Split::test);
-    for (const auto* set : {train_.get(), test_.get()})
-      set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
-    samples_ = used_samples(config_, *train_);
-    config_.batch.global = std::min(config_.batch.global, samples_);
-    const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
-    epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
-    total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
-    if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
-    session_ = std::make_unique<Session>(config_);
-    begin();
-    open_folder(out_, config_, options_, lock_);
-    console_.log_to((out_ / "log.txt").string());
+    ranks_.together([&] { prepare(); });
+    session_ = std::make_unique<Session>(config_, transforms::RunOptions{}, ranks_.world());
+    ranks_.together([&] { session_->compiled(Goal::train, config_.batch.global); });
+    if (ranks_.first()) files::clean_leftovers(out_), files::clean_leftovers(out_ / "ckpt");
+    ranks_.barrier();
+    ranks_.together([&] { begin(); });
+    ranks_.together([&] {
+      if (ranks_.first()) open_folder(out_, config_, options_, lock_);
+    });
+    if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
     introduce();
-    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best});
+    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_);
     const bool finished = loop();
     console_.finish();
     save();
     saver_->wait();
+    ranks_.barrier();  // nobody leaves before the last shard is in place
     if (!finished) {
       console_.line(fmt::format("stopped on request at step {} of {}; the same command{} goes on from here", progress_.step, total_,
                                 options_.fresh ? " without --fresh" : ""));
@@ -88,11 +87,23 @@ class Trainer {
   }
 
  private:
+  // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
+  void prepare() {
+    if (ranks_.first()) lock_.take(out_);
+    train_ = open_data(config_, data::Split::train);
+    test_ = open_data(config_, data::Split::test);
+    for (const auto* set : {train_.get(), test_.get()})
+      set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
+    samples_ = used_samples(config_, *train_);
+    config_.batch.global = std::min(config_.batch.global, samples_);
+    const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
+    epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
+    total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
+    if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
+  }
+
   // Weights: from the newest checkpoint, from --init, or drawn.
   void begin() {
-    session_->compiled(Goal::train, config_.batch.global);
-    files::clean_leftovers(out_);
-    files::clean_leftovers(out_ / "ckpt");
     if (!options_.fresh) {
       const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, epoch_samples_, notes_);
       if (found) progress_ = *found, resumed_ = true;
@@ -115,7 +126,7 @@ class Trainer {
     for (const std::string& line : introduction(config_, plan, samples_, test_->size(), resumed)) console_.line(line);
     for (const std::string& note : notes_) console_.line("note: " + note);
     flops_ = plan.cost.flops;
-    peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
+    if (ranks_.first()) peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
     results_.planned_bytes = plan.peak_bytes();
   }
 
@@ -127,21 +138,31 @@ class Trainer {
   }
   bool at_end() const { return progress_.reached || (last_epoch() && !epoch_pending()); }
 
+  // One rank that is asked to stop stops all.
+  bool stopping() const { return ranks_.any(stop_requested()); }
+  std::function<bool(std::int64_t, std::int64_t)> wants(Goal goal) const {
+    if (ranks_.size() == 1) return {};
+    return [this, goal](std::int64_t sample, std::int64_t count) { return session_->wants(goal, sample, count); };
+  }
+
   // True when the run reached its end, false when it was asked to stop.
   bool loop() {
-    log_.emplace(out_.string(),
-                 report::LogOptions{resumed_ ? progress_.metrics_bytes : 0, progress_.step + 1, config_.run.csv, config_.run.tensorboard});
-    results_.recall(log_->kept());
-    if (resumed_) saved_bytes_ = log_->bytes();
+    if (ranks_.first()) {
+      log_.emplace(out_.string(), report::LogOptions{resumed_ ? progress_.metrics_bytes : 0, progress_.step + 1, config_.run.csv,
+                                                     config_.run.tensorboard});
+      results_.recall(log_->kept());
+    }
+    if (resumed_) saved_lines_ = 0;
     data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
     options.first_epoch = progress_.epoch + (progress_.position >= epoch_samples_ ? 1 : 0);
     options.first_position = progress_.position >= epoch_samples_ ? 0 : progress_.position;
+    options.wants = wants(Goal::train);
     data::Loader loader(*train_, options);
     first_step_ = progress_.step;
     epoch_start_ = std::chrono::steady_clock::now();
     while (!at_end()) {
       saver_->poll();
-      if (stop_requested()) return false;
+      if (stopping()) return false;
       const std::int64_t before = progress_.step;
       if (!epoch_pending()) step(loader);
       bool due = config_.checkpoint.every > 0 && progress_.step > before && progress_.step % config_.checkpoint.every == 0;
@@ -150,10 +171,10 @@ class Trainer {
         if (!end_epoch()) return false;
         due |= (config_.checkpoint.every == 0 && progress_.epoch > epoch) || (config_.checkpoint.keep_best && progress_.best_step > best);
       }
-      if (due && !stop_requested()) save();
+      if (due && !stopping()) save();
     }
     if (results_.final.images == 0 && test_->size() > 0) results_.final = evaluate();  // resumed at its very end
-    return stop_requested() && results_.final.images < test_->size() ? false : true;
+    return !(stopping() && results_.final.images < test_->size());
   }
 
   void step(data::Loader& loader) {
@@ -164,7 +185,9 @@ class Trainer {
     const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
     const StepInputs inputs{batch_.images,  batch_.labels, lr, number, batch_.epoch * samples_ + batch_.first_position,
                             batch_.targets, batch_.weights};
+    const comm::Traffic before = session_->traffic();
     const StepResult r = session_->train_step(inputs);
+    results_.comm = session_->traffic() - before;
     const double ms = seconds_since(start) * 1e3;
     progress_.epoch = batch_.epoch;
     progress_.position = batch_.first_position + batch_.count;
@@ -178,22 +201,34 @@ class Trainer {
       ++progress_.skipped, ++progress_.skipped_in_a_row;
     }
 
-    report::StepMetrics m{number, batch_.epoch, r.loss, r.correct / count, lr, r.grad_norm, ms, count / ms * 1e3, 0, 0, !r.ok, {}, {}};
+    report::StepMetrics m{number, batch_.epoch,     r.loss, r.correct / count,           lr,    r.grad_norm,
+                          ms,     count / ms * 1e3, 0,      results_.comm.total().bytes, !r.ok, {},
+                          {}};
     m.sampled = number % 10 == 0 || number == 1;
     m.mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
-    for (const exec::Timeline::Span& span : r.timeline.spans) m.breakdown.compute += span.end - span.start;
+    // What a rank spends in a collective is sending and waiting for the others alike.
+    const plan::Plan& plan = session_->compiled(Goal::train, batch_.count).plan;
+    for (const exec::Timeline::Span& span : r.timeline.spans)
+      (plan::communicates(plan.steps[static_cast<std::size_t>(span.step)]) ? m.breakdown.comm_exposed : m.breakdown.compute) +=
+          span.end - span.start;
     m.breakdown.data = data_ms;
-    m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute);
-    log_->append(report::to_json(m));
+    m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute - m.breakdown.comm_exposed);
+    say(report::to_json(m));
     show(m);
     if (r.ok) {
       results_.step_ms.push_back(ms);
       results_.breakdown.compute += m.breakdown.compute, results_.breakdown.data += m.breakdown.data;
+      results_.breakdown.comm_exposed += m.breakdown.comm_exposed;
       results_.breakdown.host += m.breakdown.host;
       results_.last_loss = r.loss;
     } else if (progress_.skipped_in_a_row >= most_skipped_in_a_row) {
       give_up(r, inputs);
     }
+  }
+
+  void say(const ordered_json& line) {
+    ++lines_;
+    if (log_) log_->append(line);
   }
 
   [[noreturn]] void give_up(const StepResult& r, const StepInputs& inputs) {
@@ -215,7 +250,7 @@ class Trainer {
   Score evaluate() {
     if (session_->averages() && session_->has_statistics()) recalibrate();
     return score(*session_, config_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers),
-                 nullptr, stop_requested);
+                 nullptr, [this] { return stopping(); });
   }
 
   void recalibrate() {
@@ -223,6 +258,7 @@ class Trainer {
     // Of the epoch that ends or has just ended: a process that resumes at the very end must find the same batches.
     options.first_epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
     options.epochs = 1;
+    options.wants = wants(Goal::recalibrate);
     data::Loader loader(*train_, options);
     for (int i = 0; i < recalibration_batches && loader.next(batch_); ++i) session_->recalibrate(batch_.images);
     session_->finish_recalibration();
@@ -240,7 +276,7 @@ class Trainer {
         {"seconds", record.seconds}};
     if (scored) {
       const Score s = evaluate();
-      if (stop_requested() && s.images < test_->size()) return false;
+      if (stopping() && s.images < test_->size()) return false;
       results_.final = s;
       record.test_top1 = s.top1;
       if (progress_.best_step == 0 || s.top1 > progress_.best_top1)
@@ -252,7 +288,7 @@ class Trainer {
       if (s.top1_tta >= 0) line["test_top1_tta"] = record.test_top1_tta = s.top1_tta;
       check_target(s, epoch);
     }
-    log_->append(line);
+    say(line);
     results_.epochs.push_back(record);
     if (progress_.position >= epoch_samples_) ++progress_.epoch, progress_.position = 0;
     progress_.epoch_loss = progress_.epoch_correct = progress_.epoch_seconds = 0, progress_.epoch_images = 0;
@@ -280,9 +316,9 @@ class Trainer {
 
   // Starts to save what the loop stands at, unless that was the last thing saved.
   void save() {
-    progress_.metrics_bytes = log_->bytes();
-    if (saved_bytes_ == progress_.metrics_bytes) return;  // every batch and every epoch adds a line
-    saved_bytes_ = progress_.metrics_bytes;
+    if (saved_lines_ == lines_) return;  // every batch and every epoch adds a line
+    saved_lines_ = lines_;
+    if (log_) progress_.metrics_bytes = log_->bytes();
     progress_.epoch_seconds += seconds_since(epoch_start_);
     epoch_start_ = std::chrono::steady_clock::now();
     progress_.wall_s = wall_before_ + seconds_since(start_);
@@ -305,12 +341,15 @@ class Trainer {
   }
 
   void finish() {
-    save_weights(
-        out_ / "weights.safetensors", config_.model,
-        [&](const std::string& name) { return session_->parameter(name, session_->averages() ? Weights::average : Weights::live); },
-        Naming::torchvision, storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names(), preprocess().dump());
-    progress_.wall_s = wall_before_ + seconds_since(start_);
+    std::map<std::string, std::vector<double>> weights;  // every rank has its part in each
+    for (const models::Param& p : models::parameters(config_.model))
+      weights[p.name] = session_->parameter(p.name, session_->averages() ? Weights::average : Weights::live);
     results_.measured_bytes = session_->executor().allocated_bytes();
+    if (!ranks_.first()) return;
+    save_weights(
+        out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return weights.at(name); }, Naming::torchvision,
+        storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names(), preprocess().dump());
+    progress_.wall_s = wall_before_ + seconds_since(start_);
     const ordered_json summary = summary_of(config_, progress_, results_);
     files::write_atomically(out_ / "summary.json", summary.dump(2) + "\n");
     console_.line(fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}",
@@ -321,6 +360,7 @@ class Trainer {
 
   config::Config config_;
   TrainOptions options_;
+  Ranks ranks_;
   fs::path out_;
   report::Console console_;
   FolderLock lock_;
@@ -332,7 +372,7 @@ class Trainer {
   Progress progress_;
   TrainResults results_;
   std::vector<std::string> notes_;
-  std::int64_t samples_ = 0, epoch_samples_ = 0, total_ = 0, first_step_ = 0, saved_bytes_ = -1;
+  std::int64_t samples_ = 0, epoch_samples_ = 0, total_ = 0, first_step_ = 0, lines_ = 0, saved_lines_ = -1;
   double flops_ = 0, peak_ = 1, shown_ = -100, wall_before_ = 0;
   bool resumed_ = false;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -341,9 +381,9 @@ class Trainer {
 
 }  // namespace
 
-int train(const config::Config& config, const TrainOptions& options) {
+int train(const config::Config& config, const TrainOptions& options, comm::Comm* world) {
   try {
-    return Trainer(config, options).run();
+    return Trainer(config, options, world).run();
   } catch (Error& error) {
     // Whichever small file met the full disk first: say how full it is.
     const bool told = error.message.find("are free") != error.message.npos;

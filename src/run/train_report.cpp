@@ -13,6 +13,23 @@ namespace tessera::run {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+std::int64_t ranks_of(const config::Config& c) { return c.parallel.dp * c.parallel.tp * c.parallel.pp * c.parallel.sp; }
+
+// "dp4 tp2 zero1"; the axes of one rank are left out.
+std::string layout_text(const config::Config& c) {
+  std::string out;
+  for (const auto& [name, n] : {std::pair("pp", c.parallel.pp), {"dp", c.parallel.dp}, {"sp", c.parallel.sp}, {"tp", c.parallel.tp}})
+    if (n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " ", name, n);
+  if (out.empty()) out = "dp1";
+  if (c.parallel.zero > 0) out += fmt::format(" zero{}", c.parallel.zero);
+  if (c.parallel.sequence == "megatron") out += " megatron";
+  return out;
+}
+
+}  // namespace
+
 void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
   auto number = [](const nlohmann::json& line, const char* key, double otherwise) {
     return line.contains(key) && line[key].is_number() ? line[key].get<double>() : otherwise;
@@ -35,10 +52,10 @@ std::vector<std::string> introduction(const config::Config& config, const plan::
   const plan::Memory& m = plan.memory;
   auto mib = [](std::int64_t bytes) { return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0); };
   return {fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
-          fmt::format("model {}  {} params   data {} {} / {}   layout dp1 {}   1 x cpu ({} thread{})",
+          fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
                       config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
-                      report::with_commas(train_samples), report::with_commas(test_samples), config.precision.dtype, config.run.threads,
-                      config.run.threads == 1 ? "" : "s"),
+                      report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
+                      ranks_of(config), config.run.threads, config.run.threads == 1 ? "" : "s", ranks_of(config) == 1 ? "" : " each"),
           fmt::format("memory/rank  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", mib(m.weights), mib(m.gradients),
                       mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total()))};
 }
@@ -50,9 +67,9 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
   const double all = std::max(1e-9, m.step_ms);
   return fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
-      "comp {:.0f} comm 0 wait 0 data {:.0f} %",
+      "comp {:.0f} comm {:.0f} wait 0 data {:.0f} %",
       m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, m.breakdown.compute / all * 100,
-      m.breakdown.data / all * 100);
+      m.breakdown.comm_exposed / all * 100, m.breakdown.data / all * 100);
 }
 
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
@@ -63,6 +80,10 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
     epochs.back()["test_top1"] = e.test_top1 < 0 ? ordered_json(nullptr) : ordered_json(e.test_top1);
     if (e.test_top1_tta >= 0) epochs.back()["test_top1_tta"] = e.test_top1_tta;
   }
+  ordered_json comm = ordered_json::object();  // per step
+  for (int v = 0; v < comm::verb_count; ++v)
+    if (const comm::Traffic::Row& row = results.comm[static_cast<comm::Verb>(v)]; row.count > 0)
+      comm[std::string(comm::name(static_cast<comm::Verb>(v)))] = {{"count", row.count}, {"bytes", row.bytes}};
   const ordered_json env = environment(static_cast<int>(config.run.threads));
   ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
                           {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
@@ -76,11 +97,17 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
                           {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
                           {"epochs", epochs},
                           {"ranks", {{{"host", env["host"]}, {"device", "cpu"}, {"breakdown", report::to_json(results.breakdown)}}}},
-                          {"comm", ordered_json::object()},
-                          {"layout", {{"dp", 1}, {"tp", 1}, {"pp", 1}, {"sp", 1}, {"zero", 0}}},
+                          {"comm", comm},
+                          {"layout",
+                           {{"dp", config.parallel.dp},
+                            {"tp", config.parallel.tp},
+                            {"pp", config.parallel.pp},
+                            {"sp", config.parallel.sp},
+                            {"zero", config.parallel.zero},
+                            {"sequence", config.parallel.sequence}}},
                           {"model", config.model.name.empty() ? config.model.family : config.model.name},
                           {"dtype", config.precision.dtype},
-                          {"world", 1},
+                          {"world", ranks_of(config)},
                           {"steps", progress.step},
                           {"skipped", progress.skipped},
                           {"reached", progress.reached}};

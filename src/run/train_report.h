@@ -25,6 +25,7 @@ struct TrainResults {
   double last_loss = 0;
   Score final;
   std::int64_t planned_bytes = 0, measured_bytes = 0;
+  comm::Traffic comm;  // of the last step, on the first rank
 
   // Lines of metrics.jsonl that an earlier process wrote count too.
   void recall(const std::vector<nlohmann::json>& lines);

@@ -90,7 +90,7 @@ class Placer {
     };
     const std::vector<Place> all_whole(in.size()), partials(eqn.out.size(), partial);
     std::vector<Place> have;
-    bool any_partial = false, any_cut = false, others_whole = true;
+    bool any_partial = false, any_cut = false;
     for (Var v : in) {
       have.push_back(place_on(type(v), axis));
       any_partial |= have.back() == partial, any_cut |= have.back().kind == Place::S;
@@ -117,6 +117,7 @@ class Placer {
     if (row.adds && adds_up(eqn, in, axis)) price(std::vector<Place>(in.size(), partial), partials);
     for (const int operand : row.linear) {
       if (at(operand) >= in.size() || have[at(operand)] != partial || !sums_alone(eqn)) continue;
+      bool others_whole = true;
       for (std::size_t i = 0; i < in.size(); ++i) others_whole &= i == at(operand) || have[i] == whole;
       std::vector<Place> wants(in.size());
       wants[at(operand)] = partial;

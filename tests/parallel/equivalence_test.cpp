@@ -93,6 +93,7 @@ const Case vit[] = {
     {"vit", "dp2 zero2", "mix ema"},
     {"vit", "dp2 tp2 zero3", "weighted rates"},
     {"vit", "dp4 zero3", "freeze rates ema"},
+    {"vit", "dp2 tp2 megatron zero1", "freeze ema"},
     {"vit", "dp2 tp2 zero2 recompute"},
     {"vit", "dp2 sp2 zero3 recompute acc2", "dropout"},
     {"vit", "dp8 zero2", "odd ragged"},

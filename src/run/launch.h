@@ -1,0 +1,20 @@
+// Who runs: this process alone, as one of the ranks that mpirun or srun started, or as the one that starts the others.
+#pragma once
+
+#include <functional>
+
+#include "comm/comm.h"
+#include "config/config.h"
+
+namespace tessera::run {
+
+// Ranks that a launcher started, of which this process is one; 1 when there was none. Nothing is initialised.
+int launched_ranks();
+int launched_rank();
+
+// Runs body(world) on every rank of config.run.np; world is null for one. Under a launcher this process is one rank. Otherwise the ranks
+// are threads of this process (parallel.comm = "local", or where there is no mpirun), or this program is started again under mpirun, whose
+// exit status comes back. An error of one rank alone ends all of them with its exit code.
+int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm* world)>& body);
+
+}  // namespace tessera::run

@@ -1,0 +1,36 @@
+// What the ranks of a run agree on between steps. Convention: all ranks make the same calls in the same order; with one rank (no world)
+// every call answers at once.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/check.h"
+#include "comm/comm.h"
+
+namespace tessera::run {
+
+// An error that every rank knows of: one of them speaks for all.
+struct AgreedError : Error {
+  using Error::Error;
+};
+
+class Ranks {
+ public:
+  explicit Ranks(comm::Comm* world) : world_(world) {}
+
+  comm::Comm* world() const { return world_; }
+  int rank() const { return world_ ? world_->rank() : 0; }
+  int size() const { return world_ ? world_->size() : 1; }
+  bool first() const { return rank() == 0; }
+  bool any(bool mine) const;  // true on all ranks when it is on one
+  double total(double mine) const;
+  void barrier() const;
+  // Runs the body on every rank; when it fails on some, all throw the error of the first of these as AgreedError.
+  void together(const std::function<void()>& body) const;
+
+ private:
+  comm::Comm* world_;
+};
+
+}  // namespace tessera::run
