@@ -176,11 +176,6 @@ struct Assigner {
 
 }  // namespace
 
-bool gathers(Op op, const Attrs& attrs) {
-  const Pack* pack = std::get_if<Pack>(&attrs);
-  return def(op).gathers && (!pack || pack->parts == 1);
-}
-
 Assignment assign(const Program& program) {
   Assigner a(program);
   a.find_lifetimes();

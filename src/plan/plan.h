@@ -93,6 +93,12 @@ struct Layout {
 };
 Layout lay_out(const std::vector<Interval>& intervals);
 
+// Operands may be produced inside the result (stack, pack); not in a bucket of several parts, where no tensor lies together.
+inline bool gathers(ir::Op op, const ir::Attrs& attrs) {
+  const ir::Pack* pack = std::get_if<ir::Pack>(&attrs);
+  return ir::def(op).gathers && (!pack || pack->parts == 1);
+}
+
 // Where values live, decided before offsets: which share storage (views, donated inputs, in-place results, gathered operands).
 struct Storage {
   int base = -1;  // as in Slot; for the arena `interval` says which interval
@@ -106,8 +112,6 @@ struct Assignment {
   std::vector<Buffer> persistent;
 };
 Assignment assign(const ir::Program& program);
-// Operands may be produced inside the result (stack, pack); not in a bucket of several parts, where no tensor lies together.
-bool gathers(ir::Op op, const ir::Attrs& attrs);
 
 // A readable listing: one line per step with offsets, then the peak by kind.
 std::string print(const Plan& plan, bool steps);

@@ -102,7 +102,8 @@ std::int64_t place_in_gather(const Step& step, std::size_t k) {
   return place;
 }
 bool in_place(const Step& step, std::size_t k) {
-  return step.in[k].base == step.out[0].base && step.in[k].offset == step.out[0].offset + place_in_gather(step, k);
+  return gathers(step.op, step.attrs) && step.in[k].base == step.out[0].base &&
+         step.in[k].offset == step.out[0].offset + place_in_gather(step, k);
 }
 
 // Results may lie over operands only as the op's row says, and never over each other or the workspace.
@@ -118,7 +119,7 @@ void check_overlaps(const Step& step) {
       const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
         return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
       });
-      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (gathers(step.op, step.attrs) && in_place(step, k)),
+      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (row.gathers && in_place(step, k)),
             "result " + std::to_string(r) + " lies over operand " + std::to_string(k) + ", which the op does not allow");
     }
   }

@@ -82,8 +82,10 @@ class Placer {
     const auto price = [&](std::vector<Place> wants, std::vector<Place> gives) {
       Choice way{0, std::move(wants), std::move(gives)};
       for (std::size_t i = 0; i < in.size(); ++i) way.cost += move_cost(in[i], axis, way.in[i]);
+      // Somebody will have to add it up: at best it ends up cut.
       for (std::size_t i = 0; i < eqn.out.size(); ++i)
-        if (eqn.out[i] != none && way.out[i] == partial) way.cost += static_cast<double>(r_.from.type(eqn.out[i]).elements());
+        if (eqn.out[i] != none && way.out[i] == partial)
+          way.cost += static_cast<double>(r_.from.type(eqn.out[i]).elements()) * (size(axis) - 1) / size(axis);
       ways.push_back(std::move(way));
     };
     const std::vector<Place> all_whole(in.size()), partials(eqn.out.size(), partial);

@@ -69,6 +69,32 @@ Optimizer optimizer_of(const Words& words) {
   return o;
 }
 
+// "dp=2", "zero=1", "megatron": the rest of the words of a pass that places.
+Layout layout_of(const Words& words) {
+  Layout layout;
+  const std::map<std::string, int*> numbers = {{"dp", &layout.dp}, {"sp", &layout.sp}, {"tp", &layout.tp}, {"zero", &layout.zero}};
+  for (const std::string& word : words) {
+    if (word == "megatron") layout.megatron_sequence = true;
+    if (const auto equals = word.find('='); equals != word.npos) *numbers.at(word.substr(0, equals)) = std::stoi(word.substr(equals + 1));
+  }
+  return layout;
+}
+
+// Strategy and placement of a program as it is, of its gradients ("autodiff"), or of a whole training step ("step"), as run/ makes them.
+Program placed(const Words& pass, Program p) {
+  const Layout layout = layout_of({pass.begin() + 1, pass.end()});
+  const bool step = std::find(pass.begin(), pass.end(), "step") != pass.end();
+  if (step || std::find(pass.begin(), pass.end(), "autodiff") != pass.end()) p = autodiff(p);
+  if (step) {
+    const auto by_rank = [&](const std::string& param) { return Group{p.type(p.input(param)->var).rank() > 1}; };
+    const std::vector<Bucket> list = plan_buckets(p, by_rank, layout.tp);
+    Optimizer sgd;
+    sgd.name = "sgd";
+    p = optimizer(buckets(p, list), sgd, list);
+  }
+  return place(strategy(simplify(p), layout));
+}
+
 Program transformed(const Words& pass, const std::vector<Program>& parts) {
   const Program& p = parts[0];
   const std::string& name = pass.at(0);
@@ -81,10 +107,11 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
     const std::vector<Bucket> list = plan_buckets(p, decays);
     return optimizer(buckets(p, list), optimizer_of(pass), list);
   }
+  if (name == "place") return placed(pass, p);
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
-  const std::map<std::string, Program (*)(const Program&)> plain = {{"fold_norm", fold_norm},     {"fuse_contract", fuse_contract},
-                                                                    {"fuse_norm", fuse_norm},     {"fuse_loss", fuse_loss},
-                                                                    {"fuse_update", fuse_update}, {"simplify", simplify}};
+  const std::map<std::string, Program (*)(const Program&)> plain = {
+      {"fold_norm", fold_norm},     {"fuse_contract", fuse_contract}, {"fuse_norm", fuse_norm}, {"fuse_loss", fuse_loss},
+      {"fuse_update", fuse_update}, {"simplify", simplify},           {"combine", combine},     {"early", early}};
   return plain.at(name)(p);
 }
 
@@ -128,7 +155,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
   for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
-                           "fuse_norm", "fuse_loss", "fuse_update", "simplify"})
+                           "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "combine", "early"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 
