@@ -131,6 +131,8 @@ std::optional<transforms::Group> group_of(const config::Config& config, const mo
   if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
   transforms::Group group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1,
                           false};
+  // Gradients that are shared out leave block by block: that of one block at a time is whole.
+  if (config.parallel.zero == 2 && group.decay) group.block = static_cast<int>(at.below);
   if (config.parallel.zero == 3) {
     group.resident = ir::elements(param.shape) < config.parallel.persist;
     if (!group.resident) group.block = static_cast<int>(at.below);

@@ -56,9 +56,9 @@ TEST(Plan, LocalShapes) {
   EXPECT_EQ(lower(p, 1, test::no_workspace).inputs[0].slot.type.shape, (ir::Shape{2, 16}));
 }
 
-TEST(Plan, PrintsEveryStepAndThePeak) {
-  const std::string text = print(Planned(small).plan, true);
-  for (const char* words : {"contract", "arena+256 <- arena+0 w+0", "3 steps", "weights", "GFLOP"})
+TEST(Plan, PrintsEveryStep) {
+  const std::string text = print(Planned(small).plan);
+  for (const char* words : {"contract", "arena+256 <- arena+0 w+0"})
     EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
 }
 
