@@ -90,9 +90,10 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
                         return transforms::accumulate(parts, config.parallel.zero >= 2 && layout_of(config).mesh().ranks() > 1);
                       },
                       true, true});
-  // bf16 where it pays, f32 where it matters.
+  // bf16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they would pass for readers of the loss.
   if (config.precision.dtype == "bf16")
-    passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false, true});
+    passes.push_back(
+        {"precision", [](const Program& p) { return transforms::precision(transforms::simplify(p), DType::bf16); }, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
   if (goal != Goal::gradients)
     passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets, set); }, true, true});

@@ -205,7 +205,7 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
   fmt::print("model   {}, {}, {}\n", config.model.name.empty() ? config.model.family : config.model.name, config.precision.dtype,
              train ? "one training step" : "inference");
   fmt::print("layout  {}\nbatch   {}\n", layout_text(config), batch_text(config, train));
-  fmt::print("rank {:<2} {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
+  fmt::print("plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
   if (ranks.flops.differs()) fmt::print("; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9, ranks.flops.most * 1e-9);
   fmt::print("\n");
   print_communication(plan::communication(plan), plan.rank);

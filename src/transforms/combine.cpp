@@ -1,4 +1,4 @@
-// Order and size of what crosses ranks. combine: small all_reduces that are ready together travel together, so that a step has one small
+// Order and size of what crosses ranks. combine: small messages that are ready together travel together, so that a step has one small
 // reduction per axis, not one per scalar. early: what a gradient bucket needs is done as soon as the bucket is complete.
 #include <algorithm>
 #include <map>
@@ -17,7 +17,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::int64_t small = 16384;  // elements: beyond this a copy costs more than a message
 
-// All reduces of one kind that can be done just before the first reader of any of them.
+// Messages of one kind that can be sent just before the first reader of any of them.
 struct Bundle {
   std::vector<int> members;  // indices of equations
   int reader = -1;           // none yet
@@ -25,10 +25,17 @@ struct Bundle {
 
 std::string kind_of(const Program& p, const Eqn& e) {
   const Type& t = p.type(e.out[0]);
-  std::string key = std::get<Collective>(e.attrs).axis + to_string(t.shape) + std::to_string(static_cast<int>(t.dtype)) +
-                    std::to_string(static_cast<int>(e.phase));
+  std::string key = std::string(name(e.op)) + std::get<Collective>(e.attrs).axis + to_string(t.shape) +
+                    std::to_string(static_cast<int>(t.dtype)) + std::to_string(static_cast<int>(e.phase));
   for (const Place& place : t.at) key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
   return key;
+}
+
+// Small sums, and statistics of local batch norms.
+bool travels_together(const Program& p, const Uses& uses, const Eqn& e) {
+  if (e.op == Op::all_reduce) return p.type(e.out[0]).elements() <= small;
+  const int maker = e.op == Op::all_gather ? uses.made_at(e.in[0]) : -1;
+  return maker >= 0 && p.eqns[at(maker)].op == Op::moments;
 }
 
 // In the order of their first members.
@@ -47,7 +54,7 @@ std::vector<Bundle> find_bundles(const Program& p, const Uses& uses) {
       }
     for (Var v : e.out)
       if (v != none) ready[at(v)] = now;
-    if (e.op != Op::all_reduce || p.type(e.out[0]).elements() > small) continue;
+    if (!travels_together(p, uses, e)) continue;
     // Late ones join whoever still waits for a reader, or had one only after they could have been there.
     std::vector<std::size_t>& list = by_kind[kind_of(p, e)];
     const auto fits = [&](std::size_t b) { return all[b].reader < 0 || all[b].reader > ready[at(e.in[0])]; };
@@ -79,7 +86,9 @@ void send_together(Rewriter& r, const Program& program, const Bundle& bundle) {
   const std::string name = names[0] + "/all";
   const Var stack = r.to.emit_named(Op::stack, None{}, in, {name})[0];
   stacked(stack, r.to.type(in[0]));
-  const Var sum = r.to.emit_named(Op::all_reduce, e.attrs, {stack}, {name})[0];
+  Collective attrs = std::get<Collective>(e.attrs);
+  if (attrs.dim >= 0) ++attrs.dim;
+  const Var sum = r.to.emit_named(e.op, attrs, {stack}, {name})[0];
   stacked(sum, program.type(e.out[0]));
   const std::vector<Var> out = r.to.emit_named(Op::unstack, None{}, {sum}, names);
   for (std::size_t k = 0; k < out.size(); ++k) {

@@ -177,16 +177,27 @@ TEST(Counts, SynchronisedBatchNorm) {
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }
 
-// Only the running statistics are everybody's.
+// Only the running statistics are everybody's; those of layers of one width travel together.
 TEST(Counts, LocalBatchNorm) {
   config::Config c = with_layout(tiny("resnet", "f32"), "dp2");
   c.model.batch_norm = "local";
-  std::int64_t layers = 0, channels = 0;
+  std::set<std::int64_t> widths;
+  std::int64_t channels = 0;
   for (const models::Param& p : models::parameters(c.model))
-    if (p.name.ends_with("running_mean")) ++layers, channels += p.shape[0];
+    if (p.name.ends_with("running_mean")) widths.insert(p.shape[0]), channels += p.shape[0];
   const Buckets b = buckets_of(c, 1);
   Sent sent(c);
-  sent.is(Phase::forward, Op::all_gather, "dp", "statistics", 2 * layers, 2 * channels * word);
+  sent.is(Phase::forward, Op::all_gather, "dp", "statistics", static_cast<std::int64_t>(widths.size()), 2 * channels * word);
+  sent.is(Phase::update, Op::all_reduce, "dp", "gradients", b.count, b.whole);
+  sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
+}
+
+// In bf16 what is added up over samples stays f32, loss and gradients alike.
+TEST(Counts, DataParallelInBf16) {
+  config::Config c = vit("dp2");
+  c.precision.dtype = "bf16";
+  const Buckets b = buckets_of(c, 2);
+  Sent sent(c);
   sent.is(Phase::update, Op::all_reduce, "dp", "gradients", b.count, b.whole);
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }

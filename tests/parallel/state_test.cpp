@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
+#include "parallel/world.h"
+
 namespace tessera::test {
 namespace {
 
@@ -20,6 +24,21 @@ TEST_P(State, FollowsTheFormula) {
     // In flight is one block at a time, or what is larger: the embeddings or the head.
     const std::int64_t most = stage >= 2 && ranks > 1 ? state_largest_bucket(stage) : 0;
     EXPECT_LE(got.in_flight, most + most / 8) << "rank " << rank;
+  }
+}
+
+// After steps have run, an executor has what the plan said, to the byte, on every rank.
+TEST(StateOfARun, IsWhatWasPlanned) {
+  for (const char* layout : {"dp3 zero1", "dp4 zero2", "dp3 zero3", "dp2 sp2 tp2 zero3 acc2"}) {
+    Training t{with_layout(tiny("vit", "f32"), layout)};
+    t.steps = 2;
+    std::atomic<int> equal = 0;
+    t.at_end = [&](run::Session& session, const Trace&) {
+      const plan::Plan& plan = session.compiled(run::Goal::train, t.config.batch.global).plan;
+      equal += session.executor().allocated_bytes() == plan.peak_bytes();
+    };
+    train(t);
+    EXPECT_EQ(equal, ranks_of(t.config)) << layout;
   }
 }
 
