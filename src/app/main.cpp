@@ -260,17 +260,19 @@ int dispatch(int argc, char** argv) {
   ConfigArguments explain_config;
   run::ExplainOptions explain;
   bool no_program = false;
-  CLI::App* explain_verb = verb("explain", "program, plan, peak bytes and FLOPs, without running");
+  CLI::App* explain_verb = verb("explain", "program, plan, communication, memory and FLOPs of any layout, without running");
   explain_config.add_to(*explain_verb);
   explain_verb->add_option("--for", explain.goal, "train | infer")->check(CLI::IsMember({"train", "infer"}));
   explain_verb->add_option("--dump-passes", explain.dump_passes, "write the program after each pass to DIR/NN_<pass>.ir")->type_name("DIR");
   explain_verb->add_option("--disable", explain.disabled, "leave out a pass (may be repeated)")->type_name("PASS");
+  explain_verb->add_option("--rank", explain.rank, "whose plan, messages and memory are shown (default: 0)")->type_name("R");
+  explain_verb->add_flag("--before", explain.before, "also print the program before it was placed on the ranks");
   explain_verb->add_flag("--plan", explain.plan, "also print every step with its storage");
   explain_verb->add_flag("--no-program", no_program, "only the summary");
   explain_verb->callback([&] {
     explain.program = !no_program;
     explain.json = json;
-    code = run::explain(explain_config.load(config::Purpose::other), explain);
+    code = run::explain(explain_config.load(config::Purpose::other, 0), explain);
   });
 
   run::CkptOptions ckpt;

@@ -81,6 +81,12 @@ struct Writer {
   Builder& b;
   const Mode& mode;
   const ParamOf& param;
+  struct Statistics {
+    std::string scope, name;
+    std::vector<Var> in;
+    BatchNorm attrs;
+  };
+  std::vector<Statistics> later = {};
 
   Var conv(Var x, const ConvNorm& l) { return b.emit1(Op::conv, Conv{l.stride, l.size / 2}, {x, param(l.conv + ".weight")}, "conv"); }
 
@@ -95,12 +101,20 @@ struct Writer {
     const std::vector<Var> sums = b.emit(Op::moments, attrs, {x, mean}, {"sum", "sumsq"});
     attrs.samples = shape[0];
     attrs.pixels = shape[1] * shape[2];
-    const Var y = b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias}, {"norm", "mean", "rstd"})[0];
-    const std::vector<Var> now =
-        b.emit(Op::running_stats, attrs, {mean, variance, sums[0], sums[1], mean}, {"running_mean", "running_var"});
-    b.output(name + ".running_mean", now[0], input_of(mean));
-    b.output(name + ".running_var", now[1], input_of(variance));
-    return y;
+    later.push_back({b.current_scope(), name, {mean, variance, sums[0], sums[1], mean}, attrs});
+    return b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias}, {"norm", "mean", "rstd"})[0];
+  }
+
+  // All at the end: nothing waits for them, and what they need of other ranks travels together.
+  void write_statistics() {
+    const std::string scope = b.current_scope();
+    for (const Statistics& s : later) {
+      b.set_scope(s.scope);
+      const std::vector<Var> now = b.emit(Op::running_stats, s.attrs, s.in, {"running_mean", "running_var"});
+      b.output(s.name + ".running_mean", now[0], input_of(s.in[0]));
+      b.output(s.name + ".running_var", now[1], input_of(s.in[1]));
+    }
+    b.set_scope(scope);
   }
 
   const std::string& input_of(Var v) const {
@@ -154,6 +168,7 @@ Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mod
     }
     x = b.mark("residual", w.relu(b.add(y, x, "sum")), "residual");
   }
+  w.write_statistics();
   const auto scope = b.scope("head");
   const Shape shape = b.type(x).shape;
   x = b.scale(b.sum("bxyc->bc", x, "total"), 1.0 / static_cast<double>(shape[1] * shape[2]), "pooled");

@@ -17,6 +17,7 @@ std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 struct Assigner {
   const Program& p;
   const int end;
+  int last_backward = 0;  // equation
   Assignment out;
   std::vector<int> needed;                         // last equation that reads the value, itself or through views and gathers
   std::vector<std::pair<Var, std::int64_t>> home;  // gathered operands: the result they are produced in, and where
@@ -31,6 +32,8 @@ struct Assigner {
         home(p.values.size(), {none, 0}),
         group(p.values.size(), -1) {
     out.values.resize(p.values.size());
+    for (int i = 0; i < end; ++i)
+      if (p.eqns[static_cast<std::size_t>(i)].phase == Phase::backward) last_backward = i;
     for (const Output& o : p.outputs) {
       needed[at(o.var)] = end;
       if (!o.updates.empty()) donated[o.var] = o.updates;
@@ -147,6 +150,17 @@ struct Assigner {
     return false;
   }
 
+  // A rank's part of a sum stays inside what it was cut from, once the backward pass is over: before that the rest must be given back, for
+  // what is opened next.
+  bool in_part(const Eqn& e, int i) {
+    if (e.op != Op::reduce_scatter || i < last_backward || donated.contains(e.out[0])) return false;
+    const Var x = e.in[0];
+    const std::int64_t offset = own_part(std::get<Collective>(e.attrs), p.type(x));
+    if (offset < 0 || out.values[at(x)].base != 0 || group_needed[static_cast<std::size_t>(group[at(x)])] > i) return false;
+    share(e.out[0], x, offset);
+    return true;
+  }
+
   // A donated result takes over its input's buffer when nothing needs what is there any more.
   bool over_own_input(Var v, int i) {
     const auto d = donated.find(v);
@@ -167,7 +181,7 @@ struct Assigner {
         const auto [result, offset2] = home[at(v)];
         if (group[at(result)] < 0) open(result, i, p.type(result).bytes());
         share(v, result, offset2);
-      } else if (group[at(v)] < 0 && !in_place(e, i, r) && !over_own_input(v, i)) {
+      } else if (group[at(v)] < 0 && !in_place(e, i, r) && !in_part(e, i) && !over_own_input(v, i)) {
         open(v, i, p.type(v).bytes());
       }
     }
@@ -175,6 +189,17 @@ struct Assigner {
 };
 
 }  // namespace
+
+std::int64_t own_part(const Collective& a, const Type& whole) {
+  std::int64_t bytes = size_of(whole.dtype), offset = 0;
+  for (int dim = 0; dim < whole.rank(); ++dim) {
+    const std::int64_t extent = whole.shape[static_cast<std::size_t>(dim)];
+    if (dim < a.dim && extent != 1) return -1;
+    if (dim > a.dim) bytes *= extent;
+  }
+  for (int i = 0; i < a.index; ++i) offset += a.parts[static_cast<std::size_t>(i)];
+  return offset * bytes;
+}
 
 Assignment assign(const Program& program) {
   Assigner a(program);

@@ -1,6 +1,5 @@
 // Program -> Plan for one rank.
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 #include "plan/plan.h"
@@ -12,21 +11,51 @@ using namespace ir;
 
 std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
+// Which values are gradients on their way to the update: buckets, and what they become when ranks and micro-batches are added up.
+std::vector<bool> gradients_of(const Program& p) {
+  std::vector<bool> out(p.values.size());
+  for (const Eqn& e : p.eqns) {
+    if (e.phase != Phase::update || e.out[0] == none || p.type(e.out[0]).rank() == 0) continue;
+    const bool hands_on =
+        e.op == Op::mark || e.op == Op::all_reduce || e.op == Op::reduce_scatter || e.op == Op::add || e.op == Op::mul || e.op == Op::slice;
+    out[at(e.out[0])] = e.op == Op::pack || (hands_on && out[at(e.in[0])]);
+  }
+  for (const Output& o : p.outputs)
+    if (o.name.starts_with("grad.")) out[at(o.var)] = true;
+  return out;
+}
+
+// The most of them at once.
+Gradients count_gradients(const Program& p, const Assignment& a, const std::vector<bool>& gradient) {
+  std::vector<bool> to_cut(a.intervals.size());
+  for (const Eqn& e : p.eqns)
+    if (e.op == Op::reduce_scatter && e.phase == Phase::update && a.values[at(e.in[0])].interval >= 0)
+      to_cut[static_cast<std::size_t>(a.values[at(e.in[0])].interval)] = true;
+  const auto most = [&](bool cut) {
+    std::vector<std::int64_t> change(p.eqns.size() + 3);  // at each equation, from -1 to the end
+    for (std::size_t i = 0; i < a.owner.size(); ++i) {
+      if (!gradient[at(a.owner[i])] || to_cut[i] != cut) continue;
+      change[static_cast<std::size_t>(a.intervals[i].first + 1)] += a.intervals[i].bytes;
+      change[static_cast<std::size_t>(a.intervals[i].last + 2)] -= a.intervals[i].bytes;
+    }
+    std::int64_t now = 0, out = 0;
+    for (const std::int64_t c : change) out = std::max(out, now += c);
+    return out;
+  };
+  return {most(false), most(true)};
+}
+
 // What is live in the arena at the step where the most is, by kind.
-Memory by_kind(const Plan& plan, const Assignment& a, const Layout& layout, std::size_t first_workspace) {
+Memory by_kind(const Plan& plan, const Assignment& a, const Layout& layout, std::size_t first_workspace,
+               const std::vector<bool>& gradients) {
   Memory m;
   for (const Buffer& b : plan.persistent) (b.kind == Input::param ? m.weights : m.optimizer) += b.bytes;
-  std::set<Var> gradients;
-  for (const Eqn& e : plan.program.eqns)
-    if (e.op == Op::pack && e.phase == Phase::update) gradients.insert(e.out[0]);
-  for (const Output& o : plan.program.outputs)
-    if (o.name.starts_with("grad.")) gradients.insert(o.var);
   for (std::size_t i = 0; i < a.intervals.size(); ++i) {
     const Interval& v = a.intervals[i];
     if (v.first > layout.peak_step || v.last < layout.peak_step) continue;
     if (i >= first_workspace)
       m.workspace += v.bytes;
-    else if (gradients.contains(a.owner[i]))
+    else if (gradients[at(a.owner[i])])
       m.gradients += v.bytes;
     else
       m.activations += v.bytes;
@@ -120,7 +149,9 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace) {
     }
     plan.outputs.push_back({o.name, Input::batch, from});
   }
-  plan.memory = by_kind(plan, a, layout, first_workspace);
+  const std::vector<bool> gradients = gradients_of(program);
+  plan.memory = by_kind(plan, a, layout, first_workspace, gradients);
+  plan.gradients = count_gradients(program, a, gradients);
   verify(plan);
   return plan;
 }

@@ -48,6 +48,11 @@ struct Memory {
   std::int64_t total() const { return weights + gradients + optimizer + activations + workspace; }
 };
 
+// Gradients, the most of them at once: what waits for the update, and whole buckets that are still to be cut into the ranks' parts.
+struct Gradients {
+  std::int64_t kept = 0, in_flight = 0;
+};
+
 struct Plan {
   ir::Program program;  // this rank's
   int rank = 0;
@@ -57,6 +62,7 @@ struct Plan {
   std::int64_t live_bytes = 0;  // the most that is live at once: the arena cannot be smaller
   std::vector<Binding> inputs, outputs;
   Memory memory;
+  Gradients gradients;
   ir::Cost cost;  // recomputation left out (docs/cli.md)
 
   std::int64_t persistent_bytes() const;
@@ -112,8 +118,10 @@ struct Assignment {
   std::vector<Buffer> persistent;
 };
 Assignment assign(const ir::Program& program);
+// Where this rank's part of a value lies inside of it, in bytes; -1: it is no single range.
+std::int64_t own_part(const ir::Collective& cut, const ir::Type& whole);
 
-// A readable listing: one line per step with offsets, then the peak by kind.
-std::string print(const Plan& plan, bool steps);
+// A readable listing: one line per step with offsets.
+std::string print(const Plan& plan);
 
 }  // namespace tessera::plan

@@ -119,7 +119,8 @@ void check_overlaps(const Step& step) {
       const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
         return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
       });
-      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (row.gathers && in_place(step, k)),
+      const bool part = step.op == Op::reduce_scatter && y.offset == x.offset + own_part(std::get<Collective>(step.attrs), x.type);
+      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (row.gathers && in_place(step, k)) || part,
             "result " + std::to_string(r) + " lies over operand " + std::to_string(k) + ", which the op does not allow");
     }
   }

@@ -90,9 +90,10 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
                         return transforms::accumulate(parts, config.parallel.zero >= 2 && layout_of(config).mesh().ranks() > 1);
                       },
                       true, true});
-  // bf16 where it pays, f32 where it matters.
+  // bf16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they would pass for readers of the loss.
   if (config.precision.dtype == "bf16")
-    passes.push_back({"precision", [](const Program& p) { return transforms::precision(p, DType::bf16); }, false, true});
+    passes.push_back(
+        {"precision", [](const Program& p) { return transforms::precision(transforms::simplify(p), DType::bf16); }, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
   if (goal != Goal::gradients)
     passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets, set); }, true, true});
@@ -131,6 +132,8 @@ std::optional<transforms::Group> group_of(const config::Config& config, const mo
   if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
   transforms::Group group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1,
                           false};
+  // Gradients that are shared out leave block by block: that of one block at a time is whole.
+  if (config.parallel.zero == 2 && group.decay) group.block = static_cast<int>(at.below);
   if (config.parallel.zero == 3) {
     group.resident = ir::elements(param.shape) < config.parallel.persist;
     if (!group.resident) group.block = static_cast<int>(at.below);

@@ -1,101 +1,253 @@
-// explain and models: what would run, without running it.
+// explain: what would run under a layout, without running it: the program of all ranks, then one rank's messages, memory and FLOPs.
+// Convention: no rank is started; bytes are exact, per step and per rank.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
-#include "config/print.h"
+#include "base/check.h"
 #include "exec/executor.h"
-#include "models/model.h"
+#include "plan/traffic.h"
 #include "report/console.h"
 #include "run/compile.h"
 #include "run/run.h"
 #include "run/session.h"
 
 namespace tessera::run {
+namespace {
 
 using nlohmann::ordered_json;
+using report::with_commas;
 
-int explain(const config::Config& config, const ExplainOptions& options) {
-  const auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
-  transforms::RunOptions passes;
-  passes.dump_dir = options.dump_passes;
-  passes.disabled = {options.disabled.begin(), options.disabled.end()};
-  const bool train = options.goal == "train";
-  const auto micro =
-      train ? Session::micro_batches(config.batch.global, config.batch.accumulate) : std::vector<std::int64_t>{config.batch.global};
-  const Compiled c = compile(config, train ? Goal::train : Goal::predict, micro, executor->workspace_rule(), passes);
-  const plan::Memory& m = c.plan.memory;
-  if (options.json) {
-    ordered_json list = ordered_json::array();
-    for (const transforms::PassReport& p : c.passes)
-      list.push_back({{"name", p.name},
-                      {"ms", p.ms},
-                      {"eqns_before", p.eqns_before},
-                      {"eqns_after", p.eqns_after},
-                      {"disabled", p.disabled},
-                      {"preserves_numerics", p.preserves_numerics}});
-    ordered_json out = {{"goal", options.goal},
-                        {"model", config.model.name},
-                        {"dtype", config.precision.dtype},
-                        {"batch", config.batch.global},
-                        {"threads", config.run.threads},
-                        {"steps", c.plan.steps.size()},
-                        {"flops", c.plan.cost.flops},
-                        {"bytes", c.plan.cost.bytes},
-                        {"comm_bytes", 0},
-                        {"peak_bytes", c.plan.peak_bytes()},
-                        {"arena_bytes", c.plan.arena_bytes},
-                        {"memory",
-                         {{"weights", m.weights},
-                          {"gradients", m.gradients},
-                          {"optimizer", m.optimizer},
-                          {"activations", m.activations},
-                          {"workspace", m.workspace}}},
-                        {"passes", list}};
-    if (options.program) out["program"] = ir::print(c.plan.program);
-    fmt::print("{}\n", out.dump(2));
-    return 0;
+// What is counted per rank, one line of the table each.
+struct Quantity {
+  const char* name;
+  std::int64_t (*of)(const plan::Plan&);
+};
+constexpr Quantity quantities[] = {
+    {"weights", [](const plan::Plan& p) { return p.memory.weights; }},
+    {"gradients", [](const plan::Plan& p) { return p.memory.gradients; }},
+    {"optimizer", [](const plan::Plan& p) { return p.memory.optimizer; }},
+    {"activations", [](const plan::Plan& p) { return p.memory.activations; }},
+    {"workspace", [](const plan::Plan& p) { return p.memory.workspace; }},
+};
+
+std::int64_t comm_bytes(const std::vector<plan::CommRow>& rows) {
+  std::int64_t n = 0;
+  for (const plan::CommRow& row : rows) n += row.bytes;
+  return n;
+}
+
+// The ranks that stand for all: splits give the larger parts to the first, so on every axis the first two and the last two show all
+// there is.
+std::vector<int> different_ranks(const ir::Mesh& mesh) {
+  std::set<int> out = {0};
+  int stride = 1;
+  for (std::size_t i = mesh.axes.size(); i-- > 0;) {
+    const int n = mesh.axes[i].size;
+    std::set<int> more;
+    for (const int at : {0, 1, n - 2, n - 1})
+      if (at >= 0 && at < n)
+        for (const int rank : out) more.insert(rank + at * stride);
+    out = std::move(more);
+    stride *= n;
   }
-  if (options.program) fmt::print("{}\n", ir::print(c.plan.program));
-  fmt::print("{}", plan::print(c.plan, options.plan));
-  fmt::print("peak {} bytes per rank, exact   communication 0 bytes per step (one rank)\n", report::with_commas(c.plan.peak_bytes()));
-  fmt::print("\n{:16} {:>9} {:>16}\n", "pass", "ms", "equations");
+  return {out.begin(), out.end()};
+}
+
+struct Range {
+  double least = 0, most = 0;
+  void add(double value, bool first) {
+    least = first ? value : std::min(least, value);
+    most = first ? value : std::max(most, value);
+  }
+  ordered_json json() const { return {{"least", least}, {"most", most}}; }
+  bool differs() const { return least != most; }
+};
+ordered_json whole(const Range& r) { return {{"least", static_cast<std::int64_t>(r.least)}, {"most", static_cast<std::int64_t>(r.most)}}; }
+
+// The plans of the ranks that can differ, seen together.
+struct Ranks {
+  std::vector<Range> memory = std::vector<Range>(std::size(quantities));
+  Range peak, flops, comm;
+  void add(const plan::Plan& p, bool first) {
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i].add(static_cast<double>(quantities[i].of(p)), first);
+    peak.add(static_cast<double>(p.peak_bytes()), first);
+    flops.add(p.cost.flops, first);
+    comm.add(static_cast<double>(comm_bytes(plan::communication(p))), first);
+  }
+  bool differ() const {
+    return peak.differs() || flops.differs() || comm.differs() ||
+           std::any_of(memory.begin(), memory.end(), [](const Range& r) { return r.differs(); });
+  }
+};
+
+std::string ranks_text(std::int64_t n) { return n == 1 ? "one rank" : fmt::format("{} ranks", n); }
+
+std::string layout_text(const config::Config& c) {
+  const config::Parallel& p = c.parallel;
+  std::string out, mesh;
+  for (const auto& [name, n] : {std::pair{"dp", p.dp}, {"sp", p.sp}, {"tp", p.tp}})
+    if (n > 1) mesh += fmt::format("{}{} {}", mesh.empty() ? "" : " x ", name, n);
+  const std::int64_t ranks = p.dp * p.sp * p.tp;
+  out = (ranks == 1 ? "" : mesh + " = ") + ranks_text(ranks);
+  if (p.zero > 0) out += fmt::format(", ZeRO {}", p.zero);
+  if (p.sequence != "none") out += fmt::format(", sequence {}", p.sequence);
+  if (p.recompute != "none") out += fmt::format(", recompute {}", p.recompute);
+  return out;
+}
+
+std::string batch_text(const config::Config& c, bool train) {
+  std::string out = fmt::format("{} samples", c.batch.global);
+  if (train && c.batch.accumulate > 1) out += fmt::format(" in {} micro-batches", c.batch.accumulate);
+  if (c.parallel.dp > 1) out += fmt::format(", at most {} at once on a rank", c.batch.micro);
+  return out;
+}
+
+ordered_json row_json(const plan::CommRow& row) {
+  return {{"phase", plan::name(row.phase)},
+          {"op", ir::name(row.op)},
+          {"axis", row.axis},
+          {"what", row.what},
+          {"count", row.count},
+          {"bytes", row.bytes}};
+}
+
+ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Compiled& c, const std::string& before,
+                     const Ranks& ranks) {
+  const plan::Plan& plan = c.plan;
+  const config::Parallel& p = config.parallel;
+  ordered_json passes = ordered_json::array(), comm = ordered_json::array(), memory, range;
+  for (const transforms::PassReport& pass : c.passes)
+    passes.push_back({{"name", pass.name},
+                      {"ms", pass.ms},
+                      {"eqns_before", pass.eqns_before},
+                      {"eqns_after", pass.eqns_after},
+                      {"disabled", pass.disabled},
+                      {"preserves_numerics", pass.preserves_numerics}});
+  const std::vector<plan::CommRow> rows = plan::communication(plan);
+  for (const plan::CommRow& row : rows) comm.push_back(row_json(row));
+  for (std::size_t i = 0; i < std::size(quantities); ++i) {
+    memory[quantities[i].name] = quantities[i].of(plan);
+    range["memory"][quantities[i].name] = whole(ranks.memory[i]);
+  }
+  range["peak_bytes"] = whole(ranks.peak), range["comm_bytes"] = whole(ranks.comm), range["flops"] = ranks.flops.json();
+  ordered_json out = {{"goal", options.goal},
+                      {"model", config.model.name},
+                      {"dtype", config.precision.dtype},
+                      {"batch", config.batch.global},
+                      {"accumulate", config.batch.accumulate},
+                      {"threads", config.run.threads},
+                      {"layout", {{"dp", p.dp}, {"tp", p.tp}, {"pp", p.pp}, {"sp", p.sp}, {"zero", p.zero}, {"sequence", p.sequence}}},
+                      {"world", p.dp * p.sp * p.tp},
+                      {"rank", plan.rank},
+                      {"steps", plan.steps.size()},
+                      {"flops", plan.cost.flops},
+                      {"bytes", plan.cost.bytes},
+                      {"comm_bytes", comm_bytes(rows)},
+                      {"comm", comm},
+                      {"peak_bytes", plan.peak_bytes()},
+                      {"arena_bytes", plan.arena_bytes},
+                      {"memory", memory},
+                      {"gradients", {{"kept", plan.gradients.kept}, {"in_flight", plan.gradients.in_flight}}},
+                      {"ranks", range},
+                      {"passes", passes}};
+  if (options.program) out["program"] = ir::print(c.program);
+  if (options.program) out["program_before"] = before;
+  return out;
+}
+
+void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
+  if (rows.empty()) {
+    fmt::print("\ncommunication: none\n");
+    return;
+  }
+  fmt::print("\ncommunication of rank {} in a step\n", rank);
+  fmt::print("  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", "phase", "op", "axis", "what", "count", "bytes");
+  std::int64_t count = 0;
+  for (const plan::CommRow& row : rows) {
+    fmt::print("  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", plan::name(row.phase), ir::name(row.op), row.axis, row.what, row.count,
+               with_commas(row.bytes));
+    count += row.count;
+  }
+  fmt::print("  {:45} {:>6} {:>18}\n", "all", count, with_commas(comm_bytes(rows)));
+}
+
+// One column for the rank, and two more where ranks differ.
+void print_memory(const plan::Plan& plan, const Ranks& ranks, bool several) {
+  const bool differ = ranks.differ();
+  const auto line = [&](const char* name, std::int64_t bytes, const Range& range) {
+    fmt::print("  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes), static_cast<double>(bytes) / (1 << 20));
+    if (differ)
+      fmt::print(" {:>16} {:>16}", with_commas(static_cast<std::int64_t>(range.least)), with_commas(static_cast<std::int64_t>(range.most)));
+    fmt::print("\n");
+  };
+  fmt::print("\nmemory at the peak, in bytes{}\n", several && !differ ? ", the same on every rank" : "");
+  if (differ)
+    fmt::print("  {:12} {:>16} {:13} {:>16} {:>16}\n", "", fmt::format("rank {}", plan.rank), "", "least of ranks", "most of ranks");
+  for (std::size_t i = 0; i < std::size(quantities); ++i) line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
+  line("all", plan.peak_bytes(), ranks.peak);
+  const plan::Gradients& g = plan.gradients;
+  if (g.kept + g.in_flight == 0) return;
+  fmt::print("  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));
+  fmt::print("{}\n",
+             g.in_flight == 0 ? "" : fmt::format(", {} more are whole buckets on their way to their ranks", with_commas(g.in_flight)));
+}
+
+void print_text(const config::Config& config, const ExplainOptions& options, const Compiled& c, const std::string& before,
+                const Ranks& ranks) {
+  const plan::Plan& plan = c.plan;
+  if (options.before) fmt::print("before placement\n{}\nafter placement\n", before);
+  if (options.program) fmt::print("{}\n", ir::print(c.program));
+  if (options.plan) fmt::print("plan of rank {}\n{}\n", plan.rank, plan::print(plan));
+  const bool train = options.goal == "train";
+  fmt::print("model   {}, {}, {}\n", config.model.name.empty() ? config.model.family : config.model.name, config.precision.dtype,
+             train ? "one training step" : "inference");
+  fmt::print("layout  {}\nbatch   {}\n", layout_text(config), batch_text(config, train));
+  fmt::print("plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
+  if (ranks.flops.differs()) fmt::print("; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9, ranks.flops.most * 1e-9);
+  fmt::print("\n");
+  print_communication(plan::communication(plan), plan.rank);
+  print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
+  fmt::print("\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
   for (const transforms::PassReport& p : c.passes)
     fmt::print("{:16} {:>9.2f} {:>7} -> {:<6}{}\n", p.name, p.ms, p.eqns_before, p.eqns_after,
                p.disabled             ? " disabled"
                : p.preserves_numerics ? ""
                                       : " rounding may change");
   if (!options.dump_passes.empty()) fmt::print("programs after each pass are in {}\n", options.dump_passes);
-  return 0;
 }
 
-int list_models(bool json) {
-  ordered_json all = ordered_json::array();
-  if (!json) fmt::print("{:18} {:>10} {:>10} {:>10}  {}\n", "name", "image", "params", "GFLOP", "what");
-  for (const models::Preset& row : models::presets()) {
-    std::int64_t params = 0;
-    for (const models::Param& p : models::parameters(row.config)) params += p.buffer ? 0 : ir::elements(p.shape);
-    config::Config config;
-    config.model = row.config;
-    const double flops = compile(config, Goal::predict, {1}, [](auto&&...) { return std::int64_t{0}; }).plan.cost.flops;
-    const models::ModelConfig& m = row.config;
-    if (json)
-      all.push_back({{"name", row.name},
-                     {"family", m.family},
-                     {"image", {m.image_h, m.image_w}},
-                     {"channels", m.channels},
-                     {"classes", m.classes},
-                     {"params", params},
-                     {"flops", flops},
-                     {"note", row.note}});
-    else
-      fmt::print("{:18} {:>10} {:>10} {:>10.3f}  {}\n", row.name, fmt::format("{}x{}x{}", m.image_h, m.image_w, m.channels),
-                 report::millions(params), flops * 1e-9, row.note);
-  }
-  if (json)
-    fmt::print("{}\n", all.dump(2));
+}  // namespace
+
+int explain(const config::Config& config, const ExplainOptions& options) {
+  const ir::Mesh mesh = layout_of(config).mesh();
+  if (options.rank < 0 || options.rank >= mesh.ranks())
+    throw Error(
+        ErrorKind::usage, fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())), "",
+        mesh.ranks() == 1 ? "give a layout (--dp, --tp, --sp), or leave --rank out" : fmt::format("choose 0 to {}", mesh.ranks() - 1));
+  const auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
+  transforms::RunOptions passes;
+  passes.dump_dir = options.dump_passes;
+  passes.disabled = {options.disabled.begin(), options.disabled.end()};
+  std::string before;
+  passes.before = [&](const transforms::Pass& pass, const ir::Program& program) {
+    if (pass.name == "place") before = ir::print(program);
+  };
+  const bool train = options.goal == "train";
+  const auto micro =
+      train ? Session::micro_batches(config.batch.global, config.batch.accumulate) : std::vector<std::int64_t>{config.batch.global};
+  const Compiled c =
+      compile(config, train ? Goal::train : Goal::predict, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
+  Ranks ranks;
+  ranks.add(c.plan, true);
+  for (const int rank : different_ranks(mesh))
+    if (rank != options.rank) ranks.add(plan::lower(c.program, rank, executor->workspace_rule()), false);
+  if (options.json)
+    fmt::print("{}\n", to_json(config, options, c, before, ranks).dump(2));
   else
-    fmt::print("params and GFLOP (2 x multiply-adds) are for one image; every dimension can be changed: --set model.depth=4\n");
+    print_text(config, options, c, before, ranks);
   return 0;
 }
 

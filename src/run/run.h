@@ -67,6 +67,8 @@ struct ExplainOptions {
   std::string goal = "train";  // train | infer
   std::string dump_passes;
   std::vector<std::string> disabled;
+  int rank = 0;         // whose plan, messages and memory are shown
+  bool before = false;  // also the program before it was placed
   bool program = true, plan = false, json = false;
 };
 int explain(const config::Config& config, const ExplainOptions& options);

@@ -1,7 +1,8 @@
-// Order and size of what crosses ranks. combine: small all_reduces that are ready together travel together, so that a step has one small
+// Order and size of what crosses ranks. combine: small messages that are ready together travel together, so that a step has one small
 // reduction per axis, not one per scalar. early: what a gradient bucket needs is done as soon as the bucket is complete.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ir/builder.h"
 #include "transforms/transforms.h"
@@ -16,44 +17,85 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::int64_t small = 16384;  // elements: beyond this a copy costs more than a message
 
-// All reduces of one kind between the first and the first reader of any of them.
+// Messages of one kind that can be sent just before the first reader of any of them.
 struct Bundle {
   std::vector<int> members;  // indices of equations
-  int last = 0;              // the latest of them: where the bundle goes
+  int reader = -1;           // none yet
 };
 
 std::string kind_of(const Program& p, const Eqn& e) {
   const Type& t = p.type(e.out[0]);
-  std::string key = std::get<Collective>(e.attrs).axis + to_string(t.shape) + std::to_string(static_cast<int>(t.dtype)) +
-                    std::to_string(static_cast<int>(e.phase));
+  std::string key = std::string(name(e.op)) + std::get<Collective>(e.attrs).axis + to_string(t.shape) +
+                    std::to_string(static_cast<int>(t.dtype)) + std::to_string(static_cast<int>(e.phase));
   for (const Place& place : t.at) key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
   return key;
 }
 
+// Small sums, and statistics of local batch norms.
+bool travels_together(const Program& p, const Uses& uses, const Eqn& e) {
+  if (e.op == Op::all_reduce) return p.type(e.out[0]).elements() <= small;
+  const int maker = e.op == Op::all_gather ? uses.made_at(e.in[0]) : -1;
+  return maker >= 0 && p.eqns[at(maker)].op == Op::moments;
+}
+
+// In the order of their first members.
 std::vector<Bundle> find_bundles(const Program& p, const Uses& uses) {
-  std::vector<Bundle> done;
-  std::map<std::string, Bundle> open;
-  const auto close = [&](std::map<std::string, Bundle>::iterator it) {
-    if (it->second.members.size() > 1) done.push_back(it->second);
-    return open.erase(it);
-  };
+  std::vector<Bundle> all;
+  std::map<std::string, std::vector<std::size_t>> by_kind;
+  std::vector<int> ready(p.values.size(), -1);  // before which equation a value can be there at the earliest, less one
+  std::vector<std::vector<std::size_t>> read_by(p.eqns.size());
   for (std::size_t i = 0; i < p.eqns.size(); ++i) {
     const Eqn& e = p.eqns[i];
-    // Whoever reads a member ends its bundle.
-    for (auto it = open.begin(); it != open.end();) {
-      const bool reads = std::any_of(it->second.members.begin(), it->second.members.end(), [&](int m) {
-        const auto& readers = uses.readers[at(p.eqns[at(m)].out[0])];
-        return std::find(readers.begin(), readers.end(), static_cast<int>(i)) != readers.end();
-      });
-      it = reads ? close(it) : std::next(it);
-    }
-    if (e.op != Op::all_reduce || p.type(e.out[0]).elements() > small) continue;
-    Bundle& bundle = open[kind_of(p, e)];
-    bundle.members.push_back(static_cast<int>(i));
-    bundle.last = static_cast<int>(i);
+    const int now = static_cast<int>(i);
+    for (const std::size_t b : read_by[i])
+      if (all[b].reader < 0) {
+        all[b].reader = now;
+        for (const int m : all[b].members) ready[at(p.eqns[at(m)].out[0])] = now;
+      }
+    for (Var v : e.out)
+      if (v != none) ready[at(v)] = now;
+    if (!travels_together(p, uses, e)) continue;
+    // Late ones join whoever still waits for a reader, or had one only after they could have been there.
+    std::vector<std::size_t>& list = by_kind[kind_of(p, e)];
+    const auto fits = [&](std::size_t b) { return all[b].reader < 0 || all[b].reader > ready[at(e.in[0])]; };
+    auto found = std::find_if(list.begin(), list.end(), fits);
+    if (found == list.end()) all.emplace_back(), list.push_back(all.size() - 1), found = std::prev(list.end());
+    all[*found].members.push_back(now);
+    if (all[*found].reader >= 0) ready[at(e.out[0])] = all[*found].reader;
+    for (const int reader : uses.readers[at(e.out[0])]) read_by[at(reader)].push_back(*found);
   }
-  while (!open.empty()) close(open.begin());
-  return done;
+  return all;
+}
+
+void send_together(Rewriter& r, const Program& program, const Bundle& bundle) {
+  const Eqn& e = program.eqns[at(bundle.members[0])];
+  r.enter(e);
+  std::vector<Var> in;
+  std::vector<std::string> names;
+  for (const int m : bundle.members) {
+    in.push_back(r(program.eqns[at(m)].in[0]));
+    names.push_back(program.name_of(program.eqns[at(m)].out[0]));
+  }
+  // Places move up by one dim.
+  const auto stacked = [&](Var v, const Type& one) {
+    Type& t = r.to.program().values[at(v)].type;
+    t.at = one.at;
+    for (Place& place : t.at)
+      if (place.kind == Place::S) ++place.dim;
+  };
+  const std::string name = names[0] + "/all";
+  const Var stack = r.to.emit_named(Op::stack, None{}, in, {name})[0];
+  stacked(stack, r.to.type(in[0]));
+  Collective attrs = std::get<Collective>(e.attrs);
+  if (attrs.dim >= 0) ++attrs.dim;
+  const Var sum = r.to.emit_named(e.op, attrs, {stack}, {name})[0];
+  stacked(sum, program.type(e.out[0]));
+  const std::vector<Var> out = r.to.emit_named(Op::unstack, None{}, {sum}, names);
+  for (std::size_t k = 0; k < out.size(); ++k) {
+    const Var old = program.eqns[at(bundle.members[k])].out[0];
+    r.to.program().values[at(out[k])].type.at = program.type(old).at;
+    r.set(old, out[k]);
+  }
 }
 
 }  // namespace
@@ -61,44 +103,18 @@ std::vector<Bundle> find_bundles(const Program& p, const Uses& uses) {
 Program combine(const Program& program) {
   const Uses uses(program);
   const std::vector<Bundle> bundles = find_bundles(program, uses);
-  std::map<int, const Bundle*> member;
-  for (const Bundle& bundle : bundles)
-    for (const int m : bundle.members) member[m] = &bundle;
+  std::set<int> members;
+  std::map<int, std::vector<const Bundle*>> before;  // equation -> what is done just before it
+  for (const Bundle& bundle : bundles) {
+    if (bundle.members.size() < 2) continue;
+    members.insert(bundle.members.begin(), bundle.members.end());
+    before[bundle.reader >= 0 ? bundle.reader : bundle.members.back()].push_back(&bundle);
+  }
   Rewriter r(program);
-  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
-    const Eqn& e = program.eqns[i];
-    const auto found = member.find(static_cast<int>(i));
-    if (found == member.end()) {
-      r.copy(e);
-      continue;
-    }
-    const Bundle& bundle = *found->second;
-    if (static_cast<int>(i) != bundle.last) continue;
-    r.enter(e);
-    std::vector<Var> in;
-    std::vector<std::string> names;
-    for (const int m : bundle.members) {
-      in.push_back(r(program.eqns[at(m)].in[0]));
-      names.push_back(program.name_of(program.eqns[at(m)].out[0]));
-    }
-    // Places move up by one dim.
-    const auto stacked = [&](Var v, const Type& one) {
-      Type& t = r.to.program().values[at(v)].type;
-      t.at = one.at;
-      for (Place& place : t.at)
-        if (place.kind == Place::S) ++place.dim;
-    };
-    const std::string name = names[0] + "/all";
-    const Var stack = r.to.emit_named(Op::stack, None{}, in, {name})[0];
-    stacked(stack, r.to.type(in[0]));
-    const Var sum = r.to.emit_named(Op::all_reduce, e.attrs, {stack}, {name})[0];
-    stacked(sum, program.type(e.out[0]));
-    const std::vector<Var> out = r.to.emit_named(Op::unstack, None{}, {sum}, names);
-    for (std::size_t k = 0; k < out.size(); ++k) {
-      const Var old = program.eqns[at(bundle.members[k])].out[0];
-      r.to.program().values[at(out[k])].type.at = program.type(old).at;
-      r.set(old, out[k]);
-    }
+  for (int i = 0; i < static_cast<int>(program.eqns.size()); ++i) {
+    if (const auto found = before.find(i); found != before.end())
+      for (const Bundle* bundle : found->second) send_together(r, program, *bundle);
+    if (!members.contains(i)) r.copy(program.eqns[at(i)]);
   }
   return r.finish();
 }

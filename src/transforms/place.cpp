@@ -4,6 +4,7 @@
 // Rules: on a data axis activations stay, on a model axis parameters stay, otherwise the fewest words move; P + P stays P.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/check.h"
@@ -35,7 +36,7 @@ class Placer {
     for (const Eqn& eqn : r_.from.eqns) {
       enter(eqn);
       try {
-        eqn.op == Op::mark ? mark(eqn) : place(eqn);
+        eqn.op == Op::mark ? mark(eqn) : waits(eqn) ? remember(eqn) : place(eqn);
       } catch (Error& error) {
         throw error.in("in `" + print(r_.from, eqn) + "`");
       }
@@ -71,8 +72,16 @@ class Placer {
     if (have.kind == Place::R || (have.kind == Place::S && want.kind == Place::P)) return 0;
     if (have.kind == Place::P) return want.kind == Place::S ? others : 2 * others;
     const Axis::Kind kind = r_.from.mesh.axes[at(axis)].kind;
-    const bool stays = kind == (is_param(v) ? Axis::model : Axis::data);
+    const bool stays = kind == (is_param(v) ? Axis::model : Axis::data) && !statistics_.contains(v);
     return (stays ? never : 0) + (want.kind == Place::R ? others : others / n);
+  }
+
+  // Of a result; the gaps in a bucket are none.
+  double words_made(const Eqn& eqn, const std::vector<Var>& in, std::size_t result) const {
+    if (eqn.op != Op::pack) return static_cast<double>(r_.from.type(eqn.out[result]).elements());
+    double all = 0;
+    for (Var v : in) all += words(v);
+    return all;
   }
 
   // Every way in which the equation can work on this axis, priced; the cheapest is taken, the first of equals.
@@ -84,16 +93,15 @@ class Placer {
       for (std::size_t i = 0; i < in.size(); ++i) way.cost += move_cost(in[i], axis, way.in[i]);
       // Somebody will have to add it up: at best it ends up cut.
       for (std::size_t i = 0; i < eqn.out.size(); ++i)
-        if (eqn.out[i] != none && way.out[i] == partial)
-          way.cost += static_cast<double>(r_.from.type(eqn.out[i]).elements()) * (size(axis) - 1) / size(axis);
+        if (eqn.out[i] != none && way.out[i] == partial) way.cost += words_made(eqn, in, i) * (size(axis) - 1) / size(axis);
       ways.push_back(std::move(way));
     };
     const std::vector<Place> all_whole(in.size()), partials(eqn.out.size(), partial);
     std::vector<Place> have;
-    bool any_partial = false, any_cut = false;
+    bool any_partial = false, all_partial = true, any_cut = false;
     for (Var v : in) {
       have.push_back(place_on(type(v), axis));
-      any_partial |= have.back() == partial, any_cut |= have.back().kind == Place::S;
+      any_partial |= have.back() == partial, all_partial &= have.back() == partial, any_cut |= have.back().kind == Place::S;
     }
     if (!any_partial && !any_cut) return {0, all_whole, std::vector<Place>(eqn.out.size())};
 
@@ -114,6 +122,7 @@ class Placer {
         price(std::move(wants), std::move(gives));
       }
     }
+    if (row.adds && all_partial) return {0, have, partials};
     if (row.adds && adds_up(eqn, in, axis)) price(std::vector<Place>(in.size(), partial), partials);
     for (const int operand : row.linear) {
       if (at(operand) >= in.size() || have[at(operand)] != partial || !sums_alone(eqn)) continue;
@@ -137,8 +146,40 @@ class Placer {
     return std::all_of(in.begin(), in.end(), [&](Var v) { return place_on(type(v), axis) == partial || words(v) < largest; });
   }
 
+  // Weights that are cut (ZeRO 3) are gathered where they are used and again where they are used again: equations that follow from them
+  // alone wait until somebody reads them.
+  bool waits(const Eqn& eqn) const {
+    bool found = false;
+    for (Var v : eqn.in) {
+      if (v != none && waiting_.contains(v)) {
+        found = true;
+        continue;
+      }
+      if (!is_param(r_(v))) return false;
+      const Type& bucket = type(r_(v));
+      for (int axis = 0; axis < axes_ && eqn.op == Op::view; ++axis) found |= place_on(bucket, axis) == Place{Place::S, bucket.rank() - 1};
+    }
+    return found;
+  }
+  void remember(const Eqn& eqn) {
+    for (Var v : eqn.out)
+      if (v != none) waiting_[v] = &eqn;
+  }
+  Var resolve(Var old, const Eqn& reader) {
+    const auto found = old == none ? waiting_.end() : waiting_.find(old);
+    if (found == waiting_.end()) return r_(old);
+    if (const auto made = made_.find({old, segment_}); made != made_.end()) return made->second;
+    Eqn now = *found->second;
+    now.scope = reader.scope, now.phase = reader.phase;
+    place(now);
+    for (Var v : now.out)
+      if (v != none) made_[{v, segment_}] = r_(v);
+    return r_(old);
+  }
+
   void place(const Eqn& eqn) {
-    std::vector<Var> in = r_(eqn.in);
+    std::vector<Var> in;
+    for (Var v : eqn.in) in.push_back(resolve(v, eqn));
     std::vector<std::vector<Place>> wants(in.size(), std::vector<Place>(at(axes_)));
     std::vector<std::vector<Place>> gives(eqn.out.size(), std::vector<Place>(at(axes_)));
     for (int axis = 0; axis < axes_; ++axis) {
@@ -151,6 +192,7 @@ class Placer {
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = bring(in[i], wants[i]);
     r_.enter(eqn);
     const std::vector<Var> out = r_.copy_with(eqn, eqn.attrs, in);
+    if (eqn.op == Op::moments) statistics_.insert(out.begin(), out.end());
     if (eqn.op == Op::constant || eqn.op == Op::broadcast) makers_[out[0]] = r_.to.program().eqns.size() - 1;
     for (std::size_t i = 0; i < out.size(); ++i)
       if (out[i] != none) put(out[i], gives[i], from_params);
@@ -158,7 +200,7 @@ class Placer {
 
   // A mark that asks for a place gets it; one that does not keeps what it gets, but never a partial sum.
   void mark(const Eqn& eqn) {
-    Var x = r_(eqn.in[0]);
+    Var x = resolve(eqn.in[0], eqn);
     const std::string& label = std::get<Mark>(eqn.attrs).label;
     if (r_.from.type(eqn.out[0]).at.empty() && (label == "tokens" || label == "heads")) return r_.set(eqn.out[0], x);  // nobody asked
     std::vector<Place> want(at(axes_));
@@ -180,10 +222,13 @@ class Placer {
     is_param_[at(v)] = from_params;
   }
 
-  // First what makes the value smaller, outer cuts before inner ones; then what makes it larger, inner cuts first.
+  // First what makes the value smaller, outer cuts before inner ones; then sums, over neighbours first; then what makes it larger, inner
+  // cuts first.
   Var bring(Var v, const std::vector<Place>& want) {
     for (int axis = axes_; axis-- > 0;)
       if (want[at(axis)].kind == Place::S) v = move(v, axis, want[at(axis)]);
+    for (int axis = axes_; axis-- > 0;)
+      if (want[at(axis)] == whole && place_on(type(v), axis) == partial) v = move(v, axis, whole);
     for (int axis = 0; axis < axes_; ++axis) v = move(v, axis, want[at(axis)]);
     return v;
   }
@@ -225,11 +270,11 @@ class Placer {
       const Eqn eqn = r_.to.program().eqns[made->second];
       const Broadcast* b = std::get_if<Broadcast>(&eqn.attrs);
       if (!b || letters_in(b->sig, 0).find(letters_out(b->sig)[at(want.dim)]) == std::string::npos)
-        return remember(eqn.op, eqn.attrs, eqn.in, r_.to.name_of(v));
+        return make_again(eqn.op, eqn.attrs, eqn.in, r_.to.name_of(v));
     }
     return emit(v, axis, whole, want);
   }
-  Var remember(Op op, const Attrs& attrs, const std::vector<Var>& in, const std::string& name) {
+  Var make_again(Op op, const Attrs& attrs, const std::vector<Var>& in, const std::string& name) {
     const Var v = r_.to.emit_named(op, attrs, in, {name})[0];
     makers_[v] = r_.to.program().eqns.size() - 1;
     return v;
@@ -249,8 +294,11 @@ class Placer {
   Rewriter r_;
   int axes_;
   std::vector<bool> is_param_;  // follows from parameters alone
+  std::set<Var> statistics_;    // of one rank's samples (local batch norm): no activations, a few numbers that all ranks may have
   std::map<Key, Var> copies_;
-  std::map<Var, std::size_t> makers_;  // constants and broadcasts: the equation that makes them
+  std::map<Var, std::size_t> makers_;        // constants and broadcasts: the equation that makes them
+  std::map<Var, const Eqn*> waiting_;        // of the program that is read: what follows from cut weights alone
+  std::map<std::pair<Var, int>, Var> made_;  // of those: what was made, by segment
   int segment_ = 0;
   bool forward_ = true;
 };

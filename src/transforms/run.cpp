@@ -38,6 +38,7 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
     const Pass& pass = passes[i];
     PassReport report{
         pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name), pass.preserves_numerics};
+    if (options.before) options.before(pass, program);
     if (!report.disabled) {
       const auto start = std::chrono::steady_clock::now();
       try {

@@ -21,8 +21,9 @@ struct Pass {
 };
 
 struct RunOptions {
-  std::set<std::string> disabled;  // names of passes to leave out
-  std::string dump_dir;            // writes NN_<pass>.ir after each pass
+  std::set<std::string> disabled;                                // names of passes to leave out
+  std::string dump_dir;                                          // writes NN_<pass>.ir after each pass
+  std::function<void(const Pass&, const Program&)> before = {};  // is shown each pass with the program that it gets
 };
 struct PassReport {
   std::string name;
@@ -65,7 +66,7 @@ struct Bucket {
 struct Group {
   bool decay = true;
   double lr_scale = 1.0;  // of the learning rate (layer-wise decay)
-  int block = -1;         // ZeRO 3: the layer whose weights are gathered together; -1: no such bucket
+  int block = -1;         // ZeRO 2 and 3: the layer whose gradients (weights) travel together; -1: all of them
   bool resident = false;  // ZeRO 3: too small to be worth sharding
   auto operator<=>(const Group&) const = default;
 };

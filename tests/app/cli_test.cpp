@@ -57,6 +57,12 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"bench comm", 2, "comm"},
       {"explain --model vit_micro --disable nonsense", 2, "nonsense"},
       {"explain --model vit_micro --disable autodiff", 2, "cannot be disabled"},
+      {"explain --model vit_micro --tp 7", 2, "does not divide model.heads"},
+      {"explain --model vit_micro --dp 2 --tp 2 --np 3", 2, "run.np = 3"},
+      {"explain --model resnet18_cifar --sp 2", 2, "sequence parallelism is for vit"},
+      {"explain --model vit_micro --dp 2 --zero 4", 2, "zero"},
+      {"explain --model vit_micro --dp 2 --rank 2", 2, "choose 0 to 1"},
+      {"explain --model vit_micro --rank 1", 2, "one rank"},
       {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
       {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 3, "data get cifar10"},
       {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2, "choose one of the two crops"},
@@ -112,6 +118,18 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_NE(run("config show --model vit_micro").out.find("also needs a length"), std::string::npos);
   EXPECT_NE(run("config show --model vit_micro --epochs 2").out.find("repeats it"), std::string::npos);
   EXPECT_GT(json::parse(run("explain --model vit_micro --global-batch 4 --json").out)["peak_bytes"].get<std::int64_t>(), 0);
+  const json x = json::parse(run("explain --model vit_micro --global-batch 5 --dp 2 --tp 2 --zero 3 --rank 3 --json").out);
+  std::int64_t bytes = 0, peak = 0;
+  for (const json& row : x["comm"]) bytes += row["bytes"].get<std::int64_t>();
+  for (const auto& [kind, n] : x["memory"].items()) peak += n.get<std::int64_t>();
+  EXPECT_EQ(x["comm_bytes"], bytes);
+  EXPECT_EQ(x["peak_bytes"], peak);
+  EXPECT_EQ(x["world"], 4);
+  EXPECT_EQ(x["rank"], 3);
+  EXPECT_EQ(x["layout"]["zero"], 3);
+  EXPECT_LT(x["ranks"]["flops"]["least"].get<double>(), x["ranks"]["flops"]["most"].get<double>());  // 3 samples and 2
+  EXPECT_NE(x["program"].get<std::string>().find("all_gather axis=\"dp\""), std::string::npos);
+  EXPECT_EQ(x["program_before"].get<std::string>().find("all_gather"), std::string::npos);
   EXPECT_GE(json::parse(run("models --json").out).size(), 6u);
   const json b = json::parse(run("bench infer --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
   for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"})

@@ -61,6 +61,16 @@ config::Config with_layout(config::Config c, const std::string& layout) {
 
 int ranks_of(const config::Config& c) { return static_cast<int>(c.parallel.dp * c.parallel.sp * c.parallel.tp); }
 
+Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
+  const Key key = Key{99}.with(static_cast<std::uint64_t>(step));
+  Samples out{std::vector<float>(static_cast<std::size_t>(count * m.image_h * m.image_w * m.channels)),
+              std::vector<std::int32_t>(static_cast<std::size_t>(count))};
+  for (std::size_t i = 0; i < out.images.size(); ++i) out.images[i] = static_cast<float>(normal(key, i));
+  for (std::size_t i = 0; i < out.labels.size(); ++i)
+    out.labels[i] = static_cast<std::int32_t>(random_bits(key.with("label"), i) % static_cast<std::uint64_t>(m.classes));
+  return out;
+}
+
 namespace {
 
 Trace run_rank(const Training& t, comm::Comm* world) {
@@ -70,12 +80,8 @@ Trace run_rank(const Training& t, comm::Comm* world) {
   Trace out;
   for (int step = 1; step <= t.steps; ++step) {
     const std::int64_t all = t.batch > 0 ? t.batch : t.config.batch.global, n = step == t.steps && t.ragged > 0 ? t.ragged : all;
-    const Key key = Key{99}.with(static_cast<std::uint64_t>(step));
-    std::vector<float> images(static_cast<std::size_t>(n * m.image_h * m.image_w * m.channels)), targets, weights;
-    std::vector<std::int32_t> labels(static_cast<std::size_t>(n));
-    for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(key, i));
-    for (std::size_t i = 0; i < labels.size(); ++i)
-      labels[i] = static_cast<std::int32_t>(random_bits(key.with("label"), i) % static_cast<std::uint64_t>(m.classes));
+    const auto [images, labels] = samples_of(m, step, n);
+    std::vector<float> targets, weights;
     if (t.soft) {
       targets.assign(static_cast<std::size_t>(n * m.classes), 0.0f);
       for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -99,7 +105,7 @@ Trace run_rank(const Training& t, comm::Comm* world) {
     out.weights[p.name] = session.parameter(p.name);
     if (session.averages()) out.weights["ema." + p.name] = session.parameter(p.name, run::Weights::average);
   }
-  if (t.at_end) t.at_end(session);
+  if (t.at_end) t.at_end(session, out);
   return out;
 }
 

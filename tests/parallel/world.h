@@ -16,17 +16,17 @@ namespace tessera::test {
 struct Trace {
   std::vector<double> loss, correct, grad_norm;
   std::map<std::string, std::vector<double>> weights;  // after the last step; "ema." in front for the average
-  comm::Traffic per_step;                              // of rank 0 in the last step
+  comm::Traffic per_step;                              // of this rank in the last step
   std::vector<std::int64_t> state_bytes;               // per rank: weights, gradients, optimizer as planned
 };
 
 struct Training {
   config::Config config;
   int steps = 20;
-  std::int64_t batch = 0;                          // 0: config.batch.global; a last ragged batch is `ragged`
-  std::int64_t ragged = 0;                         // samples of the last step; 0: as all
-  bool soft = false, weighted = false;             // mixed targets, weighted samples
-  std::function<void(run::Session&)> at_end = {};  // on every rank
+  std::int64_t batch = 0;                                             // 0: config.batch.global; a last ragged batch is `ragged`
+  std::int64_t ragged = 0;                                            // samples of the last step; 0: as all
+  bool soft = false, weighted = false;                                // mixed targets, weighted samples
+  std::function<void(run::Session&, const Trace& mine)> at_end = {};  // on every rank
 };
 
 config::Config tiny(const std::string& family, const std::string& dtype = "f64");
@@ -35,6 +35,13 @@ config::Config with_layout(config::Config config, const std::string& layout);
 int ranks_of(const config::Config& config);
 
 Trace train(const Training& training);
+
+// The samples of a step: the same for every layout.
+struct Samples {
+  std::vector<float> images;
+  std::vector<std::int32_t> labels;
+};
+Samples samples_of(const models::ModelConfig& model, int step, std::int64_t count);
 
 // The largest relative difference of two traces, step by step; of the weights, norm over norm.
 double difference(const std::vector<double>& a, const std::vector<double>& b);

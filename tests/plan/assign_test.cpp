@@ -71,7 +71,7 @@ TEST(Views, ShareStorageAndAreNoSteps) {
       "  q : f32[16], _, k : f32[16], _ = unstack x\n  s : f32[1,16] = slice dim=0 start=2 size=1 x\n  pin : f32[4,16] = mark "
       "label=\"residual\" x\n"
       "  output \"m\" = m\n  output \"r\" = r\n  output \"q\" = q\n  output \"k\" = k\n  output \"s\" = s\n  output \"pin\" = pin\n");
-  EXPECT_TRUE(p.plan.steps.empty()) << plan::print(p.plan, true);
+  EXPECT_TRUE(p.plan.steps.empty()) << plan::print(p.plan);
   EXPECT_TRUE(p.inside("m", "w", 64));
   EXPECT_TRUE(p.same("r", "x") && p.same("q", "x") && p.same("pin", "x"));
   EXPECT_TRUE(p.inside("k", "x", 128));

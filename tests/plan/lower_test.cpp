@@ -70,9 +70,9 @@ TEST(Plan, StatisticsGroupsAreCutWhereTheBatchIs) {
   }
 }
 
-TEST(Plan, PrintsEveryStepAndThePeak) {
-  const std::string text = print(Planned(small).plan, true);
-  for (const char* words : {"contract", "arena+256 <- arena+0 w+0", "3 steps", "weights", "GFLOP"})
+TEST(Plan, PrintsEveryStep) {
+  const std::string text = print(Planned(small).plan);
+  for (const char* words : {"contract", "arena+256 <- arena+0 w+0"})
     EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
 }
 

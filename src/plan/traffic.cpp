@@ -1,0 +1,67 @@
+#include "plan/traffic.h"
+
+#include <algorithm>
+
+namespace tessera::plan {
+namespace {
+
+using namespace ir;
+
+std::size_t at(Var v) { return static_cast<std::size_t>(v); }
+
+// What every value of a program is made of, as far as a reader of the table wants to know.
+class Purposes {
+ public:
+  explicit Purposes(const Program& program) : p_(program), maker_(program.values.size()), param_(program.values.size()) {
+    for (const Input& in : p_.inputs) param_[at(in.var)] = in.kind == Input::param;
+    for (const Eqn& e : p_.eqns) {
+      const bool params_only = !e.in.empty() && std::all_of(e.in.begin(), e.in.end(), [&](Var v) { return v != none && param_[at(v)]; });
+      for (Var v : e.out)
+        if (v != none) maker_[at(v)] = &e, param_[at(v)] = params_only;
+    }
+  }
+
+  std::string of(const Eqn& e) const {
+    const Eqn* from = maker_[at(e.in[0])];
+    while (from && (from->op == Op::mark || from->op == Op::stack || from->op == Op::slice)) from = maker_[at(from->in[0])];
+    const bool joined = maker_[at(e.in[0])] && maker_[at(e.in[0])]->op == Op::stack;
+    if (p_.type(e.in[0]).rank() == (joined ? 1 : 0)) return "scalars";
+    if (from && (from->op == Op::moments || from->op == Op::batch_norm_sums || from->op == Op::segment_sumsq)) return "statistics";
+    if (param_[at(e.in[0])]) return "weights";
+    if (e.phase == Phase::update) return e.op == Op::all_gather && from && from->phase == Phase::update ? "weights" : "gradients";
+    return "activations";
+  }
+
+ private:
+  const Program& p_;
+  std::vector<const Eqn*> maker_;
+  std::vector<bool> param_;  // follows from parameters alone
+};
+
+bool sends(Op op) { return op == Op::all_reduce || op == Op::all_gather || op == Op::reduce_scatter || op == Op::all_to_all; }
+
+}  // namespace
+
+std::string_view name(Phase phase) {
+  constexpr std::string_view names[] = {"forward", "backward", "recompute", "update"};
+  return names[static_cast<std::size_t>(phase)];
+}
+
+std::vector<CommRow> communication(const Plan& plan) {
+  const Purposes purposes(plan.program);
+  std::vector<CommRow> rows;
+  for (const Step& step : plan.steps) {
+    if (!sends(step.op)) continue;
+    const Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+    const CommRow now{e.phase, e.op, std::get<Collective>(e.attrs).axis, purposes.of(e), 0, 0};
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const CommRow& r) {
+      return r.phase == now.phase && r.op == now.op && r.axis == now.axis && r.what == now.what;
+    });
+    if (row == rows.end()) row = rows.insert(row, now);
+    ++row->count, row->bytes += step.in[0].type.bytes();
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const CommRow& a, const CommRow& b) { return a.phase < b.phase; });
+  return rows;
+}
+
+}  // namespace tessera::plan

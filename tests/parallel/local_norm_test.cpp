@@ -1,0 +1,78 @@
+// Local batch norm is a program of its own: statistics of each rank's samples. What it means is written before anything is placed, so that
+// program, run as it stands on one rank with the whole batch, is what the ranks must reproduce.
+#include <gtest/gtest.h>
+
+#include "parallel/world.h"
+#include "run/bytes.h"
+#include "run/init.h"
+
+namespace tessera::test {
+namespace {
+
+// The program of a layout before placement, in an executor of its own: one rank, no collectives.
+Trace unplaced(const config::Config& config, int steps) {
+  const auto executor = exec::make_cpu_executor(1);
+  ir::Program program;
+  transforms::RunOptions options;
+  options.before = [&](const transforms::Pass& pass, const ir::Program& p) {
+    if (pass.name == "place") program = p;
+  };
+  const std::int64_t n = config.batch.global;
+  run::compile(config, run::Goal::train, {n}, executor->workspace_rule(), options);
+  const plan::Plan plan = plan::lower(program, 0, executor->workspace_rule());
+  executor->prepare(plan);
+
+  const run::ParamSource source = run::initial_weights(static_cast<std::uint64_t>(config.run.seed));
+  std::map<std::string, std::pair<std::string, std::int64_t>> home;  // parameter -> buffer, offset
+  for (const transforms::Bucket& bucket : run::model_buckets(config))
+    for (const transforms::Bucket::Entry& entry : bucket.entries) home[entry.param] = {"weights." + bucket.name, entry.offset};
+  for (const models::Param& p : models::parameters(config.model)) {
+    const auto [buffer, offset] = home.contains(p.name) ? home[p.name] : std::pair{run::state_name(p, run::Weights::live), std::int64_t{0}};
+    executor->write_persistent(buffer, offset * 8, run::encode(source(p), ir::DType::f64));
+  }
+  const auto scalar = [&](const char* name, double value) {
+    executor->write(plan, name, run::encode(std::span(&value, 1), plan.input(name)->slot.type.dtype));
+  };
+  const auto read = [&](const char* name) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(plan.output(name)->slot.type.bytes()));
+    executor->read(plan, name, bytes);
+    return run::decode(bytes, plan.output(name)->slot.type.dtype)[0];
+  };
+  Trace out;
+  for (int step = 1; step <= steps; ++step) {
+    const Samples samples = samples_of(config.model, step, n);
+    executor->write(plan, "images", run::encode(std::vector<double>(samples.images.begin(), samples.images.end()), ir::DType::f64));
+    executor->write(plan, "labels", std::as_bytes(std::span(samples.labels)));
+    scalar("inv_count", 1.0 / static_cast<double>(n)), scalar("lr", config.optim.lr), scalar("step", step);
+    executor->run(plan);
+    out.loss.push_back(read("loss")), out.grad_norm.push_back(read("grad_norm"));
+  }
+  for (const models::Param& p : models::parameters(config.model)) {
+    const auto [buffer, offset] = home.contains(p.name) ? home[p.name] : std::pair{run::state_name(p, run::Weights::live), std::int64_t{0}};
+    std::vector<std::byte> bytes(static_cast<std::size_t>(ir::elements(p.shape) * 8));
+    executor->read_persistent(buffer, offset * 8, bytes);
+    out.weights[p.name] = run::decode(bytes, ir::DType::f64);
+  }
+  return out;
+}
+
+class LocalNorm : public testing::TestWithParam<const char*> {};
+
+TEST_P(LocalNorm, IsTheUnplacedProgramWithAGroupPerRank) {
+  Training t{with_layout(tiny("resnet"), GetParam())};
+  t.config.model.batch_norm = "local";
+  t.config.batch = {10, 3, 1};  // uneven over 3 and 4
+  const Trace got = train(t), want = unplaced(t.config, t.steps);
+  EXPECT_LE(difference(got.loss, want.loss), 1e-9);
+  EXPECT_LE(difference(got.grad_norm, want.grad_norm), 1e-9);
+  EXPECT_LE(weight_difference(got, want), 1e-8);
+  // And it is not the synchronised one.
+  t.config.model.batch_norm = "sync";
+  t.steps = 1;
+  EXPECT_GT(difference(train(t).loss, {want.loss[0]}), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LocalNorm, testing::Values("dp4", "dp3 zero1", "dp2 zero3", "dp5 zero2"));
+
+}  // namespace
+}  // namespace tessera::test
