@@ -24,8 +24,6 @@ class Precision : public testing::TestWithParam<Case> {};
 TEST_P(Precision, FollowsOneRank) {
   const Case& c = GetParam();
   Training t{with_layout(tiny(c.model, c.dtype), c.layout)};
-  // Rounding is compared, not how far a large step carries it.
-  t.config.optim.lr = 1e-3;
   if (c.model == "resnet") t.steps = 2;
   const Trace got = train(t), want = one_rank(t);
   const double limit = c.dtype == "bf16" ? 2e-2 : 1e-5;
