@@ -9,9 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -34,12 +36,34 @@ std::string find_mpirun() {
   return {};
 }
 
-// A request to stop reaches the ranks as SIGUSR1, which mpirun hands on and leaves alone; the second one ends mpirun, and it the ranks.
-pid_t child = 0;
+// Requests to stop that arrived while mpirun runs.
 volatile std::sig_atomic_t asked = 0;
-void pass_on(int) {
-  if (child > 0) ::kill(child, asked ? SIGTERM : SIGUSR1);
-  asked = 1;
+void ask(int) { asked = asked + 1; }
+
+pid_t parent_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const auto name_ends = text.rfind(')');  // a name may hold anything
+  int parent = 0;
+  char state = 0;
+  if (name_ends == text.npos || std::sscanf(text.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2) return 0;
+  return parent;
+}
+
+// The ranks that mpirun started here. They are asked one by one: not every mpirun hands signals on, and all end the job at once on SIGTERM.
+void ask_ranks(pid_t mpirun) {
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    if (process <= 1 || std::filesystem::read_symlink(entry.path() / "exe", ignored) != self) continue;
+    for (pid_t above = parent_of(process); above > 1; above = parent_of(above))
+      if (above == mpirun) {
+        ::kill(process, SIGUSR1);
+        break;
+      }
+  }
 }
 
 // mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
@@ -58,7 +82,7 @@ int start_mpirun(const std::string& mpirun, int ranks, char** argv) {
   std::vector<char*> command = {const_cast<char*>(mpirun.c_str()), const_cast<char*>("-np"), np.data(), self.data()};
   for (char** argument = argv + 1; *argument; ++argument) command.push_back(*argument);
   command.push_back(nullptr);
-  child = ::fork();
+  const pid_t child = ::fork();
   if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno), mpirun);
   if (child == 0) {
     ::setpgid(0, 0);  // a terminal's Ctrl-C is for us alone
@@ -66,9 +90,17 @@ int start_mpirun(const std::string& mpirun, int ranks, char** argv) {
     ::execv(mpirun.c_str(), command.data());
     std::_Exit(127);
   }
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, pass_on);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  struct sigaction action = {};
+  action.sa_handler = ask;  // no SA_RESTART: a signal ends the wait below
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+  int status = 0, answered = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR)
+    for (; answered < asked; ++answered) {
+      if (answered == 0)
+        ask_ranks(child);
+      else
+        ::kill(child, SIGTERM);  // asked again: mpirun ends them
+    }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   throw Error(ErrorKind::rank_lost, fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status))), mpirun);
 }

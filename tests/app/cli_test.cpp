@@ -33,7 +33,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train " + s + "/missing.toml", 2, "missing.toml"},
       {"train " + s + "/bad.toml --steps 1", 2, "does not divide"},
       {"config check " + s + "/bad.toml", 2, "optim.lr"},
-      {"train" + tiny + "--steps 1 --tp 2", 2, "tp"},
+      {"train" + tiny + "--steps 1 --tp 3", 2, "tp"},
       {"train" + tiny + "--steps 1 --device cuda", 2, "cuda"},
       {"train" + tiny + "--steps 1 --dtype fp7", 2, "fp7"},
       {"train" + tiny + "--steps 1 --data cifar10:" + s, 3, "data_batch_1.bin"},
