@@ -28,7 +28,8 @@ struct Step {
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
-inline bool communicates(const Step& step) { return step.op >= ir::Op::all_reduce && step.op <= ir::Op::all_to_all; }
+// Crosses ranks: what is left of the collectives in one rank's program.
+constexpr bool sends(ir::Op op) { return op >= ir::Op::all_reduce && op <= ir::Op::all_to_all; }
 
 struct Buffer {
   std::string name;  // of the input it holds

@@ -38,8 +38,6 @@ class Purposes {
   std::vector<bool> param_;  // follows from parameters alone
 };
 
-bool sends(Op op) { return op == Op::all_reduce || op == Op::all_gather || op == Op::reduce_scatter || op == Op::all_to_all; }
-
 }  // namespace
 
 std::string_view name(Phase phase) {

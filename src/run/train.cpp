@@ -209,7 +209,7 @@ class Trainer {
     // What a rank spends in a collective is sending and waiting for the others alike.
     const plan::Plan& plan = session_->compiled(Goal::train, batch_.count).plan;
     for (const exec::Timeline::Span& span : r.timeline.spans)
-      (plan::communicates(plan.steps[static_cast<std::size_t>(span.step)]) ? m.breakdown.comm_exposed : m.breakdown.compute) +=
+      (plan::sends(plan.steps[static_cast<std::size_t>(span.step)].op) ? m.breakdown.comm_exposed : m.breakdown.compute) +=
           span.end - span.start;
     m.breakdown.data = data_ms;
     m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute - m.breakdown.comm_exposed);

@@ -16,9 +16,6 @@ using namespace ir;
 
 namespace {
 
-// The dims that ranks of a tensor axis share among them.
-bool is_tensor_dim(const std::string& dim) { return dim == "heads" || dim == "mlp" || dim == "hidden"; }
-
 // The names of a bucket's dims, which strategies look up.
 std::vector<std::string> dims_of(const Bucket& bucket, bool weights) {
   const std::string flat = weights && bucket.resident ? "resident" : "bucket";
@@ -36,7 +33,7 @@ std::vector<Bucket> plan_buckets(const Program& program, const std::function<Gro
     if (in.kind != Input::param) continue;
     const Group group = group_of(in.name);
     const Shape& shape = program.type(in.var).shape;
-    const auto shared = std::find_if(in.dims.begin(), in.dims.end(), is_tensor_dim);
+    const auto shared = std::find_first_of(in.dims.begin(), in.dims.end(), tensor_dims().begin(), tensor_dims().end());
     const int dim = tp > 1 && shared != in.dims.end() ? static_cast<int>(shared - in.dims.begin()) : -1;
     Bucket& bucket = groups[{group.decay, group.lr_scale, dim < 0, -group.block, group.resident}];
     bucket.parts = dim >= 0 ? tp : 1;

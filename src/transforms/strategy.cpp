@@ -7,8 +7,6 @@
 // A data axis that shards buckets takes the sequence axis along: its ranks hold the same weights, too.
 #include <map>
 
-#include "base/check.h"
-#include "ir/builder.h"
 #include "transforms/transforms.h"
 
 namespace tessera::transforms {
@@ -24,6 +22,11 @@ Mesh Layout::mesh() const {
   add(Axis::sequence, "sp", sp);
   add(Axis::model, "tp", tp);
   return out;
+}
+
+const std::vector<std::string>& tensor_dims() {
+  static const std::vector<std::string> dims = {"heads", "mlp", "hidden"};
+  return dims;
 }
 
 namespace {
@@ -42,7 +45,9 @@ Program strategy(const Program& program, const Layout& layout) {
   p.mesh = layout.mesh();
   if (p.mesh.axes.empty()) return p;
   const std::vector<std::string> over_data = {"dp", "sp"};
-  Where params = {{"heads", {"tp"}}, {"mlp", {"tp"}}, {"hidden", {"tp"}}, {"part", {"tp"}}}, state = params;
+  Where params = {{"part", {"tp"}}};
+  for (const std::string& dim : tensor_dims()) params[dim] = {"tp"};
+  Where state = params;
   if (layout.zero >= 1) state["bucket"] = over_data;
   if (layout.zero >= 3) params["bucket"] = over_data;
   for (const Input& in : p.inputs) {

@@ -70,7 +70,9 @@ struct Group {
   bool resident = false;  // ZeRO 3: too small to be worth sharding
   auto operator<=>(const Group&) const = default;
 };
-// Parameters with a dim that `tp` ranks share (heads, mlp, hidden) lie in buckets of `tp` parts.
+// The dims that ranks of a tensor axis share among them: heads, mlp, hidden.
+const std::vector<std::string>& tensor_dims();
+// Parameters with such a dim lie in buckets of `tp` parts.
 std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string& param)>& group_of, int tp = 1);
 // Parameters become views of bucket inputs "<set>.<bucket>": the weights, or their moving average ("ema").
 Program buckets(const Program& program, const std::vector<Bucket>& buckets, const std::string& set = "weights");

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "app/binary.h"
+#include "config/study.h"
 
 namespace {
 
@@ -127,21 +128,7 @@ TEST(Ranks, UnderMpirun) {
 TEST(Ranks, TheStudysDeepSpeedFile) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   const fs::path ds = scratch() / "ds_study.json", out = scratch() / "ranks_study";
-  write(ds, R"({
-  "train_batch_size": 32,
-  "gradient_accumulation_steps": 1,
-  "micro_batch_per_gpu": 16,
-  "fp16": {"enabled": false},
-  "zero_optimization": {
-    "stage": 0,
-    "offload_optimizer": {"device": "none"},
-    "offload_param": {"device": "none"}
-  },
-  "wall_clock_breakdown": true,
-  "prescale_gradients": false,
-  "pipeline": {"pipe_partitioned": false},
-  "pin_memory": true
-})");
+  write(ds, std::string(study));
   const std::string arguments = "train --model vit_micro --set data.train_size=64 --set data.test_size=20 --epochs 1 --fresh --deepspeed " +
                                 ds.string() + " --out " + out.string();
   const Result two = mpirun(2, arguments);

@@ -7,6 +7,7 @@
 
 #include "config/print.h"
 #include "config/reader.h"
+#include "config/study.h"
 #include "files/scratch.h"
 
 namespace tessera::config {
@@ -42,22 +43,7 @@ const Effective& row(const Loaded& loaded, std::string_view key) {
   return none;
 }
 
-// The configuration that the ViT study prints in its appendix.
-constexpr std::string_view study = R"({
-  "train_batch_size": 32,
-  "gradient_accumulation_steps": 1,
-  "micro_batch_per_gpu": 16,
-  "fp16": {"enabled": false},
-  "zero_optimization": {
-    "stage": 0,
-    "offload_optimizer": {"device": "none"},
-    "offload_param": {"device": "none"}
-  },
-  "wall_clock_breakdown": true,
-  "prescale_gradients": false,
-  "pipeline": {"pipe_partitioned": false},
-  "pin_memory": true
-})";
+using test::study;
 
 TEST(Study, TwoRanksAreAccepted) {
   const Loaded two = read(study, 2);

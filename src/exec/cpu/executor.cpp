@@ -18,11 +18,11 @@ namespace {
 using namespace cpu;
 
 // Casts round themselves, and what crosses ranks crosses as it is.
-bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && op < ir::Op::all_reduce && type.dtype == ir::DType::bf16; }
+bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && !plan::sends(op) && type.dtype == ir::DType::bf16; }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64 && op < ir::Op::all_reduce) return {};  // reference kernels need none
+    if (type.dtype == ir::DType::f64 && !plan::sends(op)) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
