@@ -115,8 +115,9 @@ struct Parallel {
   std::string recompute = "none";
   ListOrWord weights;
   double bucket_mb = 25.0;
-  bool overlap = true;
-  std::string compress = "none", comm = "auto";
+  bool overlap = true, prefetch = true, overlap_update = true;
+  std::string compress = "none", comm = "auto", all_reduce = "auto";
+  double hang_s = 300.0;
   std::int64_t persist = 100000;  // elements
   bool operator==(const Parallel&) const = default;
 };
@@ -136,6 +137,7 @@ struct Run {
   std::string until;                   // "" or METRIC=VALUE
   std::int64_t eval_every = 1;
   bool csv = true, tensorboard = true;
+  std::int64_t trace = 5;  // steps
   bool operator==(const Run&) const = default;
 };
 

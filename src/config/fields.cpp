@@ -144,9 +144,13 @@ const std::vector<Field>& fields() {
        "none, full, or every=N: keep the input of every N-th block and recompute the rest in the backward pass"},
       {"parallel", "weights", AT(parallel.weights), list_or("measured", 0, 1e6), "share of the batch per dp rank; an empty list: equal"},
       {"parallel", "bucket_mb", AT(parallel.bucket_mb), above(0, 65536), "size of a gradient bucket in MiB"},
-      {"parallel", "overlap", AT(parallel.overlap), any(), "communicate while computing"},
-      {"parallel", "compress", AT(parallel.compress), one_of("none", "f16|bf16|int8|onebit|topk"), "gradient compression"},
+      {"parallel", "overlap", AT(parallel.overlap), any(), "start a reduction as soon as its bucket is complete and compute on; false: one message after another, in place"},
+      {"parallel", "prefetch", AT(parallel.prefetch), any(), "zero = 3: gather the weights of the next layer while this one computes"},
+      {"parallel", "overlap_update", AT(parallel.overlap_update), any(), "update early buckets while late ones are under way (without optim.clip)"},
+      {"parallel", "compress", AT(parallel.compress), any(), "gradients on the wire: none, fp16, bf16, int8, topk=FRACTION, onebit or powersgd=RANK"},
       {"parallel", "comm", AT(parallel.comm), one_of("auto|local|mpi", "nccl"), "how ranks talk: threads of one process, or MPI; auto: MPI under mpirun"},
+      {"parallel", "all_reduce", AT(parallel.all_reduce), one_of("auto|shared|ring|hierarchical|mpi"), "how MPI ranks add up: in shared memory, around a ring, both, or by MPI itself; auto: shared on one machine, hierarchical across"},
+      {"parallel", "hang_s", AT(parallel.hang_s), from(0, 1e6), "seconds without progress after which a rank that hangs is named and the job ends; 0: wait for ever"},
       {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
@@ -165,6 +169,7 @@ const std::vector<Field>& fields() {
       {"run", "eval_every", AT(run.eval_every), from(0, 1e9), "epochs between evaluations on the test samples; 0: only at the end"},
       {"run", "csv", AT(run.csv), any(), "write metrics.csv and epochs.csv beside metrics.jsonl"},
       {"run", "tensorboard", AT(run.tensorboard), any(), "write TensorBoard event files (events.out.tfevents.*)"},
+      {"run", "trace", AT(run.trace), from(0, 1e6), "steps (after the first) that trace.json shows; 0: none"},
   };
   // clang-format on
   return all;
