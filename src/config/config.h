@@ -114,7 +114,7 @@ struct Parallel {
   std::int64_t segments = 1, chunks = 1;
   std::string recompute = "none";
   ListOrWord weights;
-  double bucket_mb = 25.0;
+  double bucket_mb = 4.0;
   bool overlap = true, prefetch = true, overlap_update = true;
   std::string compress = "none", comm = "auto", all_reduce = "auto";
   double hang_s = 300.0;

@@ -136,6 +136,26 @@ void mesh(Config& c, const std::function<bool(std::string_view)>& given, int wor
     c.run.np = p.dp * rest;
 }
 
+// Shares of a batch: one per dp rank, and no statistics of a rank's own samples, which would depend on the shares.
+void weights(const Config& c, LayoutOutcome& out) {
+  const Parallel& p = c.parallel;
+  const std::vector<double>& list = p.weights.list;
+  if (list.empty() && p.weights.word.empty()) return;
+  if (!list.empty() && static_cast<std::int64_t>(list.size()) != p.dp)
+    out.problems.push_back({{"parallel.weights", "parallel.dp"},
+                            fmt::format("parallel.weights has {} number{}, but there are {} data-parallel ranks", list.size(),
+                                        list.size() == 1 ? "" : "s", p.dp),
+                            "give one share per dp rank, or \"measured\""});
+  else if (!list.empty() && *std::max_element(list.begin(), list.end()) <= 0)
+    out.problems.push_back({{"parallel.weights"}, "parallel.weights gives nobody a sample", "one share at least must be more than 0"});
+  if (p.dp > 1 && c.model.family == "resnet" && c.model.batch_norm != "sync")
+    out.problems.push_back({{"parallel.weights", "model.batch_norm"},
+                            fmt::format("parallel.weights with model.batch_norm = \"{}\": statistics of a rank's own samples would depend on "
+                                        "how many it gets",
+                                        c.model.batch_norm),
+                            "choose model.batch_norm = \"sync\", or leave the weights out"});
+}
+
 }  // namespace
 
 LayoutOutcome resolve_layout(Config& c, const std::function<bool(std::string_view)>& given, int world) {
@@ -148,6 +168,7 @@ LayoutOutcome resolve_layout(Config& c, const std::function<bool(std::string_vie
     sequence(c, out);
   }
   mesh(c, given, world, out);
+  weights(c, out);
   if (p.zero > 0 && p.dp == 1 && p.sp == 1)
     out.notes.push_back(fmt::format("parallel.zero = {} shares out nothing: there is one data-parallel rank", p.zero));
   return out;

@@ -38,15 +38,11 @@ const Later later[] = {
      "this build has no pipeline parallelism yet; leave the key out"},
     {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, no_pipeline},
     {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, no_pipeline},
-    {"parallel.weights", [](const Config& c) { return c.parallel.weights != ListOrWord{}; },
-     "this build shares a batch out evenly; leave the key out"},
     {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
      "this build sends gradients as they are; leave it at none"},
     {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
      "this build has no CUDA executor; choose auto, local or mpi", true},
     {"parallel.schedule", never, ""},
-    {"parallel.bucket_mb", never, ""},
-    {"parallel.overlap", never, ""},
     {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu", true},
 };
 

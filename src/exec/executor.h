@@ -16,13 +16,18 @@
 
 namespace tessera::exec {
 
-// When each step ran, in milliseconds from the start of the run.
+// What each stream did, in milliseconds from the start of the run. Stream 0 computes, hands messages over (post), moves those on that are
+// under way (poll) and waits for them, one after the other; stream 1 holds every message from hand-over to arrival (flight), and these
+// may overlap.
 struct Timeline {
+  enum Kind : std::uint8_t { compute, post, poll, wait, flight };
   struct Span {
-    int step = 0, stream = 0;
+    int step = 0, stream = 0;  // poll: the step that comes next
     double start = 0, end = 0;
+    Kind kind = compute;
   };
   std::vector<Span> spans;
+  std::int64_t began_ns = 0;  // of the steady clock
   double wall_ms = 0;
 };
 
@@ -35,6 +40,7 @@ class Executor {
 
   // What a step needs beside its operands; lowering asks, so that the peak is known before anything runs.
   virtual plan::WorkspaceRule workspace_rule() const = 0;
+  virtual bool fits(const plan::Plan& plan) const = 0;  // whether the system could give what prepare() would take
   // Makes room: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
   virtual void prepare(const plan::Plan& plan) = 0;
   // Batch and scalar inputs lie in the arena, where a run may overwrite them: write all of them before every run.

@@ -10,6 +10,8 @@
 namespace tessera::ir {
 namespace {
 
+constexpr std::int64_t most_samples = 1000000000000;  // in a part of a batch
+
 // A cursor over one line.
 class Line {
  public:
@@ -39,6 +41,10 @@ class Line {
     if (!text_.substr(at_).starts_with(token)) return false;
     at_ += token.size();
     return true;
+  }
+  bool peek(char c) {
+    space();
+    return at_ < text_.size() && text_[at_] == c;
   }
   void expect(std::string_view token) {
     if (!accept(token)) fail("'" + std::string(token) + "'");
@@ -169,6 +175,13 @@ class Reader {
         axis.kind = Axis::sequence;
       else
         line.expect("data");
+      while (line.peek('[')) {
+        Shape& parts = axis.cuts.emplace_back();
+        line.value(parts);
+        if (parts.size() != static_cast<std::size_t>(axis.size) || 
+            std::any_of(parts.begin(), parts.end(), [](std::int64_t n) { return n < 0 || n > most_samples; }))
+          line.reject("for each of " + std::to_string(axis.size) + " ranks a part from 0 to " + std::to_string(most_samples));
+      }
       p_.mesh.axes.push_back(std::move(axis));
     }
   }

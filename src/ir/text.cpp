@@ -80,6 +80,7 @@ std::string print(const Program& p) {
   for (std::size_t i = 0; i < p.mesh.axes.size(); ++i) {
     const Axis& axis = p.mesh.axes[i];
     out += (i ? ", " : "") + axis.name + "=" + std::to_string(axis.size) + ":" + axis_kinds[axis.kind];
+    for (const Shape& parts : axis.cuts) out += to_string(parts);
   }
   out += ")\n";
   for (const Input& in : p.inputs) {

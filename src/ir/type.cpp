@@ -1,6 +1,9 @@
 #include "ir/type.h"
 
 #include <algorithm>
+#include <utility>
+#include <cmath>
+#include <numeric>
 #include <array>
 
 #include "base/check.h"
@@ -85,6 +88,31 @@ Range split(std::int64_t extent, int parts, int index) {
   return {index * base + std::min<std::int64_t>(index, rest), base + (index < rest ? 1 : 0)};
 }
 
+Shape split_by(std::int64_t extent, const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  CHECK(sum > 0, "weights must have a positive sum");
+  Shape out;
+  std::vector<std::pair<double, std::size_t>> rests;  // less the remainder, place
+  std::int64_t rest = extent;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double share = static_cast<double>(extent) * (weights[i] / sum), whole = std::floor(share);
+    out.push_back(static_cast<std::int64_t>(whole));
+    rests.emplace_back(whole - share, i);
+    rest -= out.back();
+  }
+  std::sort(rests.begin(), rests.end());
+  for (std::size_t i = 0; rest > 0; i = (i + 1) % rests.size())
+    if (weights[rests[i].second] > 0) ++out[rests[i].second], --rest;
+  return out;
+}
+
+Range Axis::part(std::int64_t extent, int index) const {
+  for (const Shape& parts : cuts)
+    if (std::accumulate(parts.begin(), parts.end(), std::int64_t{0}) == extent)
+      return {std::accumulate(parts.begin(), parts.begin() + index, std::int64_t{0}), parts[static_cast<std::size_t>(index)]};
+  return split(extent, size, index);
+}
+
 std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank) {
   std::vector<Range> out;
   for (const std::int64_t extent : type.shape) out.push_back({0, extent});
@@ -92,7 +120,7 @@ std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank) {
   for (std::size_t i = type.at.size(); i-- > 0;)
     if (type.at[i].kind == Place::S) {
       Range& range = out[static_cast<std::size_t>(type.at[i].dim)];
-      const Range part = split(range.size, mesh.axes[i].size, at[i]);
+      const Range part = mesh.axes[i].part(range.size, at[i]);
       range = {range.begin + part.begin, part.size};
     }
   return out;

@@ -22,11 +22,21 @@ using Shape = std::vector<std::int64_t>;
 std::int64_t elements(const Shape& shape);  // CHECKs extents and overflow
 std::string to_string(const Shape& shape);  // [2,3]
 
+// The part of `extent` that falls to part `index` of `parts`: contiguous, extents differ by at most one, larger ones first.
+struct Range {
+  std::int64_t begin = 0, size = 0;
+};
+Range split(std::int64_t extent, int parts, int index);
+// In proportion to weights, of which one at least is positive: the rest goes to the largest remainders, the first of equals.
+Shape split_by(std::int64_t extent, const std::vector<double>& weights);
+
 struct Axis {
   enum Kind { data, model, sequence } kind = data;  // what stays where it is: activations, parameters, neither
   std::string name;
   int size = 1;
+  std::vector<Shape> cuts{};  // an extent that is the sum of one of them is cut like it, every other one evenly
   bool operator==(const Axis&) const = default;
+  Range part(std::int64_t extent, int index) const;
 };
 struct Mesh {
   std::vector<Axis> axes;  // the last is the fastest
@@ -54,12 +64,6 @@ struct Type {
   std::int64_t bytes() const { return elements() * size_of(dtype); }
   int rank() const { return static_cast<int>(shape.size()); }
 };
-
-// The part of `extent` that falls to part `index` of `parts`: contiguous, extents differ by at most one, larger ones first.
-struct Range {
-  std::int64_t begin = 0, size = 0;
-};
-Range split(std::int64_t extent, int parts, int index);
 
 // What one rank holds of a value: a range of every dim; uneven splits allowed, also empty ones. Where several axes cut one dim, the later
 // axis of the mesh cuts first: a sequence axis divides what a tensor axis left, a data axis what both left.

@@ -23,14 +23,18 @@ struct Assigner {
   std::vector<std::pair<Var, std::int64_t>> home;  // gathered operands: the result they are produced in, and where
   std::vector<int> group;                          // values that share bytes: index into `group_needed`
   std::vector<int> group_needed;
+  const std::vector<int>& due;                     // per equation
+  std::vector<int> held, group_held;               // until which equation a message under way reads or writes the value, its bytes
   std::map<Var, std::string> donated;  // result -> the input it updates
 
-  explicit Assigner(const Program& program)
+  Assigner(const Program& program, const std::vector<int>& due_before)
       : p(program),
         end(static_cast<int>(program.eqns.size())),
         needed(p.values.size(), -1),
         home(p.values.size(), {none, 0}),
-        group(p.values.size(), -1) {
+        group(p.values.size(), -1),
+        due(due_before),
+        held(p.values.size(), -1) {
     out.values.resize(p.values.size());
     for (int i = 0; i < end; ++i)
       if (p.eqns[static_cast<std::size_t>(i)].phase == Phase::backward) last_backward = i;
@@ -98,6 +102,7 @@ struct Assigner {
   }
   int new_group() {
     group_needed.push_back(-1);
+    group_held.push_back(-1);
     return static_cast<int>(group_needed.size()) - 1;
   }
 
@@ -126,6 +131,24 @@ struct Assigner {
     }
   }
 
+  // Whether the bytes are free to be written by equation i: nothing needs them later, and no message is under way with them.
+  bool free_at(Var v, int i) const {
+    const auto g = static_cast<std::size_t>(group[at(v)]);
+    return group_needed[g] <= i && group_held[g] <= i;
+  }
+  // Everything a message touches stays as it is until it has arrived.
+  void hold(const Eqn& e, int i) {
+    const int until = due[static_cast<std::size_t>(i)];
+    if (until == i) return;
+    for (const auto* list : {&e.in, &e.out})
+      for (Var v : *list) {
+        if (v == none || group[at(v)] < 0) continue;
+        held[at(v)] = std::max(held[at(v)], until);
+        int& bytes = group_held[static_cast<std::size_t>(group[at(v)])];
+        bytes = std::max(bytes, until);
+      }
+  }
+
   // A result may take a dying operand's bytes: its own donated input, or an arena value that nothing needs any more.
   bool in_place(const Eqn& e, int i, std::size_t r) {
     const Var v = e.out[r];
@@ -133,7 +156,7 @@ struct Assigner {
       if (static_cast<std::size_t>(alias.out) != r || static_cast<std::size_t>(alias.in) >= e.in.size()) continue;
       const Var x = e.in[static_cast<std::size_t>(alias.in)];
       if (x == none || p.type(x).bytes() != p.type(v).bytes() || std::count(e.in.begin(), e.in.end(), x) != 1) continue;
-      if (group_needed[static_cast<std::size_t>(group[at(x)])] > i) continue;
+      if (!free_at(x, i)) continue;
       const Storage& s = out.values[at(x)];
       const auto d = donated.find(v);
       const bool own_input =
@@ -156,7 +179,7 @@ struct Assigner {
     if (e.op != Op::reduce_scatter || i < last_backward || donated.contains(e.out[0])) return false;
     const Var x = e.in[0];
     const std::int64_t offset = own_part(std::get<Collective>(e.attrs), p.type(x));
-    if (offset < 0 || out.values[at(x)].base != 0 || group_needed[static_cast<std::size_t>(group[at(x)])] > i) return false;
+    if (offset < 0 || out.values[at(x)].base != 0 || !free_at(x, i)) return false;
     share(e.out[0], x, offset);
     return true;
   }
@@ -166,7 +189,7 @@ struct Assigner {
     const auto d = donated.find(v);
     if (d == donated.end()) return false;
     const Var home = p.input(d->second)->var;
-    if (group_needed[static_cast<std::size_t>(group[at(home)])] >= i || out.values[at(home)].base <= 0) return false;
+    if (group_needed[static_cast<std::size_t>(group[at(home)])] >= i || !free_at(home, i) || out.values[at(home)].base <= 0) return false;
     share(v, home, 0);
     return true;
   }
@@ -201,15 +224,18 @@ std::int64_t own_part(const Collective& a, const Type& whole) {
   return offset * bytes;
 }
 
-Assignment assign(const Program& program) {
-  Assigner a(program);
+Assignment assign(const Program& program, const std::vector<int>& due) {
+  Assigner a(program, due);
   a.find_lifetimes();
   a.place_inputs();
-  for (int i = 0; i < a.end; ++i) a.place_results(program.eqns[static_cast<std::size_t>(i)], i);
+  for (int i = 0; i < a.end; ++i) {
+    a.place_results(program.eqns[static_cast<std::size_t>(i)], i);
+    a.hold(program.eqns[static_cast<std::size_t>(i)], i);
+  }
   for (std::size_t v = 0; v < program.values.size(); ++v)
     if (const Storage& s = a.out.values[v]; s.interval >= 0) {
       int& last = a.out.intervals[static_cast<std::size_t>(s.interval)].last;
-      last = std::max(last, a.needed[v]);
+      last = std::max({last, a.needed[v], a.held[v]});
     }
   return std::move(a.out);
 }

@@ -45,23 +45,52 @@ Gradients count_gradients(const Program& p, const Assignment& a, const std::vect
   return {most(false), most(true)};
 }
 
+// The arena: what ranks hand to each other first, then the rest; each half is laid out by itself.
+struct Arena {
+  std::vector<bool> shared;  // per interval
+  Layout halves[2];          // the rest, the shared
+  std::int64_t shared_bytes = 0;
+
+  Arena(const Program& p, const Assignment& a) : shared(a.intervals.size()) {
+    for (const Eqn& e : p.eqns)
+      if (sends(e.op))
+        for (const auto* list : {&e.in, &e.out})
+          for (Var v : *list)
+            if (v != none && a.values[at(v)].interval >= 0) shared[static_cast<std::size_t>(a.values[at(v)].interval)] = true;
+    for (const bool half : {false, true}) {
+      std::vector<Interval> own = a.intervals;  // those of the other half take no room
+      for (std::size_t i = 0; i < own.size(); ++i)
+        if (shared[i] != half) own[i].bytes = 0;
+      halves[half] = lay_out(own);
+    }
+    shared_bytes = (halves[true].bytes + page - 1) / page * page;
+  }
+  std::int64_t bytes() const { return shared_bytes + halves[false].bytes; }
+  std::int64_t live() const { return halves[false].live + halves[true].live; }
+  std::int64_t offset(std::size_t interval) const {
+    return shared[interval] ? halves[true].offsets[interval] : shared_bytes + halves[false].offsets[interval];
+  }
+  bool at_peak(std::size_t interval, const Interval& life) const {
+    const int step = halves[shared[interval]].peak_step;
+    return life.first <= step && step <= life.last;
+  }
+};
+
 // What is live in the arena at the step where the most is, by kind.
-Memory by_kind(const Plan& plan, const Assignment& a, const Layout& layout, std::size_t first_workspace,
-               const std::vector<bool>& gradients) {
+Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena, std::size_t first_workspace, const std::vector<bool>& gradients) {
   Memory m;
   for (const Buffer& b : plan.persistent) (b.kind == Input::param ? m.weights : m.optimizer) += b.bytes;
   for (std::size_t i = 0; i < a.intervals.size(); ++i) {
-    const Interval& v = a.intervals[i];
-    if (v.first > layout.peak_step || v.last < layout.peak_step) continue;
+    if (!arena.at_peak(i, a.intervals[i])) continue;
     if (i >= first_workspace)
-      m.workspace += v.bytes;
+      m.workspace += a.intervals[i].bytes;
     else if (gradients[at(a.owner[i])])
-      m.gradients += v.bytes;
+      m.gradients += a.intervals[i].bytes;
     else
-      m.activations += v.bytes;
+      m.activations += a.intervals[i].bytes;
   }
   // What the layout could not close up belongs to the activations too: the sum is the arena.
-  m.activations += layout.bytes - layout.live;
+  m.activations += arena.bytes() - arena.live();
   return m;
 }
 
@@ -81,12 +110,13 @@ const Binding* Plan::output(std::string_view name) const {
   return it == outputs.end() ? nullptr : &*it;
 }
 
-Plan lower(const Program& global, int rank, const WorkspaceRule& workspace) {
+Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool overlap) {
   Plan plan;
   plan.program = localise(global, rank);
   plan.rank = rank;
   const Program& program = plan.program;
-  Assignment a = assign(program);
+  const std::vector<int> due_before = due(program, overlap);
+  Assignment a = assign(program, due_before);
   const std::size_t first_workspace = a.intervals.size();
   std::vector<int> workspace_of(program.eqns.size(), -1);
 
@@ -115,15 +145,23 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace) {
     workspace_of[i] = static_cast<int>(a.intervals.size());
     a.intervals.push_back({aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
   }
-  const Layout layout = lay_out(a.intervals);
-  plan.arena_bytes = layout.bytes;
-  plan.live_bytes = layout.live;
+  const Arena arena(program, a);
+  plan.arena_bytes = arena.bytes();
+  plan.shared_bytes = arena.shared_bytes;
+  plan.live_bytes = arena.live();
   plan.persistent = a.persistent;
 
   auto slot = [&](Var v) {
     if (v == none || a.values[at(v)].base < 0) return Slot{};
     const Storage& s = a.values[at(v)];
-    return Slot{s.base, s.offset + (s.interval < 0 ? 0 : layout.offsets[static_cast<std::size_t>(s.interval)]), program.type(v)};
+    return Slot{s.base, s.offset + (s.interval < 0 ? 0 : arena.offset(static_cast<std::size_t>(s.interval))), program.type(v)};
+  };
+  std::vector<std::pair<int, int>> under_way;  // step, before which equation it must be done
+  const auto wait_for = [&](Step& step, int now) {
+    std::erase_if(under_way, [&](const auto& message) {
+      if (message.second <= now) step.waits.push_back(message.first);
+      return message.second <= now;
+    });
   };
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
@@ -135,8 +173,14 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace) {
     for (Var v : e.out) step.out.push_back(slot(v));
     if (workspace_of[i] >= 0) {
       const auto w = static_cast<std::size_t>(workspace_of[i]);
-      step.workspace = {0, layout.offsets[w], {DType::u8, {a.intervals[w].bytes}, {}}};
+      step.workspace = {0, arena.offset(w), {DType::u8, {a.intervals[w].bytes}, {}}};
     }
+    wait_for(step, static_cast<int>(i));
+    if (due_before[i] > static_cast<int>(i)) step.stream = 1, under_way.emplace_back(static_cast<int>(plan.steps.size()), due_before[i]);
+    if (sends(e.op))
+      for (const auto* list : {&step.in, &step.out})
+        for (const Slot& s : *list)
+          if (s.base > 0) plan.persistent[static_cast<std::size_t>(s.base - 1)].shared = true;
     plan.steps.push_back(std::move(step));
   }
   for (const Input& in : program.inputs) plan.inputs.push_back({in.name, in.kind, slot(in.var)});
@@ -144,13 +188,16 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace) {
     Slot from = slot(o.var);
     if (!o.updates.empty()) {
       const Slot to = slot(program.input(o.updates)->var);
-      if (to.base != from.base || to.offset != from.offset) plan.steps.push_back({Op::mark, Mark{"donate"}, {from}, {to}, {}, 0, {}, -1});
+      if (to.base != from.base || to.offset != from.offset) {
+        plan.steps.push_back({Op::mark, Mark{"donate"}, {from}, {to}, {}, 0, {}, -1});
+        wait_for(plan.steps.back(), static_cast<int>(program.eqns.size()));
+      }
       from = to;
     }
     plan.outputs.push_back({o.name, Input::batch, from});
   }
   const std::vector<bool> gradients = gradients_of(program);
-  plan.memory = by_kind(plan, a, layout, first_workspace, gradients);
+  plan.memory = by_kind(plan, a, arena, first_workspace, gradients);
   plan.gradients = count_gradients(program, a, gradients);
   verify(plan);
   return plan;

@@ -23,8 +23,8 @@ struct Step {
   ir::Attrs attrs;
   std::vector<Slot> in, out;
   Slot workspace;  // bytes of scratch in the arena, while this step runs
-  int stream = 0;
-  std::vector<int> waits;  // steps of other streams that must be done before
+  int stream = 0;          // 1: started here, and under way until a step waits for it
+  std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is done at the end
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
@@ -35,6 +35,7 @@ struct Buffer {
   std::string name;  // of the input it holds
   ir::Input::Kind kind = ir::Input::param;
   std::int64_t bytes = 0;
+  bool shared = false;  // ranks hand it to each other
 };
 
 struct Binding {
@@ -60,6 +61,7 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Buffer> persistent;
   std::int64_t arena_bytes = 0;
+  std::int64_t shared_bytes = 0;  // the first of the arena: what ranks hand to each other lies there
   std::int64_t live_bytes = 0;  // the most that is live at once: the arena cannot be smaller
   std::vector<Binding> inputs, outputs;
   Memory memory;
@@ -73,6 +75,7 @@ struct Plan {
 };
 
 inline constexpr std::int64_t alignment = 64;
+inline constexpr std::int64_t page = 4096;
 constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 // Bytes of workspace that the executor needs for one equation (0: none). Comes from the executor that will run the plan.
@@ -82,8 +85,11 @@ using WorkspaceRule =
 // The program as one rank runs it: local shapes, no mesh.
 ir::Program localise(const ir::Program& program, int rank);
 
-// Program -> Plan: local shapes and storage; then offsets; then proof.
-Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace);
+// Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap` messages are under way while later steps run.
+Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace, bool overlap = false);
+
+// For each equation the one before which it must be done: itself, or for a message under way the first that reads what arrives.
+std::vector<int> due(const ir::Program& program, bool overlap);
 
 // Throws Error(internal) when a step would read bytes that another value has overwritten since they were written.
 void verify(const Plan& plan);
@@ -118,7 +124,8 @@ struct Assignment {
   std::vector<ir::Var> owner;  // per interval: the value that opened it
   std::vector<Buffer> persistent;
 };
-Assignment assign(const ir::Program& program);
+Assignment assign(const ir::Program& program, const std::vector<int>& due);
+inline Assignment assign(const ir::Program& program) { return assign(program, due(program, false)); }
 // Where this rank's part of a value lies inside of it, in bytes; -1: it is no single range.
 std::int64_t own_part(const ir::Collective& cut, const ir::Type& whole);
 

@@ -2,6 +2,7 @@
 // Convention: a byte is known by the write that made it and its place in that write; views and gathers in place hand bytes on unchanged.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/check.h"
 #include "plan/plan.h"
@@ -127,6 +128,32 @@ void check_overlaps(const Step& step) {
   for (const Slot& x : step.in) CHECK(!overlap(x, step.workspace), "an operand lies in the workspace");
 }
 
+// While a message is under way nobody may write what it reads or touch what it writes.
+class UnderWay {
+ public:
+  void check(const Plan& plan, int now) {
+    const Step& step = plan.steps[static_cast<std::size_t>(now)];
+    for (const int message : step.waits) {
+      CHECK(messages_.erase(message) == 1, "step " + std::to_string(now) + " waits for step " + std::to_string(message) + ", which is not under way");
+    }
+    for (const int message : messages_) {
+      const Step& other = plan.steps[static_cast<std::size_t>(message)];
+      const auto touches = [&](const Slot& mine) {
+        for (const Slot& s : other.in) CHECK(!overlap(mine, s), "a message under way reads what is written");
+        for (const Slot& s : other.out) CHECK(!overlap(mine, s), "a message under way writes what is written");
+      };
+      for (const Slot& mine : step.in)
+        for (const Slot& s : other.out) CHECK(!overlap(mine, s), "what is read has not arrived");
+      for (const Slot& s : step.out) touches(s);
+      touches(step.workspace);
+    }
+    if (step.stream == 1) messages_.insert(now);
+  }
+
+ private:
+  std::set<int> messages_;
+};
+
 }  // namespace
 
 void verify(const Plan& plan) {
@@ -138,6 +165,14 @@ void verify(const Plan& plan) {
 
   for (const Binding& in : plan.inputs)
     if (in.slot) memory.write(in.slot, holds[at(p.input(in.name)->var)] = fresh(in.slot));
+  UnderWay under_way;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    try {
+      under_way.check(plan, static_cast<int>(i));
+    } catch (Error& error) {
+      throw error.in(plan.steps[i].eqn < 0 ? "in a copy" : "in `" + print(p, p.eqns[static_cast<std::size_t>(plan.steps[i].eqn)]) + "`");
+    }
+  }
   std::vector<const Step*> step_of(p.eqns.size(), nullptr);
   for (const Step& step : plan.steps)
     if (step.eqn >= 0) step_of[static_cast<std::size_t>(step.eqn)] = &step;

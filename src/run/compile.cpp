@@ -119,6 +119,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
   // What fusion left without a reader.
   passes.push_back({"tidy", transforms::simplify});
+  if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1) passes.push_back({"prefetch", transforms::prefetch});
   return passes;
 }
 
@@ -147,21 +148,42 @@ std::string state_name(const models::Param& param, Weights weights) {
 
 DType storage_dtype(const config::Config& config) { return config.precision.dtype == "f64" ? DType::f64 : DType::f32; }
 
+// Gradients leave in blocks of layers of about parallel.bucket_mb, the last layers first: what is left for the end of the backward pass,
+// when nothing hides it, is the remainder.
+static void cut_into_blocks(const config::Config& config, std::vector<std::pair<models::Param, transforms::Group>>& params) {
+  const double most = config.parallel.bucket_mb * (1 << 20);
+  std::map<std::pair<bool, double>, std::pair<double, int>> filled;  // by decay and rate: bytes of the open block, blocks before it
+  for (auto it = params.rbegin(); it != params.rend(); ++it) {
+    auto& [bytes, blocks] = filled[{it->second.decay, it->second.lr_scale}];
+    const auto more = static_cast<double>(ir::elements(it->first.shape) * ir::size_of(storage_dtype(config)));
+    if (bytes > 0 && bytes + more > most) bytes = 0, ++blocks;
+    bytes += more;
+    it->second.block = blocks;
+  }
+  for (auto& [param, group] : params) {
+    const int last = filled[{group.decay, group.lr_scale}].second;
+    group.block = last == 0 ? -1 : last - group.block;  // in the order of the layers
+  }
+}
+
 std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
   Builder b;
-  std::map<std::string, transforms::Group> groups;
+  std::vector<std::pair<models::Param, transforms::Group>> params;
   for (const models::Param& p : models::parameters(config.model))
-    if (const auto group = group_of(config, p)) {
-      b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
-      groups[p.name] = *group;
-    }
+    if (const auto group = group_of(config, p)) params.emplace_back(p, *group);
+  if (config.parallel.zero < 2 && layout_of(config).mesh().ranks() > 1) cut_into_blocks(config, params);
+  std::map<std::string, transforms::Group> groups;
+  for (const auto& [p, group] : params) {
+    b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
+    groups[p.name] = group;
+  }
   return transforms::plan_buckets(
       b.program(), [&](const std::string& name) { return groups.at(name); }, layout_of(config).tp);
 }
 
 transforms::Layout layout_of(const config::Config& config) {
   const config::Parallel& p = config.parallel;
-  return {static_cast<int>(p.dp), static_cast<int>(p.sp), static_cast<int>(p.tp), static_cast<int>(p.zero), p.sequence == "megatron"};
+  return {static_cast<int>(p.dp), static_cast<int>(p.sp), static_cast<int>(p.tp), static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list};
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
@@ -171,7 +193,7 @@ Compiled compile(const config::Config& config, Goal goal, const std::vector<std:
   const Program program =
       transforms::run(write_model(config, goal, micro[0], weights), passes_for(config, goal, micro, weights), options, &out.passes);
   out.program = program;
-  out.plan = plan::lower(program, rank, workspace);
+  out.plan = plan::lower(program, rank, workspace, config.parallel.overlap);
   return out;
 }
 

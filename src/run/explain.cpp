@@ -243,7 +243,7 @@ int explain(const config::Config& config, const ExplainOptions& options) {
   Ranks ranks;
   ranks.add(c.plan, true);
   for (const int rank : different_ranks(mesh))
-    if (rank != options.rank) ranks.add(plan::lower(c.program, rank, executor->workspace_rule()), false);
+    if (rank != options.rank) ranks.add(plan::lower(c.program, rank, executor->workspace_rule(), config.parallel.overlap), false);
   if (options.json)
     fmt::print("{}\n", to_json(config, options, c, before, ranks).dump(2));
   else

@@ -42,6 +42,28 @@ double Ranks::total(double mine) const {
   return mine;
 }
 
+std::vector<double> Ranks::gather(std::span<const double> mine) const {
+  if (!world_) return {mine.begin(), mine.end()};
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), static_cast<std::int64_t>(mine.size_bytes()));
+  world_->all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), counts);
+  return all;
+}
+
+std::vector<std::string> Ranks::gather_text(const std::string& mine) const {
+  if (!world_) return {mine};
+  const auto length = static_cast<double>(mine.size());
+  std::vector<std::int64_t> counts;
+  std::int64_t sum = 0;
+  for (const double n : gather({&length, 1})) counts.push_back(static_cast<std::int64_t>(n)), sum += counts.back();
+  std::string all(static_cast<std::size_t>(sum), '\0');
+  world_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), counts);
+  std::vector<std::string> out;
+  std::size_t at = 0;
+  for (const std::int64_t n : counts) out.push_back(all.substr(at, static_cast<std::size_t>(n))), at += static_cast<std::size_t>(n);
+  return out;
+}
+
 void Ranks::barrier() const {
   if (world_) world_->barrier();
 }

@@ -39,7 +39,9 @@ comm::Traffic Session::traffic() const {
 ir::Range Session::share(std::int64_t samples) const {
   const int axis = mesh_.find("dp");
   if (axis < 0) return {0, samples};
-  return ir::split(samples, mesh_.axes[static_cast<std::size_t>(axis)].size, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
+  ir::Axis dp = mesh_.axes[static_cast<std::size_t>(axis)];
+  if (const auto& weights = config_.parallel.weights.list; !weights.empty()) dp.cuts = {ir::split_by(samples, weights)};
+  return dp.part(samples, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
 }
 
 bool Session::wants(Goal goal, std::int64_t i, std::int64_t samples) const {
@@ -49,6 +51,24 @@ bool Session::wants(Goal goal, std::int64_t i, std::int64_t samples) const {
     i -= n;
   }
   return false;
+}
+
+std::int64_t Session::own_samples(std::int64_t samples) const {
+  std::int64_t sum = 0;
+  for (const std::int64_t n : micro_batches(samples, config_.batch.accumulate)) sum += share(n).size;
+  return sum;
+}
+
+bool Session::fits_with(const std::vector<double>& weights, std::int64_t samples) const {
+  config::Config other = config_;
+  other.parallel.weights.list = weights;
+  const auto micro = micro_batches(samples, config_.batch.accumulate);
+  return executor_->fits(compile(other, Goal::train, micro, executor_->workspace_rule(), {}, Weights::live, rank_).plan);
+}
+
+void Session::share_by(const std::vector<double>& weights) {
+  config_.parallel.weights.list = weights;
+  plans_.clear();  // the buffers stay with the executor
 }
 
 std::size_t Session::pixels() const {

@@ -65,14 +65,21 @@ class Session {
   bool has_statistics() const;  // batch norm
   std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
 
+  // Other shares of a batch per dp rank: whether the plan of so many samples would fit into this rank's memory; from now on. Whoever
+  // changes them compiles the training plan next, on all ranks.
+  bool fits_with(const std::vector<double>& weights, std::int64_t samples) const;
+  void share_by(const std::vector<double>& weights);
+
   const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live);
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
   int rank() const { return rank_; }
+  const ir::Mesh& mesh() const { return mesh_; }
   comm::Comm* world() const { return world_; }
   // Whether this rank reads sample `i` of a global batch of so many.
   bool wants(Goal goal, std::int64_t i, std::int64_t samples) const;
+  std::int64_t own_samples(std::int64_t samples) const;  // of a training batch
   comm::Traffic traffic() const;  // of all groups, since the session began
 
   // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one that keeps them.

@@ -16,6 +16,7 @@
 #include "report/console.h"
 #include "report/metrics_log.h"
 #include "run/augment.h"
+#include "run/balance.h"
 #include "run/dataset.h"
 #include "run/diagnose.h"
 #include "run/environment.h"
@@ -71,6 +72,7 @@ class Trainer {
     });
     if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
     introduce();
+    meter_.emplace(config_, ranks_, *session_, out_);
     saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_);
     const bool finished = loop();
     console_.finish();
@@ -96,6 +98,7 @@ class Trainer {
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
     samples_ = used_samples(config_, *train_);
     config_.batch.global = std::min(config_.batch.global, samples_);
+    if (config_.parallel.weights.word == "measured") config_.parallel.weights.list.assign(static_cast<std::size_t>(config_.parallel.dp), 1.0);
     const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
     epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
     total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
@@ -157,29 +160,34 @@ class Trainer {
     options.first_epoch = progress_.epoch + (progress_.position >= epoch_samples_ ? 1 : 0);
     options.first_position = progress_.position >= epoch_samples_ ? 0 : progress_.position;
     options.wants = wants(Goal::train);
-    data::Loader loader(*train_, options);
+    loader_.emplace(*train_, options);
     first_step_ = progress_.step;
     epoch_start_ = std::chrono::steady_clock::now();
+    bool stop = stopping();
     while (!at_end()) {
       saver_->poll();
-      if (stopping()) return false;
+      if (stop) return false;
       const std::int64_t before = progress_.step;
-      if (!epoch_pending()) step(loader);
+      if (!epoch_pending()) stop = step();
+      if (config_.parallel.weights.word == "measured" && !epoch_pending()) follow_speed(options);
       bool due = config_.checkpoint.every > 0 && progress_.step > before && progress_.step % config_.checkpoint.every == 0;
       if (epoch_pending()) {
         const std::int64_t best = progress_.best_step, epoch = progress_.epoch;
         if (!end_epoch()) return false;
+        stop = stopping();
         due |= (config_.checkpoint.every == 0 && progress_.epoch > epoch) || (config_.checkpoint.keep_best && progress_.best_step > best);
       }
-      if (due && !stopping()) save();
+      if (due && !stop) save();
     }
     if (results_.final.images == 0 && test_->size() > 0) results_.final = evaluate();  // resumed at its very end
     return !(stopping() && results_.final.images < test_->size());
   }
 
-  void step(data::Loader& loader) {
+  // True when some rank was asked to stop.
+  bool step() {
     const auto start = std::chrono::steady_clock::now();
-    loader.next(batch_);
+    const std::int64_t began_ns = steady_ns();
+    loader_->next(batch_);
     const double data_ms = seconds_since(start) * 1e3;
     const std::int64_t number = progress_.step + 1;
     const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
@@ -204,26 +212,29 @@ class Trainer {
     report::StepMetrics m{number, batch_.epoch,     r.loss, r.correct / count,           lr,    r.grad_norm,
                           ms,     count / ms * 1e3, 0,      results_.comm.total().bytes, !r.ok, {},
                           {}};
-    m.sampled = number % 10 == 0 || number == 1;
+    const Measured seen = meter_->step(number, r.timeline, session_->compiled(Goal::train, batch_.count).plan, batch_.count, began_ns, data_ms,
+                                       ms, stop_requested());
+    m.sampled = seen.sampled, m.breakdown = seen.breakdown;
     m.mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
-    // What a rank spends in a collective is sending and waiting for the others alike.
-    const plan::Plan& plan = session_->compiled(Goal::train, batch_.count).plan;
-    for (const exec::Timeline::Span& span : r.timeline.spans)
-      (plan::sends(plan.steps[static_cast<std::size_t>(span.step)].op) ? m.breakdown.comm_exposed : m.breakdown.compute) +=
-          span.end - span.start;
-    m.breakdown.data = data_ms;
-    m.breakdown.host = std::max(0.0, ms - data_ms - m.breakdown.compute - m.breakdown.comm_exposed);
     say(report::to_json(m));
     show(m);
+    for (const std::string& remark : seen.remarks) console_.line("note: " + remark);
     if (r.ok) {
       results_.step_ms.push_back(ms);
-      results_.breakdown.compute += m.breakdown.compute, results_.breakdown.data += m.breakdown.data;
-      results_.breakdown.comm_exposed += m.breakdown.comm_exposed;
-      results_.breakdown.host += m.breakdown.host;
       results_.last_loss = r.loss;
     } else if (progress_.skipped_in_a_row >= most_skipped_in_a_row) {
       give_up(r, inputs);
     }
+    return seen.stop;
+  }
+
+  void follow_speed(data::LoaderOptions options) {
+    // The loader has read ahead for the old shares.
+    const std::string changed = rebalance(*session_, *meter_, ranks_, config_.batch.global, [&] { loader_.reset(); });
+    if (changed.empty()) return;
+    options.first_epoch = progress_.epoch, options.first_position = progress_.position;
+    loader_.emplace(*train_, options);
+    console_.line("note: " + changed);
   }
 
   void say(const ordered_json& line) {
@@ -270,10 +281,13 @@ class Trainer {
     const std::int64_t epoch = progress_.epoch + 1;
     const bool scored = test_->size() > 0 && (last_epoch() || (config_.run.eval_every > 0 && epoch % config_.run.eval_every == 0));
     const double n = std::max(1.0, static_cast<double>(progress_.epoch_images));
+    const std::vector<double> waits = meter_->barrier();
     EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n};
+    record.barrier_wait_s = *std::max_element(waits.begin(), waits.end());
     ordered_json line = {
         {"kind", "epoch"},          {"epoch", epoch}, {"step", progress_.step}, {"loss", record.loss}, {"train_top1", record.train_top1},
-        {"seconds", record.seconds}};
+        {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
+    if (waits.size() > 1) line["barrier_waits_s"] = waits;
     if (scored) {
       const Score s = evaluate();
       if (stopping() && s.images < test_->size()) return false;
@@ -345,6 +359,7 @@ class Trainer {
     for (const models::Param& p : models::parameters(config_.model))
       weights[p.name] = session_->parameter(p.name, session_->averages() ? Weights::average : Weights::live);
     results_.measured_bytes = session_->executor().allocated_bytes();
+    results_.ranks = meter_->ranks_json();
     if (!ranks_.first()) return;
     save_weights(
         out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return weights.at(name); }, Naming::torchvision,
@@ -367,6 +382,8 @@ class Trainer {
   std::unique_ptr<data::Dataset> train_, test_;
   std::unique_ptr<Session> session_;
   std::optional<report::MetricsLog> log_;
+  std::optional<Meter> meter_;
+  std::optional<data::Loader> loader_;
   std::optional<Saver> saver_;  // after the session: it waits for its thread first
   data::Batch batch_;
   Progress progress_;

@@ -40,7 +40,7 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
       last_loss = number(line, "loss", 0);
     } else if (line["kind"] == "epoch") {
       epochs.push_back({number(line, "seconds", 0), number(line, "loss", 0), number(line, "train_top1", 0), number(line, "test_top1", -1),
-                        number(line, "test_top1_tta", -1)});
+                        number(line, "test_top1_tta", -1), number(line, "barrier_wait_s", 0)});
     }
   }
 }
@@ -67,16 +67,16 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
   const double all = std::max(1e-9, m.step_ms);
   return fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
-      "comp {:.0f} comm {:.0f} wait 0 data {:.0f} %",
+      "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f} %",
       m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, m.breakdown.compute / all * 100,
-      m.breakdown.comm_exposed / all * 100, m.breakdown.data / all * 100);
+      m.breakdown.comm_exposed / all * 100, m.breakdown.wait / all * 100, m.breakdown.data / all * 100);
 }
 
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
   const report::Quantiles q = report::quantiles(results.step_ms);
   ordered_json epochs = ordered_json::array();
   for (const EpochRecord& e : results.epochs) {
-    epochs.push_back({{"seconds", e.seconds}, {"barrier_wait_s", 0.0}, {"loss", e.loss}, {"train_top1", e.train_top1}});
+    epochs.push_back({{"seconds", e.seconds}, {"barrier_wait_s", e.barrier_wait_s}, {"loss", e.loss}, {"train_top1", e.train_top1}});
     epochs.back()["test_top1"] = e.test_top1 < 0 ? ordered_json(nullptr) : ordered_json(e.test_top1);
     if (e.test_top1_tta >= 0) epochs.back()["test_top1_tta"] = e.test_top1_tta;
   }
@@ -84,7 +84,6 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
   for (int v = 0; v < comm::verb_count; ++v)
     if (const comm::Traffic::Row& row = results.comm[static_cast<comm::Verb>(v)]; row.count > 0)
       comm[std::string(comm::name(static_cast<comm::Verb>(v)))] = {{"count", row.count}, {"bytes", row.bytes}};
-  const ordered_json env = environment(static_cast<int>(config.run.threads));
   ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
                           {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
                           {"peak_bytes", {{"planned", results.planned_bytes}, {"measured", results.measured_bytes}}},
@@ -96,7 +95,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
                             {"test_loss", results.final.loss}}},
                           {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
                           {"epochs", epochs},
-                          {"ranks", {{{"host", env["host"]}, {"device", "cpu"}, {"breakdown", report::to_json(results.breakdown)}}}},
+                          {"ranks", results.ranks},
                           {"comm", comm},
                           {"layout",
                            {{"dp", config.parallel.dp},

@@ -6,6 +6,7 @@
 //   sequence, Megatron + marks "residual" on tp; Ulysses: marks "residual" and "tokens" on sp, "heads" too
 // A data axis that shards buckets takes the sequence axis along: its ranks hold the same weights, too.
 #include <map>
+#include <set>
 
 #include "transforms/transforms.h"
 
@@ -44,6 +45,12 @@ Program strategy(const Program& program, const Layout& layout) {
   Program p = program;
   p.mesh = layout.mesh();
   if (p.mesh.axes.empty()) return p;
+  if (const int dp = p.mesh.find("dp"); dp >= 0 && !layout.weights.empty()) {
+    std::set<std::int64_t> samples;  // of the micro-batches
+    for (const Input& in : p.inputs)
+      if (in.kind == Input::batch) samples.insert(p.type(in.var).shape[0]);
+    for (const std::int64_t n : samples) p.mesh.axes[static_cast<std::size_t>(dp)].cuts.push_back(split_by(n, layout.weights));
+  }
   const std::vector<std::string> over_data = {"dp", "sp"};
   Where params = {{"part", {"tp"}}};
   for (const std::string& dim : tensor_dims()) params[dim] = {"tp"};

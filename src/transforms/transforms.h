@@ -66,7 +66,7 @@ struct Bucket {
 struct Group {
   bool decay = true;
   double lr_scale = 1.0;  // of the learning rate (layer-wise decay)
-  int block = -1;         // ZeRO 2 and 3: the layer whose gradients (weights) travel together; -1: all of them
+  int block = -1;         // the layer, or the block of layers, whose gradients (weights) travel together; -1: all of them
   bool resident = false;  // ZeRO 3: too small to be worth sharding
   auto operator<=>(const Group&) const = default;
 };
@@ -105,6 +105,7 @@ struct Layout {
   int dp = 1, sp = 1, tp = 1;
   int zero = 0;
   bool megatron_sequence = false;
+  std::vector<double> weights{};  // shares of a batch per dp rank; empty: equal
   ir::Mesh mesh() const;
 };
 // Writes down where inputs live and what marks ask for, then place() gives every value its place and adds the collectives.
@@ -113,6 +114,8 @@ Program place(const Program& program);
 // Small all_reduces of one axis that are ready together become one; what gradient buckets need is done as soon as they are complete.
 Program combine(const Program& program);
 Program early(const Program& program);
+// ZeRO 3: every gather of weights stands where the one before it stood, so that it is under way while that one's layer computes.
+Program prefetch(const Program& program);
 
 // Dead code, equal equations of one phase, and identities (x*1, reshape of reshape, cast to the same type, ...).
 Program simplify(const Program& program);

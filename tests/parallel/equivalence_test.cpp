@@ -29,8 +29,13 @@ Training training_of(const Case& c) {
   if (c.with.find("ragged") != c.with.npos) t.ragged = 3;
   if (c.with.find("mix") != c.with.npos) t.soft = true, config.data.mixup = 0.2;
   if (c.with.find("weighted") != c.with.npos) t.weighted = true, config.data.class_weights = "balanced";
+  if (c.with.find("buckets") != c.with.npos) config.parallel.bucket_mb = 0.004;
+  if (c.with.find("no_overlap") != c.with.npos) config.parallel.overlap = false;
+  if (c.with.find("no_prefetch") != c.with.npos) config.parallel.prefetch = false;
   if (c.with.find("wide") != c.with.npos) config.batch = {16, 16, 1};
   config = with_layout(config, c.layout);
+  const double shares[] = {2, 1, 0.5, 3};
+  if (c.with.find("shares") != c.with.npos) config.parallel.weights.list.assign(shares, shares + config.parallel.dp);
   return t;
 }
 
@@ -40,7 +45,7 @@ TEST_P(Equivalence, SameTraceAsOneRank) {
   Training t = training_of(GetParam());
   const Trace got = train(t);
   t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = 1;
-  t.config.parallel.zero = 0, t.config.parallel.sequence = "none";
+  t.config.parallel.zero = 0, t.config.parallel.sequence = "none", t.config.parallel.weights = {};
   const Trace want = train(t);
   EXPECT_LE(difference(got.loss, want.loss), 1e-9);
   EXPECT_LE(difference(got.grad_norm, want.grad_norm), 1e-9);
@@ -97,6 +102,17 @@ const Case vit[] = {
     {"vit", "dp2 tp2 zero2 recompute"},
     {"vit", "dp2 sp2 zero3 recompute acc2", "dropout"},
     {"vit", "dp8 zero2", "odd ragged"},
+    // messages of many sizes, under way or not, and parts of many sizes
+    {"vit", "dp2", "buckets"},
+    {"vit", "dp3 zero1 acc2", "buckets lamb"},
+    {"vit", "dp2 tp2", "buckets ema rates"},
+    {"vit", "dp2", "no_overlap"},
+    {"vit", "dp2 tp2 zero3", "no_overlap"},
+    {"vit", "dp3 zero3", "no_prefetch"},
+    {"vit", "dp3", "shares"},
+    {"vit", "dp4 zero3 acc2", "shares odd ragged dropout"},
+    {"vit", "dp3 sp2 zero1", "shares buckets"},
+    {"vit", "dp2 tp2 zero2 acc2", "shares mix"},
 };
 INSTANTIATE_TEST_SUITE_P(Vit, Equivalence, testing::ValuesIn(vit));
 const Case swin[] = {
@@ -112,6 +128,7 @@ const Case swin[] = {
     {"swin", "dp2 tp2 megatron", "ema odd ragged"},
     {"swin", "dp4 tp2 zero1", "mix"},
     {"swin", "dp2 tp2 zero3 recompute", "drop_path"},
+    {"swin", "dp3 zero1", "shares buckets"},
 };
 INSTANTIATE_TEST_SUITE_P(Swin, Equivalence, testing::ValuesIn(swin));
 const Case resnet[] = {
@@ -128,6 +145,8 @@ const Case resnet[] = {
     {"resnet", "dp3 zero3", "imagenet odd ragged"},
     {"resnet", "dp2 tp2 zero1 recompute acc2", "mix"},
     {"resnet", "dp8 zero1", "wide"},
+    {"resnet", "dp3 zero2", "shares"},
+    {"resnet", "dp2", "buckets"},
 };
 INSTANTIATE_TEST_SUITE_P(Resnet, Equivalence, testing::ValuesIn(resnet));
 

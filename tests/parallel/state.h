@@ -11,7 +11,7 @@ struct StateBytes {
   std::int64_t allocated = 0;  // persistent buffers of an executor, and the bytes of its arena that hold gradients
   std::int64_t planned() const { return weights + gradients + optimizer; }
 };
-StateBytes state_bytes(int stage, int ranks, int rank);
+StateBytes state_bytes(int stage, int ranks, int rank, bool as_it_runs = false);
 
 double state_formula(int stage, int ranks);  // bytes per parameter
 std::int64_t state_parameters();

@@ -27,6 +27,15 @@ TEST_P(State, FollowsTheFormula) {
   }
 }
 
+// As it runs, with messages under way: no more state than the formula says, and at most two whole buckets on their way to be cut.
+TEST_P(State, UnderWayTakesOneMoreBucket) {
+  const auto [stage, ranks] = GetParam();
+  const double want = state_formula(stage, ranks) * static_cast<double>(state_parameters());
+  const StateBytes got = state_bytes(stage, ranks, 0, true);
+  EXPECT_LE(static_cast<double>(got.planned()) / want, 1.05);
+  EXPECT_TRUE(stage < 2 || ranks == 1 || got.in_flight <= 2 * state_largest_bucket(stage) + state_largest_bucket(stage) / 8);
+}
+
 // After steps have run, an executor has what the plan said, to the byte, on every rank.
 TEST(StateOfARun, IsWhatWasPlanned) {
   for (const char* layout : {"dp3 zero1", "dp4 zero2", "dp3 zero3", "dp2 sp2 tp2 zero3 acc2"}) {

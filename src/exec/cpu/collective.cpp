@@ -53,11 +53,12 @@ comm::Comm& group(const Call& call) {
 std::span<std::byte> bytes(const Tensor& t) { return {t.data, static_cast<std::size_t>(t.elements() * ir::size_of(t.dtype))}; }
 std::span<std::byte> bytes(std::byte* data, const Tensor& like) { return {data, bytes(like).size()}; }
 
-void all_reduce(const Call& call) {
+comm::Pending start_all_reduce(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (x.data != y.data && x.elements() > 0) std::memcpy(y.data, x.data, bytes(x).size());
-  group(call).all_reduce(bytes(y), y.dtype);
+  return group(call).start_all_reduce(bytes(y), y.dtype);
 }
+void all_reduce(const Call& call) { start_all_reduce(call)->wait(); }
 
 void all_gather(const Call& call) {
   const ir::Collective& a = call.attr<ir::Collective>();
@@ -92,11 +93,25 @@ void all_to_all(const Call& call) {
   if (in != y.data) by_parts(y.data, in, arriving, a.from_parts, true);
 }
 
+// Parts that lie together need no scratch on either side.
+comm::Pending start_flat(const Call& call) {
+  const ir::Collective& a = call.attr<ir::Collective>();
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const bool gather = call.op == ir::Op::all_gather;
+  const Around around(gather ? y.shape : x.shape, a.dim, x.dtype);
+  CHECK(around.outer == 1, "a message that must be put in order cannot be under way");
+  const auto counts = counts_of(a.parts, around.inner);
+  return gather ? group(call).start_all_gather(bytes(x), bytes(y), counts)
+                : group(call).start_reduce_scatter(bytes(x), bytes(y), counts, x.dtype);
+}
+
 std::size_t size(const ir::Type& type) { return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64); }
 bool scattered(const ir::Type& type, int dim) { return Around(type.shape, dim, type.dtype).outer > 1; }
 void resolved() { CHECK(false, "own, once and widen are resolved when a program is made local"); }
 
 }  // namespace
+
+comm::Pending start_collective(const Call& call) { return call.op == ir::Op::all_reduce ? start_all_reduce(call) : start_flat(call); }
 
 Scratch scratch_all_gather(const ir::Attrs& attrs, std::span<const ir::Type>, std::span<const ir::Type> out) {
   return {scattered(out[0], std::get<ir::Collective>(attrs).dim) ? size(out[0]) : 0, 0};

@@ -2,13 +2,13 @@
 // around the kernel and results rounded, because no packaged library multiplies bf16 matrices on a CPU.
 #include "exec/executor.h"
 
-#include <chrono>
 #include <cstring>
 #include <map>
 
 #include "base/check.h"
 #include "base/threads.h"
 #include "exec/cpu/convert.h"
+#include "exec/cpu/flights.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/memory.h"
 
@@ -42,12 +42,11 @@ class CpuExecutor final : public Executor {
     };
   }
 
+  bool fits(const plan::Plan& plan) const override { return more_for(plan) <= available_memory(); }
+
   void prepare(const plan::Plan& plan) override {
     // Pages are given when they are touched: ask first, or the system would end the process in the middle of a step.
-    std::int64_t more = std::max<std::int64_t>(0, plan.arena_bytes - arena_.bytes());
-    for (const plan::Buffer& buffer : plan.persistent)
-      if (!persistent_.contains(buffer.name)) more += buffer.bytes;
-    if (const std::int64_t available = available_memory(); more > available) out_of_memory(more, available);
+    if (const std::int64_t more = more_for(plan), available = available_memory(); more > available) out_of_memory(more, available);
     for (const plan::Buffer& buffer : plan.persistent) {
       const auto it = persistent_.find(buffer.name);
       if (it == persistent_.end())
@@ -80,23 +79,29 @@ class CpuExecutor final : public Executor {
   }
 
   Timeline run(const plan::Plan& plan, const Observer& observe) override {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
-    auto since = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); };
-    Timeline timeline;
-    timeline.spans.reserve(plan.steps.size());
+    Recorder record(plan.steps.size());
+    Flights flights(record);
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-      const double begin = since();
-      execute(plan, plan.steps[i]);
-      timeline.spans.push_back({static_cast<int>(i), 0, begin, since()});
+      const plan::Step& step = plan.steps[i];
+      const int number = static_cast<int>(i);
+      for (const int message : step.waits) flights.finish(message);
+      if (observe) flights.finish_all();  // whoever looks sees what has arrived
+      flights.poll(number);
+      const double begin = record.now();
+      if (step.stream == 1)
+        flights.add(number, begin, start(plan, step));
+      else
+        execute(plan, step);
+      record(number, step.stream == 1 ? Timeline::post : plan::sends(step.op) ? Timeline::wait : Timeline::compute, begin);
+      if (step.stream == 0 && plan::sends(step.op)) record.flight(number, begin);
       if (observe)
         observe(i, [&](const plan::Slot& slot) {
           return slot ? std::span<const std::byte>(address(plan, slot), static_cast<std::size_t>(slot.type.bytes()))
                       : std::span<const std::byte>();
         });
     }
-    timeline.wall_ms = since();
-    return timeline;
+    flights.finish_all();
+    return record.finish();
   }
 
   std::int64_t allocated_bytes() const override {
@@ -106,6 +111,14 @@ class CpuExecutor final : public Executor {
   }
 
  private:
+  // Bytes beyond what is held already.
+  std::int64_t more_for(const plan::Plan& plan) const {
+    std::int64_t more = std::max<std::int64_t>(0, plan.arena_bytes - arena_.bytes());
+    for (const plan::Buffer& buffer : plan.persistent)
+      if (!persistent_.contains(buffer.name)) more += buffer.bytes;
+    return more;
+  }
+
   const Pages& buffer(std::string_view name) const {
     const auto it = persistent_.find(name);
     CHECK(it != persistent_.end(), "there is no buffer " + std::string(name));
@@ -129,6 +142,14 @@ class CpuExecutor final : public Executor {
     CHECK(static_cast<std::int64_t>(bytes.size()) == slot.type.bytes(),
           "input " + std::string(name) + " takes " + std::to_string(slot.type.bytes()) + " bytes, got " + std::to_string(bytes.size()));
     if (!bytes.empty()) std::memcpy(address(plan, slot), bytes.data(), bytes.size());
+  }
+
+  // Messages travel as they are, and those of stream 1 without scratch.
+  comm::Pending start(const plan::Plan& plan, const plan::Step& step) {
+    std::vector<Tensor> in, out;
+    for (const plan::Slot& slot : step.in) in.push_back({slot.type.dtype, slot.type.shape, address(plan, slot)});
+    for (const plan::Slot& slot : step.out) out.push_back({slot.type.dtype, slot.type.shape, address(plan, slot)});
+    return start_collective({step.op, step.attrs, in, out, pool_, {}, nullptr, nullptr, &groups_});
   }
 
   void execute(const plan::Plan& plan, const plan::Step& step) {

@@ -72,6 +72,9 @@ inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x,
   return global;
 }
 
+// Hands a message over and comes back at once. Only for those that a plan puts on stream 1.
+comm::Pending start_collective(const Call& call);
+
 using Kernel = void (*)(const Call&);
 // Scratch for these operands; whoever calls the kernel rounds it up to whole lines.
 using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out);

@@ -1,0 +1,71 @@
+// The clock of one run, and the messages that are under way during it. Convention: stream 0 does one thing at a time, so its spans never
+// overlap; a message's own span goes from its hand-over to the moment at which this rank saw it done.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "comm/comm.h"
+#include "exec/executor.h"
+
+namespace tessera::exec::cpu {
+
+class Recorder {
+ public:
+  explicit Recorder(std::size_t steps) { timeline_.spans.reserve(steps + steps / 8); }
+
+  double now() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+  void operator()(int step, Timeline::Kind kind, double begin) { timeline_.spans.push_back({step, 0, begin, now(), kind}); }
+  void flight(int step, double begin) { timeline_.spans.push_back({step, 1, begin, now(), Timeline::flight}); }
+  Timeline finish() {
+    timeline_.began_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count();
+    timeline_.wall_ms = now();
+    return std::move(timeline_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start_ = Clock::now();
+  Timeline timeline_;
+};
+
+class Flights {
+ public:
+  explicit Flights(Recorder& record) : record_(record) {}
+
+  void add(int step, double begin, comm::Pending message) { under_way_.emplace(step, Flight{std::move(message), begin}); }
+  // Moves on what is under way; `next`: the step that follows.
+  void poll(int next) {
+    if (under_way_.empty()) return;
+    const double begin = record_.now();
+    for (auto it = under_way_.begin(); it != under_way_.end();) {
+      const bool done = it->second.message->done();
+      if (done) record_.flight(it->first, it->second.begin);
+      it = done ? under_way_.erase(it) : std::next(it);
+    }
+    record_(next, Timeline::poll, begin);
+  }
+  void finish(int step) {
+    const auto found = under_way_.find(step);
+    if (found == under_way_.end()) return;  // seen done by a poll
+    const double begin = record_.now();
+    found->second.message->wait();
+    record_(step, Timeline::wait, begin);
+    record_.flight(step, found->second.begin);
+    under_way_.erase(found);
+  }
+  void finish_all() {
+    while (!under_way_.empty()) finish(under_way_.begin()->first);
+  }
+
+ private:
+  struct Flight {
+    comm::Pending message;
+    double begin = 0;
+  };
+  Recorder& record_;
+  std::map<int, Flight> under_way_;  // by step, which is the order of hand-over
+};
+
+}  // namespace tessera::exec::cpu

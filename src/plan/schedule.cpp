@@ -1,0 +1,58 @@
+// When messages must have arrived. Nothing is moved here: the order of the equations is the schedule (transforms/combine.cpp, prefetch.cpp);
+// this says how long a message may be under way. Convention: only messages that need no putting in order travel beside other work.
+#include <algorithm>
+
+#include "plan/plan.h"
+
+namespace tessera::plan {
+namespace {
+
+using namespace ir;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// The bytes of every rank's part lie together, so that they leave and arrive as they are.
+bool flat(const Program& p, const Eqn& e) {
+  if (e.op == Op::all_reduce) return true;
+  if (e.op != Op::all_gather && e.op != Op::reduce_scatter) return false;
+  return own_part(std::get<Collective>(e.attrs), p.type(e.op == Op::all_gather ? e.out[0] : e.in[0])) >= 0;
+}
+
+}  // namespace
+
+std::vector<int> due(const Program& p, bool overlap) {
+  const int end = static_cast<int>(p.eqns.size());
+  std::vector<int> out(p.eqns.size());
+  int cut = -1;  // the last gradient that was sent to be cut into parts
+  std::vector<int> from(p.values.size(), -1);  // the message under way that a value is made of, itself or through views
+  for (int i = 0; i < end; ++i) {
+    const Eqn& e = p.eqns[at(i)];
+    out[at(i)] = i;
+    if (!overlap) continue;
+    const OpDef& row = def(e.op);
+    const std::vector<Type> types = p.types(e.in);
+    for (std::size_t k = 0; k < e.in.size(); ++k) {
+      const int message = e.in[k] == none ? -1 : from[at(e.in[k])];
+      if (message < 0 || out[at(message)] < end) continue;  // nothing under way, or somebody waited for it before
+      bool only_views = row.view && k == 0;
+      for (std::size_t r = 0; r < e.out.size() && only_views; ++r)
+        only_views = e.out[r] == none || row.view(e.attrs, types, static_cast<int>(r)) >= 0;
+      if (!only_views) {
+        out[at(message)] = i;
+        continue;
+      }
+      for (Var v : e.out)
+        if (v != none) from[at(v)] = message;
+    }
+    if (!sends(e.op) || !flat(p, e)) continue;
+    out[at(i)] = end;
+    from[at(e.out[0])] = i;
+    // Gradients are cut to save memory: one whole bucket is under way while the next one is made, not all of them.
+    if (e.op != Op::reduce_scatter || e.phase != Phase::update) continue;
+    if (cut >= 0) out[at(cut)] = std::min(out[at(cut)], i);
+    cut = i;
+  }
+  return out;
+}
+
+}  // namespace tessera::plan

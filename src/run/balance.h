@@ -1,0 +1,14 @@
+// parallel.weights = "measured": the shares of a batch follow what the ranks have shown they can do, as far as their memory goes.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "run/meter.h"
+
+namespace tessera::run {
+
+// Every rank calls it after a step. "": the shares stay. Otherwise `before` was called, then the shares changed, and the text says how.
+std::string rebalance(Session& session, Meter& meter, const Ranks& ranks, std::int64_t samples, const std::function<void()>& before);
+
+}  // namespace tessera::run

@@ -1,0 +1,85 @@
+#include "run/breakdown.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tessera::run {
+
+using exec::Timeline;
+
+namespace {
+
+// The spans of one kind, in the order of their steps.
+std::vector<Timeline::Span> spans_of(const Timeline& timeline, Timeline::Kind kind) {
+  std::vector<Timeline::Span> out;
+  std::copy_if(timeline.spans.begin(), timeline.spans.end(), std::back_inserter(out), [&](const auto& s) { return s.kind == kind; });
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return out;
+}
+
+double met_at(const std::map<int, double>& met, int step) {
+  const auto found = met.find(step);
+  return found == met.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+std::map<int, double> meetings(const plan::Plan& plan, const Timeline& timeline, const ir::Mesh& mesh, const Ranks& ranks,
+                               const Clock& clock) {
+  const std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
+  const double zero = static_cast<double>(timeline.began_ns + clock.behind_ns) * 1e-6;  // of this timeline, in ms of the first rank's clock
+  std::vector<double> mine;
+  for (const Timeline::Span& flight : flights) mine.push_back(zero + flight.start);
+  const std::vector<double> all = ranks.gather(mine);
+  CHECK(all.size() == mine.size() * static_cast<std::size_t>(ranks.size()), "ranks sent different numbers of messages");
+  std::map<int, double> out;
+  for (std::size_t k = 0; k < flights.size(); ++k) {
+    const int step = flights[k].step, axis = mesh.find(std::get<ir::Collective>(plan.steps[static_cast<std::size_t>(step)].attrs).axis);
+    double last = mine[k];
+    if (axis >= 0)
+      for (const int rank : mesh.group(ranks.rank(), axis)) last = std::max(last, all[static_cast<std::size_t>(rank) * mine.size() + k]);
+    out[step] = last - zero;
+  }
+  return out;
+}
+
+report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, double>& met) {
+  report::Breakdown out;
+  for (const Timeline::Span& span : timeline.spans) {
+    const double ms = span.end - span.start;
+    if (span.kind == Timeline::compute) out.compute += ms;
+    if (span.kind == Timeline::post || span.kind == Timeline::poll) out.comm_exposed += ms;
+    if (span.kind != Timeline::wait) continue;
+    const double alone = std::clamp(met_at(met, span.step) - span.start, 0.0, ms);
+    out.wait += alone;
+    out.comm_exposed += ms - alone;
+  }
+  // Hidden: some message has met and is under way while this rank computes.
+  std::vector<std::pair<double, double>> under_way;
+  for (const Timeline::Span& flight : spans_of(timeline, Timeline::flight))
+    if (const double begin = std::max(flight.start, met_at(met, flight.step)); begin < flight.end) under_way.emplace_back(begin, flight.end);
+  std::sort(under_way.begin(), under_way.end());
+  std::size_t next = 0;
+  double reached = -1, open_end = -1;  // the union of messages as one moving interval
+  for (const Timeline::Span& span : timeline.spans) {
+    if (span.kind != Timeline::compute) continue;
+    double at = span.start;
+    while (at < span.end) {
+      while (next < under_way.size() && under_way[next].first <= at) open_end = std::max(open_end, under_way[next++].second);
+      if (open_end > at) {
+        reached = std::min(open_end, span.end);
+        out.comm_hidden += reached - at;
+        at = reached;
+      } else if (next < under_way.size() && under_way[next].first < span.end) {
+        at = under_way[next].first;
+      } else {
+        break;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera::run

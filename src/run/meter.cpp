@@ -1,0 +1,122 @@
+#include "run/meter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "files/text.h"
+#include "run/environment.h"
+
+namespace tessera::run {
+namespace {
+
+constexpr std::int64_t sample_every = 10;  // steps
+
+std::string name_of(const plan::Plan& plan, const plan::Step& step) {
+  const std::string op(ir::name(step.op));
+  if (step.eqn < 0) return op;
+  const ir::Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+  return e.scope.empty() ? op : op + " " + e.scope;
+}
+
+}  // namespace
+
+Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out)
+    : ranks_(ranks),
+      session_(session),
+      out_(std::move(out)),
+      host_(environment(static_cast<int>(config.run.threads))["host"].get<std::string>()),
+      clock_(compare_clocks(ranks)),
+      paces_(session.mesh()),
+      trace_left_(config.run.trace) {}
+
+Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
+                     std::int64_t began_ns, double data_ms, double step_ms, bool stop) {
+  Measured out;
+  out.sampled = number % sample_every == 0 || number == 1;
+  const bool several = ranks_.size() > 1;
+  report::Breakdown now = breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_)
+                                                                        : std::map<int, double>{});
+  now.data = data_ms;
+  now.host = std::max(0.0, step_ms - data_ms - timeline.wall_ms);
+  if (out.sampled || !several) {
+    last_ = now;
+    for (double report::Breakdown::* part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
+                                             &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
+      sum_.*part += now.*part;
+    ++sampled_;
+  }
+  out.breakdown = last_;
+  if (steps_++ > 0 && trace_left_ > 0) {  // the first step warms up
+    trace(timeline, plan, began_ns, data_ms, step_ms);
+    if (--trace_left_ == 0) write_trace();
+  }
+  if (!several) {
+    out.stop = stop;
+    return out;
+  }
+  const double mine[] = {stop ? 1.0 : 0.0, static_cast<double>(session_.own_samples(samples)), now.compute, now.data, now.host};
+  const std::vector<double> all = ranks_.gather(mine);
+  std::vector<Pace> paces;
+  for (std::size_t at = 0; at < all.size(); at += std::size(mine)) {
+    paces.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
+    out.stop |= all[at] > 0;
+  }
+  for (const Straggler& s : paces_.add(std::move(paces)))
+    out.remarks.push_back(fmt::format(
+        "rank {} is slow: {:.0f}% of the median speed for {} steps, most of it in {} ({:.1f} ms a step where the median is {:.1f} ms)",
+        s.rank, s.speed * 100, Paces::patience, s.what, s.ms, s.median_ms));
+  return out;
+}
+
+std::vector<double> Meter::barrier() {
+  const std::int64_t before = steady_ns();
+  ranks_.barrier();
+  const double waited = static_cast<double>(steady_ns() - before) * 1e-9;
+  barrier_s_ += waited;
+  return ranks_.gather({&waited, 1});
+}
+
+void Meter::trace(const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms, double step_ms) {
+  static constexpr const char* kinds[] = {"compute", "post", "poll", "wait", "flight"};
+  const auto us = [&](std::int64_t ns) { return static_cast<double>(ns + clock_.behind_ns) * 1e-3; };
+  const double zero = us(timeline.began_ns), begin = us(began_ns);
+  if (data_ms > 0) doing_.push_back({"wait for data", "data", begin, begin + data_ms * 1e3});
+  const double written = std::max(begin + data_ms * 1e3, doing_.empty() ? 0.0 : doing_.back().end_us);
+  if (zero > written) doing_.push_back({"write inputs", "host", written, zero});
+  for (const exec::Timeline::Span& span : timeline.spans) {
+    const std::string name = name_of(plan, plan.steps[static_cast<std::size_t>(span.step)]);
+    auto& lane = span.stream == 1 ? under_way_ : doing_;
+    lane.push_back({span.kind == exec::Timeline::wait   ? "wait for " + name
+                    : span.kind == exec::Timeline::poll ? "poll"
+                    : span.kind == exec::Timeline::post ? "hand over " + name
+                                                        : name,
+                    kinds[span.kind], zero + span.start * 1e3, zero + span.end * 1e3});
+  }
+  const double end = begin + step_ms * 1e3;
+  if (const double ran = zero + timeline.wall_ms * 1e3; end > ran) doing_.push_back({"read results", "host", ran, end});
+}
+
+void Meter::write_trace() {
+  double first = doing_.empty() ? 0 : doing_.front().start_us;
+  for (const double start : ranks_.gather({&first, 1})) first = std::min(first, start);
+  for (auto* lane : {&doing_, &under_way_})
+    for (report::TraceEvent& e : *lane) e.start_us -= first, e.end_us -= first;
+  const std::vector<std::string> all = ranks_.gather_text(report::trace_events(ranks_.rank(), host_, doing_, under_way_));
+  if (ranks_.first()) files::write_atomically(out_ / "trace.json", report::trace_file(all));
+  doing_.clear(), under_way_.clear();
+}
+
+nlohmann::ordered_json Meter::ranks_json() const {
+  report::Breakdown mean = sum_;
+  for (double report::Breakdown::* part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
+                                           &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
+    mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
+  const nlohmann::ordered_json mine = {
+      {"host", host_}, {"device", "cpu"}, {"breakdown", report::to_json(mean)}, {"barrier_wait_s", barrier_s_}, {"clock_behind_ns", clock_.behind_ns}};
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const std::string& text : ranks_.gather_text(mine.dump())) out.push_back(nlohmann::ordered_json::parse(text));
+  return out;
+}
+
+}  // namespace tessera::run

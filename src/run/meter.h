@@ -1,0 +1,59 @@
+// What a run measures after each step: who is how fast, where the time went, and what trace.json shows.
+// Convention: every rank calls step() after every step; one small message goes around each time, a second one on sampled steps.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "report/metrics.h"
+#include "report/trace.h"
+#include "run/breakdown.h"
+#include "run/pace.h"
+#include "run/ranks.h"
+#include "run/session.h"
+
+namespace tessera::run {
+
+struct Measured {
+  bool stop = false;           // some rank was asked to
+  bool sampled = false;        // `breakdown` is this step's, else that of the last sampled one
+  report::Breakdown breakdown;
+  std::vector<std::string> remarks;  // for the reader: slow ranks
+};
+
+class Meter {
+ public:
+  Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out);
+
+  // `began_ns`: of the steady clock, when the step began; data_ms of it were spent on waiting for the batch.
+  Measured step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples, std::int64_t began_ns,
+                double data_ms, double step_ms, bool stop);
+  std::optional<std::vector<double>> better_weights(const std::vector<double>& now, std::int64_t samples) const {
+    return paces_.better_weights(now, samples);
+  }
+  void shares_changed() { paces_.forget(); }
+  // Seconds that each rank waits for the last one, here and now.
+  std::vector<double> barrier();
+  // One object per rank: host, device, mean breakdown of the sampled steps, waits at the end of epochs.
+  nlohmann::ordered_json ranks_json() const;
+
+ private:
+  void trace(const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms, double step_ms);
+  void write_trace();
+
+  const Ranks& ranks_;
+  Session& session_;
+  std::filesystem::path out_;
+  std::string host_;
+  Clock clock_;
+  Paces paces_;
+  std::int64_t trace_left_, first_ns_ = 0;
+  std::vector<report::TraceEvent> doing_, under_way_;
+  report::Breakdown last_, sum_;
+  std::int64_t sampled_ = 0, steps_ = 0;
+  double barrier_s_ = 0;
+};
+
+}  // namespace tessera::run
