@@ -149,11 +149,12 @@ void weights(const Config& c, LayoutOutcome& out) {
   else if (!list.empty() && *std::max_element(list.begin(), list.end()) <= 0)
     out.problems.push_back({{"parallel.weights"}, "parallel.weights gives nobody a sample", "one share at least must be more than 0"});
   if (p.dp > 1 && c.model.family == "resnet" && c.model.batch_norm != "sync")
-    out.problems.push_back({{"parallel.weights", "model.batch_norm"},
-                            fmt::format("parallel.weights with model.batch_norm = \"{}\": statistics of a rank's own samples would depend on "
-                                        "how many it gets",
-                                        c.model.batch_norm),
-                            "choose model.batch_norm = \"sync\", or leave the weights out"});
+    out.problems.push_back(
+        {{"parallel.weights", "model.batch_norm"},
+         fmt::format("parallel.weights with model.batch_norm = \"{}\": statistics of a rank's own samples would depend on "
+                     "how many it gets",
+                     c.model.batch_norm),
+         "choose model.batch_norm = \"sync\", or leave the weights out"});
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ class Reader {
       while (line.peek('[')) {
         Shape& parts = axis.cuts.emplace_back();
         line.value(parts);
-        if (parts.size() != static_cast<std::size_t>(axis.size) || 
+        if (parts.size() != static_cast<std::size_t>(axis.size) ||
             std::any_of(parts.begin(), parts.end(), [](std::int64_t n) { return n < 0 || n > most_samples; }))
           line.reject("for each of " + std::to_string(axis.size) + " ranks a part from 0 to " + std::to_string(most_samples));
       }

@@ -1,10 +1,10 @@
 #include "ir/type.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
 #include <cmath>
 #include <numeric>
-#include <array>
+#include <utility>
 
 #include "base/check.h"
 

@@ -23,8 +23,8 @@ struct Assigner {
   std::vector<std::pair<Var, std::int64_t>> home;  // gathered operands: the result they are produced in, and where
   std::vector<int> group;                          // values that share bytes: index into `group_needed`
   std::vector<int> group_needed;
-  const std::vector<int>& due;                     // per equation
-  std::vector<int> held, group_held;               // until which equation a message under way reads or writes the value, its bytes
+  const std::vector<int>& due;         // per equation
+  std::vector<int> held, group_held;   // until which equation a message under way reads or writes the value, its bytes
   std::map<Var, std::string> donated;  // result -> the input it updates
 
   Assigner(const Program& program, const std::vector<int>& due_before)

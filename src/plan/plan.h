@@ -22,7 +22,7 @@ struct Step {
   ir::Op op = ir::Op::mark;
   ir::Attrs attrs;
   std::vector<Slot> in, out;
-  Slot workspace;  // bytes of scratch in the arena, while this step runs
+  Slot workspace;          // bytes of scratch in the arena, while this step runs
   int stream = 0;          // 1: started here, and under way until a step waits for it
   std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is done at the end
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
@@ -62,7 +62,7 @@ struct Plan {
   std::vector<Buffer> persistent;
   std::int64_t arena_bytes = 0;
   std::int64_t shared_bytes = 0;  // the first of the arena: what ranks hand to each other lies there
-  std::int64_t live_bytes = 0;  // the most that is live at once: the arena cannot be smaller
+  std::int64_t live_bytes = 0;    // the most that is live at once: the arena cannot be smaller
   std::vector<Binding> inputs, outputs;
   Memory memory;
   Gradients gradients;
@@ -85,7 +85,8 @@ using WorkspaceRule =
 // The program as one rank runs it: local shapes, no mesh.
 ir::Program localise(const ir::Program& program, int rank);
 
-// Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap` messages are under way while later steps run.
+// Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap` messages are under way while later steps
+// run.
 Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace, bool overlap = false);
 
 // For each equation the one before which it must be done: itself, or for a message under way the first that reads what arrives.

@@ -1,5 +1,6 @@
-// When messages must have arrived. Nothing is moved here: the order of the equations is the schedule (transforms/combine.cpp, prefetch.cpp);
-// this says how long a message may be under way. Convention: only messages that need no putting in order travel beside other work.
+// When messages must have arrived. Nothing is moved here: the order of the equations is the schedule (transforms/combine.cpp,
+// prefetch.cpp); this says how long a message may be under way. Convention: only messages that need no putting in order travel beside other
+// work.
 #include <algorithm>
 
 #include "plan/plan.h"
@@ -23,7 +24,7 @@ bool flat(const Program& p, const Eqn& e) {
 std::vector<int> due(const Program& p, bool overlap) {
   const int end = static_cast<int>(p.eqns.size());
   std::vector<int> out(p.eqns.size());
-  int cut = -1;  // the last gradient that was sent to be cut into parts
+  int cut = -1;                                // the last gradient that was sent to be cut into parts
   std::vector<int> from(p.values.size(), -1);  // the message under way that a value is made of, itself or through views
   for (int i = 0; i < end; ++i) {
     const Eqn& e = p.eqns[at(i)];

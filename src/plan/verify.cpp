@@ -134,7 +134,8 @@ class UnderWay {
   void check(const Plan& plan, int now) {
     const Step& step = plan.steps[static_cast<std::size_t>(now)];
     for (const int message : step.waits) {
-      CHECK(messages_.erase(message) == 1, "step " + std::to_string(now) + " waits for step " + std::to_string(message) + ", which is not under way");
+      CHECK(messages_.erase(message) == 1,
+            "step " + std::to_string(now) + " waits for step " + std::to_string(message) + ", which is not under way");
     }
     for (const int message : messages_) {
       const Step& other = plan.steps[static_cast<std::size_t>(message)];

@@ -15,12 +15,19 @@ void name_lane(std::string& out, int rank, int lane, const std::string& name) {
 }
 
 void add_event(std::string& out, int rank, int lane, const TraceEvent& e) {
-  add(out, {{"ph", "X"}, {"name", e.name}, {"cat", e.category}, {"pid", rank}, {"tid", lane}, {"ts", e.start_us}, {"dur", e.end_us - e.start_us}});
+  add(out, {{"ph", "X"},
+            {"name", e.name},
+            {"cat", e.category},
+            {"pid", rank},
+            {"tid", lane},
+            {"ts", e.start_us},
+            {"dur", e.end_us - e.start_us}});
 }
 
 }  // namespace
 
-std::string trace_events(int rank, const std::string& host, const std::vector<TraceEvent>& doing, const std::vector<TraceEvent>& under_way) {
+std::string trace_events(int rank, const std::string& host, const std::vector<TraceEvent>& doing,
+                         const std::vector<TraceEvent>& under_way) {
   std::string out;
   add(out, {{"ph", "M"}, {"name", "process_name"}, {"pid", rank}, {"args", {{"name", "rank " + std::to_string(rank) + " " + host}}}});
   name_lane(out, rank, 0, "rank");

@@ -1,5 +1,5 @@
-// A timeline as Chrome's tracing and Perfetto read it: a process per rank, in it a lane for what the rank does and further ones for messages
-// under way. Convention: nothing overlaps within a lane; times are of the first rank's clock, from the first event on.
+// A timeline as Chrome's tracing and Perfetto read it: a process per rank, in it a lane for what the rank does and further ones for
+// messages under way. Convention: nothing overlaps within a lane; times are of the first rank's clock, from the first event on.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,8 @@ report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, dou
   // Hidden: some message has met and is under way while this rank computes.
   std::vector<std::pair<double, double>> under_way;
   for (const Timeline::Span& flight : spans_of(timeline, Timeline::flight))
-    if (const double begin = std::max(flight.start, met_at(met, flight.step)); begin < flight.end) under_way.emplace_back(begin, flight.end);
+    if (const double begin = std::max(flight.start, met_at(met, flight.step)); begin < flight.end)
+      under_way.emplace_back(begin, flight.end);
   std::sort(under_way.begin(), under_way.end());
   std::size_t next = 0;
   double reached = -1, open_end = -1;  // the union of messages as one moving interval

@@ -10,8 +10,8 @@
 namespace tessera::run {
 
 struct Clock {
-  std::int64_t behind_ns = 0;       // added to this rank's clock it is the first rank's
-  std::int64_t uncertain_ns = 0;    // half of the round trip that it was taken from
+  std::int64_t behind_ns = 0;     // added to this rank's clock it is the first rank's
+  std::int64_t uncertain_ns = 0;  // half of the round trip that it was taken from
 };
 Clock compare_clocks(const Ranks& ranks);
 std::int64_t steady_ns();

@@ -119,7 +119,8 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
   // What fusion left without a reader.
   passes.push_back({"tidy", transforms::simplify});
-  if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1) passes.push_back({"prefetch", transforms::prefetch});
+  if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)
+    passes.push_back({"prefetch", transforms::prefetch});
   return passes;
 }
 
@@ -183,7 +184,8 @@ std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
 
 transforms::Layout layout_of(const config::Config& config) {
   const config::Parallel& p = config.parallel;
-  return {static_cast<int>(p.dp), static_cast<int>(p.sp), static_cast<int>(p.tp), static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list};
+  return {static_cast<int>(p.dp),   static_cast<int>(p.sp),   static_cast<int>(p.tp),
+          static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list};
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,

@@ -35,14 +35,14 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
   Measured out;
   out.sampled = number % sample_every == 0 || number == 1;
   const bool several = ranks_.size() > 1;
-  report::Breakdown now = breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_)
-                                                                        : std::map<int, double>{});
+  report::Breakdown now =
+      breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
   now.data = data_ms;
   now.host = std::max(0.0, step_ms - data_ms - timeline.wall_ms);
   if (out.sampled || !several) {
     last_ = now;
-    for (double report::Breakdown::* part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
-                                             &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
+    for (double report::Breakdown::*part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
+                                            &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
       sum_.*part += now.*part;
     ++sampled_;
   }
@@ -109,11 +109,14 @@ void Meter::write_trace() {
 
 nlohmann::ordered_json Meter::ranks_json() const {
   report::Breakdown mean = sum_;
-  for (double report::Breakdown::* part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
-                                           &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
+  for (double report::Breakdown::*part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
+                                          &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
     mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
-  const nlohmann::ordered_json mine = {
-      {"host", host_}, {"device", "cpu"}, {"breakdown", report::to_json(mean)}, {"barrier_wait_s", barrier_s_}, {"clock_behind_ns", clock_.behind_ns}};
+  const nlohmann::ordered_json mine = {{"host", host_},
+                                       {"device", "cpu"},
+                                       {"breakdown", report::to_json(mean)},
+                                       {"barrier_wait_s", barrier_s_},
+                                       {"clock_behind_ns", clock_.behind_ns}};
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const std::string& text : ranks_.gather_text(mine.dump())) out.push_back(nlohmann::ordered_json::parse(text));
   return out;

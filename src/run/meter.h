@@ -17,8 +17,8 @@
 namespace tessera::run {
 
 struct Measured {
-  bool stop = false;           // some rank was asked to
-  bool sampled = false;        // `breakdown` is this step's, else that of the last sampled one
+  bool stop = false;     // some rank was asked to
+  bool sampled = false;  // `breakdown` is this step's, else that of the last sampled one
   report::Breakdown breakdown;
   std::vector<std::string> remarks;  // for the reader: slow ranks
 };

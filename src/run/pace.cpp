@@ -24,8 +24,8 @@ double median_of(const std::vector<Pace>& all, const Part& part) {
 Straggler describe(int rank, const std::vector<Pace>& all, double speed) {
   Straggler out{rank, speed, "", 0, 0};
   double worst = -1;
-  const auto look = [&](const char* what, double Pace::* part) {
-    const double mine = all[static_cast<std::size_t>(rank)].*part, others = median_of(all, [&](const Pace& p) { return p.*part; });
+  const auto look = [&](const char* what, double Pace::*part) {
+    const double mine = all[static_cast<std::size_t>(rank)].*part, others = median_of(all, [&](const Pace&p) { return p.*part; });
     if (mine - others > worst) worst = mine - others, out.what = what, out.ms = mine, out.median_ms = others;
   };
   look("compute", &Pace::compute);

@@ -27,7 +27,7 @@ class Ranks {
   bool first() const { return rank() == 0; }
   bool any(bool mine) const;  // true on all ranks when it is on one
   double total(double mine) const;
-  std::vector<double> gather(std::span<const double> mine) const;      // of all ranks, one after the other; as many from each
+  std::vector<double> gather(std::span<const double> mine) const;       // of all ranks, one after the other; as many from each
   std::vector<std::string> gather_text(const std::string& mine) const;  // one per rank
   void barrier() const;
   // Runs the body on every rank; when it fails on some, all throw the error of the first of these as AgreedError.

@@ -80,7 +80,7 @@ class Session {
   // Whether this rank reads sample `i` of a global batch of so many.
   bool wants(Goal goal, std::int64_t i, std::int64_t samples) const;
   std::int64_t own_samples(std::int64_t samples) const;  // of a training batch
-  comm::Traffic traffic() const;  // of all groups, since the session began
+  comm::Traffic traffic() const;                         // of all groups, since the session began
 
   // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one that keeps them.
   struct Home {

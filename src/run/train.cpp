@@ -98,7 +98,8 @@ class Trainer {
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
     samples_ = used_samples(config_, *train_);
     config_.batch.global = std::min(config_.batch.global, samples_);
-    if (config_.parallel.weights.word == "measured") config_.parallel.weights.list.assign(static_cast<std::size_t>(config_.parallel.dp), 1.0);
+    if (config_.parallel.weights.word == "measured")
+      config_.parallel.weights.list.assign(static_cast<std::size_t>(config_.parallel.dp), 1.0);
     const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
     epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
     total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
@@ -212,8 +213,8 @@ class Trainer {
     report::StepMetrics m{number, batch_.epoch,     r.loss, r.correct / count,           lr,    r.grad_norm,
                           ms,     count / ms * 1e3, 0,      results_.comm.total().bytes, !r.ok, {},
                           {}};
-    const Measured seen = meter_->step(number, r.timeline, session_->compiled(Goal::train, batch_.count).plan, batch_.count, began_ns, data_ms,
-                                       ms, stop_requested());
+    const Measured seen = meter_->step(number, r.timeline, session_->compiled(Goal::train, batch_.count).plan, batch_.count, began_ns,
+                                       data_ms, ms, stop_requested());
     m.sampled = seen.sampled, m.breakdown = seen.breakdown;
     m.mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
     say(report::to_json(m));
@@ -284,9 +285,13 @@ class Trainer {
     const std::vector<double> waits = meter_->barrier();
     EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n};
     record.barrier_wait_s = *std::max_element(waits.begin(), waits.end());
-    ordered_json line = {
-        {"kind", "epoch"},          {"epoch", epoch}, {"step", progress_.step}, {"loss", record.loss}, {"train_top1", record.train_top1},
-        {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
+    ordered_json line = {{"kind", "epoch"},
+                         {"epoch", epoch},
+                         {"step", progress_.step},
+                         {"loss", record.loss},
+                         {"train_top1", record.train_top1},
+                         {"seconds", record.seconds},
+                         {"barrier_wait_s", record.barrier_wait_s}};
     if (waits.size() > 1) line["barrier_waits_s"] = waits;
     if (scored) {
       const Score s = evaluate();

@@ -15,7 +15,7 @@ namespace tessera::run {
 
 struct EpochRecord {
   double seconds = 0, loss = 0, train_top1 = 0, test_top1 = -1, test_top1_tta = -1;  // below 0: not evaluated
-  double barrier_wait_s = 0;  // the longest that a rank waited at its end
+  double barrier_wait_s = 0;                                                         // the longest that a rank waited at its end
 };
 
 // What the summary is made of, gathered over all processes of the run.

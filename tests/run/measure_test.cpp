@@ -20,9 +20,9 @@ Timeline::Span span(int step, Timeline::Kind kind, double start, double end) {
 TEST(Breakdown, HandComputed) {
   Timeline t;
   // Step 1's message is under way from 10 to 30: handed over in 1 ms, met at 14, seen by a poll at 20, waited for from 25 on.
-  t.spans = {span(0, Timeline::compute, 0, 10),  span(1, Timeline::post, 10, 11),  span(2, Timeline::compute, 11, 20),
-             span(3, Timeline::poll, 20, 21),    span(3, Timeline::compute, 21, 25), span(1, Timeline::wait, 25, 30),
-             span(1, Timeline::flight, 10, 30),  span(4, Timeline::compute, 30, 31)};
+  t.spans = {span(0, Timeline::compute, 0, 10), span(1, Timeline::post, 10, 11),    span(2, Timeline::compute, 11, 20),
+             span(3, Timeline::poll, 20, 21),   span(3, Timeline::compute, 21, 25), span(1, Timeline::wait, 25, 30),
+             span(1, Timeline::flight, 10, 30), span(4, Timeline::compute, 30, 31)};
   const report::Breakdown b = breakdown_of(t, {{1, 14}});
   EXPECT_DOUBLE_EQ(b.compute, 10 + 9 + 4 + 1);
   EXPECT_DOUBLE_EQ(b.comm_exposed, 1 + 1 + 5);
@@ -38,7 +38,7 @@ TEST(Breakdown, HandComputed) {
 TEST(Breakdown, MessagesSideBySideAreHiddenOnce) {
   Timeline t;
   t.spans = {span(2, Timeline::compute, 0, 10), span(0, Timeline::flight, 1, 6), span(1, Timeline::flight, 4, 8),
-             span(3, Timeline::flight, 9, 12),  span(4, Timeline::compute, 12, 15)};
+             span(3, Timeline::flight, 9, 12), span(4, Timeline::compute, 12, 15)};
   EXPECT_DOUBLE_EQ(breakdown_of(t, {}).comm_hidden, 7 + 1);
 }
 
@@ -62,8 +62,7 @@ TEST(Paces, NamesASlowRankOnceAndWhatItIsSlowAt) {
 
 TEST(Paces, ARankThatRecoversIsNotNamed) {
   Paces paces(dp(2));
-  for (int step = 0; step < 100; ++step)
-    EXPECT_TRUE(paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 29 == 0 ? 10.0 : 40.0, 0, 0}}).empty());
+  for (int step = 0; step < 100; ++step) EXPECT_TRUE(paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 29 == 0 ? 10.0 : 40.0, 0, 0}}).empty());
 }
 
 TEST(Paces, WeightsFollowSpeed) {
@@ -86,9 +85,9 @@ TEST(Paces, NobodyIsLeftOutForEver) {
 }
 
 TEST(Trace, LanesDoNotOverlap) {
-  const std::string file = report::trace_file(
-      {report::trace_events(0, "a", {{"x", "compute", 0, 5}, {"y", "compute", 5, 9}}, {{"m", "flight", 1, 6}, {"n", "flight", 2, 3}, {"o", "flight", 6, 7}}),
-       report::trace_events(1, "b", {{"x \"q\"", "compute", 0, 5}}, {})});
+  const std::string file = report::trace_file({report::trace_events(0, "a", {{"x", "compute", 0, 5}, {"y", "compute", 5, 9}},
+                                                                    {{"m", "flight", 1, 6}, {"n", "flight", 2, 3}, {"o", "flight", 6, 7}}),
+                                               report::trace_events(1, "b", {{"x \"q\"", "compute", 0, 5}}, {})});
   const nlohmann::json all = nlohmann::json::parse(file);
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> lanes;
   int events = 0;
