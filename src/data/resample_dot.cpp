@@ -1,7 +1,5 @@
 #include "data/resample_dot.h"
 
-#if defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
-
 #include <arm_neon.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -72,14 +70,3 @@ void across(const std::uint8_t* const* src, const Lookup* lookups, const std::in
 }
 
 }  // namespace tessera::data::dot
-
-#else
-
-namespace tessera::data::dot {
-
-bool available() { return false; }
-void across(const std::uint8_t* const*, const Lookup*, const std::int32_t*, int, int, std::size_t, std::int32_t*, std::size_t) {}
-
-}  // namespace tessera::data::dot
-
-#endif
