@@ -32,7 +32,13 @@ Grads sumsq_vjp(Builder& b, const Eqn& e, Grad g) {  // d(sum x^2) = 2 x dx
 
 std::vector<OpDef> reduce_rows() {
   return {{.op = Op::sum, .doc = "over the dims that the result lacks", .sig = "", .infer = infer_sum, .vjp = sum_vjp, .linear = {0}},
-          {.op = Op::sumsq, .doc = "sum of squares of all elements", .sig = "*->", .infer = infer_sumsq, .vjp = sumsq_vjp}};
+          {.op = Op::sumsq, .doc = "sum of squares of all elements", .sig = "*->", .infer = infer_sumsq, .vjp = sumsq_vjp},
+          // The alarm of a sum over ranks is defined as the sum of their alarms, so each rank looks at its own part.
+          {.op = Op::alarm,
+           .doc = "0 when the norm of all elements is below 1e12, else NaN; of a partial sum: of each rank's part",
+           .sig = "*->",
+           .infer = infer_sumsq,
+           .linear = {0}}};
 }
 
 }  // namespace tessera::ops

@@ -69,7 +69,11 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
 
 transforms::Optimizer optimizer_of(const config::Config& config) {
   const config::Optim& o = config.optim;
-  return {o.name, o.betas[0], o.betas[1], o.eps, o.momentum, o.weight_decay, o.nesterov, o.clip, config.ema.decay};
+  return {o.name,           o.betas[0],
+          o.betas[1],       o.eps,
+          o.momentum,       o.weight_decay,
+          o.nesterov,       o.clip,
+          config.ema.decay, config.parallel.overlap_update && layout_of(config).dp * layout_of(config).sp > 1};
 }
 
 // The passes in order, one line each.

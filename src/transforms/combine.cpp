@@ -127,7 +127,7 @@ Program early(const Program& program) {
     const Eqn& e = program.eqns[i];
     Time& t = when[i] = {static_cast<int>(i), 0};
     const bool moves = e.phase == Phase::update &&
-                       (e.op == Op::pack || e.op == Op::mark || e.op == Op::reduce_scatter || e.op == Op::all_reduce || e.op == Op::own ||
+                       (e.op == Op::pack || e.op == Op::alarm || e.op == Op::mark || e.op == Op::reduce_scatter || e.op == Op::all_reduce || e.op == Op::own ||
                         e.op == Op::once || e.op == Op::widen || (e.op == Op::add && program.type(e.out[0]).rank() > 0));
     if (moves) {
       t = {-1, 0};

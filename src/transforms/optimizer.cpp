@@ -127,8 +127,13 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   const DType real = b.type(loss).dtype;
   const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}), step = b.input(Input::scalar, "step", {DType::i64, {}, {}});
 
+  const auto add_to = [&](Var& sum, Var more, const std::string& name) { sum = sum == none ? more : b.add(sum, more, name); };
+  const bool early = spec.early && spec.clip == 0;
   std::vector<Var> flat;
-  Var squares = none;
+  Var squares = none, alarms = none;
+  const auto look_at_norm = [&](std::size_t i) {
+    add_to(squares, b.emit1(Op::sumsq, None{}, {flat[i]}, "sumsq." + list[i].name), "sumsq");
+  };
   for (const Bucket& bucket : list) {
     Pack pack{{}, bucket.size, bucket.parts, {}};
     std::size_t micro = 1;
@@ -143,22 +148,24 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
       std::vector<Var> parts;
       for (const Bucket::Entry& entry : bucket.entries) parts.push_back(grads[entry.param][m]);
       const Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
-      const Var pinned = b.mark("grad", g, "pinned." + bucket.name);  // placed like the optimizer before anything else reads it
-      total = total == none ? pinned : b.add(total, pinned, "total." + bucket.name);
+      if (early) add_to(alarms, b.emit1(Op::alarm, None{}, {g}, "alarm." + bucket.name), "alarm");
+      // Placed like the optimizer before anything else reads it.
+      add_to(total, b.mark("grad", g, "pinned." + bucket.name), "total." + bucket.name);
     }
     flat.push_back(total);
-    const Var s = b.emit1(Op::sumsq, None{}, {flat.back()}, "sumsq." + bucket.name);
-    squares = squares == none ? s : b.add(squares, s, "sumsq");
+    if (!early) look_at_norm(flat.size() - 1);
   }
-  const std::vector<Var> norm = b.emit(Op::clip, Clip{spec.clip}, {squares}, {"grad_norm", "factor"});
-  const Var ok = b.emit1(Op::finite, None{}, {loss, norm[0]}, "ok");
-  b.output("grad_norm", norm[0]);
+  std::vector<Var> norm;
+  if (!early) norm = b.emit(Op::clip, Clip{spec.clip}, {squares}, {"grad_norm", "factor"});
+  const Var ok = b.emit1(Op::finite, None{}, {loss, early ? alarms : norm[0]}, "ok");
   b.output("ok", ok);
   for (const Output& o : buffers)
     b.output(o.name, b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var}, "kept." + o.name), o.updates);
 
-  for (std::size_t i = 0; i < list.size(); ++i) {
+  for (std::size_t n = 0; n < list.size(); ++n) {
+    const std::size_t i = early ? list.size() - 1 - n : n;  // late layers come first out of the backward pass
     const Bucket& bucket = list[i];
+    if (early) look_at_norm(i);
     const Builder::Scope scope = b.scope(bucket.name);
     const Input* weights = b.program().input("weights." + bucket.name);
     CHECK(weights, "the optimizer runs after buckets");
@@ -180,6 +187,8 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     for (std::size_t k = 0; k < now.size(); ++k)
       b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]), names[k]);
   }
+  if (early) norm = b.emit(Op::clip, Clip{}, {squares}, {"grad_norm", "factor"});
+  b.output("grad_norm", norm[0]);
   return b.take();
 }
 

@@ -83,6 +83,9 @@ struct Optimizer {
   bool nesterov = false;
   double clip = 0.0;  // largest global gradient norm; 0: no clipping
   double ema = 0.0;   // decay of a moving average of the weights; 0: none is kept
+  // Without clipping: whether a step counts is known from each rank's own gradients, before they are added up, and buckets are updated in
+  // the order in which they arrive; so an early bucket is updated while a late one is under way.
+  bool early = false;
 };
 // Packs gradients into buckets and updates weights and state in place; adds inputs lr and step, outputs grad_norm and ok.
 // A step whose loss or gradient is not finite changes nothing.

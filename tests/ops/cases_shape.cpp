@@ -88,6 +88,9 @@ Rows reduce_cases() {
       {"sumsq_flat", Op::sumsq, None{}, {{{40001}}}, sums, {0}},
       {"sumsq_scalar", Op::sumsq, None{}, {{{}}}, sums, {0}},
       {"sumsq_empty", Op::sumsq, None{}, {{{0}}}, sums},
+      {"alarm", Op::alarm, None{}, {{{3, 5, 7}}}, exact},
+      {"alarm_flat", Op::alarm, None{}, {{{40001}}}, exact},
+      {"alarm_empty", Op::alarm, None{}, {{{0}}}, exact},
   };
 }
 

@@ -31,6 +31,8 @@ Training training_of(const Case& c) {
   if (c.with.find("weighted") != c.with.npos) t.weighted = true, config.data.class_weights = "balanced";
   if (c.with.find("buckets") != c.with.npos) config.parallel.bucket_mb = 0.004;
   if (c.with.find("no_overlap") != c.with.npos) config.parallel.overlap = false;
+  if (c.with.find("late_update") != c.with.npos) config.parallel.overlap_update = false;
+  if (c.with.find("no_clip") != c.with.npos) config.optim.clip = 0;
   if (c.with.find("no_prefetch") != c.with.npos) config.parallel.prefetch = false;
   if (c.with.find("wide") != c.with.npos) config.batch = {16, 16, 1};
   config = with_layout(config, c.layout);
@@ -109,6 +111,11 @@ const Case vit[] = {
     {"vit", "dp2", "no_overlap"},
     {"vit", "dp2 tp2 zero3", "no_overlap"},
     {"vit", "dp3 zero3", "no_prefetch"},
+    {"vit", "dp2", "buckets no_clip"},
+    {"vit", "dp2", "buckets no_clip late_update"},
+    {"vit", "dp2 tp2 zero3 acc2", "no_clip lamb ema"},
+    {"vit", "dp2 sp2 zero1", "no_clip buckets"},
+    {"vit", "dp3 zero2 acc2", "no_clip odd ragged"},
     {"vit", "dp3", "shares"},
     {"vit", "dp4 zero3 acc2", "shares odd ragged dropout"},
     {"vit", "dp3 sp2 zero1", "shares buckets"},

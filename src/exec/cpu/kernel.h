@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -74,6 +75,9 @@ inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x,
 
 // Hands a message over and comes back at once. Only for those that a plan puts on stream 1.
 comm::Pending start_collective(const Call& call);
+
+// What the op alarm answers to a sum of squares.
+inline double alarm_of(double squares) { return squares < 1e24 ? 0.0 : std::numeric_limits<double>::quiet_NaN(); }
 
 using Kernel = void (*)(const Call&);
 // Scratch for these operands; whoever calls the kernel rounds it up to whole lines.

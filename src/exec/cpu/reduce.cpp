@@ -132,11 +132,12 @@ void fast_sum(const Call& call) {
   }
 }
 
-void fast_sumsq(const Call& call) {
+static double all_squares(const Call& call) {
   const float* x = call.in[0].as<float>();
-  const auto squares = [&](std::int64_t begin, std::int64_t size) { return vector_sumsq(x + begin, size); };
-  *call.out[0].as<float>() = static_cast<float>(sum_of_parts(call, call.in[0].elements(), squares));
+  return sum_of_parts(call, call.in[0].elements(), [&](std::int64_t begin, std::int64_t size) { return vector_sumsq(x + begin, size); });
 }
+void fast_sumsq(const Call& call) { *call.out[0].as<float>() = static_cast<float>(all_squares(call)); }
+void fast_alarm(const Call& call) { *call.out[0].as<float>() = static_cast<float>(alarm_of(all_squares(call))); }
 
 Scratch scratch_sum(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   const Walk walk = walk_of(std::get<ir::Sum>(attrs), in[0].shape, out[0].shape);
@@ -148,5 +149,6 @@ Scratch scratch_sum(const ir::Attrs& attrs, std::span<const ir::Type> in, std::s
 }
 
 Scratch scratch_sumsq(const ir::Attrs&, std::span<const ir::Type>, std::span<const ir::Type>) { return flat_scratch; }
+Scratch scratch_alarm(const ir::Attrs&, std::span<const ir::Type>, std::span<const ir::Type>) { return flat_scratch; }
 
 }  // namespace tessera::exec::cpu

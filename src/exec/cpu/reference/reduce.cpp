@@ -20,13 +20,22 @@ void reference_sum(const Call& call) {
 }
 
 template <class T>
-void reference_sumsq(const Call& call) {
+double squares(const Tensor& x) {
   double sum = 0;
-  for (std::int64_t i = 0; i < call.in[0].elements(); ++i) sum += static_cast<double>(call.in[0].as<T>()[i]) * call.in[0].as<T>()[i];
-  call.out[0].as<T>()[0] = static_cast<T>(sum);
+  for (std::int64_t i = 0; i < x.elements(); ++i) sum += static_cast<double>(x.as<T>()[i]) * x.as<T>()[i];
+  return sum;
+}
+template <class T>
+void reference_sumsq(const Call& call) {
+  call.out[0].as<T>()[0] = static_cast<T>(squares<T>(call.in[0]));
+}
+template <class T>
+void reference_alarm(const Call& call) {
+  call.out[0].as<T>()[0] = static_cast<T>(alarm_of(squares<T>(call.in[0])));
 }
 
 REFERENCE(sum)
 REFERENCE(sumsq)
+REFERENCE(alarm)
 
 }  // namespace tessera::exec::cpu
