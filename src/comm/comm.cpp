@@ -93,6 +93,17 @@ Pending Comm::start_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Cou
   return do_all_to_all(in, send_counts, out, recv_counts);
 }
 
+Pending Comm::start_broadcast(Bytes data, int root) {
+  check_rank(root, size(), "broadcast");
+  count(traffic_, Verb::broadcast, bytes_of(data));
+  return do_broadcast(data, root);
+}
+
+Pending Comm::start_barrier() {
+  count(traffic_, Verb::barrier, 0);
+  return do_barrier();
+}
+
 Pending Comm::start_send(ConstBytes data, int to, int tag) {
   check_rank(to, size(), "send");
   CHECK(tag >= 0, "send: a tag is negative: " + std::to_string(tag));
@@ -117,16 +128,7 @@ void Comm::all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_
 }
 void Comm::send(ConstBytes data, int to, int tag) { start_send(data, to, tag)->wait(); }
 void Comm::recv(Bytes data, int from, int tag) { start_recv(data, from, tag)->wait(); }
-
-void Comm::broadcast(Bytes data, int root) {
-  check_rank(root, size(), "broadcast");
-  count(traffic_, Verb::broadcast, bytes_of(data));
-  do_broadcast(data, root)->wait();
-}
-
-void Comm::barrier() {
-  count(traffic_, Verb::barrier, 0);
-  do_barrier()->wait();
-}
+void Comm::broadcast(Bytes data, int root) { start_broadcast(data, root)->wait(); }
+void Comm::barrier() { start_barrier()->wait(); }
 
 }  // namespace tessera::comm

@@ -1,4 +1,5 @@
-// How ranks talk: about ten verbs, blocking and asynchronous, over one group of ranks. Back ends: local (threads of one process) and mpi.
+// How ranks talk: about ten verbs, blocking and asynchronous, over one group of ranks. Back ends: local (threads of one process) and mpi; over
+// mpi, shared memory, a ring or both (choose.h).
 // Conventions: a rank's part may have any size, zero included; a reduction gives every rank the same bits, run after run; all ranks of a
 // group call the same verbs in the same order. `traffic` counts what this rank hands to the verbs (docs/cli.md: comm_bytes).
 #pragma once
@@ -48,6 +49,22 @@ class Operation {
 };
 using Pending = std::unique_ptr<Operation>;
 
+// Bytes for buffers: page-aligned, zeroed by the system, on large pages where there are any.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+
+ protected:
+  Memory() = default;
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+std::unique_ptr<Memory> plain_memory(std::int64_t bytes);  // Error(memory) when the system has no more
+
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -58,6 +75,10 @@ class Comm {
   virtual int size() const = 0;
   // A group of its own for the ranks that give the same color, numbered by key, then by rank here. Every rank of this group calls it.
   virtual std::unique_ptr<Comm> split(int color, int key) = 0;
+  // Memory of this rank alone to decide about (no other rank need call it), whose first `shared` bytes the others on this machine reach where
+  // the back end can: verbs on buffers that lie there copy nothing on the way. The `own` bytes behind them are this rank's only.
+  virtual std::unique_ptr<Memory> allocate(std::int64_t shared, std::int64_t own = 0) { return plain_memory(shared + own); }
+  virtual std::string describe() const = 0;  // how these ranks talk, in a few words, and why not otherwise
   // Ends the whole job: other ranks that wait for this one get Error(rank_lost) with the reason (local) or are ended (mpi).
   virtual void abort(const std::string& reason, int code = 7) = 0;  // code: of the job (mpi)
 
@@ -80,8 +101,10 @@ class Comm {
   [[nodiscard]] Pending start_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how = Reduction::sum);
   [[nodiscard]] Pending start_all_gather(ConstBytes in, Bytes out, Counts counts);
   [[nodiscard]] Pending start_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts);
+  [[nodiscard]] Pending start_broadcast(Bytes data, int root);
   [[nodiscard]] Pending start_send(ConstBytes data, int to, int tag);
   [[nodiscard]] Pending start_recv(Bytes data, int from, int tag);
+  [[nodiscard]] Pending start_barrier();
 
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "comm/counts.h"
 #include "comm/meeting.h"
 #include "comm/reduce.h"
 
@@ -17,16 +18,6 @@ namespace tessera::comm {
 namespace {
 
 using std::int64_t;
-
-std::vector<int64_t> offsets(Counts counts) {
-  std::vector<int64_t> at(counts.size() + 1, 0);
-  std::partial_sum(counts.begin(), counts.end(), at.begin() + 1);
-  return at;
-}
-
-void move_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
 
 class LocalOperation final : public Operation {
  public:
@@ -64,6 +55,7 @@ class LocalComm final : public Comm {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->ranks.size()); }
   std::unique_ptr<Comm> split(int color, int key) override;
+  std::string describe() const override { return "local"; }
   void abort(const std::string& reason, int) override {
     World::Lock lock = group_->world->lock();
     group_->world->fail(world_rank(), reason, nullptr);
@@ -93,7 +85,7 @@ class LocalComm final : public Comm {
   Pending exchange(Entry entry, int side, int from, int to, int tag);
 };
 
-std::string describe(const Call& call) {
+std::string text_of(const Call& call) {
   std::string text(call.what);
   if (call.root) text += " from " + std::to_string(call.root);
   if (!call.counts.empty()) text += " of " + std::to_string(std::accumulate(call.counts.begin(), call.counts.end(), int64_t{0})) + " bytes";
@@ -123,8 +115,8 @@ std::shared_ptr<Meeting> LocalComm::join(Call call, Entry entry, int units, Meet
     meeting = std::make_shared<Meeting>(call, group_->ranks, std::move(work), units);
     group_->open[number] = meeting;
   }
-  CHECK(meeting->call == call, "rank " + std::to_string(rank_) + " called " + describe(call) + " where others called " +
-                                   describe(meeting->call) + " (operation " + std::to_string(number) + " of the group)");
+  CHECK(meeting->call == call, "rank " + std::to_string(rank_) + " called " + text_of(call) + " where others called " +
+                                   text_of(meeting->call) + " (operation " + std::to_string(number) + " of the group)");
   if (call.what == name(Verb::all_to_all)) check_parts(*meeting, entry, rank_);
   if (meeting->arrived + 1 == size()) group_->open.erase(number);
   world.enter(lock, *meeting, rank_, std::move(entry));

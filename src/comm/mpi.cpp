@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "comm/counts.h"
 #include "comm/reduce.h"
 
 namespace tessera::comm {
@@ -187,12 +188,6 @@ void in_chunks(int64_t bytes, int64_t width, bool even_none, const Body& body) {
   for (int64_t at = 0; at < bytes || (even_none && at == 0); at += most) body(at, static_cast<int>(std::min(most, bytes - at) / width));
 }
 
-std::vector<int64_t> offsets(Counts counts) {
-  std::vector<int64_t> at(counts.size() + 1, 0);
-  std::partial_sum(counts.begin(), counts.end(), at.begin() + 1);
-  return at;
-}
-
 // Divided by the width of an element; the caller knows that they fit.
 std::vector<int> as_ints(std::span<const int64_t> values, int64_t width) {
   std::vector<int> ints;
@@ -222,6 +217,7 @@ class MpiComm final : public Comm {
     check(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
     return std::make_unique<MpiComm>(part, true);
   }
+  std::string describe() const override { return "mpi"; }
   void abort(const std::string& reason, int code) override {
     int world_rank = rank_, length = 0;
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";

@@ -17,6 +17,7 @@ struct Check {
 };
 std::span<const Check> verb_checks();   // verbs_check.cpp: one verb at a time
 std::span<const Check> group_checks();  // groups_check.cpp: groups, operations in flight, determinism, traffic
+std::span<const Check> memory_checks();  // memory_check.cpp: buffers that others reach, random sequences
 void run_checks(Comm& comm);            // all of them
 
 template <class T>

@@ -187,7 +187,7 @@ constexpr Check checks[] = {{"reductions", reductions},
 std::span<const Check> verb_checks() { return checks; }
 
 void run_checks(Comm& comm) {
-  for (std::span<const Check> some : {verb_checks(), group_checks()})
+  for (std::span<const Check> some : {verb_checks(), group_checks(), memory_checks()})
     for (const Check& check : some) {
       SCOPED_TRACE(std::string(check.name) + " on " + std::to_string(comm.size()) + " ranks");
       check.run(comm);

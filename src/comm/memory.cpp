@@ -1,0 +1,30 @@
+// Memory that only its own rank reaches.
+#include <sys/mman.h>
+
+#include "base/check.h"
+#include "comm/comm.h"
+
+namespace tessera::comm {
+
+namespace {
+
+class PlainMemory final : public Memory {
+ public:
+  explicit PlainMemory(std::int64_t bytes) {
+    bytes_ = bytes;
+    if (bytes == 0) return;
+    void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) throw Error(ErrorKind::memory, "the system has no " + std::to_string(bytes >> 20) + " MiB more", "memory");
+    ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+    data_ = static_cast<std::byte*>(at);
+  }
+  ~PlainMemory() override {
+    if (data_) ::munmap(data_, static_cast<std::size_t>(bytes_));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Memory> plain_memory(std::int64_t bytes) { return std::make_unique<PlainMemory>(bytes); }
+
+}  // namespace tessera::comm
