@@ -48,6 +48,8 @@ class Operation {
 };
 using Pending = std::unique_ptr<Operation>;
 
+class Pulse;
+
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -86,6 +88,10 @@ class Comm {
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
+  // From now on every verb is noted in `pulse` (pulse.h), which must outlive this, as one of the group `name`. What a verb does with other
+  // groups inside itself is not: only the groups that were told.
+  void watch(Pulse* pulse, std::string_view name, int color = 0);
+
  protected:
   Comm() = default;
 
@@ -101,6 +107,11 @@ class Comm {
 
  private:
   Traffic traffic_;
+  Pulse* pulse_ = nullptr;
+  int group_ = -1;  // in the pulse
+
+  std::uint64_t enter(Verb verb, std::int64_t bytes);  // counts and notes; the operation's number in the pulse
+  Pending noted(Verb verb, std::uint64_t number, Pending operation);
 };
 
 // A world of one rank: every verb is a copy.
