@@ -1,8 +1,12 @@
-// The public verbs: arguments are checked and payload is counted here, once for all back ends; the blocking form starts and waits.
+// The public verbs: arguments are checked, payload is counted and the rank's pulse is kept here, once for all back ends; the blocking form
+// starts and waits.
 // Convention: counts are bytes, so a reduction also checks that each is a whole number of elements.
 #include "comm/comm.h"
 
+#include <utility>
+
 #include "base/check.h"
+#include "comm/pulse.h"
 
 namespace tessera::comm {
 
@@ -37,10 +41,44 @@ void check_rank(int rank, int ranks, std::string_view verb) {
   CHECK(rank >= 0 && rank < ranks, std::string(verb) + ": rank " + std::to_string(rank) + " of " + std::to_string(ranks));
 }
 
-void count(Traffic& traffic, Verb verb, int64_t bytes) {
-  ++traffic[verb].count;
-  traffic[verb].bytes += bytes;
-}
+// An operation whose end is noted. The scope is that of its start: others may have begun since.
+class Noted final : public Operation {
+ public:
+  Noted(Pulse& pulse, int group, Verb verb, std::uint64_t number, Pending operation)
+      : pulse_(pulse), group_(group), verb_(verb), number_(number), scope_(pulse.scope()), operation_(std::move(operation)) {}
+  ~Noted() override {
+    if (left_) return;
+    pulse_.wait(group_, verb_, number_, scope_);
+    operation_.reset();
+    leave();
+  }
+  Noted(const Noted&) = delete;
+  Noted& operator=(const Noted&) = delete;
+
+  bool done() override {
+    if (!operation_->done()) return false;
+    leave();
+    return true;
+  }
+  void wait() override {
+    pulse_.wait(group_, verb_, number_, scope_);
+    operation_->wait();
+    leave();
+  }
+
+ private:
+  Pulse& pulse_;
+  int group_;
+  Verb verb_;
+  std::uint64_t number_;
+  std::string scope_;
+  Pending operation_;
+  bool left_ = false;
+
+  void leave() {
+    if (!std::exchange(left_, true)) pulse_.leave(group_, verb_, number_, scope_);
+  }
+};
 
 }  // namespace
 
@@ -65,57 +103,73 @@ Traffic::Row Traffic::total() const {
   return sum;
 }
 
+void Comm::watch(Pulse* pulse, std::string_view name, int color) {
+  group_ = pulse ? pulse->join(name, color) : -1;
+  pulse_ = group_ < 0 ? nullptr : pulse;
+}
+
+std::uint64_t Comm::enter(Verb verb, int64_t bytes) {
+  ++traffic_[verb].count;
+  traffic_[verb].bytes += bytes;
+  return pulse_ ? pulse_->enter(group_, verb) : 0;
+}
+
+Pending Comm::noted(Verb verb, std::uint64_t number, Pending operation) {
+  if (!pulse_) return operation;
+  return std::make_unique<Noted>(*pulse_, group_, verb, number, std::move(operation));
+}
+
 Pending Comm::start_all_reduce(Bytes data, ir::DType dtype, Reduction how) {
   check_whole(bytes_of(data), dtype, "all_reduce");
-  count(traffic_, Verb::all_reduce, bytes_of(data));
-  return do_all_reduce(data, dtype, how);
+  const std::uint64_t number = enter(Verb::all_reduce, bytes_of(data));
+  return noted(Verb::all_reduce, number, do_all_reduce(data, dtype, how));
 }
 
 Pending Comm::start_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) {
   check_size(in, total_of(counts, size(), "reduce_scatter"), "reduce_scatter: in");
   check_size(out, counts[static_cast<std::size_t>(rank())], "reduce_scatter: out");
   for (int64_t bytes : counts) check_whole(bytes, dtype, "reduce_scatter");
-  count(traffic_, Verb::reduce_scatter, bytes_of(in));
-  return do_reduce_scatter(in, out, counts, dtype, how);
+  const std::uint64_t number = enter(Verb::reduce_scatter, bytes_of(in));
+  return noted(Verb::reduce_scatter, number, do_reduce_scatter(in, out, counts, dtype, how));
 }
 
 Pending Comm::start_all_gather(ConstBytes in, Bytes out, Counts counts) {
   check_size(out, total_of(counts, size(), "all_gather"), "all_gather: out");
   check_size(in, counts[static_cast<std::size_t>(rank())], "all_gather: in");
-  count(traffic_, Verb::all_gather, bytes_of(in));
-  return do_all_gather(in, out, counts);
+  const std::uint64_t number = enter(Verb::all_gather, bytes_of(in));
+  return noted(Verb::all_gather, number, do_all_gather(in, out, counts));
 }
 
 Pending Comm::start_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) {
   check_size(in, total_of(send_counts, size(), "all_to_all"), "all_to_all: in");
   check_size(out, total_of(recv_counts, size(), "all_to_all"), "all_to_all: out");
-  count(traffic_, Verb::all_to_all, bytes_of(in));
-  return do_all_to_all(in, send_counts, out, recv_counts);
+  const std::uint64_t number = enter(Verb::all_to_all, bytes_of(in));
+  return noted(Verb::all_to_all, number, do_all_to_all(in, send_counts, out, recv_counts));
 }
 
 Pending Comm::start_broadcast(Bytes data, int root) {
   check_rank(root, size(), "broadcast");
-  count(traffic_, Verb::broadcast, bytes_of(data));
-  return do_broadcast(data, root);
+  const std::uint64_t number = enter(Verb::broadcast, bytes_of(data));
+  return noted(Verb::broadcast, number, do_broadcast(data, root));
 }
 
 Pending Comm::start_barrier() {
-  count(traffic_, Verb::barrier, 0);
-  return do_barrier();
+  const std::uint64_t number = enter(Verb::barrier, 0);
+  return noted(Verb::barrier, number, do_barrier());
 }
 
 Pending Comm::start_send(ConstBytes data, int to, int tag) {
   check_rank(to, size(), "send");
   CHECK(tag >= 0, "send: a tag is negative: " + std::to_string(tag));
-  count(traffic_, Verb::send, bytes_of(data));
-  return do_send(data, to, tag);
+  const std::uint64_t number = enter(Verb::send, bytes_of(data));
+  return noted(Verb::send, number, do_send(data, to, tag));
 }
 
 Pending Comm::start_recv(Bytes data, int from, int tag) {
   check_rank(from, size(), "recv");
   CHECK(tag >= 0, "recv: a tag is negative: " + std::to_string(tag));
-  count(traffic_, Verb::recv, bytes_of(data));
-  return do_recv(data, from, tag);
+  const std::uint64_t number = enter(Verb::recv, bytes_of(data));
+  return noted(Verb::recv, number, do_recv(data, from, tag));
 }
 
 void Comm::all_reduce(Bytes data, ir::DType dtype, Reduction how) { start_all_reduce(data, dtype, how)->wait(); }

@@ -65,6 +65,8 @@ class Memory {
 };
 std::unique_ptr<Memory> plain_memory(std::int64_t bytes);  // Error(memory) when the system has no more
 
+class Pulse;
+
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -109,6 +111,10 @@ class Comm {
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
+  // From now on every verb is noted in `pulse` (pulse.h), which must outlive this, as one of the group `name`. What a verb does with other
+  // groups inside itself is not: only the groups that were told.
+  void watch(Pulse* pulse, std::string_view name, int color = 0);
+
  protected:
   Comm() = default;
 
@@ -124,6 +130,11 @@ class Comm {
 
  private:
   Traffic traffic_;
+  Pulse* pulse_ = nullptr;
+  int group_ = -1;  // in the pulse
+
+  std::uint64_t enter(Verb verb, std::int64_t bytes);  // counts and notes; the operation's number in the pulse
+  Pending noted(Verb verb, std::uint64_t number, Pending operation);
 };
 
 // A world of one rank: every verb is a copy.

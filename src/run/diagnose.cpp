@@ -109,4 +109,16 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
   return join(found, "; ");
 }
 
+Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last, std::int64_t tries,
+                 const std::filesystem::path& good) {
+  const config::Config& config = session.config();
+  return {ErrorKind::nonfinite,
+          fmt::format("{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; "
+                      "the last good state is in {}",
+                      tries, inputs.step, last.loss, std::abs(last.grad_norm), first_bad_tensor(session, inputs), good.string()),
+          config.run.name,
+          config.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
+                                          : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32"};
+}
+
 }  // namespace tessera::run

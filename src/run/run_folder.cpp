@@ -15,6 +15,7 @@
 #include "config/print.h"
 #include "files/text.h"
 #include "run/environment.h"
+#include "run/watchdog.h"
 
 namespace tessera::run {
 namespace {
@@ -84,6 +85,8 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   if (error)
     throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), folder.string(), "choose another folder with --out");
   lock.take(folder);
+  fs::remove_all(folder / pulses, error);
+  if (config.run.np > 1 && !given_folder()) fs::create_directories(folder / pulses, error);
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", files::read_text(options.given));
   files::write_atomically(folder / "resolved.toml", config::to_toml(config));
   files::write_atomically(folder / "env.json", environment(static_cast<int>(config.run.threads)).dump(2) + "\n");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "comm/pulse.h"
 #include "run/bytes.h"
 
 namespace tessera::run {
@@ -20,7 +21,9 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
   std::map<std::string, comm::Comm*, std::less<>> groups;
   for (int axis = 0; axis < static_cast<int>(mesh_.axes.size()); ++axis) {
     const std::string& name = mesh_.axes[static_cast<std::size_t>(axis)].name;
-    groups_[name] = world->split(mesh_.group(rank_, axis)[0], mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
+    const int first = mesh_.group(rank_, axis)[0];
+    groups_[name] = world->split(first, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
+    groups_[name]->watch(comm::Pulse::here(), name, first);
     groups[name] = groups_[name].get();
   }
   executor_ = exec::make_cpu_executor(static_cast<int>(config_.run.threads), std::move(groups));

@@ -20,9 +20,10 @@ long since_first() {
   return (now.tv_sec - first.tv_sec) * 1'000'000'000 + now.tv_nsec - first.tv_nsec;
 }
 
-void request(int signal) {
+void request(int signal, siginfo_t* from, void*) {
   if (!requested) clock_gettime(CLOCK_MONOTONIC, &first);
-  if (requested && since_first() > same_request_ns) {  // again: the default action, which is to end
+  const bool handed_on = from->si_code == SI_QUEUE, again = handed_on ? from->si_value.sival_int > 1 : since_first() > same_request_ns;
+  if (requested && again) {  // again: the default action, which is to end
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -39,8 +40,8 @@ StopOnSignal::StopOnSignal() {
   if (guards++ > 0) return;
   requested = 0;
   struct sigaction action = {};
-  action.sa_handler = request;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = request;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (int i = 0; i < 3; ++i) sigaction(signals[i], &action, &before[i]);
 }
 

@@ -1,6 +1,7 @@
 // Requests to stop: SIGINT, SIGTERM and SIGUSR1 (what schedulers send before they kill).
 // Convention: the first one asks the loop to save and end; a second one, whichever of them, ends the process at once,
-// unless it follows within a quarter of a second: launchers signal a process and its group, which is one request.
+// unless it follows within a quarter of a second: launchers signal a process and its group, which is one request. A rank's guard hands on
+// what it gets with a number (sigqueue), so its first is never the second.
 #pragma once
 
 #include <csignal>

@@ -29,6 +29,7 @@
 #include "run/score.h"
 #include "run/stop.h"
 #include "run/train_report.h"
+#include "run/watchdog.h"
 #include "run/weights.h"
 #include "run/weights_open.h"
 
@@ -61,15 +62,17 @@ class Trainer {
       return 0;
     }
     const StopOnSignal guard;
-    ranks_.together([&] { prepare(); });
+    ranks_.together([&] { comm::Pulse::doing("opening the data"), prepare(); });
+    comm::Pulse::doing("compiling");
     session_ = std::make_unique<Session>(config_, transforms::RunOptions{}, ranks_.world());
     ranks_.together([&] { session_->compiled(Goal::train, config_.batch.global); });
     if (ranks_.first()) files::clean_leftovers(out_), files::clean_leftovers(out_ / "ckpt");
     ranks_.barrier();
-    ranks_.together([&] { begin(); });
+    ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
     ranks_.together([&] {
       if (ranks_.first()) open_folder(out_, config_, options_, lock_);
     });
+    if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / pulses);
     if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(config_, ranks_, *session_, out_);
@@ -79,6 +82,7 @@ class Trainer {
     save();
     saver_->wait();
     ranks_.barrier();  // nobody leaves before the last shard is in place
+    comm::Pulse::doing("finishing");
     if (!finished) {
       console_.line(fmt::format("stopped on request at step {} of {}; the same command{} goes on from here", progress_.step, total_,
                                 options_.fresh ? " without --fresh" : ""));
@@ -143,7 +147,10 @@ class Trainer {
   bool at_end() const { return progress_.reached || (last_epoch() && !epoch_pending()); }
 
   // One rank that is asked to stop stops all.
-  bool stopping() const { return ranks_.any(stop_requested()); }
+  bool stopping() const {
+    comm::Pulse::doing("after step", progress_.step);
+    return ranks_.any(stop_requested());
+  }
   std::function<bool(std::int64_t, std::int64_t)> wants(Goal goal) const {
     if (ranks_.size() == 1) return {};
     return [this, goal](std::int64_t sample, std::int64_t count) { return session_->wants(goal, sample, count); };
@@ -187,10 +194,12 @@ class Trainer {
   // True when some rank was asked to stop.
   bool step() {
     const auto start = std::chrono::steady_clock::now();
-    const std::int64_t began_ns = steady_ns();
+    const std::int64_t began_ns = steady_ns(), number = progress_.step + 1;
+    comm::Pulse::doing("loading the data of step", number);
+    hang_if_asked(ranks_.rank(), number);
     loader_->next(batch_);
     const double data_ms = seconds_since(start) * 1e3;
-    const std::int64_t number = progress_.step + 1;
+    comm::Pulse::doing("computing step", number);
     const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
     const StepInputs inputs{batch_.images,  batch_.labels, lr, number, batch_.epoch * samples_ + batch_.first_position,
                             batch_.targets, batch_.weights};
@@ -248,14 +257,7 @@ class Trainer {
     progress_.skipped_in_a_row = 0;  // whoever goes on from here gets as many tries again
     save();
     saver_->wait();
-    throw Error(ErrorKind::nonfinite,
-                fmt::format("{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; "
-                            "the last good state is in {}",
-                            most_skipped_in_a_row, inputs.step, r.loss, std::abs(r.grad_norm), first_bad_tensor(*session_, inputs),
-                            (out_ / "ckpt").string()),
-                config_.run.name,
-                config_.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
-                                                 : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32");
+    throw not_finite(*session_, inputs, r, most_skipped_in_a_row, out_ / "ckpt");
   }
 
   // The moving average where one is kept, with statistics of its own.

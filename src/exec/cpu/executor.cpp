@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/threads.h"
+#include "comm/pulse.h"
 #include "exec/cpu/convert.h"
 #include "exec/cpu/flights.h"
 #include "exec/cpu/kernel.h"
@@ -183,6 +184,7 @@ class CpuExecutor final : public Executor {
     }
     const Scratch scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared, &groups_};
+    if (step.eqn >= 0) comm::Pulse::inside(plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope);
     (f64 ? row.f64 : row.f32)(call);
     for (const auto& [i, bf16] : to_round)
       round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);

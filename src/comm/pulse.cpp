@@ -1,0 +1,126 @@
+#include "comm/pulse.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+namespace tessera::comm {
+
+namespace {
+
+thread_local Pulse* mine = nullptr;
+
+std::int64_t now_ns() {
+  struct timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // the same clock in all processes of a machine
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A call in one word, so that it is read whole: group + 1, verb, number.
+constexpr int verb_bits = 8, number_bits = 48;
+std::uint64_t packed(int group, Verb verb, std::uint64_t number) {
+  return static_cast<std::uint64_t>(group + 1) << (number_bits + verb_bits) | static_cast<std::uint64_t>(verb) << number_bits | number;
+}
+std::optional<Look::Call> unpacked(std::uint64_t word, const PulseText& scope) {
+  if (word == 0) return std::nullopt;
+  const auto verb = static_cast<Verb>(word >> number_bits & 0xff);
+  return Look::Call{static_cast<int>(word >> (number_bits + verb_bits)) - 1, verb, word & ((std::uint64_t{1} << number_bits) - 1),
+                    scope.get()};
+}
+
+bool between_two(Verb verb) { return verb == Verb::send || verb == Verb::recv; }
+
+}  // namespace
+
+void PulseText::set(std::string_view text) {
+  std::uint64_t bytes[words] = {};
+  std::memcpy(bytes, text.data(), std::min(text.size(), most));
+  const std::uint64_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_release);
+  for (std::size_t i = 0; i < words; ++i) words_[i].store(bytes[i], std::memory_order_release);
+  version_.store(version + 2, std::memory_order_release);
+}
+
+std::string PulseText::get() const {
+  std::uint64_t bytes[words + 1] = {};
+  // A writer that was stopped half-way leaves what there is.
+  for (int tries = 0; tries < 1000; ++tries) {
+    const std::uint64_t before = version_.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < words; ++i) bytes[i] = words_[i].load(std::memory_order_acquire);
+    if (before % 2 == 0 && version_.load(std::memory_order_acquire) == before) break;
+  }
+  return reinterpret_cast<const char*>(bytes);
+}
+
+Pulse* Pulse::here() { return mine; }
+Pulse::Here::Here(Pulse* pulse) : before_(mine) { mine = pulse; }
+Pulse::Here::~Here() { mine = before_; }
+
+void Pulse::doing(std::string_view what, std::int64_t number) {
+  if (!mine) return;
+  mine->number_.store(number, std::memory_order_relaxed);
+  mine->doing_.set(what);
+  mine->inside_.set("");
+  mine->beat();
+}
+
+void Pulse::inside(std::string_view scope) {
+  if (!mine) return;
+  mine->inside_.set(scope);
+  mine->beat();
+}
+
+void Pulse::beat() { moved_.store(now_ns(), std::memory_order_release); }
+
+int Pulse::join(std::string_view group, int color) {
+  const int place = joined_.load(std::memory_order_relaxed);
+  if (place == most_groups) return -1;
+  std::uint64_t name = 0;
+  std::memcpy(&name, group.data(), std::min(group.size(), sizeof(name)));
+  Group& g = groups_[static_cast<std::size_t>(place)];
+  g.name.store(name, std::memory_order_relaxed);
+  g.color.store(color, std::memory_order_relaxed);
+  joined_.store(place + 1, std::memory_order_release);
+  return place;
+}
+
+std::uint64_t Pulse::enter(int group, Verb verb) {
+  beat();
+  if (between_two(verb)) return 0;
+  return groups_[static_cast<std::size_t>(group)].entered.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+void Pulse::wait(int group, Verb verb, std::uint64_t number, std::string_view scope) {
+  waits_scope_.set(scope);
+  waits_.store(packed(group, verb, number), std::memory_order_release);
+  beat();
+}
+
+void Pulse::leave(int group, Verb verb, std::uint64_t number, std::string_view scope) {
+  waits_.store(0, std::memory_order_release);
+  if (number > 0) groups_[static_cast<std::size_t>(group)].left.fetch_add(1, std::memory_order_relaxed);
+  left_scope_.set(scope);
+  left_.store(packed(group, verb, number), std::memory_order_release);
+  beat();
+}
+
+Look Pulse::look() const {
+  Look out;
+  const std::int64_t number = number_.load(std::memory_order_relaxed), moved = moved_.load(std::memory_order_acquire);
+  out.idle_s = moved == 0 ? 0 : std::max(0.0, 1e-9 * static_cast<double>(now_ns() - moved));
+  out.doing = doing_.get() + (number >= 0 ? " " + std::to_string(number) : "");
+  out.inside = inside_.get();
+  for (int i = 0; i < joined_.load(std::memory_order_acquire); ++i) {
+    const Group& g = groups_[static_cast<std::size_t>(i)];
+    char name[sizeof(std::uint64_t) + 1] = "";
+    const std::uint64_t letters = g.name.load(std::memory_order_relaxed);
+    std::memcpy(name, &letters, sizeof(letters));
+    out.groups.push_back(
+        {name, g.color.load(std::memory_order_relaxed), g.entered.load(std::memory_order_relaxed), g.left.load(std::memory_order_relaxed)});
+  }
+  out.waits = unpacked(waits_.load(std::memory_order_acquire), waits_scope_);
+  out.left = unpacked(left_.load(std::memory_order_acquire), left_scope_);
+  return out;
+}
+
+}  // namespace tessera::comm

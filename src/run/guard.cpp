@@ -1,0 +1,133 @@
+#include "run/guard.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <string>
+
+#include "base/check.h"
+
+namespace tessera::run {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto grace = std::chrono::seconds(3);  // from a verdict until a rank that has not ended is killed
+
+// How many processes the kernel has killed for lack of memory: in this control group, else on this machine.
+long long killed_for_memory() {
+  const auto counter = [](const std::string& path) {
+    std::ifstream file(path);
+    std::string name;
+    for (long long value = 0; file >> name >> value;)
+      if (name == "oom_kill") return value;
+    return -1LL;
+  };
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    std::string root;
+    if (line.starts_with("0::")) root = "/sys/fs/cgroup" + line.substr(3) + "/memory.events";
+    if (const auto at = line.find(":memory:"); at != line.npos)
+      root = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/memory.oom_control";
+    if (const long long n = root.empty() ? -1 : counter(root); n >= 0) return n;
+  }
+  for (const char* path : {"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"})
+    if (const long long n = counter(path); n >= 0) return n;
+  return counter("/proc/vmstat");
+}
+
+bool asked_for(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP; }
+
+}  // namespace
+
+struct Guard::Shared {
+  comm::Pulse pulse;
+  std::atomic<bool> told = false;
+  char folder[4096] = "";
+};
+
+std::string how_it_ended(int signal, bool out_of_memory) {
+  switch (signal) {
+    case SIGKILL:
+      return out_of_memory ? "killed by the kernel for lack of memory (SIGKILL)" : "killed from outside (SIGKILL)";
+    case SIGSEGV:
+      return "ended by a segmentation fault (SIGSEGV), a defect of ours or of a library";
+    case SIGBUS:
+      return "ended by a bus error (SIGBUS): a mapped file became shorter, or the disk of one is full or broken";
+    case SIGABRT:
+      return "aborted by itself or by a library (SIGABRT)";
+    case SIGILL:
+      return "ended by an instruction that this processor does not have (SIGILL)";
+    case SIGFPE:
+      return "ended by an integer division by zero (SIGFPE)";
+    default:
+      return fmt::format("ended by signal {} ({})", signal, ::strsignal(signal));
+  }
+}
+
+Guard::Guard(int rank, const std::filesystem::path& log) {
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw Error(ErrorKind::memory, std::string("a rank's shared page: ") + std::strerror(errno));
+  shared_ = new (memory) Shared;
+  sigset_t handled, before;
+  sigemptyset(&handled);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1}) sigaddset(&handled, signal);
+  ::sigprocmask(SIG_BLOCK, &handled, &before);
+  const long long killed_before = killed_for_memory();
+  const pid_t launcher = ::getppid(), self = ::getpid();
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start a rank's process: ") + std::strerror(errno));
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody outlives its guard
+    if (::getppid() != self) ::_exit(7);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    return;
+  }
+  ::prctl(PR_SET_NAME, "tessera-guard");
+  const auto folder = [&] { return shared_->told.load(std::memory_order_acquire) ? PulseFolder(shared_->folder) : PulseFolder(); };
+  int status = 0, asked = 0;
+  Clock::time_point decided = Clock::time_point::max();
+  while (::waitpid(child, &status, WNOHANG) != child) {
+    const struct timespec pause = {0, 200'000'000};
+    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
+      union sigval value = {};
+      value.sival_int = ++asked;
+      ::sigqueue(child, signal, value);
+    }
+    if (decided == Clock::time_point::max() && folder().verdict()) decided = Clock::now();
+    const bool late = decided != Clock::time_point::max() && Clock::now() - decided > grace;
+    if (late || ::getppid() != launcher) ::kill(child, SIGKILL);  // a launcher that is gone ends nobody
+  }
+  if (WIFEXITED(status)) std::_Exit(WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  if (const auto verdict = folder().verdict()) std::_Exit(verdict->code);
+  if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
+  const Error error(ErrorKind::rank_lost,
+                    fmt::format("rank {} ({}, pid {}) is lost: {}; it was {}", rank, host_name(), child,
+                                how_it_ended(signal, killed_for_memory() > killed_before), what_it_does(shared_->pulse.look())),
+                    "", "the same command goes on from the newest checkpoint");
+  end_job(folder(), {error.exit_code(), error.what()}, log);
+}
+
+comm::Pulse& Guard::pulse() { return shared_->pulse; }
+
+void Guard::tell(const PulseFolder& folder) {
+  const std::string path = folder.path();
+  if (path.empty() || path.size() >= sizeof(shared_->folder)) return;
+  std::memcpy(shared_->folder, path.c_str(), path.size() + 1);
+  shared_->told.store(true, std::memory_order_release);
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,29 @@
+// A rank is two processes: the one that works, and its parent, which only waits for it. So whatever ends a rank, kill -9 or a segmentation
+// fault included, somebody on its machine knows how it ended and what it did last, says so, and ends the job with exit code 7; under any
+// launcher. Convention: the guard is forked before anything is started; requests to stop that reach it are handed on, numbered (stop.h).
+#pragma once
+
+#include <filesystem>
+
+#include "comm/pulse.h"
+#include "run/pulse_folder.h"
+
+namespace tessera::run {
+
+class Guard {
+ public:
+  // Returns in the child. The parent stays inside until the child ended and then ends as it did. `log`: as in end_job().
+  Guard(int rank, const std::filesystem::path& log);
+
+  comm::Pulse& pulse();                  // in memory that both see
+  void tell(const PulseFolder& folder);  // where verdicts are left
+
+ private:
+  struct Shared;
+  Shared* shared_ = nullptr;
+};
+
+// "killed by the kernel for lack of memory", "segmentation fault (SIGSEGV)", ...: a signal that ended a process, in words.
+std::string how_it_ended(int signal, bool out_of_memory);
+
+}  // namespace tessera::run

@@ -1,0 +1,160 @@
+#include "run/supervise.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "base/check.h"
+#include "run/pulse_folder.h"
+
+namespace tessera::run {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// From a verdict until the ranks that are left are killed, and until mpirun is.
+constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
+
+pid_t parent_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const auto name_ends = text.rfind(')');  // a name may hold anything
+  int parent = 0;
+  char state = 0;
+  if (name_ends == text.npos || std::sscanf(text.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2) return 0;
+  return parent;
+}
+
+// The ranks that mpirun started here. They are asked one by one: not every mpirun hands signals on, and all end the job at once on SIGTERM.
+void ask_ranks(pid_t mpirun) {
+  std::error_code ignored;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    if (process <= 1 || fs::read_symlink(entry.path() / "exe", ignored) != self) continue;
+    for (pid_t above = parent_of(process); above > 1; above = parent_of(above))
+      if (above == mpirun) {
+        ::kill(process, SIGUSR1);
+        break;
+      }
+  }
+}
+
+void kill_ranks(const PulseFolder& folder) {
+  for (const Seen& rank : folder.read_all())
+    if (is_alive(rank)) ::kill(rank.pid, SIGKILL);
+}
+
+// mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
+// we report ourselves are of no use. All by environment, which other launchers ignore.
+void prepare_environment(bool crowded) {
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe",
+                           "OMPI_MCA_orte_execute_quiet", "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
+    ::setenv(name, "1", 0);
+  ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
+  ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);  // a rank may have several threads
+  if (crowded) ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+// Beside the run folder, which must not be made before its configuration was found sound; all machines of the job see that place.
+PulseFolder new_folder(const fs::path& out) {
+  std::error_code ignored;
+  fs::path place = fs::absolute(out, ignored);
+  while (!fs::is_directory(place, ignored) && place.has_relative_path()) place = place.parent_path();
+  std::string path = place / ".tessera-XXXXXX";
+  if (!::mkdtemp(path.data())) return {};
+  return PulseFolder(path);
+}
+
+// Both end with this function, however it ends.
+struct Job {
+  PulseFolder folder;
+  ~Job() {
+    kill_ranks(folder);
+    folder.remove();
+  }
+};
+
+}  // namespace
+
+std::string find_mpirun() {
+  const char* path = std::getenv("PATH");
+  for (std::string rest = path ? path : ""; !rest.empty();) {
+    const auto colon = rest.find(':');
+    const std::string candidate = rest.substr(0, colon) + "/mpirun";
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    rest = colon == rest.npos ? "" : rest.substr(colon + 1);
+  }
+  return {};
+}
+
+int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs::path& out, bool crowded) {
+  prepare_environment(crowded);
+  const Job job{new_folder(out)};
+  if (job.folder)
+    ::setenv(pulse_variable, job.folder.path().c_str(), 1);
+  else
+    ::unsetenv(pulse_variable);
+  std::string np = std::to_string(ranks), self = fs::read_symlink("/proc/self/exe").string();
+  std::vector<char*> command = {const_cast<char*>(mpirun.c_str()), const_cast<char*>("-np"), np.data(), self.data()};
+  for (char** argument = argv + 1; *argument; ++argument) command.push_back(*argument);
+  command.push_back(nullptr);
+  sigset_t handled, before;
+  sigemptyset(&handled);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1}) sigaddset(&handled, signal);
+  ::sigprocmask(SIG_BLOCK, &handled, &before);
+  const pid_t child = ::fork();
+  if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno), mpirun);
+  if (child == 0) {
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // a launcher that is killed takes the job along
+    ::setpgid(0, 0);                     // a terminal's Ctrl-C is for us alone
+    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+    ::execv(mpirun.c_str(), command.data());
+    std::_Exit(127);
+  }
+  int status = 0, asked = 0;
+  Clock::time_point decided = Clock::time_point::max();
+  while (::waitpid(child, &status, WNOHANG) != child) {
+    const struct timespec pause = {0, 200'000'000};
+    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
+      if (asked++ == 0)
+        ask_ranks(child);
+      else
+        ::kill(child, SIGTERM);  // asked again: mpirun ends them
+    }
+    if (decided == Clock::time_point::max() && job.folder.verdict()) decided = Clock::now();
+    if (decided == Clock::time_point::max()) continue;
+    if (Clock::now() - decided > grace) kill_ranks(job.folder);
+    if (Clock::now() - decided > more_grace) ::kill(child, SIGKILL);
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (const auto verdict = job.folder.verdict()) {
+    fmt::print(stderr, "error: {}\n", verdict->text);
+    return verdict->code;
+  }
+  if (WIFSIGNALED(status))
+    throw Error(ErrorKind::rank_lost, fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status))),
+                mpirun);
+  const int code = WEXITSTATUS(status), signal = code - 128;
+  if (signal > 0 && signal < 32 && asked == 0 && signal != SIGTERM && signal != SIGINT && signal != SIGUSR1)
+    throw Error(ErrorKind::rank_lost,
+                fmt::format("mpirun says that a rank was ended by signal {} ({}), but nobody saw which", signal, ::strsignal(signal)),
+                mpirun, "the same command goes on from the newest checkpoint");
+  return code;
+}
+
+}  // namespace tessera::run
