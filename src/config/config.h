@@ -179,4 +179,12 @@ std::int64_t parse_freeze(std::string_view text);
 // "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of every N-th block is kept).
 std::int64_t parse_recompute(std::string_view text);
 
+// How gradients are sent: none | fp16 | bf16 | int8 | onebit | topk=FRACTION | powersgd=RANK.
+struct Compression {
+  std::string kind = "none";
+  double fraction = 0.0;  // topk
+  std::int64_t rank = 0;  // powersgd
+};
+Compression parse_compress(std::string_view text);
+
 }  // namespace tessera::config

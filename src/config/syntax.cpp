@@ -95,4 +95,26 @@ std::int64_t parse_recompute(std::string_view text) {
   refuse("parallel.recompute = \"" + clean(text) + "\" is not known", "choose none, full or every=N with N from 1 to 1024");
 }
 
+Compression parse_compress(std::string_view text) {
+  for (const char* plain : {"none", "fp16", "bf16", "int8", "onebit"})
+    if (text == plain) return {plain, 0, 0};
+  const std::string said = "parallel.compress = \"" + clean(text) + "\"";
+  const auto equals = text.find('=');
+  const std::string_view kind = text.substr(0, equals), number = equals == text.npos ? std::string_view{} : text.substr(equals + 1);
+  if (kind == "topk") {
+    double fraction = 0;
+    const auto [stop, code] = std::from_chars(number.data(), number.data() + number.size(), fraction);
+    if (!number.empty() && code == std::errc() && stop == number.data() + number.size() && fraction > 0 && fraction <= 1)
+      return {"topk", fraction, 0};
+    refuse(said + ": topk takes the share of the elements that is sent", "give more than 0 and at most 1, for example topk=0.01");
+  }
+  if (kind == "powersgd") {
+    std::int64_t rank = 0;
+    std::string_view rest = number;
+    if (take(rest, rank, "") && rank >= 1 && rank <= 1024) return {"powersgd", 0, rank};
+    refuse(said + ": powersgd takes a rank", "give 1 to 1024, for example powersgd=4");
+  }
+  refuse(said + " is not known", "choose none, fp16, bf16, int8, onebit, topk=FRACTION or powersgd=RANK");
+}
+
 }  // namespace tessera::config

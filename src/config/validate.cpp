@@ -38,8 +38,6 @@ const Later later[] = {
      "this build has no pipeline parallelism yet; leave the key out"},
     {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, no_pipeline},
     {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, no_pipeline},
-    {"parallel.compress", [](const Config& c) { return c.parallel.compress != "none"; },
-     "this build sends gradients as they are; leave it at none"},
     {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
      "this build has no CUDA executor; choose auto, local or mpi", true},
     {"parallel.schedule", never, ""},
@@ -72,6 +70,7 @@ class Resolver {
     batch();  // a rank's part follows from the number of dp ranks
     optimizer();
     texts();
+    compression();
     length();
     names();
     return {std::move(problems_), std::move(notes_)};
@@ -245,7 +244,18 @@ class Resolver {
   void texts() {
     try_text("optim.freeze", [&] { parse_freeze(c_.optim.freeze); });
     try_text("parallel.recompute", [&] { parse_recompute(c_.parallel.recompute); });
+    try_text("parallel.compress", [&] { parse_compress(c_.parallel.compress); });
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
+  }
+
+  void compression() {
+    if (c_.parallel.compress == "none" || refused("parallel.compress")) return;
+    const std::string said = "parallel.compress = " + value("parallel.compress");
+    if (c_.parallel.zero == 3)
+      add({"parallel.compress", "parallel.zero"}, said + " is for sums over dp ranks of whole gradients, which parallel.zero = 3 never has",
+          "choose parallel.zero up to 2, or none");
+    else if (c_.parallel.dp == 1)
+      notes_.push_back(said + " compresses nothing: there is one data-parallel rank");
   }
 
   void layout() {

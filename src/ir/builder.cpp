@@ -62,7 +62,7 @@ std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, co
 
 // In a placed program results follow their operands; whoever writes collectives says more.
 void Builder::infer_places(const Eqn& eqn) {
-  if (std::holds_alternative<Collective>(eqn.attrs)) return;
+  if (moves(eqn.attrs)) return;
   for (int axis = 0; axis < static_cast<int>(program_.mesh.axes.size()); ++axis)
     if (const auto places = propagate(program_, eqn, axis))
       for (std::size_t i = 0; i < eqn.out.size(); ++i)

@@ -43,7 +43,8 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
   /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(ema, Ema) X(clip, Clip) X(finite, None)                     \
   /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)              \
   /* collective */ X(all_reduce, Collective) X(all_gather, Collective) X(reduce_scatter, Collective)        \
-                   X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)
+                   X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)    \
+  /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)
 // clang-format on
 
 enum class Op : std::uint8_t {
@@ -272,6 +273,22 @@ struct Collective {
   bool operator==(const Collective&) const = default;
   FIELDS(F(axis), F(dim), F(from), F(parts), F(from_parts), F(index))
 };
+// A reduction whose parts cross ranks encoded (ir/wire.h): P -> R, or with a dim P -> S. Operands x [residual], results sum [residual].
+// In one rank's program `parts` are the elements that each rank adds up.
+struct Compressed {
+  std::string axis, wire;
+  double keep = 0.0;  // topk: the share of the elements that is sent
+  int dim = -1;
+  Shape parts{};
+  int index = 0;
+  bool operator==(const Compressed&) const = default;
+  FIELDS(F(axis), F(wire), F(keep), F(dim), F(parts), F(index))
+};
+struct Stream {  // what random numbers are keyed by
+  std::string stream;
+  bool operator==(const Stream&) const = default;
+  FIELDS(F(stream))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
@@ -282,7 +299,13 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 
 using Attrs = std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK,
                            Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd,
-                           AdamW, Segments, Ema, Clip, Collective>;
+                           AdamW, Segments, Ema, Clip, Collective, Compressed, Stream>;
+inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
+  if (const Compressed* compressed = std::get_if<Compressed>(&attrs)) return compressed->axis;
+  return std::get<Collective>(attrs).axis;
+}
+// Leads from place to place (docs/ir.md): its result's place is no consequence of its operand's.
+inline bool moves(const Attrs& attrs) { return std::holds_alternative<Collective>(attrs) || std::holds_alternative<Compressed>(attrs); }
 Attrs default_attrs(Op op);
 
 std::string_view name(Op op);

@@ -105,6 +105,8 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
   }
   if (std::find(have.begin(), have.end(), partial) != have.end()) {
     if (row.adds) return all_are(have, Place::P) ? std::optional(partials) : std::nullopt;
+    // One of two partial sums, whichever it is.
+    if (e.op == Op::select && have[0] == Place{} && have[1] == partial && have[2] == partial) return partials;
     if (!sums_alone(e)) return std::nullopt;
     int found = 0;
     for (std::size_t i = 0; i < have.size(); ++i) {
@@ -134,27 +136,49 @@ namespace {
 
 // A collective in a program of global shapes: on an axis of the mesh, and, where several axes cut one dim, on the innermost cut only
 // (the earliest axis, ir/type.h): the parts along any other are not contiguous.
-void check_collective(const Program& p, const Eqn& e, const Collective& a) {
+void check_axis(const Program& p, const Eqn& e, const std::string& over, bool parts) {
   const std::string op(name(e.op));
-  const int axis = p.mesh.find(a.axis);
-  CHECK(axis >= 0, op + " is over " + (a.axis.empty() ? "no axis" : a.axis + ", which is no axis of the mesh"));
-  CHECK(a.parts.empty() && a.from_parts.empty(), op + " lists the parts of ranks; a program with a mesh has global shapes");
+  const int axis = p.mesh.find(over);
+  CHECK(axis >= 0, op + " is over " + (over.empty() ? "no axis" : over + ", which is no axis of the mesh"));
+  CHECK(!parts, op + " lists the parts of ranks; a program with a mesh has global shapes");
   for (const Var v : {e.in[0], e.out[0]}) {
     if (v == none) continue;
     const Place place = place_on(p.type(v), axis);
     for (int inner = 0; inner < axis; ++inner)
-      CHECK(place.kind != Place::S || place_on(p.type(v), inner) != place, op + " over " + a.axis + " reaches through the cut that " +
+      CHECK(place.kind != Place::S || place_on(p.type(v), inner) != place, op + " over " + over + " reaches through the cut that " +
                                                                                p.mesh.axes[static_cast<std::size_t>(inner)].name +
                                                                                " made in the same dim of " + p.name_of(v));
   }
 }
 
+// Encoding is not linear: sums over other axes come first. What is left lies as what it is left of.
+void check_compressed(const Program& p, const Eqn& e, const Compressed& a, int axis) {
+  const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
+  const Place partial{Place::P, -1}, have = place_on(p.type(e.in[0]), axis);
+  const bool here = a.axis == axis_name;
+  CHECK(here == (have == partial), std::string(name(e.op)) + " over " + a.axis + " takes a partial sum on " + a.axis + " and on no other axis");
+  if (e.out[0] != none)
+    CHECK(place_on(p.type(e.out[0]), axis) == (!here ? have : a.dim < 0 ? Place{} : Place{Place::S, a.dim}),
+          std::string(name(e.op)) + " does not lead from its operand's place on " + axis_name + " to its result's");
+  for (const std::vector<Var>* side : {&e.in, &e.out})
+    for (std::size_t i = 1; i < side->size(); ++i)
+      CHECK((*side)[i] == none || place_on(p.type((*side)[i]), axis) == have,
+            p.name_of((*side)[i]) + " is not placed on " + axis_name + " as " + p.name_of(e.in[0]) + ", of which it is left");
+}
+
 }  // namespace
 
 void check_places(const Program& p, const Eqn& e) {
-  if (const Collective* a = std::get_if<Collective>(&e.attrs); a && !p.mesh.axes.empty()) check_collective(p, e, *a);
+  const Compressed* compressed = std::get_if<Compressed>(&e.attrs);
+  if (const Collective* a = std::get_if<Collective>(&e.attrs); a && !p.mesh.axes.empty())
+    check_axis(p, e, a->axis, !a->parts.empty() || !a->from_parts.empty());
+  if (compressed && !p.mesh.axes.empty()) check_axis(p, e, compressed->axis, !compressed->parts.empty());
   for (int axis = 0; axis < static_cast<int>(p.mesh.axes.size()); ++axis) {
     const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
+    if (compressed) {
+      check_compressed(p, e, *compressed, axis);
+      continue;
+    }
     if (const Collective* a = std::get_if<Collective>(&e.attrs)) {
       if (e.out[0] == none) continue;
       const Place have = place_on(p.type(e.in[0]), axis), want = place_on(p.type(e.out[0]), axis);

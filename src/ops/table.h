@@ -23,6 +23,7 @@ std::vector<ir::OpDef> reduce_rows();
 std::vector<ir::OpDef> update_rows();
 std::vector<ir::OpDef> lamb_rows();
 std::vector<ir::OpDef> collective_rows();
+std::vector<ir::OpDef> compress_rows();
 
 // The op table of docs/ir.md, as Markdown.
 std::string markdown();

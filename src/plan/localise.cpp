@@ -151,10 +151,21 @@ class Localiser {
             if (op == Op::all_gather) a.parts = parts(e.in[0], a.axis, a.dim);
             if (op == Op::reduce_scatter || op == Op::all_to_all) a.parts = parts(e.out[0], a.axis, a.dim);
             if (op == Op::all_to_all) a.from_parts = parts(e.in[0], a.axis, a.from);
+          } else if constexpr (std::is_same_v<A, Compressed>) {
+            localise_compressed(a, e);
           }
         },
         attrs);
     return attrs;
+  }
+
+  // The elements that each rank of the group adds up: its part of the result, or an even share where all get everything.
+  void localise_compressed(Compressed& a, const Eqn& e) const {
+    const std::vector<int> group = p_.mesh.group(rank_, p_.mesh.find(a.axis));
+    a.index = p_.mesh.coordinates(rank_)[at(p_.mesh.find(a.axis))];
+    for (int i = 0; i < static_cast<int>(group.size()); ++i)
+      a.parts.push_back(a.dim >= 0 ? elements(local_shape(p_.type(e.out[0]), p_.mesh, group[at(i)]))
+                                   : split(elements(shape(e.in[0])), static_cast<int>(group.size()), i).size);
   }
 
   // Drawn by position in the global batch and place in the whole sample.

@@ -17,7 +17,8 @@ std::vector<bool> gradients_of(const Program& p) {
   for (const Eqn& e : p.eqns) {
     if (e.phase != Phase::update || e.out[0] == none || p.type(e.out[0]).rank() == 0) continue;
     const bool hands_on =
-        e.op == Op::mark || e.op == Op::all_reduce || e.op == Op::reduce_scatter || e.op == Op::add || e.op == Op::mul || e.op == Op::slice;
+        e.op == Op::mark || e.op == Op::all_reduce || e.op == Op::reduce_scatter || e.op == Op::compressed_reduce ||
+        e.op == Op::add || e.op == Op::mul || e.op == Op::slice;
     out[at(e.out[0])] = e.op == Op::pack || (hands_on && out[at(e.in[0])]);
   }
   for (const Output& o : p.outputs)
@@ -25,11 +26,16 @@ std::vector<bool> gradients_of(const Program& p) {
   return out;
 }
 
+bool cuts(const Eqn& e) {
+  const Compressed* compressed = std::get_if<Compressed>(&e.attrs);
+  return e.op == Op::reduce_scatter || (compressed && compressed->dim >= 0);
+}
+
 // The most of them at once.
 Gradients count_gradients(const Program& p, const Assignment& a, const std::vector<bool>& gradient) {
   std::vector<bool> to_cut(a.intervals.size());
   for (const Eqn& e : p.eqns)
-    if (e.op == Op::reduce_scatter && e.phase == Phase::update && a.values[at(e.in[0])].interval >= 0)
+    if (cuts(e) && e.phase == Phase::update && a.values[at(e.in[0])].interval >= 0)
       to_cut[static_cast<std::size_t>(a.values[at(e.in[0])].interval)] = true;
   const auto most = [&](bool cut) {
     std::vector<std::int64_t> change(p.eqns.size() + 3);  // at each equation, from -1 to the end

@@ -29,7 +29,7 @@ struct Step {
 };
 
 // Crosses ranks: what is left of the collectives in one rank's program.
-constexpr bool sends(ir::Op op) { return op >= ir::Op::all_reduce && op <= ir::Op::all_to_all; }
+constexpr bool sends(ir::Op op) { return (op >= ir::Op::all_reduce && op <= ir::Op::all_to_all) || op == ir::Op::compressed_reduce; }
 
 struct Buffer {
   std::string name;  // of the input it holds

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/wire.h"
+
 namespace tessera::plan {
 namespace {
 
@@ -38,6 +40,25 @@ class Purposes {
   std::vector<bool> param_;  // follows from parameters alone
 };
 
+// What a step hands over: itself, or the moves that a compressed reduction is made of.
+struct Message {
+  Op op;
+  std::string axis;
+  std::int64_t bytes = 0;
+};
+std::vector<Message> messages_of(const Step& step) {
+  const Type& x = step.in[0].type;
+  const Compressed* a = std::get_if<Compressed>(&step.attrs);
+  if (!a) return {{step.op, std::get<Collective>(step.attrs).axis, x.bytes()}};
+  const Wire wire = *parse_wire(a->wire);
+  if (wire == Wire::topk) return {{Op::all_gather, a->axis, top_bytes(top_count(a->keep, x.elements()), x.dtype)}};
+  std::int64_t parts = 0;
+  for (const std::int64_t n : a->parts) parts += wire_bytes(wire, n);
+  std::vector<Message> out = {{Op::all_to_all, a->axis, parts}};
+  if (a->dim < 0) out.push_back({Op::all_gather, a->axis, wire_bytes(wire, a->parts[static_cast<std::size_t>(a->index)])});
+  return out;
+}
+
 }  // namespace
 
 std::string_view name(Phase phase) {
@@ -51,12 +72,14 @@ std::vector<CommRow> communication(const Plan& plan) {
   for (const Step& step : plan.steps) {
     if (!sends(step.op)) continue;
     const Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
-    const CommRow now{e.phase, e.op, std::get<Collective>(e.attrs).axis, purposes.of(e), 0, 0};
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const CommRow& r) {
-      return r.phase == now.phase && r.op == now.op && r.axis == now.axis && r.what == now.what;
-    });
-    if (row == rows.end()) row = rows.insert(row, now);
-    ++row->count, row->bytes += step.in[0].type.bytes();
+    for (const Message& message : messages_of(step)) {
+      const CommRow now{e.phase, message.op, message.axis, purposes.of(e), 0, 0};
+      auto row = std::find_if(rows.begin(), rows.end(), [&](const CommRow& r) {
+        return r.phase == now.phase && r.op == now.op && r.axis == now.axis && r.what == now.what;
+      });
+      if (row == rows.end()) row = rows.insert(row, now);
+      ++row->count, row->bytes += message.bytes;
+    }
   }
   std::stable_sort(rows.begin(), rows.end(), [](const CommRow& a, const CommRow& b) { return a.phase < b.phase; });
   return rows;

@@ -36,7 +36,7 @@ std::map<int, double> meetings(const plan::Plan& plan, const Timeline& timeline,
   CHECK(all.size() == mine.size() * static_cast<std::size_t>(ranks.size()), "ranks sent different numbers of messages");
   std::map<int, double> out;
   for (std::size_t k = 0; k < flights.size(); ++k) {
-    const int step = flights[k].step, axis = mesh.find(std::get<ir::Collective>(plan.steps[static_cast<std::size_t>(step)].attrs).axis);
+    const int step = flights[k].step, axis = mesh.find(ir::axis_of(plan.steps[static_cast<std::size_t>(step)].attrs));
     double last = mine[k];
     if (axis >= 0)
       for (const int rank : mesh.group(ranks.rank(), axis)) last = std::max(last, all[static_cast<std::size_t>(rank) * mine.size() + k]);

@@ -63,10 +63,38 @@ void check_same_run(const files::Sharded& checkpoint, const Progress& p, const c
                 checkpoint.path().string(), hint);
 }
 
+// What each rank's own tensors belong to.
+json layout(const config::Config& c) {
+  return {{"dp", c.parallel.dp}, {"sp", c.parallel.sp}, {"tp", c.parallel.tp}, {"zero", c.parallel.zero}};
+}
+
+// What compression kept, where this layout wrote it; else it starts over, which costs what was not sent yet and nothing else.
+void load_own(const files::Sharded& checkpoint, Session& session, const std::vector<StateTensor>& tensors,
+              std::vector<std::string>& notes) {
+  const auto& stored = checkpoint.manifest().tensors;
+  const bool had = std::any_of(stored.begin(), stored.end(), [](const auto& t) { return t.first.starts_with("rank-"); }),
+             same = checkpoint.manifest().state.value("layout", json()) == layout(session.config());
+  bool wanted = false, missing = false;
+  for (const StateTensor& t : tensors) {
+    if (!t.own) continue;
+    const auto found = stored.find(t.name);
+    const bool fits = same && found != stored.end() && found->second.shape == t.shape && found->second.dtype == stored_name(t.dtype);
+    session.executor().write_persistent(
+        t.buffer, t.offset, fits ? checkpoint.read(t.name) : std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
+    wanted = true, missing |= !fits;
+  }
+  if (missing)
+    notes.push_back(had ? "what compressed gradients had not sent yet starts at zero: the checkpoint was written by another layout"
+                        : "what compressed gradients have not sent starts at zero: the checkpoint was written without compression");
+  else if (had && !wanted)
+    notes.push_back("gradients are not compressed any more: what the checkpoint had not sent yet is dropped");
+}
+
 // Everything is compared before the first byte of the session changes.
-void load(const files::Sharded& checkpoint, Session& session) {
+void load(const files::Sharded& checkpoint, Session& session, std::vector<std::string>& notes) {
   const std::vector<StateTensor> tensors = state_tensors(session);
   for (const StateTensor& t : tensors) {
+    if (t.own) continue;
     const files::GlobalTensor& stored = checkpoint.at(t.name);
     if (stored.shape != t.shape || stored.dtype != stored_name(t.dtype))
       throw Error(ErrorKind::weights,
@@ -74,7 +102,9 @@ void load(const files::Sharded& checkpoint, Session& session) {
                               stored_name(t.dtype), ir::to_string(t.shape)),
                   checkpoint.path().string());
   }
-  for (const StateTensor& t : tensors) session.executor().write_persistent(t.buffer, t.offset, checkpoint.read(t.name, t.begin, t.extent));
+  for (const StateTensor& t : tensors)
+    if (!t.own) session.executor().write_persistent(t.buffer, t.offset, checkpoint.read(t.name, t.begin, t.extent));
+  load_own(checkpoint, session, tensors, notes);
 }
 
 }  // namespace
@@ -89,6 +119,7 @@ void take_snapshot(Session& session, const Progress& progress, const json& notes
   into.progress = progress;
   into.state = notes;
   into.state["identity"] = identity(session.config());
+  into.state["layout"] = layout(session.config());
   into.state["progress"] = to_json(progress);
   into.state["ema"] = session.config().ema.decay > 0;
   into.state["tessera"] = version();
@@ -167,7 +198,7 @@ std::optional<Progress> load_newest_checkpoint(const fs::path& run, Session& ses
   if (!checkpoint) return std::nullopt;
   const Progress progress = progress_of(*checkpoint);
   check_same_run(*checkpoint, progress, session.config(), samples);
-  load(*checkpoint, session);
+  load(*checkpoint, session, notes);
   return progress;
 }
 

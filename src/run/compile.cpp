@@ -76,6 +76,11 @@ transforms::Optimizer optimizer_of(const config::Config& config) {
           config.ema.decay, config.parallel.overlap_update && layout_of(config).dp * layout_of(config).sp > 1};
 }
 
+transforms::Compression compression_of(const config::Config& config) {
+  const config::Compression c = config::parse_compress(config.parallel.compress);
+  return {c.kind, c.fraction, c.rank, false};
+}
+
 // The passes in order, one line each.
 std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, Weights weights) {
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
@@ -110,6 +115,9 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   // Where everything lives, and what must cross ranks to get there.
   passes.push_back({"place", [=](const Program& p) { return transforms::place(transforms::strategy(p, layout_of(config))); }, true, true});
   if (layout_of(config).mesh().ranks() > 1) {
+    // Sums of gradients over dp in fewer bytes, before messages are joined.
+    if (const transforms::Compression spec = compression_of(config); goal == Goal::train && spec.kind != "none")
+      passes.push_back({"compress", [=](const Program& p) { return transforms::compress(p, spec, buckets); }, false, true});
     // Small messages travel together; gradients leave as soon as they are complete.
     passes.push_back({"combine", transforms::combine});
     passes.push_back({"early", transforms::early});

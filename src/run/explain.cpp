@@ -95,6 +95,7 @@ std::string layout_text(const config::Config& c) {
   if (p.zero > 0) out += fmt::format(", ZeRO {}", p.zero);
   if (p.sequence != "none") out += fmt::format(", sequence {}", p.sequence);
   if (p.recompute != "none") out += fmt::format(", recompute {}", p.recompute);
+  if (p.compress != "none") out += fmt::format(", gradients sent as {}", p.compress);
   return out;
 }
 

@@ -14,6 +14,13 @@ std::string prefix_of(const std::string& role, const std::string& optimizer) {
   return optimizer + "." + role + ".";
 }
 
+// Of the ranks that hold the same part of a value, or of a sum, the first.
+int first_holder(const ir::Type& type, const ir::Mesh& mesh, int rank) {
+  for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
+    if (place_on(type, axis).kind == ir::Place::R) rank = mesh.group(rank, axis)[0];
+  return rank;
+}
+
 }  // namespace
 
 std::string stored_name(ir::DType dtype) {
@@ -41,10 +48,18 @@ std::vector<StateTensor> state_tensors(Session& session) {
   for (const ir::Input& buffer : program.inputs) {
     if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
     const ir::Type& type = program.type(buffer.var);
+    if (buffer.name.starts_with("residual.") || buffer.name.starts_with("powersgd.")) {
+      const int holder = first_holder(type, program.mesh, session.rank());
+      const ir::Shape shape = local_shape(type, program.mesh, session.rank());
+      if (ir::elements(shape) > 0)
+        out.push_back({"rank-" + std::to_string(holder) + "." + buffer.name, type.dtype, shape, ir::Shape(shape.size()), shape, buffer.name,
+                       0, holder == session.rank(), true});
+      continue;
+    }
     const bool kept = keeps(type, program.mesh, session.rank());
     const auto add = [&](const std::string& name, const ir::Shape& shape, const std::vector<Piece>& pieces) {
       for (const Piece& piece : pieces)
-        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name, piece.offset * ir::size_of(type.dtype), kept});
+        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name, piece.offset * ir::size_of(type.dtype), kept, false});
     };
     const transforms::Bucket* bucket = nullptr;
     for (const transforms::Bucket& b : session.buckets())

@@ -1,5 +1,6 @@
 // The persistent buffers of a training as named global tensors: param.<name>, adamw.m.<name>, adamw.v.<name>, sgd.momentum.<name>,
-// ema.<name>, buffer.<name>. Convention: a checkpoint knows these names and nothing of buckets, so it outlives any layout.
+// ema.<name>, buffer.<name>. Convention: a checkpoint knows these names and nothing of buckets, so it outlives any layout. The exception is
+// what compression keeps, rank-R.residual.<bucket> and rank-R.powersgd.<bucket>: each rank's own, of use to the same layout alone.
 #pragma once
 
 #include <string>
@@ -18,6 +19,7 @@ struct StateTensor {
   std::string buffer;       // the persistent buffer that holds it ...
   std::int64_t offset = 0;  // ... from this byte on, row-major
   bool keeps = true;        // of all ranks that hold it, this one writes it
+  bool own = false;         // what compression keeps: not a part of something that all layouts have
   std::int64_t bytes() const { return ir::elements(extent) * ir::size_of(dtype); }
 };
 std::vector<StateTensor> state_tensors(Session& session);

@@ -71,7 +71,7 @@ Program forward_pass(const Program& program) {
       for (const Place& place : v == none ? Places{} : program.type(v).at)
         key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
     // What crosses ranks is made where it is needed: a copy kept in between is what sharding avoids.
-    if (e.op != Op::mark && !std::holds_alternative<Collective>(e.attrs)) {
+    if (e.op != Op::mark && !moves(e.attrs)) {
       const auto [it, fresh] = seen.emplace(key, &e);
       if (!fresh) {
         bool covered = true;

@@ -114,6 +114,14 @@ struct Layout {
 // Writes down where inputs live and what marks ask for, then place() gives every value its place and adds the collectives.
 Program strategy(const Program& program, const Layout& layout);
 Program place(const Program& program);
+// Gradient buckets that are summed over dp are sent in fewer bytes; what is lost is kept ("residual.<bucket>") and added to the next.
+struct Compression {
+  std::string kind = "none";  // fp16 | bf16 | int8 | topk | onebit | powersgd
+  double keep = 0.0;          // topk: the share of the elements
+  std::int64_t rank = 0;      // powersgd
+  bool always = false;        // powersgd: also matrices that take more so (tests)
+};
+Program compress(const Program& program, const Compression& spec, const std::vector<Bucket>& buckets);
 // Small all_reduces of one axis that are ready together become one; what gradient buckets need is done as soon as they are complete.
 Program combine(const Program& program);
 Program early(const Program& program);

@@ -27,7 +27,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"transforms", {"base", "ir", "ops"}},
     {"plan", {"base", "ir", "ops"}},
     {"files", {"base"}},
-    {"comm", {"base", "ir/type.h"}},
+    {"comm", {"base", "ir/type.h", "ir/wire.h"}},
     {"exec", {"base", "ir", "ops", "plan", "comm"}},
     {"data", {"base", "files"}},
     {"config", {"base", "models/config.h", "data/class_folders.h"}},

@@ -114,7 +114,7 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
   std::vector<Parts> outputs(program.outputs.size());
   for (Parts& parts : outputs) parts.resize(at(mesh.ranks()));
   const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(),
-                                   [](const ir::Eqn& e) { return std::holds_alternative<ir::Collective>(e.attrs); });
+                                   [](const ir::Eqn& e) { return ir::moves(e.attrs); });
   comm::run_local(mesh.ranks(), [&](comm::Comm& world) {
     const int rank = world.rank();
     std::map<std::string, std::unique_ptr<comm::Comm>> own;

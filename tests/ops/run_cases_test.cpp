@@ -286,7 +286,7 @@ TEST(OpCoverage, EveryOpHasKernelsAndCases) {
     bool forward = false, gradient = false;
     for (const Case& c : cases())
       if (c.op == op) forward = true, gradient = gradient || !c.grad.empty();
-    const bool moves = std::holds_alternative<ir::Collective>(ir::default_attrs(op));  // between ranks: sharded_test.cpp tries every move
+    const bool moves = ir::moves(ir::default_attrs(op));  // between ranks: sharded_test.cpp tries every move
     EXPECT_TRUE(forward || moves) << name << " has no case";
     EXPECT_TRUE(gradient || !ir::def(op).vjp) << name << " has a derivative and no case for it";
   }

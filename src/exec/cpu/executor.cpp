@@ -49,15 +49,17 @@ class CpuExecutor final : public Executor {
     // Pages are given when they are touched: ask first, or the system would end the process in the middle of a step.
     if (const std::int64_t more = more_for(plan), available = available_memory(); more > available) out_of_memory(more, available);
     for (const plan::Buffer& buffer : plan.persistent) {
-      const auto it = persistent_.find(buffer.name);
-      if (it == persistent_.end())
-        persistent_.emplace(buffer.name, Pages(buffer.bytes));
-      else
-        CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      Pages& pages = persistent_[buffer.name];
+      CHECK(!pages.memory || pages.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      if (pages.memory && pages.shared >= (buffer.shared ? buffer.bytes : 0)) continue;
+      Pages next = take(buffer.shared ? buffer.bytes : 0, buffer.bytes);
+      if (pages.memory && buffer.bytes > 0) std::memcpy(next.data(), pages.data(), static_cast<std::size_t>(buffer.bytes));
+      pages = std::move(next);
     }
-    if (arena_.bytes() < plan.arena_bytes) {
-      arena_ = Pages();  // give back before taking more
-      arena_ = Pages(plan.arena_bytes);
+    if (arena_.bytes() < plan.arena_bytes || arena_.shared < plan.shared_bytes) {
+      const std::int64_t shared = std::max(arena_.shared, plan.shared_bytes), bytes = std::max(arena_.bytes(), plan.arena_bytes);
+      arena_ = {};  // give back before taking more
+      arena_ = take(shared, bytes);
     }
   }
 
@@ -88,6 +90,7 @@ class CpuExecutor final : public Executor {
       for (const int message : step.waits) flights.finish(message);
       if (observe) flights.finish_all();  // whoever looks sees what has arrived
       flights.poll(number);
+      if (step.eqn >= 0) comm::Pulse::inside(plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope);
       const double begin = record.now();
       if (step.stream == 1)
         flights.add(number, begin, start(plan, step));
@@ -112,6 +115,18 @@ class CpuExecutor final : public Executor {
   }
 
  private:
+  struct Pages {
+    std::unique_ptr<comm::Memory> memory;
+    std::int64_t shared = 0;  // the first bytes, which other ranks of the machine may reach
+    std::byte* data() const { return memory ? memory->data() : nullptr; }
+    std::int64_t bytes() const { return memory ? memory->bytes() : 0; }
+  };
+  // What any group takes is in the reach of all of them.
+  Pages take(std::int64_t shared, std::int64_t bytes) const {
+    if (groups_.empty()) return {comm::plain_memory(bytes), bytes};
+    return {groups_.begin()->second->allocate(shared, bytes - shared), shared};
+  }
+
   // Bytes beyond what is held already.
   std::int64_t more_for(const plan::Plan& plan) const {
     std::int64_t more = std::max<std::int64_t>(0, plan.arena_bytes - arena_.bytes());
@@ -184,7 +199,6 @@ class CpuExecutor final : public Executor {
     }
     const Scratch scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared, &groups_};
-    if (step.eqn >= 0) comm::Pulse::inside(plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope);
     (f64 ? row.f64 : row.f32)(call);
     for (const auto& [i, bf16] : to_round)
       round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);

@@ -1,0 +1,216 @@
+#include "comm/compress.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+namespace tessera::comm {
+
+namespace {
+
+using ir::Wire;
+using std::int64_t;
+
+template <class T>
+T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+template <class T>
+void store(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+// IEEE binary16, to nearest, ties to even; from 65520 on infinite.
+std::uint16_t to_half(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value), sign = bits & 0x80000000u, x = bits ^ sign;
+  std::uint32_t half;
+  if (x >= 0x47800000u)  // 65536
+    half = x > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  else if (x < 0x38800000u)  // 2^-14: adding 0.5 rounds at 2^-24, the step of what has no leading one
+    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + 0.5f) - 0x3f000000u;
+  else
+    half = (x - 0x38000000u + 0xfffu + ((x >> 13) & 1u)) >> 13;
+  return static_cast<std::uint16_t>(half | sign >> 16);
+}
+float from_half(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000u) << 16, x = (half & 0x7fffu) << 13;
+  if (x >= 0x0f800000u) return std::bit_cast<float>(sign | 0x7f800000u | (x & 0x7fffffu));  // infinite or NaN
+  if (x >= 0x00800000u) return std::bit_cast<float>(sign | (x + 0x38000000u));
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(x >> 13) * 0x1p-24f));
+}
+
+std::uint16_t to_bf16(float value) {  // a NaN keeps a set bit
+  const auto bits = std::bit_cast<std::uint32_t>(value), kept = bits >> 16;
+  return static_cast<std::uint16_t>(value != value ? kept | 0x40u : (bits + 0x7fffu + (kept & 1u)) >> 16);
+}
+float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+// The step of a block: the largest magnitude is 127 of it. Not finite when an element is not; 0 when all are 0 (or next to nothing).
+template <class T>
+float int8_step(const T* x, int64_t n) {
+  T most = 0, odd = 0;  // odd: 0, or NaN from what is not finite
+  for (int64_t i = 0; i < n; ++i) {
+    const T magnitude = std::abs(x[i]);
+    most = magnitude > most ? magnitude : most;
+    odd += x[i] - x[i];
+  }
+  return static_cast<float>((most + odd) / T{127});
+}
+
+template <class T>
+void encode_int8(const T* x, int64_t n, std::byte* out) {
+  const float step = int8_step(x, n);
+  store(out, step);
+  auto* to = reinterpret_cast<std::int8_t*>(out + 4);
+  if (!(step > 0) || !std::isfinite(step)) {
+    std::memset(to, 1, static_cast<std::size_t>(n));  // times NaN, or times 0
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const T steps = x[i] / static_cast<T>(step);  // a step that was rounded itself may need 128
+    to[i] = static_cast<std::int8_t>(std::nearbyint(std::clamp(steps, T{-127}, T{127})));
+  }
+}
+
+template <class T>
+void encode_onebit(const T* x, int64_t n, std::byte* out) {
+  T sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::abs(x[i]);
+  store(out, static_cast<float>(sum / static_cast<T>(std::max<int64_t>(n, 1))));
+  for (int64_t i = 0; i < n; i += 8) {
+    unsigned bits = 0;
+    for (int64_t k = i; k < std::min(i + 8, n); ++k) bits |= static_cast<unsigned>(x[k] < 0) << (k - i);
+    out[4 + i / 8] = static_cast<std::byte>(bits);
+  }
+}
+
+template <class T, class Code>
+void encode_two_bytes(const T* x, int64_t n, std::byte* out, Code code) {
+  for (int64_t i = 0; i < n; ++i) store(out + 2 * i, code(static_cast<float>(x[i])));
+}
+
+// body(elements before, elements, bytes before) for every block.
+template <class Body>
+void each_block(Wire wire, int64_t n, Body body) {
+  for (int64_t begin = 0; begin < n; begin += ir::wire_block)
+    body(begin, std::min(ir::wire_block, n - begin), ir::wire_bytes(wire, begin));
+}
+
+struct Set {
+  template <class T>
+  void operator()(T& y, T x) const {
+    y = x;
+  }
+};
+struct Add {
+  template <class T>
+  void operator()(T& y, T x) const {
+    y += x;
+  }
+};
+struct Subtract {
+  template <class T>
+  void operator()(T& y, T x) const {
+    y -= x;
+  }
+};
+
+template <class T, class Put>
+void decode_with(Wire wire, const std::byte* in, int64_t n, T* y, Put put) {
+  switch (wire) {
+    case Wire::fp16:
+      for (int64_t i = 0; i < n; ++i) put(y[i], static_cast<T>(from_half(load<std::uint16_t>(in + 2 * i))));
+      return;
+    case Wire::bf16:
+      for (int64_t i = 0; i < n; ++i) put(y[i], static_cast<T>(from_bf16(load<std::uint16_t>(in + 2 * i))));
+      return;
+    case Wire::int8:
+      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
+        const T step = static_cast<T>(load<float>(in + at));
+        const auto* from = reinterpret_cast<const std::int8_t*>(in + at + 4);
+        for (int64_t i = 0; i < size; ++i) put(y[begin + i], static_cast<T>(from[i]) * step);
+      });
+    case Wire::onebit:
+      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
+        const T mean = static_cast<T>(load<float>(in + at)), signs[2] = {mean, -mean};
+        for (int64_t i = 0; i < size; ++i)
+          put(y[begin + i], signs[(static_cast<unsigned>(in[at + 4 + i / 8]) >> (i % 8)) & 1u]);
+      });
+    case Wire::topk:
+      return;  // add_top()
+  }
+}
+
+// NaN counts as the largest of all.
+template <class T>
+T magnitude(T x) {
+  return x != x ? std::numeric_limits<T>::infinity() : std::abs(x);
+}
+
+}  // namespace
+
+template <class T>
+void encode(Wire wire, const T* x, int64_t n, std::byte* out) {
+  switch (wire) {
+    case Wire::fp16:
+      return encode_two_bytes(x, n, out, to_half);
+    case Wire::bf16:
+      return encode_two_bytes(x, n, out, to_bf16);
+    case Wire::int8:
+      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) { encode_int8(x + begin, size, out + at); });
+    case Wire::onebit:
+      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) { encode_onebit(x + begin, size, out + at); });
+    case Wire::topk:
+      return;  // take_top()
+  }
+}
+
+template <class T>
+void decode(Wire wire, const std::byte* in, int64_t n, T* y, Into how) {
+  if (how == Into::set) return decode_with(wire, in, n, y, Set{});
+  if (how == Into::add) return decode_with(wire, in, n, y, Add{});
+  decode_with(wire, in, n, y, Subtract{});
+}
+
+template <class T>
+void take_top(T* x, int64_t n, int64_t count, std::byte* out, T* scratch) {
+  if (count <= 0) return;
+  for (int64_t i = 0; i < n; ++i) scratch[i] = magnitude(x[i]);
+  std::nth_element(scratch, scratch + count - 1, scratch + n, std::greater<T>());
+  const T least = scratch[count - 1];
+  // Everything above the least of those taken goes, and the first of its equals.
+  int64_t equals = count - std::count_if(scratch, scratch + count, [&](T m) { return m > least; });
+  std::byte* values = out + 4 * count;
+  for (int64_t i = 0, taken = 0; taken < count; ++i) {
+    const T m = magnitude(x[i]);
+    if (!(m > least) && !(m == least && equals-- > 0)) continue;
+    store(out + 4 * taken, static_cast<std::uint32_t>(i));
+    store(values + static_cast<int64_t>(sizeof(T)) * taken++, x[i]);
+    x[i] = 0;
+  }
+}
+
+template <class T>
+void add_top(const std::byte* in, int64_t count, int64_t begin, int64_t n, T* y) {
+  const std::byte* values = in + 4 * count;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = load<std::uint32_t>(in + 4 * i) - begin;
+    if (at >= 0 && at < n) y[at] += load<T>(values + static_cast<int64_t>(sizeof(T)) * i);
+  }
+}
+
+#define TESSERA_FOR(T)                                                              \
+  template void encode<T>(Wire, const T*, int64_t, std::byte*);                     \
+  template void decode<T>(Wire, const std::byte*, int64_t, T*, Into);               \
+  template void take_top<T>(T*, int64_t, int64_t, std::byte*, T*);                  \
+  template void add_top<T>(const std::byte*, int64_t, int64_t, int64_t, T*);
+TESSERA_FOR(float)
+TESSERA_FOR(double)
+#undef TESSERA_FOR
+
+}  // namespace tessera::comm
