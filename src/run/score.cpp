@@ -41,7 +41,7 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   data::LoaderOptions options = loader_options(config, dataset, data::Split::test);
   options.batch = std::min(batch, dataset.size());
   options.workers = workers;
-  if (session.world()) options.wants = [&](std::int64_t i, std::int64_t count) { return session.wants(Goal::evaluate, i, count); };
+  options.wants = session.own_samples_of(Goal::evaluate);
   data::Loader loader(dataset, options);
   const auto classes = static_cast<std::size_t>(session.config().model.classes);
   Score out;
@@ -74,6 +74,18 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   if (flips) out.top1_tta = static_cast<double>(correct_tta) / n;
   out.seconds = seconds();
   return out;
+}
+
+void recalibrate(Session& session, const config::Config& config, const data::Dataset& train, std::int64_t epoch) {
+  constexpr int batches = 20;
+  data::LoaderOptions options = loader_options(config, train, data::Split::train);
+  options.first_epoch = epoch;
+  options.epochs = 1;
+  options.wants = session.own_samples_of(Goal::recalibrate);
+  data::Loader loader(train, options);
+  data::Batch batch;
+  for (int i = 0; i < batches && loader.next(batch); ++i) session.recalibrate(batch.images);
+  session.finish_recalibration();
 }
 
 }  // namespace tessera::run

@@ -24,4 +24,7 @@ struct Score {
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
             report::Console* console = nullptr, const std::function<bool()>& stop = {});
 
+// New running statistics for averaged weights, from the first batches of an epoch as training saw them.
+void recalibrate(Session& session, const config::Config& config, const data::Dataset& train, std::int64_t epoch);
+
 }  // namespace tessera::run

@@ -56,6 +56,11 @@ bool Session::wants(Goal goal, std::int64_t i, std::int64_t samples) const {
   return false;
 }
 
+std::function<bool(std::int64_t, std::int64_t)> Session::own_samples_of(Goal goal) const {
+  if (!world_) return {};
+  return [this, goal](std::int64_t i, std::int64_t samples) { return wants(goal, i, samples); };
+}
+
 std::int64_t Session::own_samples(std::int64_t samples) const {
   std::int64_t sum = 0;
   for (const std::int64_t n : micro_batches(samples, config_.batch.accumulate)) sum += share(n).size;
@@ -150,6 +155,12 @@ std::vector<double> Session::parameter(const std::string& name, Weights weights)
   for (const models::Param& p : models::parameters(config_.model))
     if (p.name == name) return read_param(p, weights);
   throw Error(ErrorKind::internal, "there is no parameter " + name);
+}
+
+std::map<std::string, std::vector<double>> Session::parameters(Weights weights) const {
+  std::map<std::string, std::vector<double>> out;
+  for (const models::Param& p : models::parameters(config_.model)) out[p.name] = read_param(p, weights);
+  return out;
 }
 
 bool Session::has_statistics() const {

@@ -48,6 +48,7 @@ class Session {
   // Parameters and buffers; a moving average begins as the weights themselves.
   void load(const ParamSource& source);
   std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
+  std::map<std::string, std::vector<double>> parameters(Weights weights) const;  // all of them, by name
 
   // One update over a global batch; rng is keyed by (seed, step, position).
   StepResult train_step(const StepInputs& inputs);
@@ -79,8 +80,9 @@ class Session {
   comm::Comm* world() const { return world_; }
   // Whether this rank reads sample `i` of a global batch of so many.
   bool wants(Goal goal, std::int64_t i, std::int64_t samples) const;
-  std::int64_t own_samples(std::int64_t samples) const;  // of a training batch
-  comm::Traffic traffic() const;                         // of all groups, since the session began
+  std::function<bool(std::int64_t i, std::int64_t samples)> own_samples_of(Goal goal) const;  // the same for a loader; none: all of them
+  std::int64_t own_samples(std::int64_t samples) const;                                       // how many of a training batch
+  comm::Traffic traffic() const;                                                              // of all groups, since the session began
 
   // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one that keeps them.
   struct Home {

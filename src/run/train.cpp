@@ -40,7 +40,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::int64_t most_skipped_in_a_row = 10;
-constexpr int recalibration_batches = 20;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -151,10 +150,6 @@ class Trainer {
     comm::Pulse::doing("after step", progress_.step);
     return ranks_.any(stop_requested());
   }
-  std::function<bool(std::int64_t, std::int64_t)> wants(Goal goal) const {
-    if (ranks_.size() == 1) return {};
-    return [this, goal](std::int64_t sample, std::int64_t count) { return session_->wants(goal, sample, count); };
-  }
 
   // True when the run reached its end, false when it was asked to stop.
   bool loop() {
@@ -167,7 +162,7 @@ class Trainer {
     data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
     options.first_epoch = progress_.epoch + (progress_.position >= epoch_samples_ ? 1 : 0);
     options.first_position = progress_.position >= epoch_samples_ ? 0 : progress_.position;
-    options.wants = wants(Goal::train);
+    options.wants = session_->own_samples_of(Goal::train);
     loader_.emplace(*train_, options);
     first_step_ = progress_.step;
     epoch_start_ = std::chrono::steady_clock::now();
@@ -209,16 +204,7 @@ class Trainer {
     const double ms = seconds_since(start) * 1e3;
     progress_.epoch = batch_.epoch;
     progress_.position = batch_.first_position + batch_.count;
-    if (r.ok) {
-      progress_.step = number;
-      progress_.skipped_in_a_row = 0;
-      progress_.epoch_loss += r.loss * count;
-      progress_.epoch_correct += r.correct;
-      progress_.epoch_images += batch_.count;
-    } else {
-      ++progress_.skipped, ++progress_.skipped_in_a_row;
-    }
-
+    progress_.add(r.ok, batch_.count, r.loss, r.correct);
     report::StepMetrics m{number, batch_.epoch,     r.loss, r.correct / count,           lr,    r.grad_norm,
                           ms,     count / ms * 1e3, 0,      results_.comm.total().bytes, !r.ok, {},
                           {}};
@@ -268,14 +254,9 @@ class Trainer {
   }
 
   void recalibrate() {
-    data::LoaderOptions options = loader_options(config_, *train_, data::Split::train);
     // Of the epoch that ends or has just ended: a process that resumes at the very end must find the same batches.
-    options.first_epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
-    options.epochs = 1;
-    options.wants = wants(Goal::recalibrate);
-    data::Loader loader(*train_, options);
-    for (int i = 0; i < recalibration_batches && loader.next(batch_); ++i) session_->recalibrate(batch_.images);
-    session_->finish_recalibration();
+    const std::int64_t epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
+    run::recalibrate(*session_, config_, *train_, epoch);
   }
 
   // Evaluates, writes the epoch's line and begins the next one; false when a request to stop came in between and the epoch is still
@@ -362,9 +343,8 @@ class Trainer {
   }
 
   void finish() {
-    std::map<std::string, std::vector<double>> weights;  // every rank has its part in each
-    for (const models::Param& p : models::parameters(config_.model))
-      weights[p.name] = session_->parameter(p.name, session_->averages() ? Weights::average : Weights::live);
+    const std::map<std::string, std::vector<double>> weights =
+        session_->parameters(session_->averages() ? Weights::average : Weights::live);
     results_.measured_bytes = session_->executor().allocated_bytes();
     results_.ranks = meter_->ranks_json();
     if (!ranks_.first()) return;

@@ -158,6 +158,7 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   std::vector<Var> norm;
   if (!early) norm = b.emit(Op::clip, Clip{spec.clip}, {squares}, {"grad_norm", "factor"});
   const Var ok = b.emit1(Op::finite, None{}, {loss, early ? alarms : norm[0]}, "ok");
+  if (!early) b.output("grad_norm", norm[0]);
   b.output("ok", ok);
   for (const Output& o : buffers)
     b.output(o.name, b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var}, "kept." + o.name), o.updates);
@@ -187,8 +188,7 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     for (std::size_t k = 0; k < now.size(); ++k)
       b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]), names[k]);
   }
-  if (early) norm = b.emit(Op::clip, Clip{}, {squares}, {"grad_norm", "factor"});
-  b.output("grad_norm", norm[0]);
+  if (early) b.output("grad_norm", b.emit(Op::clip, Clip{}, {squares}, {"grad_norm", "factor"})[0]);
   return b.take();
 }
 
