@@ -54,6 +54,15 @@ bool read(const json& from, json& to) {
 
 }  // namespace
 
+void Progress::add(bool applied, std::int64_t images, double loss, double correct) {
+  if (!applied) {
+    ++skipped, ++skipped_in_a_row;
+    return;
+  }
+  ++step, skipped_in_a_row = 0;
+  epoch_loss += loss * static_cast<double>(images), epoch_correct += correct, epoch_images += images;
+}
+
 json to_json(const Progress& progress) {
   json out = json::object();
   each_field(progress, [&](const char* name, const auto& value) { out[name] = value; });
