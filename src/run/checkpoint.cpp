@@ -72,15 +72,15 @@ json layout(const config::Config& c) {
 void load_own(const files::Sharded& checkpoint, Session& session, const std::vector<StateTensor>& tensors,
               std::vector<std::string>& notes) {
   const auto& stored = checkpoint.manifest().tensors;
-  const bool had = std::any_of(stored.begin(), stored.end(), [](const auto& t) { return t.first.starts_with("rank-"); }),
+  const bool had = std::any_of(stored.begin(), stored.end(), [](const auto&t) { return t.first.starts_with("rank-"); }),
              same = checkpoint.manifest().state.value("layout", json()) == layout(session.config());
   bool wanted = false, missing = false;
   for (const StateTensor& t : tensors) {
     if (!t.own) continue;
     const auto found = stored.find(t.name);
     const bool fits = same && found != stored.end() && found->second.shape == t.shape && found->second.dtype == stored_name(t.dtype);
-    session.executor().write_persistent(
-        t.buffer, t.offset, fits ? checkpoint.read(t.name) : std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
+    session.executor().write_persistent(t.buffer, t.offset,
+                                        fits ? checkpoint.read(t.name) : std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
     wanted = true, missing |= !fits;
   }
   if (missing)

@@ -59,7 +59,8 @@ std::vector<StateTensor> state_tensors(Session& session) {
     const bool kept = keeps(type, program.mesh, session.rank());
     const auto add = [&](const std::string& name, const ir::Shape& shape, const std::vector<Piece>& pieces) {
       for (const Piece& piece : pieces)
-        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name, piece.offset * ir::size_of(type.dtype), kept, false});
+        out.push_back(
+            {name, type.dtype, shape, piece.begin, piece.extent, buffer.name, piece.offset * ir::size_of(type.dtype), kept, false});
     };
     const transforms::Bucket* bucket = nullptr;
     for (const transforms::Bucket& b : session.buckets())

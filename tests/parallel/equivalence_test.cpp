@@ -97,6 +97,12 @@ const Case vit[] = {
     {"vit", "dp2 tp2 zero2 recompute"},
     {"vit", "dp2 sp2 zero3 recompute acc2", "dropout"},
     {"vit", "dp8 zero2", "odd ragged"},
+    // all of a gradient, in lists
+    {"vit", "dp2 compress=topk=1"},
+    {"vit", "dp3 zero1 compress=topk=1", "odd ragged"},
+    {"vit", "dp4 zero2 acc2 compress=topk=1", "lamb ema"},
+    {"vit", "dp2 tp2 megatron compress=topk=1", "sgd"},
+    {"vit", "dp2 sp2 zero1 compress=topk=1"},
 };
 INSTANTIATE_TEST_SUITE_P(Vit, Equivalence, testing::ValuesIn(vit));
 const Case swin[] = {
@@ -112,6 +118,7 @@ const Case swin[] = {
     {"swin", "dp2 tp2 megatron", "ema odd ragged"},
     {"swin", "dp4 tp2 zero1", "mix"},
     {"swin", "dp2 tp2 zero3 recompute", "drop_path"},
+    {"swin", "dp3 compress=topk=1"},
 };
 INSTANTIATE_TEST_SUITE_P(Swin, Equivalence, testing::ValuesIn(swin));
 const Case resnet[] = {
@@ -128,6 +135,7 @@ const Case resnet[] = {
     {"resnet", "dp3 zero3", "imagenet odd ragged"},
     {"resnet", "dp2 tp2 zero1 recompute acc2", "mix"},
     {"resnet", "dp8 zero1", "wide"},
+    {"resnet", "dp2 tp2 zero2 compress=topk=1"},
 };
 INSTANTIATE_TEST_SUITE_P(Resnet, Equivalence, testing::ValuesIn(resnet));
 
