@@ -97,8 +97,7 @@ void encode_two_bytes(const T* x, int64_t n, std::byte* out, Code code) {
 // body(elements before, elements, bytes before) for every block.
 template <class Body>
 void each_block(Wire wire, int64_t n, Body body) {
-  for (int64_t begin = 0; begin < n; begin += ir::wire_block)
-    body(begin, std::min(ir::wire_block, n - begin), ir::wire_bytes(wire, begin));
+  for (int64_t begin = 0; begin < n; begin += ir::wire_block) body(begin, std::min(ir::wire_block, n - begin), ir::wire_bytes(wire, begin));
 }
 
 struct Set {
@@ -138,8 +137,7 @@ void decode_with(Wire wire, const std::byte* in, int64_t n, T* y, Put put) {
     case Wire::onebit:
       return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
         const T mean = static_cast<T>(load<float>(in + at)), signs[2] = {mean, -mean};
-        for (int64_t i = 0; i < size; ++i)
-          put(y[begin + i], signs[(static_cast<unsigned>(in[at + 4 + i / 8]) >> (i % 8)) & 1u]);
+        for (int64_t i = 0; i < size; ++i) put(y[begin + i], signs[(static_cast<unsigned>(in[at + 4 + i / 8]) >> (i % 8)) & 1u]);
       });
     case Wire::topk:
       return;  // add_top()
@@ -204,10 +202,10 @@ void add_top(const std::byte* in, int64_t count, int64_t begin, int64_t n, T* y)
   }
 }
 
-#define TESSERA_FOR(T)                                                              \
-  template void encode<T>(Wire, const T*, int64_t, std::byte*);                     \
-  template void decode<T>(Wire, const std::byte*, int64_t, T*, Into);               \
-  template void take_top<T>(T*, int64_t, int64_t, std::byte*, T*);                  \
+#define TESSERA_FOR(T)                                                \
+  template void encode<T>(Wire, const T*, int64_t, std::byte*);       \
+  template void decode<T>(Wire, const std::byte*, int64_t, T*, Into); \
+  template void take_top<T>(T*, int64_t, int64_t, std::byte*, T*);    \
   template void add_top<T>(const std::byte*, int64_t, int64_t, int64_t, T*);
 TESSERA_FOR(float)
 TESSERA_FOR(double)

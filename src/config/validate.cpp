@@ -254,6 +254,10 @@ class Resolver {
     if (c_.parallel.zero == 3)
       add({"parallel.compress", "parallel.zero"}, said + " is for sums over dp ranks of whole gradients, which parallel.zero = 3 never has",
           "choose parallel.zero up to 2, or none");
+    else if (parse_compress(c_.parallel.compress).kind == "powersgd" && c_.parallel.zero > 0 && c_.parallel.sequence != "none")
+      add({"parallel.compress", "parallel.zero", "parallel.sequence", "parallel.sp"},
+          said + fmt::format(" is for whole matrices, which sequence-parallel ranks with parallel.zero = {} never have", c_.parallel.zero),
+          "choose parallel.zero = 0, or another kind");
     else if (c_.parallel.dp == 1)
       notes_.push_back(said + " compresses nothing: there is one data-parallel rank");
   }

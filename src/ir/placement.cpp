@@ -156,9 +156,12 @@ void check_compressed(const Program& p, const Eqn& e, const Compressed& a, int a
   const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
   const Place partial{Place::P, -1}, have = place_on(p.type(e.in[0]), axis);
   const bool here = a.axis == axis_name;
-  CHECK(here == (have == partial), std::string(name(e.op)) + " over " + a.axis + " takes a partial sum on " + a.axis + " and on no other axis");
+  CHECK(here == (have == partial),
+        std::string(name(e.op)) + " over " + a.axis + " takes a partial sum on " + a.axis + " and on no other axis");
   if (e.out[0] != none)
-    CHECK(place_on(p.type(e.out[0]), axis) == (!here ? have : a.dim < 0 ? Place{} : Place{Place::S, a.dim}),
+    CHECK(place_on(p.type(e.out[0]), axis) == (!here       ? have
+                                               : a.dim < 0 ? Place{}
+                                                           : Place{Place::S, a.dim}),
           std::string(name(e.op)) + " does not lead from its operand's place on " + axis_name + " to its result's");
   for (const std::vector<Var>* side : {&e.in, &e.out})
     for (std::size_t i = 1; i < side->size(); ++i)

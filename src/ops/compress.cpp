@@ -1,5 +1,6 @@
 // Gradient compression: a reduction whose parts are encoded on the way, and what a low rank needs.
-//   sum, left = compressed_reduce x residual, with sum + (left of all ranks) = x + residual of all ranks: what is not sent now is sent later.
+//   sum, left = compressed_reduce x residual, with sum + (left of all ranks) = x + residual of all ranks: what is not sent now is sent
+//   later.
 // Seen by all ranks together it is no identity, as other moves are: how much is left depends on how many ranks there are.
 #include <numeric>
 
@@ -45,7 +46,8 @@ Types infer_compressed(const Attrs& attrs, In in) {
 std::vector<OpDef> compress_rows() {
   return {
       {.op = Op::compressed_reduce,
-       .doc = "x, [residual] -> the sum over `axis` of what ranks decode of x + residual (P to R, or with `dim` P to S), and what was not sent",
+       .doc = "x, [residual] -> the sum over `axis` of what ranks decode of x + residual (P to R, or with `dim` P to S), and what was not "
+              "sent",
        .sig = "",
        .infer = infer_compressed,
        .may_alias = {{0, 0}, {1, 1}}},

@@ -205,9 +205,8 @@ class Localiser {
 }  // namespace
 
 Program localise(const Program& program, int rank) {
-  if (program.mesh.ranks() == 1) {
+  if (program.mesh.axes.empty()) {
     Program same = program;
-    same.mesh = {};
     for (Value& value : same.values) value.type.at.clear();
     return same;
   }

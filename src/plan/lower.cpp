@@ -16,9 +16,8 @@ std::vector<bool> gradients_of(const Program& p) {
   std::vector<bool> out(p.values.size());
   for (const Eqn& e : p.eqns) {
     if (e.phase != Phase::update || e.out[0] == none || p.type(e.out[0]).rank() == 0) continue;
-    const bool hands_on =
-        e.op == Op::mark || e.op == Op::all_reduce || e.op == Op::reduce_scatter || e.op == Op::compressed_reduce ||
-        e.op == Op::add || e.op == Op::mul || e.op == Op::slice;
+    const bool hands_on = e.op == Op::mark || e.op == Op::all_reduce || e.op == Op::reduce_scatter || e.op == Op::compressed_reduce ||
+                          e.op == Op::add || e.op == Op::mul || e.op == Op::slice;
     out[at(e.out[0])] = e.op == Op::pack || (hands_on && out[at(e.in[0])]);
   }
   for (const Output& o : p.outputs)

@@ -54,8 +54,7 @@ class Compressor {
     b.set_scope("optimizer");
     b.set_phase(Phase::update);
     CHECK(kept_.empty() || ok != none, "compression needs the output ok");
-    for (const auto& [name, kept] : kept_)
-      b.output(name, b.emit1(Op::select, None{}, {ok, kept.now, kept.before}, "kept." + name), name);
+    for (const auto& [name, kept] : kept_) b.output(name, b.emit1(Op::select, None{}, {ok, kept.now, kept.before}, "kept." + name), name);
     return b.take();
   }
 

@@ -58,4 +58,15 @@ Rows lamb_cases() {
   };
 }
 
+Rows compress_cases() {
+  return {
+      {"orthogonalise", Op::orthogonalise, Stream{"w"}, {{{13, 4}}}, rounding},
+      {"orthogonalise_long", Op::orthogonalise, Stream{"w"}, {{{1001, 3}}}, rounding},
+      {"orthogonalise_column", Op::orthogonalise, Stream{"w"}, {{{7, 1}}}, rounding},
+      {"orthogonalise_wide", Op::orthogonalise, Stream{"w"}, {{{3, 5}}}, rounding},  // two columns have no room
+      {"orthogonalise_zeros", Op::orthogonalise, Stream{"w"}, {{{6, 2}, zero}}, rounding},
+      {"orthogonalise_empty", Op::orthogonalise, Stream{"w"}, {{{5, 0}}}, exact},
+  };
+}
+
 }  // namespace tessera::test

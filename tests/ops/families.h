@@ -25,5 +25,6 @@ Rows window_cases();
 Rows reduce_cases();
 Rows update_cases();
 Rows lamb_cases();
+Rows compress_cases();
 
 }  // namespace tessera::test

@@ -113,8 +113,7 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
   const ir::Mesh& mesh = program.mesh;
   std::vector<Parts> outputs(program.outputs.size());
   for (Parts& parts : outputs) parts.resize(at(mesh.ranks()));
-  const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(),
-                                   [](const ir::Eqn& e) { return ir::moves(e.attrs); });
+  const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(), [](const ir::Eqn& e) { return ir::moves(e.attrs); });
   comm::run_local(mesh.ranks(), [&](comm::Comm& world) {
     const int rank = world.rank();
     std::map<std::string, std::unique_ptr<comm::Comm>> own;

@@ -120,6 +120,12 @@ const Case vit[] = {
     {"vit", "dp4 zero3 acc2", "shares odd ragged dropout"},
     {"vit", "dp3 sp2 zero1", "shares buckets"},
     {"vit", "dp2 tp2 zero2 acc2", "shares mix"},
+    // all of a gradient, in lists
+    {"vit", "dp2 compress=topk=1"},
+    {"vit", "dp3 zero1 compress=topk=1", "odd ragged"},
+    {"vit", "dp4 zero2 acc2 compress=topk=1", "lamb ema"},
+    {"vit", "dp2 tp2 megatron compress=topk=1", "sgd"},
+    {"vit", "dp2 sp2 zero1 compress=topk=1"},
 };
 INSTANTIATE_TEST_SUITE_P(Vit, Equivalence, testing::ValuesIn(vit));
 const Case swin[] = {
@@ -136,6 +142,7 @@ const Case swin[] = {
     {"swin", "dp4 tp2 zero1", "mix"},
     {"swin", "dp2 tp2 zero3 recompute", "drop_path"},
     {"swin", "dp3 zero1", "shares buckets"},
+    {"swin", "dp3 compress=topk=1"},
 };
 INSTANTIATE_TEST_SUITE_P(Swin, Equivalence, testing::ValuesIn(swin));
 const Case resnet[] = {
@@ -154,6 +161,7 @@ const Case resnet[] = {
     {"resnet", "dp8 zero1", "wide"},
     {"resnet", "dp3 zero2", "shares"},
     {"resnet", "dp2", "buckets"},
+    {"resnet", "dp2 tp2 zero2 compress=topk=1"},
 };
 INSTANTIATE_TEST_SUITE_P(Resnet, Equivalence, testing::ValuesIn(resnet));
 

@@ -36,6 +36,10 @@ config::Config tiny(const std::string& family, const std::string& dtype) {
 config::Config with_layout(config::Config c, const std::string& layout) {
   std::istringstream words(layout);
   for (std::string word; words >> word;) {
+    if (word.starts_with("compress=")) {
+      c.parallel.compress = word.substr(9);
+      continue;
+    }
     const auto digits = word.find_first_of("0123456789");
     const std::string key = word.substr(0, digits);
     const std::int64_t n = digits == std::string::npos ? 0 : std::stoll(word.substr(digits));

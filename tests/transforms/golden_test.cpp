@@ -81,7 +81,7 @@ Layout layout_of(const Words& words) {
 }
 
 // Strategy and placement of a program as it is, of its gradients ("autodiff"), or of a whole training step ("step"), as run/ makes them.
-Program placed(const Words& pass, Program p) {
+Program placed(const Words& pass, Program p, std::vector<Bucket>* made = nullptr) {
   const Layout layout = layout_of({pass.begin() + 1, pass.end()});
   const bool step = std::find(pass.begin(), pass.end(), "step") != pass.end();
   if (step || std::find(pass.begin(), pass.end(), "autodiff") != pass.end()) p = autodiff(p);
@@ -91,6 +91,7 @@ Program placed(const Words& pass, Program p) {
     Optimizer sgd;
     sgd.name = "sgd";
     p = optimizer(buckets(p, list), sgd, list);
+    if (made) *made = list;
   }
   return place(strategy(simplify(p), layout));
 }
@@ -108,6 +109,11 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
     return optimizer(buckets(p, list), optimizer_of(pass), list);
   }
   if (name == "place") return placed(pass, p);
+  if (name == "compress") {  // "compress topk 0.25 dp=2 step": of a placed step, where it always stands
+    std::vector<Bucket> list;
+    const Program step = placed({pass.begin() + 2, pass.end()}, p, &list);
+    return simplify(compress(step, {pass.at(1), pass.at(1) == "topk" ? std::stod(pass.at(2)) : 0.0, std::stoll(pass.at(2)), false}, list));
+  }
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
   const std::map<std::string, Program (*)(const Program&)> plain = {
       {"fold_norm", fold_norm},     {"fuse_contract", fuse_contract}, {"fuse_norm", fuse_norm}, {"fuse_loss", fuse_loss},
@@ -155,7 +161,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
   for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
-                           "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "combine", "early"})
+                           "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

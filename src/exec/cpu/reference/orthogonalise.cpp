@@ -1,5 +1,5 @@
-// Modified Gram-Schmidt in double, each column twice: rounding cannot leave columns that are not orthogonal. A column in which nothing is left
-// (a gradient that was zero, a rank that was less than asked for) becomes a random one, or it would stay zero for ever.
+// Modified Gram-Schmidt in double, each column twice: rounding cannot leave columns that are not orthogonal. A column in which nothing is
+// left (a gradient that was zero, a rank that was less than asked for) becomes a random one, or it would stay zero for ever.
 #include <cmath>
 #include <vector>
 
