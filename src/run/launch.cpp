@@ -25,7 +25,7 @@ Watchdog::Options options_of(const config::Config& config, int rank, int ranks) 
 int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm*)>& body) {
   const comm::Launch launch = comm::mpi_launch();
   Watchdog::Options options = options_of(config, launch.rank, launch.size);
-  static Guard guard(launch.rank, options.log);
+  static Guard guard(launch.rank, config.parallel.hang_s, options.log);
   options.tell = [](const PulseFolder& folder) { guard.tell(folder); };
   const comm::Pulse::Here here(&guard.pulse());
   comm::Pulse::doing("joining the other ranks");
@@ -42,6 +42,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
     return code;
   } catch (const AgreedError&) {
     comm::Pulse::doing("leaving the other ranks");
+    watchdog->done();
     throw;
   } catch (const Error& error) {
     // The rank's guard says who is lost, and that ends us.

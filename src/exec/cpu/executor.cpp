@@ -28,6 +28,14 @@ Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> 
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
 
+// What this rank is at, for those who look at its pulse: the equation by its first result.
+void note(const plan::Plan& plan, const plan::Step& step) {
+  if (step.eqn < 0) return;
+  const ir::Eqn& eqn = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+  const ir::Var first = eqn.out.empty() ? ir::none : eqn.out[0];
+  comm::Pulse::inside(first == ir::none ? eqn.scope : plan.program.name_of(first));
+}
+
 class CpuExecutor final : public Executor {
  public:
   CpuExecutor(int threads, Groups groups) : pool_(threads), groups_(std::move(groups)) {}
@@ -163,7 +171,7 @@ class CpuExecutor final : public Executor {
     }
     const Scratch scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     const Call call{step.op, step.attrs, in, out, pool_, scratch, workspace, workspace + scratch.shared, &groups_};
-    if (step.eqn >= 0) comm::Pulse::inside(plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope);
+    note(plan, step);
     (f64 ? row.f64 : row.f32)(call);
     for (const auto& [i, bf16] : to_round)
       round_to_bf16(out[i].as<float>(), reinterpret_cast<std::uint16_t*>(bf16), out[i].elements(), pool_);
