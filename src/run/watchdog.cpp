@@ -39,6 +39,8 @@ Watchdog::~Watchdog() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  ++me_.tick, me_.ended = true;
+  folder_.write(me_);
   done();
 }
 

@@ -57,7 +57,7 @@ class Job {
       for (const fs::path& folder : {place_, out()}) {
         std::error_code error;
         for (const auto& entry : fs::directory_iterator(folder, error)) {
-          if (!entry.path().filename().string().starts_with(".tessera-")) continue;
+          if (!entry.path().filename().string().starts_with(".ranks-")) continue;
           const json record = json::parse(read(entry.path() / ("rank-" + std::to_string(rank))), nullptr, false);
           if (record.is_object()) return record["pid"];
         }
@@ -78,7 +78,7 @@ class Job {
     for (const fs::path& folder : {place_, out()}) {
       std::error_code error;
       for (const auto& entry : fs::directory_iterator(folder, error))
-        EXPECT_FALSE(entry.path().filename().string().starts_with(".tessera-")) << entry.path();
+        EXPECT_FALSE(entry.path().filename().string().starts_with(".ranks-")) << entry.path();
     }
     return code;
   }
