@@ -64,9 +64,9 @@ void Pulse::doing(std::string_view what, std::int64_t number) {
   mine->beat();
 }
 
-void Pulse::inside(std::string_view scope) {
+void Pulse::inside(std::string_view equation) {
   if (!mine) return;
-  mine->inside_.set(scope);
+  mine->inside_.set(equation);
   mine->beat();
 }
 

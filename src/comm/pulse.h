@@ -27,11 +27,11 @@ struct Look {
     int group = -1;  // in `groups`
     Verb verb = Verb::barrier;
     std::uint64_t number = 0;  // 0: a message
-    std::string scope;         // of the equation; may be empty
+    std::string scope;         // the equation, by its first result; may be empty
   };
   double idle_s = 0;   // since it last moved: noted anything
   std::string doing;   // "loading the data of step 12"
-  std::string inside;  // the equation's scope; may be empty
+  std::string inside;  // the equation; may be empty
   std::vector<Group> groups;
   std::optional<Call> waits, left;  // in wait() now; the last one that ended
 };
@@ -67,7 +67,7 @@ class Pulse {
   };
   // Of here(), if there is one.
   static void doing(std::string_view what, std::int64_t number = -1);
-  static void inside(std::string_view scope);
+  static void inside(std::string_view equation);
 
   void beat();
   int join(std::string_view group, int color);  // the group's number; -1: there are too many, nothing of it is noted

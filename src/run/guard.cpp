@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,8 +22,9 @@
 namespace tessera::run {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr auto grace = std::chrono::seconds(3);  // from a verdict until a rank that has not ended is killed
+constexpr double round_s = 0.2, look_s = 1;
+constexpr double grace_s = 3;         // from a verdict until a rank that has not ended is killed
+constexpr double others_first_s = 5;  // the other ranks' watchdogs have more to say
 
 // How many processes the kernel has killed for lack of memory: in this control group, else on this machine.
 long long killed_for_memory() {
@@ -76,7 +77,7 @@ std::string how_it_ended(int signal, bool out_of_memory) {
   }
 }
 
-Guard::Guard(int rank, const std::filesystem::path& log) {
+Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorKind::memory, std::string("a rank's shared page: ") + std::strerror(errno));
   shared_ = new (memory) Shared;
@@ -97,27 +98,39 @@ Guard::Guard(int rank, const std::filesystem::path& log) {
   }
   ::prctl(PR_SET_NAME, "tessera-guard");
   const auto folder = [&] { return shared_->told.load(std::memory_order_acquire) ? PulseFolder(shared_->folder) : PulseFolder(); };
-  int status = 0, asked = 0;
-  Clock::time_point decided = Clock::time_point::max();
-  while (::waitpid(child, &status, WNOHANG) != child) {
-    const struct timespec pause = {0, 200'000'000};
+  const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
+  const std::string help = "the same command goes on from the newest checkpoint";
+  // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not waited meanwhile.
+  int status = 0, asked = 0, stopped = -1, decided = -1, round = 0;
+  const auto rounds = [](double seconds) { return static_cast<int>(std::min(seconds / round_s, 1e9)); };
+  for (pid_t changed = 0;; changed = ::waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED)) {
+    if (changed == child && (WIFEXITED(status) || WIFSIGNALED(status))) break;
+    if (changed == child) stopped = WIFSTOPPED(status) ? 0 : -1;
+    const struct timespec pause = {0, static_cast<long>(round_s * 1e9)};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
       union sigval value = {};
       value.sival_int = ++asked;
       ::sigqueue(child, signal, value);
     }
-    if (decided == Clock::time_point::max() && folder().verdict()) decided = Clock::now();
-    const bool late = decided != Clock::time_point::max() && Clock::now() - decided > grace;
+    if (decided < 0 && ++round % rounds(look_s) == 0 && folder().verdict()) decided = 0;
+    const bool late = decided >= 0 && ++decided > rounds(grace_s);
     if (late || ::getppid() != launcher) ::kill(child, SIGKILL);  // a launcher that is gone ends nobody
+    if (hang_s > 0 && stopped >= 0 && ++stopped > rounds(hang_s + others_first_s)) {
+      const Error error(ErrorKind::hang,
+                        fmt::format("{} is stopped (SIGSTOP or a debugger); it was {}", name(), what_it_does(shared_->pulse.look())), "",
+                        help);
+      ::kill(child, SIGKILL);
+      end_job(folder(), {error.exit_code(), error.what()}, log);
+    }
   }
   if (WIFEXITED(status)) std::_Exit(WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   if (const auto verdict = folder().verdict()) std::_Exit(verdict->code);
   if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
   const Error error(ErrorKind::rank_lost,
-                    fmt::format("rank {} ({}, pid {}) is lost: {}; it was {}", rank, host_name(), child,
-                                how_it_ended(signal, killed_for_memory() > killed_before), what_it_does(shared_->pulse.look())),
-                    "", "the same command goes on from the newest checkpoint");
+                    fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, killed_for_memory() > killed_before),
+                                what_it_does(shared_->pulse.look())),
+                    "", help);
   end_job(folder(), {error.exit_code(), error.what()}, log);
 }
 

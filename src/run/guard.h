@@ -1,6 +1,7 @@
 // A rank is two processes: the one that works, and its parent, which only waits for it. So whatever ends a rank, kill -9 or a segmentation
 // fault included, somebody on its machine knows how it ended and what it did last, says so, and ends the job with exit code 7; under any
-// launcher. Convention: the guard is forked before anything is started; requests to stop that reach it are handed on, numbered (stop.h).
+// launcher. It also notices a rank that is stopped where no other rank is left to miss it. Convention: the guard is forked before anything
+// is started; requests to stop that reach it are handed on, numbered (stop.h).
 #pragma once
 
 #include <filesystem>
@@ -12,8 +13,9 @@ namespace tessera::run {
 
 class Guard {
  public:
-  // Returns in the child. The parent stays inside until the child ended and then ends as it did. `log`: as in end_job().
-  Guard(int rank, const std::filesystem::path& log);
+  // Returns in the child. The parent stays inside until the child ended and then ends as it did. `log`: as in end_job(); `hang_s`: how long
+  // a rank may be stopped, and somewhat more; 0: for ever.
+  Guard(int rank, double hang_s, const std::filesystem::path& log);
 
   comm::Pulse& pulse();                  // in memory that both see
   void tell(const PulseFolder& folder);  // where verdicts are left

@@ -38,12 +38,12 @@ std::string who(const Seen& rank) {
   return rank.host.empty() ? fmt::format("rank {}", rank.rank) : fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid);
 }
 
-// Those that wait for `hanging`, or for anybody when it is null, by what they wait in.
-std::string waiting(const std::vector<Seen>& table, const Seen* hanging) {
+// Those that wait for `hanging`, by what they wait in.
+std::string waiting(const std::vector<Seen>& table, const Seen& hanging) {
   std::vector<int> ranks;
   std::string what;
   for (const Seen& seen : table) {
-    if (!seen.look.waits || (hanging && (seen.rank == hanging->rank || !misses(seen, *hanging)))) continue;
+    if (seen.rank == hanging.rank || !misses(seen, hanging)) continue;
     const std::string now = name_of(seen.look, *seen.look.waits);
     if (!what.empty() && now != what) continue;  // one example is enough
     what = now;
@@ -53,17 +53,17 @@ std::string waiting(const std::vector<Seen>& table, const Seen* hanging) {
 }
 
 std::string sentence(const std::vector<Seen>& table, const Seen& seen, bool silent) {
-  if (silent && seen.host.empty()) return who(seen) + " has not come to the start of the job" + waiting(table, &seen);
+  if (silent && seen.host.empty()) return who(seen) + " has not come to the start of the job" + waiting(table, seen);
   if (silent) {
     const char* how = seen.state == 'T'   ? "is stopped (SIGSTOP or a debugger)"
                       : seen.state == 'D' ? "hangs in the kernel, in a disk or a network file system"
                       : seen.state == 'X' ? "is gone"
                                           : "does not run: its process is stopped, or its machine is";
     return fmt::format("{} {}: no sign for {:.1f} s; it was {}{}", who(seen), how, seen.silent_s, what_it_does(seen.look),
-                       waiting(table, &seen));
+                       waiting(table, seen));
   }
   return fmt::format("{} has not moved for {:.1f} s: it is {}{}", who(seen), seen.look.idle_s, what_it_does(seen.look),
-                     waiting(table, &seen));
+                     waiting(table, seen));
 }
 
 Finding found(const std::vector<Seen>& table, const std::vector<int>& ranks, bool silent) {
@@ -88,29 +88,33 @@ std::string what_it_does(const Look& look) {
 }
 
 std::optional<Finding> who_hangs(const std::vector<Seen>& table, double patience_s) {
-  std::vector<int> silent, stuck, missed, still;
-  bool stands = false;
+  std::vector<int> silent, stuck, missed;
+  std::size_t still = 0, here = 0;
   for (const Seen& seen : table) {
+    if (seen.ended) continue;
+    ++here;
     // A reader begins to watch the others when it has stood still for a while itself.
     if (seen.silent_s >= 0.75 * patience_s) silent.push_back(seen.rank);
     if (seen.look.idle_s < patience_s || seen.silent_s >= 0.75 * patience_s) continue;
-    stands = true;
-    still.push_back(seen.rank);
+    ++still;
     if (!seen.look.waits) stuck.push_back(seen.rank);
     if (std::any_of(table.begin(), table.end(), [&](const Seen& waiter) { return misses(waiter, seen); })) missed.push_back(seen.rank);
   }
-  if (!stands) return std::nullopt;
+  if (still == 0) return std::nullopt;
   if (!silent.empty()) return found(table, silent, true);
   std::vector<int> root;  // others wait for it, and it waits for nobody
   std::set_intersection(stuck.begin(), stuck.end(), missed.begin(), missed.end(), std::back_inserter(root));
   if (!stuck.empty()) return found(table, root.empty() ? stuck : root, false);
-  if (still.size() < table.size()) return std::nullopt;
+  if (still < here) return std::nullopt;
   if (!missed.empty()) {  // each waits for one that waits elsewhere
     Finding circle{missed, false, "ranks wait for each other"};
     for (const Seen& seen : table) circle.message += fmt::format("; {} is {}", who(seen), what_it_does(seen.look));
     return circle;
   }
-  return Finding{{}, false, fmt::format("all ranks run and are in the same operation, but it does not end{}", waiting(table, nullptr))};
+  std::string where;
+  for (const Seen& seen : table)
+    if (seen.look.waits) where = name_of(seen.look, *seen.look.waits);
+  return Finding{{}, false, "all ranks run and are in the same operation, which does not end: " + where};
 }
 
 }  // namespace tessera::run

@@ -19,6 +19,7 @@ struct Seen {
   int pid = 0;
   std::uint64_t started = 0;  // of the process, in the kernel's ticks: a pid that was used again is another one
   std::uint64_t tick = 0;     // counts as long as its process runs
+  bool ended = false;         // it has done its part: nobody waits for it
   double silent_s = 0;        // how long the reader has seen no tick
   char state = 0;  // of the process, as the kernel says it, where the reader can know: T stopped, D in a disk, X gone; 0: unknown
   comm::Look look;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -25,26 +26,31 @@ Watchdog::Options options_of(const config::Config& config, int rank, int ranks) 
 int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm*)>& body) {
   const comm::Launch launch = comm::mpi_launch();
   Watchdog::Options options = options_of(config, launch.rank, launch.size);
-  static Guard guard(launch.rank, options.log);
+  static Guard guard(launch.rank, config.parallel.hang_s, options.log);
   options.tell = [](const PulseFolder& folder) { guard.tell(folder); };
-  const comm::Pulse::Here here(&guard.pulse());
+  comm::Pulse& pulse = guard.pulse();
+  const comm::Pulse::Here here(&pulse);
   comm::Pulse::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
-  Watchdog* const watchdog = new Watchdog(guard.pulse(), std::move(options), given_folder());
+  Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
   const std::unique_ptr<comm::Comm> world = comm::make_mpi();
-  world->watch(&guard.pulse(), "world");
+  world->watch(&pulse, "world");
+  const auto leave = [&] {  // waits for all, as a barrier does
+    comm::Pulse::doing("leaving the other ranks");
+    pulse.wait(0, comm::Verb::barrier, pulse.enter(0, comm::Verb::barrier), "");
+    watchdog->done();
+  };
   std::string reason;
   int code = 0;
   try {
     code = body(world.get());
-    comm::Pulse::doing("leaving the other ranks");
-    watchdog->done();
+    leave();
     return code;
   } catch (const AgreedError&) {
-    comm::Pulse::doing("leaving the other ranks");
+    leave();
     throw;
   } catch (const Error& error) {
-    // The rank's guard says who is lost, and that ends us.
+    // Whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
     reason = std::string("error: ") + error.what(), code = error.exit_code();
   } catch (const std::bad_alloc&) {

@@ -96,6 +96,7 @@ void PulseFolder::write(const Seen& me) const {
                        {"pid", me.pid},
                        {"started", me.started},
                        {"tick", me.tick},
+                       {"ended", me.ended},
                        {"idle_s", me.look.idle_s},
                        {"doing", me.look.doing},
                        {"inside", me.look.inside},
@@ -113,7 +114,8 @@ std::optional<Seen> PulseFolder::read(int rank) const {
   try {
     const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank)));
     Seen out;
-    out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"), out.tick = j.at("tick");
+    out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"), out.tick = j.at("tick"),
+    out.ended = j.at("ended");
     out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"), out.look.inside = j.at("inside");
     for (const json& g : j.at("groups")) out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
     out.look.waits = call_from(j.at("waits"), out.look.groups.size());

@@ -74,7 +74,7 @@ PulseFolder new_folder(const fs::path& out) {
   std::error_code ignored;
   fs::path place = fs::absolute(out, ignored);
   while (!fs::is_directory(place, ignored) && place.has_relative_path()) place = place.parent_path();
-  std::string path = place / ".tessera-XXXXXX";
+  std::string path = place / ".ranks-XXXXXX";
   if (!::mkdtemp(path.data())) return {};
   return PulseFolder(path);
 }

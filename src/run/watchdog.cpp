@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 
@@ -38,6 +39,8 @@ Watchdog::~Watchdog() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  ++me_.tick, me_.ended = true;
+  folder_.write(me_);
   done();
 }
 
@@ -68,7 +71,13 @@ double Watchdog::patience() const { return running_ ? options_.hang_s : std::max
 void Watchdog::watch() {
   const double tick_s = options_.hang_s > 0 ? std::clamp(options_.hang_s / 20, 0.05, 2.0) : 1.0;
   std::unique_lock lock(mutex_);
+  double last = now_s();
   while (!wake_.wait_for(lock, std::chrono::duration<double>(tick_s), [this] { return stop_; })) {
+    // The whole job was suspended, or the machine was: nobody has hung meanwhile.
+    if (const double now = now_s(), gap = now - std::exchange(last, now); gap > 1 + 2 * tick_s) {
+      pulse_.beat();
+      for (Watched& other : others_) other.since = -1;
+    }
     me_.look = pulse_.look();
     ++me_.tick;
     folder_.write(me_);

@@ -28,6 +28,14 @@ Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> 
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
 
+// What this rank is at, for those who look at its pulse: the equation by its first result.
+void note(const plan::Plan& plan, const plan::Step& step) {
+  if (step.eqn < 0) return;
+  const ir::Eqn& eqn = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+  const ir::Var first = eqn.out.empty() ? ir::none : eqn.out[0];
+  comm::Pulse::inside(first == ir::none ? eqn.scope : plan.program.name_of(first));
+}
+
 class CpuExecutor final : public Executor {
  public:
   CpuExecutor(int threads, Groups groups) : pool_(threads), groups_(std::move(groups)) {}
@@ -90,7 +98,7 @@ class CpuExecutor final : public Executor {
       for (const int message : step.waits) flights.finish(message);
       if (observe) flights.finish_all();  // whoever looks sees what has arrived
       flights.poll(number);
-      if (step.eqn >= 0) comm::Pulse::inside(plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope);
+      note(plan, step);
       const double begin = record.now();
       if (step.stream == 1)
         flights.add(number, begin, start(plan, step));
