@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/threads.h"
+#include "comm/choose.h"
 #include "run/ranks.h"
 
 namespace tessera::run {
@@ -106,8 +107,10 @@ int start_mpirun(const std::string& mpirun, int ranks, char** argv) {
 }
 
 // One MPI rank: what only this rank knows of ends the others too.
-int as_mpi_rank(const std::function<int(comm::Comm*)>& body) {
-  const std::unique_ptr<comm::Comm> world = comm::make_mpi();
+int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm*)>& body) {
+  comm::Choice choice;
+  choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
+  const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
   std::string reason;
   int code = 0;
   try {
@@ -137,7 +140,7 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
       throw Error(ErrorKind::usage,
                   fmt::format("parallel.comm = \"local\" means threads of one process, but {} processes were started", launched_ranks()),
                   "", "leave parallel.comm out under mpirun and srun");
-    return as_mpi_rank(body);
+    return as_mpi_rank(config, body);
   }
   if (ranks == 1) return body(nullptr);
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
