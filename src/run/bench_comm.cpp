@@ -46,7 +46,8 @@ class Bench {
     add("copy", nullptr);
     ranks_ = world.size();
     for (const std::string_view verb : {"all_reduce", "reduce_scatter", "all_gather"})
-      if (verb == options.verb) verb_ = verb == "all_reduce" ? comm::Verb::all_reduce : verb == "all_gather" ? comm::Verb::all_gather : comm::Verb::reduce_scatter;
+      if (verb == options.verb)
+        verb_ = verb == "all_reduce" ? comm::Verb::all_reduce : verb == "all_gather" ? comm::Verb::all_gather : comm::Verb::reduce_scatter;
   }
 
   // Bytes of the whole message: of each rank's buffer for all_reduce, of all parts side by side for the others.
@@ -59,7 +60,8 @@ class Bench {
         world_.barrier();
         const auto start = std::chrono::steady_clock::now();
         for (int64_t call = 0; call < calls; ++call) once(side, bytes);
-        double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(calls);
+        double us =
+            std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(calls);
         world_.all_reduce(std::as_writable_bytes(std::span(&us, 1)), ir::DType::f64, comm::Reduction::max);
         if (repeat >= 0) side.us.push_back(us);
       }

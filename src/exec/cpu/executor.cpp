@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/threads.h"
@@ -25,6 +27,19 @@ Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> 
     if (type.dtype == ir::DType::f64 && !plan::sends(op)) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
+}
+
+// Which memory collectives read and write: 0 for the arena, i + 1 for persistent buffer i.
+std::set<int> bases_sent(const plan::Plan& plan) {
+  std::set<int> bases;
+  for (const plan::Step& step : plan.steps) {
+    if (!plan::sends(step.op)) continue;
+    if (step.workspace) bases.insert(step.workspace.base);
+    for (const auto* slots : {&step.in, &step.out})
+      for (const plan::Slot& slot : *slots)
+        if (slot) bases.insert(slot.base);
+  }
+  return bases;
 }
 
 class CpuExecutor final : public Executor {
@@ -48,16 +63,27 @@ class CpuExecutor final : public Executor {
     for (const plan::Buffer& buffer : plan.persistent)
       if (!persistent_.contains(buffer.name)) more += buffer.bytes;
     if (const std::int64_t available = available_memory(); more > available) out_of_memory(more, available);
-    for (const plan::Buffer& buffer : plan.persistent) {
+    const std::set<int> sent = bases_sent(plan);
+    for (std::size_t i = 0; i < plan.persistent.size(); ++i) {
+      const plan::Buffer& buffer = plan.persistent[i];
+      const bool shared = sent.contains(static_cast<int>(i) + 1);
       const auto it = persistent_.find(buffer.name);
-      if (it == persistent_.end())
-        persistent_.emplace(buffer.name, Pages(buffer.bytes));
-      else
-        CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      if (it == persistent_.end()) {
+        persistent_.emplace(buffer.name, pages(shared ? buffer.bytes : 0, shared ? 0 : buffer.bytes));
+        continue;
+      }
+      CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      if (shared && !groups_.empty() && it->second.shared() < buffer.bytes) {  // an earlier plan did not send it
+        Pages reached = pages(buffer.bytes, 0);
+        std::memcpy(reached.data(), it->second.data(), static_cast<std::size_t>(buffer.bytes));
+        it->second = std::move(reached);
+      }
     }
-    if (arena_.bytes() < plan.arena_bytes) {
+    const std::int64_t shared = sent.contains(0) ? plan.arena_bytes : 0;
+    if (arena_.bytes() < plan.arena_bytes || (!groups_.empty() && arena_.shared() < shared)) {
+      const std::int64_t all = std::max(arena_.bytes(), plan.arena_bytes), reached = std::max(arena_.shared(), shared);
       arena_ = Pages();  // give back before taking more
-      arena_ = Pages(plan.arena_bytes);
+      arena_ = pages(reached, all - reached);
     }
   }
 
@@ -106,6 +132,11 @@ class CpuExecutor final : public Executor {
   }
 
  private:
+  // Memory whose first bytes collectives use: any group can make it so that the others of this machine reach it.
+  Pages pages(std::int64_t shared, std::int64_t own) const {
+    return Pages(shared, own, groups_.empty() ? nullptr : groups_.begin()->second);
+  }
+
   const Pages& buffer(std::string_view name) const {
     const auto it = persistent_.find(name);
     CHECK(it != persistent_.end(), "there is no buffer " + std::string(name));

@@ -1,16 +1,16 @@
-// Page-aligned memory for buffers and arena: zeroed by the system, on large pages where there are any.
+// Page-aligned memory for buffers and arena: zeroed by the system, on large pages where there are any; what collectives read and write lies
+// where other ranks of the machine reach it.
 #pragma once
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "base/check.h"
+#include "comm/comm.h"
 
 namespace tessera::exec::cpu {
 
@@ -37,29 +37,22 @@ inline std::int64_t available_memory() {
 class Pages {
  public:
   Pages() = default;
-  explicit Pages(std::int64_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) out_of_memory(bytes, available_memory());
-    ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
-    data_ = static_cast<std::byte*>(at);
-  }
-  ~Pages() {
-    if (data_) ::munmap(data_, static_cast<std::size_t>(bytes_));
-  }
-  Pages(Pages&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Pages& operator=(Pages&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
+  // The first `shared` bytes are for other ranks to reach too, where `comm` can do that; null: there are none.
+  Pages(std::int64_t shared, std::int64_t own, comm::Comm* comm) : shared_(comm ? shared : 0) {
+    try {
+      memory_ = comm ? comm->allocate(shared, own) : comm::plain_memory(shared + own);
+    } catch (const Error&) {
+      out_of_memory(shared + own, available_memory());
+    }
   }
 
-  std::byte* data() const { return data_; }
-  std::int64_t bytes() const { return bytes_; }
+  std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
+  std::int64_t bytes() const { return memory_ ? memory_->bytes() : 0; }
+  std::int64_t shared() const { return shared_; }
 
  private:
-  std::byte* data_ = nullptr;
-  std::int64_t bytes_ = 0;
+  std::unique_ptr<comm::Memory> memory_;
+  std::int64_t shared_ = 0;
 };
 
 }  // namespace tessera::exec::cpu
