@@ -241,9 +241,9 @@ int dispatch(int argc, char** argv) {
   ConfigArguments bench_config;
   run::BenchOptions bench;
   CLI::App* bench_verb = verb("bench", "throughput with achieved against peak");
-  bench_verb->add_option("WHAT", bench.what, "infer | train | ops | data")
+  bench_verb->add_option("WHAT", bench.what, "infer | train | ops | data | comm")
       ->required()
-      ->check(CLI::IsMember({"infer", "train", "ops", "data"}));
+      ->check(CLI::IsMember({"infer", "train", "ops", "data", "comm"}));
   bench_config.add_to(*bench_verb);
   bench_verb->add_option("--batch", bench.batch, "images per run")->check(CLI::Range(1, 65536));
   bench_verb->add_option("--repeats", bench.repeats, "timed runs (default: two seconds' worth)")->check(CLI::Range(1, 100000));
@@ -251,8 +251,23 @@ int dispatch(int argc, char** argv) {
   std::string bench_workers;
   bench_verb->add_option("--workers", bench_workers, "data: threads that prepare batches")->check(CLI::Range(0, 256));
   bench_verb->add_option("--split", bench.split, "data: train (augmented as configured) | test")->check(CLI::IsMember({"train", "test"}));
+  bench_verb->add_option("--verb", bench.verb, "comm: all_reduce | reduce_scatter | all_gather")
+      ->check(CLI::IsMember({"all_reduce", "reduce_scatter", "all_gather"}));
+  bench_verb->add_option("--min-bytes", bench.min_bytes, "comm: smallest message")->transform(CLI::AsSizeValue(false));
+  bench_verb->add_option("--max-bytes", bench.max_bytes, "comm: largest message (256MB)")->transform(CLI::AsSizeValue(false));
+  bench_verb->add_option("--machines", bench.machines, "comm: pretend that the ranks are on so many")->check(CLI::Range(1, 1024));
+  bench_verb->add_flag("--elsewhere", bench.elsewhere, "comm: buffers that other ranks cannot reach");
   bench_verb->callback([&] {
     bench.json = json;
+    if (bench.what == "comm") {
+      const int started = run::launched_ranks();
+      config::Config c = bench_config.load(config::Purpose::other, started > 1 ? started : 0, false, run::launched_rank() == 0);
+      c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
+      code = run::on_ranks(c, argv, [&](comm::Comm* world) {
+        return run::bench_comm(bench, world ? *world : throw Error(ErrorKind::usage, "bench comm needs ranks", "", "--np 2"));
+      });
+      return;
+    }
     if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
     const config::Config c = bench_config.load(config::Purpose::other);
     code = bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);

@@ -1,7 +1,7 @@
-// How ranks talk: about ten verbs, blocking and asynchronous, over one group of ranks. Back ends: local (threads of one process) and mpi; over
-// mpi, shared memory, a ring or both (choose.h).
-// Conventions: a rank's part may have any size, zero included; a reduction gives every rank the same bits, run after run; all ranks of a
-// group call the same verbs in the same order. `traffic` counts what this rank hands to the verbs (docs/cli.md: comm_bytes).
+// How ranks talk: about ten verbs, blocking and asynchronous, over one group of ranks. Back ends: local (threads of one process) and mpi;
+// over mpi, shared memory, a ring or both (choose.h). Conventions: a rank's part may have any size, zero included; a reduction gives every
+// rank the same bits, run after run; all ranks of a group call the same verbs in the same order. `traffic` counts what this rank hands to
+// the verbs (docs/cli.md: comm_bytes).
 #pragma once
 
 #include <array>
@@ -77,8 +77,8 @@ class Comm {
   virtual int size() const = 0;
   // A group of its own for the ranks that give the same color, numbered by key, then by rank here. Every rank of this group calls it.
   virtual std::unique_ptr<Comm> split(int color, int key) = 0;
-  // Memory of this rank alone to decide about (no other rank need call it), whose first `shared` bytes the others on this machine reach where
-  // the back end can: verbs on buffers that lie there copy nothing on the way. The `own` bytes behind them are this rank's only.
+  // Memory of this rank alone to decide about (no other rank need call it), whose first `shared` bytes the others on this machine reach
+  // where the back end can: verbs on buffers that lie there copy nothing on the way. The `own` bytes behind them are this rank's only.
   virtual std::unique_ptr<Memory> allocate(std::int64_t shared, std::int64_t own = 0) { return plain_memory(shared + own); }
   virtual std::string describe() const = 0;  // how these ranks talk, in a few words, and why not otherwise
   // Ends the whole job: other ranks that wait for this one get Error(rank_lost) with the reason (local) or are ended (mpi).

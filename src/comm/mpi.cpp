@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "comm/comm.h"
 #include "comm/counts.h"
+#include "comm/mpi_own.h"
 #include "comm/reduce.h"
 
 namespace tessera::comm {
@@ -365,6 +366,14 @@ class MpiComm final : public Comm {
 }  // namespace
 
 bool mpi_built() { return true; }
+
+void mpi_own(Verb verb, ConstBytes in, Bytes out) {
+  const int n = static_cast<int>((verb == Verb::all_gather ? in.size() : out.size()) / 4);
+  if (verb == Verb::all_reduce) check(MPI_Allreduce(MPI_IN_PLACE, out.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+  if (verb == Verb::reduce_scatter)
+    check(MPI_Reduce_scatter_block(in.data(), out.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Reduce_scatter_block");
+  if (verb == Verb::all_gather) check(MPI_Allgather(in.data(), n, MPI_FLOAT, out.data(), n, MPI_FLOAT, MPI_COMM_WORLD), "MPI_Allgather");
+}
 
 std::unique_ptr<Comm> make_mpi() {
   session();

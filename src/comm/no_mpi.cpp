@@ -3,15 +3,22 @@
 // rank.
 #include "base/check.h"
 #include "comm/comm.h"
+#include "comm/mpi_own.h"
 
 namespace tessera::comm {
 
-bool mpi_built() { return false; }
+namespace {
 
-std::unique_ptr<Comm> make_mpi() {
+[[noreturn]] void missing() {
   throw Error(
       ErrorKind::usage, "this build has no MPI", "comm",
       "install it (./setup, or the packages libopenmpi-dev and openmpi-bin), then configure and build again; or use comm = \"local\"");
 }
+
+}  // namespace
+
+bool mpi_built() { return false; }
+std::unique_ptr<Comm> make_mpi() { missing(); }
+void mpi_own(Verb, ConstBytes, Bytes) { missing(); }
 
 }  // namespace tessera::comm

@@ -117,8 +117,8 @@ std::shared_ptr<Node> Node::make(Comm& world, const std::string& machine, std::s
   for (std::size_t r = 0; r < ranks; ++r) {
     const Card& card = cards[r];
     Peer& peer = node->peers_[r];
-    peer.machine = static_cast<int>(
-        std::find_if(cards.begin(), cards.end(), [&](const Card& c) { return c.machine == card.machine; }) - cards.begin());
+    peer.machine = static_cast<int>(std::find_if(cards.begin(), cards.end(), [&](const Card& c) { return c.machine == card.machine; }) -
+                                    cards.begin());
     peer.process = card.process, peer.born = card.born, peer.bytes = card.bytes;
     if (card.machine != mine.machine) continue;
     ++node->here_;

@@ -68,8 +68,8 @@ class Node : public std::enable_shared_from_this<Node> {
   int rank_ = 0, here_ = 1, file_ = -1;
   std::int64_t file_bytes_ = 0;
   std::vector<Peer> peers_;
-  std::map<std::int64_t, std::int64_t> free_;          // place, bytes; neighbours are joined
-  std::map<const std::byte*, Segment> segments_;       // by address
+  std::map<std::int64_t, std::int64_t> free_;     // place, bytes; neighbours are joined
+  std::map<const std::byte*, Segment> segments_;  // by address
   std::vector<Later> later_;
 };
 

@@ -1,5 +1,6 @@
-// Reductions in blocks that stay in cache: a block is accumulated over all sources, then stored to every destination.
-// Convention: the private accumulator makes it safe that destinations are sources.
+// Reductions in blocks that stay in cache: a block is accumulated over all sources, then stored to every destination. Two sources, the
+// usual case on a small machine, need no accumulator. Convention: a destination is one of the sources or apart from all of them, so each
+// element is read before it is written.
 #include "comm/reduce.h"
 
 #include <algorithm>
@@ -68,24 +69,62 @@ T load(const std::byte* at, int64_t i) {
   return x;
 }
 
+template <class T>
+void store(std::byte* at, int64_t i, T x) {
+  std::memcpy(at + i * static_cast<int64_t>(sizeof(T)), &x, sizeof(T));
+}
+
+#if defined(__clang__)
+#define NO_DEPENDENCE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define NO_DEPENDENCE _Pragma("GCC ivdep")
+#endif
+
+template <class T, class How>
+void reduce_pair(How combine, const std::byte* a, const std::byte* b, std::span<std::byte* const> to, int64_t elements) {
+  std::byte* const x = to[0];
+  if (to.size() == 1) {
+    NO_DEPENDENCE
+    for (int64_t i = 0; i < elements; ++i) store<T>(x, i, combine(load<T>(a, i), load<T>(b, i)));
+    return;
+  }
+  std::byte* const y = to[1];
+  NO_DEPENDENCE
+  for (int64_t i = 0; i < elements; ++i) {
+    const T sum = combine(load<T>(a, i), load<T>(b, i));
+    store<T>(x, i, sum);
+    store<T>(y, i, sum);
+  }
+}
+
 template <class T, class How>
 void reduce_as(How combine, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
   using Wide = decltype(widen(T{}));
-  constexpr int64_t block = 2048, size = sizeof(T);
+  if constexpr (std::same_as<T, Wide>)
+    if (from.size() == 2 && (to.size() == 1 || to.size() == 2)) return reduce_pair<T>(combine, from[0], from[1], to, elements);
+  constexpr int64_t block = 1024, size = sizeof(T);
   std::array<Wide, block> sum;
-  std::array<T, block> rounded;
+  std::array<T, std::same_as<T, Wide> ? 1 : block> rounded;
   for (int64_t begin = 0; begin < elements; begin += block) {
     const int64_t n = std::min(block, elements - begin);
-    for (int64_t i = 0; i < n; ++i) sum[static_cast<std::size_t>(i)] = widen(load<T>(from[0] + begin * size, i));
-    for (const std::byte* source : from.subspan(1)) {
-      const std::byte* at = source + begin * size;
-      for (int64_t i = 0; i < n; ++i) {
-        Wide& s = sum[static_cast<std::size_t>(i)];
-        s = combine(s, widen(load<T>(at, i)));
-      }
+    const auto source = [&](std::size_t i) { return from[i] + begin * size; };
+    Wide* const s = sum.data();
+    if (from.size() == 1) {
+      for (int64_t i = 0; i < n; ++i) s[i] = widen(load<T>(source(0), i));
+    } else {
+      const std::byte *const a = source(0), *const b = source(1);
+      for (int64_t i = 0; i < n; ++i) s[i] = combine(widen(load<T>(a, i)), widen(load<T>(b, i)));
     }
-    for (int64_t i = 0; i < n; ++i) rounded[static_cast<std::size_t>(i)] = narrow<T>(sum[static_cast<std::size_t>(i)]);
-    for (std::byte* target : to) std::memcpy(target + begin * size, rounded.data(), static_cast<std::size_t>(n * size));
+    for (std::size_t k = 2; k < from.size(); ++k) {
+      const std::byte* const at = source(k);
+      for (int64_t i = 0; i < n; ++i) s[i] = combine(s[i], widen(load<T>(at, i)));
+    }
+    const void* result = s;
+    if constexpr (!std::same_as<T, Wide>) {
+      for (int64_t i = 0; i < n; ++i) rounded[static_cast<std::size_t>(i)] = narrow<T>(s[i]);
+      result = rounded.data();
+    }
+    for (std::byte* target : to) std::memcpy(target + begin * size, result, static_cast<std::size_t>(n * size));
   }
 }
 

@@ -46,7 +46,8 @@ class RingTask final : public Task {
     const int n = channel.size();
     first_ = call_.reduces ? 0 : n - 1;
     last_ = call_.gathers ? 2 * n - 3 : n - 2;
-    for (int step = first_; step <= last_; ++step) each_chunk(received(step), [&](Message m) { m.step = step, expected_.push_back(std::move(m)); });
+    for (int step = first_; step <= last_; ++step)
+      each_chunk(received(step), [&](Message m) { m.step = step, expected_.push_back(std::move(m)); });
     each_chunk(sent(first_), [&](Message m) {
       m.step = first_;
       if (n > 1 && first_ <= last_) to_send_.push_back(std::move(m));

@@ -75,12 +75,8 @@ class SharedComm final : public Wrapped {
     return start({.verb = Verb::all_gather, .total = bytes_of(out), .in = in, .out = out, .out_at = offsets(counts), .stream = in});
   }
   Pending do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) override {
-    return start({.verb = Verb::all_to_all,
-                  .in = in,
-                  .out = out,
-                  .in_at = offsets(send_counts),
-                  .out_at = offsets(recv_counts),
-                  .stream = in});
+    return start(
+        {.verb = Verb::all_to_all, .in = in, .out = out, .in_at = offsets(send_counts), .out_at = offsets(recv_counts), .stream = in});
   }
   Pending do_broadcast(Bytes data, int root) override {
     return start({.verb = Verb::broadcast,

@@ -1,9 +1,9 @@
-// Collectives of ranks on one machine, in each other's memory. A rank publishes a record of the operation; when all have, it is run in one of
-// two ways. Direct, where every rank's buffers can be reached: the work is cut into pieces and whoever looks takes the next one, reads the
-// buffers of all ranks and writes the results to all of them, so an operation needs no more of a rank than that it was started. By chunks,
-// where a buffer lies elsewhere or is small: each rank copies its data into its own slots, and reads what it needs from those of the others.
-// Conventions: operations of a group are run in the order of their start; sums are in rank order, so they have the same bits on all ranks
-// and in comm/local. A record and a slot are used again when the positions of all ranks are past what they held.
+// Collectives of ranks on one machine, in each other's memory. A rank publishes a record of the operation; when all have, it is run in one
+// of two ways. Direct, where every rank's buffers can be reached: the work is cut into pieces and whoever looks takes the next one, reads
+// the buffers of all ranks and writes the results to all of them, so an operation needs no more of a rank than that it was started. By
+// chunks, where a buffer lies elsewhere or is small: each rank copies its data into its own slots, and reads what it needs from those of
+// the others. Conventions: operations of a group are run in the order of their start; sums are in rank order, so they have the same bits on
+// all ranks and in comm/local. A record and a slot are used again when the positions of all ranks are past what they held.
 #pragma once
 
 #include <atomic>
@@ -39,11 +39,11 @@ inline constexpr int chunk_bits = 24;
 
 struct alignas(64) Record {
   std::int32_t verb, dtype, how, root;
-  std::int64_t total;              // what all ranks must agree on, or -1
-  std::int64_t in, out;            // places in the file of its rank, or -1
-  std::int64_t stream;             // bytes that go through the slots unless all is direct
-  std::uint64_t first;             // chunk c > 0 is in slot (first + c) % slot_count
-  std::atomic<std::uint64_t> put;  // chunks in slots
+  std::int64_t total;                           // what all ranks must agree on, or -1
+  std::int64_t in, out;                         // places in the file of its rank, or -1
+  std::int64_t stream;                          // bytes that go through the slots unless all is direct
+  std::uint64_t first;                          // chunk c > 0 is in slot (first + c) % slot_count
+  std::atomic<std::uint64_t> put;               // chunks in slots
   alignas(64) std::atomic<std::uint64_t> next;  // of rank 0: pieces that were taken
   std::atomic<std::uint64_t> finished;          // and done
 };

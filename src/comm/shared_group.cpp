@@ -1,5 +1,6 @@
 // Records, meeting and order of operations in shared memory; what they do to bytes is in shared_work.cpp.
-// Convention: whatever a rank wrote before it stores `started`, `put`, `finished` or `position` (release) is seen by who loads it (acquire).
+// Convention: whatever a rank wrote before it stores `started`, `put`, `finished` or `position` (release) is seen by who loads it
+// (acquire).
 #include <algorithm>
 #include <exception>
 
@@ -60,7 +61,8 @@ int64_t* SharedGroup::table(int rank, uint64_t number) const {
 std::byte* SharedGroup::slot(int rank, uint64_t number, int64_t chunk) const {
   std::byte* block = blocks_[static_cast<std::size_t>(rank)];
   if (chunk == 0) return block + block_.heads + static_cast<int64_t>(number % record_count) * chunk_bytes;
-  return block + block_.slots + static_cast<int64_t>((record(rank, number).first + static_cast<uint64_t>(chunk)) % slot_count) * chunk_bytes;
+  return block + block_.slots +
+         static_cast<int64_t>((record(rank, number).first + static_cast<uint64_t>(chunk)) % slot_count) * chunk_bytes;
 }
 
 bool SharedGroup::complete(const Job& job) const {
@@ -156,8 +158,8 @@ void SharedGroup::check_agreed(const Job& job, int rank) const {
   if (job.verb != Verb::all_to_all) return;
   const int64_t* at = table(rank, job.number);
   const auto r = static_cast<std::size_t>(rank);
-  CHECK(at[rank_ + 1] - at[rank_] == job.out_at[r + 1] - job.out_at[r], "all_to_all between ranks " + std::to_string(rank_) + " and " +
-                                                                            std::to_string(rank) + ": sent and expected bytes differ");
+  CHECK(at[rank_ + 1] - at[rank_] == job.out_at[r + 1] - job.out_at[r],
+        "all_to_all between ranks " + std::to_string(rank_) + " and " + std::to_string(rank) + ": sent and expected bytes differ");
 }
 
 bool SharedGroup::advance() {
@@ -186,7 +188,8 @@ void SharedGroup::check_alive() const {
     };
     if (face(r).broken.load(std::memory_order_acquire)) throw lost("an error ended one of its operations");
     const bool missing = !jobs_.empty() && face(r).started.load(std::memory_order_acquire) <= jobs_.front()->number;
-    if (missing && gone(rank_, r).load(std::memory_order_acquire)) throw lost("it left the group before this " + std::string(name(jobs_.front()->verb)));
+    if (missing && gone(rank_, r).load(std::memory_order_acquire))
+      throw lost("it left the group before this " + std::string(name(jobs_.front()->verb)));
     if (!node_->alive(world_rank)) throw lost("its process is gone");
   }
 }

@@ -37,7 +37,8 @@ void SharedGroup::lay_out_pieces(Job& job) {
   const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   job.piece = std::clamp<int64_t>((all / size() + 4095) / 4096 * 4096, 4096, piece_bytes);  // some for everyone
   job.piece_at.assign(1, 0);
-  for (const int64_t bytes : parts) job.piece_at.push_back(job.piece_at.back() + static_cast<uint64_t>((bytes + job.piece - 1) / job.piece));
+  for (const int64_t bytes : parts)
+    job.piece_at.push_back(job.piece_at.back() + static_cast<uint64_t>((bytes + job.piece - 1) / job.piece));
   job.part_bytes = std::move(parts);
 }
 
@@ -114,12 +115,12 @@ bool SharedGroup::read_chunk(Job& job) {
   if (job.complete) return false;
   for (int r = 0; r < size(); ++r) {
     const Record& theirs = record(r, job.number);
-    if (theirs.stream > job.read * chunk_bytes && theirs.put.load(std::memory_order_acquire) <= static_cast<uint64_t>(job.read)) return false;
+    if (theirs.stream > job.read * chunk_bytes && theirs.put.load(std::memory_order_acquire) <= static_cast<uint64_t>(job.read))
+      return false;
   }
   consume(job, job.read++);
   job.complete = job.read == job.chunks;
-  if (!job.complete)
-    face(rank_).position.store((job.number << chunk_bits) + static_cast<uint64_t>(job.read), std::memory_order_release);
+  if (!job.complete) face(rank_).position.store((job.number << chunk_bits) + static_cast<uint64_t>(job.read), std::memory_order_release);
   return true;
 }
 

@@ -30,9 +30,7 @@ class Wrapped : public Comm {
   Wrapped(std::unique_ptr<Comm> base, SharedEngine engine, Wrap wrap)
       : base_(std::move(base)), engine_(std::move(engine)), wrap_(std::move(wrap)) {}
 
-  Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override {
-    return through(base_->start_all_reduce(data, dtype, how));
-  }
+  Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override { return through(base_->start_all_reduce(data, dtype, how)); }
   Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override {
     return through(base_->start_reduce_scatter(in, out, counts, dtype, how));
   }

@@ -56,12 +56,17 @@ struct Arena {
   Layout halves[2];          // the rest, the shared
   std::int64_t shared_bytes = 0;
 
-  Arena(const Program& p, const Assignment& a) : shared(a.intervals.size()) {
-    for (const Eqn& e : p.eqns)
-      if (sends(e.op))
-        for (const auto* list : {&e.in, &e.out})
-          for (Var v : *list)
-            if (v != none && a.values[at(v)].interval >= 0) shared[static_cast<std::size_t>(a.values[at(v)].interval)] = true;
+  Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of) : shared(a.intervals.size()) {
+    const auto share = [&](int interval) {
+      if (interval >= 0) shared[static_cast<std::size_t>(interval)] = true;
+    };
+    for (std::size_t i = 0; i < p.eqns.size(); ++i) {
+      if (!sends(p.eqns[i].op)) continue;
+      share(workspace_of[i]);
+      for (const auto* list : {&p.eqns[i].in, &p.eqns[i].out})
+        for (Var v : *list)
+          if (v != none) share(a.values[at(v)].interval);
+    }
     for (const bool half : {false, true}) {
       std::vector<Interval> own = a.intervals;  // those of the other half take no room
       for (std::size_t i = 0; i < own.size(); ++i)
@@ -150,7 +155,7 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool
     workspace_of[i] = static_cast<int>(a.intervals.size());
     a.intervals.push_back({aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
   }
-  const Arena arena(program, a);
+  const Arena arena(program, a, workspace_of);
   plan.arena_bytes = arena.bytes();
   plan.shared_bytes = arena.shared_bytes;
   plan.live_bytes = arena.live();

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/threads.h"
+#include "comm/choose.h"
 #include "run/guard.h"
 #include "run/ranks.h"
 #include "run/supervise.h"
@@ -33,7 +34,9 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   comm::Pulse::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
-  const std::unique_ptr<comm::Comm> world = comm::make_mpi();
+  comm::Choice choice;
+  choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
+  const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
   world->watch(&pulse, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
     comm::Pulse::doing("leaving the other ranks");

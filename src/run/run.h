@@ -54,14 +54,19 @@ std::vector<Comparison> compare_golden(const VerifyOptions& options);
 int verify(const VerifyOptions& options);  // prints the comparison; 0 only when every tensor is within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";           // infer | train | ops | data
-  std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
-  std::string filter;                   // ops: only names that contain it
-  std::string split = "train";          // data: train | test, each with its transforms
+  std::string what = "infer";                         // infer | train | ops | data | comm
+  std::int64_t batch = 8, repeats = 0;                // 0: until two seconds are spent
+  std::string filter;                                 // ops: only names that contain it
+  std::string split = "train";                        // data: train | test, each with its transforms
+  std::string verb = "all_reduce";                    // comm: all_reduce | reduce_scatter | all_gather
+  std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message
+  int machines = 1;                                   // comm: pretend that the ranks are on so many
+  bool elsewhere = false;                             // comm: buffers that other ranks cannot reach
   bool json = false;
 };
 int bench(const config::Config& config, const BenchOptions& options);
 int bench_data(const config::Config& config, const BenchOptions& options);
+int bench_comm(const BenchOptions& options, comm::Comm& world);  // on every rank of a world that no algorithm was chosen for
 
 struct ExplainOptions {
   std::string goal = "train";  // train | infer

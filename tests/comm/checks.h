@@ -15,10 +15,10 @@ struct Check {
   const char* name;
   void (*run)(Comm& comm);
 };
-std::span<const Check> verb_checks();   // verbs_check.cpp: one verb at a time
-std::span<const Check> group_checks();  // groups_check.cpp: groups, operations in flight, determinism, traffic
+std::span<const Check> verb_checks();    // verbs_check.cpp: one verb at a time
+std::span<const Check> group_checks();   // groups_check.cpp: groups, operations in flight, determinism, traffic
 std::span<const Check> memory_checks();  // memory_check.cpp: buffers that others reach, random sequences
-void run_checks(Comm& comm);            // all of them
+void run_checks(Comm& comm);             // all of them
 
 template <class T>
 Bytes bytes(std::vector<T>& values) {

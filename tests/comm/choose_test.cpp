@@ -59,7 +59,8 @@ TEST(Chosen, SharedSumsHaveTheBitsOfLocalOnes) {
       for (const bool reachable : {false, true}) {
         const std::unique_ptr<Memory> memory = comm.allocate(4 * n);
         std::vector<float> elsewhere(static_cast<std::size_t>(n));
-        const std::span<float> data = reachable ? std::span(reinterpret_cast<float*>(memory->data()), elsewhere.size()) : std::span(elsewhere);
+        const std::span<float> data =
+            reachable ? std::span(reinterpret_cast<float*>(memory->data()), elsewhere.size()) : std::span(elsewhere);
         for (std::int64_t i = 0; i < n; ++i) data[static_cast<std::size_t>(i)] = static_cast<float>(fraction(comm.rank(), i));
         comm.all_reduce(std::as_writable_bytes(data), ir::DType::f32);
         int wrong = 0;

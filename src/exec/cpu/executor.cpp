@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/threads.h"
@@ -57,15 +58,20 @@ class CpuExecutor final : public Executor {
     // Pages are given when they are touched: ask first, or the system would end the process in the middle of a step.
     if (const std::int64_t more = more_for(plan), available = available_memory(); more > available) out_of_memory(more, available);
     for (const plan::Buffer& buffer : plan.persistent) {
-      Pages& pages = persistent_[buffer.name];
-      CHECK(!pages.memory || pages.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
-      if (pages.memory && pages.shared >= (buffer.shared ? buffer.bytes : 0)) continue;
-      Pages next = take(buffer.shared ? buffer.bytes : 0, buffer.bytes);
-      if (pages.memory && buffer.bytes > 0) std::memcpy(next.data(), pages.data(), static_cast<std::size_t>(buffer.bytes));
-      pages = std::move(next);
+      const auto it = persistent_.find(buffer.name);
+      const std::int64_t shared = buffer.shared && !groups_.empty() ? buffer.bytes : 0;
+      if (it == persistent_.end()) {
+        persistent_.emplace(buffer.name, take(shared, buffer.bytes));
+        continue;
+      }
+      CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      if (it->second.shared() >= shared) continue;
+      Pages reached = take(shared, buffer.bytes);  // an earlier plan did not send it
+      std::memcpy(reached.data(), it->second.data(), static_cast<std::size_t>(buffer.bytes));
+      it->second = std::move(reached);
     }
-    if (arena_.bytes() < plan.arena_bytes || arena_.shared < plan.shared_bytes) {
-      const std::int64_t shared = std::max(arena_.shared, plan.shared_bytes), bytes = std::max(arena_.bytes(), plan.arena_bytes);
+    if (arena_.bytes() < plan.arena_bytes || (!groups_.empty() && arena_.shared() < plan.shared_bytes)) {
+      const std::int64_t shared = std::max(arena_.shared(), plan.shared_bytes), bytes = std::max(arena_.bytes(), plan.arena_bytes);
       arena_ = {};  // give back before taking more
       arena_ = take(shared, bytes);
     }
@@ -123,16 +129,9 @@ class CpuExecutor final : public Executor {
   }
 
  private:
-  struct Pages {
-    std::unique_ptr<comm::Memory> memory;
-    std::int64_t shared = 0;  // the first bytes, which other ranks of the machine may reach
-    std::byte* data() const { return memory ? memory->data() : nullptr; }
-    std::int64_t bytes() const { return memory ? memory->bytes() : 0; }
-  };
   // What any group takes is in the reach of all of them.
   Pages take(std::int64_t shared, std::int64_t bytes) const {
-    if (groups_.empty()) return {comm::plain_memory(bytes), bytes};
-    return {groups_.begin()->second->allocate(shared, bytes - shared), shared};
+    return Pages(shared, bytes - shared, groups_.empty() ? nullptr : groups_.begin()->second);
   }
 
   // Bytes beyond what is held already.

@@ -1,12 +1,15 @@
-// How much memory there is, and what to say when it is not enough.
+// Page-aligned memory for buffers and arena: zeroed by the system, on large pages where there are any; what collectives read and write lies
+// where other ranks of the machine reach it.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "base/check.h"
+#include "comm/comm.h"
 
 namespace tessera::exec::cpu {
 
@@ -29,5 +32,26 @@ inline std::int64_t available_memory() {
               "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller model; `tessera explain` shows the "
               "peak without running");
 }
+
+class Pages {
+ public:
+  Pages() = default;
+  // The first `shared` bytes are for other ranks to reach too, where `comm` can do that; null: there are none.
+  Pages(std::int64_t shared, std::int64_t own, comm::Comm* comm) : shared_(comm ? shared : 0) {
+    try {
+      memory_ = comm ? comm->allocate(shared, own) : comm::plain_memory(shared + own);
+    } catch (const Error&) {
+      out_of_memory(shared + own, available_memory());
+    }
+  }
+
+  std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
+  std::int64_t bytes() const { return memory_ ? memory_->bytes() : 0; }
+  std::int64_t shared() const { return shared_; }
+
+ private:
+  std::unique_ptr<comm::Memory> memory_;
+  std::int64_t shared_ = 0;
+};
 
 }  // namespace tessera::exec::cpu

@@ -1,17 +1,24 @@
-// The MPI back end under mpirun: the checks of any Comm on the world and on its halves, and how a rank that stops ends the job.
+// The MPI back end under mpirun, by itself and under shared memory, rings and both: the checks of any Comm on the world and on its halves,
+// and how a rank that stops ends the job. Arguments: an algorithm, then how many machines to pretend; or --abort, --throw, --die.
 // Convention: every rank runs every test; the exit status is 1 on all of them when a check failed on one.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <string>
 
 #include "base/check.h"
 #include "comm/checks.h"
+#include "comm/choose.h"
 
 namespace tessera::comm {
 namespace {
 
 std::unique_ptr<Comm> world;
+std::string expected = "mpi";  // the beginning of how they talk
 
 TEST(Mpi, TheLauncherAndMpiAgree) {
   EXPECT_TRUE(mpi_built());
@@ -20,6 +27,8 @@ TEST(Mpi, TheLauncherAndMpiAgree) {
 }
 
 TEST(Mpi, EveryCheck) { run_checks(*world); }
+
+TEST(Mpi, TalksAsChosen) { EXPECT_TRUE(world->describe().starts_with(expected)) << world->describe(); }
 
 TEST(Mpi, EveryCheckOnHalves) { run_checks(*world->split(world->rank() % 2, -world->rank())); }
 
@@ -33,6 +42,29 @@ int stop(const std::string& how) {
   return 0;
 }
 
+// A rank is killed while the others wait for it in shared memory: they say so, and slept meanwhile.
+int die() {
+  Choice choice;
+  choice.algorithm = Algorithm::shared;
+  world = choose(std::move(world), choice);
+  world->barrier();
+  if (world->rank() == 1) {
+    const timespec second{1, 0};
+    ::nanosleep(&second, nullptr);
+    std::raise(SIGKILL);
+  }
+  const std::clock_t before = std::clock();
+  try {
+    world->barrier();
+  } catch (const Error& error) {
+    const double busy = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+    std::fprintf(stderr, "rank %d: %s, %s\n", world->rank(), error.what(), busy < 0.5 ? "not spinning" : "spinning");
+    std::fflush(stderr);
+    std::_Exit(error.exit_code());  // what is left of MPI would wait for the dead
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace tessera::comm
 
@@ -41,7 +73,19 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   try {
     comm::world = comm::make_mpi();
-    if (argc > 1) return comm::stop(argv[1]);
+    const std::string word = argc > 1 ? argv[1] : "mpi";
+    if (word == "--die") return comm::die();
+    if (word.starts_with("--")) return comm::stop(word);
+    const int machines = argc > 2 ? std::atoi(argv[2]) : 1, rank = comm::world->rank();
+    comm::Choice choice;
+    choice.algorithm = comm::algorithm_named(word);
+    choice.machine = "machine " + std::to_string(std::min(rank, machines - 1));  // all but a few ranks on the last one
+    choice.across.ring_from = 1000;
+    choice.across.ring.chunk = 20000;
+    comm::world = comm::choose(std::move(comm::world), choice);
+    if (word == "ring") comm::expected = "ring over mpi";
+    if (word == "shared") comm::expected = "shared memory";
+    if (word == "auto") comm::expected = "shared memory within a machine (";
     std::vector<std::int32_t> failed = {RUN_ALL_TESTS()};
     comm::world->all_reduce(comm::bytes(failed), ir::DType::i32, comm::Reduction::max);
     comm::world.reset();
