@@ -126,10 +126,10 @@ Program early(const Program& program) {
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
     Time& t = when[i] = {static_cast<int>(i), 0};
-    const bool gathers = e.op == Op::all_gather || e.op == Op::all_to_all, low_rank = e.op == Op::contract || e.op == Op::orthogonalise;
+    const bool low_rank = e.op == Op::contract || e.op == Op::orthogonalise;
     const bool bucket = (e.op == Op::add || e.op == Op::scale) && program.type(e.out[0]).rank() > 0;
     if (e.phase == Phase::update && (e.op == Op::pack || e.op == Op::alarm || e.op == Op::view || e.op == Op::mark ||
-                                     (ir::moves(e.attrs) && !gathers) || low_rank || bucket)) {
+                                     (ir::moves(e.attrs) && e.op != Op::all_to_all) || low_rank || bucket)) {
       t = {-1, 0};
       for (Var v : e.in) t = std::max(t, made[at(v)]);
       ++t.second;
