@@ -1,0 +1,114 @@
+// Records and verdicts in a folder: what one process writes another reads, and one verdict counts.
+#include "run/pulse_folder.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "files/scratch.h"
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::run;
+namespace fs = std::filesystem;
+
+TEST(PulseFolder, ARecordIsReadAsItWasWritten) {
+  const test::Scratch scratch;
+  fs::create_directories(scratch / "pulse");
+  const PulseFolder folder(scratch / "pulse");
+  Seen me = this_process(3);
+  EXPECT_EQ(me.pid, ::getpid());
+  EXPECT_FALSE(me.host.empty());
+  EXPECT_TRUE(is_alive(me));
+  EXPECT_FALSE(folder.read(3));
+  me.look.idle_s = 1.5, me.look.doing = "computing \"step\" 12", me.look.inside = "blocks.0.mlp";
+  me.look.groups = {{"world", 0, 7, 6}, {"tp", 2, 41, 41}};
+  me.look.waits = comm::Look::Call{0, comm::Verb::all_gather, 7, "weights"};
+  folder.write(me);
+  me.tick = 1, me.look.doing = "x";  // shorter: nothing of the old one is left
+  folder.write(me);
+  const auto seen = folder.read(3);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->pid, me.pid);
+  EXPECT_EQ(seen->started, me.started);
+  EXPECT_EQ(seen->tick, 1u);
+  EXPECT_EQ(seen->look.idle_s, 1.5);
+  EXPECT_EQ(seen->look.doing, "x");
+  ASSERT_EQ(seen->look.groups.size(), 2u);
+  EXPECT_EQ(seen->look.groups[1].color, 2);
+  EXPECT_EQ(seen->look.groups[1].entered, 41u);
+  ASSERT_TRUE(seen->look.waits);
+  EXPECT_EQ(seen->look.waits->verb, comm::Verb::all_gather);
+  EXPECT_EQ(seen->look.waits->scope, "weights");
+  EXPECT_FALSE(seen->look.left);
+  EXPECT_EQ(folder.read_all().size(), 1u);
+  folder.remove();
+  EXPECT_FALSE(fs::exists(folder.path()));
+  folder.write(me);  // too late, and no harm
+}
+
+TEST(PulseFolder, NonsenseIsNoRecord) {
+  const test::Scratch scratch;
+  fs::create_directories(scratch / "pulse");
+  const PulseFolder folder(scratch / "pulse");
+  for (const char* text : {"", "{", "[]", "{\"pid\": 1}", "{\"rank\":0,\"host\":3}"}) {
+    std::ofstream(folder.path() / "rank-0") << text;
+    EXPECT_FALSE(folder.read(0)) << text;
+  }
+  folder.remove();
+}
+
+TEST(PulseFolder, OneVerdictCounts) {
+  const test::Scratch scratch;
+  fs::create_directories(scratch / "pulse");
+  const PulseFolder folder(scratch / "pulse");
+  EXPECT_FALSE(folder.verdict());
+  int first = 0;
+  // Processes, as ranks are: each has a draft of its own.
+  for (int i = 0; i < 8; ++i)
+    if (::fork() == 0) ::_exit(folder.decide({6, "rank 1 hangs"}) ? 1 : 0);
+  for (int i = 0; i < 8; ++i) {
+    int status = 0;
+    ::wait(&status);
+    first += WEXITSTATUS(status);
+  }
+  EXPECT_EQ(first, 1);
+  EXPECT_FALSE(folder.decide({7, "too late"}));
+  ASSERT_TRUE(folder.verdict());
+  EXPECT_EQ(folder.verdict()->code, 6);
+  EXPECT_EQ(folder.verdict()->text, "rank 1 hangs");
+  folder.remove();
+}
+
+TEST(PulseFolder, AProcessIsSeenRunningStoppedAndGone) {
+  const pid_t child = ::fork();
+  if (child == 0)
+    for (;;) ::pause();
+  Seen seen = this_process(0);
+  seen.pid = child;
+  EXPECT_EQ(state_of(seen), 'X');  // that process began at another time
+  EXPECT_FALSE(is_alive(seen));
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(child) + "/stat"), stat);
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string field;
+  for (int i = 0; i < 20; ++i) fields >> field;
+  seen.started = std::stoull(field);
+  EXPECT_TRUE(is_alive(seen));
+  ::kill(child, SIGSTOP);
+  int status = 0;
+  ::waitpid(child, &status, WUNTRACED);
+  EXPECT_EQ(state_of(seen), 'T');
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(state_of(seen), 'X');
+  seen.host = "elsewhere";
+  EXPECT_EQ(state_of(seen), 0);
+}
+
+}  // namespace
