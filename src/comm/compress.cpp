@@ -4,8 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 namespace tessera::comm {
 
@@ -25,23 +26,24 @@ void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// IEEE binary16, to nearest, ties to even; from 65520 on infinite.
+// IEEE binary16, to nearest, ties to even; from 65520 on infinite. Every case is computed and one is chosen by masks, so that loops
+// vectorise.
+std::uint32_t when(bool condition, std::uint32_t value) { return value & (0u - static_cast<std::uint32_t>(condition)); }
 std::uint16_t to_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value), sign = bits & 0x80000000u, x = bits ^ sign;
-  std::uint32_t half;
-  if (x >= 0x47800000u)  // 65536
-    half = x > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  else if (x < 0x38800000u)  // 2^-14: adding 0.5 rounds at 2^-24, the step of what has no leading one
-    half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + 0.5f) - 0x3f000000u;
-  else
-    half = (x - 0x38000000u + 0xfffu + ((x >> 13) & 1u)) >> 13;
+  const std::uint32_t usual = (x - 0x38000000u + 0xfffu + ((x >> 13) & 1u)) >> 13;
+  // Below 2^-14 there is no leading one: adding 0.5 rounds at 2^-24, which is the step there.
+  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + 0.5f) - 0x3f000000u;
+  const std::uint32_t huge = x > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  const std::uint32_t half = when(x >= 0x47800000u, huge) | when(x < 0x38800000u, tiny) | when(x - 0x38800000u < 0x0f000000u, usual);
   return static_cast<std::uint16_t>(half | sign >> 16);
 }
 float from_half(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, x = (half & 0x7fffu) << 13;
-  if (x >= 0x0f800000u) return std::bit_cast<float>(sign | 0x7f800000u | (x & 0x7fffffu));  // infinite or NaN
-  if (x >= 0x00800000u) return std::bit_cast<float>(sign | (x + 0x38000000u));
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(x >> 13) * 0x1p-24f));
+  const std::uint32_t usual = x + 0x38000000u, huge = x | 0x7f800000u;
+  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(x >> 13)) * 0x1p-24f);
+  return std::bit_cast<float>(sign | when(x >= 0x0f800000u, huge) | when(x < 0x00800000u, tiny) |
+                              when(x - 0x00800000u < 0x0f000000u, usual));
 }
 
 std::uint16_t to_bf16(float value) {  // a NaN keeps a set bit
@@ -50,16 +52,22 @@ std::uint16_t to_bf16(float value) {  // a NaN keeps a set bit
 }
 float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
+// Magnitudes compare like the whole numbers that their bits are, NaN above infinity: no order of operations, no special cases.
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+template <class T>
+constexpr Bits<T> infinite = std::bit_cast<Bits<T>>(std::numeric_limits<T>::infinity());
+template <class T>
+Bits<T> magnitude(T x) {
+  return std::bit_cast<Bits<T>>(x) & (~Bits<T>{0} >> 1);
+}
+
 // The step of a block: the largest magnitude is 127 of it. Not finite when an element is not; 0 when all are 0 (or next to nothing).
 template <class T>
 float int8_step(const T* x, int64_t n) {
-  T most = 0, odd = 0;  // odd: 0, or NaN from what is not finite
-  for (int64_t i = 0; i < n; ++i) {
-    const T magnitude = std::abs(x[i]);
-    most = magnitude > most ? magnitude : most;
-    odd += x[i] - x[i];
-  }
-  return static_cast<float>((most + odd) / T{127});
+  Bits<T> most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, magnitude(x[i]));
+  return static_cast<float>(std::bit_cast<T>(most) / T{127});
 }
 
 template <class T>
@@ -68,25 +76,33 @@ void encode_int8(const T* x, int64_t n, std::byte* out) {
   store(out, step);
   auto* to = reinterpret_cast<std::int8_t*>(out + 4);
   if (!(step > 0) || !std::isfinite(step)) {
-    std::memset(to, 1, static_cast<std::size_t>(n));  // times NaN, or times 0
+    std::memset(to, 1, static_cast<std::size_t>(n));  // times what is not finite, or times 0
     return;
   }
+  const T unit = static_cast<T>(step);
   for (int64_t i = 0; i < n; ++i) {
-    const T steps = x[i] / static_cast<T>(step);  // a step that was rounded itself may need 128
-    to[i] = static_cast<std::int8_t>(std::nearbyint(std::clamp(steps, T{-127}, T{127})));
+    T steps = x[i] / unit;  // a step that was rounded itself may need 128
+    steps = steps > 127 ? T{127} : steps < -127 ? T{-127} : steps;
+    to[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(std::nearbyint(steps)));
   }
 }
 
 template <class T>
 void encode_onebit(const T* x, int64_t n, std::byte* out) {
-  T sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::abs(x[i]);
-  store(out, static_cast<float>(sum / static_cast<T>(std::max<int64_t>(n, 1))));
-  for (int64_t i = 0; i < n; i += 8) {
+  T sums[8] = {};  // in a fixed order, whatever the machine adds at once
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; ++k) sums[k] += std::abs(x[i + k]);
+  for (; i < n; ++i) sums[0] += std::abs(x[i]);
+  const T sum = ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+  store(out, static_cast<float>(sum / static_cast<T>(n)));
+  const auto signs = [&](int64_t begin, int64_t size) {
     unsigned bits = 0;
-    for (int64_t k = i; k < std::min(i + 8, n); ++k) bits |= static_cast<unsigned>(x[k] < 0) << (k - i);
-    out[4 + i / 8] = static_cast<std::byte>(bits);
-  }
+    for (int64_t k = 0; k < size; ++k) bits |= static_cast<unsigned>(x[begin + k] < 0) << k;
+    out[4 + begin / 8] = static_cast<std::byte>(bits);
+  };
+  for (i = 0; i + 8 <= n; i += 8) signs(i, 8);
+  if (i < n) signs(i, n - i);
 }
 
 template <class T, class Code>
@@ -137,17 +153,32 @@ void decode_with(Wire wire, const std::byte* in, int64_t n, T* y, Put put) {
     case Wire::onebit:
       return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
         const T mean = static_cast<T>(load<float>(in + at)), signs[2] = {mean, -mean};
-        for (int64_t i = 0; i < size; ++i) put(y[begin + i], signs[(static_cast<unsigned>(in[at + 4 + i / 8]) >> (i % 8)) & 1u]);
+        const auto eight = [&](int64_t first, int64_t count) {
+          const auto bits = static_cast<unsigned>(in[at + 4 + first / 8]);
+          for (int64_t k = 0; k < count; ++k) put(y[begin + first + k], signs[(bits >> k) & 1u]);
+        };
+        int64_t i = 0;
+        for (; i + 8 <= size; i += 8) eight(i, 8);
+        if (i < size) eight(i, size - i);
       });
     case Wire::topk:
       return;  // add_top()
   }
 }
 
-// NaN counts as the largest of all.
+// The `count`-th largest magnitude: a histogram by exponent and three bits finds the bin it is in, and only that is sorted.
 template <class T>
-T magnitude(T x) {
-  return x != x ? std::numeric_limits<T>::infinity() : std::abs(x);
+Bits<T> largest(const T* x, int64_t n, int64_t count, T* scratch) {
+  constexpr int shift = std::numeric_limits<T>::digits - 1 - 3;
+  std::vector<int64_t> bins((infinite<T> >> shift) + 8);
+  for (int64_t i = 0; i < n; ++i) ++bins[magnitude(x[i]) >> shift];
+  std::size_t bin = bins.size() - 1;
+  for (; bins[bin] < count; --bin) count -= bins[bin];
+  T* end = scratch;
+  for (int64_t i = 0; i < n; ++i)
+    if (magnitude(x[i]) >> shift == bin) *end++ = x[i];
+  std::nth_element(scratch, scratch + count - 1, end, [](T a, T b) { return magnitude(a) > magnitude(b); });
+  return magnitude(scratch[count - 1]);
 }
 
 }  // namespace
@@ -178,15 +209,14 @@ void decode(Wire wire, const std::byte* in, int64_t n, T* y, Into how) {
 template <class T>
 void take_top(T* x, int64_t n, int64_t count, std::byte* out, T* scratch) {
   if (count <= 0) return;
-  for (int64_t i = 0; i < n; ++i) scratch[i] = magnitude(x[i]);
-  std::nth_element(scratch, scratch + count - 1, scratch + n, std::greater<T>());
-  const T least = scratch[count - 1];
+  const Bits<T> least = largest(x, n, count, scratch);
   // Everything above the least of those taken goes, and the first of its equals.
-  int64_t equals = count - std::count_if(scratch, scratch + count, [&](T m) { return m > least; });
+  int64_t equals = count;
+  for (int64_t i = 0; i < n; ++i) equals -= magnitude(x[i]) > least;
   std::byte* values = out + 4 * count;
   for (int64_t i = 0, taken = 0; taken < count; ++i) {
-    const T m = magnitude(x[i]);
-    if (!(m > least) && !(m == least && equals-- > 0)) continue;
+    const Bits<T> m = magnitude(x[i]);
+    if (m < least || (m == least && equals-- <= 0)) continue;
     store(out + 4 * taken, static_cast<std::uint32_t>(i));
     store(values + static_cast<int64_t>(sizeof(T)) * taken++, x[i]);
     x[i] = 0;

@@ -19,8 +19,8 @@ enum class Into { set, add, subtract };
 template <class T>
 void decode(ir::Wire wire, const std::byte* in, std::int64_t n, T* y, Into how = Into::set);
 
-// Moves the `count` elements of the largest magnitude (the first of equals) from x, where they leave zeros, into a list in the order of
-// their indices: top_bytes() bytes. `scratch`: n elements.
+// Moves the `count` elements of the largest magnitude (NaN is the largest; the first of equals) from x, where they leave zeros, into a list
+// in the order of their indices: top_bytes() bytes. `scratch`: n elements.
 template <class T>
 void take_top(T* x, std::int64_t n, std::int64_t count, std::byte* out, T* scratch);
 // Adds the elements of a list whose indices lie in [begin, begin + n) to y.

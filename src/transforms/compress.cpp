@@ -143,7 +143,8 @@ class Compressor {
         products.push_back(matrices.back());
         continue;
       }
-      const Var start = b_.emit1(Op::view, View{qs.offsets[k++], {shape[1], rank}, 1, -1}, {q.now}, "q." + e.param);
+      const Var last = b_.emit1(Op::view, View{qs.offsets[k++], {shape[1], rank}, 1, -1}, {q.now}, "q." + e.param);
+      const Var start = b_.emit1(Op::orthogonalise, Stream{"q." + e.param}, {last}, "start." + e.param);  // drawn where there is none yet
       products.push_back(b_.contract("nm,mr->nr", matrices.back(), start, "p." + e.param));
     }
     const Var p = sum_over_dp(b_.emit1(Op::pack, ps, products, "p"));

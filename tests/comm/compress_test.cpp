@@ -141,6 +141,17 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(half(0x1p-25f), 0.0f);
   EXPECT_EQ(half(0x1.8p-25f), 0x1p-24f);
   EXPECT_EQ(half(0x1.8p-24f), 0x1p-23f);
+  for (std::uint32_t code = 0; code < 0x10000u; ++code) {
+    const auto want = static_cast<std::uint16_t>(code);
+    std::uint16_t again;
+    float x;
+    decode(Wire::fp16, reinterpret_cast<const std::byte*>(&want), 1, &x);
+    encode(Wire::fp16, &x, 1, reinterpret_cast<std::byte*>(&again));
+    if ((code & 0x7fffu) > 0x7c00u)
+      EXPECT_TRUE(std::isnan(x)) << code;
+    else
+      ASSERT_EQ(again, want) << x;
+  }
   float last = -1;
   for (std::uint32_t bits = 0; bits < 0x48000000u; bits += 4099) {  // rises, and twice is once
     float x;

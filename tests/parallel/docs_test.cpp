@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -112,6 +113,43 @@ std::string state_table() {
   return out;
 }
 
+// Gradients of vit_tiny_cifar on four ranks. A ring sends 2 (n-1)/n of an all_reduce's payload, (n-1)/n of that of a reduce_scatter or
+// all_to_all, and n-1 times that of an all_gather.
+std::string kinds_table() {
+  constexpr int ranks = 4;
+  using Bytes = std::array<double, 2>;  // payload, and what a ring sends
+  const auto sent = [&](const std::string& kind, int zero) -> Bytes {
+    config::Config c;
+    c.batch = {8, 8, 1};
+    c.run.threads = 1;
+    c.parallel.dp = ranks, c.parallel.zero = zero, c.parallel.compress = kind;
+    const plan::Plan plan = run::compile(c, run::Goal::train, {8}, [](auto&&...) { return std::int64_t{0}; }).plan;
+    double payload = 0, ring = 0;
+    for (const plan::CommRow& row : plan::communication(plan)) {
+      if (row.what != "gradients") continue;
+      const auto bytes = static_cast<double>(row.bytes);
+      payload += bytes;
+      ring += row.op == ir::Op::all_gather   ? (ranks - 1) * bytes
+              : row.op == ir::Op::all_reduce ? 2 * bytes * (ranks - 1) / ranks
+                                             : bytes * (ranks - 1) / ranks;
+    }
+    return {payload, ring};
+  };
+  std::string out =
+      "| compress | payload of a rank | sent by a ring | of uncompressed | ZeRO 1: payload | of uncompressed "
+      "|\n|---|---|---|---|---|---|\n";
+  const auto [plain, plain_ring] = sent("none", 0);
+  const auto [cut, cut_ring] = sent("none", 1);
+  for (const char* kind : {"none", "fp16", "bf16", "int8", "topk=0.01", "onebit", "powersgd=4"}) {
+    const auto [payload, ring] = sent(kind, 0);
+    const auto [payload1, ring1] = sent(kind, 1);
+    const auto whole = [](double bytes) { return report::with_commas(static_cast<std::int64_t>(bytes)); };
+    out += fmt::format("| `{}` | {} | {} | {:.3f} | {} | {:.3f} |\n", kind, whole(payload), whole(ring), ring / plain_ring, whole(payload1),
+                       ring1 / cut_ring);
+  }
+  return out;
+}
+
 std::string read() {
   std::ifstream file(path);
   std::stringstream text;
@@ -139,6 +177,9 @@ TEST(ParallelismDocs, AreGenerated) {
                                   "blocks.0.mlp.gelu", "blocks.0.mlp.fc2_", "blocks.0.mlp.fc2", "blocks.0.residual_2.x"})},
       {"ulysses", technique("sp2", {"blocks.0.ln_1.y", "blocks.0.msa.qkv", "blocks.0.msa.tokens", "blocks.0.msa.heads", "blocks.0.msa.q",
                                     "blocks.0.msa.o", "blocks.0.msa.proj_"})},
+      {"compress", technique("dp2 compress=int8",
+                             {"optimizer.grad.decay", "residual.decay", "optimizer.pinned.decay", "optimizer.kept.residual.decay"})},
+      {"kinds", kinds_table()},
       {"state", state_table()},
   };
   const std::string text = read();

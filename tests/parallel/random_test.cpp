@@ -74,6 +74,7 @@ Training random_training(unsigned seed) {
   if (d.one_in(4)) c.optim.layer_decay = 0.7;
   t.steps = 3;
   if (!resnet && d.one_in(4)) t.ragged = d.from(1, c.batch.global);
+  if (p.zero < 3 && d.one_in(2)) p.compress = "topk=1";  // all of a gradient, in lists: the same sums
   return t;
 }
 
@@ -83,7 +84,7 @@ std::string describe(const config::Config& c) {
   std::ostringstream out;
   out << m.family << " " << m.image_h << "x" << m.image_w << " dim " << m.dim << " heads " << m.heads << " width " << m.width << " dp"
       << p.dp << " sp" << p.sp << " tp" << p.tp << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute "
-      << p.recompute << " batch " << c.batch.global << " acc" << c.batch.accumulate << " " << c.optim.name;
+      << p.recompute << " batch " << c.batch.global << " acc" << c.batch.accumulate << " " << c.optim.name << " compress " << p.compress;
   return out.str();
 }
 
