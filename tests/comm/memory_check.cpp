@@ -150,9 +150,23 @@ void random_sequences(Comm& comm) {
   }
 }
 
+// A large message leaves while its sender waits for something else.
+void messages_beside_collectives(Comm& comm) {
+  const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
+  std::vector<float> out(400000, static_cast<float>(comm.rank())), in(out.size()), one(1, 1.0f);
+  const Pending sending = comm.start_send(const_bytes(out), next, 1);
+  if (comm.rank() == 0) comm.recv(bytes(std::span(in)), before, 1);
+  comm.all_reduce(bytes(std::span(one)), ir::DType::f32);
+  if (comm.rank() != 0) comm.recv(bytes(std::span(in)), before, 1);
+  sending->wait();
+  EXPECT_EQ(one[0], static_cast<float>(comm.size()));
+  EXPECT_EQ(std::count(in.begin(), in.end(), static_cast<float>(before)), std::ptrdiff_t{400000});
+}
+
 constexpr Check checks[] = {{"memory_is_zeroed_and_whole", memory_is_zeroed_and_whole},
                             {"memory_comes_and_goes", memory_comes_and_goes},
-                            {"random_sequences", random_sequences}};
+                            {"random_sequences", random_sequences},
+                            {"messages_beside_collectives", messages_beside_collectives}};
 
 }  // namespace
 
