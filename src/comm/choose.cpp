@@ -13,14 +13,18 @@ namespace tessera::comm {
 
 namespace {
 
-// The base itself, and why.
+// The base itself, and why. node: where this rank's other groups share memory, if they do.
 class Plain final : public Wrapped {
  public:
-  Plain(std::unique_ptr<Comm> base, SharedEngine engine, Wrap wrap, std::string reason)
-      : Wrapped(std::move(base), std::move(engine), std::move(wrap)), reason_(std::move(reason)) {}
+  Plain(std::unique_ptr<Comm> base, SharedEngine engine, Wrap wrap, std::shared_ptr<Node> node, std::string reason)
+      : Wrapped(std::move(base), std::move(engine), std::move(wrap)), node_(std::move(node)), reason_(std::move(reason)) {}
   std::string describe() const override { return base().describe() + " (" + reason_ + ")"; }
+  std::unique_ptr<Memory> allocate(std::int64_t shared, std::int64_t own) override {
+    return node_ ? node_->allocate(shared, own) : Wrapped::allocate(shared, own);
+  }
 
  private:
+  std::shared_ptr<Node> node_;
   std::string reason_;
 };
 
@@ -43,7 +47,7 @@ struct Context : std::enable_shared_from_this<Context> {
     if (std::all_of(ranks.begin(), ranks.end(), [&](int r) { return node->reaches(r); }))
       return make_shared(std::move(base), node, engine, {ranks.begin(), ranks.end()}, wrapping());
     if (choice.algorithm == Algorithm::shared)
-      return std::make_unique<Plain>(std::move(base), engine, wrapping(), "its ranks are on several machines");
+      return std::make_unique<Plain>(std::move(base), engine, wrapping(), node, "its ranks are on several machines");
     return make_hierarchical(std::move(base), engine, node->machine_of(node->rank()), wrapping(), choice.across);
   }
 };
@@ -67,7 +71,7 @@ std::unique_ptr<Comm> choose(std::unique_ptr<Comm> base, const Choice& choice) {
   std::shared_ptr<Node> node = Node::make(*base, choice.machine, reason);
   if (!node) {
     const Wrap as_it_is = [](std::unique_ptr<Comm> group) { return group; };
-    return std::make_unique<Plain>(std::move(base), std::make_shared<Engine>(true), as_it_is, "no shared memory: " + reason);
+    return std::make_unique<Plain>(std::move(base), std::make_shared<Engine>(true), as_it_is, nullptr, "no shared memory: " + reason);
   }
   const auto engine = std::make_shared<Engine>(node->ranks_here() > available_cores());
   return std::make_shared<Context>(choice, std::move(node), engine)->wrap(std::move(base));

@@ -30,11 +30,15 @@ void sleep_for(std::chrono::nanoseconds time) {
   ::nanosleep(&t, nullptr);
 }
 
-class Polled final : public Operation {
+// The other back end may need to be asked too: a large message leaves only while its sender looks.
+class Polled final : public Operation, public Advancing {
  public:
   Polled(SharedEngine engine, Pending inner)
-      : engine_(std::move(engine)), inner_(std::move(inner)), exceptions_(std::uncaught_exceptions()) {}
+      : engine_(std::move(engine)), inner_(std::move(inner)), exceptions_(std::uncaught_exceptions()) {
+    engine_->add(*this);
+  }
   ~Polled() override {
+    engine_->remove(*this);
     if (std::uncaught_exceptions() > exceptions_) return;  // inner_ knows what to do
     try {
       wait();
@@ -44,12 +48,17 @@ class Polled final : public Operation {
   Polled(const Polled&) = delete;
   Polled& operator=(const Polled&) = delete;
 
+  bool advance() override {
+    if (!inner_->done()) return false;
+    engine_->remove(*this);
+    return true;
+  }
   bool done() override {
-    if (inner_->done()) return true;
     engine_->step();
     return inner_->done();
   }
   void wait() override {
+    engine_->remove(*this);
     if (!engine_->idle()) engine_->wait([this] { return inner_->done(); });
     inner_->wait();
   }

@@ -12,7 +12,7 @@
 
 namespace tessera::comm {
 
-// A group with operations in flight.
+// A group with operations in flight, or one operation.
 class Advancing {
  public:
   virtual ~Advancing() = default;

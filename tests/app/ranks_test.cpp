@@ -81,6 +81,32 @@ TEST(Ranks, StartedHereThroughMpirun) {
 }
 
 // Running statistics, their average and its recalibration: every rank has its part in them.
+TEST(Ranks, ByEveryAlgorithm) {
+  if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  for (const std::string algorithm : {"shared", "ring", "mpi"}) {
+    const fs::path out = scratch() / ("ranks_by_" + algorithm);
+    const Result r =
+        run("train" + single + "--np 2 --zero 1 --comm mpi --set parallel.all_reduce=" + algorithm + " --fresh --out " + out.string());
+    ASSERT_EQ(r.code, 0) << r.err;
+    expect_same_losses(one_rank(), out);
+  }
+}
+
+TEST(Ranks, BenchComm) {
+  for (const std::string comm : {"local", "mpi"}) {
+    if (comm == "mpi" && !has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+    const Result r = run("bench comm --np 2 --comm " + comm + " --min-bytes 4KB --max-bytes 64KB --repeats 2 --machines 2 --json");
+    ASSERT_EQ(r.code, 0) << r.err;
+    const json b = json::parse(r.out);
+    EXPECT_EQ(b["ranks"], 2);
+    ASSERT_EQ(b["sizes"].size(), 3u);
+    for (const json& row : b["sizes"][2]["rows"]) {
+      EXPECT_GT(row["us"]["median"], 0.0) << row;
+      EXPECT_GT(row["times_faster_than_" + comm], 0.0) << row;
+    }
+  }
+}
+
 TEST(Ranks, AResNetWithAnAverage) {
   const std::string arguments = "train" + data + "--model resnet_micro_cifar --set model.batch_norm=sync --set ema.decay=0.9 --threads 1 ";
   const fs::path one = scratch() / "ranks_resnet_one", two = scratch() / "ranks_resnet_two";

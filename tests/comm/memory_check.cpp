@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -62,12 +63,23 @@ void memory_comes_and_goes(Comm& comm) {
   }
 }
 
-float value(int rank, std::size_t i) { return static_cast<float>(small(rank, static_cast<int64_t>(i % 4096))); }
-float sum_of(int ranks, std::size_t i) {
-  float sum = 0;
-  for (int r = 0; r < ranks; ++r) sum += value(r, i);
-  return sum;
+// Rank r's numbers, again after 1024 of them, and their sums over the first ranks.
+constexpr std::size_t period = 1024, most_ranks = 33;
+using Numbers = std::array<std::array<float, period>, most_ranks>;
+const Numbers& numbers(bool sums) {
+  static const std::array<Numbers, 2> all = [] {
+    std::array<Numbers, 2> n{};
+    for (std::size_t r = 0; r < most_ranks; ++r)
+      for (std::size_t i = 0; i < period; ++i) {
+        n[0][r][i] = static_cast<float>(small(static_cast<int>(r), static_cast<int64_t>(i)));
+        n[1][r][i] = n[0][r][i] + (r > 0 ? n[1][r - 1][i] : 0.0f);
+      }
+    return n;
+  }();
+  return all[sums];
 }
+float value(int rank, std::size_t i) { return numbers(false)[static_cast<std::size_t>(rank)][i % period]; }
+float sum_of(int ranks, std::size_t i) { return numbers(true)[static_cast<std::size_t>(ranks) - 1][i % period]; }
 
 // One random verb on `data` (and `other`): what it starts, and what must have come of it.
 struct Step {
@@ -83,7 +95,7 @@ struct Step {
   void start() {
     const auto ranks = static_cast<std::size_t>(comm.size()), me = static_cast<std::size_t>(comm.rank());
     verb = static_cast<int>(draw % 5), root = static_cast<int>(draw / 5 % ranks);
-    n = draw / 64 % 3 ? noise(draw) % 300 : noise(draw) % data.size();
+    n = draw / 64 % 3 ? noise(draw) % 300 : noise(draw) % (verb == 3 ? other.size() / ranks : data.size());
     for (std::size_t i = 0; i < n; ++i) data[i] = value(comm.rank(), i);
     at.assign(1, 0);
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -124,12 +136,12 @@ struct Step {
 
 // Up to five at a time, waited for in an order of each rank's own; some buffers can be reached, some not, some on some ranks only.
 void random_sequences(Comm& comm) {
-  constexpr std::size_t most = 120000, at_once = 5;
+  constexpr std::size_t most = 60000, at_once = 5;
   std::vector<Room> rooms;
   for (std::size_t i = 0; i < at_once; ++i) {
     const bool reachable = i < 3 || (i == 3 && comm.rank() % 2 == 0);
     rooms.emplace_back(comm, most, reachable);
-    rooms.emplace_back(comm, static_cast<std::size_t>(comm.size()) * most, reachable);
+    rooms.emplace_back(comm, std::max<std::size_t>(most, 300 * static_cast<std::size_t>(comm.size())), reachable);
   }
   for (std::uint64_t round = 0; round < 24; ++round) {
     std::vector<std::unique_ptr<Step>> steps;
@@ -150,9 +162,23 @@ void random_sequences(Comm& comm) {
   }
 }
 
+// A large message leaves while its sender waits for something else.
+void messages_beside_collectives(Comm& comm) {
+  const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
+  std::vector<float> out(100000, static_cast<float>(comm.rank())), in(out.size()), one(1, 1.0f);
+  const Pending sending = comm.start_send(const_bytes(out), next, 1);
+  if (comm.rank() == 0) comm.recv(bytes(std::span(in)), before, 1);
+  comm.all_reduce(bytes(std::span(one)), ir::DType::f32);
+  if (comm.rank() != 0) comm.recv(bytes(std::span(in)), before, 1);
+  sending->wait();
+  EXPECT_EQ(one[0], static_cast<float>(comm.size()));
+  EXPECT_EQ(std::count(in.begin(), in.end(), static_cast<float>(before)), std::ptrdiff_t{100000});
+}
+
 constexpr Check checks[] = {{"memory_is_zeroed_and_whole", memory_is_zeroed_and_whole},
                             {"memory_comes_and_goes", memory_comes_and_goes},
-                            {"random_sequences", random_sequences}};
+                            {"random_sequences", random_sequences},
+                            {"messages_beside_collectives", messages_beside_collectives}};
 
 }  // namespace
 

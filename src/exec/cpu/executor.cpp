@@ -104,8 +104,8 @@ class CpuExecutor final : public Executor {
       for (const int message : step.waits) flights.finish(message);
       if (observe) flights.finish_all();  // whoever looks sees what has arrived
       flights.poll(number);
-      note(plan, step);
       const double begin = record.now();
+      note(plan, step);
       if (step.stream == 1)
         flights.add(number, begin, start(plan, step));
       else
