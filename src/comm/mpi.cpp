@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -63,6 +64,23 @@ void combine(void* in, void* inout, int* elements, MPI_Datatype*) {
   reduce(dtype, how, from, {&to, 1}, *elements);
 }
 
+// MPI prints a stack of its own on a crash, which takes seconds and hides the signal from whoever started us: what the signals meant stays.
+class KeepSignals {
+ public:
+  KeepSignals() {
+    for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], nullptr, &before_[i]);
+  }
+  ~KeepSignals() {
+    for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], &before_[i], nullptr);
+  }
+  KeepSignals(const KeepSignals&) = delete;
+  KeepSignals& operator=(const KeepSignals&) = delete;
+
+ private:
+  static constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+  struct sigaction before_[std::size(signals)];
+};
+
 // MPI from its start to its end, once per process.
 struct Session {
   int64_t most_bytes = 1 << 30;
@@ -70,6 +88,7 @@ struct Session {
   MPI_Op bf16[3], f32[3], f64[3];  // by Reduction; ours where MPI has none, or one that loses a NaN
 
   Session() {
+    const KeepSignals keep;
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     CHECK(provided >= MPI_THREAD_FUNNELED, "MPI supports no threads at all");

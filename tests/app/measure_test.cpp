@@ -39,7 +39,8 @@ TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
 
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> lanes;
   std::map<int, int> waits;
-  for (const json& e : json::parse(read(out / "trace.json"))["traceEvents"]) {
+  const json trace = json::parse(read(out / "trace.json"));
+  for (const json& e : trace["traceEvents"]) {
     if (e["ph"] != "X") continue;
     lanes[{e["pid"], e["tid"]}].emplace_back(e["ts"], e["ts"].get<double>() + e["dur"].get<double>());
     waits[e["pid"].get<int>()] += e["cat"] == "flight";
