@@ -5,7 +5,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +16,7 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "comm/keep_signals.h"
 #include "comm/counts.h"
 #include "comm/mpi_own.h"
 #include "comm/reduce.h"
@@ -63,23 +63,6 @@ void combine(void* in, void* inout, int* elements, MPI_Datatype*) {
   const std::byte* const from[] = {static_cast<const std::byte*>(in), to};
   reduce(dtype, how, from, {&to, 1}, *elements);
 }
-
-// MPI prints a stack of its own on a crash, which takes seconds and hides the signal from whoever started us: what the signals meant stays.
-class KeepSignals {
- public:
-  KeepSignals() {
-    for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], nullptr, &before_[i]);
-  }
-  ~KeepSignals() {
-    for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], &before_[i], nullptr);
-  }
-  KeepSignals(const KeepSignals&) = delete;
-  KeepSignals& operator=(const KeepSignals&) = delete;
-
- private:
-  static constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
-  struct sigaction before_[std::size(signals)];
-};
 
 // MPI from its start to its end, once per process.
 struct Session {
