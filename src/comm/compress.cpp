@@ -1,3 +1,4 @@
+// Encoders and decoders, block by block. Plain loops without branches inside, which compilers vectorise; sums have a fixed order.
 #include "comm/compress.h"
 
 #include <algorithm>

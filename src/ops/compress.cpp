@@ -2,7 +2,7 @@
 //   sum, left = compressed_reduce x residual, with sum + (left of all ranks) = x + residual of all ranks: what is not sent now is sent
 //   later.
 // Seen by all ranks together it is no identity, as other moves are: how much is left depends on how many ranks there are.
-#include <numeric>
+#include <algorithm>
 
 #include "base/check.h"
 #include "ir/wire.h"
@@ -26,18 +26,19 @@ Types infer_compressed(const Attrs& attrs, In in) {
   CHECK(a.dim >= -1 && a.dim < in[0].rank(), "a compressed reduction names a dim that its operand lacks");
   std::vector<Type> out;
   for (const Type& type : in) out.push_back({type.dtype, type.shape, {}});
-  if (!a.parts.empty() && a.dim >= 0) {
-    const auto dim = static_cast<std::size_t>(a.dim);
-    std::int64_t inner = 1;
-    for (std::size_t i = 0; i < in[0].shape.size(); ++i) {
-      CHECK(i >= dim || in[0].shape[i] == 1, "the parts of a compressed reduction lie together");
-      if (i > dim) inner *= in[0].shape[i];
-    }
-    CHECK(a.index >= 0 && static_cast<std::size_t>(a.index) < a.parts.size(), "a rank has a place in its group");
-    out[0].shape[dim] = a.parts[static_cast<std::size_t>(a.index)] / std::max<std::int64_t>(inner, 1);
+  if (a.parts.empty()) return out;
+  std::int64_t rest = in[0].elements();
+  for (const std::int64_t part : a.parts) {
+    CHECK(part >= 0 && part <= rest, "the parts of a compressed reduction make up its operand");
+    rest -= part;
   }
-  CHECK(a.parts.empty() || std::accumulate(a.parts.begin(), a.parts.end(), std::int64_t{0}) == in[0].elements(),
-        "the parts of a compressed reduction make up its operand");
+  CHECK(rest == 0, "the parts of a compressed reduction make up its operand");
+  CHECK(a.index >= 0 && static_cast<std::size_t>(a.index) < a.parts.size(), "a rank has a place in its group");
+  if (a.dim < 0) return out;
+  Shape& shape = out[0].shape;
+  for (int i = 0; i < a.dim; ++i) CHECK(shape[static_cast<std::size_t>(i)] == 1, "the parts of a compressed reduction lie together");
+  const std::int64_t inner = elements(Shape(shape.begin() + a.dim + 1, shape.end()));
+  shape[static_cast<std::size_t>(a.dim)] = a.parts[static_cast<std::size_t>(a.index)] / std::max<std::int64_t>(inner, 1);
   return out;
 }
 

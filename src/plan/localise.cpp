@@ -161,6 +161,7 @@ class Localiser {
 
   // The elements that each rank of the group adds up: its part of the result, or an even share where all get everything.
   void localise_compressed(Compressed& a, const Eqn& e) const {
+    CHECK(e.out[0] != none, "nobody reads what a compressed reduction adds up");
     const std::vector<int> group = p_.mesh.group(rank_, p_.mesh.find(a.axis));
     a.index = p_.mesh.coordinates(rank_)[at(p_.mesh.find(a.axis))];
     for (int i = 0; i < static_cast<int>(group.size()); ++i)

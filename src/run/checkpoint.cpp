@@ -72,8 +72,8 @@ json layout(const config::Config& c) {
 void load_own(const files::Sharded& checkpoint, Session& session, const std::vector<StateTensor>& tensors,
               std::vector<std::string>& notes) {
   const auto& stored = checkpoint.manifest().tensors;
-  const bool had = std::any_of(stored.begin(), stored.end(), [](const auto&t) { return t.first.starts_with("rank-"); }),
-             same = checkpoint.manifest().state.value("layout", json()) == layout(session.config());
+  const bool had = std::any_of(stored.begin(), stored.end(), [](const auto& tensor) { return tensor.first.starts_with("rank-"); });
+  const bool same = checkpoint.manifest().state.value("layout", json()) == layout(session.config());
   bool wanted = false, missing = false;
   for (const StateTensor& t : tensors) {
     if (!t.own) continue;
@@ -81,11 +81,13 @@ void load_own(const files::Sharded& checkpoint, Session& session, const std::vec
     const bool fits = same && found != stored.end() && found->second.shape == t.shape && found->second.dtype == stored_name(t.dtype);
     session.executor().write_persistent(t.buffer, t.offset,
                                         fits ? checkpoint.read(t.name) : std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
-    wanted = true, missing |= !fits;
+    wanted = true, missing |= !fits && t.buffer.starts_with("residual.");
   }
   if (missing)
-    notes.push_back(had ? "what compressed gradients had not sent yet starts at zero: the checkpoint was written by another layout"
-                        : "what compressed gradients have not sent starts at zero: the checkpoint was written without compression");
+    notes.push_back(std::string("what compressed gradients had not sent yet starts at zero: the checkpoint was written ") +
+                    (!had   ? "without compression"
+                     : same ? "with another kind of compression"
+                            : "by another layout"));
   else if (had && !wanted)
     notes.push_back("gradients are not compressed any more: what the checkpoint had not sent yet is dropped");
 }

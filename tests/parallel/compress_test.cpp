@@ -185,7 +185,7 @@ TEST(Compressed, AnotherLayoutStartsOverAndSaysSo) {
   const Part again = part_of(with_layout(plain, "dp3 zero1 compress=onebit"), scratch / "run", 9, 9);
   ASSERT_EQ(again.notes.size(), 1u);
   EXPECT_NE(again.notes[0].find("written without compression"), std::string::npos) << again.notes[0];
-  // What int8 did not send, topk sends: a residual is a residual.
+  // What onebit did not send, topk sends: a residual is a residual.
   EXPECT_TRUE(part_of(with_layout(plain, "dp3 zero1 compress=topk=0.1"), scratch / "run", 10, 11).notes.empty());
 }
 
