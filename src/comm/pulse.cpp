@@ -1,8 +1,10 @@
 #include "comm/pulse.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 namespace tessera::comm {
 
@@ -43,8 +45,9 @@ void PulseText::set(std::string_view text) {
 
 std::string PulseText::get() const {
   std::uint64_t bytes[words + 1] = {};
-  // A writer that was stopped half-way leaves what there is.
+  // A writer that has to wait for its core is given time; one that was stopped half-way leaves what there is.
   for (int tries = 0; tries < 1000; ++tries) {
+    if (tries >= 20) std::this_thread::sleep_for(std::chrono::microseconds(tries < 900 ? 1 : 100));
     const std::uint64_t before = version_.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < words; ++i) bytes[i] = words_[i].load(std::memory_order_acquire);
     if (before % 2 == 0 && version_.load(std::memory_order_acquire) == before) break;

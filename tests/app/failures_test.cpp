@@ -26,7 +26,7 @@ bool has_mpirun() {
   return std::system("command -v mpirun >/dev/null 2>&1") == 0;
 }
 
-// Every process whose command line names the folder, but for this one and those in `except`.
+// Every process whose command line names the folder, but for this one.
 std::vector<int> processes_of(const fs::path& folder) {
   std::vector<int> found;
   std::error_code error;
@@ -44,10 +44,8 @@ class Job {
 
   fs::path out() const { return place_ / "run"; }
   std::string log() const { return read(log_); }
-  void start(int ranks, const std::string& more, const std::string& environment = "") {
-    if (!environment.empty()) ::setenv("TESSERA_HANG", environment.c_str(), 1);
+  void start(int ranks, const std::string& more) {
     process_ = std::make_unique<Process>("train" + steps + "--np " + std::to_string(ranks) + more + " --out " + out().string(), log_);
-    ::unsetenv("TESSERA_HANG");
   }
   Process& process() { return *process_; }
 
@@ -208,7 +206,7 @@ TEST(Failures, AHangInsideARankIsNamedWithWhatItDoes) {
   }
 }
 
-// Nothing is called hanging that is only slow, and 0 switches it off.
+// Nothing is called hanging that is only slow.
 TEST(Failures, AStopThatEndsInTimeIsNoHang) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   Job job("short_stop");
