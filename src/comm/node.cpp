@@ -28,7 +28,7 @@ const int64_t page = ::sysconf(_SC_PAGESIZE);
 int64_t in_pages(int64_t bytes) { return (bytes + page - 1) / page * page; }
 std::size_t size(int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
-// More than the machine could ever hold, so that a mapping of it never has to grow.
+// More than the machine could ever hold, so that neither the file nor a mapping of it ever has to grow.
 int64_t reach() {
   const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return static_cast<int64_t>(std::bit_ceil(std::max<std::uint64_t>(memory, 1u << 30)) * 2);
@@ -74,8 +74,7 @@ bool Node::open_own(std::uint64_t token) {
   Peer& me = peers_[static_cast<std::size_t>(rank_)];
   me.bytes = reach();
   file_ = ::memfd_create("tessera", MFD_CLOEXEC);
-  if (file_ < 0 || ::ftruncate(file_, page) != 0) return false;
-  file_bytes_ = page;
+  if (file_ < 0 || ::ftruncate(file_, me.bytes) != 0) return false;  // no page is taken before it is touched
   me.base = map(file_, me.bytes);
   if (!me.base) return false;
   std::memcpy(me.base, &token, sizeof(token));
@@ -147,10 +146,6 @@ int64_t Node::take(int64_t bytes) {
   const auto fits = std::find_if(free_.begin(), free_.end(), [&](const auto& range) { return range.second >= bytes; });
   if (fits == free_.end()) return -1;
   const auto [place, room] = *fits;
-  if (place + bytes > file_bytes_) {
-    if (::ftruncate(file_, place + bytes) != 0) return -1;
-    file_bytes_ = place + bytes;
-  }
   free_.erase(fits);
   if (room > bytes) free_[place + bytes] = room - bytes;
   return place;

@@ -1,5 +1,5 @@
-// The ranks of one machine and the memory that they reach of each other. Each rank has one file without a name (memfd) that holds all it
-// shares; every other rank on the machine has all of it mapped, also the part that does not exist yet, so that a place in the file is a
+// The ranks of one machine and the memory that they reach of each other. Each rank has one file without a name (memfd), larger than the
+// machine's memory and empty, for all that it shares; every other rank on the machine has it mapped whole, so that a place in the file is a
 // place in memory from the moment its owner takes it.
 // Convention: a place is an offset in its owner's file; ranks are those of the world that the Node was made for.
 #pragma once
@@ -32,7 +32,7 @@ class Node : public std::enable_shared_from_this<Node> {
   int machine_of(int rank) const { return peers_[static_cast<std::size_t>(rank)].machine; }  // the first rank on it
   bool reaches(int rank) const { return peers_[static_cast<std::size_t>(rank)].base != nullptr; }
 
-  // Places in this rank's file: whole pages, zeroed. -1 when the system gives no more.
+  // Places in this rank's file: whole pages, zeroed. -1 when there is no room left.
   std::int64_t take(std::int64_t bytes);
   void give(std::int64_t place, std::int64_t bytes);
   std::byte* at(int rank, std::int64_t place) const { return peers_[static_cast<std::size_t>(rank)].base + place; }
@@ -66,7 +66,6 @@ class Node : public std::enable_shared_from_this<Node> {
   void clean_up();
 
   int rank_ = 0, here_ = 1, file_ = -1;
-  std::int64_t file_bytes_ = 0;
   std::vector<Peer> peers_;
   std::map<std::int64_t, std::int64_t> free_;     // place, bytes; neighbours are joined
   std::map<const std::byte*, Segment> segments_;  // by address

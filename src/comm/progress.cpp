@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::microseconds look_every = 100ms, yield_for = 500us, first_sleep = 20us, longest_sleep = 200us;
-constexpr int spins = 2000, steps_per_look = 64;
+constexpr int spins = 256, steps_per_look = 64;
 
 void relax() {
 #if defined(__aarch64__)

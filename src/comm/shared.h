@@ -21,8 +21,8 @@
 
 namespace tessera::comm {
 
-inline constexpr std::int64_t chunk_bytes = 64 << 10;   // of a slot
-inline constexpr std::int64_t direct_bytes = 32 << 10;  // smaller operations go by chunks: one meeting instead of two
+inline constexpr std::int64_t chunk_bytes = 64 << 10;  // of a slot
+inline constexpr std::int64_t direct_bytes = 8 << 10;  // smaller operations go by chunks: one meeting instead of two
 inline constexpr std::int64_t piece_bytes = 256 << 10;
 inline constexpr int record_count = 16, slot_count = 8;
 static_assert(direct_bytes <= chunk_bytes && std::atomic<std::uint64_t>::is_always_lock_free);
@@ -44,8 +44,8 @@ struct alignas(64) Record {
   std::int64_t stream;                          // bytes that go through the slots unless all is direct
   std::uint64_t first;                          // chunk c > 0 is in slot (first + c) % slot_count
   std::atomic<std::uint64_t> put;               // chunks in slots
-  alignas(64) std::atomic<std::uint64_t> next;  // of rank 0: pieces that were taken
-  std::atomic<std::uint64_t> finished;          // and done
+  alignas(64) std::atomic<std::uint64_t> next;  // pieces of its share that were taken
+  std::atomic<std::uint64_t> finished;          // of rank 0: pieces that are done
 };
 
 // Where things are in a rank's block: face, who is gone, records, offsets of parts, chunk 0 of each record, further chunks.
@@ -74,7 +74,7 @@ struct Job {
   std::vector<std::int64_t> part_bytes{};
   std::vector<std::uint64_t> piece_at{};  // direct: the first piece of each part, and the number of all
   std::int64_t piece = piece_bytes;
-  bool all_taken = false;
+  int helped = 0;  // direct: ranks whose share of the pieces is taken, from this one on
 };
 
 class SharedGroup final : public Advancing {
@@ -122,6 +122,7 @@ class SharedGroup final : public Advancing {
   bool arrive(Job& job);
   void check_agreed(const Job& job, int rank) const;
   void lay_out_pieces(Job& job);
+  bool take_piece(Job& job, std::uint64_t& piece) const;
   bool work_direct(Job& job);
   void work_piece(const Job& job, std::size_t part, std::int64_t begin, std::int64_t bytes);
   bool put_chunk(Job& job);

@@ -109,10 +109,8 @@ bool SharedGroup::publish(Job& job) {
   mine.in = place(job.in), mine.out = place(job.out);
   mine.stream = static_cast<int64_t>(job.stream.size());
   mine.put.store(0, std::memory_order_relaxed);
-  if (rank_ == 0) {
-    mine.next.store(0, std::memory_order_relaxed);
-    mine.finished.store(0, std::memory_order_relaxed);
-  }
+  mine.next.store(0, std::memory_order_relaxed);
+  mine.finished.store(0, std::memory_order_relaxed);
   if (job.verb == Verb::all_to_all)
     std::copy(job.out_at.begin(), job.out_at.end(), std::copy(job.in_at.begin(), job.in_at.end(), table(rank_, n)));
   if (mine.in < 0 || mine.out < 0) put_chunk(job);

@@ -42,23 +42,31 @@ void SharedGroup::lay_out_pieces(Job& job) {
   job.part_bytes = std::move(parts);
 }
 
-bool SharedGroup::work_direct(Job& job) {
-  Record& shared = record(0, job.number);
-  const uint64_t pieces = job.piece_at.back();
-  bool worked = false;
-  if (!job.all_taken) {
-    const uint64_t taken = pieces == 0 ? 0 : shared.next.fetch_add(1, std::memory_order_relaxed);
-    job.all_taken = taken + 1 >= pieces;
-    if (taken < pieces) {
-      const auto after = std::upper_bound(job.piece_at.begin(), job.piece_at.end(), taken);
-      const auto part = static_cast<std::size_t>(after - job.piece_at.begin()) - 1;
-      const int64_t begin = static_cast<int64_t>(taken - job.piece_at[part]) * job.piece;
-      work_piece(job, part, begin, std::min(job.piece, job.part_bytes[part] - begin));
-      shared.finished.fetch_add(1, std::memory_order_acq_rel);
-      worked = true;
-    }
+// The next piece that nobody works on: first of this rank's own share, whose bytes may still be in its cache, then of the others'.
+bool SharedGroup::take_piece(Job& job, uint64_t& piece) const {
+  const uint64_t pieces = job.piece_at.back(), ranks = static_cast<uint64_t>(size());
+  for (; job.helped < size(); ++job.helped) {
+    const int whose = (rank_ + job.helped) % size();
+    const uint64_t share = static_cast<uint64_t>(whose), begin = pieces * share / ranks, end = pieces * (share + 1) / ranks;
+    if (begin == end) continue;
+    piece = begin + record(whose, job.number).next.fetch_add(1, std::memory_order_relaxed);
+    if (piece < end) return true;
   }
-  job.complete = shared.finished.load(std::memory_order_acquire) == pieces;
+  return false;
+}
+
+bool SharedGroup::work_direct(Job& job) {
+  std::atomic<uint64_t>& finished = record(0, job.number).finished;
+  uint64_t piece = 0;
+  const bool worked = take_piece(job, piece);
+  if (worked) {
+    const auto after = std::upper_bound(job.piece_at.begin(), job.piece_at.end(), piece);
+    const auto part = static_cast<std::size_t>(after - job.piece_at.begin()) - 1;
+    const int64_t begin = static_cast<int64_t>(piece - job.piece_at[part]) * job.piece;
+    work_piece(job, part, begin, std::min(job.piece, job.part_bytes[part] - begin));
+    finished.fetch_add(1, std::memory_order_acq_rel);
+  }
+  job.complete = finished.load(std::memory_order_acquire) == job.piece_at.back();
   return worked;
 }
 
@@ -130,7 +138,8 @@ void SharedGroup::consume(Job& job, int64_t chunk) {
   const int64_t begin = chunk * chunk_bytes, width = ir::size_of(job.dtype);
   const auto end_of = [&](int r) { return std::min(begin + chunk_bytes, record(r, job.number).stream); };
   std::vector<const std::byte*> from;
-  for (int r = 0; r < size(); ++r) from.push_back(slot(r, job.number, chunk));
+  for (int r = 0; r < size(); ++r)  // its own data it has at hand; in place it is not even moved
+    from.push_back(r == rank_ && begin < end_of(r) ? job.stream.data() + begin : slot(r, job.number, chunk));
   switch (job.verb) {
     case Verb::all_reduce: {
       std::byte* const to = job.out.data() + begin;

@@ -1,9 +1,11 @@
 // Shared memory, rings and both together, over ranks that are threads: the checks of any Comm, with machines that only pretend.
 // Convention: threads map each other's files as processes would, so this is the same code as under MPI.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 
 #include "base/check.h"
@@ -50,6 +52,21 @@ TEST(Chosen, SaysHowTheyTalk) {
   expect(Algorithm::automatic, 2, "shared memory within a machine (2 ranks here), ring over local between");
   for (const char* word : {"auto", "shared", "ring", "hierarchical", "mpi"}) EXPECT_NO_THROW(algorithm_named(word));
   EXPECT_THROW(algorithm_named("fastest"), Error);
+}
+
+// A file that may not be as large as it must: all ranks find out, and the base remains.
+TEST(Chosen, WithoutSharedMemoryTheBaseRemains) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{1 << 20, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &little);
+  run(3, Algorithm::automatic, 1, true, [](Comm& comm) {
+    EXPECT_TRUE(comm.describe().starts_with("local (no shared memory: ")) << comm.describe();
+    run_checks(comm);
+  });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
 }
 
 // Whatever way they go, buffers in reach or not, small or large: in rank order, as threads do it.
