@@ -64,11 +64,12 @@ class HierarchicalComm final : public Wrapped {
   bool even_ = true;
 
   Pending between_machines(Bytes part, ir::DType dtype, Reduction how) {
-    const bool ring = static_cast<int64_t>(part.size()) >= options_.ring_from;
+    const bool ring = static_cast<int64_t>(part.size()) >= options_.ring_from * across_->size();
     return ring ? ring_->start_all_reduce(part, dtype, how) : across_->start_all_reduce(part, dtype, how);
   }
 
   std::vector<Stages::Stage> by_slices(Bytes data, ir::DType dtype, Reduction how) {
+    if (local_->size() == 1) return {[=, this] { return between_machines(data, dtype, how); }};
     std::vector<int64_t> counts;
     const int64_t width = ir::size_of(dtype), elements = static_cast<int64_t>(data.size()) / width;
     for (int r = 0; r < local_->size(); ++r) counts.push_back(ir::split(elements, local_->size(), r).size * width);
