@@ -45,9 +45,8 @@ class Bench {
     if (mpi) add("mpi", nullptr);
     add("copy", nullptr);
     ranks_ = world.size();
-    for (const std::string_view verb : {"all_reduce", "reduce_scatter", "all_gather"})
-      if (verb == options.verb)
-        verb_ = verb == "all_reduce" ? comm::Verb::all_reduce : verb == "all_gather" ? comm::Verb::all_gather : comm::Verb::reduce_scatter;
+    if (options.verb == "reduce_scatter") verb_ = comm::Verb::reduce_scatter;
+    if (options.verb == "all_gather") verb_ = comm::Verb::all_gather;
   }
 
   // Bytes of the whole message: of each rank's buffer for all_reduce, of all parts side by side for the others.
