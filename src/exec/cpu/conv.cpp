@@ -30,6 +30,7 @@ struct Tap {
 void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const Tap* taps, int64_t tap_count, int64_t channels,
                  float* to) {
   const auto bytes = static_cast<std::size_t>(channels) * sizeof(float);
+  if (bytes == 0) return;  // a rank may have no channel
   for (int64_t r = 0; r < count; ++r) {
     const int64_t image = pixels[3 * r], y = pixels[3 * r + 1], x = pixels[3 * r + 2];
     const float* source = from.data + image * from.h * from.w * from.c;

@@ -214,6 +214,7 @@ void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int6
     std::fill_n(y, columns, 0.0f);
     return;
   }
+  if (columns == 0) return;
   std::memcpy(y, x, static_cast<std::size_t>(columns) * sizeof(float));
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));

@@ -44,6 +44,7 @@ struct Rows {
 
 template <class Body>
 void for_rows(const Call& call, const Rows& rows, int64_t batch, const Body& body) {
+  if (rows.token == 0) return;  // a rank may have no channel
   const int64_t all = batch * rows.rows * rows.columns * rows.wh, grain = rows.grain();
   call.pool.parallel_for((all + grain - 1) / grain, [&](int64_t task, int) {
     for (int64_t row = task * grain, end = std::min(all, row + grain); row < end; ++row) rows.each_run(row, body);

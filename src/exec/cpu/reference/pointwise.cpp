@@ -66,7 +66,7 @@ void with_type(ir::DType dtype, Visit visit) {
 }
 
 void copy_tensor(const Tensor& to, const std::byte* from) {
-  if (to.data != from) std::memmove(to.data, from, static_cast<std::size_t>(to.elements() * ir::size_of(to.dtype)));
+  if (to.data != from && to.elements() > 0) std::memmove(to.data, from, static_cast<std::size_t>(to.elements() * ir::size_of(to.dtype)));
 }
 
 }  // namespace
