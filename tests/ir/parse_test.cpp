@@ -30,6 +30,8 @@ const std::vector<Malformed>& malformed() {
       {"program t mesh(a=1048576:data, b=2:data)\n", "program:1:34", "a mesh of at most 1048576"},
       {"program t mesh(dp=2:batch)\n", "program:1:21", "expected 'data'"},
       {"program t mesh(dp=2:data\n", "program:1:25", "expected ','"},
+      {"program t mesh(dp=2:data[1])\n", "program:1:26", "for each of 2 ranks a part from 0"},
+      {"program t mesh(dp=2:data[1,-1])\n", "program:1:28", "for each of 2 ranks a part from 0"},
       {"program t mesh() tail\n", "program:1:18", "expected the end of the line"},
       {head + "program u mesh()\n", "program:3:9", "one program in a text"},
       {head + "  input x : f32[2] batch \"y\"\n", "program:3:9", "a name that is not taken"},
@@ -147,6 +149,12 @@ TEST(Parse, MutationFuzz) {
   }
   EXPECT_GT(parsed, iterations / 50) << "mutants that are all refused at once test little";
   EXPECT_GT(sound, iterations / 200);
+}
+
+TEST(Parse, CutsOfAnAxis) {
+  const std::string text = "program t mesh(dp=3:data[4,4,2][1,1,1])\n  input x : f32[10]{dp:S0} batch \"x\"\n  output \"x\" = x\n";
+  EXPECT_EQ(print(parse(text)), text);
+  EXPECT_EQ(parse(text).mesh.axes[0].cuts, (std::vector<Shape>{{4, 4, 2}, {1, 1, 1}}));
 }
 
 }  // namespace

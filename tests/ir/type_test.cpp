@@ -35,6 +35,31 @@ TEST(Shape, RefusesWhatNoMemoryHolds) {
   EXPECT_SAYS(message_of([] { elements({0, std::int64_t{1} << 62, 4}); }), "more elements than any memory");
 }
 
+TEST(Split, ByWeightsTheRestGoesToTheLargestRemainders) {
+  EXPECT_EQ(split_by(10, {2, 2, 1}), (Shape{4, 4, 2}));
+  EXPECT_EQ(split_by(7, {1, 1, 1}), (Shape{3, 2, 2}));
+  EXPECT_EQ(split_by(8, {2, 2, 1}), (Shape{3, 3, 2}));
+  EXPECT_EQ(split_by(5, {1, 0, 1}), (Shape{3, 0, 2}));  // nothing for nobody
+  EXPECT_EQ(split_by(0, {1, 2}), (Shape{0, 0}));
+  for (std::int64_t n = 0; n < 100; ++n) {
+    const Shape parts = split_by(n, {0.3, 0.011, 7, 1e-9});
+    EXPECT_EQ(parts[0] + parts[1] + parts[2] + parts[3], n);
+    const Shape even = split_by(n, {1, 1, 1, 1});
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(even[static_cast<std::size_t>(i)], split(n, 4, i).size);
+  }
+  EXPECT_SAYS(message_of([] { split_by(3, {0, 0}); }), "weights must have a positive sum");
+}
+
+TEST(Axis, CutsTheExtentsThatItLists) {
+  Axis dp{Axis::data, "dp", 3, {{4, 4, 2}, {1, 0, 2}}};
+  EXPECT_EQ(dp.part(10, 2).begin, 8);
+  EXPECT_EQ(dp.part(10, 2).size, 2);
+  EXPECT_EQ(dp.part(3, 1).size, 0);
+  EXPECT_EQ(dp.part(9, 1).size, 3);  // not listed: evenly
+  const Mesh mesh{{dp}};
+  EXPECT_EQ(local_shape({DType::f32, {10, 5}, {{Place::S, 0}}}, mesh, 1), (Shape{4, 5}));
+}
+
 TEST(Mesh, TheLastAxisIsTheFastest) {
   const Mesh mesh{{{Axis::data, "dp", 2}, {Axis::model, "tp", 3}}};
   EXPECT_EQ(mesh.ranks(), 6);

@@ -109,6 +109,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
     return optimizer(buckets(p, list), optimizer_of(pass), list);
   }
   if (name == "place") return placed(pass, p);
+  if (name == "prefetch") return prefetch(p);
   if (name == "compress") {  // "compress topk 0.25 dp=2 step": of a placed step, where it always stands
     std::vector<Bucket> list;
     const Program step = placed({pass.begin() + 2, pass.end()}, p, &list);
@@ -161,7 +162,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
   for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
-                           "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early"})
+                           "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early", "prefetch"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 
