@@ -1,6 +1,7 @@
 #include "run/breakdown.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "base/check.h"
@@ -18,6 +19,10 @@ std::vector<Timeline::Span> spans_of(const Timeline& timeline, Timeline::Kind ki
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return out;
 }
+
+struct Stretch {
+  double begin = 0, end = 0;
+};
 
 double met_at(const std::map<int, double>& met, int step) {
   const auto found = met.find(step);
@@ -56,28 +61,22 @@ report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, dou
     out.wait += alone;
     out.comm_exposed += ms - alone;
   }
-  // Hidden: some message has met and is under way while this rank computes.
-  std::vector<std::pair<double, double>> under_way;
+  // Hidden: some message has met and is under way while this rank computes. Compute spans come in the order of time; `open_until` is as far
+  // as the messages that have begun reach.
+  std::vector<Stretch> under_way;
   for (const Timeline::Span& flight : spans_of(timeline, Timeline::flight))
-    if (const double begin = std::max(flight.start, met_at(met, flight.step)); begin < flight.end)
-      under_way.emplace_back(begin, flight.end);
-  std::sort(under_way.begin(), under_way.end());
+    if (const double begin = std::max(flight.start, met_at(met, flight.step)); begin < flight.end) under_way.push_back({begin, flight.end});
+  std::sort(under_way.begin(), under_way.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   std::size_t next = 0;
-  double reached = -1, open_end = -1;  // the union of messages as one moving interval
+  double open_until = -1;
   for (const Timeline::Span& span : timeline.spans) {
     if (span.kind != Timeline::compute) continue;
-    double at = span.start;
-    while (at < span.end) {
-      while (next < under_way.size() && under_way[next].first <= at) open_end = std::max(open_end, under_way[next++].second);
-      if (open_end > at) {
-        reached = std::min(open_end, span.end);
-        out.comm_hidden += reached - at;
-        at = reached;
-      } else if (next < under_way.size() && under_way[next].first < span.end) {
-        at = under_way[next].first;
-      } else {
-        break;
-      }
+    for (double at = span.start; at < span.end;) {
+      while (next < under_way.size() && under_way[next].begin <= at) open_until = std::max(open_until, under_way[next++].end);
+      const double free_until = next < under_way.size() ? under_way[next].begin : span.end;
+      const double to = std::min(span.end, open_until > at ? open_until : free_until);
+      if (open_until > at) out.comm_hidden += to - at;
+      at = to;
     }
   }
   return out;
