@@ -4,11 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "base/check.h"
 #include "config/fields.h"
@@ -357,8 +359,11 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));
     return code;
   } catch (const tessera::Error& error) {
-    // What goes wrong before ranks can talk goes wrong on all of them: the first one says it.
-    return tessera::run::launched_rank() == 0 ? fail(error.what(), error.exit_code()) : error.exit_code();
+    // What goes wrong before ranks can talk goes wrong on all of them: the first one says it. Launchers end the job with whoever fails first;
+    // the others let it be that one.
+    if (tessera::run::launched_rank() == 0) return fail(error.what(), error.exit_code());
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    return error.exit_code();
   } catch (const std::bad_alloc&) {
     return fail("out of memory", static_cast<int>(tessera::ErrorKind::memory));
   } catch (const std::exception& error) {
