@@ -28,10 +28,12 @@ const int64_t page = ::sysconf(_SC_PAGESIZE);
 int64_t in_pages(int64_t bytes) { return (bytes + page - 1) / page * page; }
 std::size_t size(int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
-// More than the machine could ever hold, so that neither the file nor a mapping of it ever has to grow.
+// As much as the machine could ever hold, so that neither the file nor a mapping of it ever has to grow. TESSERA_SHARED_MB: less, where address
+// space is dear (ThreadSanitizer, limits of a process).
 int64_t reach() {
+  if (const char* text = std::getenv("TESSERA_SHARED_MB")) return std::clamp<int64_t>(std::strtoll(text, nullptr, 10), 1, 1 << 24) << 20;
   const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return static_cast<int64_t>(std::bit_ceil(std::max<std::uint64_t>(memory, 1u << 30)) * 2);
+  return static_cast<int64_t>(std::bit_ceil(std::max<std::uint64_t>(memory, 1u << 30)));
 }
 
 std::byte* map(int file, int64_t bytes) {
