@@ -17,6 +17,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "base/process.h"
 
 namespace tessera::comm {
 
@@ -28,8 +29,8 @@ const int64_t page = ::sysconf(_SC_PAGESIZE);
 int64_t in_pages(int64_t bytes) { return (bytes + page - 1) / page * page; }
 std::size_t size(int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
-// As much as the machine could ever hold, so that neither the file nor a mapping of it ever has to grow. TESSERA_SHARED_MB: less, where address
-// space is dear (ThreadSanitizer, limits of a process).
+// As much as the machine could ever hold, so that neither the file nor a mapping of it ever has to grow. TESSERA_SHARED_MB: less, where
+// address space is dear (ThreadSanitizer, limits of a process).
 int64_t reach() {
   if (const char* text = std::getenv("TESSERA_SHARED_MB")) return std::clamp<int64_t>(std::strtoll(text, nullptr, 10), 1, 1 << 24) << 20;
   const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -43,15 +44,8 @@ std::byte* map(int file, int64_t bytes) {
 
 // When a process was started, in ticks; 0 when there is none, or only what its parent has not fetched yet.
 int64_t birth_of(int64_t process) {
-  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(stat, text);
-  const auto name_ends = text.rfind(')');  // a name may hold anything
-  char state = 'X';
-  long long born = 0;
-  const char* fields = " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld";
-  if (name_ends == text.npos || std::sscanf(text.c_str() + name_ends + 1, fields, &state, &born) != 2) return 0;
-  return state == 'Z' || state == 'X' ? 0 : born;
+  const ProcessStat stat = stat_of(static_cast<int>(process));
+  return stat.state == 'Z' || stat.state == 'X' ? 0 : static_cast<int64_t>(stat.started);
 }
 
 // What a rank says of itself before they can reach each other.
@@ -65,11 +59,9 @@ struct Card {
 
 std::string machine_name() {
   if (const char* pretend = std::getenv("TESSERA_HOST"); pretend && *pretend) return pretend;
-  char host[256] = "";
-  ::gethostname(host, sizeof(host) - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return std::string(host) + " " + boot;
+  return host_name() + " " + boot;
 }
 
 bool Node::open_own(std::uint64_t token) {

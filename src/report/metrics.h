@@ -11,6 +11,8 @@ namespace tessera::report {
 struct Breakdown {  // ms
   double compute = 0, comm_exposed = 0, comm_hidden = 0, wait = 0, data = 0, host = 0;
 };
+inline constexpr double Breakdown::*breakdown_parts[] = {&Breakdown::compute, &Breakdown::comm_exposed, &Breakdown::comm_hidden,
+                                                         &Breakdown::wait,    &Breakdown::data,         &Breakdown::host};
 nlohmann::ordered_json to_json(const Breakdown& b);
 
 struct StepMetrics {

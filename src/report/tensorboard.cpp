@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/process.h"
 
 namespace tessera::report {
 namespace {
@@ -71,9 +72,7 @@ std::string tf_record(std::string_view payload) {
 }
 
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
-  char host[256] = "host";
-  ::gethostname(host, sizeof(host) - 1);
-  path_ = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder, static_cast<std::int64_t>(wall_time()), host, ::getpid());
+  path_ = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder, static_cast<std::int64_t>(wall_time()), host_name(), ::getpid());
   file_.open(path_, std::ios::binary | std::ios::app);
   std::string opening = event(0);
   bytes(opening, 3, "brain.Event:2");

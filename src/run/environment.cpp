@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/process.h"
 #include "base/threads.h"
 #include "exec/cpu/peak.h"
 #include "run/run.h"
@@ -45,12 +46,10 @@ std::string version() { return std::string(TESSERA_VERSION) + " (" + TESSERA_COM
 nlohmann::json environment(int threads) {
   utsname name{};
   ::uname(&name);
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
   return {{"tessera", TESSERA_VERSION},
           {"commit", TESSERA_COMMIT},
           {"compiler", TESSERA_COMPILER},
-          {"host", host},
+          {"host", host_name()},
           {"system", std::string(name.sysname) + " " + name.release},
           {"machine", name.machine},
           {"cpu", cpu_name()},

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/process.h"
 
 namespace tessera::run {
 namespace {

@@ -41,9 +41,7 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
   now.host = std::max(0.0, step_ms - data_ms - timeline.wall_ms);
   if (out.sampled || !several) {
     last_ = now;
-    for (double report::Breakdown::*part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
-                                            &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
-      sum_.*part += now.*part;
+    for (double report::Breakdown::*part : report::breakdown_parts) sum_.*part += now.*part;
     ++sampled_;
   }
   out.breakdown = last_;
@@ -109,9 +107,7 @@ void Meter::write_trace() {
 
 nlohmann::ordered_json Meter::ranks_json() const {
   report::Breakdown mean = sum_;
-  for (double report::Breakdown::*part : {&report::Breakdown::compute, &report::Breakdown::comm_exposed, &report::Breakdown::comm_hidden,
-                                          &report::Breakdown::wait, &report::Breakdown::data, &report::Breakdown::host})
-    mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
+  for (double report::Breakdown::*part : report::breakdown_parts) mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
   const nlohmann::ordered_json mine = {{"host", host_},
                                        {"device", "cpu"},
                                        {"breakdown", report::to_json(mean)},

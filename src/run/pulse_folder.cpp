@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/process.h"
 
 namespace tessera::run {
 namespace {
@@ -37,20 +38,6 @@ bool write_file(const fs::path& path, const std::string& text, int flags) {
   return ::close(file) == 0 && whole;  // a shared file system sends it now
 }
 
-// The kernel's word for what a process does, and when it began, in ticks since the machine did; 0: there is none.
-struct Stat {
-  char state = 0;
-  unsigned long long started = 0;
-};
-Stat stat_of(int pid) {
-  const std::string text = file_text(fmt::format("/proc/{}/stat", pid));
-  const auto name_ends = text.rfind(')');  // a name may hold anything
-  if (name_ends == text.npos) return {};
-  Stat out;
-  const char* fields = " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
-  return std::sscanf(text.c_str() + name_ends + 1, fields, &out.state, &out.started) == 2 ? out : Stat{};
-}
-
 json to_json(const std::optional<comm::Look::Call>& call) {
   if (!call) return nullptr;
   return {call->group, static_cast<int>(call->verb), call->number, call->scope};
@@ -63,12 +50,6 @@ std::optional<comm::Look::Call> call_from(const json& j, std::size_t groups) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 Seen this_process(int rank) {
   Seen out;
@@ -83,7 +64,7 @@ bool is_alive(const Seen& process) {
 
 char state_of(const Seen& process) {
   if (process.pid <= 1 || process.started == 0 || process.host != host_name()) return 0;
-  const Stat stat = stat_of(process.pid);
+  const ProcessStat stat = stat_of(process.pid);
   return stat.started != process.started || stat.state == 'Z' ? 'X' : stat.state == 't' ? 'T' : stat.state;
 }
 

@@ -18,7 +18,6 @@ Seen this_process(int rank);
 // Whether that process is still there, on this machine.
 bool is_alive(const Seen& process);
 char state_of(const Seen& process);  // as Seen::state
-std::string host_name();
 
 class PulseFolder {
  public:

@@ -12,10 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "base/check.h"
+#include "base/process.h"
 #include "run/pulse_folder.h"
 
 namespace tessera::run {
@@ -27,17 +27,6 @@ using Clock = std::chrono::steady_clock;
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
 
-pid_t parent_of(pid_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(file, text);
-  const auto name_ends = text.rfind(')');  // a name may hold anything
-  int parent = 0;
-  char state = 0;
-  if (name_ends == text.npos || std::sscanf(text.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2) return 0;
-  return parent;
-}
-
 // The ranks that mpirun started here. They are asked one by one: not every mpirun hands signals on, and all end the job at once on SIGTERM.
 void ask_ranks(pid_t mpirun) {
   std::error_code ignored;
@@ -45,7 +34,7 @@ void ask_ranks(pid_t mpirun) {
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const pid_t process = std::atoi(entry.path().filename().c_str());
     if (process <= 1 || fs::read_symlink(entry.path() / "exe", ignored) != self) continue;
-    for (pid_t above = parent_of(process); above > 1; above = parent_of(above))
+    for (pid_t above = stat_of(process).parent; above > 1; above = stat_of(above).parent)
       if (above == mpirun) {
         ::kill(process, SIGUSR1);
         break;

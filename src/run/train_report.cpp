@@ -7,7 +7,6 @@
 
 #include "models/model.h"
 #include "report/console.h"
-#include "run/environment.h"
 
 namespace tessera::run {
 

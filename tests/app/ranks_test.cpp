@@ -18,12 +18,6 @@ const std::string data =
 
 const std::string small = data + "--model vit_micro --set model.depth=1 --set model.head_init=normal ", single = small + "--threads 1 ";
 
-// What MPI itself never frees is no leak of ours: a sanitized binary under mpirun does not look for leaks.
-bool has_mpirun() {
-  ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-  return std::system("command -v mpirun >/dev/null 2>&1") == 0;
-}
-
 // As a user would type it; root and more ranks than cores are normal in a container.
 Result mpirun(int ranks, const std::string& arguments) {
   const fs::path err = scratch() / "stderr_mpi";

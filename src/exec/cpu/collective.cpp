@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "exec/cpu/kernel.h"
+#include "exec/cpu/group.h"
 #include "exec/cpu/reference/instantiate.h"
 
 namespace tessera::exec::cpu {
@@ -44,19 +44,13 @@ void by_parts(std::byte* whole, std::byte* split, const Around& a, const ir::Sha
   }
 }
 
-comm::Comm& group(const Call& call) {
-  const ir::Collective& a = call.attr<ir::Collective>();
-  const auto found = call.groups ? call.groups->find(a.axis) : Groups::const_iterator{};
-  CHECK(call.groups && found != call.groups->end(), "this executor was given no group for the axis " + a.axis);
-  return *found->second;
-}
 std::span<std::byte> bytes(const Tensor& t) { return {t.data, static_cast<std::size_t>(t.elements() * ir::size_of(t.dtype))}; }
 std::span<std::byte> bytes(std::byte* data, const Tensor& like) { return {data, bytes(like).size()}; }
 
 comm::Pending start_all_reduce(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (x.data != y.data && x.elements() > 0) std::memcpy(y.data, x.data, bytes(x).size());
-  return group(call).start_all_reduce(bytes(y), y.dtype);
+  return group_of(call).start_all_reduce(bytes(y), y.dtype);
 }
 void all_reduce(const Call& call) { start_all_reduce(call)->wait(); }
 
@@ -66,7 +60,7 @@ void all_gather(const Call& call) {
   const Around around(y.shape, a.dim, y.dtype);
   const auto counts = counts_of(a.parts, around.outer * around.inner);
   std::byte* to = around.outer > 1 ? call.shared : y.data;
-  group(call).all_gather(bytes(x), bytes(to, y), counts);
+  group_of(call).all_gather(bytes(x), bytes(to, y), counts);
   if (to != y.data) by_parts(y.data, to, around, a.parts, true);
 }
 
@@ -77,7 +71,7 @@ void reduce_scatter(const Call& call) {
   const auto counts = counts_of(a.parts, around.outer * around.inner);
   std::byte* from = x.data;
   if (around.outer > 1) by_parts(x.data, from = call.shared, around, a.parts, false);
-  group(call).reduce_scatter(bytes(from, x), bytes(y), counts, x.dtype);
+  group_of(call).reduce_scatter(bytes(from, x), bytes(y), counts, x.dtype);
 }
 
 // Rank r receives its part along `dim`; what comes from rank r is its part along `from`.
@@ -89,7 +83,7 @@ void all_to_all(const Call& call) {
   std::byte *out = x.data, *in = y.data, *scratch = call.shared;
   if (leaving.outer > 1) by_parts(x.data, out = scratch, leaving, a.parts, false);
   if (arriving.outer > 1) in = scratch + (bytes(x).size() + 63) / 64 * 64;
-  group(call).all_to_all(bytes(out, x), send, bytes(in, y), receive);
+  group_of(call).all_to_all(bytes(out, x), send, bytes(in, y), receive);
   if (in != y.data) by_parts(y.data, in, arriving, a.from_parts, true);
 }
 
@@ -101,8 +95,8 @@ comm::Pending start_flat(const Call& call) {
   const Around around(gather ? y.shape : x.shape, a.dim, x.dtype);
   CHECK(around.outer == 1, "a message that must be put in order cannot be under way");
   const auto counts = counts_of(a.parts, around.inner);
-  return gather ? group(call).start_all_gather(bytes(x), bytes(y), counts)
-                : group(call).start_reduce_scatter(bytes(x), bytes(y), counts, x.dtype);
+  return gather ? group_of(call).start_all_gather(bytes(x), bytes(y), counts)
+                : group_of(call).start_reduce_scatter(bytes(x), bytes(y), counts, x.dtype);
 }
 
 std::size_t size(const ir::Type& type) { return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64); }

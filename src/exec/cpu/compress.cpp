@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "comm/compress.h"
-#include "exec/cpu/kernel.h"
+#include "exec/cpu/group.h"
 #include "exec/cpu/reference/instantiate.h"
 #include "exec/cpu/vector.h"
 
@@ -17,13 +17,6 @@ using std::int64_t;
 
 int64_t lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 comm::Bytes span(std::byte* data, int64_t bytes) { return {data, static_cast<std::size_t>(bytes)}; }
-
-comm::Comm& group(const Call& call) {
-  const std::string& axis = call.attr<ir::Compressed>().axis;
-  const auto found = call.groups ? call.groups->find(axis) : Groups::const_iterator{};
-  CHECK(call.groups && found != call.groups->end(), "this executor was given no group for the axis " + axis);
-  return *found->second;
-}
 
 // Bytes of every rank's part, and where it begins.
 struct Parts {
@@ -70,7 +63,7 @@ void reduce_all(const Call& call, const ir::Compressed& a, ir::Wire wire) {
     if (left) decode(call, wire, sent + parts.at[r], parts.elements[r], left + parts.first[r], comm::Into::subtract);
   }
   const std::vector<int64_t> from_each(parts.elements.size(), parts.bytes[me]);
-  group(call).all_to_all(span(sent, parts.all_bytes), parts.bytes, span(received, ranks * parts.bytes[me]), from_each);
+  group_of(call).all_to_all(span(sent, parts.all_bytes), parts.bytes, span(received, ranks * parts.bytes[me]), from_each);
 
   T* sum = call.out[0].as<T>() + (a.dim < 0 ? parts.first[me] : 0);
   for (int64_t r = 0; r < ranks; ++r)
@@ -82,7 +75,7 @@ void reduce_all(const Call& call, const ir::Compressed& a, ir::Wire wire) {
     add(call, own, sum, mine, own);
     decode(call, wire, sent + parts.at[me], mine, own, comm::Into::subtract);
   }
-  group(call).all_gather(span(sent + parts.at[me], parts.bytes[me]), span(sent, parts.all_bytes), parts.bytes);
+  group_of(call).all_gather(span(sent + parts.at[me], parts.bytes[me]), span(sent, parts.all_bytes), parts.bytes);
   for (std::size_t r = 0; r < parts.elements.size(); ++r)
     decode(call, wire, sent + parts.at[r], parts.elements[r], call.out[0].as<T>() + parts.first[r], comm::Into::set);
 }
@@ -98,7 +91,7 @@ void reduce_top(const Call& call, const ir::Compressed& a) {
   add(call, call.in[0].as<T>(), call.in[1].as<T>(), n, left);
   comm::take_top(left, n, count, list, reinterpret_cast<T*>(scratch));
   const std::vector<int64_t> counts(a.parts.size(), bytes);
-  group(call).all_gather(span(list, bytes), span(lists, bytes * static_cast<int64_t>(a.parts.size())), counts);
+  group_of(call).all_gather(span(list, bytes), span(lists, bytes * static_cast<int64_t>(a.parts.size())), counts);
   const int64_t begin = a.dim < 0 ? 0 : std::accumulate(a.parts.begin(), a.parts.begin() + a.index, int64_t{0});
   const int64_t size = a.dim < 0 ? n : a.parts[me];
   T* sum = call.out[0].as<T>();
@@ -112,7 +105,7 @@ void compressed_reduce(const Call& call) {
   const ir::Wire wire = *ir::parse_wire(a.wire);
   const bool read = call.out[0] && (!ir::has_residual(wire) || call.out[1]);
   CHECK(read || call.in[0].elements() == 0, "a compressed reduction has a reader for what it gives and what it leaves");
-  CHECK(static_cast<std::size_t>(group(call).size()) == a.parts.size(), "a compressed reduction has a part for every rank of its axis");
+  CHECK(static_cast<std::size_t>(group_of(call).size()) == a.parts.size(), "a compressed reduction has a part for every rank of its axis");
   wire == ir::Wire::topk ? reduce_top<T>(call, a) : reduce_all<T>(call, a, wire);
 }
 
