@@ -15,6 +15,13 @@ Builder::Scope::Scope(Builder& b, std::string_view name) : builder_(b), before_(
 }
 Builder::Scope::~Scope() { builder_.scope_ = before_; }
 
+void Builder::enter(const Eqn& eqn) {
+  scope_ = eqn.scope;
+  phase_ = eqn.phase;
+  stage_ = eqn.stage;
+  micro_ = eqn.micro;
+}
+
 // A name that is taken gets ~2, ~3, ...: a count of that name alone, so that other equations never shift it.
 std::string Builder::unique(const std::string& name) {
   if (used_.emplace(name, 1).second) return name;
@@ -44,7 +51,7 @@ Var Builder::input(Input::Kind kind, const std::string& name, Type type, std::ve
 void Builder::output(const std::string& name, Var v, const std::string& updates) { program_.outputs.push_back({name, v, updates}); }
 
 std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& names) {
-  Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_};
+  Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_, stage_, micro_};
   std::vector<Type> types;
   try {
     types = infer(op, eqn.attrs, program_.types(eqn.in));
@@ -110,11 +117,6 @@ std::vector<Var> Rewriter::operator()(const std::vector<Var>& old) const {
   std::vector<Var> now;
   for (Var v : old) now.push_back((*this)(v));
   return now;
-}
-
-void Rewriter::enter(const Eqn& eqn) {
-  to.set_scope(eqn.scope);
-  to.set_phase(eqn.phase);
 }
 
 void Rewriter::copy(const Eqn& eqn) { copy_with(eqn, eqn.attrs, (*this)(eqn.in)); }

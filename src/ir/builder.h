@@ -31,6 +31,9 @@ class Builder {
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   const std::string& current_scope() const { return scope_; }
   void set_phase(Phase phase) { phase_ = phase; }
+  void set_stage(int stage) { stage_ = stage; }
+  void set_micro(int micro) { micro_ = micro; }
+  void enter(const Eqn& eqn);  // what follows has this equation's scope, phase, stage and micro-batch
 
   Var input(Input::Kind kind, const std::string& name, Type type, std::vector<std::string> dims = {});
   void output(const std::string& name, Var v, const std::string& updates = {});
@@ -76,6 +79,7 @@ class Builder {
   std::unordered_map<std::string, int> used_;
   std::string scope_;
   Phase phase_ = Phase::forward;
+  int stage_ = 0, micro_ = 0;
 };
 
 // Copies a program equation by equation into a new one; a pass overrides what it rewrites. Types are inferred anew.
@@ -90,8 +94,8 @@ class Rewriter {
   void copy_input(const Input& input);
   void copy(const Eqn& eqn);                                                     // same op on mapped operands
   std::vector<Var> copy_with(const Eqn& eqn, Attrs attrs, std::vector<Var> in);  // results keep their names and are mapped
-  void enter(const Eqn& eqn);                                                    // builder takes the equation's scope and phase
-  Program finish();                                                              // outputs mapped
+  void enter(const Eqn& eqn) { to.enter(eqn); }
+  Program finish();  // outputs mapped
 
   const Program& from;
   Builder to;

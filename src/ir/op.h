@@ -44,6 +44,7 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
   /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)              \
   /* collective */ X(all_reduce, Collective) X(all_gather, Collective) X(reduce_scatter, Collective)        \
                    X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)    \
+                   X(transfer, Message) X(send, Message) X(recv, Message)                                   \
   /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)
 // clang-format on
 
@@ -273,6 +274,15 @@ struct Collective {
   bool operator==(const Collective&) const = default;
   FIELDS(F(axis), F(dim), F(from), F(parts), F(from_parts), F(index))
 };
+// From one stage of a pipeline to another: indices on `axis`. What arrives says its type: nothing of it is there before.
+struct Message {
+  std::string axis;
+  int from = 0, to = 0;
+  DType dtype = DType::f32;  // recv only
+  Shape shape{};
+  bool operator==(const Message&) const = default;
+  FIELDS(F(axis), F(from), F(to), F(dtype), F(shape))
+};
 // A reduction whose parts cross ranks encoded (ir/wire.h): P -> R, or with a dim P -> S. Operands x [residual], results sum [residual].
 // In one rank's program `parts` are the elements that each rank adds up.
 struct Compressed {
@@ -299,13 +309,16 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 
 using Attrs = std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK,
                            Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd,
-                           AdamW, Segments, Ema, Clip, Collective, Compressed, Stream>;
+                           AdamW, Segments, Ema, Clip, Collective, Message, Compressed, Stream>;
 inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
   if (const Compressed* compressed = std::get_if<Compressed>(&attrs)) return compressed->axis;
+  if (const Message* message = std::get_if<Message>(&attrs)) return message->axis;
   return std::get<Collective>(attrs).axis;
 }
 // Leads from place to place (docs/ir.md): its result's place is no consequence of its operand's.
-inline bool moves(const Attrs& attrs) { return std::holds_alternative<Collective>(attrs) || std::holds_alternative<Compressed>(attrs); }
+inline bool moves(const Attrs& attrs) {
+  return std::holds_alternative<Collective>(attrs) || std::holds_alternative<Message>(attrs) || std::holds_alternative<Compressed>(attrs);
+}
 Attrs default_attrs(Op op);
 
 std::string_view name(Op op);

@@ -67,10 +67,13 @@ class Line {
     at_ = end + 1;
     return k;
   }
-  std::string rest() {
+  // Up to this character or the end of the line, without spaces at either end.
+  std::string until(char c) {
     space();
-    std::string r(text_.substr(at_));
-    at_ = text_.size();
+    const std::size_t end = std::min(text_.find(c, at_), text_.size());
+    std::string r(text_.substr(at_, end - at_));
+    while (end < text_.size() && r.ends_with(' ')) r.pop_back();
+    at_ = end;
     return r;
   }
 
@@ -173,6 +176,8 @@ class Reader {
         axis.kind = Axis::model;
       else if (line.accept("sequence"))
         axis.kind = Axis::sequence;
+      else if (line.accept("stage"))
+        axis.kind = Axis::stage;
       else
         line.expect("data");
       while (line.peek('[')) {
@@ -200,6 +205,9 @@ class Reader {
       line.expect(":");
       if (line.accept("P")) {
         place.kind = Place::P;
+      } else if (line.accept("@")) {
+        place.kind = Place::O;
+        line.value(place.dim);
       } else {
         line.expect("S");
         place.kind = Place::S;
@@ -284,9 +292,17 @@ class Reader {
       eqn.phase = Phase::backward;
     else if (line.accept("^"))
       eqn.phase = Phase::recompute;
+    else if (line.accept("%"))
+      eqn.phase = Phase::weight;
     else if (line.accept("!"))
       eqn.phase = Phase::update;
-    eqn.scope = line.rest();
+    eqn.scope = line.until('@');
+    if (line.accept("@")) {
+      line.value(eqn.stage);
+      line.expect(".");
+      line.value(eqn.micro);
+      if (std::min(eqn.stage, eqn.micro) < 0) line.reject("a stage and a micro-batch, counted from 0");
+    }
     p_.eqns.push_back(std::move(eqn));
   }
 

@@ -42,7 +42,7 @@ bool collective_fits(const Eqn& e, Place have, Place want) {
     case Op::once:
       return have == whole && want == partial;
     default:  // widen
-      return have == cut && want == partial;
+      return (have == cut || have.kind == Place::O) && want == partial;
   }
 }
 
@@ -91,6 +91,11 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
   const std::vector<Place> whole(e.out.size());
   const OpDef& row = def(e.op);
   if (e.op == Op::mark) return have;
+  // What one stage has it works on alone; what all have goes along.
+  if (const auto only = std::find_if(have.begin(), have.end(), [](Place place) { return place.kind == Place::O; }); only != have.end()) {
+    const bool alone = std::all_of(have.begin(), have.end(), [&](Place place) { return place == *only || place == Place{}; });
+    return alone ? std::optional(std::vector<Place>(e.out.size(), *only)) : std::nullopt;
+  }
   const Place partial{Place::P, -1};
   const std::vector<Place> partials(e.out.size(), partial);
   if (e.op == Op::contract && e.in.size() > 2 && all_are({have.begin() + 2, have.end()}, Place::P)) {
@@ -176,10 +181,22 @@ void check_places(const Program& p, const Eqn& e) {
   if (const Collective* a = std::get_if<Collective>(&e.attrs); a && !p.mesh.axes.empty())
     check_axis(p, e, a->axis, !a->parts.empty() || !a->from_parts.empty());
   if (compressed && !p.mesh.axes.empty()) check_axis(p, e, compressed->axis, !compressed->parts.empty());
+  if (const Message* a = std::get_if<Message>(&e.attrs); a && !p.mesh.axes.empty()) {
+    CHECK(e.op == Op::transfer, std::string(name(e.op)) + " is one rank's half of a transfer; a program with a mesh has global shapes");
+    check_axis(p, e, a->axis, false);
+  }
   for (int axis = 0; axis < static_cast<int>(p.mesh.axes.size()); ++axis) {
     const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
     if (compressed) {
       check_compressed(p, e, *compressed, axis);
+      continue;
+    }
+    if (const Message* a = std::get_if<Message>(&e.attrs)) {
+      if (e.out[0] == none) continue;
+      const Place from = place_on(p.type(e.in[0]), axis), to = place_on(p.type(e.out[0]), axis);
+      const Place sender{Place::O, a->from}, receiver{Place::O, a->to};
+      CHECK(a->axis == axis_name ? from == sender && to == receiver : from == to,
+            std::string(name(e.op)) + " does not lead from its operand's place on " + axis_name + " to its result's");
       continue;
     }
     if (const Collective* a = std::get_if<Collective>(&e.attrs)) {
@@ -195,6 +212,7 @@ void check_places(const Program& p, const Eqn& e) {
       if (e.out[r] == none) continue;
       const Place got = place_on(p.type(e.out[r]), axis);
       if (got == (*want)[r]) continue;
+      if (got.kind == Place::O && (*want)[r] == Place{}) continue;  // what all could make one may make alone
       // A constant, or a dim that only the result of a broadcast has, may be made in parts.
       const bool made_in_parts =
           got.kind == Place::S && (*want)[r].kind != Place::P &&

@@ -67,6 +67,12 @@ void verify(const Program& p) {
     CHECK(value.type.at.empty() || value.type.at.size() == p.mesh.axes.size(), value.name + " has a placement for another mesh");
     for (const Place& place : value.type.at)
       CHECK(place.kind != Place::S || (place.dim >= 0 && place.dim < value.type.rank()), value.name + " is sharded on a dim that it lacks");
+    for (std::size_t i = 0; i < value.type.at.size(); ++i) {
+      const Place& place = value.type.at[i];
+      CHECK(place.kind != Place::O || (place.dim >= 0 && place.dim < p.mesh.axes[i].size), value.name + " is only on a rank that is none");
+      CHECK(p.mesh.axes[i].kind == Axis::stage ? place.kind != Place::S : place.kind != Place::O,
+            value.name + " is sharded on an axis of stages, or on one rank of another axis");
+    }
     value.type.elements();  // CHECKs the extents
   }
   for (const Input& in : p.inputs) {

@@ -29,7 +29,8 @@ struct Output {
   bool operator==(const Output&) const = default;
 };
 
-enum class Phase : std::uint8_t { forward, backward, recompute, update };
+// weight: the part of a backward pass that nobody but the update waits for, where a schedule wants it apart.
+enum class Phase : std::uint8_t { forward, backward, recompute, weight, update };
 
 struct Eqn {
   Op op = Op::mark;
@@ -37,6 +38,7 @@ struct Eqn {
   std::vector<Var> in, out;
   std::string scope;  // "blocks.0.mlp"
   Phase phase = Phase::forward;
+  int stage = 0, micro = 0;  // of the pipeline; the micro-batch of the step
   bool operator==(const Eqn&) const = default;
 };
 

@@ -47,8 +47,9 @@ std::string type_text(const Mesh& mesh, const Type& type) {
   std::string out = std::string(name(type.dtype)) + to_string(type.shape), places;
   for (std::size_t i = 0; i < type.at.size(); ++i) {
     if (type.at[i].kind == Place::R) continue;
-    places +=
-        (places.empty() ? "" : " ") + mesh.axes[i].name + ":" + (type.at[i].kind == Place::P ? "P" : "S" + std::to_string(type.at[i].dim));
+    const std::string where =
+        type.at[i].kind == Place::P ? "P" : (type.at[i].kind == Place::S ? "S" : "@") + std::to_string(type.at[i].dim);
+    places += (places.empty() ? "" : " ") + mesh.axes[i].name + ":" + where;
   }
   return places.empty() ? out : out + "{" + places + "}";
 }
@@ -58,8 +59,8 @@ bool known(const Program& p, Var v) { return v >= 0 && static_cast<std::size_t>(
 std::string operand(const Program& p, Var v) { return v == none ? "_" : known(p, v) ? p.name_of(v) : "?" + std::to_string(v); }
 
 constexpr const char* kinds[] = {"batch", "param", "state", "scalar"};
-constexpr const char* axis_kinds[] = {"data", "model", "sequence"};
-constexpr const char* phases[] = {"", "~", "^", "!"};
+constexpr const char* axis_kinds[] = {"data", "model", "sequence", "stage"};
+constexpr const char* phases[] = {"", "~", "^", "%", "!"};
 
 }  // namespace
 
@@ -71,7 +72,8 @@ std::string print(const Program& p, const Eqn& eqn) {
   }
   out += " = " + std::string(name(eqn.op)) + print(eqn.attrs);
   for (Var v : eqn.in) out += " " + operand(p, v);
-  const std::string tail = phases[static_cast<int>(eqn.phase)] + eqn.scope;
+  std::string tail = phases[static_cast<int>(eqn.phase)] + eqn.scope;
+  if (eqn.stage != 0 || eqn.micro != 0) tail += " @" + std::to_string(eqn.stage) + "." + std::to_string(eqn.micro);
   return tail.empty() ? out : out + "  # " + tail;
 }
 

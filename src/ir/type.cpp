@@ -132,6 +132,13 @@ Shape local_shape(const Type& type, const Mesh& mesh, int rank) {
   return shape;
 }
 
+bool is_here(const Type& type, const Mesh& mesh, int rank) {
+  const std::vector<int> coordinates = mesh.coordinates(rank);
+  for (std::size_t i = 0; i < type.at.size(); ++i)
+    if (type.at[i].kind == Place::O && type.at[i].dim != coordinates[i]) return false;
+  return true;
+}
+
 Place place_on(const Type& type, int axis) { return type.at.empty() ? Place{} : type.at[static_cast<std::size_t>(axis)]; }
 
 void set_place(Type& type, const Mesh& mesh, int axis, Place place) {

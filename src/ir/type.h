@@ -31,7 +31,7 @@ Range split(std::int64_t extent, int parts, int index);
 Shape split_by(std::int64_t extent, const std::vector<double>& weights);
 
 struct Axis {
-  enum Kind { data, model, sequence } kind = data;  // what stays where it is: activations, parameters, neither
+  enum Kind { data, model, sequence, stage } kind = data;  // what stays where it is: activations, parameters, neither; both of one stage
   std::string name;
   int size = 1;
   std::vector<Shape> cuts{};  // an extent that is the sum of one of them is cut like it, every other one evenly
@@ -47,10 +47,11 @@ struct Mesh {
   std::vector<int> coordinates(int rank) const;
 };
 
-// Replicated, sharded on a tensor dim, or a partial sum that is still to be added over the axis.
+// Replicated, sharded on a tensor dim, a partial sum that is still to be added over the axis, or only on one index of the axis (a pipeline
+// stage), where it is whole.
 struct Place {
-  enum Kind { R, S, P } kind = R;
-  int dim = -1;
+  enum Kind { R, S, P, O } kind = R;
+  int dim = -1;  // S: of the tensor; O: the index
   bool operator==(const Place&) const = default;
 };
 using Places = std::vector<Place>;  // one per axis of the mesh; empty when replicated everywhere
@@ -69,6 +70,7 @@ struct Type {
 // axis of the mesh cuts first: a sequence axis divides what a tensor axis left, a data axis what both left.
 std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank);
 Shape local_shape(const Type& type, const Mesh& mesh, int rank);
+bool is_here(const Type& type, const Mesh& mesh, int rank);  // false: only on other ranks
 
 // The placement on one axis, also when none is written down; and written down (empty again when all are replicated).
 Place place_on(const Type& type, int axis);

@@ -1,5 +1,7 @@
 // What crosses ranks, and the three local moves that go with it. Between places (docs/ir.md): R replicated, S sharded, P partial sum.
 //   all_reduce P->R   reduce_scatter P->S   all_gather S->R   all_to_all S->S'   own R->S   once R->P   widen S->P
+// and between stages of a pipeline, where a value is on one of them only: transfer @i->@j   widen @i->P. One rank's program has send and
+// recv in a transfer's place.
 // Seen by all ranks together each is the identity; placement is what changes. None needs a derivative: programs are differentiated first.
 #include <numeric>
 
@@ -56,6 +58,12 @@ Types infer_all_to_all(const Attrs& attrs, In in) {
   return {y};
 }
 
+Types infer_recv(const Attrs& attrs, In in) {
+  const Message& a = std::get<Message>(attrs);
+  CHECK(in.empty(), "recv has no operands: it makes what arrives");
+  return {{a.dtype, a.shape, {}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> collective_rows() {
@@ -73,7 +81,10 @@ std::vector<OpDef> collective_rows() {
        .doc = "R to P: the first rank keeps it, the others have zeros; nothing is sent",
        .sig = "",
        .infer = infer_all_reduce},
-      {.op = Op::widen, .doc = "S to P: this rank's part among zeros; nothing is sent", .sig = "", .infer = infer_all_reduce},
+      {.op = Op::widen, .doc = "S or @ to P: this rank's part among zeros; nothing is sent", .sig = "", .infer = infer_all_reduce},
+      {.op = Op::transfer, .doc = "@from to @to: from one stage to another", .sig = "", .infer = infer_all_reduce},
+      {.op = Op::send, .doc = "one rank's half of a transfer: its result is nobody's", .sig = "", .infer = infer_all_reduce},
+      {.op = Op::recv, .doc = "the other half: what arrives, of the type that is written here", .sig = "", .infer = infer_recv},
   };
 }
 

@@ -22,19 +22,20 @@ class Localiser {
 
   Program run() {
     for (const Input& in : p_.inputs) {
+      if (!is_here(p_.type(in.var), p_.mesh, rank_)) continue;
       map_[at(in.var)] = b_.input(in.kind, in.name, {p_.type(in.var).dtype, shape(in.var), {}}, in.dims);
       b_.rename(map_[at(in.var)], p_.name_of(in.var));
     }
     for (const Eqn& e : p_.eqns) {
-      b_.set_scope(e.scope);
-      b_.set_phase(e.phase);
+      b_.enter(e);
       try {
         localise(e);
       } catch (Error& error) {
         throw error.in("in `" + print(p_, e) + "` for rank " + std::to_string(rank_));
       }
     }
-    for (const Output& o : p_.outputs) b_.output(o.name, map_[at(o.var)], o.updates);
+    for (const Output& o : p_.outputs)
+      if (map_[at(o.var)] != none) b_.output(o.name, map_[at(o.var)], o.updates);
     return b_.take();
   }
 
@@ -47,13 +48,21 @@ class Localiser {
     return in;
   }
 
+  bool here(const std::vector<Var>& list) const {
+    return std::all_of(list.begin(), list.end(), [&](Var v) { return v == none || is_here(p_.type(v), p_.mesh, rank_); });
+  }
+
   void localise(const Eqn& e) {
+    if (e.op == Op::transfer) return transfer(e);
+    if (!here(e.out) || (e.op != Op::widen && !here(e.in))) return;  // another stage's
     switch (e.op) {
       case Op::own:
         return own(e);
       case Op::once:
         return once(e);
       case Op::widen:
+        if (std::get<Collective>(e.attrs).dim < 0)  // of one stage
+          return define(e, here(e.in) ? map_[at(e.in[0])] : zeros(e.out[0], p_.name_of(e.out[0])));
         return define(e, widen(e, std::get<Collective>(e.attrs).dim, map_[at(e.in[0])], ranges(e.in[0])));
       case Op::slice:
         return slice(e);
@@ -76,6 +85,15 @@ class Localiser {
     map_[at(global)] = local;
   }
   void define(const Eqn& e, Var local) { define_as(e.out[0], local); }
+
+  void transfer(const Eqn& e) {
+    Message a = std::get<Message>(e.attrs);
+    if (here(e.in)) b_.emit_named(Op::send, a, operands(e), {"_"});
+    if (!here(e.out)) return;
+    a.dtype = p_.type(e.out[0]).dtype;
+    a.shape = shape(e.out[0]);
+    define(e, b_.emit_named(Op::recv, a, {}, names(e))[0]);
+  }
 
   void own(const Eqn& e) {
     const auto dim = at(std::get<Collective>(e.attrs).dim);

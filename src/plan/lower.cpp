@@ -61,7 +61,7 @@ struct Arena {
       if (interval >= 0) shared[static_cast<std::size_t>(interval)] = true;
     };
     for (std::size_t i = 0; i < p.eqns.size(); ++i) {
-      if (!sends(p.eqns[i].op)) continue;
+      if (!sends(p.eqns[i].op) || passes_on(p.eqns[i].op)) continue;
       share(workspace_of[i]);
       for (const auto* list : {&p.eqns[i].in, &p.eqns[i].out})
         for (Var v : *list)
@@ -123,6 +123,7 @@ const Binding* Plan::output(std::string_view name) const {
 Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool overlap) {
   Plan plan;
   plan.program = localise(global, rank);
+  if (overlap) plan.program = receive_early(plan.program);
   plan.rank = rank;
   const Program& program = plan.program;
   const std::vector<int> due_before = due(program, overlap);
@@ -187,7 +188,7 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool
     }
     wait_for(step, static_cast<int>(i));
     if (due_before[i] > static_cast<int>(i)) step.stream = 1, under_way.emplace_back(static_cast<int>(plan.steps.size()), due_before[i]);
-    if (sends(e.op))
+    if (sends(e.op) && !passes_on(e.op))
       for (const auto* list : {&step.in, &step.out})
         for (const Slot& s : *list)
           if (s.base > 0) plan.persistent[static_cast<std::size_t>(s.base - 1)].shared = true;

@@ -28,8 +28,11 @@ struct Step {
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
-// Crosses ranks: what is left of the collectives in one rank's program.
-constexpr bool sends(ir::Op op) { return (op >= ir::Op::all_reduce && op <= ir::Op::all_to_all) || op == ir::Op::compressed_reduce; }
+// Crosses ranks: what is left of the collectives in one rank's program, and its halves of what goes from stage to stage.
+constexpr bool passes_on(ir::Op op) { return op == ir::Op::send || op == ir::Op::recv; }
+constexpr bool sends(ir::Op op) {
+  return (op >= ir::Op::all_reduce && op <= ir::Op::all_to_all) || op == ir::Op::compressed_reduce || passes_on(op);
+}
 
 struct Buffer {
   std::string name;  // of the input it holds
@@ -88,6 +91,9 @@ ir::Program localise(const ir::Program& program, int rank);
 // Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap` messages are under way while later steps
 // run.
 Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace, bool overlap = false);
+
+// One rank's program of a pipeline with its receives one turn earlier, so that what arrives is under way while the turn before it computes.
+ir::Program receive_early(const ir::Program& program);
 
 // For each equation the one before which it must be done: itself, or for a message under way the first that reads what arrives.
 std::vector<int> due(const ir::Program& program, bool overlap);

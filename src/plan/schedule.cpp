@@ -1,7 +1,8 @@
-// When messages must have arrived. Nothing is moved here: the order of the equations is the schedule (transforms/combine.cpp,
-// prefetch.cpp); this says how long a message may be under way. Convention: only messages that need no putting in order travel beside other
+// When messages must have arrived. The order of the equations is the schedule (transforms/combine.cpp, prefetch.cpp, pipeline.cpp), only
+// receives move; this says how long a message may be under way. Convention: only messages that need no putting in order travel beside other
 // work.
 #include <algorithm>
+#include <tuple>
 
 #include "plan/plan.h"
 
@@ -14,17 +15,45 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The bytes of every rank's part lie together, so that they leave and arrive as they are.
 bool flat(const Program& p, const Eqn& e) {
-  if (e.op == Op::all_reduce) return true;
+  if (e.op == Op::all_reduce || passes_on(e.op)) return true;
   if (e.op != Op::all_gather && e.op != Op::reduce_scatter) return false;
   return own_part(std::get<Collective>(e.attrs), p.type(e.op == Op::all_gather ? e.out[0] : e.in[0])) >= 0;
 }
 
 }  // namespace
 
+// Never past another receive: what one rank sends to another arrives in the order in which it is asked for.
+Program receive_early(const Program& p) {
+  const auto turn = [](const Eqn& e) { return std::tuple(e.stage, e.micro, e.phase == Phase::forward, e.phase == Phase::weight); };
+  std::vector<std::vector<Eqn>> turns;  // the last one is open; receives in front of what they stood behind
+  std::vector<Eqn> waiting;             // receives since the last equation of another kind
+  const Eqn* last = nullptr;
+  for (const Eqn& e : p.eqns) {
+    if (e.op == Op::recv) {
+      if (turns.empty()) turns.emplace_back();
+      waiting.push_back(e);
+      continue;
+    }
+    if (!last || turn(*last) != turn(e) || !waiting.empty()) {
+      if (!turns.empty()) turns.back().insert(turns.back().begin(), waiting.begin(), waiting.end());
+      waiting.clear();
+      turns.emplace_back();
+    }
+    turns.back().push_back(e);
+    last = &e;
+  }
+  Program out = p;
+  out.eqns.clear();
+  for (const std::vector<Eqn>& eqns : turns) out.eqns.insert(out.eqns.end(), eqns.begin(), eqns.end());
+  out.eqns.insert(out.eqns.end(), waiting.begin(), waiting.end());
+  return out;
+}
+
 std::vector<int> due(const Program& p, bool overlap) {
   const int end = static_cast<int>(p.eqns.size());
   std::vector<int> out(p.eqns.size());
   int cut = -1;                                // the last gradient that was sent to be cut into parts
+  int sent = -1;                               // the last message to another stage
   std::vector<int> from(p.values.size(), -1);  // the message under way that a value is made of, itself or through views
   for (int i = 0; i < end; ++i) {
     const Eqn& e = p.eqns[at(i)];
@@ -47,6 +76,11 @@ std::vector<int> due(const Program& p, bool overlap) {
     }
     if (!sends(e.op) || !flat(p, e)) continue;
     out[at(i)] = end;
+    if (e.op == Op::send) {  // what was sent is given back a turn later
+      if (sent >= 0) out[at(sent)] = i;
+      sent = i;
+      continue;
+    }
     from[at(e.out[0])] = i;
     // Gradients are cut to save memory: one whole bucket is under way while the next one is made, not all of them.
     if (e.op != Op::reduce_scatter || e.phase != Phase::update) continue;

@@ -24,6 +24,7 @@ class Purposes {
   }
 
   std::string of(const Eqn& e) const {
+    if (e.op == Op::recv) return "activations";
     const Eqn* from = maker_[at(e.in[0])];
     while (from && (from->op == Op::mark || from->op == Op::stack || from->op == Op::slice)) from = maker_[at(from->in[0])];
     const bool joined = maker_[at(e.in[0])] && maker_[at(e.in[0])]->op == Op::stack;
@@ -47,9 +48,9 @@ struct Message {
   std::int64_t bytes = 0;
 };
 std::vector<Message> messages_of(const Step& step) {
-  const Type& x = step.in[0].type;
+  const Type& x = (step.op == Op::recv ? step.out : step.in)[0].type;
   const Compressed* a = std::get_if<Compressed>(&step.attrs);
-  if (!a) return {{step.op, std::get<Collective>(step.attrs).axis, x.bytes()}};
+  if (!a) return {{step.op, axis_of(step.attrs), x.bytes()}};
   const Wire wire = *parse_wire(a->wire);
   if (wire == Wire::topk) return {{Op::all_gather, a->axis, top_bytes(top_count(a->keep, x.elements()), x.dtype)}};
   std::int64_t parts = 0;
@@ -62,7 +63,7 @@ std::vector<Message> messages_of(const Step& step) {
 }  // namespace
 
 std::string_view name(Phase phase) {
-  constexpr std::string_view names[] = {"forward", "backward", "recompute", "update"};
+  constexpr std::string_view names[] = {"forward", "backward", "recompute", "weight", "update"};
   return names[static_cast<std::size_t>(phase)];
 }
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "base/check.h"
+#include "base/rng.h"
 
 namespace tessera::run {
 
@@ -34,17 +34,36 @@ double met_at(const std::map<int, double>& met, int step) {
 std::map<int, double> meetings(const plan::Plan& plan, const Timeline& timeline, const ir::Mesh& mesh, const Ranks& ranks,
                                const Clock& clock) {
   const std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
+  // Stages of a pipeline send different messages, so each goes by its name: the axis, for a message the two ends, and its number there.
+  std::map<std::string, int> numbers;
+  const auto name_of = [&](const Timeline::Span& flight) {
+    const ir::Attrs& attrs = plan.steps[static_cast<std::size_t>(flight.step)].attrs;
+    std::string name = ir::axis_of(attrs);
+    if (const ir::Message* message = std::get_if<ir::Message>(&attrs))
+      name += std::to_string(message->from) + "-" + std::to_string(message->to);
+    name += "#" + std::to_string(numbers[name]++);
+    return static_cast<double>(hash_name(name) >> 12);  // exact as a double
+  };
   const double zero = static_cast<double>(timeline.began_ns + clock.behind_ns) * 1e-6;  // of this timeline, in ms of the first rank's clock
-  std::vector<double> mine;
-  for (const Timeline::Span& flight : flights) mine.push_back(zero + flight.start);
-  const std::vector<double> all = ranks.gather(mine);
-  CHECK(all.size() == mine.size() * static_cast<std::size_t>(ranks.size()), "ranks sent different numbers of messages");
+  std::vector<double> mine;                                                             // name and time of every message
+  for (const Timeline::Span& flight : flights) mine.insert(mine.end(), {name_of(flight), zero + flight.start});
+  const auto count = static_cast<double>(mine.size());
+  const std::vector<double> counts = ranks.gather({&count, 1});
+  const auto most = static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end()));
+  std::vector<double> padded = mine;
+  padded.resize(most);
+  const std::vector<double> all = ranks.gather(padded);
+  std::vector<std::map<double, double>> times(static_cast<std::size_t>(ranks.size()));  // per rank, by name
+  for (std::size_t rank = 0; rank < times.size(); ++rank)
+    for (std::size_t k = 0; k < static_cast<std::size_t>(counts[rank]); k += 2)
+      times[rank][all[rank * most + k]] = all[rank * most + k + 1];
   std::map<int, double> out;
   for (std::size_t k = 0; k < flights.size(); ++k) {
     const int step = flights[k].step, axis = mesh.find(ir::axis_of(plan.steps[static_cast<std::size_t>(step)].attrs));
-    double last = mine[k];
-    if (axis >= 0)
-      for (const int rank : mesh.group(ranks.rank(), axis)) last = std::max(last, all[static_cast<std::size_t>(rank) * mine.size() + k]);
+    double last = mine[2 * k + 1];
+    for (const int rank : axis < 0 ? std::vector<int>{} : mesh.group(ranks.rank(), axis))
+      if (const auto found = times[static_cast<std::size_t>(rank)].find(mine[2 * k]); found != times[static_cast<std::size_t>(rank)].end())
+        last = std::max(last, found->second);
     out[step] = last - zero;
   }
   return out;

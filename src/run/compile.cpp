@@ -2,12 +2,15 @@
 
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "base/check.h"
 #include "ir/builder.h"
 #include "models/model.h"
 #include "models/weights.h"
 #include "run/augment.h"
+#include "run/pipeline.h"
+#include "run/stages.h"
 
 namespace tessera::run {
 namespace {
@@ -81,12 +84,29 @@ transforms::Compression compression_of(const config::Config& config) {
   return {c.kind, c.fraction, c.rank, false};
 }
 
+// The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no stage's, or nobody knows.
+std::function<int(const std::string&)> stage_of_inputs(const config::Config& config) {
+  std::map<std::string, int> stages = stages_of_parameters(config);
+  for (const transforms::Bucket& bucket : model_buckets(config))
+    for (const char* role : {"weights.", "ema.", "m.", "v.", "momentum.", "residual.", "powersgd."})
+      stages[role + bucket.name] = bucket.stage;
+  return [stages](const std::string& input) {
+    for (const std::string& name : {input, input.starts_with("ema.") ? input.substr(4) : input})
+      if (const auto found = stages.find(name); found != stages.end()) return found->second;
+    return -1;
+  };
+}
+
 // The passes in order, one line each.
 std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, Weights weights) {
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
   const std::vector<transforms::Bucket> buckets = goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
   const std::string set = weights == Weights::live ? "weights" : "ema";
   std::vector<Pass> passes;
+  // A pipeline's equations know their stage.
+  const bool stages = pipelined(config, goal);
+  const auto cut = [=](const Program& p) { return stages ? transforms::cut(p, blocks_per_stage(config)) : p; };
+  if (stages) passes.push_back({"cut", cut, true, true});
   // Gradients are equations like any other.
   if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
   // The micro-batches of a step side by side, their gradients added in order.
@@ -94,8 +114,10 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
     passes.push_back({"accumulate",
                       [=](const Program& first) {
                         std::vector<Program> parts = {first};
-                        for (std::size_t i = 1; i < micro.size(); ++i)
-                          parts.push_back(transforms::autodiff(write_model(config, goal, micro[i], weights)));
+                        for (std::size_t i = 1; i < micro.size(); ++i) {
+                          parts.push_back(cut(write_model(config, goal, micro[i], weights)));
+                          if (differentiate) parts.back() = transforms::autodiff(parts.back());
+                        }
                         return transforms::accumulate(parts, config.parallel.zero >= 2 && layout_of(config).mesh().ranks() > 1);
                       },
                       true, true});
@@ -118,6 +140,15 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
     // Sums of gradients over dp in fewer bytes, before messages are joined.
     if (const transforms::Compression spec = compression_of(config); goal == Goal::train && spec.kind != "none")
       passes.push_back({"compress", [=](const Program& p) { return transforms::compress(p, spec, buckets); }, false, true});
+  }
+  // The order of the schedule, every value on its stage, and what crosses over.
+  if (stages)
+    passes.push_back({"pipeline",
+                      [=](const Program& p) {
+                        return transforms::pipeline(p, schedule_of(config, goal, static_cast<int>(micro.size())), stage_of_inputs(config));
+                      },
+                      true, true});
+  if (layout_of(config).mesh().ranks() > 1) {
     // Small messages travel together; gradients leave as soon as they are complete.
     passes.push_back({"combine", transforms::combine});
     passes.push_back({"early", transforms::early});
@@ -144,7 +175,7 @@ std::optional<transforms::Group> group_of(const config::Config& config, const mo
   const std::int64_t frozen = config::parse_freeze(config.optim.freeze);
   // The head (below nothing) is never frozen; "backbone" is every layer before it.
   if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
-  transforms::Group group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1,
+  transforms::Group group{param.decay || config.optim.decay_all, std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1, -1,
                           false};
   // Gradients that are shared out leave block by block: that of one block at a time is whole.
   if (config.parallel.zero == 2 && group.decay) group.block = static_cast<int>(at.below);
@@ -165,16 +196,17 @@ DType storage_dtype(const config::Config& config) { return config.precision.dtyp
 // when nothing hides it, is the remainder.
 static void cut_into_blocks(const config::Config& config, std::vector<std::pair<models::Param, transforms::Group>>& params) {
   const double most = config.parallel.bucket_mb * (1 << 20);
-  std::map<std::pair<bool, double>, std::pair<double, int>> filled;  // by decay and rate: bytes of the open block, blocks before it
+  // By decay, rate and stage: bytes of the open block, blocks before it.
+  std::map<std::tuple<bool, double, int>, std::pair<double, int>> filled;
   for (auto it = params.rbegin(); it != params.rend(); ++it) {
-    auto& [bytes, blocks] = filled[{it->second.decay, it->second.lr_scale}];
+    auto& [bytes, blocks] = filled[{it->second.decay, it->second.lr_scale, it->second.stage}];
     const auto more = static_cast<double>(ir::elements(it->first.shape) * ir::size_of(storage_dtype(config)));
     if (bytes > 0 && bytes + more > most) bytes = 0, ++blocks;
     bytes += more;
     it->second.block = blocks;
   }
   for (auto& [param, group] : params) {
-    const int last = filled[{group.decay, group.lr_scale}].second;
+    const int last = filled[{group.decay, group.lr_scale, group.stage}].second;
     group.block = last == 0 ? -1 : last - group.block;  // in the order of the layers
   }
 }
@@ -182,8 +214,12 @@ static void cut_into_blocks(const config::Config& config, std::vector<std::pair<
 std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
   Builder b;
   std::vector<std::pair<models::Param, transforms::Group>> params;
+  const std::map<std::string, int> stages = stages_of_parameters(config);
   for (const models::Param& p : models::parameters(config.model))
-    if (const auto group = group_of(config, p)) params.emplace_back(p, *group);
+    if (auto group = group_of(config, p)) {
+      if (!stages.empty()) group->stage = stages.at(p.name);
+      params.emplace_back(p, *group);
+    }
   if (config.parallel.zero < 2 && layout_of(config).mesh().ranks() > 1) cut_into_blocks(config, params);
   std::map<std::string, transforms::Group> groups;
   for (const auto& [p, group] : params) {
@@ -196,13 +232,13 @@ std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
 
 transforms::Layout layout_of(const config::Config& config) {
   const config::Parallel& p = config.parallel;
-  return {static_cast<int>(p.dp),   static_cast<int>(p.sp),   static_cast<int>(p.tp),
+  return {static_cast<int>(p.dp),   static_cast<int>(p.sp),   static_cast<int>(p.tp), static_cast<int>(p.pp),
           static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list};
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
                  const transforms::RunOptions& options, Weights weights, int rank) {
-  CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train), "only training has several micro-batches");
+  CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)), "who has several micro-batches?");
   Compiled out;
   const Program program =
       transforms::run(write_model(config, goal, micro[0], weights), passes_for(config, goal, micro, weights), options, &out.passes);

@@ -57,6 +57,7 @@ void each_run(const ir::Shape& shape, const Piece& piece, Visit visit) {
 
 std::vector<Piece> pieces_in_bucket(const transforms::Bucket& bucket, const transforms::Bucket::Entry& entry, const ir::Type& type,
                                     const ir::Mesh& mesh, int rank) {
+  if (!is_here(type, mesh, rank)) return {};
   const std::vector<ir::Range> here = local_ranges(type, mesh, rank);
   const ir::Range flat = here.back();
   ir::Shape shape = entry.shape;  // of one part
@@ -82,6 +83,7 @@ std::vector<Piece> pieces_in_bucket(const transforms::Bucket& bucket, const tran
 }
 
 std::vector<Piece> pieces_of_whole(const ir::Type& type, const ir::Mesh& mesh, int rank) {
+  if (!is_here(type, mesh, rank)) return {};
   Piece piece;
   for (const ir::Range& range : local_ranges(type, mesh, rank)) piece.begin.push_back(range.begin), piece.extent.push_back(range.size);
   if (ir::elements(piece.extent) == 0) return {};
@@ -89,9 +91,11 @@ std::vector<Piece> pieces_of_whole(const ir::Type& type, const ir::Mesh& mesh, i
 }
 
 bool keeps(const ir::Type& type, const ir::Mesh& mesh, int rank) {
+  if (!is_here(type, mesh, rank)) return false;
   const std::vector<int> here = mesh.coordinates(rank);
   for (int axis = 0; axis < static_cast<int>(here.size()); ++axis)
-    if (here[at(axis)] != 0 && place_on(type, axis).kind != ir::Place::S) return false;
+    if (const ir::Place::Kind kind = place_on(type, axis).kind; here[at(axis)] != 0 && kind != ir::Place::S && kind != ir::Place::O)
+      return false;
   return true;
 }
 

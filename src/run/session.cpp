@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "comm/pulse.h"
 #include "run/bytes.h"
+#include "run/pipeline.h"
 
 namespace tessera::run {
 
@@ -25,6 +26,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     groups_[name] = world->split(first, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
     groups_[name]->watch(comm::Pulse::here(), name, first);
     groups[name] = groups_[name].get();
+    if (name == "pp") reads_images_ = mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)] == first_stage_rank(config_);
   }
   executor_ = exec::make_cpu_executor(static_cast<int>(config_.run.threads), std::move(groups));
 }
@@ -48,8 +50,8 @@ ir::Range Session::share(std::int64_t samples) const {
 }
 
 bool Session::wants(Goal goal, std::int64_t i, std::int64_t samples) const {
-  const auto micro = goal == Goal::train ? micro_batches(samples, config_.batch.accumulate) : std::vector<std::int64_t>{samples};
-  for (const std::int64_t n : micro) {
+  if (!reads_images_) return false;
+  for (const std::int64_t n : micro_batches_for(config_, goal, samples)) {
     if (const ir::Range mine = share(n); i < n) return i >= mine.begin && i < mine.begin + mine.size;
     i -= n;
   }
@@ -93,8 +95,8 @@ std::vector<std::int64_t> Session::micro_batches(std::int64_t samples, std::int6
 const Compiled& Session::compiled(Goal goal, std::int64_t samples, Weights weights) {
   std::unique_ptr<Compiled>& slot = plans_[{goal, samples, weights}];
   if (!slot) {
-    const auto micro = goal == Goal::train ? micro_batches(samples, config_.batch.accumulate) : std::vector<std::int64_t>{samples};
-    slot = std::make_unique<Compiled>(compile(config_, goal, micro, executor_->workspace_rule(), options_, weights, rank_));
+    slot = std::make_unique<Compiled>(
+        compile(config_, goal, micro_batches_for(config_, goal, samples), executor_->workspace_rule(), options_, weights, rank_));
     options_.dump_dir.clear();  // the first plan is the one that was asked for
     executor_->prepare(slot->plan);
   }
@@ -174,10 +176,22 @@ void Session::write_real(const plan::Plan& plan, const std::string& input, std::
   else
     executor_->write(plan, input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
 }
-void Session::write_images(const plan::Plan& plan, std::span<const float> images, std::int64_t samples) {
-  const ir::Range mine = share(samples);
-  write_real(plan, "images",
-             images.subspan(static_cast<std::size_t>(mine.begin) * pixels(), static_cast<std::size_t>(mine.size) * pixels()));
+void Session::feed(const plan::Plan& plan, const std::vector<std::int64_t>& micro, const StepInputs& in) {
+  const auto classes = static_cast<std::size_t>(config_.model.classes);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < micro.size(); ++i) {
+    const std::string tag = micro.size() > 1 ? "." + std::to_string(i) : "";
+    const ir::Range mine = share(micro[i]);
+    const std::size_t first = at + static_cast<std::size_t>(mine.begin), n = static_cast<std::size_t>(mine.size);
+    const auto real = [&](const std::string& name, std::span<const float> values, std::size_t each) {
+      if (plan.input(name + tag)) write_real(plan, name + tag, values.subspan(first * each, n * each));
+    };
+    real("images", in.images, pixels());
+    real("targets", in.targets, classes);
+    real("weights", in.weights, 1);
+    if (plan.input("labels" + tag)) executor_->write(plan, "labels" + tag, std::as_bytes(in.labels.subspan(first, n)));
+    at += static_cast<std::size_t>(micro[i]);
+  }
 }
 void Session::write_scalar(const plan::Plan& plan, const std::string& input, double value) {
   if (plan.input(input)) executor_->write(plan, input, encode(std::span(&value, 1), storage_dtype(config_)));
@@ -194,19 +208,7 @@ double Session::read_scalar(const plan::Plan& plan, const std::string& output) {
 StepResult Session::train_step(const StepInputs& in) {
   const auto samples = static_cast<std::int64_t>(in.labels.size());
   const plan::Plan& plan = compiled(Goal::train, samples).plan;
-  const auto micro = micro_batches(samples, config_.batch.accumulate);
-  const auto classes = static_cast<std::size_t>(config_.model.classes);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < micro.size(); ++i) {
-    const std::string tag = micro.size() > 1 ? "." + std::to_string(i) : "";
-    const ir::Range mine = share(micro[i]);
-    const std::size_t first = at + static_cast<std::size_t>(mine.begin), n = static_cast<std::size_t>(mine.size);
-    write_real(plan, "images" + tag, in.images.subspan(first * pixels(), n * pixels()));
-    executor_->write(plan, "labels" + tag, std::as_bytes(in.labels.subspan(first, n)));
-    if (plan.input("targets" + tag)) write_real(plan, "targets" + tag, in.targets.subspan(first * classes, n * classes));
-    if (plan.input("weights" + tag)) write_real(plan, "weights" + tag, in.weights.subspan(first, n));
-    at += static_cast<std::size_t>(micro[i]);
-  }
+  feed(plan, micro_batches_for(config_, Goal::train, samples), in);
   write_scalar(plan, "inv_count", 1.0 / static_cast<double>(samples));
   write_scalar(plan, "lr", in.lr);
   if (plan.input("step")) executor_->write(plan, "step", std::as_bytes(std::span<const std::int64_t>(&in.step, 1)));
@@ -222,11 +224,9 @@ StepResult Session::train_step(const StepInputs& in) {
 }
 
 EvalResult Session::evaluate(std::span<const float> images, std::span<const std::int32_t> labels, Weights weights) {
-  const plan::Plan& plan = compiled(Goal::evaluate, static_cast<std::int64_t>(labels.size()), weights).plan;
-  write_images(plan, images, static_cast<std::int64_t>(labels.size()));
-  const ir::Range mine = share(static_cast<std::int64_t>(labels.size()));
-  executor_->write(plan, "labels",
-                   std::as_bytes(labels.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.size))));
+  const auto samples = static_cast<std::int64_t>(labels.size());
+  const plan::Plan& plan = compiled(Goal::evaluate, samples, weights).plan;
+  feed(plan, micro_batches_for(config_, Goal::evaluate, samples), {.images = images, .labels = labels});
   write_scalar(plan, "inv_count", 1.0);
   executor_->run(plan);
   return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_real(plan, "logits")};
@@ -235,7 +235,7 @@ EvalResult Session::evaluate(std::span<const float> images, std::span<const std:
 void Session::recalibrate(std::span<const float> images) {
   const auto samples = static_cast<std::int64_t>(images.size() / pixels());
   const plan::Plan& plan = compiled(Goal::recalibrate, samples, Weights::average).plan;
-  write_images(plan, images, samples);
+  feed(plan, {samples}, {.images = images, .labels = {}});
   const std::vector<models::Param> params = models::parameters(config_.model);
   // From zero, or the rounding of what was there before would show in the last bit, and a resumed run would differ.
   for (const models::Param& p : params)
@@ -264,7 +264,7 @@ void Session::finish_recalibration() {
 
 std::vector<double> Session::predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline) {
   const plan::Plan& plan = compiled(Goal::predict, count).plan;
-  write_images(plan, images, count);
+  feed(plan, micro_batches_for(config_, Goal::predict, count), {.images = images, .labels = {}});
   const exec::Timeline ran = executor_->run(plan);
   if (timeline) *timeline = ran;
   return read_real(plan, "logits");

@@ -97,8 +97,9 @@ class Session {
 
  private:
   ir::Range share(std::int64_t samples) const;  // of a micro-batch
+  // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage reads.
+  void feed(const plan::Plan& plan, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
   void write_real(const plan::Plan& plan, const std::string& input, std::span<const float> values);
-  void write_images(const plan::Plan& plan, std::span<const float> images, std::int64_t samples);
   void write_scalar(const plan::Plan& plan, const std::string& input, double value);
   double read_scalar(const plan::Plan& plan, const std::string& output);
   std::vector<double> read_real(const plan::Plan& plan, const std::string& output);
@@ -111,6 +112,7 @@ class Session {
   comm::Comm* world_;
   int rank_ = 0;
   ir::Mesh mesh_;
+  bool reads_images_ = true;                                   // its stage is the first
   std::map<std::string, std::unique_ptr<comm::Comm>> groups_;  // by axis
   std::unique_ptr<exec::Executor> executor_;
   exec::Observer observer_;

@@ -48,6 +48,7 @@ std::vector<StateTensor> state_tensors(Session& session) {
   for (const ir::Input& buffer : program.inputs) {
     if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
     const ir::Type& type = program.type(buffer.var);
+    if (!is_here(type, program.mesh, session.rank())) continue;
     if (buffer.name.starts_with("residual.") || buffer.name.starts_with("powersgd.")) {
       const int holder = first_holder(type, program.mesh, session.rank());
       const ir::Shape shape = local_shape(type, program.mesh, session.rank());

@@ -55,18 +55,22 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
         if (o.var != v) continue;
         const Var now = map[static_cast<std::size_t>(v)];
         b.set_scope("accumulate");
-        b.set_phase(Phase::backward);
         if (apart && o.name.starts_with("grad.")) {
           grads.push_back({"grad#" + std::to_string(m) + o.name.substr(4), now, ""});
+          continue;
+        }
+        if (o.name == "logits") {  // of all samples, in order
+          totals[i] = m == 0 ? now : b.emit_named(Op::concat, Dim{0}, {totals[i], now}, {o.name + tag})[0];
           continue;
         }
         totals[i] = m == 0 || !o.updates.empty() ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
       }
     };
+    b.set_phase(Phase::backward);
     for (const Input& in : part.inputs) add_up(in.var);
     for (const Eqn& eqn : part.eqns) {
-      b.set_scope(eqn.scope);
-      b.set_phase(eqn.phase);
+      b.enter(eqn);
+      b.set_micro(static_cast<int>(m));
       Attrs attrs = eqn.attrs;
       if (Dropout* dropout = std::get_if<Dropout>(&attrs)) dropout->base += position;
       std::vector<Var> in;

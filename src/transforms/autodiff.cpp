@@ -47,6 +47,7 @@ Program autodiff(const Program& program) {
     const OpDef& row = def(eqn->op);
     CHECK(row.vjp, std::string(name(eqn->op)) + " has no derivative, in `" + print(program, *eqn) + "`");
     b.set_scope(eqn->scope);
+    b.set_stage(eqn->stage);
     const auto first_new = static_cast<Var>(b.program().values.size());
     const std::vector<Var> outgoing = row.vjp(b, *eqn, incoming);
     CHECK(outgoing.size() == eqn->in.size(), std::string(name(eqn->op)) + "'s derivative has one gradient per operand");

@@ -69,11 +69,11 @@ Program fuse_contract(const Program& program) {
     const std::vector<Var> in = {r(e.in[0]), r(e.in[1]), r(add.in[1])};
     const auto gelu = act.find(static_cast<int>(i));
     if (gelu == act.end()) {
-      Eqn fused{Op::contract, c, {}, add.out, e.scope, e.phase};
+      Eqn fused{Op::contract, c, {}, add.out, e.scope, e.phase, e.stage, e.micro};
       r.copy_with(fused, c, in);
     } else {
       c.act = std::get<Gelu>(gelu->second->attrs).tanh ? "gelu_tanh" : "gelu";
-      Eqn fused{Op::contract, c, {}, {gelu->second->out[0], add.out[0]}, e.scope, e.phase};
+      Eqn fused{Op::contract, c, {}, {gelu->second->out[0], add.out[0]}, e.scope, e.phase, e.stage, e.micro};
       r.copy_with(fused, c, in);
     }
   }
@@ -112,7 +112,7 @@ Program fuse_norm(const Program& program) {
     if (gone.contains(static_cast<int>(i))) continue;
     if (const auto n = norm.find(static_cast<int>(i)); n != norm.end()) {
       const Eqn& ln = *n->second;
-      const Eqn fused{Op::add_norm, ln.attrs, {}, {e.out[0], ln.out[0], ln.out[1], ln.out[2]}, e.scope, e.phase};
+      const Eqn fused{Op::add_norm, ln.attrs, {}, {e.out[0], ln.out[0], ln.out[1], ln.out[2]}, e.scope, e.phase, e.stage, e.micro};
       r.copy_with(fused, ln.attrs, {r(e.in[0]), r(e.in[1]), r(ln.in[1]), r(ln.in[2])});
     } else if (const auto g = grad.find(static_cast<int>(i)); g != grad.end()) {
       const Eqn& add = *g->second;

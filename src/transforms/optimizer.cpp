@@ -25,9 +25,9 @@ std::vector<std::string> dims_of(const Bucket& bucket, bool weights) {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string&)>& group_of, int tp) {
-  constexpr std::int64_t align = 16;                       // elements: 64 bytes of f32
-  using Kind = std::tuple<bool, double, bool, int, bool>;  // decay, rate, whole, -block, resident
-  std::map<Kind, Bucket, std::greater<>> groups;           // decayed ones first, large rates first
+  constexpr std::int64_t align = 16;                            // elements: 64 bytes of f32
+  using Kind = std::tuple<bool, double, bool, int, int, bool>;  // decay, rate, whole, -stage, -block, resident
+  std::map<Kind, Bucket, std::greater<>> groups;                // decayed ones first, large rates first
   std::map<bool, std::map<double, int, std::greater<>>> rates;
   for (const Input& in : program.inputs) {
     if (in.kind != Input::param) continue;
@@ -35,9 +35,9 @@ std::vector<Bucket> plan_buckets(const Program& program, const std::function<Gro
     const Shape& shape = program.type(in.var).shape;
     const auto shared = std::find_first_of(in.dims.begin(), in.dims.end(), tensor_dims().begin(), tensor_dims().end());
     const int dim = tp > 1 && shared != in.dims.end() ? static_cast<int>(shared - in.dims.begin()) : -1;
-    Bucket& bucket = groups[{group.decay, group.lr_scale, dim < 0, -group.block, group.resident}];
+    Bucket& bucket = groups[{group.decay, group.lr_scale, dim < 0, -group.stage, -group.block, group.resident}];
     bucket.parts = dim >= 0 ? tp : 1;
-    bucket.decay = group.decay, bucket.lr_scale = group.lr_scale, bucket.resident = group.resident;
+    bucket.decay = group.decay, bucket.lr_scale = group.lr_scale, bucket.resident = group.resident, bucket.stage = group.stage;
     bucket.entries.push_back({in.name, bucket.size, shape, dim});
     bucket.size += (elements(shape) / bucket.parts + align - 1) / align * align;
     if (group.lr_scale != 1.0) rates[group.decay].emplace(group.lr_scale, 0);
@@ -46,10 +46,11 @@ std::vector<Bucket> plan_buckets(const Program& program, const std::function<Gro
     for (int n = 0; auto& [rate, number] : list) number = n++;
   std::vector<Bucket> out;
   for (auto& [kind, bucket] : groups) {
-    const int block = -std::get<3>(kind);
+    const int block = -std::get<4>(kind);
     bucket.name = bucket.decay ? "decay" : "no_decay";
     if (bucket.lr_scale != 1.0) bucket.name += "." + std::to_string(rates[bucket.decay][bucket.lr_scale]);
     if (bucket.parts > 1) bucket.name += ".tp";
+    if (bucket.stage >= 0) bucket.name += ".stage" + std::to_string(bucket.stage);
     if (block >= 0) bucket.name += ".block" + std::to_string(block);
     out.push_back(std::move(bucket));
   }
@@ -63,6 +64,7 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, const s
     CHECK(first, "bucket " + bucket.name + " holds a parameter that the program lacks");
     const Var flat = r.to.input(Input::param, set + "." + bucket.name, {program.type(first->var).dtype, bucket.shape(), {}},
                                 dims_of(bucket, set == "weights"));
+    r.to.set_stage(std::max(bucket.stage, 0));
     for (const Bucket::Entry& entry : bucket.entries) {
       const Input* in = program.input(entry.param);
       CHECK(in, "bucket " + bucket.name + " holds " + entry.param + ", which the program lacks");

@@ -136,7 +136,10 @@ Program precision(const Program& program, DType low) {
     }
     return it->second;
   };
+  std::vector<const Eqn*> maker(program.values.size(), nullptr);
   for (const Eqn& e : program.eqns) {
+    for (Var v : e.out)
+      if (v != none) maker[static_cast<std::size_t>(v)] = &e;
     r.enter(e);
     const std::vector<bool> down = low_operands(e);
     const bool stays = stays_f32(e);
@@ -152,7 +155,9 @@ Program precision(const Program& program, DType low) {
     r.copy_with(e, attrs, in);
   }
   for (const Output& o : program.outputs) {
-    const Eqn tail{Op::cast, Cast{}, {}, {}, "", Phase::backward};
+    Eqn tail = maker[static_cast<std::size_t>(o.var)] ? *maker[static_cast<std::size_t>(o.var)] : Eqn{};
+    tail.scope.clear();
+    r.enter(tail);
     r.to.set_phase(Phase::backward);
     r.set(o.var, as(r(o.var), program.type(o.var).dtype, tail));
   }

@@ -20,6 +20,11 @@ Program remat(const Program& program, int every) {
     kept[static_cast<std::size_t>(in.var)] = true;
     from_params[static_cast<std::size_t>(in.var)] = in.kind == Input::param;
   }
+  std::vector<int> last_read(program.values.size(), 0);  // the last stage that reads a value in the forward pass
+  for (const Eqn& eqn : program.eqns)
+    for (Var v : eqn.in)
+      if (v != none && eqn.phase == Phase::forward)
+        last_read[static_cast<std::size_t>(v)] = std::max(last_read[static_cast<std::size_t>(v)], eqn.stage);
   int marks = 0;
   std::vector<Var> since_mark;
   // Where a micro-batch's forward part ends: what follows its last mark (the head) is needed at once, so keeping it is free.
@@ -41,8 +46,10 @@ Program remat(const Program& program, int every) {
     const bool keep = params_only || (boundary && marks++ % every == 0);
     for (Var v : eqn.out)
       if (v != none) {
+        const bool crosses = last_read[static_cast<std::size_t>(v)] > eqn.stage;
+        if (crosses && boundary) marks = 1;  // counted anew from a stage's input
         maker[static_cast<std::size_t>(v)] = static_cast<int>(i);
-        kept[static_cast<std::size_t>(v)] = keep;
+        kept[static_cast<std::size_t>(v)] = keep || crosses;
         from_params[static_cast<std::size_t>(v)] = params_only;
         since_mark.push_back(v);
       }
@@ -61,7 +68,7 @@ Program remat(const Program& program, int every) {
     for (Var operand : eqn.in) in.push_back(recompute(operand));
     std::vector<std::string> names;
     for (Var out : eqn.out) names.push_back(out == none ? "_" : "re." + program.name_of(out));
-    r.to.set_scope(eqn.scope);
+    r.enter(eqn);
     r.to.set_phase(Phase::recompute);
     const std::vector<Var> out = r.to.emit_named(eqn.op, eqn.attrs, in, names);
     for (std::size_t i = 0; i < out.size(); ++i)

@@ -65,7 +65,8 @@ Program forward_pass(const Program& program) {
     std::vector<Var> in = r(e.in);
     if (e.op == Op::reshape)
       if (const Eqn* inner = uses.made_by(e.in[0], Op::reshape)) in[0] = r(inner->in[0]);
-    std::string key = std::to_string(static_cast<int>(e.op)) + "|" + std::to_string(static_cast<int>(e.phase)) + print(e.attrs);
+    std::string key = std::to_string(static_cast<int>(e.op)) + "|" + std::to_string(static_cast<int>(e.phase)) + "|" +
+                      std::to_string(e.stage) + print(e.attrs);
     for (Var v : in) key += " " + std::to_string(v);
     for (Var v : e.out)
       for (const Place& place : v == none ? Places{} : program.type(v).at)

@@ -15,6 +15,12 @@ namespace tessera::transforms {
 using namespace ir;
 
 Mesh Layout::mesh() const {
+  Mesh out = mesh_of_stage();
+  if (pp > 1) out.axes.insert(out.axes.begin(), {Axis::stage, "pp", pp, {}});
+  return out;
+}
+
+Mesh Layout::mesh_of_stage() const {
   Mesh out;
   const auto add = [&](Axis::Kind kind, const char* name, int size) {
     if (size > 1) out.axes.push_back({kind, name, size});
@@ -43,7 +49,7 @@ void put(Type& type, const Mesh& mesh, const std::string& axis, int dim) {
 
 Program strategy(const Program& program, const Layout& layout) {
   Program p = program;
-  p.mesh = layout.mesh();
+  p.mesh = layout.mesh_of_stage();
   if (p.mesh.axes.empty()) return p;
   if (const int dp = p.mesh.find("dp"); dp >= 0 && !layout.weights.empty()) {
     std::set<std::int64_t> samples;  // of the micro-batches

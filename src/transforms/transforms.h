@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "transforms/schedules.h"
 
 namespace tessera::transforms {
 
@@ -60,12 +61,14 @@ struct Bucket {
   bool decay = true;
   double lr_scale = 1.0;
   bool resident = false;  // ZeRO 3 leaves its weights whole
+  int stage = -1;         // of a pipeline: whose weights these are; -1: there is none
   ir::Shape shape() const { return parts > 1 ? ir::Shape{parts, size} : ir::Shape{size}; }
 };
 // How a parameter is treated: those of one group share a bucket.
 struct Group {
   bool decay = true;
   double lr_scale = 1.0;  // of the learning rate (layer-wise decay)
+  int stage = -1;         // of a pipeline
   int block = -1;         // the layer, or the block of layers, whose gradients (weights) travel together; -1: all of them
   bool resident = false;  // ZeRO 3: too small to be worth sharding
   auto operator<=>(const Group&) const = default;
@@ -91,7 +94,8 @@ struct Optimizer {
 // A step whose loss or gradient is not finite changes nothing.
 Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& buckets);
 
-// Recomputes what the backward pass reads instead of keeping it; every n-th mark "residual" is kept (1: all of them, 0: no recomputation).
+// Recomputes what the backward pass reads instead of keeping it; every n-th mark "residual" is kept (1: all of them, 0: no recomputation),
+// and what a stage gets from the one before.
 Program remat(const Program& program, int every);
 
 // Evaluation: conv, batch norm by running statistics, a residual sum and relu become one conv.
@@ -103,13 +107,15 @@ Program fuse_norm(const Program& program);
 Program fuse_loss(const Program& program);
 Program fuse_update(const Program& program);
 
-// How ranks are arranged; the mesh is dp, sp, tp, the last fastest, without the axes of one rank.
+// How ranks are arranged; the mesh is pp, dp, sp, tp, the last fastest, without the axes of one rank.
 struct Layout {
   int dp = 1, sp = 1, tp = 1;
+  int pp = 1;
   int zero = 0;
   bool megatron_sequence = false;
   std::vector<double> weights{};  // shares of a batch per dp rank; empty: equal
   ir::Mesh mesh() const;
+  ir::Mesh mesh_of_stage() const;  // the ranks of one stage
 };
 // Writes down where inputs live and what marks ask for, then place() gives every value its place and adds the collectives.
 Program strategy(const Program& program, const Layout& layout);
@@ -127,6 +133,12 @@ Program combine(const Program& program);
 Program early(const Program& program);
 // ZeRO 3: every gather of weights stands where the one before it stood, so that it is under way while that one's layer computes.
 Program prefetch(const Program& program);
+
+// Pipelines. cut: equations of a forward program learn their stage; `blocks` of a stage: how many marks "residual" it closes, the first
+// one (after the embedding) not counted. pipeline: the order of a schedule; every value on its stage's ranks only, and what crosses over to
+// another stage sent there. `stage_of` says where persistent inputs live (-1: everywhere).
+Program cut(const Program& program, const std::vector<std::int64_t>& blocks);
+Program pipeline(const Program& program, const Schedule& schedule, const std::function<int(const std::string& input)>& stage_of);
 
 // Dead code, equal equations of one phase, and identities (x*1, reshape of reshape, cast to the same type, ...).
 Program simplify(const Program& program);

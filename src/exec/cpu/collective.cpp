@@ -99,13 +99,21 @@ comm::Pending start_flat(const Call& call) {
                 : group_of(call).start_reduce_scatter(bytes(x), bytes(y), counts, x.dtype);
 }
 
+// Messages between two stages keep the order in which they were handed over: one tag serves all.
+comm::Pending start_send(const Call& call) { return group_of(call).start_send(bytes(call.in[0]), call.attr<ir::Message>().to, 0); }
+comm::Pending start_recv(const Call& call) { return group_of(call).start_recv(bytes(call.out[0]), call.attr<ir::Message>().from, 0); }
+
 std::size_t size(const ir::Type& type) { return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64); }
 bool scattered(const ir::Type& type, int dim) { return Around(type.shape, dim, type.dtype).outer > 1; }
-void resolved() { CHECK(false, "own, once and widen are resolved when a program is made local"); }
+void resolved() { CHECK(false, "own, once, widen and transfer are resolved when a program is made local"); }
 
 }  // namespace
 
-comm::Pending start_collective(const Call& call) { return call.op == ir::Op::all_reduce ? start_all_reduce(call) : start_flat(call); }
+comm::Pending start_collective(const Call& call) {
+  if (call.op == ir::Op::send) return start_send(call);
+  if (call.op == ir::Op::recv) return start_recv(call);
+  return call.op == ir::Op::all_reduce ? start_all_reduce(call) : start_flat(call);
+}
 
 Scratch scratch_all_gather(const ir::Attrs& attrs, std::span<const ir::Type>, std::span<const ir::Type> out) {
   return {scattered(out[0], std::get<ir::Collective>(attrs).dim) ? size(out[0]) : 0, 0};
@@ -131,6 +139,9 @@ COLLECTIVE(all_to_all, all_to_all(call))
 COLLECTIVE(own, (void)call; resolved())
 COLLECTIVE(once, (void)call; resolved())
 COLLECTIVE(widen, (void)call; resolved())
+COLLECTIVE(transfer, (void)call; resolved())
+COLLECTIVE(send, start_send(call)->wait())
+COLLECTIVE(recv, start_recv(call)->wait())
 #undef COLLECTIVE
 
 }  // namespace tessera::exec::cpu

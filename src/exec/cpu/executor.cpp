@@ -102,12 +102,12 @@ class CpuExecutor final : public Executor {
       const plan::Step& step = plan.steps[i];
       const int number = static_cast<int>(i);
       for (const int message : step.waits) flights.finish(message);
-      if (observe) flights.finish_all();  // whoever looks sees what has arrived
+      if (observe) flights.finish_near();  // whoever looks sees what has arrived
       flights.poll(number);
       const double begin = record.now();
       note(plan, step);
       if (step.stream == 1)
-        flights.add(number, begin, start(plan, step));
+        flights.add(number, begin, start(plan, step), plan::passes_on(step.op));
       else
         execute(plan, step);
       record(number, step.stream == 1 ? Timeline::post : plan::sends(step.op) ? Timeline::wait : Timeline::compute, begin);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "comm/comm.h"
 #include "exec/executor.h"
@@ -34,7 +35,10 @@ class Flights {
  public:
   explicit Flights(Recorder& record) : record_(record) {}
 
-  void add(int step, double begin, comm::Pending message) { under_way_.emplace(step, Flight{std::move(message), begin}); }
+  // `apart`: from or to another stage of a pipeline, which may be far behind.
+  void add(int step, double begin, comm::Pending message, bool apart) {
+    under_way_.emplace(step, Flight{std::move(message), begin, apart});
+  }
   // Moves on what is under way; `next`: the step that follows.
   void poll(int next) {
     if (under_way_.empty()) return;
@@ -58,11 +62,19 @@ class Flights {
   void finish_all() {
     while (!under_way_.empty()) finish(under_way_.begin()->first);
   }
+  // Those that the other ranks have handed over or are about to: who waits for another stage before it must may wait forever.
+  void finish_near() {
+    std::vector<int> near;
+    for (const auto& [step, flight] : under_way_)
+      if (!flight.apart) near.push_back(step);
+    for (const int step : near) finish(step);
+  }
 
  private:
   struct Flight {
     comm::Pending message;
     double begin = 0;
+    bool apart = false;
   };
   Recorder& record_;
   std::map<int, Flight> under_way_;  // by step, which is the order of hand-over

@@ -27,7 +27,7 @@ constexpr std::array rows{
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
-    ROW(own), ROW(once), ROW(widen),
+    ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
     ROW_WITH_SCRATCH(compressed_reduce), ROW_OF_REFERENCE(orthogonalise),
 };
 #undef ROW

@@ -1,0 +1,109 @@
+#include "run/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/check.h"
+#include "ir/builder.h"
+#include "models/model.h"
+#include "run/stages.h"
+
+namespace tessera::run {
+namespace {
+
+constexpr std::string_view file_prefix = "file:";
+constexpr std::int64_t most_bytes = 16 << 20;  // of a schedule's text
+
+transforms::Schedule read_schedule(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw Error(ErrorKind::usage, fmt::format("the schedule {} cannot be read", path), "parallel.schedule", "give the path of a text file");
+  std::string text(static_cast<std::size_t>(most_bytes) + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (static_cast<std::int64_t>(text.size()) > most_bytes)
+    throw Error(ErrorKind::usage, fmt::format("the schedule {} is longer than 16 MiB", path), "parallel.schedule", "docs/pipeline.md");
+  transforms::Schedule schedule = transforms::parse_schedule(text, path);
+  transforms::check(schedule, path);
+  return schedule;
+}
+
+// One that was written for another pipeline is refused with all that differs.
+void check_fit(const transforms::Schedule& s, const std::string& path, int ranks, int stages, int micros) {
+  Error error(ErrorKind::usage, "", path, "change the file, or parallel.pp, parallel.chunks and batch.accumulate");
+  std::vector<std::string> problems;
+  const auto compare = [&](const char* what, std::int64_t have, std::int64_t want) {
+    if (have != want) problems.push_back(fmt::format("the schedule has {} {}, the run has {}", have, what, want));
+  };
+  compare("ranks", static_cast<std::int64_t>(s.ranks.size()), ranks);
+  compare("stages", s.stages, stages);
+  compare("micro-batches", s.micros, micros);
+  if (!s.trains()) problems.emplace_back("the schedule has no backward turns");
+  if (problems.empty()) return;
+  error.message = problems[0];
+  error.also.assign(problems.begin() + 1, problems.end());
+  throw error;
+}
+
+}  // namespace
+
+bool pipelined(const config::Config& config, Goal goal) {
+  return config.parallel.pp > 1 || (config.parallel.segments > 1 && goal == Goal::train);
+}
+
+std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal, std::int64_t samples) {
+  std::int64_t parts = 1;
+  if (goal == Goal::train) parts = config.batch.accumulate;
+  // With four micro-batches a stage the fill costs a fifth; each still has a sample for every dp rank.
+  if ((goal == Goal::evaluate || goal == Goal::predict) && config.parallel.pp > 1)
+    parts = std::max<std::int64_t>(1, std::min(4 * config.parallel.pp, samples / config.parallel.dp));
+  std::vector<std::int64_t> out;
+  for (int i = 0; i < static_cast<int>(parts); ++i)
+    if (const std::int64_t n = ir::split(samples, static_cast<int>(parts), i).size; n > 0) out.push_back(n);
+  return out;
+}
+
+transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros) {
+  const config::Parallel& p = config.parallel;
+  const int ranks = static_cast<int>(p.pp), stages = static_cast<int>(config::pipeline_stages(p));
+  if (goal != Goal::train) return transforms::forward_only(ranks, stages, micros);
+  if (p.schedule.starts_with(file_prefix)) {
+    const std::string path = p.schedule.substr(file_prefix.size());
+    transforms::Schedule schedule = read_schedule(path);
+    check_fit(schedule, path, ranks, stages, micros);
+    return schedule;
+  }
+  if (p.schedule == "gpipe" || ranks == 1) return transforms::gpipe(ranks, stages, micros);
+  if (p.schedule == "interleaved") return transforms::interleaved(ranks, static_cast<int>(p.chunks), micros);
+  if (p.schedule == "zb") return transforms::zb_h1(ranks, micros);
+  CHECK(p.schedule == "1f1b", "a schedule that nobody knows: " + p.schedule);
+  return transforms::one_f_one_b(ranks, micros);
+}
+
+std::map<std::string, int> stages_of_parameters(const config::Config& config) {
+  std::map<std::string, int> out;
+  if (config.parallel.pp == 1) return out;
+  const models::ModelConfig& m = config.model;
+  ir::Builder b;
+  const ir::Var images = b.input(ir::Input::batch, "images", {ir::DType::f32, {1, m.image_h, m.image_w, m.channels}, {}});
+  std::map<std::string, ir::Var> params;
+  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(ir::Input::param, p.name, {ir::DType::f32, p.shape, {}});
+  models::forward(b, m, images, {}, [&](const std::string& name) { return params.at(name); });
+  const ir::Program program = transforms::cut(b.program(), blocks_per_stage(config));
+  for (const ir::Eqn& e : program.eqns)
+    for (const auto& [name, var] : params)
+      if (std::find(e.in.begin(), e.in.end(), var) != e.in.end()) {
+        const auto [it, fresh] = out.emplace(name, e.stage);
+        CHECK(fresh || it->second == e.stage, "parameter " + name + " is read by two stages");
+      }
+  return out;
+}
+
+int first_stage_rank(const config::Config& config) {
+  if (config.parallel.pp == 1) return 0;
+  return schedule_of(config, Goal::train, static_cast<int>(config.batch.accumulate)).home(0);
+}
+
+}  // namespace tessera::run
