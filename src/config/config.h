@@ -110,7 +110,7 @@ struct Parallel {
   // load() fills in dp: all ranks that the other axes leave, unless given.
   std::int64_t dp = 1, tp = 1, pp = 1, sp = 1, zero = 0;
   std::string sequence = "none", schedule = "1f1b";
-  ListOrWord stages = {{}, "params"};
+  ListOrWord stages = {{}, "flops"};
   std::int64_t segments = 1, chunks = 1;
   std::string recompute = "none";
   ListOrWord weights;
@@ -186,5 +186,11 @@ struct Compression {
   std::int64_t rank = 0;  // powersgd
 };
 Compression parse_compress(std::string_view text);
+
+// The order of a pipeline's work: gpipe | 1f1b | interleaved | zb (also zb-h1), or file:PATH, which lists it rank by rank.
+struct Schedule {
+  std::string kind, path;  // kind "file" has a path
+};
+Schedule parse_schedule(std::string_view text);
 
 }  // namespace tessera::config

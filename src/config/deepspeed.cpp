@@ -77,6 +77,7 @@ class Interpreter {
     whole("tensor_parallel.autotp_size", "parallel.tp", 1);
     whole("tensor_parallel.tp.tp_size", "parallel.tp");
     whole("sequence_parallel_size", "parallel.sp");
+    whole("pipeline.stages", "parallel.pp");
     flag("dataloader_drop_last", "data.drop_last");
     flag("tensorboard.enabled", "run.tensorboard");
     flag("csv_monitor.enabled", "run.csv");

@@ -62,7 +62,7 @@ const Block blocks[] = {
      "partition_activations|number_checkpoints|contiguous_memory_optimization|cpu_checkpointing"},
     {"flops_profiler", false, "", "recompute_fwd_factor|profile_step|module_depth|top_modules|detailed|output_file", "enabled"},
     {"comms_logger", true, "", "verbose|prof_all|debug|prof_ops", "enabled"},
-    {"pipeline", false, "", "stages|partition|seed_layers|activation_checkpoint_interval|pipe_partitioned|grad_partitioned|use_reentrant",
+    {"pipeline", false, "stages", "partition|seed_layers|activation_checkpoint_interval|pipe_partitioned|grad_partitioned|use_reentrant",
      ""},
     {"checkpoint", false, "", "tag_validation|parallel_write|writer", "load_universal|use_node_local_storage"},
     {"data_types", false, "grad_accum_dtype", "param_dtype|buffer_dtype", ""},

@@ -37,6 +37,7 @@ const Row rows[] = {
     {"gradient_clipping", "optim.clip"},
     {"bf16.enabled", "precision.dtype"},
     {"zero_optimization.stage", "parallel.zero"},
+    {"pipeline.stages", "parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }},
     {"zero_optimization.stage3_param_persistence_threshold", "parallel.persist", [](const Config& c) { return c.parallel.zero == 3; }},
 };
 

@@ -1,4 +1,4 @@
-// The texts with a small syntax of their own: data sources, targets, recomputation, lengths.
+// The texts with a small syntax of their own: data sources, targets, recomputation, schedules, lengths.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -115,6 +115,20 @@ Compression parse_compress(std::string_view text) {
     refuse(said + ": powersgd takes a rank", "give 1 to 1024, for example powersgd=4");
   }
   refuse(said + " is not known", "choose none, fp16, bf16, int8, onebit, topk=FRACTION or powersgd=RANK");
+}
+
+Schedule parse_schedule(std::string_view text) {
+  static const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zb"};
+  if (text == "zb-h1") return {"zb", ""};
+  for (const std::string& name : names)
+    if (text == name) return {name, ""};
+  const std::string said = "parallel.schedule = \"" + clean(text) + "\"";
+  if (text.starts_with("file:")) {
+    if (text.size() > 5) return {"file", std::string(text.substr(5))};
+    refuse(said + " does not say where the file is", "write file:PATH");
+  }
+  const std::string near = text.size() > 32 ? "" : nearest(text, names);
+  refuse(said + " is not known", (near.empty() ? "" : "did you mean " + near + "? ") + "choose gpipe, 1f1b, interleaved, zb or file:PATH");
 }
 
 }  // namespace tessera::config

@@ -10,6 +10,7 @@
 #include "config/batch.h"
 #include "config/fields.h"
 #include "config/layout.h"
+#include "config/pipeline.h"
 #include "data/class_folders.h"
 
 namespace tessera::config {
@@ -22,8 +23,6 @@ struct Later {
   std::string_view reason;
   bool partly = false;  // some other values are there already
 };
-bool never(const Config&) { return false; }  // changes no result: accepted, so that files for later versions can be checked
-constexpr std::string_view no_pipeline = "this build has no pipeline parallelism yet; leave it at 1";
 const Later later[] = {
     {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
      "this build does not defer statistics yet; choose local or sync", true},
@@ -33,14 +32,8 @@ const Later later[] = {
      "it comes with the CUDA executor; choose f32, bf16 or f64", true},
     {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
      "it comes with f16 and the CUDA executor; leave it at 1"},
-    {"parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }, no_pipeline},
-    {"parallel.stages", [](const Config& c) { return !c.parallel.stages.list.empty(); },
-     "this build has no pipeline parallelism yet; leave the key out"},
-    {"parallel.segments", [](const Config& c) { return c.parallel.segments > 1; }, no_pipeline},
-    {"parallel.chunks", [](const Config& c) { return c.parallel.chunks > 1; }, no_pipeline},
     {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
      "this build has no CUDA executor; choose auto, local or mpi", true},
-    {"parallel.schedule", never, ""},
     {"run.device", [](const Config& c) { return c.run.device != "cpu"; }, "this build has no CUDA executor; choose cpu", true},
 };
 
@@ -68,11 +61,14 @@ class Resolver {
     sampling();
     layout();
     batch();  // a rank's part follows from the number of dp ranks
+    pipeline();
     optimizer();
     texts();
     compression();
     length();
     names();
+    // Delete this line with the pass that cuts programs into stages:
+    if (pipeline_stages(c_.parallel) > 1) add({"parallel.pp", "parallel.segments"}, "this build has no pipelines yet", "leave it at 1");
     return {std::move(problems_), std::move(notes_)};
   }
 
@@ -265,6 +261,12 @@ class Resolver {
   void layout() {
     LayoutOutcome out = resolve_layout(
         c_, [this](std::string_view key) { return given(key); }, now_.world);
+    for (const Finding& problem : out.problems) add(problem);
+    for (std::string& note : out.notes) notes_.push_back(std::move(note));
+  }
+
+  void pipeline() {
+    LayoutOutcome out = resolve_pipeline(c_, [this](std::string_view key) { return given(key); });
     for (const Finding& problem : out.problems) add(problem);
     for (std::string& note : out.notes) notes_.push_back(std::move(note));
   }

@@ -48,5 +48,8 @@ const std::vector<FamilyKeys>& families();
 const FamilyKeys* find_family(std::string_view name);  // null: there is none
 // All problems of a model description, each "model.heads = 5 does not divide model.dim = 192" (empty: sound).
 std::vector<std::string> problems(const ModelConfig& config);
+// The blocks that a pipeline can cut between: encoder or residual blocks; a merging of Swin's counts as one. The embedding (stem) belongs
+// to the first, the head to the last.
+std::int64_t block_count(const ModelConfig& config);
 
 }  // namespace tessera::models

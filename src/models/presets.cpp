@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "base/check.h"
 #include "models/config.h"
 
@@ -211,6 +213,12 @@ std::vector<std::string> problems(const ModelConfig& c) {
   else
     checks.need(false, "model.family = \"" + c.family + "\" is not known; choose vit, swin or resnet");
   return checks.out;
+}
+
+std::int64_t block_count(const ModelConfig& c) {
+  const auto sum = [](const std::vector<std::int64_t>& list) { return std::accumulate(list.begin(), list.end(), std::int64_t{0}); };
+  if (c.family == "swin") return sum(c.depths) + static_cast<std::int64_t>(c.depths.size()) - 1;
+  return c.family == "resnet" ? sum(c.layers) : c.depth;
 }
 
 }  // namespace tessera::models
