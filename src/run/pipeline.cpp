@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "config/pipeline.h"
 #include "ir/builder.h"
 #include "models/model.h"
 #include "run/stages.h"
