@@ -40,6 +40,10 @@ config::Config with_layout(config::Config c, const std::string& layout) {
       c.parallel.compress = word.substr(9);
       continue;
     }
+    if (word == "gpipe" || word == "1f1b" || word == "zb") {
+      c.parallel.schedule = word;
+      continue;
+    }
     const auto digits = word.find_first_of("0123456789");
     const std::string key = word.substr(0, digits);
     const std::int64_t n = digits == std::string::npos ? 0 : std::stoll(word.substr(digits));
@@ -53,6 +57,14 @@ config::Config with_layout(config::Config c, const std::string& layout) {
       c.parallel.zero = n;
     else if (key == "acc")
       c.batch.accumulate = n;
+    else if (key == "pp")
+      c.parallel.pp = n, c.parallel.stages = {{}, "flops"};
+    else if (key == "segments")
+      c.parallel.segments = n, c.parallel.stages = {{}, "flops"};
+    else if (key == "interleaved")
+      c.parallel.schedule = "interleaved", c.parallel.chunks = n;
+    else if (key == "every")
+      c.parallel.recompute = "every=" + std::to_string(n);
     else if (key == "megatron")
       c.parallel.sequence = "megatron";
     else if (key == "recompute")
@@ -63,7 +75,7 @@ config::Config with_layout(config::Config c, const std::string& layout) {
   return c;
 }
 
-int ranks_of(const config::Config& c) { return static_cast<int>(c.parallel.dp * c.parallel.sp * c.parallel.tp); }
+int ranks_of(const config::Config& c) { return static_cast<int>(c.parallel.pp * c.parallel.dp * c.parallel.sp * c.parallel.tp); }
 
 Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
   const Key key = Key{99}.with(static_cast<std::uint64_t>(step));

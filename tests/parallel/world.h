@@ -30,7 +30,7 @@ struct Training {
 };
 
 config::Config tiny(const std::string& family, const std::string& dtype = "f64");
-// "dp2 tp2 zero3 megatron", "dp2 compress=int8": writes parallel.* of the configuration.
+// "dp2 tp2 zero3 megatron", "dp2 compress=int8", "pp2 interleaved2 acc4": writes parallel.* of the configuration.
 config::Config with_layout(config::Config config, const std::string& layout);
 int ranks_of(const config::Config& config);
 
