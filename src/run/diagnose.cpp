@@ -44,6 +44,8 @@ const char* phase_name(ir::Phase phase) {
       return "backward";
     case ir::Phase::recompute:
       return "recomputed forward";
+    case ir::Phase::weight:
+      return "backward, of weights";
     case ir::Phase::update:
       return "update";
   }
