@@ -140,13 +140,17 @@ Schedule one_f_one_b(int ranks, int micros) {
 double one_f_one_b_bubble(int ranks, int micros) { return (ranks - 1.0) / (micros + ranks - 1.0); }
 
 Schedule interleaved(int ranks, int chunks, int micros) {
+  check_sizes("interleaved", ranks, ranks, micros, 2);
+  if (chunks < 1 || chunks > most_stages / ranks)
+    throw Error(ErrorKind::usage,
+                "chunks = " + std::to_string(chunks) + " stages a rank are not from 1 to " + std::to_string(most_stages / ranks),
+                "schedule interleaved");
   if (chunks == 1) {
     Schedule s = one_f_one_b(ranks, micros);
     s.name = "interleaved";
     return s;
   }
-  check_sizes("interleaved", 1, std::clamp(chunks, 0, most_stages), 1, 2);  // before the product
-  Schedule s = empty("interleaved", ranks, ranks * std::clamp(chunks, 0, most_stages), micros, 2);
+  Schedule s = empty("interleaved", ranks, ranks * chunks, micros, 2);
   // A backward pass cannot begin before its group came to the last stage.
   const int group = groups(ranks, micros).front();
   for (int r = 0; r < ranks; ++r)
