@@ -96,7 +96,7 @@ std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int colu
   for (std::size_t r = 0; r < rows.size(); ++r)
     out += fmt::format("rank {:>{}} |{}| {:5.1f}% idle\n", r, number, rows[r], 100 * use.idle[r]);
 
-  const TimeAxis axis = time_axis(use.span_ms, width / 10);
+  const TimeAxis axis = time_axis(use.span_ms, width / 7);
   std::string line(static_cast<std::size_t>(width), '-'), marks;
   for (int i = 0; i * axis.step_ms <= use.span_ms * (1 + 1e-9); ++i) {
     const std::size_t at = column(use.start_ms + i * axis.step_ms);
