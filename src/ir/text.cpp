@@ -73,7 +73,7 @@ std::string print(const Program& p, const Eqn& eqn) {
   out += " = " + std::string(name(eqn.op)) + print(eqn.attrs);
   for (Var v : eqn.in) out += " " + operand(p, v);
   std::string tail = phases[static_cast<int>(eqn.phase)] + eqn.scope;
-  if (eqn.stage != 0 || eqn.micro != 0) tail += " @" + std::to_string(eqn.stage) + "." + std::to_string(eqn.micro);
+  if (eqn.stage != 0 || eqn.micro != 0) tail += (tail.empty() ? "@" : " @") + std::to_string(eqn.stage) + "." + std::to_string(eqn.micro);
   return tail.empty() ? out : out + "  # " + tail;
 }
 

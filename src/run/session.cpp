@@ -205,6 +205,17 @@ std::vector<double> Session::read_real(const plan::Plan& plan, const std::string
 }
 double Session::read_scalar(const plan::Plan& plan, const std::string& output) { return read_real(plan, output).at(0); }
 
+// Of all micro-batches, one after the other.
+std::vector<double> Session::read_logits(const plan::Plan& plan, std::size_t micro) {
+  if (micro == 1) return read_real(plan, "logits");
+  std::vector<double> all;
+  for (std::size_t i = 0; i < micro; ++i) {
+    const std::vector<double> part = read_real(plan, "logits." + std::to_string(i));
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
 StepResult Session::train_step(const StepInputs& in) {
   const auto samples = static_cast<std::int64_t>(in.labels.size());
   const plan::Plan& plan = compiled(Goal::train, samples).plan;
@@ -226,10 +237,11 @@ StepResult Session::train_step(const StepInputs& in) {
 EvalResult Session::evaluate(std::span<const float> images, std::span<const std::int32_t> labels, Weights weights) {
   const auto samples = static_cast<std::int64_t>(labels.size());
   const plan::Plan& plan = compiled(Goal::evaluate, samples, weights).plan;
-  feed(plan, micro_batches_for(config_, Goal::evaluate, samples), {.images = images, .labels = labels});
+  const auto micro = micro_batches_for(config_, Goal::evaluate, samples);
+  feed(plan, micro, {.images = images, .labels = labels});
   write_scalar(plan, "inv_count", 1.0);
   executor_->run(plan);
-  return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_real(plan, "logits")};
+  return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_logits(plan, micro.size())};
 }
 
 void Session::recalibrate(std::span<const float> images) {
@@ -264,10 +276,11 @@ void Session::finish_recalibration() {
 
 std::vector<double> Session::predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline) {
   const plan::Plan& plan = compiled(Goal::predict, count).plan;
-  feed(plan, micro_batches_for(config_, Goal::predict, count), {.images = images, .labels = {}});
+  const auto micro = micro_batches_for(config_, Goal::predict, count);
+  feed(plan, micro, {.images = images, .labels = {}});
   const exec::Timeline ran = executor_->run(plan);
   if (timeline) *timeline = ran;
-  return read_real(plan, "logits");
+  return read_logits(plan, micro.size());
 }
 
 }  // namespace tessera::run

@@ -103,6 +103,7 @@ class Session {
   void write_scalar(const plan::Plan& plan, const std::string& input, double value);
   double read_scalar(const plan::Plan& plan, const std::string& output);
   std::vector<double> read_real(const plan::Plan& plan, const std::string& output);
+  std::vector<double> read_logits(const plan::Plan& plan, std::size_t micro);
   std::size_t pixels() const;
   std::vector<double> read_param(const models::Param& param, Weights weights) const;
   void write_param(const models::Param& param, Weights weights, const std::vector<double>& values);

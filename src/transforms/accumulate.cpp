@@ -27,7 +27,7 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
   b.program().mesh = parts[0].mesh;
   std::map<std::string, Var> shared;
   std::vector<Var> totals(parts[0].outputs.size(), none);  // per output
-  std::vector<Output> grads;                               // those that stay apart
+  std::vector<Output> apart_outputs;                       // those that are not added up
   std::int64_t position = 0;                               // of the micro-batch in the global batch
   for (std::size_t m = 0; m < parts.size(); ++m) {
     const Program& part = parts[m];
@@ -56,11 +56,11 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
         const Var now = map[static_cast<std::size_t>(v)];
         b.set_scope("accumulate");
         if (apart && o.name.starts_with("grad.")) {
-          grads.push_back({"grad#" + std::to_string(m) + o.name.substr(4), now, ""});
+          apart_outputs.push_back({"grad#" + std::to_string(m) + o.name.substr(4), now, ""});
           continue;
         }
-        if (o.name == "logits") {  // of all samples, in order
-          totals[i] = m == 0 ? now : b.emit_named(Op::concat, Dim{0}, {totals[i], now}, {o.name + tag})[0];
+        if (o.name == "logits") {
+          apart_outputs.push_back({o.name + tag, now, ""});
           continue;
         }
         totals[i] = m == 0 || !o.updates.empty() ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
@@ -87,7 +87,7 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
   }
   for (std::size_t i = 0; i < totals.size(); ++i)
     if (totals[i] != none) b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
-  for (const Output& o : grads) b.output(o.name, o.var);
+  for (const Output& o : apart_outputs) b.output(o.name, o.var);
   return b.take();
 }
 

@@ -55,14 +55,13 @@ class Pipeliner {
     std::vector<std::size_t> update;
     for (std::size_t i = 0; i < from_.eqns.size(); ++i) {
       const Eqn& e = from_.eqns[i];
-      const Work work = e.phase == Phase::forward ? Work::forward : schedule_.splits() && !first_half[i] ? Work::weight : Work::backward;
+      const Work work = e.phase == Phase::forward ? Work::forward : splits_ && !first_half[i] ? Work::weight : Work::backward;
       if (updates(e))
         update.push_back(i);
       else
         turns[{stages_[i], e.micro, work}].push_back(i);
     }
-    for (const Timed& timed :
-         simulate(schedule_, [&](const Turn& turn) { return turn.work == Work::backward && !schedule_.splits() ? 2.0 : 1.0; })) {
+    for (const Timed& timed : simulate(schedule_, [&](const Turn& turn) { return turn.work == Work::backward && !splits_ ? 2.0 : 1.0; })) {
       const auto found = turns.find({timed.turn.stage, timed.turn.micro, timed.turn.work});
       if (found == turns.end()) continue;  // a first stage's backward turn without its weights has nothing to do
       for (const std::size_t i : found->second) turn(i, timed.turn.work);
@@ -166,7 +165,9 @@ class Pipeliner {
       rank = have.dim;
     }
     Place where = rank >= 0 ? Place{Place::O, rank} : everywhere;
-    if (rank < 0 && !any_partial && numbers.size() == 1 && e.op == Op::add) {
+    if (moves(e.attrs)) {  // over another axis, among the ranks of a stage
+      where = place(e.in[0]);
+    } else if (rank < 0 && !any_partial && numbers.size() == 1 && e.op == Op::add) {
       where = {Place::O, *numbers.begin()};
     } else if (rank < 0 && (any_partial || !numbers.empty()) && e.op == Op::add) {
       where = partial;
@@ -203,6 +204,7 @@ class Pipeliner {
   const Program& from_;
   const Uses uses_;
   const Schedule& schedule_;
+  const bool splits_ = schedule_.splits();
   const std::vector<int> homes_;
   Program out_;
   std::vector<int> stages_;  // per equation

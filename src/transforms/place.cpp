@@ -170,7 +170,7 @@ class Placer {
     if (found == waiting_.end()) return r_(old);
     if (const auto made = made_.find({old, segment_}); made != made_.end()) return made->second;
     Eqn now = *found->second;
-    now.scope = reader.scope, now.phase = reader.phase;
+    now.scope = reader.scope, now.phase = reader.phase, now.stage = reader.stage, now.micro = reader.micro;
     place(now);
     for (Var v : now.out)
       if (v != none) made_[{v, segment_}] = r_(v);

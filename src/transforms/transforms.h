@@ -39,7 +39,7 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
 Program autodiff(const Program& program);
 
 // One step over several micro-batches: parts share parameters and scalars, batch inputs become "images.1", ..., outputs are added up,
-// except those that update an input: one micro-batch hands them to the next. With `apart` gradients stay apart as "grad#M.<parameter>":
+// except those that update an input: one micro-batch hands them to the next; logits stay apart as "logits.M". With `apart` gradients stay apart as "grad#M.<parameter>":
 // the optimizer adds them up after they were reduced (ZeRO 2).
 Program accumulate(const std::vector<Program>& parts, bool apart = false);
 
