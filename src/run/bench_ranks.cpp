@@ -67,17 +67,19 @@ ordered_json ranks_json(const std::vector<RankUse>& ranks) {
 }
 
 std::string use_line(const std::vector<RankUse>& ranks, const std::string& per) {
-  const auto mb = [](std::int64_t bytes) { return fmt::format("{:.3f}", static_cast<double>(bytes) * 1e-6); };
-  const auto mib = [](std::int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
+  const auto amount = [](std::int64_t bytes) {
+    return bytes < 1'000'000 ? fmt::format("{:.2f} kB", static_cast<double>(bytes) * 1e-3)
+                             : fmt::format("{:.2f} MB", static_cast<double>(bytes) * 1e-6);
+  };
   const comm::Traffic traffic = sum_up(ranks).traffic;
+  const ordered_json rows = traffic_json(traffic);
   std::string verbs;
-  for (const auto& [verb, bytes] : traffic_json(traffic).items())
-    if (verb != "total") verbs += fmt::format("{}{} {}", verbs.empty() ? "" : ", ", verb, mb(bytes.get<std::int64_t>()));
-  const auto [least, most] =
-      std::minmax_element(ranks.begin(), ranks.end(), [](const RankUse& a, const RankUse& b) { return a.peak_bytes < b.peak_bytes; });
-  const std::string memory = least->peak_bytes == most->peak_bytes ? "" : mib(least->peak_bytes) + " to ";
-  return fmt::format("a rank hands over {} MB per {}{}; planned memory per rank {}{} MiB", mb(traffic.total().bytes), per,
-                     verbs.empty() ? "" : " (" + verbs + ")", memory, mib(most->peak_bytes));
+  for (const auto& [verb, bytes] : rows.items())
+    if (verb != "total") verbs += fmt::format("{}{} {}", verbs.empty() ? "" : ", ", verb, amount(bytes.get<std::int64_t>()));
+  std::int64_t least = ranks[0].peak_bytes, most = 0;
+  for (const RankUse& rank : ranks) least = std::min(least, rank.peak_bytes), most = std::max(most, rank.peak_bytes);
+  return fmt::format("a rank hands over {} per {}{}; planned memory per rank {}{}", amount(traffic.total().bytes), per,
+                     verbs.empty() ? "" : " (" + verbs + ")", amount(least) == amount(most) ? "" : amount(least) + " to ", amount(most));
 }
 
 double difference_from_one_rank(const config::Config& config, std::span<const float> images, const std::vector<double>& logits) {

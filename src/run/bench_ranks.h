@@ -33,7 +33,7 @@ std::string layout_heading(const config::Config& config);
 nlohmann::ordered_json layout_json(const config::Config& config);
 nlohmann::ordered_json traffic_json(const comm::Traffic& traffic);  // {total, and each verb that was used}
 nlohmann::ordered_json ranks_json(const std::vector<RankUse>& ranks);
-// "a rank hands over 1.2 MB per batch (all_reduce 1.2); planned memory per rank 61.2 to 64.0 MiB"
+// "a rank hands over 1.20 MB per batch (all_reduce 1.20 MB); planned memory per rank 61.20 MB to 64.00 MB"
 std::string use_line(const std::vector<RankUse>& ranks, const std::string& per);
 
 // The largest difference of `logits` from those that one rank computes with the same initial weights, over the largest of these; NaN where
