@@ -77,10 +77,10 @@ def table(layouts, batch, seen, cores):
         ms = [d["ms"]["median"] for d in runs]
         ratios = [a["ms"]["median"] / b for a, b in zip(first, ms)]
         difference = next((d["logits_difference"] for d in runs if d.get("logits_difference") is not None), None)
-        verbs = ", ".join(f"{verb} {n / 1e6:.2f}" for verb, n in runs[0]["comm_bytes"].items() if verb != "total")
+        verbs = ", ".join(f"{verb} {n / 1e6:.3g}" for verb, n in runs[0]["comm_bytes"].items() if verb != "total")
         cells = [layout, f"{ranks} x {cores // ranks}", spread(ms, 1), spread([d["images_per_s"] for d in runs], 2),
                  spread(ratios, 2) if ratios else "", spread([d["gflops"] for d in runs], 1),
-                 f"{runs[0]['comm_bytes']['total'] / 1e6:.2f}" + (f" ({verbs})" if verbs else ""), f"{runs[0]['peak_bytes'] / 2**20:.1f}",
+                 f"{runs[0]['comm_bytes']['total'] / 1e6:.3g}" + (f" ({verbs})" if verbs else ""), f"{runs[0]['peak_bytes'] / 2**20:.1f}",
                  "not checked" if difference is None else f"{difference:.1e}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines

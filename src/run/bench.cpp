@@ -1,5 +1,5 @@
-// Throughput of what really runs: whole inference and training plans, and every distinct equation of a training step, against the machine's
-// peak.
+// Throughput of what really runs: whole inference and training plans, on one rank or on the ranks of a layout, and every distinct equation
+// of a training step, against the machine's peak.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/rng.h"
+#include "comm/pulse.h"
 #include "exec/cpu/peak.h"
 #include "report/metrics.h"
 #include "run/bench_ranks.h"
@@ -191,6 +192,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
   const plan::Plan* found = nullptr;
   ranks.together([&] {
+    comm::Pulse::doing("compiling");
     session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
     found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
   });
@@ -206,6 +208,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
       timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
     return timeline;
   };
+  comm::Pulse::doing("measuring");
   const comm::Traffic before = session.traffic();
   once();  // warms up
   const std::vector<RankUse> used = gather_use(ranks, {plan.peak_bytes(), plan.cost.flops, session.traffic() - before});
