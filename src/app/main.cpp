@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <thread>
 
+#include "app/arguments.h"
 #include "base/check.h"
 #include "config/fields.h"
 #include "config/flags.h"
@@ -25,57 +25,8 @@
 namespace {
 
 using namespace tessera;
-
-// The flags that stand for config keys, a config file and --set: what several verbs share.
-struct ConfigArguments {
-  std::string path;
-  std::vector<std::string> sets;
-  std::vector<std::string> values = std::vector<std::string>(config::flags().size());
-  std::vector<CLI::Option*> options;
-
-  void add_to(CLI::App& app) {
-    app.add_option("CONFIG", path, "a TOML file; every key can be changed with --set and flags");
-    app.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")->type_name("KEY=VALUE")->allow_extra_args(false);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const config::Flag& flag = config::flags()[i];
-      const std::string help = std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
-      options.push_back(app.add_option(std::string(flag.name), values[i], help)->type_name(std::string(flag.metavar)));
-    }
-  }
-  // `world`: the ranks that run; 0: nothing runs, any layout can be looked at.
-  config::Loaded load_all(config::Purpose purpose, int world) const {
-    std::vector<config::Override> overrides;
-    for (const std::string& set : sets) overrides.push_back(config::from_set(set));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (options[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values[i]));
-    return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
-  }
-  // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective values, if asked for.
-  config::Config load(config::Purpose purpose, int world = 1, bool table = false, bool speaks = true) const {
-    config::Loaded loaded = load_all(purpose, world);
-    for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) fmt::print(stderr, "note: {}\n", note);
-    if (table) fmt::print(stderr, "{}", config::effective_text(loaded.deepspeed));
-    return std::move(loaded.config);
-  }
-};
-
-// --model and --set for verbs that take a weight file: they describe the model when the file does not.
-struct ModelArguments {
-  std::string name;
-  std::vector<std::string> sets;
-
-  void add_to(CLI::App& app) {
-    app.add_option("--model", name, "the preset, for weights that do not name their model (torchvision's, timm's)")->type_name("NAME");
-    app.add_option("--set", sets, "change one key of it: --set model.classes=10")->type_name("KEY=VALUE")->allow_extra_args(false);
-  }
-  std::optional<models::ModelConfig> get() const {
-    if (name.empty() && sets.empty()) return std::nullopt;
-    std::vector<config::Override> overrides;
-    if (!name.empty()) overrides.push_back({"model.name", name, "--model " + name, true});
-    for (const std::string& set : sets) overrides.push_back(config::from_set(set));
-    return config::load(std::nullopt, overrides, config::Purpose::other).model;
-  }
-};
+using app::ConfigArguments;
+using app::WeightsArguments;
 
 int fail(const std::string& text, int code) {
   const char* no_color = std::getenv("NO_COLOR");
@@ -199,38 +150,31 @@ int dispatch(int argc, char** argv) {
   });
 
   run::EvalOptions eval;
+  WeightsArguments eval_weights;
   CLI::App* eval_verb = verb("eval", "loss, top-1, top-5 and a table per class");
-  eval_verb->add_option("--weights", eval.weights, "a weight file, a run folder, a checkpoint or an exported folder")
-      ->required()
-      ->type_name("W");
+  eval_weights.add_to(*eval_verb, eval);
   eval_verb->add_option("--data", eval.data, "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR")
       ->required()
       ->type_name("SPEC");
-  eval_verb->add_option("--dtype", eval.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
-  eval_verb->add_option("--batch", eval.batch, "images at a time")->check(CLI::Range(1, 65536));
-  eval_verb->add_option("--threads", eval.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
+  eval_verb->add_option("--batch", eval.batch, "images at a time, of all ranks together")->check(CLI::Range(1, 65536));
   eval_verb->add_option("--seed", eval.seed, "seed of synthetic data, and of the part of a folder that is kept for testing");
   eval_verb->add_option("--val-fraction", eval.val_fraction, "that part's size")->check(CLI::Range(0.0, 0.999));
   eval_verb->add_option("--test-size", eval.test_size, "images of synthetic data")->check(CLI::Range(1, 100000000));
   eval_verb->add_option("--tta", eval.tta, "flip: also report top-1 of the mean prediction of each image and its mirror image")
       ->check(CLI::IsMember({"none", "flip"}));
-  ModelArguments eval_model;
-  eval_model.add_to(*eval_verb);
-  eval_verb->callback([&] { eval.model = eval_model.get(), eval.json = json, code = run::evaluate(eval); });
+  eval_verb->callback([&] { eval_weights.apply_to(eval), eval.json = json, code = run::evaluate(eval, argv); });
 
   run::PredictOptions predict;
+  WeightsArguments predict_weights;
   CLI::App* predict_verb = verb("predict", "the likeliest labels of each image: a line on a terminal, JSON lines in a pipe");
-  predict_verb->add_option("--weights", predict.weights, "a weight file, a run folder, a checkpoint or an exported folder")
-      ->required()
-      ->type_name("W");
+  predict_weights.add_to(*predict_verb, predict);
   predict_verb->add_option("IMAGE", predict.images, "PNG or JPEG files")->required();
   predict_verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
-  predict_verb->add_option("--dtype", predict.dtype, "f32 | bf16 | f64")->check(CLI::IsMember({"f32", "bf16", "f64"}));
-  predict_verb->add_option("--threads", predict.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
-  ModelArguments predict_model;
-  predict_model.add_to(*predict_verb);
+  predict_verb->add_option("--batch", predict.batch, "images at a time, of all ranks together (8, or one for each dp rank)")
+      ->check(CLI::Range(1, 65536));
   predict_verb->callback([&] {
-    predict.model = predict_model.get(), predict.json = json, predict.table = ::isatty(STDOUT_FILENO), code = run::predict(predict);
+    predict_weights.apply_to(predict), predict.json = json, predict.table = run::prints_to_terminal();
+    code = run::predict(predict, argv);
   });
 
   run::VerifyOptions verify;
@@ -249,6 +193,7 @@ int dispatch(int argc, char** argv) {
   bench_config.add_to(*bench_verb);
   bench_verb->add_option("--batch", bench.batch, "images per run")->check(CLI::Range(1, 65536));
   bench_verb->add_option("--repeats", bench.repeats, "timed runs (default: two seconds' worth)")->check(CLI::Range(1, 100000));
+  bench_verb->add_flag("--check", bench.check, "infer: also how far the logits of these ranks are from those of one");
   bench_verb->add_option("--filter", bench.filter, "ops: only equations whose text contains this");
   std::string bench_workers;
   bench_verb->add_option("--workers", bench_workers, "data: threads that prepare batches")->check(CLI::Range(0, 256));
@@ -261,18 +206,22 @@ int dispatch(int argc, char** argv) {
   bench_verb->add_flag("--elsewhere", bench.elsewhere, "comm: buffers that other ranks cannot reach");
   bench_verb->callback([&] {
     bench.json = json;
-    if (bench.what == "comm") {
-      const int started = run::launched_ranks();
-      config::Config c = bench_config.load(config::Purpose::other, started > 1 ? started : 0, false, run::launched_rank() == 0);
-      c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
-      code = run::on_ranks(c, argv, [&](comm::Comm* world) {
-        return run::bench_comm(bench, world ? *world : throw Error(ErrorKind::usage, "bench comm needs ranks", "", "--np 2"));
-      });
+    if (bench.check && bench.what != "infer")
+      throw Error(ErrorKind::usage, "--check compares logits, which `bench " + bench.what + "` does not compute", "",
+                  "bench infer --check");
+    if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
+    if (bench.what == "data" || bench.what == "ops") {  // of one rank
+      const config::Config c = bench_config.load(config::Purpose::other);
+      code = bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);
       return;
     }
-    if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
-    const config::Config c = bench_config.load(config::Purpose::other);
-    code = bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);
+    const int started = run::launched_ranks();
+    config::Config c = bench_config.load(config::Purpose::other, started > 1 ? started : 0, false, run::launched_rank() == 0);
+    if (bench.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
+    code = run::on_ranks(c, argv, [&](comm::Comm* world) {
+      if (bench.what != "comm") return run::bench(c, bench, world);
+      return run::bench_comm(bench, world ? *world : throw Error(ErrorKind::usage, "bench comm needs ranks", "", "--np 2"));
+    });
   });
 
   ConfigArguments explain_config;
@@ -359,8 +308,8 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));
     return code;
   } catch (const tessera::Error& error) {
-    // What goes wrong before ranks can talk goes wrong on all of them: the first one says it. Launchers end the job with whoever fails first;
-    // the others let it be that one.
+    // What goes wrong before ranks can talk goes wrong on all of them: the first one says it. Launchers end the job with whoever fails
+    // first; the others let it be that one.
     if (tessera::run::launched_rank() == 0) return fail(error.what(), error.exit_code());
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return error.exit_code();

@@ -106,6 +106,7 @@ class Reader {
   Loaded finish(const Inputs& inputs, const DeepSpeedReading& reading) {
     Loaded out;
     Config& config = out.config;
+    if (inputs.model) config.model = *inputs.model;
     start_model(config);
     config.run.threads = std::min(available_cores(), 4096);
     for (const Setting& s : settings_) {

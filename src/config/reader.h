@@ -29,7 +29,8 @@ struct Inputs {
   std::string deepspeed_file;
   std::vector<Override> overrides;
   Purpose purpose = Purpose::train;
-  int world = 0;  // ranks that run; 0: not known yet
+  int world = 0;                                            // ranks that run; 0: not known yet
+  std::optional<models::ModelConfig> model = std::nullopt;  // found with weights, in place of the default one
 };
 Loaded load_inputs(const Inputs& inputs);
 

@@ -1,5 +1,5 @@
-// Throughput of what really runs: whole inference and training plans, and every distinct equation of a training step, against the machine's
-// peak.
+// Throughput of what really runs: whole inference and training plans, on one rank or on the ranks of a layout, and every distinct equation
+// of a training step, against the machine's peak.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,10 +8,13 @@
 #include <sstream>
 
 #include "base/rng.h"
+#include "comm/pulse.h"
 #include "exec/cpu/peak.h"
 #include "report/metrics.h"
+#include "run/bench_ranks.h"
 #include "run/environment.h"
 #include "run/init.h"
+#include "run/ranks.h"
 #include "run/run.h"
 #include "run/session.h"
 
@@ -57,16 +60,19 @@ std::string shape_key(const plan::Step& step) {
   return key;
 }
 
-// Warm up once, then until `repeats` runs or, when 0, two seconds and at least five runs.
-std::vector<Sample> measure(const std::function<exec::Timeline()>& once, std::int64_t repeats) {
-  once();
+// Until `repeats` runs or, when 0, two seconds and at least five runs. A run begins when all ranks are there, and takes as long as the
+// slowest of them.
+std::vector<Sample> measure(const std::function<exec::Timeline()>& once, std::size_t steps, std::int64_t repeats, const Ranks& ranks) {
   std::vector<Sample> samples;
   double spent = 0;
   while (repeats > 0 ? static_cast<std::int64_t>(samples.size()) < repeats : samples.size() < 5 || (spent < 2000 && samples.size() < 200)) {
+    ranks.barrier();
     const exec::Timeline t = once();
-    Sample s{t.wall_ms, {}};
-    for (const exec::Timeline::Span& span : t.spans) s.step_ms.push_back(span.end - span.start);
-    spent += t.wall_ms;
+    Sample s{ranks.most(t.wall_ms), std::vector<double>(steps)};
+    // What this rank's own thread spent on a step: on a message, to hand it over and to wait for it.
+    for (const exec::Timeline::Span& span : t.spans)
+      if (span.stream == 0 && span.kind != exec::Timeline::poll) s.step_ms[static_cast<std::size_t>(span.step)] += span.end - span.start;
+    spent += s.wall_ms;
     samples.push_back(std::move(s));
   }
   return samples;
@@ -139,41 +145,8 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                copy, threads);
 }
 
-}  // namespace
-
-int bench(const config::Config& given, const BenchOptions& options) {
-  config::Config config = given;
-  config.batch = {options.batch, (options.batch + config.batch.accumulate - 1) / config.batch.accumulate, config.batch.accumulate};
-  const bool infer = options.what == "infer";
-  Session session(config);
-  session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
-  const models::ModelConfig& m = config.model;
-  std::vector<float> images(static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.batch));
-  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
-  const plan::Plan& plan = session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
-  // Inputs are written anew each time: they lie in the arena, where a run may overwrite them.
-  std::int64_t step = 0;
-  auto once = [&] {
-    exec::Timeline timeline;
-    if (infer)
-      session.predict(images, options.batch, &timeline);
-    else
-      timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
-    return timeline;
-  };
-  const std::vector<Sample> samples = measure(once, options.repeats);
-  if (options.what == "ops") {
-    bench_ops(plan, samples, config, options);
-    return 0;
-  }
-  std::vector<double> walls;
-  for (const Sample& s : samples) walls.push_back(s.wall_ms);
-  const report::Quantiles q = report::quantiles(walls);
-  const int threads = static_cast<int>(config.run.threads);
-  const double gflops = plan.cost.flops / q.median * 1e-6, peak = peak_gflops(threads);
+// The equations of this rank's plan, in order, each with the part of the model that it counts towards.
+ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, double median_ms) {
   ordered_json ops = ordered_json::array();
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const ir::Eqn* eqn = origin(plan, plan.steps[i]);
@@ -190,32 +163,102 @@ int bench(const config::Config& given, const BenchOptions& options) {
                    {"group", group_of(eqn->scope)},
                    {"ms", ms},
                    {"gflops", step_cost(plan.steps[i]).flops / std::max(ms, 1e-6) * 1e-6},
-                   {"share", ms / q.median}});
+                   {"share", ms / median_ms}});
   }
-  const double images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
+  return ops;
+}
+
+// Of all ranks at once: they may share cores and a clock.
+double peak_of(const Ranks& ranks, int threads) {
+  if (ranks.size() == 1) return peak_gflops(threads);
+  ranks.barrier();
+  return ranks.total(exec::cpu::measure_peak_gflops(threads));
+}
+
+}  // namespace
+
+int bench(const config::Config& given, const BenchOptions& options, comm::Comm* world) {
+  const Ranks ranks(world);
+  config::Config config = given;
+  config.batch = {options.batch, (options.batch + config.batch.accumulate - 1) / config.batch.accumulate, config.batch.accumulate};
+  if (options.check) config.model.head_init = "normal";  // a head of zeros would hide every difference
+  const bool infer = options.what == "infer";
+  Session session(config, {}, world);
+  const models::ModelConfig& m = config.model;
+  std::vector<float> images(static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.batch));
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
+  const plan::Plan* found = nullptr;
+  ranks.together([&] {
+    comm::Pulse::doing("compiling");
+    session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
+    found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
+  });
+  const plan::Plan& plan = *found;
+  // Inputs are written anew each time: they lie in the arena, where a run may overwrite them.
+  std::int64_t step = 0;
+  std::vector<double> logits;
+  auto once = [&] {
+    exec::Timeline timeline;
+    if (infer)
+      logits = session.predict(images, options.batch, &timeline);
+    else
+      timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
+    return timeline;
+  };
+  comm::Pulse::doing("measuring");
+  const comm::Traffic before = session.traffic();
+  once();  // warms up
+  const std::vector<RankUse> used = gather_use(ranks, {plan.peak_bytes(), plan.cost.flops, session.traffic() - before});
+  const std::vector<Sample> samples = measure(once, plan.steps.size(), options.repeats, ranks);
+  if (options.what == "ops") {
+    bench_ops(plan, samples, config, options);
+    return 0;
+  }
+  const int threads = static_cast<int>(config.run.threads);
+  const double peak = peak_of(ranks, threads);
+  double difference = 0;
+  ranks.together([&] {
+    if (options.check && ranks.first()) difference = difference_from_one_rank(config, images, logits);
+  });
+  if (!ranks.first()) return 0;
+  std::vector<double> walls;
+  for (const Sample& s : samples) walls.push_back(s.wall_ms);
+  const report::Quantiles q = report::quantiles(walls);
+  const Uses uses = sum_up(used);
+  const double gflops = uses.flops / q.median * 1e-6, images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
+  const ordered_json ops = ops_of(plan, samples, q.median);
   if (options.json) {
-    fmt::print("{}\n", ordered_json{{"model", m.name},
-                                    {"what", options.what},
-                                    {"batch", options.batch},
-                                    {"dtype", config.precision.dtype},
-                                    {"threads", threads},
-                                    {"device", "cpu"},
-                                    {"runs", samples.size()},
-                                    {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},
-                                    {"images_per_s", images_per_s},
-                                    {"gflops", gflops},
-                                    {"peak_gflops", peak},
-                                    {"peak_bytes", plan.peak_bytes()},
-                                    {"ops", ops}}
-                           .dump(2));
+    ordered_json document = {{"model", m.name},
+                             {"what", options.what},
+                             {"batch", options.batch},
+                             {"dtype", config.precision.dtype},
+                             {"threads", threads},
+                             {"device", "cpu"},
+                             {"layout", layout_json(config)},
+                             {"runs", samples.size()},
+                             {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},
+                             {"images_per_s", images_per_s},
+                             {"gflops", gflops},
+                             {"peak_gflops", peak},
+                             {"peak_bytes", uses.peak_bytes},
+                             {"comm_bytes", traffic_json(uses.traffic)},
+                             {"ranks", ranks_json(used)}};
+    if (options.check) document["logits_difference"] = difference;
+    document["ops"] = ops;
+    fmt::print("{}\n", document.dump(2));
     return 0;
   }
   print_groups(ops);
   fmt::print(
-      "{} {} batch {} {} {} threads: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  {:.1f} GFLOP/s = {:.0f}% of {:.0f} "
+      "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  {:.1f} GFLOP/s = {:.0f}% of {:.0f} "
       "measured peak\n",
-      options.what, m.name, options.batch, config.precision.dtype, threads, q.median, q.min, q.max, samples.size(), images_per_s, gflops,
-      gflops / peak * 100, peak);
+      options.what, m.name, options.batch, config.precision.dtype, layout_heading(config), q.median, q.min, q.max, samples.size(),
+      images_per_s, gflops, gflops / peak * 100, peak);
+  if (ranks.size() > 1) fmt::print("{}\n", use_line(used, infer ? "batch" : "step"));
+  if (options.check) fmt::print("logits differ from those of one rank by {:.2e} of the largest\n", difference);
   return 0;
 }
 

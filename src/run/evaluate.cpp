@@ -1,18 +1,22 @@
-// eval and predict: a weight file that names its model, and data or images.
+// eval and predict: weights that name their model, and data or images, on one rank or on the ranks of a layout.
+// Convention: what can be wrong without the other ranks is found before they are started; the first rank prints.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/check.h"
-#include "base/threads.h"
+#include "comm/pulse.h"
 #include "config/reader.h"
 #include "data/decode.h"
 #include "report/console.h"
 #include "run/augment.h"
 #include "run/dataset.h"
+#include "run/launch.h"
+#include "run/ranks.h"
 #include "run/run.h"
 #include "run/score.h"
 #include "run/weights_open.h"
@@ -22,28 +26,73 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Loaded {
+// What lies where --weights points, and how it is run: the model of the weights, the rest as the flags say.
+struct Found {
+  OpenedWeights weights;
   config::Config config;
-  std::vector<std::string> classes;
-  std::unique_ptr<Session> session;
+  std::vector<std::string> notes;
 };
 
-Loaded load(const std::string& weights, const std::optional<models::ModelConfig>& model, const std::string& dtype, std::int64_t threads) {
-  const OpenedWeights opened = open_weights(weights, model);
-  for (const std::string& note : opened.notes) fmt::print(stderr, "note: {}\n", note);
-  Loaded out;
-  out.config = photographs_for(opened.model);
-  follow_preprocess(opened.preprocess, opened.from.string(), out.config);
-  out.classes = opened.classes;
-  out.config.precision.dtype = dtype;
-  out.config.run.threads = threads > 0 ? threads : available_cores();
-  out.session = std::make_unique<Session>(out.config);
-  out.session->load(opened.source);
+Found find(const WeightsOptions& options) {
+  Found out;
+  out.weights = open_weights(options.weights, options.model);
+  config::Inputs inputs;
+  inputs.overrides = options.overrides;
+  inputs.purpose = config::Purpose::other;
+  inputs.world = launched_ranks() > 1 ? launched_ranks() : 0;
+  inputs.model = out.weights.model;
+  config::Loaded loaded = config::load_inputs(inputs);
+  out.config = std::move(loaded.config);
+  out.config.data = photographs_for(out.weights.model).data;
+  follow_preprocess(out.weights.preprocess, out.weights.from.string(), out.config);
+  out.notes = out.weights.notes;
+  out.notes.insert(out.notes.end(), loaded.notes.begin(), loaded.notes.end());
   return out;
+}
+
+// On every rank.
+std::unique_ptr<Session> load(const Found& found, const Ranks& ranks) {
+  if (ranks.first())
+    for (const std::string& note : found.notes) fmt::print(stderr, "note: {}\n", note);
+  auto session = std::make_unique<Session>(found.config, transforms::RunOptions{}, ranks.world());
+  ranks.together([&] { comm::Pulse::doing("loading the weights"), session->load(found.weights.source); });
+  return session;
+}
+
+void print_score(const Score& s, const std::vector<std::string>& names, const EvalOptions& options) {
+  if (options.json) {
+    ordered_json classes = ordered_json::array();
+    for (std::size_t i = 0; i < names.size(); ++i)
+      classes.push_back({{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
+    ordered_json document = {
+        {"weights", options.weights}, {"data", options.data}, {"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5},
+        {"seconds", s.seconds},       {"classes", classes}};
+    if (s.top1_tta >= 0) document["top1_tta"] = s.top1_tta;
+    fmt::print("{}\n", document.dump(2));
+    return;
+  }
+  fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
+             s.top5 * 100, s.seconds);
+  if (s.top1_tta >= 0) fmt::print("with test-time augmentation ({})   top1 {:.2f}%\n", options.tta, s.top1_tta * 100);
+  fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
+  for (std::size_t i = 0; i < names.size(); ++i)
+    fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
+               s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
 }
 
 // Six significant digits are more than a probability has.
 double rounded(double p) { return std::stod(fmt::format("{:.6g}", p)); }
+
+// The likeliest classes of one image.
+ordered_json top_of(const std::vector<double>& p, const std::vector<std::string>& classes, std::int64_t most) {
+  std::vector<std::size_t> order(p.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
+  order.resize(std::min<std::size_t>(order.size(), static_cast<std::size_t>(most)));
+  ordered_json top = ordered_json::array();
+  for (const std::size_t c : order) top.push_back({{"class", c}, {"label", classes[c]}, {"probability", rounded(p[c])}});
+  return top;
+}
 
 // "disc.png   disc 81.2%   ring 9.3%"
 std::string line_for_people(const std::string& path, std::size_t width, const ordered_json& top) {
@@ -53,11 +102,85 @@ std::string line_for_people(const std::string& path, std::size_t width, const or
   return line;
 }
 
+// The images of a batch that this rank reads, each at its place among all. One that cannot be read leaves a black image and is remembered.
+struct Pictures {
+  std::vector<float> pixels;
+  std::size_t bad_at = 0;  // no further one was read
+  std::optional<Error> bad;
+};
+Pictures read_pictures(std::span<const std::string> paths, const Session& session, const data::Transform& transform) {
+  const models::ModelConfig& m = session.config().model;
+  const auto size = static_cast<std::size_t>(m.image_h * m.image_w * m.channels);
+  const auto wants = session.own_samples_of(Goal::predict);
+  Pictures out{std::vector<float>(paths.size() * size), paths.size(), {}};
+  data::Image image;
+  for (std::size_t i = 0; i < paths.size() && !out.bad; ++i) {
+    if (wants && !wants(static_cast<std::int64_t>(i), static_cast<std::int64_t>(paths.size()))) continue;
+    try {
+      data::decode_image(paths[i], transform.wants_of({}), image);
+      transform.apply(image, {}, std::span(out.pixels).subspan(i * size, size));
+    } catch (const Error& error) {
+      out.bad_at = i, out.bad = error;
+    }
+  }
+  return out;
+}
+
+int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ranks) {
+  const std::unique_ptr<Session> session = load(found, ranks);
+  std::unique_ptr<data::Dataset> dataset;
+  ranks.together([&] {
+    comm::Pulse::doing("opening the data");
+    dataset = open_data(found.config, data::Split::test);
+    session->compiled(Goal::evaluate, std::min(options.batch, dataset->size()));
+  });
+  comm::Pulse::doing("evaluating");
+  report::Console console;
+  const Score s = score(*session, found.config, *dataset, options.batch, 1, ranks.first() ? &console : nullptr);
+  console.finish();
+  if (ranks.first()) print_score(s, dataset->class_names(), options);
+  return 0;
+}
+
+int predict_on(const Found& found, const PredictOptions& options, const Ranks& ranks) {
+  const std::unique_ptr<Session> session = load(found, ranks);
+  const data::Transform transform = eval_transform(found.config);
+  std::size_t width = 0;
+  for (const std::string& path : options.images) width = std::max(width, path.size());
+  const auto classes = static_cast<std::size_t>(found.config.model.classes);
+  const auto batch = static_cast<std::size_t>(options.batch > 0 ? options.batch : std::max<std::int64_t>(8, found.config.parallel.dp));
+  ordered_json all = ordered_json::array();
+  for (std::size_t first = 0; first < options.images.size(); first += batch) {
+    const auto paths = std::span(options.images).subspan(first, std::min(batch, options.images.size() - first));
+    comm::Pulse::doing("predicting");
+    const Pictures mine = read_pictures(paths, *session, transform);
+    // Those before the first that cannot be read have their lines before the error has its own.
+    const auto good = paths.size() - static_cast<std::size_t>(ranks.most(static_cast<double>(paths.size() - mine.bad_at)));
+    const std::vector<double> logits =
+        good > 0 ? session->predict(mine.pixels, static_cast<std::int64_t>(paths.size())) : std::vector<double>{};
+    for (std::size_t i = 0; i < good && ranks.first(); ++i) {
+      const double* row = &logits[i * classes];
+      const ordered_json line = {{"file", paths[i]}, {"top", top_of(softmax({row, row + classes}), found.weights.classes, options.top)}};
+      if (options.json)
+        all.push_back(line);
+      else if (options.table)
+        fmt::print("{}\n", line_for_people(paths[i], width, line["top"]));
+      else
+        fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    }
+    ranks.together([&] {
+      if (mine.bad && mine.bad_at == good) throw *mine.bad;
+    });
+  }
+  if (options.json && ranks.first()) fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  return 0;
+}
+
 }  // namespace
 
-int evaluate(const EvalOptions& options) {
-  Loaded model = load(options.weights, options.model, options.dtype, options.threads);
-  config::Config& config = model.config;
+int evaluate(const EvalOptions& options, char** argv) {
+  Found found = find(options);
+  config::Config& config = found.config;
   config.data.source = options.data;
   config.run.seed = options.seed;
   config.data.tta = options.tta;
@@ -73,64 +196,16 @@ int evaluate(const EvalOptions& options) {
   agree("width", source.w, config.model.image_w);
   agree("channels", source.channels, config.model.channels);
   agree("classes", source.classes, config.model.classes);
-  const auto dataset = open_data(config, data::Split::test);
-  report::Console console;
-  const Score s = score(*model.session, config, *dataset, options.batch, 1, &console);
-  console.finish();
-  const std::vector<std::string>& names = dataset->class_names();
-  if (options.json) {
-    ordered_json classes = ordered_json::array();
-    for (std::size_t i = 0; i < names.size(); ++i)
-      classes.push_back({{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
-    ordered_json document = {
-        {"weights", options.weights}, {"data", options.data}, {"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5},
-        {"seconds", s.seconds},       {"classes", classes}};
-    if (s.top1_tta >= 0) document["top1_tta"] = s.top1_tta;
-    fmt::print("{}\n", document.dump(2));
-    return 0;
-  }
-  fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
-             s.top5 * 100, s.seconds);
-  if (s.top1_tta >= 0) fmt::print("with test-time augmentation ({})   top1 {:.2f}%\n", options.tta, s.top1_tta * 100);
-  fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
-  for (std::size_t i = 0; i < names.size(); ++i)
-    fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
-               s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
-  return 0;
+  return on_ranks(config, argv, [&](comm::Comm* world) { return evaluate_on(found, options, Ranks(world)); });
 }
 
-int predict(const PredictOptions& options) {
-  Loaded model = load(options.weights, options.model, options.dtype, options.threads);
-  const models::ModelConfig& m = model.config.model;
+int predict(const PredictOptions& options, char** argv) {
+  const Found found = find(options);
+  const models::ModelConfig& m = found.config.model;
   if (m.channels > 4)
     throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels), options.weights,
                 "use `tessera eval` with data of that kind");
-  const data::Transform transform = eval_transform(model.config);
-  std::size_t width = 0;
-  for (const std::string& path : options.images) width = std::max(width, path.size());
-  data::Image image;
-  ordered_json all = ordered_json::array();
-  for (const std::string& path : options.images) {
-    data::decode_image(path, transform.wants_of({}), image);
-    std::vector<float> pixels(static_cast<std::size_t>(m.image_h * m.image_w * m.channels));
-    transform.apply(image, {}, pixels);
-    const std::vector<double> p = softmax(model.session->predict(pixels, 1));
-    std::vector<std::size_t> order(p.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
-    ordered_json top = ordered_json::array();
-    for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), static_cast<std::size_t>(options.top)); ++i)
-      top.push_back({{"class", order[i]}, {"label", model.classes[order[i]]}, {"probability", rounded(p[order[i]])}});
-    const ordered_json line = {{"file", path}, {"top", top}};
-    if (options.json)
-      all.push_back(line);
-    else if (options.table)
-      fmt::print("{}\n", line_for_people(path, width, top));
-    else
-      fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-  }
-  if (options.json) fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
-  return 0;
+  return on_ranks(found.config, argv, [&](comm::Comm* world) { return predict_on(found, options, Ranks(world)); });
 }
 
 }  // namespace tessera::run

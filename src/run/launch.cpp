@@ -1,11 +1,14 @@
 #include "run/launch.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/check.h"
@@ -77,6 +80,12 @@ int watched(const config::Config& config, int rank, int ranks, const std::functi
 
 int launched_ranks() { return comm::mpi_launch().size; }
 int launched_rank() { return comm::mpi_launch().rank; }
+
+bool prints_to_terminal() {
+  if (launched_ranks() == 1) return ::isatty(STDOUT_FILENO);
+  const char* told = std::getenv(terminal_variable);
+  return told && std::string_view(told) == "1";
+}
 
 int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm*)>& body) {
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();

@@ -42,6 +42,11 @@ double Ranks::total(double mine) const {
   return mine;
 }
 
+double Ranks::most(double mine) const {
+  if (world_) world_->all_reduce(bytes_of(mine), ir::DType::f64, comm::Reduction::max);
+  return mine;
+}
+
 std::vector<double> Ranks::gather(std::span<const double> mine) const {
   if (!world_) return {mine.begin(), mine.end()};
   std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));

@@ -27,6 +27,7 @@ class Ranks {
   bool first() const { return rank() == 0; }
   bool any(bool mine) const;  // true on all ranks when it is on one
   double total(double mine) const;
+  double most(double mine) const;
   std::vector<double> gather(std::span<const double> mine) const;       // of all ranks, one after the other; as many from each
   std::vector<std::string> gather_text(const std::string& mine) const;  // one per rank
   void barrier() const;

@@ -8,6 +8,7 @@
 
 #include "comm/comm.h"
 #include "config/config.h"
+#include "config/flags.h"
 
 namespace tessera::run {
 
@@ -19,26 +20,28 @@ struct TrainOptions {
 // On one of the ranks of `world`, which all call it; null: alone.
 int train(const config::Config& config, const TrainOptions& options, comm::Comm* world = nullptr);
 
-struct EvalOptions {
-  std::string weights, data;
-  std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
-  std::string dtype = "f32", tta = "none";
-  std::int64_t batch = 128, threads = 0, seed = 0, test_size = 0;
-  double val_fraction = -1;  // of a folder without val/ or test/; below 0: as configured
-  bool json = false;
-};
-int evaluate(const EvalOptions& options);
-
-struct PredictOptions {
+// Weights that are run as they are: on as many ranks as the overrides ask for, started as those of a training (launch.h; `argv`: the
+// command line).
+struct WeightsOptions {
   std::string weights;
   std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
-  std::vector<std::string> images;
-  std::int64_t top = 5, threads = 0;
-  std::string dtype = "f32";
-  bool json = false;   // one document instead of a line per image
-  bool table = false;  // lines for people instead of JSON
+  std::vector<config::Override> overrides;   // of the configuration that they are run with: element type, threads, layout
+  bool json = false;
 };
-int predict(const PredictOptions& options);
+
+struct EvalOptions : WeightsOptions {
+  std::string data, tta = "none";
+  std::int64_t batch = 128, seed = 0, test_size = 0;
+  double val_fraction = -1;  // of a folder without val/ or test/; below 0: as configured
+};
+int evaluate(const EvalOptions& options, char** argv);
+
+struct PredictOptions : WeightsOptions {  // json: one document instead of a line per image
+  std::vector<std::string> images;
+  std::int64_t top = 5, batch = 0;  // images at a time; 0: 8, or one for each dp rank where there are more
+  bool table = false;               // lines for people instead of JSON
+};
+int predict(const PredictOptions& options, char** argv);
 
 struct VerifyOptions {
   std::string golden, dtype;  // dtype "": as the golden was stored
@@ -62,9 +65,10 @@ struct BenchOptions {
   std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message
   int machines = 1;                                   // comm: pretend that the ranks are on so many
   bool elsewhere = false;                             // comm: buffers that other ranks cannot reach
+  bool check = false;                                 // infer: also the largest difference of the logits from those of one rank
   bool json = false;
 };
-int bench(const config::Config& config, const BenchOptions& options);
+int bench(const config::Config& config, const BenchOptions& options, comm::Comm* world = nullptr);  // infer, train, ops; as train()
 int bench_data(const config::Config& config, const BenchOptions& options);
 int bench_comm(const BenchOptions& options, comm::Comm& world);  // on every rank of a world that no algorithm was chosen for
 

@@ -92,6 +92,7 @@ std::string find_mpirun() {
 
 int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs::path& out, bool crowded) {
   prepare_environment(crowded);
+  ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
   const Job job{new_folder(out)};
   if (job.folder)
     ::setenv(pulse_variable, job.folder.path().c_str(), 1);

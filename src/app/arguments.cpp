@@ -1,0 +1,68 @@
+#include "app/arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "config/print.h"
+
+namespace tessera::app {
+
+void KeyFlags::add_to(CLI::App& verb, const std::vector<std::string_view>& only) {
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const config::Flag& flag = config::flags()[i];
+    if (!only.empty() && std::find(only.begin(), only.end(), flag.name) == only.end()) continue;
+    const std::string help = std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
+    options_[i] = verb.add_option(std::string(flag.name), values_[i], help)->type_name(std::string(flag.metavar));
+  }
+}
+
+void KeyFlags::append_to(std::vector<config::Override>& overrides) const {
+  for (std::size_t i = 0; i < values_.size(); ++i)
+    if (options_[i] && options_[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values_[i]));
+}
+
+void ConfigArguments::add_to(CLI::App& verb) {
+  verb.add_option("CONFIG", path, "a TOML file; every key can be changed with --set and flags");
+  verb.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")->type_name("KEY=VALUE")->allow_extra_args(false);
+  flags.add_to(verb);
+}
+
+config::Loaded ConfigArguments::load_all(config::Purpose purpose, int world) const {
+  std::vector<config::Override> overrides;
+  for (const std::string& set : sets) overrides.push_back(config::from_set(set));
+  flags.append_to(overrides);
+  return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
+}
+
+config::Config ConfigArguments::load(config::Purpose purpose, int world, bool table, bool speaks) const {
+  config::Loaded loaded = load_all(purpose, world);
+  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) fmt::print(stderr, "note: {}\n", note);
+  if (table) fmt::print(stderr, "{}", config::effective_text(loaded.deepspeed));
+  return std::move(loaded.config);
+}
+
+void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
+  verb.add_option("--weights", options.weights, "a weight file, a run folder, a checkpoint or an exported folder")
+      ->required()
+      ->type_name("W");
+  verb.add_option("--model", model, "the preset, for weights that do not name their model (torchvision's, timm's)")->type_name("NAME");
+  verb.add_option("--set", sets, "change one key of it, or of the layout: --set model.classes=10")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  flags.add_to(verb, {"--dtype", "--threads", "--np", "--dp", "--tp", "--pp", "--sp", "--comm"});
+}
+
+void WeightsArguments::apply_to(run::WeightsOptions& options) const {
+  std::vector<config::Override> described;
+  if (!model.empty()) described.push_back({"model.name", model, "--model " + model, true});
+  for (const std::string& set : sets) {
+    const config::Override one = config::from_set(set);
+    (one.key.starts_with("parallel.") ? options.overrides : described).push_back(one);
+  }
+  if (!described.empty()) options.model = config::load(std::nullopt, described, config::Purpose::other).model;
+  flags.append_to(options.overrides);
+}
+
+}  // namespace tessera::app
