@@ -78,6 +78,7 @@ class Interpreter {
     whole("tensor_parallel.tp.tp_size", "parallel.tp");
     whole("sequence_parallel_size", "parallel.sp");
     whole("pipeline.stages", "parallel.pp");
+    if (out_.automatic.contains("parallel.pp")) out_.silent.push_back({"pipeline.stages", "\"auto\"", "parallel.pp says"});
     flag("dataloader_drop_last", "data.drop_last");
     flag("tensorboard.enabled", "run.tensorboard");
     flag("csv_monitor.enabled", "run.csv");

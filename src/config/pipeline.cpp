@@ -78,7 +78,8 @@ std::vector<Finding> stage_problems(const Config& c) {
     out.push_back({keys,
                    fmt::format("parallel.stages has {} number{}, but there {}: {}", list.size(), list.size() == 1 ? "" : "s",
                                stages_text(stages), count_text(p)),
-                   "give the blocks of every stage, or params, flops or time"});
+                   stages == 1 ? fmt::format("choose parallel.pp = {}, or leave parallel.stages out", list.size())
+                               : "give the blocks of every stage, or params, flops or time"});
   const double sum = std::accumulate(list.begin(), list.end(), 0.0);
   for (const double n : list)
     if (n < 1 || n != std::floor(n)) {

@@ -1,5 +1,5 @@
 // explain: what would run under a layout, without running it: the program of all ranks, then one rank's messages, memory and FLOPs.
-// Convention: no rank is started; bytes are exact, per step and per rank.
+// Convention: no rank is started; bytes are exact, per step and per rank. Only stages by time are measured, here as in a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "run/compile.h"
 #include "run/run.h"
 #include "run/session.h"
+#include "run/stages.h"
 
 namespace tessera::run {
 namespace {
@@ -224,7 +225,9 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
 
 }  // namespace
 
-int explain(const config::Config& config, const ExplainOptions& options) {
+int explain(const config::Config& given, const ExplainOptions& options) {
+  config::Config config = given;
+  settle_stages(config, nullptr);
   const ir::Mesh mesh = layout_of(config).mesh();
   if (options.rank < 0 || options.rank >= mesh.ranks())
     throw Error(

@@ -19,25 +19,13 @@ using namespace ir;
 
 bool ends_block(const Eqn& eqn) { return eqn.op == Op::mark && std::get<Mark>(eqn.attrs).label == "residual"; }
 
-// The forward part of a training step for one image.
-Program write_forward(const models::ModelConfig& m) {
-  Builder b;
-  const Var images = b.input(Input::batch, "images", {DType::f32, {1, m.image_h, m.image_w, m.channels}, {}});
-  std::map<std::string, Var> params;
-  for (const models::Param& p : models::parameters(m))
-    params[p.name] = b.input(p.buffer ? Input::state : Input::param, p.name, {DType::f32, p.shape, {}}, p.dims);
-  const models::Mode mode{.random = true, .batch_statistics = true};
-  b.output("logits", models::forward(b, m, images, mode, [&](const std::string& name) { return params.at(name); }));
-  return b.take();
-}
-
 // "blocks.0.residual_2" -> "blocks.0": where the mark stands inside a block says nothing.
 std::string block_name(const std::string& scope) {
   const auto dot = scope.rfind('.');
   return dot != scope.npos && scope.compare(dot + 1, 8, "residual") == 0 ? scope.substr(0, dot) : scope;
 }
 
-// What each block of a cut costs is the difference of two prefix sums, here and everywhere, so that comparisons are exact.
+// What a part of a cut costs is the difference of two prefix sums, here and everywhere, so that comparisons are exact.
 std::vector<double> prefix_sums(const std::vector<double>& costs) {
   std::vector<double> sums = {0.0};
   for (const double cost : costs) sums.push_back(sums.back() + cost);
@@ -72,6 +60,17 @@ double least_largest(const std::vector<double>& sums, int parts) {
 
 }  // namespace
 
+Program forward_of_one_image(const models::ModelConfig& m) {
+  Builder b;
+  const Var images = b.input(Input::batch, "images", {DType::f32, {1, m.image_h, m.image_w, m.channels}, {}});
+  std::map<std::string, Var> params;
+  for (const models::Param& p : models::parameters(m))
+    params[p.name] = b.input(p.buffer ? Input::state : Input::param, p.name, {DType::f32, p.shape, {}}, p.dims);
+  const models::Mode mode{.random = true, .batch_statistics = true};
+  b.output("logits", models::forward(b, m, images, mode, [&](const std::string& name) { return params.at(name); }));
+  return b.take();
+}
+
 std::vector<std::size_t> equation_blocks(const Program& program) {
   const auto marks = static_cast<int>(std::count_if(program.eqns.begin(), program.eqns.end(), ends_block));
   CHECK(marks > 1, "a program has a residual mark before its first block and one after each");
@@ -104,7 +103,7 @@ std::vector<std::size_t> equation_blocks(const Program& program) {
 }
 
 std::vector<BlockCost> model_blocks(const models::ModelConfig& model) {
-  const Program program = write_forward(model);
+  const Program program = forward_of_one_image(model);
   const std::vector<std::size_t> at = equation_blocks(program);
   std::vector<BlockCost> blocks(static_cast<std::size_t>(models::block_count(model)));
   std::vector<std::size_t> first_reader(program.values.size(), blocks.size() - 1);

@@ -21,6 +21,9 @@ struct BlockCost {
   double ms = 0;            // forward and backward, where it was measured
 };
 
+// The forward part of a training step for one image, and nothing else.
+ir::Program forward_of_one_image(const models::ModelConfig& model);
+
 // The block of each equation of a model's forward program, by dataflow: what only parameters and constants lead to belongs to its first
 // reader.
 std::vector<std::size_t> equation_blocks(const ir::Program& program);

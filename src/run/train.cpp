@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "config/validate.h"
 #include "data/loader.h"
 #include "files/atomic_folder.h"
 #include "files/disk.h"
@@ -27,6 +25,7 @@
 #include "run/saver.h"
 #include "run/schedule.h"
 #include "run/score.h"
+#include "run/stages.h"
 #include "run/stop.h"
 #include "run/train_report.h"
 #include "run/watchdog.h"
@@ -62,6 +61,7 @@ class Trainer {
     }
     const StopOnSignal guard;
     ranks_.together([&] { comm::Pulse::doing("opening the data"), prepare(); });
+    settle_stages(config_, ranks_.world());
     comm::Pulse::doing("compiling");
     session_ = std::make_unique<Session>(config_, transforms::RunOptions{}, ranks_.world());
     ranks_.together([&] { session_->compiled(Goal::train, config_.batch.global); });

@@ -136,14 +136,12 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
       "[parallel]\ndp=1\ntp=1\npp=1\nsp=1\nzero=0\nsequence=\"none\"\nschedule=\"zb\"\ncompress=\"none\"\ncomm=\"local\"\n[run]\nnp="
       "1\ndevice=\"cpu\"\n[ema]\ndecay=0\n");
   for (const char* set :
-       {"parallel.pp=2", "parallel.segments=2", "parallel.chunks=2", "parallel.comm=nccl", "parallel.stages=[6,6]", "run.device=cuda",
-        "precision.dtype=f16", "precision.dtype=fp8", "precision.loss_scale=1024", "optim.name=lars", "model.batch_norm=deferred"}) {
+       {"parallel.comm=nccl", "run.device=cuda", "precision.dtype=f16", "precision.dtype=fp8", "precision.loss_scale=1024", "optim.name=lars", "model.batch_norm=deferred"}) {
     const std::string message = refusal("", {from_set(set)});
     expect_says(message, std::string("--set ") + set + ": ");
     EXPECT_TRUE(message.find("this build") != message.npos || message.find("comes with") != message.npos) << message;
     EXPECT_EQ(message.find("also:"), message.npos) << message;
   }
-  expect_says(refusal("", {with("--pp", "2")}), "--pp 2: parallel.pp = 2: this build has no pipeline parallelism yet");
   expect_says(refusal("", {with("--dtype", "f16")}), "precision.dtype = \"f16\": it comes with the CUDA executor");
 }
 
