@@ -25,8 +25,6 @@ struct Later {
 bool never(const Config&) { return false; }  // changes no result: accepted, so that files for later versions can be checked
 constexpr std::string_view no_pipeline = "this build has no pipeline parallelism yet; leave it at 1";
 const Later later[] = {
-    {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
-     "this build does not defer statistics yet; choose local or sync", true},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true", true},
     {"optim.name", [](const Config& c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb", true},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },

@@ -185,7 +185,9 @@ const std::vector<Wrong>& wrong() {
        {"statistics of a rank's own samples would depend on how many it gets", "choose model.batch_norm = \"sync\""}},
       {2, {"parallel.comm=nccl"}, {"parallel.comm = \"nccl\": this build has no CUDA executor"}},
       {2, {"parallel.comm=gloo"}, {"parallel.comm = \"gloo\" is not known", "choose auto, local or mpi"}},
-      {2, {resnet, "model.batch_norm=deferred"}, {"model.batch_norm = \"deferred\": this build does not defer statistics yet"}},
+      {2,
+       {resnet, "parallel.weights=[2,1]", "model.batch_norm=deferred"},
+       {"parallel.weights with model.batch_norm = \"deferred\"", "choose model.batch_norm = \"sync\""}},
       // Batches.
       {4, {"batch.global=64", "batch.micro=32", "batch.accumulate=1"}, {"32 x 1 x 4 = 128 but batch.global = 64", "micro = 16"}},
       {4, {"batch.micro=32"}, {"batch.micro = 32 alone does not say how large an update is"}},

@@ -137,7 +137,7 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
       "1\ndevice=\"cpu\"\n[ema]\ndecay=0\n");
   for (const char* set :
        {"parallel.pp=2", "parallel.segments=2", "parallel.chunks=2", "parallel.comm=nccl", "parallel.stages=[6,6]", "run.device=cuda",
-        "precision.dtype=f16", "precision.dtype=fp8", "precision.loss_scale=1024", "optim.name=lars", "model.batch_norm=deferred"}) {
+        "precision.dtype=f16", "precision.dtype=fp8", "precision.loss_scale=1024", "optim.name=lars"}) {
     const std::string message = refusal("", {from_set(set)});
     expect_says(message, std::string("--set ") + set + ": ");
     EXPECT_TRUE(message.find("this build") != message.npos || message.find("comes with") != message.npos) << message;
