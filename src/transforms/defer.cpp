@@ -33,10 +33,12 @@ Program defer(const Program& program) {
     Total& total = totals[r(eqn.in[0])];
     total.samples += attrs.samples;
     for (std::size_t i = 0; i < 2; ++i) {
-      const std::string name = i == 0 ? "all_sum" : "all_sumsq";
       Var more = r(eqn.in[2 + i]);
-      if (attrs.groups > 1) more = r.to.reshape(r.to.sum("gc->c", more, name), {1, r.to.type(more).shape[1]});
-      total.sums[i] = total.sums[i] == none ? more : r.to.add(total.sums[i], more, name);
+      const auto emit = [&, name = "all." + r.to.name_of(more)](Op op, Attrs a, std::vector<Var> in) {
+        return r.to.emit_named(op, std::move(a), std::move(in), {name})[0];
+      };
+      if (attrs.groups > 1) more = emit(Op::reshape, Reshape{{1, r.to.type(more).shape[1]}}, {emit(Op::sum, Sum{"gc->c", {}}, {more})});
+      total.sums[i] = total.sums[i] == none ? more : emit(Op::add, Sig{"gc,gc->gc"}, {total.sums[i], more});
     }
     if (read_on.contains(eqn.out[0])) {  // the next micro-batch finds what this one found
       for (std::size_t i = 0; i < 2; ++i) r.set(eqn.out[i], r(eqn.in[i]));
