@@ -85,6 +85,7 @@ TEST(Layout, SoundOnesAreAccepted) {
            {4, {"model.name=vit_b_16", "parallel.tp=2", "parallel.sequence=megatron", "parallel.zero=3", "parallel.persist=0"}},
            {3, {"model.name=swin_t", "parallel.tp=3", "parallel.sequence=megatron"}},
            {64, {"model.name=resnet50", "parallel.tp=64", "model.batch_norm=sync"}},
+           {4, {"model.name=resnet50", "parallel.zero=1", "batch.global=64", "batch.accumulate=4", "model.batch_norm=deferred"}},
            {5, {"model.name=vit_b_16", "parallel.sp=5"}},  // 12 heads: 3, 3, 2, 2, 2
            {2, {"parallel.comm=mpi", "parallel.zero=1"}},
            {2, {"parallel.comm=local", "parallel.overlap=false", "parallel.bucket_mb=4"}},
