@@ -54,7 +54,7 @@ const std::vector<Field>& fields() {
       {"model", "layers", AT(model.layers), from(1, 1024), "resnet: blocks of each stage"},
       {"model", "width", AT(model.width), from(1, 4096), "resnet: channels of the stem and of the first stage; they double with each"},
       {"model", "stem", AT(model.stem), one_of("imagenet|cifar"), "resnet: 7x7 with stride 2 and max-pool, or 3x3"},
-      {"model", "batch_norm", AT(model.batch_norm), one_of("local|sync|deferred"), "resnet: whose samples share statistics: a rank's micro-batch, or all ranks'; deferred: running statistics of the whole batch"},
+      {"model", "batch_norm", AT(model.batch_norm), one_of("local|sync|deferred"), "resnet: whose samples share statistics: a rank's micro-batch, or all ranks'; deferred: as local, but running statistics move once per update, by the whole batch"},
       {"model", "mlp_ratio", AT(model.mlp_ratio), above(0, 64), "swin: hidden width of the MLP over the width of its stage"},
       {"model", "head_init", AT(model.head_init), one_of("zero|normal"), "how the head starts"},
 

@@ -24,8 +24,6 @@ struct Later {
   bool partly = false;  // some other values are there already
 };
 const Later later[] = {
-    {"model.batch_norm", [](const Config& c) { return c.model.batch_norm == "deferred"; },
-     "this build does not defer statistics yet; choose local or sync", true},
     {"data.resident", [](const Config& c) { return !c.data.resident; }, "this build has no data to keep elsewhere; leave it at true", true},
     {"optim.name", [](const Config& c) { return c.optim.name == "lars"; }, "this build has adamw, sgd and lamb", true},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },

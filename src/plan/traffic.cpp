@@ -29,7 +29,11 @@ class Purposes {
     while (from && (from->op == Op::mark || from->op == Op::stack || from->op == Op::slice)) from = maker_[at(from->in[0])];
     const bool joined = maker_[at(e.in[0])] && maker_[at(e.in[0])]->op == Op::stack;
     if (p_.type(e.in[0]).rank() == (joined ? 1 : 0)) return "scalars";
-    if (from && (from->op == Op::moments || from->op == Op::batch_norm_sums || from->op == Op::segment_sumsq)) return "statistics";
+    // Deferred ones were added up over groups and micro-batches before.
+    const Eqn* first = from;
+    while (first && (first->op == Op::sum || first->op == Op::reshape || first->op == Op::add)) first = maker_[at(first->in[0])];
+    if (first && first->op == Op::moments) return "statistics";
+    if (from && (from->op == Op::batch_norm_sums || from->op == Op::segment_sumsq)) return "statistics";
     if (param_[at(e.in[0])]) return "weights";
     if (e.phase == Phase::update) return e.op == Op::all_gather && from && from->phase == Phase::update ? "weights" : "gradients";
     return "activations";

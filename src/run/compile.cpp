@@ -44,7 +44,7 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
   const models::Mode mode{.random = goal == Goal::train,
                           .batch_statistics = training || goal == Goal::recalibrate,
                           .momentum = goal == Goal::recalibrate ? 1.0 : 0.1,
-                          .groups = m.batch_norm == "local" && batch >= layout_of(config).dp ? layout_of(config).dp : 1};
+                          .groups = m.batch_norm != "sync" && batch >= layout_of(config).dp ? layout_of(config).dp : 1};
   const Var logits = models::forward(b, m, images, mode, [&](const std::string& name) {
     CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
     return params[name];
@@ -125,6 +125,9 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   if (config.precision.dtype == "bf16")
     passes.push_back(
         {"precision", [](const Program& p) { return transforms::precision(transforms::simplify(p), DType::bf16); }, false, true});
+  // Running statistics of the whole batch, not of one micro-batch after the other.
+  if (config.model.batch_norm == "deferred" && (differentiate || goal == Goal::recalibrate))
+    passes.push_back({"defer", transforms::defer, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
   if (goal != Goal::gradients)
     passes.push_back({"buckets", [=](const Program& p) { return transforms::buckets(p, buckets, set); }, true, true});

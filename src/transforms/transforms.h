@@ -43,6 +43,9 @@ Program autodiff(const Program& program);
 // the optimizer adds them up after they were reduced (ZeRO 2).
 Program accumulate(const std::vector<Program>& parts, bool apart = false);
 
+// Deferred batch norm: running statistics are moved once per step, by the sums of all micro-batches and groups.
+Program defer(const Program& program);
+
 // Contractions, attention and activations in `low`; parameters, statistics, losses and parameter gradients stay f32.
 Program precision(const Program& program, ir::DType low);
 

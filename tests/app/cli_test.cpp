@@ -130,6 +130,17 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_LT(x["ranks"]["flops"]["least"].get<double>(), x["ranks"]["flops"]["most"].get<double>());  // 3 samples and 2
   EXPECT_NE(x["program"].get<std::string>().find("all_gather axis=\"dp\""), std::string::npos);
   EXPECT_EQ(x["program_before"].get<std::string>().find("all_gather"), std::string::npos);
+  // Batch norm under micro-batches: running statistics once per micro-batch, or once per step.
+  const auto updates = [](const std::string& batch_norm) {
+    const json r = json::parse(
+        run("explain --model resnet_micro_cifar --global-batch 7 --accumulate 3 --set model.batch_norm=" + batch_norm + " --json").out);
+    std::size_t n = 0;
+    const std::string program = r["program"];
+    for (std::size_t at = 0; (at = program.find("= running_stats ", at)) != program.npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_GT(updates("deferred"), 0u);
+  EXPECT_EQ(updates("local"), 3 * updates("deferred"));
   EXPECT_GE(json::parse(run("models --json").out).size(), 6u);
   const json b = json::parse(run("bench infer --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
   for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"})

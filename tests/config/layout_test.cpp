@@ -85,6 +85,7 @@ TEST(Layout, SoundOnesAreAccepted) {
            {4, {"model.name=vit_b_16", "parallel.tp=2", "parallel.sequence=megatron", "parallel.zero=3", "parallel.persist=0"}},
            {3, {"model.name=swin_t", "parallel.tp=3", "parallel.sequence=megatron"}},
            {64, {"model.name=resnet50", "parallel.tp=64", "model.batch_norm=sync"}},
+           {4, {"model.name=resnet50", "parallel.zero=1", "batch.global=64", "batch.accumulate=4", "model.batch_norm=deferred"}},
            {5, {"model.name=vit_b_16", "parallel.sp=5"}},  // 12 heads: 3, 3, 2, 2, 2
            {2, {"parallel.comm=mpi", "parallel.zero=1"}},
            {2, {"parallel.comm=local", "parallel.overlap=false", "parallel.bucket_mb=4"}},
@@ -182,7 +183,9 @@ const std::vector<Wrong>& wrong() {
        {"statistics of a rank's own samples would depend on how many it gets", "choose model.batch_norm = \"sync\""}},
       {2, {"parallel.comm=nccl"}, {"parallel.comm = \"nccl\": this build has no CUDA executor"}},
       {2, {"parallel.comm=gloo"}, {"parallel.comm = \"gloo\" is not known", "choose auto, local or mpi"}},
-      {2, {resnet, "model.batch_norm=deferred"}, {"model.batch_norm = \"deferred\": this build does not defer statistics yet"}},
+      {2,
+       {resnet, "parallel.weights=[2,1]", "model.batch_norm=deferred"},
+       {"parallel.weights with model.batch_norm = \"deferred\"", "choose model.batch_norm = \"sync\""}},
       // Batches.
       {4, {"batch.global=64", "batch.micro=32", "batch.accumulate=1"}, {"32 x 1 x 4 = 128 but batch.global = 64", "micro = 16"}},
       {4, {"batch.micro=32"}, {"batch.micro = 32 alone does not say how large an update is"}},

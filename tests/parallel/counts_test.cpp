@@ -192,6 +192,23 @@ TEST(Counts, LocalBatchNorm) {
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }
 
+// However many micro-batches there are, the running statistics of deferred norms are everybody's once per step.
+TEST(Counts, DeferredBatchNorm) {
+  for (const char* layout : {"dp2", "dp2 acc3"}) {
+    config::Config c = with_layout(tiny("resnet", "f32"), layout);
+    c.model.batch_norm = "deferred";
+    std::set<std::int64_t> widths;
+    std::int64_t channels = 0;
+    for (const models::Param& p : models::parameters(c.model))
+      if (p.name.ends_with("running_mean")) widths.insert(p.shape[0]), channels += p.shape[0];
+    const Buckets b = buckets_of(c, 1);
+    Sent sent(c);
+    sent.is(Phase::forward, Op::all_reduce, "dp", "statistics", static_cast<std::int64_t>(widths.size()), 2 * channels * word);
+    sent.is(Phase::update, Op::all_reduce, "dp", "gradients", b.count, b.whole);
+    sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
+  }
+}
+
 // In bf16 what is added up over samples stays f32, loss and gradients alike.
 TEST(Counts, DataParallelInBf16) {
   config::Config c = vit("dp2");

@@ -102,6 +102,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
   auto decays = [&](const std::string& param) { return Group{p.type(p.input(param)->var).rank() > 1}; };
   if (name == "autodiff") return autodiff(p);
   if (name == "accumulate") return accumulate(parts);
+  if (name == "defer") return defer(p);
   if (name == "precision") return precision(p, ir::parse_dtype(pass.at(1)));
   if (name == "buckets") return buckets(p, plan_buckets(p, decays));
   if (name == "optimizer") {  // on top of buckets, where it always stands
@@ -161,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const
 TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
-  for (const char* pass : {"autodiff", "accumulate", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
+  for (const char* pass : {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
                            "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early", "prefetch"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
