@@ -11,7 +11,7 @@ namespace {
 using test::message_of;
 
 // A two-layer perceptron under Megatron's cut: `part` is a partial sum on tp.
-constexpr const char* placed = R"(program t mesh(dp=2:data, sp=2:sequence, tp=2:model)
+constexpr const char* placed = R"(program t mesh(pp=2:stage, dp=2:data, sp=2:sequence, tp=2:model)
   input x : f32[4,6,8]{dp:S0} batch "x"
   input labels : i32[4]{dp:S0} batch "labels"
   input up : f32[16,8]{tp:S0} param "up" (mlp,dim)
@@ -21,6 +21,8 @@ constexpr const char* placed = R"(program t mesh(dp=2:data, sp=2:sequence, tp=2:
   input image : f32[2,4,4,6]{tp:S3} batch "image"
   input filters : f32[3,3,6,5]{tp:S2} param "filters"
   input channel : f32[5] param "channel"
+  input first : f32[8]{pp:@0} batch "first"
+  input second : f32[8]{pp:@1} batch "second"
   h : f32[4,6,16]{dp:S0 tp:S2} = contract sig="btc,fc->btf" x up
   part : f32[4,6,8]{dp:S0 tp:P} = contract sig="btf,cf->btc" h down
   tokens : f32[4,6,8]{dp:S0 sp:S1} = own axis="sp" dim=1 x
@@ -55,6 +57,10 @@ TEST(Placement, WhatFollowsFromTheOperands) {
       {"r : f32[4,6,16]{dp:S0 tp:S2}, s : f32[4,6,16]{dp:S0 tp:S2} = unstack pile"},        // dims move up and down with their cuts
       {"r : f32[4,48]{dp:S0} = reshape shape=[4,48] x"},                                    // dims that stay dims
       {"r : f32[2,4,4,5]{tp:P} = conv pad=1 image filters"},                                // a sum over input channels
+      {"r : f32[8]{pp:@1} = add sig=\"c,c->c\" second bias"},                               // a stage's, and everybody's
+      {"r : f32[8]{pp:@1} = transfer axis=\"pp\" to=1 first"},                              // from stage to stage
+      {"r : f32[8]{pp:P} = widen axis=\"pp\" second"},                                      // a stage's share of a sum
+      {"r : f32[3]{pp:@1} = constant shape=[3]"},                                           // made by one stage alone
       {"_ = all_reduce axis=\"tp\" part"},                                                  // wanted by nobody
   };
   for (const Row& row : table) {
@@ -101,9 +107,17 @@ TEST(Placement, TheVerifierNamesWhatIsMissing) {
       {"r : f32[4,6,8]{dp:S0} = own axis=\"dp\" dim=0 x", "own does not lead from its operand's place on dp"},
       {"r : f32[4,6,8]{dp:S0 tp:P} = once axis=\"tp\" part", "once does not lead from its operand's place on tp"},
       {"r : f32[4,6,16]{dp:S0 tp:P} = widen axis=\"tp\" dim=1 h", "widen does not lead from its operand's place on tp"},
-      {"r : f32[4,6,8]{dp:S0} = all_reduce axis=\"pp\" x", "all_reduce is over pp, which is no axis of the mesh"},
+      {"r : f32[4,6,8]{dp:S0} = all_reduce axis=\"ep\" x", "all_reduce is over ep, which is no axis of the mesh"},
       {"r : f32[4,6,8]{dp:S0} = all_reduce x", "all_reduce is over no axis"},
       {"r : f32[4,6,17]{dp:S0} = all_gather axis=\"tp\" dim=2 parts=[16,1] h", "a program with a mesh has global shapes"},
+      // stages
+      {"r : f32[8]{pp:@1} = add sig=\"c,c->c\" first second", "add cannot work on operands placed like these on pp"},
+      {"r : f32[8] = gelu first", "r is not placed on pp as gelu makes it"},
+      {"r : f32[8]{pp:@1} = gelu first", "r is not placed on pp as gelu makes it"},
+      {"r : f32[8]{pp:@1} = transfer axis=\"pp\" to=1 second", "transfer does not lead from its operand's place on pp to its result's"},
+      {"r : f32[8] = transfer axis=\"pp\" to=1 first", "transfer does not lead from its operand's place on pp to its result's"},
+      {"r : f32[8] = all_reduce axis=\"pp\" first", "all_reduce does not lead from its operand's place on pp to its result's"},
+      {"r : f32[8] = recv axis=\"pp\" shape=[8]", "recv is one rank's half of a transfer"},
       // the later axis cuts first, so the earlier one's cut is undone first
       {"r : f32[64]{dp:S0} = all_gather axis=\"tp\" dim=0 flat", "over tp reaches through the cut that dp made in the same dim of flat"},
       {"r : f32[4,6,8]{dp:S0 tp:S0} = own axis=\"tp\" dim=0 x", "over tp reaches through the cut that dp made in the same dim of r"},

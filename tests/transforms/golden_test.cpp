@@ -96,6 +96,26 @@ Program placed(const Words& pass, Program p, std::vector<Bucket>* made = nullptr
   return place(strategy(simplify(p), layout));
 }
 
+// "pipeline 1f1b 2": a training step of so many micro-batches on two ranks, a block each, as run/ makes it.
+Program pipelined(const Words& pass, const Program& model) {
+  const int micros = std::stoi(pass.at(2));
+  const Program staged = cut(model, {1, 1});
+  std::map<std::string, int> stages;
+  for (const Input& in : staged.inputs)
+    for (const Eqn& e : staged.eqns)
+      if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end()) stages.emplace(in.name, e.stage);
+  Program p = accumulate(std::vector<Program>(static_cast<std::size_t>(micros), autodiff(staged)));
+  const auto by_stage = [&](const std::string& param) { return Group{.stage = stages.at(param)}; };
+  const std::vector<Bucket> list = plan_buckets(p, by_stage);
+  Optimizer sgd;
+  sgd.name = "sgd";
+  p = simplify(optimizer(buckets(p, list), sgd, list));
+  for (const Bucket& bucket : list)
+    for (const char* role : {"weights.", "momentum."}) stages[role + bucket.name] = bucket.stage;
+  const auto stage_of = [&](const std::string& input) { return stages.contains(input) ? stages.at(input) : -1; };
+  return pipeline(p, pass.at(1) == "zb" ? zb_h1(2, micros) : one_f_one_b(2, micros), stage_of);
+}
+
 Program transformed(const Words& pass, const std::vector<Program>& parts) {
   const Program& p = parts[0];
   const std::string& name = pass.at(0);
@@ -109,6 +129,8 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
     const std::vector<Bucket> list = plan_buckets(p, decays);
     return optimizer(buckets(p, list), optimizer_of(pass), list);
   }
+  if (name == "cut") return cut(p, {1, 1});
+  if (name == "pipeline") return pipelined(pass, p);
   if (name == "place") return placed(pass, p);
   if (name == "prefetch") return prefetch(p);
   if (name == "compress") {  // "compress topk 0.25 dp=2 step": of a placed step, where it always stands
