@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include "base/check.h"
 #include "config/pipeline.h"
-#include "ir/builder.h"
-#include "models/model.h"
 #include "run/stages.h"
 
 namespace tessera::run {
@@ -86,18 +84,12 @@ transforms::Schedule schedule_of(const config::Config& config, Goal goal, int mi
 std::map<std::string, int> stages_of_parameters(const config::Config& config) {
   std::map<std::string, int> out;
   if (config.parallel.pp == 1) return out;
-  const models::ModelConfig& m = config.model;
-  ir::Builder b;
-  const ir::Var images = b.input(ir::Input::batch, "images", {ir::DType::f32, {1, m.image_h, m.image_w, m.channels}, {}});
-  std::map<std::string, ir::Var> params;
-  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(ir::Input::param, p.name, {ir::DType::f32, p.shape, {}});
-  models::forward(b, m, images, {}, [&](const std::string& name) { return params.at(name); });
-  const ir::Program program = transforms::cut(b.program(), blocks_per_stage(config));
+  const ir::Program program = transforms::cut(forward_of_one_image(config.model), blocks_per_stage(config));
   for (const ir::Eqn& e : program.eqns)
-    for (const auto& [name, var] : params)
-      if (std::find(e.in.begin(), e.in.end(), var) != e.in.end()) {
-        const auto [it, fresh] = out.emplace(name, e.stage);
-        CHECK(fresh || it->second == e.stage, "parameter " + name + " is read by two stages");
+    for (const ir::Input& in : program.inputs)
+      if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end()) {
+        const auto [it, fresh] = out.emplace(in.name, e.stage);
+        CHECK(fresh || it->second == e.stage || in.kind != ir::Input::param, "parameter " + in.name + " is read by two stages");
       }
   return out;
 }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "config/pipeline.h"
 #include "ir/builder.h"
+#include "transforms/transforms.h"
 
 namespace tessera::run {
 namespace {
@@ -72,34 +73,12 @@ Program forward_of_one_image(const models::ModelConfig& m) {
 }
 
 std::vector<std::size_t> equation_blocks(const Program& program) {
-  const auto marks = static_cast<int>(std::count_if(program.eqns.begin(), program.eqns.end(), ends_block));
+  const auto marks = std::count_if(program.eqns.begin(), program.eqns.end(), ends_block);
   CHECK(marks > 1, "a program has a residual mark before its first block and one after each");
-  const int last = marks - 2;
-  std::vector<int> passed(program.values.size(), -1);  // marks between the images and a value; -1: the images do not lead to it
-  for (const Input& in : program.inputs)
-    if (in.kind == Input::batch) passed[static_cast<std::size_t>(in.var)] = 0;
-  std::vector<int> at;
-  for (const Eqn& eqn : program.eqns) {
-    int most = -1;
-    for (const Var v : eqn.in)
-      if (v != none) most = std::max(most, passed[static_cast<std::size_t>(v)]);
-    for (const Var v : eqn.out)
-      if (v != none) passed[static_cast<std::size_t>(v)] = ends_block(eqn) ? most + 1 : most;
-    at.push_back(most < 0 ? -1 : std::clamp(most - 1, 0, last));
-  }
-  // Backwards, so that readers are known: of what the images do not lead to.
-  std::vector<int> first_reader(program.values.size(), last);
-  for (std::size_t i = program.eqns.size(); i-- > 0;) {
-    const Eqn& eqn = program.eqns[i];
-    if (at[i] < 0) {
-      at[i] = last;
-      for (const Var v : eqn.out)
-        if (v != none) at[i] = std::min(at[i], first_reader[static_cast<std::size_t>(v)]);
-    }
-    for (const Var v : eqn.in)
-      if (v != none) first_reader[static_cast<std::size_t>(v)] = std::min(first_reader[static_cast<std::size_t>(v)], at[i]);
-  }
-  return {at.begin(), at.end()};
+  std::vector<std::size_t> out;
+  for (const Eqn& eqn : transforms::cut(program, std::vector<std::int64_t>(static_cast<std::size_t>(marks - 1), 1)).eqns)
+    out.push_back(static_cast<std::size_t>(eqn.stage));
+  return out;
 }
 
 std::vector<BlockCost> model_blocks(const models::ModelConfig& model) {

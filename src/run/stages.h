@@ -24,8 +24,7 @@ struct BlockCost {
 // The forward part of a training step for one image, and nothing else.
 ir::Program forward_of_one_image(const models::ModelConfig& model);
 
-// The block of each equation of a model's forward program, by dataflow: what only parameters and constants lead to belongs to its first
-// reader.
+// The block of each equation of a model's forward program: its stage if every block were one (transforms::cut).
 std::vector<std::size_t> equation_blocks(const ir::Program& program);
 
 std::vector<BlockCost> model_blocks(const models::ModelConfig& model);

@@ -27,6 +27,7 @@ config::Config example(const std::string& layout) {
   c.batch = {16, 16, 1};
   c.optim.clip = 0;
   c.parallel.persist = 0;
+  if (layout.starts_with("pp")) c.model.depth = 2;
   return with_layout(c, layout);
 }
 
@@ -41,7 +42,8 @@ Programs programs_of(const config::Config& c) {
     if (pass.name == "combine") out.after = p;
   };
   run::compile(
-      c, run::Goal::train, {c.batch.global}, [](auto&&...) { return std::int64_t{0}; }, options);
+      c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate), [](auto&&...) { return std::int64_t{0}; },
+      options);
   return out;
 }
 
@@ -75,7 +77,9 @@ std::string excerpt(const ir::Program& p, const std::set<std::string>& names) {
 }
 
 std::string sent(const config::Config& c) {
-  const plan::Plan plan = run::compile(c, run::Goal::train, {c.batch.global}, [](auto&&...) { return std::int64_t{0}; }).plan;
+  const plan::Plan plan = run::compile(c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate), [](auto&&...) {
+                            return std::int64_t{0};
+                          }).plan;
   std::string out = "| phase | op | axis | what | count | bytes |\n|---|---|---|---|---|---|\n";
   for (const plan::CommRow& row : plan::communication(plan))
     out += fmt::format("| {} | `{}` | {} | {} | {} | {} |\n", plan::name(row.phase), ir::name(row.op), row.axis, row.what, row.count,
@@ -177,6 +181,8 @@ TEST(ParallelismDocs, AreGenerated) {
                                   "blocks.0.mlp.gelu", "blocks.0.mlp.fc2_", "blocks.0.mlp.fc2", "blocks.0.residual_2.x"})},
       {"ulysses", technique("sp2", {"blocks.0.ln_1.y", "blocks.0.msa.qkv", "blocks.0.msa.tokens", "blocks.0.msa.heads", "blocks.0.msa.q",
                                     "blocks.0.msa.o", "blocks.0.msa.proj_"})},
+      {"pp", technique("pp2 acc2", {"images.0", "labels.0", "weights.decay.stage1", "blocks.0.residual_2.residual.0", "blocks.1.ln_1.y.0",
+                                    "d.blocks.0.residual_2.residual.0", "optimizer.sumsq", "optimizer.grad_norm"})},
       {"compress", technique("dp2 compress=int8",
                              {"optimizer.grad.decay", "residual.decay", "optimizer.pinned.decay", "optimizer.kept.residual.decay"})},
       {"kinds", kinds_table()},

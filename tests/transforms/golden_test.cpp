@@ -101,8 +101,8 @@ Program pipelined(const Words& pass, const Program& model) {
   const int micros = std::stoi(pass.at(2));
   const Program staged = cut(model, {1, 1});
   std::map<std::string, int> stages;
-  for (const Input& in : staged.inputs)
-    for (const Eqn& e : staged.eqns)
+  for (const ir::Input& in : staged.inputs)
+    for (const ir::Eqn& e : staged.eqns)
       if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end()) stages.emplace(in.name, e.stage);
   Program p = accumulate(std::vector<Program>(static_cast<std::size_t>(micros), autodiff(staged)));
   const auto by_stage = [&](const std::string& param) { return Group{.stage = stages.at(param)}; };
