@@ -233,11 +233,18 @@ int dispatch(int argc, char** argv) {
   explain_verb->add_option("--dump-passes", explain.dump_passes, "write the program after each pass to DIR/NN_<pass>.ir")->type_name("DIR");
   explain_verb->add_option("--disable", explain.disabled, "leave out a pass (may be repeated)")->type_name("PASS");
   explain_verb->add_option("--rank", explain.rank, "whose plan, messages and memory are shown (default: 0)")->type_name("R");
+  explain_verb->add_option("--schedule-svg", explain.schedule_svg, "write the pipeline's schedule as a picture")->type_name("FILE");
+  explain_verb->add_option("--run", explain.run, "the configuration of a run folder, its pipeline also as it was measured")
+      ->type_name("RUN");
   explain_verb->add_flag("--before", explain.before, "also print the program before it was placed on the ranks");
   explain_verb->add_flag("--plan", explain.plan, "also print every step with its storage");
   explain_verb->add_flag("--no-program", no_program, "only the summary");
   explain_verb->callback([&] {
-    explain.program = !no_program;
+    if (!explain.run.empty() && !explain_config.path.empty())
+      throw Error(ErrorKind::usage, "--run takes the configuration of the run folder, and a file was given, too", explain_config.path,
+                  "leave out one of the two");
+    if (!explain.run.empty()) explain_config.path = explain.run + "/resolved.toml";
+    explain.program = !no_program && explain.run.empty();
     explain.json = json;
     code = run::explain(explain_config.load(config::Purpose::other, 0), explain);
   });

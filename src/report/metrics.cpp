@@ -7,8 +7,11 @@ namespace tessera::report {
 using nlohmann::ordered_json;
 
 ordered_json to_json(const Breakdown& b) {
-  return {{"compute", b.compute}, {"comm_exposed", b.comm_exposed}, {"comm_hidden", b.comm_hidden}, {"wait", b.wait}, {"data", b.data},
-          {"host", b.host}};
+  ordered_json out = {
+      {"compute", b.compute}, {"comm_exposed", b.comm_exposed}, {"comm_hidden", b.comm_hidden}, {"wait", b.wait}, {"data", b.data},
+      {"host", b.host}};
+  if (b.pipelined) out["bubble"] = b.bubble;
+  return out;
 }
 
 ordered_json to_json(const StepMetrics& m) {

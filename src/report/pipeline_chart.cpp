@@ -60,13 +60,15 @@ std::string TimeAxis::value(double ms) const {
   return fmt::format("{:.{}f} {}", v, v >= 100 ? 0 : v >= 10 ? 1 : 2, unit);
 }
 
-TimeAxis time_axis(double span_ms, int most) {
+TimeAxis time_axis(double span_ms, int most, Scale scale) {
   TimeAxis axis;
+  const bool work = scale == Scale::work;
+  if (work) axis.unit = "GFLOP";
   if (!(span_ms > 0)) return axis;
   if (span_ms >= 10000)
-    axis.unit_ms = 1000, axis.unit = "s";
+    axis.unit_ms = 1000, axis.unit = work ? "TFLOP" : "s";
   else if (span_ms < 0.1)
-    axis.unit_ms = 0.001, axis.unit = "us";
+    axis.unit_ms = 0.001, axis.unit = work ? "MFLOP" : "us";
   const double least = span_ms / axis.unit_ms / std::max(1, most);
   const double power = std::pow(10, std::floor(std::log10(least)));
   double step = 10 * power;
@@ -77,9 +79,9 @@ TimeAxis time_axis(double span_ms, int most) {
   return axis;
 }
 
-std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns) {
+std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns, Scale scale) {
   const PipelineUse use = pipeline_use(bars, ranks);
-  if (!(use.span_ms > 0)) return "no time was spent\n";
+  if (!(use.span_ms > 0)) return scale == Scale::work ? "no work was done\n" : "no time was spent\n";
   const std::size_t number = std::to_string(ranks - 1).size();
   const std::string indent(number + 5, ' ');
   const int width = std::max(20, columns - static_cast<int>(indent.size()) - 15);  // then " |", "| 12.3% idle"
@@ -96,7 +98,7 @@ std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int colu
   for (std::size_t r = 0; r < rows.size(); ++r)
     out += fmt::format("rank {:>{}} |{}| {:5.1f}% idle\n", r, number, rows[r], 100 * use.idle[r]);
 
-  const TimeAxis axis = time_axis(use.span_ms, width / 7);
+  const TimeAxis axis = time_axis(use.span_ms, width / 7, scale);
   std::string line(static_cast<std::size_t>(width), '-'), marks;
   for (int i = 0; i * axis.step_ms <= use.span_ms * (1 + 1e-9); ++i) {
     const std::size_t at = column(use.start_ms + i * axis.step_ms);

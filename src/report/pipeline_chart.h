@@ -3,6 +3,7 @@
 // it has no bar until the last one of all ranks has ended, and the bubble is the idle share of all ranks.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,11 @@ namespace tessera::report {
 
 struct PipelineBar {
   int rank = 0, stage = 0, micro = 0;
-  char kind = 'F';  // F forward, B backward, W gradients of weights, U update
-  double start_ms = 0, end_ms = 0;
+  char kind = 'F';                  // F forward, B backward, W gradients of weights, U update
+  double start_ms = 0, end_ms = 0;  // or GFLOP, where a chart is asked for work instead of time
 };
+// What the chart's axis counts.
+enum class Scale : std::uint8_t { time, work };
 
 // How busy ranks are; shares are from 0 to 1.
 struct PipelineUse {
@@ -24,11 +27,12 @@ struct PipelineUse {
 PipelineUse pipeline_use(const std::vector<PipelineBar>& bars, int ranks);
 
 // For a terminal, at most `columns` wide, without colour: 3>>> is forward, 3<<< backward, 3www weights, uuu update, ... idle.
-std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns = 100);
+std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns = 100, Scale scale = Scale::time);
 
 // A picture that needs no other file: colours that colour-blind readers can tell apart (and letters), dark where the reader's screen is,
 // every value in a tooltip. The number of ranks is that of the bars.
-std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle);
+std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle,
+                      Scale scale = Scale::time);
 // Predicted above measured, on one time axis.
 std::string svg_charts(const std::vector<PipelineBar>& predicted, const std::vector<PipelineBar>& measured, const std::string& title,
                        const std::string& subtitle);
@@ -36,12 +40,12 @@ std::string svg_charts(const std::vector<PipelineBar>& predicted, const std::vec
 // The marks of a time axis of both charts: every `step_ms`, at most `most` of them, written as label(t): "12", and the unit.
 struct TimeAxis {
   double step_ms = 1;
-  double unit_ms = 1;  // 1000: seconds, 0.001: microseconds
+  double unit_ms = 1;  // 1000: seconds, 0.001: microseconds; of work: TFLOP, MFLOP
   std::string unit = "ms";
   int decimals = 0;  // of a mark
   std::string label(double ms) const;
   std::string value(double ms) const;  // three digits or more, with its unit: "12.3 ms"
 };
-TimeAxis time_axis(double span_ms, int most);
+TimeAxis time_axis(double span_ms, int most, Scale scale = Scale::time);
 
 }  // namespace tessera::report

@@ -56,9 +56,9 @@ struct Panel {
 
 class Picture {
  public:
-  Picture(std::vector<Panel> panels, int ranks) : panels_(std::move(panels)), ranks_(ranks) {
+  Picture(std::vector<Panel> panels, int ranks, Scale scale = Scale::time) : panels_(std::move(panels)), ranks_(ranks) {
     for (const Panel& p : panels_) span_ = std::max(span_, p.use.span_ms);
-    axis_ = time_axis(span_, 10);
+    axis_ = time_axis(span_, 10, scale);
     row_ = std::clamp(std::floor(640.0 / ranks), 6.0, 28.0);
   }
 
@@ -190,9 +190,9 @@ int ranks_of(const std::vector<PipelineBar>& bars) {
 
 }  // namespace
 
-std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle) {
+std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle, Scale scale) {
   const int ranks = ranks_of(bars);
-  return Picture({{"", &bars, pipeline_use(bars, ranks)}}, ranks).draw(title, subtitle);
+  return Picture({{"", &bars, pipeline_use(bars, ranks)}}, ranks, scale).draw(title, subtitle);
 }
 
 std::string svg_charts(const std::vector<PipelineBar>& predicted, const std::vector<PipelineBar>& measured, const std::string& title,

@@ -1,18 +1,22 @@
-// explain: what would run under a layout, without running it: the program of all ranks, then one rank's messages, memory and FLOPs.
+// explain: what would run under a layout, without running it: the program of all ranks, then one rank's messages, memory and FLOPs; of a
+// pipeline all its stages and its schedule (explain_pipeline.h).
 // Convention: no rank is started; bytes are exact, per step and per rank. Only stages by time are measured, here as in a run.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
 #include "exec/executor.h"
+#include "files/text.h"
 #include "plan/traffic.h"
 #include "report/console.h"
 #include "run/compile.h"
+#include "run/explain_pipeline.h"
+#include "run/pipeline.h"
 #include "run/run.h"
-#include "run/session.h"
 #include "run/stages.h"
 
 namespace tessera::run {
@@ -41,15 +45,15 @@ std::int64_t comm_bytes(const std::vector<plan::CommRow>& rows) {
 }
 
 // The ranks that stand for all: splits give the larger parts to the first, so on every axis the first two and the last two show all
-// there is.
+// there is; stages all differ.
 std::vector<int> different_ranks(const ir::Mesh& mesh) {
   std::set<int> out = {0};
   int stride = 1;
   for (std::size_t i = mesh.axes.size(); i-- > 0;) {
     const int n = mesh.axes[i].size;
     std::set<int> more;
-    for (const int at : {0, 1, n - 2, n - 1})
-      if (at >= 0 && at < n)
+    for (int at = 0; at < n; ++at)
+      if (at < 2 || at >= n - 2 || mesh.axes[i].kind == ir::Axis::stage)
         for (const int rank : out) more.insert(rank + at * stride);
     out = std::move(more);
     stride *= n;
@@ -89,10 +93,11 @@ std::string ranks_text(std::int64_t n) { return n == 1 ? "one rank" : fmt::forma
 std::string layout_text(const config::Config& c) {
   const config::Parallel& p = c.parallel;
   std::string out, mesh;
-  for (const auto& [name, n] : {std::pair{"dp", p.dp}, {"sp", p.sp}, {"tp", p.tp}})
+  for (const auto& [name, n] : {std::pair{"pp", p.pp}, {"dp", p.dp}, {"sp", p.sp}, {"tp", p.tp}})
     if (n > 1) mesh += fmt::format("{}{} {}", mesh.empty() ? "" : " x ", name, n);
-  const std::int64_t ranks = p.dp * p.sp * p.tp;
+  const std::int64_t ranks = p.pp * p.dp * p.sp * p.tp;
   out = (ranks == 1 ? "" : mesh + " = ") + ranks_text(ranks);
+  if (p.segments > 1) out += fmt::format(", {} segments", p.segments);
   if (p.zero > 0) out += fmt::format(", ZeRO {}", p.zero);
   if (p.sequence != "none") out += fmt::format(", sequence {}", p.sequence);
   if (p.recompute != "none") out += fmt::format(", recompute {}", p.recompute);
@@ -100,9 +105,9 @@ std::string layout_text(const config::Config& c) {
   return out;
 }
 
-std::string batch_text(const config::Config& c, bool train) {
+std::string batch_text(const config::Config& c, std::size_t micros) {
   std::string out = fmt::format("{} samples", c.batch.global);
-  if (train && c.batch.accumulate > 1) out += fmt::format(" in {} micro-batches", c.batch.accumulate);
+  if (micros > 1) out += fmt::format(" in {} micro-batches", micros);
   if (c.parallel.dp > 1) out += fmt::format(", at most {} at once on a rank", c.batch.micro);
   return out;
 }
@@ -116,8 +121,18 @@ ordered_json row_json(const plan::CommRow& row) {
           {"bytes", row.bytes}};
 }
 
-ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Compiled& c, const std::string& before,
-                     const Ranks& ranks) {
+// What is printed.
+struct Explained {
+  Compiled compiled;
+  std::string before;  // the program before it was placed
+  std::size_t micros = 1;
+  Ranks ranks;
+  std::optional<PipelineView> pipeline;
+};
+
+ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Explained& e) {
+  const Compiled& c = e.compiled;
+  const Ranks& ranks = e.ranks;
   const plan::Plan& plan = c.plan;
   const config::Parallel& p = config.parallel;
   ordered_json passes = ordered_json::array(), comm = ordered_json::array(), memory, range;
@@ -144,7 +159,7 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"threads", config.run.threads},
       {"layout",
        {{"dp", p.dp}, {"tp", p.tp}, {"pp", p.pp}, {"sp", p.sp}, {"zero", p.zero}, {"sequence", p.sequence}, {"compress", p.compress}}},
-      {"world", p.dp * p.sp * p.tp},
+      {"world", layout_of(config).mesh().ranks()},
       {"rank", plan.rank},
       {"steps", plan.steps.size()},
       {"flops", plan.cost.flops},
@@ -157,8 +172,9 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"gradients", {{"kept", plan.gradients.kept}, {"in_flight", plan.gradients.in_flight}}},
       {"ranks", range},
       {"passes", passes}};
+  if (e.pipeline) out["pipeline"] = e.pipeline->json();
   if (options.program) out["program"] = ir::print(c.program);
-  if (options.program) out["program_before"] = before;
+  if (options.program) out["program_before"] = e.before;
   return out;
 }
 
@@ -199,21 +215,25 @@ void print_memory(const plan::Plan& plan, const Ranks& ranks, bool several) {
              g.in_flight == 0 ? "" : fmt::format(", {} more are whole buckets on their way to their ranks", with_commas(g.in_flight)));
 }
 
-void print_text(const config::Config& config, const ExplainOptions& options, const Compiled& c, const std::string& before,
-                const Ranks& ranks) {
+std::string model_text(const config::Config& config, const ExplainOptions& options) {
+  return fmt::format("{}, {}, {}", config.model.name.empty() ? config.model.family : config.model.name, config.precision.dtype,
+                     options.goal == "train" ? "one training step" : "inference");
+}
+
+void print_text(const config::Config& config, const ExplainOptions& options, const Explained& e) {
+  const Compiled& c = e.compiled;
+  const Ranks& ranks = e.ranks;
   const plan::Plan& plan = c.plan;
-  if (options.before) fmt::print("before placement\n{}\nafter placement\n", before);
+  if (options.before) fmt::print("before placement\n{}\nafter placement\n", e.before);
   if (options.program) fmt::print("{}\n", ir::print(c.program));
   if (options.plan) fmt::print("plan of rank {}\n{}\n", plan.rank, plan::print(plan));
-  const bool train = options.goal == "train";
-  fmt::print("model   {}, {}, {}\n", config.model.name.empty() ? config.model.family : config.model.name, config.precision.dtype,
-             train ? "one training step" : "inference");
-  fmt::print("layout  {}\nbatch   {}\n", layout_text(config), batch_text(config, train));
+  fmt::print("model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options), layout_text(config), batch_text(config, e.micros));
   fmt::print("plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
   if (ranks.flops.differs()) fmt::print("; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9, ranks.flops.most * 1e-9);
   fmt::print("\n");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
+  if (e.pipeline) fmt::print("{}", e.pipeline->text());
   fmt::print("\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
   for (const transforms::PassReport& p : c.passes)
     fmt::print("{:16} {:>9.2f} {:>7} -> {:<6}{}\n", p.name, p.ms, p.eqns_before, p.eqns_after,
@@ -230,30 +250,40 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   settle_stages(config, nullptr);
   const ir::Mesh mesh = layout_of(config).mesh();
   if (options.rank < 0 || options.rank >= mesh.ranks())
-    throw Error(
-        ErrorKind::usage, fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())), "",
-        mesh.ranks() == 1 ? "give a layout (--dp, --tp, --sp), or leave --rank out" : fmt::format("choose 0 to {}", mesh.ranks() - 1));
+    throw Error(ErrorKind::usage, fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())), "",
+                mesh.ranks() == 1 ? "give a layout (--pp, --dp, --tp, --sp), or leave --rank out"
+                                  : fmt::format("choose 0 to {}", mesh.ranks() - 1));
   const auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;
   passes.disabled = {options.disabled.begin(), options.disabled.end()};
-  std::string before;
+  Explained e;
   passes.before = [&](const transforms::Pass& pass, const ir::Program& program) {
-    if (pass.name == "place") before = ir::print(program);
+    if (pass.name == "place") e.before = ir::print(program);
   };
-  const bool train = options.goal == "train";
-  const auto micro =
-      train ? Session::micro_batches(config.batch.global, config.batch.accumulate) : std::vector<std::int64_t>{config.batch.global};
-  const Compiled c =
-      compile(config, train ? Goal::train : Goal::predict, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
-  Ranks ranks;
-  ranks.add(c.plan, true);
+  const Goal goal = options.goal == "train" ? Goal::train : Goal::predict;
+  const std::vector<std::int64_t> micro = micro_batches_for(config, goal, config.batch.global);
+  e.micros = micro.size();
+  if (pipelined(config, goal))
+    e.pipeline.emplace(config, goal, static_cast<int>(micro.size()));
+  else if (!options.run.empty() || !options.schedule_svg.empty())
+    throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage",
+                options.run.empty() ? "--schedule-svg" : "--run " + options.run, "choose --pp N, or parallel.segments for a training");
+  if (!options.run.empty()) e.pipeline->measure(options.run);
+  e.compiled = compile(config, goal, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
+  const auto look_at = [&](const plan::Plan& plan, bool first) {
+    e.ranks.add(plan, first);
+    if (e.pipeline) e.pipeline->add(plan);
+  };
+  look_at(e.compiled.plan, true);
   for (const int rank : different_ranks(mesh))
-    if (rank != options.rank) ranks.add(plan::lower(c.program, rank, executor->workspace_rule(), config.parallel.overlap), false);
+    if (rank != options.rank) look_at(plan::lower(e.compiled.program, rank, executor->workspace_rule(), config.parallel.overlap), false);
+  if (!options.schedule_svg.empty())
+    files::write_atomically(options.schedule_svg, e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));
   if (options.json)
-    fmt::print("{}\n", to_json(config, options, c, before, ranks).dump(2));
+    fmt::print("{}\n", to_json(config, options, e).dump(2));
   else
-    print_text(config, options, c, before, ranks);
+    print_text(config, options, e);
   return 0;
 }
 

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "files/text.h"
 #include "run/environment.h"
+#include "run/pipeline.h"
+#include "run/turns.h"
 
 namespace tessera::run {
 namespace {
@@ -24,6 +27,7 @@ std::string name_of(const plan::Plan& plan, const plan::Step& step) {
 Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out)
     : ranks_(ranks),
       session_(session),
+      pipelined_(pipelined(config, Goal::train)),
       out_(std::move(out)),
       host_(environment(static_cast<int>(config.run.threads))["host"].get<std::string>()),
       clock_(compare_clocks(ranks)),
@@ -40,13 +44,15 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
   now.data = data_ms;
   now.host = std::max(0.0, step_ms - data_ms - timeline.wall_ms);
   if (out.sampled || !several) {
+    now.pipelined = sum_.pipelined = pipelined_;
+    if (pipelined_) now.bubble = bubble(timeline, plan);
     last_ = now;
     for (double report::Breakdown::*part : report::breakdown_parts) sum_.*part += now.*part;
     ++sampled_;
   }
   out.breakdown = last_;
   if (steps_++ > 0 && trace_left_ > 0) {  // the first step warms up
-    trace(timeline, plan, began_ns, data_ms, step_ms);
+    trace(number, timeline, plan, began_ns, data_ms, step_ms);
     if (--trace_left_ == 0) write_trace();
   }
   if (!several) {
@@ -75,7 +81,23 @@ std::vector<double> Meter::barrier() {
   return ranks_.gather({&waited, 1});
 }
 
-void Meter::trace(const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms, double step_ms) {
+// From the first turn of all ranks to the last one; every rank of the run makes the call.
+double Meter::bubble(const exec::Timeline& timeline, const plan::Plan& plan) const {
+  const double zero = static_cast<double>(timeline.began_ns + clock_.behind_ns) * 1e-6;
+  double busy = 0, mine[] = {HUGE_VAL, -HUGE_VAL};  // no turn: a stage of frozen parameters may have none
+  for (const TurnSpan& span : turn_spans(plan, timeline)) {
+    if (span.turn.work == 'U') continue;
+    busy += span.end - span.start;
+    mine[0] = std::min(mine[0], zero + span.start), mine[1] = std::max(mine[1], zero + span.end);
+  }
+  const std::vector<double> all = ranks_.gather(mine);
+  double first = all[0], last = all[1];
+  for (std::size_t at = 0; at < all.size(); at += 2) first = std::min(first, all[at]), last = std::max(last, all[at + 1]);
+  return last > first ? std::clamp(1 - busy / (last - first), 0.0, 1.0) : 0;
+}
+
+void Meter::trace(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms,
+                  double step_ms) {
   static constexpr const char* kinds[] = {"compute", "post", "poll", "wait", "flight"};
   const auto us = [&](std::int64_t ns) { return static_cast<double>(ns + clock_.behind_ns) * 1e-3; };
   const double zero = us(timeline.began_ns), begin = us(began_ns);
@@ -91,6 +113,9 @@ void Meter::trace(const exec::Timeline& timeline, const plan::Plan& plan, std::i
                                                         : name,
                     kinds[span.kind], zero + span.start * 1e3, zero + span.end * 1e3});
   }
+  for (const TurnSpan& span : pipelined_ ? turn_spans(plan, timeline) : std::vector<TurnSpan>{})
+    turns_.push_back(
+        {ranks_.rank(), span.turn.stage, span.turn.micro, span.turn.work, number, zero + span.start * 1e3, zero + span.end * 1e3});
   const double end = begin + step_ms * 1e3;
   if (const double ran = zero + timeline.wall_ms * 1e3; end > ran) doing_.push_back({"read results", "host", ran, end});
 }
@@ -100,9 +125,10 @@ void Meter::write_trace() {
   for (const double start : ranks_.gather({&first, 1})) first = std::min(first, start);
   for (auto* lane : {&doing_, &under_way_})
     for (report::TraceEvent& e : *lane) e.start_us -= first, e.end_us -= first;
-  const std::vector<std::string> all = ranks_.gather_text(report::trace_events(ranks_.rank(), host_, doing_, under_way_));
+  for (report::TraceTurn& t : turns_) t.start_us -= first, t.end_us -= first;
+  const std::vector<std::string> all = ranks_.gather_text(report::trace_events(ranks_.rank(), host_, doing_, under_way_, turns_));
   if (ranks_.first()) files::write_atomically(out_ / "trace.json", report::trace_file(all));
-  doing_.clear(), under_way_.clear();
+  doing_.clear(), under_way_.clear(), turns_.clear();
 }
 
 nlohmann::ordered_json Meter::ranks_json() const {

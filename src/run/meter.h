@@ -40,17 +40,21 @@ class Meter {
   nlohmann::ordered_json ranks_json() const;
 
  private:
-  void trace(const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms, double step_ms);
+  void trace(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms,
+             double step_ms);
+  double bubble(const exec::Timeline& timeline, const plan::Plan& plan) const;
   void write_trace();
 
   const Ranks& ranks_;
   Session& session_;
+  const bool pipelined_;
   std::filesystem::path out_;
   std::string host_;
   Clock clock_;
   Paces paces_;
   std::int64_t trace_left_, first_ns_ = 0;
   std::vector<report::TraceEvent> doing_, under_way_;
+  std::vector<report::TraceTurn> turns_;
   report::Breakdown last_, sum_;
   std::int64_t sampled_ = 0, steps_ = 0;
   double barrier_s_ = 0;

@@ -76,8 +76,10 @@ struct ExplainOptions {
   std::string goal = "train";  // train | infer
   std::string dump_passes;
   std::vector<std::string> disabled;
-  int rank = 0;         // whose plan, messages and memory are shown
-  bool before = false;  // also the program before it was placed
+  std::string run;           // a run folder whose trace shows the pipeline as it was; "": only predicted
+  std::string schedule_svg;  // the pipeline's picture; "": none
+  int rank = 0;              // whose plan, messages and memory are shown
+  bool before = false;       // also the program before it was placed
   bool program = true, plan = false, json = false;
 };
 int explain(const config::Config& config, const ExplainOptions& options);
