@@ -20,6 +20,7 @@
 #include "config/validate.h"
 #include "run/dataset.h"
 #include "run/launch.h"
+#include "run/pipeline.h"
 #include "run/run.h"
 
 namespace {
@@ -290,7 +291,9 @@ int dispatch(int argc, char** argv) {
   check_verb->add_flag("--json", json, "as JSON");
   check_config.add_to(*check_verb);
   check_verb->callback([&] {
-    run::open_data(check_config.load(config::Purpose::train, 0), data::Split::train);  // also: is there such data?
+    const config::Config c = check_config.load(config::Purpose::train, 0);
+    run::check_schedule(c);
+    run::open_data(c, data::Split::train);  // also: is there such data?
     fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
   });
 

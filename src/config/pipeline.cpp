@@ -21,18 +21,18 @@ std::string count_text(const Parallel& p) {
   return fmt::format("parallel.pp x parallel.chunks = {} x {} = {}", p.pp, p.chunks, p.pp * p.chunks);
 }
 
-// Several stages on a rank are what the interleaved schedule is for, and it has no other use.
+// Several stages on a rank are what the interleaved schedule is for, and it has no other use; one that is read from a file may have them.
 void interleaved(Config& c, bool is_interleaved, const std::function<bool(std::string_view)>& given, LayoutOutcome& out) {
   Parallel& p = c.parallel;
   if (p.chunks > 1 && p.pp == 1) {
     out.problems.push_back({{"parallel.chunks", "parallel.pp"},
                             fmt::format("parallel.chunks = {} are stages on each of several ranks, but parallel.pp = 1", p.chunks),
                             fmt::format("choose parallel.pp > 1, or parallel.segments = {} for stages on one rank", p.chunks)});
-  } else if (p.chunks > 1 && !is_interleaved) {
+  } else if (p.chunks > 1 && !is_interleaved && !p.schedule.starts_with("file:")) {
     out.problems.push_back(
         {{"parallel.chunks", "parallel.schedule"},
          fmt::format("parallel.chunks = {} needs parallel.schedule = \"interleaved\", not \"{}\"", p.chunks, clean(p.schedule)),
-         "choose interleaved, or leave chunks at 1"});
+         "choose interleaved or file:PATH, or leave chunks at 1"});
   } else if (is_interleaved && p.pp > 1 && p.chunks == 1) {
     const std::int64_t blocks = models::block_count(c.model), wanted = 2 * p.pp;
     if (given("parallel.chunks")) {

@@ -186,13 +186,13 @@ void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& sc
 void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
   const auto i = static_cast<std::size_t>(sample);
   const auto wanted = [&](std::int64_t s) { return !options_.wants || options_.wants(s, slot.batch.count); };
-  if (!wanted(sample) && !(options_.mix && wanted(sample ^ 1))) {  // a mix needs the partner
-    slot.batch.labels[i] = dataset_.label(slot.indices[i]);
-    return;
-  }
+  const auto label_of = [&](std::int64_t index) {
+    const std::int32_t label = slot.batch.labels[i] = dataset_.label(index);
+    if (!options_.class_weights.empty()) slot.batch.weights[i] = options_.class_weights[static_cast<std::size_t>(label)];
+  };
+  if (!wanted(sample) && !(options_.mix && wanted(sample ^ 1))) return label_of(slot.indices[i]);  // a mix needs the partner
   const SampleKey key = read(slot, sample, scratch);
-  const std::int32_t label = slot.batch.labels[i] = dataset_.label(key.index);
-  if (!options_.class_weights.empty()) slot.batch.weights[i] = options_.class_weights[static_cast<std::size_t>(label)];
+  label_of(key.index);
   options_.transform.apply(scratch, key, std::span(slot.batch.images).subspan(i * pixels_, pixels_));
 }
 

@@ -38,7 +38,7 @@ struct LoaderOptions {
   Transform transform;                                                 // unset: to the model's size, not augmented (augment.h)
   std::vector<float> class_weights;                                    // one per class: fills Batch::weights
   std::function<void(Batch& batch)> mix;                               // once per complete batch, by the thread that completed it
-  std::function<bool(std::int64_t sample, std::int64_t count)> wants;  // of a batch of `count`; others are left out, but for their labels
+  std::function<bool(std::int64_t sample, std::int64_t count)> wants;  // of a batch of `count`; of others only label and weight
   std::int64_t samples = -1;                                           // only the first so many of the data set; -1: all
   std::int64_t first_epoch = 0, first_position = 0;                    // where to begin: what a resumed run needs
   std::int64_t epochs = -1;                                            // how many, counted from first_epoch; -1: without end

@@ -17,6 +17,7 @@
 #include "run/ranks.h"
 #include "run/run.h"
 #include "run/session.h"
+#include "run/stages.h"
 
 namespace tessera::run {
 namespace {
@@ -183,6 +184,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
   config.batch = {options.batch, (options.batch + config.batch.accumulate - 1) / config.batch.accumulate, config.batch.accumulate};
   if (options.check) config.model.head_init = "normal";  // a head of zeros would hide every difference
   const bool infer = options.what == "infer";
+  settle_stages(config, world);
   Session session(config, {}, world);
   const models::ModelConfig& m = config.model;
   std::vector<float> images(static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));

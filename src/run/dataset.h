@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "data/loader.h"
+#include "run/session.h"
 
 namespace tessera::run {
 
@@ -13,6 +14,10 @@ std::unique_ptr<data::Dataset> open_data(const config::Config& config, data::Spl
 
 // Training: shuffled, sampled and augmented as configured, without end. Test: every sample once, in order, not augmented.
 data::LoaderOptions loader_options(const config::Config& config, const data::Dataset& dataset, data::Split split);
+
+// The loader's next batch, on every rank. An image that cannot be read is replaced, and its label with it: only who reads it knows, and
+// tells the stages of a pipeline that need the label alone.
+bool next_batch(data::Loader& loader, const Session& session, const config::Config& config, data::Batch& batch);
 
 // Training samples of an epoch that data.fraction leaves.
 std::int64_t used_samples(const config::Config& config, const data::Dataset& train);

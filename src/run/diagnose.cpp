@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/check.h"
+#include "run/ranks.h"
 #include "run/state_tensors.h"
 
 namespace tessera::run {
@@ -65,6 +67,18 @@ std::string describe(const plan::Plan& plan, const plan::Step& step, std::size_t
                      text(bad));
 }
 
+// Where a rank's equation stands in the program of all ranks. In that order a bad number only spreads to later ones: whoever has the first
+// one is where it began.
+double position(const Compiled& compiled, const plan::Step& step, std::size_t result) {
+  const ir::Program& all = compiled.program;
+  if (step.eqn < 0) return static_cast<double>(all.eqns.size());
+  const std::string& name = compiled.plan.program.name_of(compiled.plan.program.eqns[static_cast<std::size_t>(step.eqn)].out[result]);
+  const auto found = std::find_if(all.eqns.begin(), all.eqns.end(), [&](const ir::Eqn& e) {
+    return std::any_of(e.out.begin(), e.out.end(), [&](ir::Var v) { return v != ir::none && all.name_of(v) == name; });
+  });
+  return static_cast<double>(found - all.eqns.begin());
+}
+
 }  // namespace
 
 BadElements count_bad(std::span<const std::byte> bytes, ir::DType dtype) {
@@ -98,17 +112,25 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
   if (more > 0) found.push_back(fmt::format("{} more parameters or states have some too", more));
   if (found.empty()) found.push_back("the images, all parameters and the optimizer's state are finite");
 
-  const plan::Plan& plan = session.compiled(Goal::train, static_cast<std::int64_t>(inputs.labels.size())).plan;
+  const Compiled& compiled = session.compiled(Goal::train, static_cast<std::int64_t>(inputs.labels.size()));
+  const plan::Plan& plan = compiled.plan;
   std::string first;
+  double order = 1e300;
   session.observe([&](std::size_t index, const auto& bytes) {
     const plan::Step& step = plan.steps[index];
+    if (!first.empty() || plan::passes_on(step.op)) return;  // what another stage sends is that stage's to tell
     for (std::size_t k = 0; first.empty() && k < step.out.size(); ++k)
-      if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any()) first = describe(plan, step, k, bad);
+      if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any())
+        first = describe(plan, step, k, bad), order = position(compiled, step, k);
   });
   session.train_step(inputs);
   session.observe({});
   found.push_back(first.empty() ? "run again, every tensor of the step is finite" : first);
-  return join(found, "; ");
+  const Ranks ranks(session.world());
+  const std::vector<double> orders = ranks.gather({&order, 1});
+  const auto origin = std::min_element(orders.begin(), orders.end()) - orders.begin();
+  const std::string text = ranks.gather_text(join(found, "; "))[static_cast<std::size_t>(origin)];
+  return origin == 0 ? text : fmt::format("on rank {}: {}", origin, text);
 }
 
 Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last, std::int64_t tries,

@@ -1,5 +1,6 @@
 // Where a step first became NaN or infinite: the step is run once more with every result of its plan looked at.
-// Convention: the step must be one that was skipped; running it again changes nothing and gives the same bits.
+// Convention: the step must be one that was skipped; running it again changes nothing and gives the same bits. All ranks look, and all
+// say what the one found where it began.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "run/guard.h"
+#include "run/pipeline.h"
 #include "run/ranks.h"
 #include "run/supervise.h"
 #include "run/watchdog.h"
@@ -88,6 +89,7 @@ bool prints_to_terminal() {
 }
 
 int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm*)>& body) {
+  check_schedule(config);
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")

@@ -68,8 +68,8 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
   }
   for (const Straggler& s : paces_.add(std::move(paces)))
     out.remarks.push_back(fmt::format(
-        "rank {} is slow: {:.0f}% of the median speed for {} steps, most of it in {} ({:.1f} ms a step where the median is {:.1f} ms)",
-        s.rank, s.speed * 100, Paces::patience, s.what, s.ms, s.median_ms));
+        "rank {} is slow: {:.0f}% of the median speed{} for {} steps, most of it in {} ({:.1f} ms a step where the median is {:.1f} ms)",
+        s.rank, s.speed * 100, session_.mesh().find("pp") < 0 ? "" : " of its stage", Paces::patience, s.what, s.ms, s.median_ms));
   return out;
 }
 
@@ -131,11 +131,12 @@ void Meter::write_trace() {
   doing_.clear(), under_way_.clear(), turns_.clear();
 }
 
-nlohmann::ordered_json Meter::ranks_json() const {
+nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes) const {
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts) mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
   const nlohmann::ordered_json mine = {{"host", host_},
                                        {"device", "cpu"},
+                                       {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
                                        {"breakdown", report::to_json(mean)},
                                        {"barrier_wait_s", barrier_s_},
                                        {"clock_behind_ns", clock_.behind_ns}};

@@ -20,12 +20,12 @@ double median_of(const std::vector<Pace>& all, const Part& part) {
   return median(std::move(v));
 }
 
-// Of these times the one that exceeds the median the most.
-Straggler describe(int rank, const std::vector<Pace>& all, double speed) {
+// Of these times the one that exceeds the median of its peers the most.
+Straggler describe(int rank, const Pace& pace, const std::vector<Pace>& peers, double speed) {
   Straggler out{rank, speed, "", 0, 0};
   double worst = -1;
   const auto look = [&](const char* what, double Pace::*part) {
-    const double mine = all[static_cast<std::size_t>(rank)].*part, others = median_of(all, [&](const Pace&p) { return p.*part; });
+    const double mine = pace.*part, others = median_of(peers, [&](const Pace&p) { return p.*part; });
     if (mine - others > worst) worst = mine - others, out.what = what, out.ms = mine, out.median_ms = others;
   };
   look("compute", &Pace::compute);
@@ -38,13 +38,17 @@ Straggler describe(int rank, const std::vector<Pace>& all, double speed) {
 
 std::vector<Straggler> Paces::add(std::vector<Pace> step) {
   const auto speed = [](const Pace& p) { return p.busy() > 0 ? p.samples / p.busy() : 0; };
-  const double usual = median_of(step, speed);
+  const int pp = mesh_.find("pp");
+  const auto stage = [&](std::size_t r) { return pp < 0 ? 0 : mesh_.coordinates(static_cast<int>(r))[static_cast<std::size_t>(pp)]; };
+  std::vector<std::vector<Pace>> peers(pp < 0 ? 1 : static_cast<std::size_t>(mesh_.axes[static_cast<std::size_t>(pp)].size));
+  for (std::size_t r = 0; r < step.size(); ++r) peers[static_cast<std::size_t>(stage(r))].push_back(step[r]);
   std::vector<Straggler> out;
   for (std::size_t r = 0; r < step.size(); ++r) {
-    const double mine = speed(step[r]);
+    const std::vector<Pace>& same = peers[static_cast<std::size_t>(stage(r))];
+    const double mine = speed(step[r]), usual = median_of(same, speed);
     if (step[r].samples == 0) continue;  // says nothing
     slow_for_[r] = mine < slow * usual ? slow_for_[r] + 1 : 0;
-    if (slow_for_[r] == patience) out.push_back(describe(static_cast<int>(r), step, mine / usual));
+    if (slow_for_[r] == patience) out.push_back(describe(static_cast<int>(r), step[r], same, mine / usual));
   }
   steps_.push_back(std::move(step));
   if (steps_.size() > window) steps_.pop_front();

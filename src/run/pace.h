@@ -1,5 +1,6 @@
 // How fast each rank is, from what they tell each other after every step in one small message, which also carries the request to stop.
-// Convention: all ranks see the same numbers, so all come to the same conclusions without asking again.
+// Convention: all ranks see the same numbers, so all come to the same conclusions without asking again. Stages of a pipeline have different
+// work: a rank is compared with those of its own stage.
 #pragma once
 
 #include <deque>
@@ -20,14 +21,14 @@ struct Pace {
 // A rank that was slow for many steps in a row, and what it is slow at.
 struct Straggler {
   int rank = 0;
-  double speed = 0;  // of the median
+  double speed = 0;  // of the median of its stage
   std::string what;  // compute | data | host
   double ms = 0, median_ms = 0;
 };
 
 class Paces {
  public:
-  static constexpr double slow = 0.7;  // of the median speed
+  static constexpr double slow = 0.7;  // of the median speed of a stage
   static constexpr int patience = 30;  // steps in a row
   static constexpr int window = 16;    // steps that a measurement looks back
 

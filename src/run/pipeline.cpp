@@ -67,18 +67,24 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros) {
   const config::Parallel& p = config.parallel;
   const int ranks = static_cast<int>(p.pp), stages = static_cast<int>(config::pipeline_stages(p));
-  if (goal != Goal::train) return transforms::forward_only(ranks, stages, micros);
   if (p.schedule.starts_with(file_prefix)) {
     const std::string path = p.schedule.substr(file_prefix.size());
     transforms::Schedule schedule = read_schedule(path);
-    check_fit(schedule, path, ranks, stages, micros);
-    return schedule;
+    check_fit(schedule, path, ranks, stages, static_cast<int>(config.batch.accumulate));
+    // The last batch of an epoch may have fewer micro-batches; inference has its own, but stages stay where their weights are.
+    if (goal == Goal::train) return transforms::first_micros(std::move(schedule), micros);
+    return transforms::forward_only(ranks, transforms::homes(schedule), micros);
   }
+  if (goal != Goal::train) return transforms::forward_only(ranks, stages, micros);
   if (p.schedule == "gpipe" || ranks == 1) return transforms::gpipe(ranks, stages, micros);
   if (p.schedule == "interleaved") return transforms::interleaved(ranks, static_cast<int>(p.chunks), micros);
   if (p.schedule == "zb") return transforms::zb_h1(ranks, micros);
   CHECK(p.schedule == "1f1b", "a schedule that nobody knows: " + p.schedule);
   return transforms::one_f_one_b(ranks, micros);
+}
+
+void check_schedule(const config::Config& config) {
+  if (pipelined(config, Goal::train)) schedule_of(config, Goal::train, static_cast<int>(config.batch.accumulate));
 }
 
 std::map<std::string, int> stages_of_parameters(const config::Config& config) {

@@ -19,6 +19,7 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
 
 // Checked; Error(usage) that names what is wrong with one that was given as a file.
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros);
+void check_schedule(const config::Config& config);  // the same before anything runs
 
 // By name of a parameter or buffer; empty without stages.
 std::map<std::string, int> stages_of_parameters(const config::Config& config);

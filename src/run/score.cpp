@@ -34,6 +34,11 @@ std::vector<double> softmax(std::vector<double> x) {
   return x;
 }
 
+std::int64_t evaluation_batch(const config::Config& config) {
+  const std::int64_t micros = config.parallel.pp > 1 ? 4 * config.parallel.pp : 1;
+  return std::clamp<std::int64_t>(config.batch.micro * micros, 1, 256);
+}
+
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
             report::Console* console, const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
@@ -50,7 +55,7 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   const bool flips = config.data.tta == "flip";
   std::int64_t correct_tta = 0;
   data::Batch b;
-  while (!(stop && stop()) && loader.next(b)) {
+  while (!(stop && stop()) && next_batch(loader, session, config, b)) {
     const Weights weights = session.averages() ? Weights::average : Weights::live;
     const EvalResult r = session.evaluate(b.images, b.labels, weights);
     if (flips) {

@@ -26,7 +26,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     groups_[name] = world->split(first, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
     groups_[name]->watch(comm::Pulse::here(), name, first);
     groups[name] = groups_[name].get();
-    if (name == "pp") reads_images_ = mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)] == first_stage_rank(config_);
+    if (name == "pp") reader_ = first_stage_rank(config_), reads_images_ = groups_[name]->rank() == reader_;
   }
   executor_ = exec::make_cpu_executor(static_cast<int>(config_.run.threads), std::move(groups));
 }
@@ -39,6 +39,10 @@ comm::Traffic Session::traffic() const {
       sum.rows[i].bytes += group->traffic().rows[i].bytes;
     }
   return sum;
+}
+
+void Session::from_first_stage(comm::Bytes bytes) const {
+  if (const auto stages = groups_.find("pp"); stages != groups_.end() && !bytes.empty()) stages->second->broadcast(bytes, reader_);
 }
 
 ir::Range Session::share(std::int64_t samples) const {

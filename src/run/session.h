@@ -83,6 +83,8 @@ class Session {
   std::function<bool(std::int64_t i, std::int64_t samples)> own_samples_of(Goal goal) const;  // the same for a loader; none: all of them
   std::int64_t own_samples(std::int64_t samples) const;                                       // how many of a training batch
   comm::Traffic traffic() const;                                                              // of all groups, since the session began
+  // The bytes of the rank that reads this rank's images, on all stages; each calls it.
+  void from_first_stage(comm::Bytes bytes) const;
 
   // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one that keeps them.
   struct Home {
@@ -114,6 +116,7 @@ class Session {
   int rank_ = 0;
   ir::Mesh mesh_;
   bool reads_images_ = true;                                   // its stage is the first
+  int reader_ = 0;                                             // the pp rank whose stage is
   std::map<std::string, std::unique_ptr<comm::Comm>> groups_;  // by axis
   std::unique_ptr<exec::Executor> executor_;
   exec::Observer observer_;

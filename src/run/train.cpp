@@ -192,7 +192,7 @@ class Trainer {
     const std::int64_t began_ns = steady_ns(), number = progress_.step + 1;
     comm::Pulse::doing("loading the data of step", number);
     hang_if_asked(ranks_.rank(), number);
-    loader_->next(batch_);
+    next_batch(*loader_, *session_, config_, batch_);
     const double data_ms = seconds_since(start) * 1e3;
     comm::Pulse::doing("computing step", number);
     const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
@@ -238,19 +238,19 @@ class Trainer {
     if (log_) log_->append(line);
   }
 
-  [[noreturn]] void give_up(const StepResult& r, const StepInputs& inputs) {
+  void give_up(const StepResult& r, const StepInputs& inputs) {
     console_.finish();
     progress_.skipped_in_a_row = 0;  // whoever goes on from here gets as many tries again
     save();
     saver_->wait();
-    throw not_finite(*session_, inputs, r, most_skipped_in_a_row, out_ / "ckpt");
+    ranks_.together([&] { throw not_finite(*session_, inputs, r, most_skipped_in_a_row, out_ / "ckpt"); });
   }
 
   // The moving average where one is kept, with statistics of its own.
   Score evaluate() {
     if (session_->averages() && session_->has_statistics()) recalibrate();
-    return score(*session_, config_, *test_, std::clamp<std::int64_t>(config_.batch.micro, 1, 256), static_cast<int>(config_.data.workers),
-                 nullptr, [this] { return stopping(); });
+    return score(*session_, config_, *test_, evaluation_batch(config_), static_cast<int>(config_.data.workers), nullptr,
+                 [this] { return stopping(); });
   }
 
   void recalibrate() {
@@ -346,7 +346,7 @@ class Trainer {
     const std::map<std::string, std::vector<double>> weights =
         session_->parameters(session_->averages() ? Weights::average : Weights::live);
     results_.measured_bytes = session_->executor().allocated_bytes();
-    results_.ranks = meter_->ranks_json();
+    results_.ranks = meter_->ranks_json(results_.planned_bytes, results_.measured_bytes);
     if (!ranks_.first()) return;
     save_weights(
         out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return weights.at(name); }, Naming::torchvision,

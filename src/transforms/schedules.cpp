@@ -101,6 +101,12 @@ std::vector<int> homes(const Schedule& schedule) {
   return at;
 }
 
+Schedule first_micros(Schedule schedule, int micros) {
+  schedule.micros = std::min(schedule.micros, micros);
+  for (Turns& turns : schedule.ranks) std::erase_if(turns, [&](const Turn& t) { return t.micro >= micros; });
+  return schedule;
+}
+
 std::vector<Turn> needs(const Schedule& schedule, const Turn& turn) {
   const auto [stage, micro, work] = turn;
   if (work == Work::weight) return {{stage, micro, Work::backward}};
@@ -123,8 +129,19 @@ Schedule gpipe(int ranks, int stages, int micros) {
 double gpipe_bubble(int ranks, int stages, int micros) { return fill_and_drain(ranks, stages, micros); }
 
 Schedule forward_only(int ranks, int stages, int micros) {
-  Schedule s = empty("forward", ranks, stages, micros, 1);
-  for (int r = 0; r < ranks; ++r) s.ranks[static_cast<std::size_t>(r)] = passes(r, ranks, stages, micros, Work::forward);
+  std::vector<int> home;
+  for (int s = 0; s < stages && ranks > 0; ++s) home.push_back(s % ranks);
+  return forward_only(ranks, home, micros);
+}
+Schedule forward_only(int ranks, const std::vector<int>& home, int micros) {
+  Schedule s = empty("forward", ranks, static_cast<int>(home.size()), micros, 1);
+  int first = 0;
+  for (const int size : groups(ranks, micros)) {
+    for (int stage = 0; stage < s.stages; ++stage)
+      for (int m = first; m < first + size; ++m)
+        s.ranks.at(static_cast<std::size_t>(home[static_cast<std::size_t>(stage)])).push_back({stage, m, Work::forward});
+    first += size;
+  }
   return s;
 }
 double forward_only_bubble(int ranks, int stages, int micros) { return fill_and_drain(ranks, stages, micros); }

@@ -35,6 +35,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 std::vector<int> homes(const Schedule& schedule);  // of every stage
+// Without the turns of later micro-batches: nothing waits for them, so what is left of a schedule that can run can run.
+Schedule first_micros(Schedule schedule, int micros);
 // The turns that must be done before this one can begin, besides those before it on its rank: at most two.
 std::vector<Turn> needs(const Schedule& schedule, const Turn& turn);
 
@@ -60,8 +62,9 @@ double interleaved_bubble(int ranks, int chunks, int micros);
 // flight: as many as 1F1B has on its first.
 Schedule zb_h1(int ranks, int micros);
 double zb_h1_bubble(int ranks, int micros);
-// Inference.
+// Inference; `home`: the rank of every stage, where a schedule for training has chosen it.
 Schedule forward_only(int ranks, int stages, int micros);
+Schedule forward_only(int ranks, const std::vector<int>& home, int micros);
 double forward_only_bubble(int ranks, int stages, int micros);
 
 // One line per rank, and the way back; errors carry where:line:column, all of them at once. Read text is well-formed and within the
