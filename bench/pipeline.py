@@ -43,7 +43,7 @@ def percent(x):
 
 def bubbles(args):
     print(f"\n## Bubbles of {args.model}, {args.micro} images a micro-batch\n")
-    print("| ranks | schedule | micro-batches | formula % | predicted % | measured % (least-most) | measured - formula | step ms | images/s |\n" + "|---|" * 9)
+    print("| ranks | schedule | micro-batches | formula % | predicted % | measured % (least-most) | measured - formula | step ms | images/s |\n|" + "---|" * 9)
     worst = 0
     cases = [(ranks, schedule, micros) for ranks in args.ranks for schedule in args.schedules for micros in args.micros]
     seen = {case: [] for case in cases}
@@ -66,7 +66,7 @@ def bubbles(args):
 def memory(args):
     ranks, micros = max(args.ranks), max(args.micros)
     print(f"\n## Memory of {args.model} on {ranks} ranks, {micros} micro-batches of {args.micro} images\n")
-    print("| schedule | recompute | in flight per rank | activations per rank, MiB | peak per rank, MiB | allocated by the largest, MiB |\n" + "|---|" * 6)
+    print("| schedule | recompute | in flight per rank | activations per rank, MiB | peak per rank, MiB | allocated by the largest, MiB |\n|" + "---|" * 6)
     for schedule in args.schedules:
         for recompute in ("none", "full"):
             keys = [f"parallel.schedule={schedule}", f"batch.accumulate={micros}", f"parallel.recompute={recompute}", "parallel.stages=flops"]
@@ -85,7 +85,7 @@ def memory(args):
 
 def recomputation(args):
     print(f"\n## Recomputation under GPipe, {args.recompute_micros} micro-batches of {args.micro} images\n")
-    print("| model | stages | step ms without | step ms with | with / without | peak MiB without | with |\n" + "|---|" * 7)
+    print("| model | stages | step ms without | step ms with | with / without | peak MiB without | with |\n|" + "---|" * 7)
     for model in args.recompute_models:
         for name, ranks, keys in (("one rank, no segments", 1, []), ("[2]: two segments on one rank", 1, ["parallel.segments=2"]), ("[1,1]: two ranks", 2, [])):
             got = {"none": [], "full": []}

@@ -69,6 +69,9 @@ class Pipeliner {
     }
     CHECK(turns.empty(), "the schedule has no turn for an equation of stage " + std::to_string(std::get<0>(turns.begin()->first)) +
                              ", micro-batch " + std::to_string(std::get<1>(turns.begin()->first)));
+    // What the last stage knows before the update is sent with the norm.
+    for (const Output& o : from_.outputs)
+      if (o.updates.empty() && !made_by_update(o.var)) whole(o.var);
     for (const std::size_t i : update) add_update(from_.eqns[i]);
     for (const Output& o : from_.outputs) out_.outputs.push_back({o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates});
     return std::move(out_);
@@ -110,6 +113,8 @@ class Pipeliner {
     }
     if (ranks.size() == 1) put(in.var, {Place::O, *ranks.begin()});
   }
+
+  bool made_by_update(Var v) const { return uses_.made_at(v) >= 0 && updates(from_.eqns[at(uses_.made_at(v))]); }
 
   Var fresh(const std::string& name, Var like, Place where) {
     std::string unique = name;

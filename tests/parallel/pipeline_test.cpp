@@ -106,17 +106,19 @@ const Case cases[] = {
 INSTANTIATE_TEST_SUITE_P(All, Pipeline, testing::ValuesIn(cases));
 
 // Every schedule, 2 to 4 stages, 1 to 16 micro-batches.
-TEST(Long, EveryPipeline) {
-  for (const char* model : {"vit", "swin", "resnet"})
-    for (int stages = 2; stages <= 4; ++stages)
-      for (const char* schedule : {"gpipe", "1f1b", "interleaved2", "zb"})
-        for (const int micros : {1, 2, 3, 4, 5, 7, 8, 11, 16}) {
-          if (schedule == std::string("interleaved2") && stages == 4) continue;  // 8 stages, but there are 6 blocks
-          const Case c{model, "pp" + std::to_string(stages) + " acc" + std::to_string(micros) + " " + schedule, "wide"};
-          SCOPED_TRACE(testing::PrintToString(c));
-          same_as_one_rank(c, 3);
-        }
+void every_pipeline(const std::string& model) {
+  for (int stages = 2; stages <= 4; ++stages)
+    for (const std::string schedule : {"gpipe", "1f1b", "interleaved2", "zb"})
+      for (const int micros : {1, 2, 3, 4, 5, 7, 8, 11, 16}) {
+        if (schedule == "interleaved2" && stages == 4) continue;  // 8 stages, but there are 6 blocks
+        const Case c{model, "pp" + std::to_string(stages) + " acc" + std::to_string(micros) + " " + schedule, "wide"};
+        SCOPED_TRACE(testing::PrintToString(c));
+        same_as_one_rank(c, 2);
+      }
 }
+TEST(Long, EveryPipelineOfVit) { every_pipeline("vit"); }
+TEST(Long, EveryPipelineOfSwin) { every_pipeline("swin"); }
+TEST(Long, EveryPipelineOfResnet) { every_pipeline("resnet"); }
 
 // Inference: evaluate and predict on stages and on stages of several ranks.
 TEST(PipelineInference, SameLogits) {
