@@ -50,18 +50,20 @@ TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
   EXPECT_GT(waits[0], 0);
   for (auto& [lane, spans] : lanes) {
     std::sort(spans.begin(), spans.end());
-    for (std::size_t i = 1; i < spans.size(); ++i) ASSERT_LE(spans[i - 1].second, spans[i].first + 1e-3) << lane.first << " " << lane.second;
+    for (std::size_t i = 1; i < spans.size(); ++i)
+      ASSERT_LE(spans[i - 1].second, spans[i].first + 1e-3) << lane.first << " " << lane.second;
   }
 }
 
 TEST(Measured, WeightsGiveTheLossesOfAnEvenSplit) {
   const auto losses = [](const std::string& name, const std::string& more) {
     const fs::path out = scratch() / name;
-    EXPECT_EQ(run("train --model vit_micro --set data.train_size=320 --set data.test_size=16 --global-batch 32 --steps 10 --threads 1 --np 3 "
-                  "--comm local --quiet --out " +
-                  out.string() + more)
-                  .code,
-              0);
+    EXPECT_EQ(
+        run("train --model vit_micro --set data.train_size=320 --set data.test_size=16 --global-batch 32 --steps 10 --threads 1 --np 3 "
+            "--comm local --quiet --out " +
+            out.string() + more)
+            .code,
+        0);
     std::vector<double> all;
     for (const json& line : lines_of(out, "step")) all.push_back(line["loss"]);
     return all;
@@ -70,6 +72,74 @@ TEST(Measured, WeightsGiveTheLossesOfAnEvenSplit) {
   ASSERT_EQ(even.size(), 10u);
   ASSERT_EQ(weighted.size(), 10u);
   for (std::size_t i = 0; i < even.size(); ++i) EXPECT_NEAR(even[i], weighted[i], 1e-5);
+}
+
+// The turns of a rank in the order of time, those of one turn that follow each other once.
+std::vector<std::string> turns_of(const json& turns, int rank, double* overlap = nullptr) {
+  std::vector<std::pair<double, const json*>> order;
+  for (const json& t : turns)
+    if (t["rank"] == rank) order.emplace_back(t["start"], &t);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  double end = 0;
+  for (const auto& [start, t] : order) {
+    if (overlap) *overlap = std::max(*overlap, end - start);
+    end = (*t)["end"];
+    const std::string name = (*t)["work"].get<std::string>() + (*t)["stage"].dump() + "." + (*t)["micro"].dump();
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  return names;
+}
+
+TEST(Measured, PipelinesShowTheirSchedule) {
+  const fs::path out = scratch() / "pipeline", svg = scratch() / "schedule.svg";
+  ASSERT_EQ(run("train --model vit_micro --set data.train_size=96 --set data.test_size=16 --global-batch 24 --accumulate 6 --steps 4 "
+                "--threads 1 --pp 2 --comm local --set run.trace=3 --quiet --out " +
+                out.string())
+                .code,
+            0);
+  const json explained =
+      json::parse(run("explain --run " + out.string() + " --schedule-svg " + svg.string() + " --json").out, nullptr, false);
+  ASSERT_TRUE(explained.is_object());
+  EXPECT_EQ(explained["world"], 2);
+  EXPECT_FALSE(explained.contains("program"));
+  const json &pipeline = explained["pipeline"], &measured = pipeline["measured"];
+  EXPECT_EQ(pipeline["schedule"], "1f1b");
+  EXPECT_EQ(pipeline["turns"].size(), 24u);
+  for (int rank = 0; rank < 2; ++rank) {
+    double overlap = 0;
+    const std::vector<std::string> turns = turns_of(measured["turns"], rank, &overlap);
+    EXPECT_EQ(turns.size(), 12u);
+    EXPECT_EQ(turns, turns_of(pipeline["turns"], rank));
+    EXPECT_LE(overlap, 1e-5);
+  }
+  EXPECT_GT(measured["bubble"].get<double>(), 0);
+  EXPECT_LT(measured["bubble"].get<double>(), 1);
+  EXPECT_EQ(measured["idle"].size(), 2u);
+  EXPECT_NE(read(svg).find("measured: "), std::string::npos);
+  for (const json& line : lines_of(out, "step"))
+    if (line.contains("breakdown")) {
+      EXPECT_GT(line["breakdown"]["bubble"].get<double>(), 0);
+      EXPECT_LT(line["breakdown"]["bubble"].get<double>(), 1);
+    }
+  const Result text = run("explain --run " + out.string());
+  for (const char* part : {"pp 2 = 2 ranks", "in flight", "measured: step", "by formula", " predicted, ", "GFLOP/s"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part;
+
+  // What does not fit, or is no trace.
+  const auto refused = [&](const std::string& arguments, const std::string& says) {
+    const Result r = run("explain " + arguments);
+    EXPECT_EQ(r.code, 2) << arguments;
+    EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
+  };
+  refused("--run " + out.string() + " --accumulate 2 --micro-batch 12", "the run has 2 micro-batches");
+  refused("--run " + out.string() + " --pp 1 --np 1", "no pipeline");
+  refused("--model vit_micro --schedule-svg " + svg.string(), "no pipeline");
+  refused("--run " + (scratch() / "nowhere").string(), "nowhere");
+  write(out / "trace.json", "{\"traceEvents\": []}");
+  refused("--run " + out.string(), "no turns of a pipeline");
+  write(out / "trace.json", "{\"traceEvents\": [{\"cat\": \"turn\"}]}");
+  refused("--run " + out.string(), "event 1");
 }
 
 }  // namespace

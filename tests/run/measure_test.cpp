@@ -1,12 +1,16 @@
-// What a run measures: breakdowns of made-up timelines, who is slow, weights by speed, and traces in which nothing overlaps.
+// What a run measures: breakdowns of made-up timelines, who is slow, weights by speed, turns of a pipeline, and traces in which nothing
+// overlaps.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "report/trace.h"
 #include "run/breakdown.h"
 #include "run/pace.h"
+#include "run/turns.h"
 
 namespace tessera::run {
 namespace {
@@ -102,6 +106,101 @@ TEST(Trace, LanesDoNotOverlap) {
     std::sort(spans.begin(), spans.end());
     for (std::size_t i = 1; i < spans.size(); ++i) EXPECT_LE(spans[i - 1].second, spans[i].first);
   }
+}
+
+// A plan with a step for each equation: phase and micro-batch of stage 1, or a message.
+plan::Plan plan_of(const std::vector<std::pair<ir::Phase, int>>& eqns, int receive) {
+  plan::Plan plan;
+  for (std::size_t i = 0; i < eqns.size(); ++i) {
+    ir::Eqn e;
+    e.phase = eqns[i].first, e.micro = eqns[i].second, e.stage = 1;
+    plan.program.eqns.push_back(e);
+    plan::Step step;
+    step.eqn = static_cast<int>(i);
+    if (step.eqn == receive) step.op = ir::Op::recv;
+    plan.steps.push_back(step);
+  }
+  return plan;
+}
+
+TEST(Turns, RecomputedWorkBelongsToItsReader) {
+  using enum ir::Phase;
+  const plan::Plan p = plan_of({{forward, 0}, {recompute, 0}, {backward, 0}, {recompute, 0}, {weight, 0}, {update, 0}}, -1);
+  std::string works;
+  for (const PlanTurn& turn : turns_of(p.program)) works += turn.work;
+  EXPECT_EQ(works, "FBBWWU");
+}
+
+TEST(Turns, SpansEndWhereARankWaits) {
+  using enum ir::Phase;
+  // A turn that the update's packing interrupts, one that waits for another stage in the middle, and an update at the end.
+  const plan::Plan p =
+      plan_of({{forward, 0}, {forward, 0}, {update, 0}, {forward, 0}, {recompute, 1}, {backward, 1}, {backward, 1}, {update, 0}}, 5);
+  Timeline t;
+  t.spans = {span(0, Timeline::compute, 0, 1), span(1, Timeline::compute, 1, 2),  span(2, Timeline::compute, 2, 3),
+             span(3, Timeline::compute, 3, 4), span(4, Timeline::compute, 4, 6),  span(5, Timeline::flight, 4, 9),
+             span(5, Timeline::wait, 6, 9),    span(6, Timeline::compute, 9, 11), span(7, Timeline::compute, 11, 12)};
+  const std::vector<TurnSpan> spans = turn_spans(p, t);
+  ASSERT_EQ(spans.size(), 4u);
+  const PlanTurn turns[] = {{1, 0, 'F'}, {1, 1, 'B'}, {1, 1, 'B'}, {0, 0, 'U'}};
+  const double starts[] = {0, 4, 9, 11}, ends[] = {4, 6, 11, 12};
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_TRUE(spans[i].turn == turns[i]) << i;
+    EXPECT_EQ(spans[i].start, starts[i]);
+    EXPECT_EQ(spans[i].end, ends[i]);
+  }
+}
+
+const std::vector<report::TraceTurn> two_turns = {{3, 1, 2, 'F', 7, 10, 20}, {3, 0, 0, 'U', 7, 20, 21}};
+
+TEST(Trace, TurnsAreReadBack) {
+  const std::string file = report::trace_file({report::trace_events(3, "a", {{"x", "compute", 0, 5}}, {{"m", "flight", 1, 6}}, two_turns)});
+  const std::vector<report::TraceTurn> turns = report::read_turns(file, "trace.json");
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0].rank, 3);
+  EXPECT_EQ(turns[0].stage, 1);
+  EXPECT_EQ(turns[0].micro, 2);
+  EXPECT_EQ(turns[0].work, 'F');
+  EXPECT_EQ(turns[0].step, 7);
+  EXPECT_EQ(turns[0].start_us, 10);
+  EXPECT_EQ(turns[0].end_us, 20);
+  EXPECT_EQ(turns[1].work, 'U');
+}
+
+// Every way in which a file can lie is refused with its event.
+TEST(Hostile, Traces) {
+  const std::string good = report::trace_file({report::trace_events(3, "a", {}, {}, two_turns)});
+  const auto refused = [](const std::string& text, const std::string& says) {
+    try {
+      report::read_turns(text, "trace.json");
+      ADD_FAILURE() << "accepted: " << text.substr(0, 200);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind, ErrorKind::usage);
+      EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
+    }
+  };
+  for (const auto& [from, to, says] :
+       std::vector<std::array<std::string, 3>>{{"\"pid\":3,\"tid\":1", "\"pid\":-1", "event 3: pid"},
+                                               {"\"pid\":3,\"tid\":1", "\"pid\":1e9", "pid: expected"},
+                                               {"\"stage\":1", "\"stage\":99999999999999999999", "stage"},
+                                               {"\"stage\":1", "\"stge\":1", "stage: expected a whole number"},
+                                               {"\"micro\":2", "\"micro\":\"2\"", "micro"},
+                                               {"\"work\":\"F\"", "\"work\":\"X\"", "work: expected F, B, W or U"},
+                                               {"\"work\":\"F\"", "\"work\":\"\"", "work"},
+                                               {"\"ts\":10.0", "\"ts\":-10.0", "ts: expected microseconds"},
+                                               {"\"ts\":10.0", "\"ts\":1e300", "ts"},
+                                               {"\"dur\":10.0", "\"dur\":1e999", "JSON"},
+                                               {"\"args\":{\"step\":7", "\"arg\":{\"step\":7", "work"},
+                                               {"\"traceEvents\"", "\"events\"", "traceEvents"}}) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), text.npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    refused(text, says);
+  }
+  for (const char* text : {"", "{", "[]", "7", "null", "{\"traceEvents\": 3}", "\xff\xfe"}) refused(text, "trace.json");
+  refused(std::string(100000, '['), "nested");
+  refused("{\"traceEvents\": " + std::string(100000, '['), "nested");
+  for (std::size_t length = 0; length < good.size() - 2; length += 7) refused(good.substr(0, length), "JSON");
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "models/model.h"
+#include "run/explain_pipeline.h"
 #include "transforms/schedules.h"
 
 namespace tessera::report {
@@ -144,6 +146,21 @@ TEST(PipelineChart, PredictedAboveMeasured) {
   EXPECT_EQ(svg_charts(predicted, {}, "t", "s").find("nan"), std::string::npos);
 }
 
+// What `explain` prints of a pipeline, without its memory: that depends on the machine's kernels.
+std::string explained() {
+  config::Config c;
+  c.model = models::preset("vit_micro");
+  c.model.depth = 6;
+  c.batch = {32, 4, 8};
+  c.parallel.pp = 4;
+  run::PipelineView view(c, run::Goal::train, 8);
+  const auto workspace = [](auto&&...) { return std::int64_t{0}; };
+  const ir::Program program = run::compile(c, run::Goal::train, std::vector<std::int64_t>(8, 4), workspace).program;
+  for (int rank = 0; rank < 4; ++rank) view.add(plan::lower(program, rank, workspace));
+  const std::string text = view.text();
+  return text.substr(1, text.find("\nmemory") - 1) + text.substr(text.find("\npredicted"));
+}
+
 std::string fenced(const std::string& text) { return "\n```\n" + text + "```\n"; }
 
 TEST(PipelineChart, DocsShowWhatIsPrinted) {
@@ -171,6 +188,7 @@ TEST(PipelineChart, DocsShowWhatIsPrinted) {
   put("table", table);
   put("gpipe", fenced(text_chart(bars_of(gpipe(4, 4, 8)), 4)));
   put("zb_h1", fenced(text_chart(bars_of(zb_h1(4, 8)), 4)));
+  put("explain", fenced(explained()));
   if (fresh == now) return;
   if (std::getenv("TESSERA_UPDATE_GOLDENS")) {
     std::ofstream(path) << fresh;
