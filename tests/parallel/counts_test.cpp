@@ -239,8 +239,8 @@ TEST(Counts, Hybrid) {
 // A stage hands its activations on and gets their gradients back, once for each micro-batch whatever the schedule; numbers of all stages
 // are added up once. Of all ranks together: what is sent arrives.
 TEST(Counts, Pipelines) {
-  for (const char* layout : {"pp2 acc4 gpipe", "pp2 acc4 1f1b", "pp2 acc4 zb", "pp3 acc2 1f1b", "pp4 acc8 1f1b", "pp4 acc8 zb", "pp2 acc4 interleaved2",
-                             "pp2 acc8 interleaved3"}) {
+  for (const char* layout : {"pp2 acc4 gpipe", "pp2 acc4 1f1b", "pp2 acc4 zb", "pp3 acc2 1f1b", "pp4 acc8 1f1b", "pp4 acc8 zb",
+                             "pp2 acc4 interleaved2", "pp2 acc8 interleaved3"}) {
     SCOPED_TRACE(layout);
     config::Config c = tiny("vit", "f32");
     c.model.depth = 6;

@@ -96,8 +96,9 @@ std::string describe(const config::Config& c) {
   const models::ModelConfig& m = c.model;
   std::ostringstream out;
   out << m.family << " " << m.image_h << "x" << m.image_w << " dim " << m.dim << " heads " << m.heads << " width " << m.width << " pp"
-      << p.pp << " " << p.schedule << " chunks " << p.chunks << " segments " << p.segments << " dp" << p.dp << " sp" << p.sp << " tp" << p.tp << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute "
-      << p.recompute << " batch " << c.batch.global << " acc" << c.batch.accumulate << " " << c.optim.name << " compress " << p.compress;
+      << p.pp << " " << p.schedule << " chunks " << p.chunks << " segments " << p.segments << " dp" << p.dp << " sp" << p.sp << " tp"
+      << p.tp << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute " << p.recompute << " batch "
+      << c.batch.global << " acc" << c.batch.accumulate << " " << c.optim.name << " compress " << p.compress;
   return out.str();
 }
 
