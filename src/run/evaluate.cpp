@@ -19,6 +19,7 @@
 #include "run/ranks.h"
 #include "run/run.h"
 #include "run/score.h"
+#include "run/stages.h"
 #include "run/weights_open.h"
 
 namespace tessera::run {
@@ -54,7 +55,9 @@ Found find(const WeightsOptions& options) {
 std::unique_ptr<Session> load(const Found& found, const Ranks& ranks) {
   if (ranks.first())
     for (const std::string& note : found.notes) fmt::print(stderr, "note: {}\n", note);
-  auto session = std::make_unique<Session>(found.config, transforms::RunOptions{}, ranks.world());
+  config::Config config = found.config;
+  settle_stages(config, ranks.world());
+  auto session = std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world());
   ranks.together([&] { comm::Pulse::doing("loading the weights"), session->load(found.weights.source); });
   return session;
 }

@@ -161,6 +161,11 @@ TEST(ClassWeights, AreInverseToFrequencyWithMeanOne) {
   Loader loader(dataset, options);
   for (Batch batch; loader.next(batch);)
     for (std::size_t i = 0; i < batch.labels.size(); ++i) EXPECT_EQ(batch.weights[i], batch.labels[i] ? 5 : 1);
+  // A rank that reads no images may be the one that weighs their losses.
+  options.wants = [](std::int64_t, std::int64_t) { return false; };
+  Loader blind(dataset, options);
+  for (Batch batch; blind.next(batch);)
+    for (std::size_t i = 0; i < batch.labels.size(); ++i) EXPECT_EQ(batch.weights[i], batch.labels[i] ? 5 : 1);
 }
 
 TEST(Loader, WholeBatchesOnly) {

@@ -23,7 +23,8 @@ run::Compiled compiled(const config::Config& config) {
 // The rows of a step, each taken out as it is asserted: what is left at the end was not expected.
 class Sent {
  public:
-  explicit Sent(const config::Config& config) : rows_(plan::communication(compiled(config).plan)) {}
+  explicit Sent(const config::Config& config) : Sent(plan::communication(compiled(config).plan)) {}
+  explicit Sent(std::vector<plan::CommRow> rows) : rows_(std::move(rows)) {}
   ~Sent() {
     for (const plan::CommRow& row : rows_)
       ADD_FAILURE() << "also sent: " << plan::name(row.phase) << " " << ir::name(row.op) << " over " << row.axis << " of " << row.what
@@ -235,6 +236,32 @@ TEST(Counts, Hybrid) {
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 3 * word);
 }
 
+// A stage hands its activations on and gets their gradients back, once for each micro-batch whatever the schedule; numbers of all stages
+// are added up once. Of all ranks together: what is sent arrives.
+TEST(Counts, Pipelines) {
+  for (const char* layout : {"pp2 acc4 gpipe", "pp2 acc4 1f1b", "pp2 acc4 zb", "pp3 acc2 1f1b", "pp4 acc8 1f1b", "pp4 acc8 zb",
+                             "pp2 acc4 interleaved2", "pp2 acc8 interleaved3"}) {
+    SCOPED_TRACE(layout);
+    config::Config c = tiny("vit", "f32");
+    c.model.depth = 6;
+    c = with_layout(c, layout);
+    const std::int64_t ranks = c.parallel.pp, stages = ranks * c.parallel.chunks, micros = c.batch.accumulate;
+    const std::int64_t message = batch / micros * tokens * dim * word;
+    const run::Compiled program = compiled(c);
+    const auto none = [](auto&&...) { return std::int64_t{0}; };
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::int64_t before = 0, after = 0;  // of its stages: those that get something from another, and those that hand on
+      for (std::int64_t s = rank; s < stages; s += ranks) before += s > 0, after += s + 1 < stages;
+      Sent sent(plan::communication(plan::lower(program.program, rank, none)));
+      if (after > 0) sent.is(Phase::forward, Op::send, "pp", "activations", micros * after, micros * after * message);
+      if (before > 0) sent.is(Phase::forward, Op::recv, "pp", "activations", micros * before, micros * before * message);
+      if (before > 0) sent.is(Phase::backward, Op::send, "pp", "activations", micros * before, micros * before * message);
+      if (after > 0) sent.is(Phase::backward, Op::recv, "pp", "activations", micros * after, micros * after * message);
+      sent.is(Phase::update, Op::all_reduce, "pp", "scalars", 1, 3 * word);  // loss, correct, sum of squares
+    }
+  }
+}
+
 class Sense : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(Sense, NothingSillyIsSent) {
@@ -285,6 +312,9 @@ constexpr std::pair<const char*, const char*> layouts[] = {
     {"resnet", "dp3 zero2"},
     {"resnet", "tp2"},
     {"resnet", "dp2 tp4 zero3"},
+    {"vit", "pp2 dp2 zero1 acc2"},
+    {"swin", "pp2 tp2 acc2 zb"},
+    {"resnet", "pp2 dp2 zero2 acc2"},
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, Sense, testing::ValuesIn(layouts));
 

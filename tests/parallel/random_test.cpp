@@ -50,6 +50,18 @@ models::ModelConfig random_model(Dice& d, std::int64_t tp) {
   return m;
 }
 
+// Stages on several ranks, or on one, as far as the model has blocks.
+void random_pipeline(Dice& d, config::Config& c, std::int64_t most) {
+  config::Parallel& p = c.parallel;
+  if (c.model.family == "vit" && d.one_in(2)) c.model.depth += d.from(1, 4);
+  const std::int64_t blocks = models::block_count(c.model);
+  p.stages.word = d.of<const char*>({"params", "flops"});
+  p.schedule = d.of<const char*>({"gpipe", "1f1b", "interleaved", "zb"});
+  p.pp = std::min({d.of<std::int64_t>({1, 2, 2, 3, 4}), blocks, most});
+  if (p.pp == 1 && d.one_in(2)) p.segments = std::min<std::int64_t>(d.from(2, 3), blocks);
+  if (p.schedule == "interleaved") p.chunks = p.pp == 1 ? 1 : d.from(1, std::min<std::int64_t>(3, blocks / p.pp));
+}
+
 // A mesh of at most eight ranks that the model allows, and whatever else a step can have.
 Training random_training(unsigned seed) {
   Dice d(seed);
@@ -59,7 +71,8 @@ Training random_training(unsigned seed) {
   p.tp = d.of<std::int64_t>({1, 1, 2, 2, 3, 4});
   c.model = random_model(d, p.tp);
   if (c.model.family == "vit") p.sp = std::min<std::int64_t>({d.of<std::int64_t>({1, 1, 2, 3}), c.model.heads / p.tp, 8 / p.tp});
-  p.dp = d.from(1, 8 / (p.tp * p.sp));
+  random_pipeline(d, c, 8 / (p.tp * p.sp));
+  p.dp = d.from(1, 8 / (p.tp * p.sp * p.pp));
   p.sequence = p.sp > 1 ? "ulysses" : p.tp > 1 && c.model.family != "resnet" && d.one_in(2) ? "megatron" : "none";
   p.zero = d.from(0, 3);
   p.persist = d.of<std::int64_t>({0, 50, 1000000});
@@ -67,7 +80,7 @@ Training random_training(unsigned seed) {
   // Batch statistics of a few samples are chaotic: a ResNet gets more of them, and a micro-batch that every layout sees alike.
   const bool resnet = c.model.family == "resnet";
   c.batch.global = resnet ? d.from(6, 12) : d.from(1, 10),
-  c.batch.accumulate = std::min<std::int64_t>(c.batch.global, d.of<std::int64_t>({1, 1, 2, 3}));
+  c.batch.accumulate = std::min<std::int64_t>(c.batch.global, d.of<std::int64_t>({1, 1, 2, 3, 5}));
   c.optim.name = d.of<const char*>({"adamw", "adamw", "lamb", "sgd"});
   c.optim.clip = d.one_in(2) ? 1.0 : 0.0;
   if (d.one_in(4)) c.ema.decay = 0.9;
@@ -82,9 +95,10 @@ std::string describe(const config::Config& c) {
   const config::Parallel& p = c.parallel;
   const models::ModelConfig& m = c.model;
   std::ostringstream out;
-  out << m.family << " " << m.image_h << "x" << m.image_w << " dim " << m.dim << " heads " << m.heads << " width " << m.width << " dp"
-      << p.dp << " sp" << p.sp << " tp" << p.tp << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute "
-      << p.recompute << " batch " << c.batch.global << " acc" << c.batch.accumulate << " " << c.optim.name << " compress " << p.compress;
+  out << m.family << " " << m.image_h << "x" << m.image_w << " dim " << m.dim << " heads " << m.heads << " width " << m.width << " pp"
+      << p.pp << " " << p.schedule << " chunks " << p.chunks << " segments " << p.segments << " dp" << p.dp << " sp" << p.sp << " tp"
+      << p.tp << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute " << p.recompute << " batch "
+      << c.batch.global << " acc" << c.batch.accumulate << " " << c.optim.name << " compress " << p.compress;
   return out.str();
 }
 
@@ -103,7 +117,8 @@ void check(unsigned seed) {
   };
   try {
     const Trace got = train(t);
-    t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = 1;
+    t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = t.config.parallel.pp = 1;
+    t.config.parallel.segments = t.config.parallel.chunks = 1;
     t.config.parallel.zero = 0, t.config.parallel.sequence = "none";
     t.at_end = {};
     const Trace want = train(t);

@@ -75,6 +75,7 @@ TEST_P(Resume, OntoAnotherLayout) {
     const Scratch scratch;
     config::Config plain = tiny(c.model, dtype);
     plain.ema.decay = 0.9;
+    plain.batch.accumulate = with_layout(plain, c.before).batch.accumulate;  // statistics are those of a micro-batch
     const auto whole = steps_of(plain, scratch / "none", 1, 6, false, false);
     const auto first = steps_of(with_layout(plain, c.before), scratch / "run", 1, 3, false, true);
     const auto rest = steps_of(with_layout(plain, c.after), scratch / "run", 4, 6, true, true);
@@ -97,7 +98,14 @@ const Case cases[] = {{"vit", "dp4 zero3", "dp2 tp2"},
                       {"vit", "sp2 tp2 zero3", "tp4 megatron"},
                       {"swin", "dp2 tp2 zero3", "dp3 zero2"},
                       {"resnet", "dp2 tp2 zero1", "dp4"},
-                      {"resnet", "dp3 zero3", "tp2"}};
+                      {"resnet", "dp3 zero3", "tp2"},
+                      {"vit", "pp2 acc4 1f1b", "dp2 acc4"},
+                      {"vit", "tp2 acc2", "pp2 acc2 zb"},
+                      {"vit", "pp2 dp2 zero3 acc2 gpipe", "acc2"},
+                      {"vit", "acc2", "pp2 dp2 zero1 acc2"},
+                      {"swin", "pp4 acc2 1f1b", "pp2 tp2 acc2 interleaved2"},
+                      {"resnet", "pp2 acc2 1f1b", "dp2 zero3 acc2"},
+                      {"resnet", "segments2 acc2", "pp2 dp2 zero2 acc2"}};
 INSTANTIATE_TEST_SUITE_P(Layouts, Resume, testing::ValuesIn(cases));
 
 }  // namespace

@@ -38,8 +38,8 @@ TEST_P(State, UnderWayTakesOneMoreBucket) {
 
 // After steps have run, an executor has what the plan said, to the byte, on every rank.
 TEST(StateOfARun, IsWhatWasPlanned) {
-  for (const char* layout :
-       {"dp3 zero1", "dp4 zero2", "dp3 zero3", "dp2 sp2 tp2 zero3 acc2", "pp2 tp2 acc2 1f1b", "pp2 dp2 zero2 acc2 zb"}) {
+  for (const char* layout : {"dp3 zero1", "dp4 zero2", "dp3 zero3", "dp2 sp2 tp2 zero3 acc2", "pp2 acc4 gpipe", "pp2 acc4 1f1b",
+                             "pp2 acc3 zb recompute", "pp2 dp2 zero2 acc2 zb", "pp2 dp2 zero3 acc2", "pp2 tp2 acc2", "segments2 acc4"}) {
     Training t{with_layout(tiny("vit", "f32"), layout)};
     t.steps = 2;
     std::atomic<int> equal = 0;

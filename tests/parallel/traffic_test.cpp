@@ -96,6 +96,15 @@ const Case cases[] = {
     {"swin", "f32", "dp2 compress=int8"},
     {"resnet", "f32", "dp3 zero1 compress=onebit"},
     {"resnet", "f64", "dp2 compress=powersgd=2"},
+    {"vit", "f32", "pp2"},
+    {"vit", "bf16", "pp2 acc4 gpipe"},
+    {"vit", "f64", "pp2 acc3 zb", 7},
+    {"vit", "f32", "pp2 dp2 zero3 acc2"},
+    {"vit", "bf16", "pp2 tp2 megatron acc2 1f1b"},
+    {"vit", "f32", "pp2 dp2 sp2 zero1 acc2 compress=int8"},
+    {"swin", "f32", "pp2 acc4 interleaved2"},
+    {"swin", "bf16", "pp5 acc2"},
+    {"resnet", "f32", "pp2 dp2 zero2 acc2"},
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, Traffic, testing::ValuesIn(cases));
 

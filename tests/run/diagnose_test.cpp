@@ -1,6 +1,7 @@
 // Where a step first became NaN or infinite: a poisoned weight, a poisoned image and an overflow are each named.
 #include "run/diagnose.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -23,7 +24,8 @@ config::Config tiny(const std::string& dtype) {
 }
 
 struct Fixture {
-  explicit Fixture(const std::string& dtype = "f32") : session(tiny(dtype)) {
+  explicit Fixture(const std::string& dtype = "f32") : Fixture(tiny(dtype), nullptr) {}
+  Fixture(const config::Config& config, comm::Comm* world) : session(config, {}, world) {
     session.load(initial_weights(1));
     const models::ModelConfig& m = session.config().model;
     images.resize(static_cast<std::size_t>(4 * m.image_h * m.image_w * m.channels));
@@ -76,6 +78,25 @@ TEST(Diagnose, AnOverflowIsNamedWithItsEquation) {
   EXPECT_TRUE(has(text, "are finite; first bad tensor: ")) << text;
   EXPECT_TRUE(has(text, " pass, has ") && has(text, " in scope '") && has(text, " of ")) << text;
   EXPECT_TRUE(f.session.parameter("heads.head.weight")[0] == 1e300);  // nothing changed
+}
+
+// On stages of a pipeline all ranks tell of the one where it began, wherever the bad numbers went from there.
+TEST(Diagnose, OnAnotherStage) {
+  for (const int block : {0, 3}) {
+    config::Config c = tiny("f32");
+    c.model.depth = 4;
+    c.parallel.pp = 2, c.batch = {4, 2, 2};
+    const std::string name = fmt::format("param.encoder.layers.encoder_layer_{}.mlp.0.weight", block);
+    comm::run_local(2, [&](comm::Comm& world) {
+      Fixture f(c, &world);
+      f.poison(name, std::numeric_limits<float>::quiet_NaN());
+      EXPECT_FALSE(f.step());
+      const std::string text = first_bad_tensor(f.session, f.inputs());
+      EXPECT_TRUE(has(text, name + " f32[128,64] already has 1 NaN")) << text;
+      EXPECT_TRUE(has(text, fmt::format("blocks.{}.mlp", block)) && has(text, "forward pass")) << text;
+      EXPECT_EQ(has(text, "on rank 1: "), block == 3) << text;
+    });
+  }
 }
 
 TEST(Diagnose, CountsWhatIsBad) {

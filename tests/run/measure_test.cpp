@@ -69,6 +69,22 @@ TEST(Paces, ARankThatRecoversIsNotNamed) {
   for (int step = 0; step < 100; ++step) EXPECT_TRUE(paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 29 == 0 ? 10.0 : 40.0, 0, 0}}).empty());
 }
 
+// A stage with more work than another is no straggler; a rank that is slower than its peers of the same stage is.
+TEST(Paces, AreComparedInsideAStage) {
+  Paces paces({{{ir::Axis::stage, "pp", 2, {}}, {ir::Axis::data, "dp", 3, {}}}});
+  const Pace light = {0, 8, 10, 1, 1}, heavy = {0, 8, 40, 0, 1}, slow = {0, 8, 20, 1, 1};
+  std::vector<int> named;
+  for (int step = 0; step < 100; ++step)
+    for (const Straggler& s : paces.add({light, slow, light, heavy, heavy, heavy})) {
+      named.push_back(s.rank);
+      EXPECT_DOUBLE_EQ(s.median_ms, 10);
+    }
+  EXPECT_EQ(named, std::vector<int>{1});
+  // One rank a stage: nobody to compare with.
+  Paces alone({{{ir::Axis::stage, "pp", 2, {}}}});
+  for (int step = 0; step < 100; ++step) EXPECT_TRUE(alone.add({light, heavy}).empty());
+}
+
 TEST(Paces, WeightsFollowSpeed) {
   Paces paces(dp(3));
   const std::vector<double> even = {1, 1, 1};

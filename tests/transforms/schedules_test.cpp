@@ -165,6 +165,29 @@ TEST(Schedules, TransfersAndTies) {
   EXPECT_THROW(simulate(s, [](const Turn&) { return -1.0; }), Error);
 }
 
+// The last batch of an epoch may have fewer micro-batches: what is left of any schedule can run.
+TEST(Schedules, WithFewerMicroBatches) {
+  for (const Schedule& s : {gpipe(3, 6, 5), one_f_one_b(4, 6), interleaved(2, 3, 7), zb_h1(3, 5)})
+    for (int micros = 1; micros <= s.micros + 1; ++micros) {
+      const Schedule fewer = first_micros(s, micros);
+      EXPECT_EQ(fewer.micros, std::min(micros, s.micros));
+      EXPECT_NO_THROW(check(fewer)) << s.name << " " << micros;
+      EXPECT_EQ(homes(fewer), homes(s));
+    }
+}
+
+// Inference where training has its stages: forth and back over two ranks, or any way.
+TEST(Schedules, InferenceFollowsTheHomes) {
+  for (const std::vector<int>& home : {std::vector<int>{0, 1, 1, 0}, {1, 0}, {2, 0, 1}, {0, 0, 1, 1}}) {
+    const int ranks = *std::max_element(home.begin(), home.end()) + 1;
+    for (int micros = 1; micros < 6; ++micros) {
+      const Schedule s = forward_only(ranks, home, micros);
+      EXPECT_NO_THROW(check(s));
+      EXPECT_EQ(homes(s), home);
+    }
+  }
+}
+
 TEST(Schedules, BuildersRefuseSizes) {
   const auto said = [](auto build) -> std::string {
     try {
