@@ -69,7 +69,7 @@ struct Range {
 ordered_json whole(const Range& r) { return {{"least", static_cast<std::int64_t>(r.least)}, {"most", static_cast<std::int64_t>(r.most)}}; }
 
 // The plans of the ranks that can differ, seen together.
-struct Ranks {
+struct PlansOfRanks {
   std::vector<Range> memory = std::vector<Range>(std::size(quantities));
   Range peak, flops, comm;
   void add(const plan::Plan& p, bool first) {
@@ -117,7 +117,7 @@ ordered_json row_json(const plan::CommRow& row) {
 }
 
 ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Compiled& c, const std::string& before,
-                     const Ranks& ranks) {
+                     const PlansOfRanks& ranks) {
   const plan::Plan& plan = c.plan;
   const config::Parallel& p = config.parallel;
   ordered_json passes = ordered_json::array(), comm = ordered_json::array(), memory, range;
@@ -179,7 +179,7 @@ void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
 }
 
 // One column for the rank, and two more where ranks differ.
-void print_memory(const plan::Plan& plan, const Ranks& ranks, bool several) {
+void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool several) {
   const bool differ = ranks.differ();
   const auto line = [&](const char* name, std::int64_t bytes, const Range& range) {
     fmt::print("  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes), static_cast<double>(bytes) / (1 << 20));
@@ -200,7 +200,7 @@ void print_memory(const plan::Plan& plan, const Ranks& ranks, bool several) {
 }
 
 void print_text(const config::Config& config, const ExplainOptions& options, const Compiled& c, const std::string& before,
-                const Ranks& ranks) {
+                const PlansOfRanks& ranks) {
   const plan::Plan& plan = c.plan;
   if (options.before) fmt::print("before placement\n{}\nafter placement\n", before);
   if (options.program) fmt::print("{}\n", ir::print(c.program));
@@ -246,7 +246,7 @@ int explain(const config::Config& given, const ExplainOptions& options) {
       train ? Session::micro_batches(config.batch.global, config.batch.accumulate) : std::vector<std::int64_t>{config.batch.global};
   const Compiled c =
       compile(config, train ? Goal::train : Goal::predict, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
-  Ranks ranks;
+  PlansOfRanks ranks;
   ranks.add(c.plan, true);
   for (const int rank : different_ranks(mesh))
     if (rank != options.rank) ranks.add(plan::lower(c.program, rank, executor->workspace_rule(), config.parallel.overlap), false);

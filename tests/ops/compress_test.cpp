@@ -15,8 +15,6 @@ namespace {
 
 using namespace ir;
 
-const Place whole{}, partial{Place::P, -1};
-
 struct Kind {
   std::string wire;
   double keep = 0;

@@ -12,8 +12,6 @@ namespace {
 
 using namespace ir;
 
-const Place whole{}, partial{Place::P, -1};
-
 Op move_between(Place have, Place want) {
   if (have == whole) return want == partial ? Op::once : Op::own;
   if (have == partial) return want == whole ? Op::all_reduce : Op::reduce_scatter;
