@@ -10,7 +10,7 @@
 #include "ops/cases.h"
 #include "ops/ranks.h"
 
-namespace tessera::test {
+namespace tessera::test::compress_test {
 namespace {
 
 using namespace ir;
@@ -159,4 +159,4 @@ TEST(CompressedRules, AreChecked) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::compress_test

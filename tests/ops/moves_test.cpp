@@ -7,7 +7,7 @@
 #include "ir/builder.h"
 #include "ops/ranks.h"
 
-namespace tessera::test {
+namespace tessera::test::moves_test {
 namespace {
 
 using namespace ir;
@@ -84,4 +84,4 @@ TEST_P(Moves, EveryPairKeepsTheValue) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::moves_test

@@ -14,7 +14,7 @@
 #include "ops/interpret.h"
 #include "ops/ranks.h"
 
-namespace tessera::test {
+namespace tessera::test::sharded_test {
 
 void PrintTo(const Case& c, std::ostream* out);
 
@@ -186,4 +186,4 @@ TEST(ShardedLetters, AreAllAccepted) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::sharded_test

@@ -4,7 +4,7 @@
 
 #include "parallel/world.h"
 
-namespace tessera::test {
+namespace tessera::test::pipeline_test {
 namespace {
 
 struct Case {
@@ -153,4 +153,4 @@ TEST(PipelineInference, SameLogits) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::pipeline_test

@@ -10,7 +10,7 @@
 #include "run/init.h"
 #include "run/state_tensors.h"
 
-namespace tessera::run {
+namespace tessera::run::diagnose_test {
 namespace {
 
 config::Config tiny(const std::string& dtype) {
@@ -89,4 +89,4 @@ TEST(Diagnose, CountsWhatIsBad) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::diagnose_test

@@ -8,7 +8,7 @@
 #include "run/breakdown.h"
 #include "run/pace.h"
 
-namespace tessera::run {
+namespace tessera::run::measure_test {
 namespace {
 
 using exec::Timeline;
@@ -105,4 +105,4 @@ TEST(Trace, LanesDoNotOverlap) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::measure_test

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "transforms/schedules.h"
 
-namespace tessera::report {
+namespace tessera::report::pipeline_chart_test {
 namespace {
 
 using namespace transforms;
@@ -180,4 +180,4 @@ TEST(PipelineChart, DocsShowWhatIsPrinted) {
 }
 
 }  // namespace
-}  // namespace tessera::report
+}  // namespace tessera::report::pipeline_chart_test
