@@ -167,7 +167,7 @@ Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
 }
 
 // A basic string; assign() lets no control character in.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (char c : text) (c == '"' || c == '\\') ? (out += '\\') += c : out += c;
   return out + "\"";
@@ -210,12 +210,12 @@ std::string toml_value(const Field& f, const Config& config) {
                         [](bool* v) -> std::string { return *v ? "true" : "false"; },
                         [](std::int64_t* v) { return std::to_string(*v); },
                         [](double* v) { return number_text(*v); },
-                        [](std::string* v) { return quoted(*v); },
+                        [](std::string* v) { return in_quotes(*v); },
                         [](std::vector<std::int64_t>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
                         [](Image v) { return *v.h == *v.w ? std::to_string(*v.h) : fmt::format("[{}, {}]", *v.h, *v.w); },
                         [](Span* v) { return v->is_percent ? fmt::format("\"{}%\"", v->percent) : std::to_string(v->steps); },
                         [](std::array<double, 2>* v) { return numbers(v->data(), 2); },
-                        [](ListOrWord* v) { return v->word.empty() ? numbers(v->list.data(), v->list.size()) : quoted(v->word); },
+                        [](ListOrWord* v) { return v->word.empty() ? numbers(v->list.data(), v->list.size()) : in_quotes(v->word); },
                         [](std::vector<double>* v) { return numbers(v->data(), v->size()); },
                     },
                     f.at(const_cast<Config&>(config)));

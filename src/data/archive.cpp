@@ -18,7 +18,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::size_t block = 512;
+constexpr std::size_t tar_block = 512;
 constexpr std::uint64_t most_bytes = std::uint64_t{4} << 30;  // unpacked, all entries together: no bomb fills the disk or the day
 constexpr int most_entries = 100'000;
 
@@ -38,11 +38,11 @@ class Reader {
 
   // The next header; nothing at the end mark (a block of zeros) or at the end of the file.
   std::optional<Entry> next() {
-    std::array<char, block> header{};
-    if (!read(header.data(), block, true) || std::all_of(header.begin(), header.end(), [](char c) { return c == 0; })) return {};
+    std::array<char, tar_block> header{};
+    if (!read(header.data(), tar_block, true) || std::all_of(header.begin(), header.end(), [](char c) { return c == 0; })) return {};
     if (++entries_ > most_entries) damaged("too many entries");
     unsigned sum = 0;
-    for (std::size_t i = 0; i < block; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
+    for (std::size_t i = 0; i < tar_block; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
     if (number({&header[148], 8}) != sum) damaged("the checksum of an entry is wrong");
     Entry entry;
     entry.name = text({&header[0], 100});
@@ -56,7 +56,7 @@ class Reader {
   template <class Sink>
   void content(const Entry& entry, Sink&& sink) {
     std::vector<char> buffer(1 << 16);
-    for (std::uint64_t left = (entry.size + block - 1) / block * block, wanted = entry.size; left > 0;) {
+    for (std::uint64_t left = (entry.size + tar_block - 1) / tar_block * tar_block, wanted = entry.size; left > 0;) {
       const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(left, buffer.size()));
       read(buffer.data(), now, false);
       const auto use = static_cast<std::size_t>(std::min<std::uint64_t>(now, wanted));

@@ -201,7 +201,7 @@ bool make_lookups(const Taps& taps, int c, int bytes, int reach, Lookups& made) 
   return true;
 }
 
-struct Scratch {
+struct ResizeScratch {
   Taps across, down;
   Lookups lookups;
   bool by_bytes = false;           // the pass across can be done by lookups
@@ -223,7 +223,7 @@ void resample(const Image& image, const Resampling& how, Image& out) {
   CHECK(window.top >= 0 && window.left >= 0 && window.top + window.h <= height && window.left + window.w <= width,
         fmt::format("window {} x {} at {}, {} of {} x {}", window.h, window.w, window.top, window.left, height, width));
   out.reshape(window.h, window.w, image.c);
-  thread_local Scratch s;
+  thread_local ResizeScratch s;
   static const bool has_dot = dot::available();
   const bool same = make_taps(from.w, width, window.left, window.w, s.across);
   make_taps(from.h, height, window.top, window.h, s.down);

@@ -42,7 +42,7 @@ std::string seal(json document) {
   return hash_text(xxh3(std::string_view(document.dump(-1, ' ', false, json::error_handler_t::replace))));
 }
 
-struct Reader {
+struct ManifestReader {
   const std::string& where;
 
   const json& at(const json& object, const char* key, const std::string& of) const {
@@ -147,7 +147,7 @@ std::string print(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   if (text.size() > max_manifest_bytes) refuse(where, fmt::format("the manifest has {} bytes, which no checkpoint needs", text.size()));
   json document = parsed(text, where);
-  const Reader reader{where};
+  const ManifestReader reader{where};
   const json& format = reader.at(document, "format", "the manifest");
   if (format != manifest_format)
     refuse(where,

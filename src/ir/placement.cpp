@@ -27,7 +27,7 @@ bool all_are(const std::vector<Place>& places, Place::Kind kind) {
 // What a collective turns its operand's place into.
 bool collective_fits(const Eqn& e, Place have, Place want) {
   const Collective& a = std::get<Collective>(e.attrs);
-  const Place whole{}, partial{Place::P, -1}, cut{Place::S, a.dim};
+  const Place cut{Place::S, a.dim};
   switch (e.op) {
     case Op::all_reduce:
       return have == partial && want == whole;
@@ -96,7 +96,6 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
     const bool alone = std::all_of(have.begin(), have.end(), [&](Place place) { return place == *only || place == Place{}; });
     return alone ? std::optional(std::vector<Place>(e.out.size(), *only)) : std::nullopt;
   }
-  const Place partial{Place::P, -1};
   const std::vector<Place> partials(e.out.size(), partial);
   if (e.op == Op::contract && e.in.size() > 2 && all_are({have.begin() + 2, have.end()}, Place::P)) {
     // Addends of a partial product are partial too.
@@ -159,7 +158,7 @@ void check_axis(const Program& p, const Eqn& e, const std::string& over, bool pa
 // Encoding is not linear: sums over other axes come first. What is left lies as what it is left of.
 void check_compressed(const Program& p, const Eqn& e, const Compressed& a, int axis) {
   const std::string& axis_name = p.mesh.axes[static_cast<std::size_t>(axis)].name;
-  const Place partial{Place::P, -1}, have = place_on(p.type(e.in[0]), axis);
+  const Place have = place_on(p.type(e.in[0]), axis);
   const bool here = a.axis == axis_name;
   CHECK(here == (have == partial),
         std::string(name(e.op)) + " over " + a.axis + " takes a partial sum on " + a.axis + " and on no other axis");

@@ -54,7 +54,8 @@ struct Place {
   int dim = -1;  // S: of the tensor; O: the index
   bool operator==(const Place&) const = default;
 };
-using Places = std::vector<Place>;  // one per axis of the mesh; empty when replicated everywhere
+inline constexpr Place whole{}, partial{Place::P, -1};  // all of it on every rank; a summand on every rank
+using Places = std::vector<Place>;                      // one per axis of the mesh; empty when replicated everywhere
 
 struct Type {
   DType dtype = DType::f32;

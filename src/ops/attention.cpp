@@ -22,7 +22,7 @@ std::string forward_signature(const Attrs& attrs, int) {
   const auto [q, k, lse, optional] = letters_of(attrs);
   return q + "," + k + "," + k + optional + "->" + q + "," + lse;
 }
-std::string grad_signature(const Attrs& attrs, int) {
+std::string attention_grad_signature(const Attrs& attrs, int) {
   const auto [q, k, lse, optional] = letters_of(attrs);
   return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" + q + "," + k + "," + k +
          (std::get<Attention>(attrs).bias ? ",hts!" : "");
@@ -34,7 +34,7 @@ Types infer_attention(const Attrs& attrs, In in) {
 }
 
 Types infer_attention_grad(const Attrs& attrs, In in) {
-  const auto shapes = infer_shapes(grad_signature(attrs, 0), in);
+  const auto shapes = infer_shapes(attention_grad_signature(attrs, 0), in);
   Types out;
   for (const Shape& shape : shapes) out.push_back({out.size() < 3 ? in[0].dtype : statistics_of(in[0].dtype), shape, {}});
   return out;
@@ -70,7 +70,7 @@ std::vector<OpDef> attention_rows() {
            .sig = "",
            .infer = infer_attention_grad,
            .cost = attention_grad_cost,
-           .signature = grad_signature}};
+           .signature = attention_grad_signature}};
 }
 
 }  // namespace tessera::ops

@@ -1,6 +1,7 @@
 // Buckets: tensors side by side in one flat tensor, so that an update is one loop and a collective one message. A bucket is [n], or
 // [parts, n] where a model axis cuts its tensors: row i holds part i of each. Convention: offsets count elements of one row.
 #include "base/check.h"
+#include "base/index.h"
 #include "ir/signature.h"
 #include "ops/table.h"
 
@@ -10,8 +11,6 @@ namespace {
 using namespace ir;
 
 constexpr std::int64_t most_offset = std::int64_t{1} << 36;  // of an attribute: keeps sums from overflowing
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The dim of a tensor that is cut into parts divides evenly.
 void check_parts(const Shape& shape, std::int64_t parts, int dim) {

@@ -25,7 +25,7 @@ std::int64_t check_segments(const Attrs& attrs, const Type& bucket) {
   }
   return static_cast<std::int64_t>(a.offsets.size());
 }
-Types infer_sumsq(const Attrs& attrs, In in) { return {{statistics_of(only(in).dtype), {check_segments(attrs, in[0])}, {}}}; }
+Types infer_segment_sumsq(const Attrs& attrs, In in) { return {{statistics_of(only(in).dtype), {check_segments(attrs, in[0])}, {}}}; }
 // w, direction, sum of squares of both per segment, lr -> w
 Types infer_update(const Attrs& attrs, In in) {
   infer_shapes("*a,*a,s,s,->*a", in);
@@ -42,7 +42,7 @@ std::vector<OpDef> lamb_rows() {
        .sig = "*,*,*,*,->*,*,*",
        .infer = infer_direction,
        .may_alias = {{0, 3}, {1, 1}, {2, 2}}},
-      {.op = Op::segment_sumsq, .doc = "sum of squares of each tensor in a bucket", .sig = "*a->s", .infer = infer_sumsq},
+      {.op = Op::segment_sumsq, .doc = "sum of squares of each tensor in a bucket", .sig = "*a->s", .infer = infer_segment_sumsq},
       {.op = Op::lamb_update,
        .doc = "w, direction, sumsq of each per tensor, lr -> w - lr r direction; r = norm of w over that of direction, 1 where one is 0",
        .sig = "*a,*a,s!,s!,->*a",

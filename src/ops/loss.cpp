@@ -19,7 +19,7 @@ Types infer_per_sample(const Attrs&, In in) {
   check_target(in[0], in[1]);
   return {{statistics_of(in[0].dtype), {in[0].shape[0]}, {}}};
 }
-Types infer_grad(const Attrs&, In in) {
+Types infer_loss_grad(const Attrs&, In in) {
   CHECK(in.size() == 3 && in[2].shape == Shape{in[0].shape[0]}, "takes logits, target and a gradient per sample");
   check_target(in[0], in[1]);
   return {{in[0].dtype, in[0].shape, {}}};
@@ -29,10 +29,10 @@ Types infer_correct(const Attrs& attrs, In in) {
   return infer_per_sample(attrs, in);
 }
 std::string per_sample_signature(const Attrs&, int) { return "bc!,b->b"; }
-std::string grad_signature(const Attrs&, int) { return "bc!,b,b->bc!"; }
+std::string loss_grad_signature(const Attrs&, int) { return "bc!,b,b->bc!"; }
 std::string target_letters(const Type& target) { return target.rank() == 2 ? "bc!" : "b"; }
 std::string per_sample_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + "->b"; }
-std::string grad_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + ",b->bc!"; }
+std::string loss_grad_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + ",b->bc!"; }
 
 // nll = -sum q y: dy = -g q.   cross entropy = nll(log softmax(x)): dx = g (softmax(x) sum(q) - q).
 Grads nll_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::nll_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none}; }
@@ -54,10 +54,10 @@ std::vector<OpDef> loss_rows() {
       {.op = Op::nll_grad,
        .doc = "y, target, g -> -g q",
        .sig = "",
-       .infer = infer_grad,
+       .infer = infer_loss_grad,
        .may_alias = {{0, 0}},
-       .signature = grad_signature,
-       .placement = grad_placement},
+       .signature = loss_grad_signature,
+       .placement = loss_grad_placement},
       {.op = Op::cross_entropy,
        .doc = "logits, target -> nll of their log softmax, per sample",
        .sig = "",
@@ -68,10 +68,10 @@ std::vector<OpDef> loss_rows() {
       {.op = Op::cross_entropy_grad,
        .doc = "logits, target, g -> g (softmax sum(q) - q)",
        .sig = "",
-       .infer = infer_grad,
+       .infer = infer_loss_grad,
        .may_alias = {{0, 0}},
-       .signature = grad_signature,
-       .placement = grad_placement},
+       .signature = loss_grad_signature,
+       .placement = loss_grad_placement},
       {.op = Op::correct,
        .doc = "logits, target -> 1 where the target is among the k largest (ties: lower index first)",
        .sig = "",

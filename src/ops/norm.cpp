@@ -19,11 +19,11 @@ Types infer_add_norm(const Attrs&, In in) {
   const DType stat = statistics_of(in[0].dtype);
   return {{in[0].dtype, s[0], {}}, {in[0].dtype, s[1], {}}, {stat, s[2], {}}, {stat, s[3], {}}};
 }
-std::string grad_signature(const Attrs&, int operands) {
+std::string norm_grad_signature(const Attrs&, int operands) {
   return std::string("*c!,*c!,*,*,c!") + (operands == 6 ? ",*c!" : "") + "->*c!,c!,c!";
 }
 Types infer_layer_norm_grad(const Attrs& attrs, In in) {
-  const auto s = infer_shapes(grad_signature(attrs, static_cast<int>(in.size())), in);
+  const auto s = infer_shapes(norm_grad_signature(attrs, static_cast<int>(in.size())), in);
   return {{in[0].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
 }
 // With n = (x - mean) rstd and h = dy gain:  dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum dy n,  dbias = sum dy.
@@ -51,7 +51,7 @@ std::vector<OpDef> norm_rows() {
        .sig = "",
        .infer = infer_layer_norm_grad,
        .may_alias = {{0, 5}, {0, 0}, {0, 1}},
-       .signature = grad_signature},
+       .signature = norm_grad_signature},
       {.op = Op::add_norm,
        .doc = "x, r, gain, bias -> x + r, its layer norm, mean, rstd (made by fusion)",
        .sig = "*c!,*c!,c!,c!->*c!,*c!,*,*",

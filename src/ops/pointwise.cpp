@@ -71,7 +71,6 @@ Grads dropout_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::dropou
 Grads relu_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::relu_grad, None{}, {e.out[0], g[0]})}; }
 
 Grads mark_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::mark, e.attrs, {g[0]})}; }
-std::int64_t view_all(const Attrs&, In, int) { return 0; }
 
 }  // namespace
 

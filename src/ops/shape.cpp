@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "ir/signature.h"
 #include "ops/table.h"
 
@@ -12,7 +13,6 @@ using namespace ir;
 
 constexpr std::int64_t most_extent = std::int64_t{1} << 36;  // of an attribute: keeps sums and products from overflowing
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 Type like(const Type& t, Shape shape) { return {t.dtype, std::move(shape), {}}; }
 
 Types infer_constant(const Attrs& attrs, In in) {
@@ -28,7 +28,6 @@ Types infer_reshape(const Attrs& attrs, In in) {
   return {like(x, shape)};
 }
 Grads reshape_vjp(Builder& b, const Eqn& e, Grad g) { return {b.reshape(g[0], b.type(e.in[0]).shape)}; }
-std::int64_t view_all(const Attrs&, In, int) { return 0; }
 
 Types infer_transpose(const Attrs& attrs, In in) {
   const Type& x = only(in);

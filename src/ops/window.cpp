@@ -9,12 +9,12 @@ namespace {
 
 using namespace ir;
 
-constexpr std::int64_t most_extent = std::int64_t{1} << 20;  // of an attribute: products of four stay far from overflow
+constexpr std::int64_t most_window = std::int64_t{1} << 20;  // of an attribute: products of four stay far from overflow
 
 void check_pair(const char* what, const Shape& pair, std::int64_t least) {
   CHECK(pair.size() == 2, std::string(what) + " is [rows, columns]");
   for (const std::int64_t v : pair)
-    CHECK(v >= least && v <= most_extent,
+    CHECK(v >= least && v <= most_window,
           std::string(what) + " " + to_string(pair) + " lies between " + std::to_string(least) + " and 2^20");
 }
 void check_shift(const Shape& shift, const Shape& size) {
@@ -31,7 +31,7 @@ Types infer_window(const Attrs& attrs, In in) {
   const Window& a = std::get<Window>(attrs);
   check_pair("size", a.size, 1);
   check_shift(a.shift, a.size);
-  CHECK(x.rank() == 4 && x.shape[1] <= most_extent && x.shape[2] <= most_extent, "window takes an image of tokens [b,h,w,c]");
+  CHECK(x.rank() == 4 && x.shape[1] <= most_window && x.shape[2] <= most_window, "window takes an image of tokens [b,h,w,c]");
   return {{x.dtype, {x.shape[0], windows(x.shape[1], x.shape[2], a.size), a.size[0] * a.size[1], x.shape[3]}, {}}};
 }
 Grads window_vjp(Builder& b, const Eqn& e, Grad g) {

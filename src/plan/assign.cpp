@@ -5,14 +5,13 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "plan/plan.h"
 
 namespace tessera::plan {
 namespace {
 
 using namespace ir;
-
-std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
 struct Assigner {
   const Program& p;

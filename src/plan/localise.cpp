@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "ir/builder.h"
 #include "plan/plan.h"
 
@@ -11,8 +12,6 @@ namespace tessera::plan {
 namespace {
 
 using namespace ir;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Localiser {
  public:

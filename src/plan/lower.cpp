@@ -2,14 +2,13 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "plan/plan.h"
 
 namespace tessera::plan {
 namespace {
 
 using namespace ir;
-
-std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
 // Which values are gradients on their way to the update: buckets, and what they become when ranks and micro-batches are added up.
 std::vector<bool> gradients_of(const Program& p) {

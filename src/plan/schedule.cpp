@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/index.h"
 #include "plan/plan.h"
 
 namespace tessera::plan {
 namespace {
 
 using namespace ir;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The bytes of every rank's part lie together, so that they leave and arrive as they are.
 bool flat(const Program& p, const Eqn& e) {

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "ir/wire.h"
 
 namespace tessera::plan {
 namespace {
 
 using namespace ir;
-
-std::size_t at(Var v) { return static_cast<std::size_t>(v); }
 
 // What every value of a program is made of, as far as a reader of the table wants to know.
 class Purposes {

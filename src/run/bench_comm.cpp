@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 using std::int64_t;
 
 // One line of the table: a Comm and its buffer, or MPI itself, or a copy.
-struct Side {
+struct CommSide {
   std::string name;
   std::unique_ptr<comm::Comm> comm{};
   std::unique_ptr<comm::Memory> memory{}, other{};
@@ -53,9 +53,9 @@ class Bench {
   void measure(int64_t bytes) {
     const int64_t repeats = options_.repeats > 0 ? options_.repeats : std::clamp<int64_t>((int64_t{1} << 30) / bytes, 9, 41);
     const int64_t calls = std::clamp<int64_t>((int64_t{2} << 20) / bytes, 1, 200);
-    for (Side& side : sides_) side.us.clear();
+    for (CommSide& side : sides_) side.us.clear();
     for (int64_t repeat = -1; repeat < repeats; ++repeat)  // the first one warms up
-      for (Side& side : sides_) {
+      for (CommSide& side : sides_) {
         world_.barrier();
         const auto start = std::chrono::steady_clock::now();
         for (int64_t call = 0; call < calls; ++call) once(side, bytes);
@@ -68,9 +68,10 @@ class Bench {
 
   ordered_json rows(int64_t bytes) const {
     ordered_json out = ordered_json::array();
-    const auto reference = std::find_if(sides_.begin(), sides_.end(), [](const Side& s) { return s.name == "mpi" || s.name == "local"; });
+    const auto reference =
+        std::find_if(sides_.begin(), sides_.end(), [](const CommSide& s) { return s.name == "mpi" || s.name == "local"; });
     const double theirs = report::quantiles(reference->us).median, n = ranks_;
-    for (const Side& side : sides_) {
+    for (const CommSide& side : sides_) {
       const report::Quantiles q = report::quantiles(side.us);
       const double gbytes = static_cast<double>(bytes) / q.median * 1e-3;
       out.push_back({{"algorithm", side.name},
@@ -84,7 +85,7 @@ class Bench {
 
   std::map<std::string, std::string> algorithms() const {
     std::map<std::string, std::string> out;
-    for (const Side& side : sides_)
+    for (const CommSide& side : sides_)
       if (side.comm) out[side.name] = side.comm->describe();
     return out;
   }
@@ -92,20 +93,20 @@ class Bench {
  private:
   const BenchOptions& options_;
   comm::Comm& world_;
-  std::vector<Side> sides_;
+  std::vector<CommSide> sides_;
   comm::Verb verb_ = comm::Verb::all_reduce;
   int ranks_ = 1;
 
   void add(const std::string& name, std::unique_ptr<comm::Comm> comm) {
     const int64_t bytes = options_.max_bytes;
-    Side side{.name = name, .comm = std::move(comm)};
+    CommSide side{.name = name, .comm = std::move(comm)};
     side.memory = side.comm && !options_.elsewhere ? side.comm->allocate(bytes) : comm::plain_memory(bytes);
     if (name == "copy" || name == "mpi") side.other = comm::plain_memory(bytes);
     std::memset(side.memory->data(), 0, static_cast<std::size_t>(bytes));  // pages are given when they are touched
     sides_.push_back(std::move(side));
   }
 
-  void once(Side& side, int64_t bytes) {
+  void once(CommSide& side, int64_t bytes) {
     const int64_t part = bytes / 4 / ranks_ * 4;
     const comm::Bytes all(side.memory->data(), static_cast<std::size_t>(verb_ == comm::Verb::all_reduce ? bytes : part * ranks_));
     const comm::Bytes mine = all.subspan(static_cast<std::size_t>(part * world_.rank()), static_cast<std::size_t>(part));

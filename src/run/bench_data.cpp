@@ -21,11 +21,8 @@ namespace tessera::run {
 namespace {
 
 using nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 constexpr double turn_s = 0.5;
 constexpr std::size_t most_held_bytes = std::size_t{1} << 30;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Images per second, and per second that the process really had a core: what remains comparable where others use the machine.
 struct Rate {
@@ -33,19 +30,19 @@ struct Rate {
 };
 class Stopwatch {
  public:
-  double seconds() const { return seconds_since(start_); }
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   Rate rate(std::int64_t images) const {
     return {static_cast<double>(images) / seconds(),
             static_cast<double>(images) * CLOCKS_PER_SEC / static_cast<double>(std::clock() - cpu_)};
   }
 
  private:
-  Clock::time_point start_ = Clock::now();
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::clock_t cpu_ = std::clock();  // of all threads
 };
 
 // One side of the comparison, turn by turn.
-struct Side {
+struct Turns {
   std::vector<double> wall, cpu;
   void add(const Rate& rate) { wall.push_back(rate.wall), cpu.push_back(rate.cpu); }
   report::Quantiles per_s() const { return report::quantiles(wall); }
@@ -115,7 +112,7 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
   const auto files = folder ? hold_files(*dataset) : std::vector<std::vector<std::byte>>{};
   if (folder && files.empty()) throw Error(ErrorKind::data, "no image can be read", config.data.source);
 
-  Side ours, scaled, full;
+  Turns ours, scaled, full;
   data::Loader loader(*dataset, loading);
   data::Batch batch;
   const auto turns = options.repeats > 0 ? options.repeats : 7;

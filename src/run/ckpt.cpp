@@ -105,7 +105,7 @@ void print_table(const std::vector<Entry>& entries, std::int64_t best) {
 }
 
 // Named tensors of one side of a diff: everything in a checkpoint or in a file, or a model's parameters by their canonical names.
-struct Side {
+struct DiffSide {
   std::set<std::string> names;
   std::function<std::string(const std::string&)> type;              // "F32 [2,3]"
   std::function<std::vector<double>(const std::string&)> numbers;   // of one tensor
@@ -120,8 +120,8 @@ std::shared_ptr<const files::Sharded> as_checkpoint(const fs::path& path) {
   return newest_checkpoint(path, notes);
 }
 
-Side tensors_of(std::shared_ptr<const files::Sharded> c) {
-  Side out;
+DiffSide tensors_of(std::shared_ptr<const files::Sharded> c) {
+  DiffSide out;
   for (const auto& [name, tensor] : c->manifest().tensors) out.names.insert(name);
   out.type = [c](const std::string& name) { return c->at(name).dtype + " " + ir::to_string(c->at(name).shape); };
   out.bytes = [c](const std::string& name) { return c->read(name); };
@@ -132,8 +132,8 @@ Side tensors_of(std::shared_ptr<const files::Sharded> c) {
   return out;
 }
 
-Side tensors_of(std::shared_ptr<const files::Safetensors> f) {
-  Side out;
+DiffSide tensors_of(std::shared_ptr<const files::Safetensors> f) {
+  DiffSide out;
   for (const auto& [name, tensor] : f->tensors()) out.names.insert(name);
   out.type = [f](const std::string& name) { return f->at(name).dtype + " " + ir::to_string(f->at(name).shape); };
   out.bytes = [f](const std::string& name) { return std::vector<std::byte>(f->at(name).bytes.begin(), f->at(name).bytes.end()); };
@@ -141,10 +141,10 @@ Side tensors_of(std::shared_ptr<const files::Safetensors> f) {
   return out;
 }
 
-Side parameters_of(const fs::path& path) {
+DiffSide parameters_of(const fs::path& path) {
   auto w = std::make_shared<const OpenedWeights>(open_weights(path));
   auto params = std::make_shared<std::map<std::string, models::Param>>();
-  Side out;
+  DiffSide out;
   for (models::Param& p : models::parameters(w->model)) out.names.insert(p.name), params->emplace(p.name, p);
   out.type = [params](const std::string& name) { return ir::to_string(params->at(name).shape); };
   out.numbers = [w, params](const std::string& name) { return w->source(params->at(name)); };
@@ -156,7 +156,7 @@ Side parameters_of(const fs::path& path) {
   return out;
 }
 
-ordered_json compare(const Side& a, const Side& b, const std::string& name) {
+ordered_json compare(const DiffSide& a, const DiffSide& b, const std::string& name) {
   ordered_json out = {{"name", name}};
   auto status = [&](const char* word) { return out["status"] = word, out; };
   if (!a.names.contains(name)) return status("missing in A");
@@ -213,8 +213,8 @@ int ckpt_diff(const CkptOptions& options) {
     const bool named = fa->metadata().contains("tessera.model") && fb->metadata().contains("tessera.model");
     stored = !named || tensors_of(fa).names == tensors_of(fb).names;
   }
-  const Side a = !stored ? parameters_of(options.path) : ca ? tensors_of(ca) : tensors_of(fa);
-  const Side b = !stored ? parameters_of(options.other) : cb ? tensors_of(cb) : tensors_of(fb);
+  const DiffSide a = !stored ? parameters_of(options.path) : ca ? tensors_of(ca) : tensors_of(fa);
+  const DiffSide b = !stored ? parameters_of(options.other) : cb ? tensors_of(cb) : tensors_of(fb);
   std::set<std::string> names = a.names;
   names.insert(b.names.begin(), b.names.end());
   ordered_json all = ordered_json::array();

@@ -27,7 +27,7 @@ struct Extent {
 };
 
 // What was seen of one split, or of a piece of it. Sums are whole numbers, so the order of adding does not matter.
-struct Seen {
+struct SplitSeen {
   std::int64_t images = 0;
   std::vector<std::int64_t> per_class;
   std::vector<std::pair<std::int64_t, std::string>> bad;
@@ -35,7 +35,7 @@ struct Seen {
   std::vector<std::uint64_t> sum, squares;  // of bytes, per channel: room for 2^48 pixels
   std::uint64_t pixels = 0;
 
-  Seen(int classes, int channels) : per_class(static_cast<std::size_t>(classes)) {
+  SplitSeen(int classes, int channels) : per_class(static_cast<std::size_t>(classes)) {
     sum.resize(static_cast<std::size_t>(channels)), squares.resize(static_cast<std::size_t>(channels));
   }
   void add(const data::Image& image, std::int32_t label) {
@@ -49,7 +49,7 @@ struct Seen {
       sum[k] += s, squares[k] += q;
     }
   }
-  void add(const Seen& other) {
+  void add(const SplitSeen& other) {
     images += other.images, pixels += other.pixels;
     for (std::size_t i = 0; i < per_class.size(); ++i) per_class[i] += other.per_class[i];
     bad.insert(bad.end(), other.bad.begin(), other.bad.end());
@@ -74,21 +74,21 @@ struct Seen {
 struct Part {
   const char* name;
   std::unique_ptr<data::Dataset> dataset;
-  Seen seen;
+  SplitSeen seen;
   std::int64_t ignored = 0;
 };
 
 Part read_all(const config::Config& config, data::Split split, report::Console& console) {
-  Part part{split == data::Split::train ? "train" : "test", open_data(config, split), Seen(0, 0)};
+  Part part{split == data::Split::train ? "train" : "test", open_data(config, split), SplitSeen(0, 0)};
   const data::Dataset& set = *part.dataset;
-  part.seen = Seen(set.classes(), set.channels());
+  part.seen = SplitSeen(set.classes(), set.channels());
   if (const auto* folder = dynamic_cast<const data::ImageFolder*>(&set)) part.ignored = folder->ignored();
   ThreadPool pool(static_cast<int>(config.run.threads));
   std::mutex mutex;
   const auto start = std::chrono::steady_clock::now();
   std::int64_t done = 0;
   pool.parallel_for((set.size() + piece - 1) / piece, [&](std::int64_t task, int) {
-    Seen mine(set.classes(), set.channels());
+    SplitSeen mine(set.classes(), set.channels());
     data::Image image;
     const std::int64_t end = std::min(set.size(), (task + 1) * piece);
     for (std::int64_t i = task * piece; i < end; ++i) {
@@ -168,7 +168,7 @@ int data_stats(const config::Config& config, bool json) {
     return 0;
   }
   for (const Part& part : parts) {
-    const Seen& s = part.seen;
+    const SplitSeen& s = part.seen;
     fmt::print("{:6} {} images of {}{} x {}{} pixels, {} bad{}\n", part.name, report::with_commas(s.images), s.height.least,
                s.height.least == s.height.most ? "" : fmt::format("..{}", s.height.most), s.width.least,
                s.width.least == s.width.most ? "" : fmt::format("..{}", s.width.most), s.bad.size(),

@@ -73,7 +73,7 @@ struct Range {
 ordered_json whole(const Range& r) { return {{"least", static_cast<std::int64_t>(r.least)}, {"most", static_cast<std::int64_t>(r.most)}}; }
 
 // The plans of the ranks that can differ, seen together.
-struct Ranks {
+struct PlansOfRanks {
   std::vector<Range> memory = std::vector<Range>(std::size(quantities));
   Range peak, flops, comm;
   void add(const plan::Plan& p, bool first) {
@@ -126,13 +126,13 @@ struct Explained {
   Compiled compiled;
   std::string before;  // the program before it was placed
   std::size_t micros = 1;
-  Ranks ranks;
+  PlansOfRanks ranks;
   std::optional<PipelineView> pipeline;
 };
 
 ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Explained& e) {
   const Compiled& c = e.compiled;
-  const Ranks& ranks = e.ranks;
+  const PlansOfRanks& ranks = e.ranks;
   const plan::Plan& plan = c.plan;
   const config::Parallel& p = config.parallel;
   ordered_json passes = ordered_json::array(), comm = ordered_json::array(), memory, range;
@@ -195,7 +195,7 @@ void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
 }
 
 // One column for the rank, and two more where ranks differ.
-void print_memory(const plan::Plan& plan, const Ranks& ranks, bool several) {
+void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool several) {
   const bool differ = ranks.differ();
   const auto line = [&](const char* name, std::int64_t bytes, const Range& range) {
     fmt::print("  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes), static_cast<double>(bytes) / (1 << 20));
@@ -222,7 +222,7 @@ std::string model_text(const config::Config& config, const ExplainOptions& optio
 
 void print_text(const config::Config& config, const ExplainOptions& options, const Explained& e) {
   const Compiled& c = e.compiled;
-  const Ranks& ranks = e.ranks;
+  const PlansOfRanks& ranks = e.ranks;
   const plan::Plan& plan = c.plan;
   if (options.before) fmt::print("before placement\n{}\nafter placement\n", e.before);
   if (options.program) fmt::print("{}\n", ir::print(c.program));

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 
 namespace tessera::run {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The flat range [first, last) of a row-major box as boxes of it, in order: what is left of a row, whole rows, what a last row has.
 void add_boxes(const ir::Shape& shape, std::size_t dim, ir::Shape begin, ir::Shape extent, std::int64_t first, std::int64_t last,

@@ -22,7 +22,6 @@ namespace tessera::run {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
@@ -117,7 +116,7 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
     std::_Exit(127);
   }
   int status = 0, asked = 0;
-  Clock::time_point decided = Clock::time_point::max();
+  std::chrono::steady_clock::time_point decided = std::chrono::steady_clock::time_point::max();
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
@@ -126,10 +125,10 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
       else
         ::kill(child, SIGTERM);  // asked again: mpirun ends them
     }
-    if (decided == Clock::time_point::max() && job.folder.verdict()) decided = Clock::now();
-    if (decided == Clock::time_point::max()) continue;
-    if (Clock::now() - decided > grace) kill_ranks(job.folder);
-    if (Clock::now() - decided > more_grace) ::kill(child, SIGKILL);
+    if (decided == std::chrono::steady_clock::time_point::max() && job.folder.verdict()) decided = std::chrono::steady_clock::now();
+    if (decided == std::chrono::steady_clock::time_point::max()) continue;
+    if (std::chrono::steady_clock::now() - decided > grace) kill_ranks(job.folder);
+    if (std::chrono::steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
   }
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   if (const auto verdict = job.folder.verdict()) {

@@ -38,9 +38,9 @@ std::string some_of(const std::vector<std::string>& names) {
 }
 
 // One comparison of a file with a model: what fits is remembered in `tensors`, what does not in `problems`.
-class Comparison {
+class FileComparison {
  public:
-  Comparison(const files::Safetensors& file, const models::ModelConfig& model, const Adapt& adapt, const std::string& prefix)
+  FileComparison(const files::Safetensors& file, const models::ModelConfig& model, const Adapt& adapt, const std::string& prefix)
       : file_(file), model_(model), adapt_(adapt), prefix_(prefix) {
     if (file.metadata().contains(std::string(model_key))) stored_ = model_of(file);
     index_names();
@@ -323,7 +323,7 @@ models::ModelConfig model_of(const files::Safetensors& file) {
 
 ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const models::ModelConfig& model, const Adapt& adapt,
                          std::vector<std::string>& notes, const std::string& prefix) {
-  Comparison comparison(*file, model, adapt, prefix);
+  FileComparison comparison(*file, model, adapt, prefix);
   notes.insert(notes.end(), comparison.notes.begin(), comparison.notes.end());
   return [file = std::move(file), tensors = std::move(comparison.tensors), resized = std::move(comparison.resized),
           new_head = comparison.new_head, model, seed = adapt.seed](const models::Param& param) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/index.h"
 #include "ir/builder.h"
 #include "transforms/transforms.h"
 #include "transforms/uses.h"
@@ -12,8 +13,6 @@ namespace tessera::transforms {
 namespace {
 
 using namespace ir;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 constexpr std::int64_t small = 16384;  // elements: beyond this a copy costs more than a message
 

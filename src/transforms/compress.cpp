@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "ir/builder.h"
 #include "ir/wire.h"
 #include "transforms/transforms.h"
@@ -16,8 +17,6 @@ namespace tessera::transforms {
 namespace {
 
 using namespace ir;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The tensor as a matrix: cut between the two dims that leave the least to send. 0 x 0 where it does not pay.
 struct Matrix {

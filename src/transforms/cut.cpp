@@ -23,12 +23,12 @@ Program cut(const Program& program, const std::vector<std::int64_t>& blocks) {
   const Uses uses(p);
   std::vector<int> level(p.values.size(), -1);  // the stage that may read a value; -1: any
   for (const Input& in : p.inputs)
-    if (in.name == "images") level[Uses::at(in.var)] = 0;
+    if (in.name == "images") level[at(in.var)] = 0;
   std::size_t marks = 0;
   for (Eqn& e : p.eqns) {
     e.stage = -1;
     for (Var v : e.in)
-      if (v != none) e.stage = std::max(e.stage, level[Uses::at(v)]);
+      if (v != none) e.stage = std::max(e.stage, level[at(v)]);
     int then = e.stage;
     if (e.op == Op::mark && std::get<Mark>(e.attrs).label == "residual") {
       CHECK(marks < ends.size(), "the stages have fewer blocks than the model");
@@ -36,7 +36,7 @@ Program cut(const Program& program, const std::vector<std::int64_t>& blocks) {
       ++marks;
     }
     for (Var v : e.out)
-      if (v != none) level[Uses::at(v)] = then;
+      if (v != none) level[at(v)] = then;
   }
   CHECK(marks == ends.size(), "the stages have more blocks than the model");
   for (std::size_t i = p.eqns.size(); i-- > 0;) {
@@ -44,7 +44,7 @@ Program cut(const Program& program, const std::vector<std::int64_t>& blocks) {
     if (e.stage >= 0) continue;
     e.stage = last;
     for (Var v : e.out)
-      for (const int reader : v == none ? std::vector<int>{} : uses.readers[Uses::at(v)])
+      for (const int reader : v == none ? std::vector<int>{} : uses.readers[at(v)])
         e.stage = std::min(e.stage, p.eqns[static_cast<std::size_t>(reader)].stage);
   }
   return p;

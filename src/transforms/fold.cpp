@@ -21,8 +21,8 @@ struct Chain {
 
 // The only equation that reads v; null when there are others, or v is an output.
 const Eqn* only_reader(const Uses& uses, Var v) {
-  if (!uses.read_once(v) || uses.readers[Uses::at(v)].empty()) return nullptr;
-  return &uses.program.eqns[static_cast<std::size_t>(uses.readers[Uses::at(v)][0])];
+  if (!uses.read_once(v) || uses.readers[at(v)].empty()) return nullptr;
+  return &uses.program.eqns[static_cast<std::size_t>(uses.readers[at(v)][0])];
 }
 
 }  // namespace

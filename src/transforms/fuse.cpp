@@ -164,8 +164,8 @@ Program fuse_update(const Program& program) {
     if (e.op != Op::sgd && e.op != Op::adamw) continue;
     std::vector<const Eqn*> found;
     for (std::size_t k = 0; k < e.out.size(); ++k) {
-      if (e.out[k] == none || !uses.read_once(e.out[k]) || uses.readers[Uses::at(e.out[k])].empty()) break;
-      const Eqn& s = program.eqns[static_cast<std::size_t>(uses.readers[Uses::at(e.out[k])][0])];
+      if (e.out[k] == none || !uses.read_once(e.out[k]) || uses.readers[at(e.out[k])].empty()) break;
+      const Eqn& s = program.eqns[static_cast<std::size_t>(uses.readers[at(e.out[k])][0])];
       if (s.op != Op::select || s.in[1] != e.out[k] || s.in[2] != e.in[k] || (k && s.in[0] != found[0]->in[0])) break;
       found.push_back(&s);
     }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "transforms/transforms.h"
 #include "transforms/uses.h"
 
@@ -17,9 +18,8 @@ namespace {
 
 using namespace ir;
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 constexpr const char* axis_name = "pp";
-const Place everywhere{}, partial{Place::P, -1};
+const Place everywhere{};
 
 bool updates(const Eqn& e) { return e.phase == Phase::update; }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "ir/builder.h"
 #include "ir/placement.h"
 #include "ir/signature.h"
@@ -19,7 +20,6 @@ namespace {
 using namespace ir;
 
 constexpr double never = 1e30;  // dearer than any traffic
-const Place whole{}, partial{Place::P, -1};
 
 struct Choice {
   double cost = 0;
@@ -52,7 +52,6 @@ class Placer {
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   const Type& type(Var v) const { return r_.to.type(v); }
   int size(int axis) const { return r_.from.mesh.axes[at(axis)].size; }
   double words(Var v) const { return static_cast<double>(type(v).elements()); }

@@ -5,14 +5,11 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "transforms/schedules.h"
 
 namespace tessera::transforms {
 namespace {
-
-constexpr std::size_t most_shown = 20;  // problems; a schedule of a million turns can have as many
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Checker {
  public:

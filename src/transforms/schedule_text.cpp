@@ -9,8 +9,7 @@
 namespace tessera::transforms {
 namespace {
 
-constexpr std::size_t most_shown = 20;  // problems
-constexpr std::size_t most_name = 64;   // characters
+constexpr std::size_t most_name = 64;  // characters
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= most_name && std::all_of(text.begin(), text.end(), [](char c) {

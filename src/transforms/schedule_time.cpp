@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "transforms/schedules.h"
 
 namespace tessera::transforms {
@@ -36,7 +37,6 @@ class Simulation {
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   double& done(const Turn& t) { return done_[(at(t.stage) * at(s_.micros) + at(t.micro)) * 3 + static_cast<std::size_t>(t.work)]; }
 
   // Queues the next turn of a rank when all that it needs is done; with `by`: only if that is among what it needs, so no turn comes twice.

@@ -43,6 +43,7 @@ std::vector<Turn> needs(const Schedule& schedule, const Turn& turn);
 // What text and builders accept.
 constexpr int most_ranks = 1024, most_stages = 4096, most_micros = 4096;
 constexpr std::int64_t most_turns = 1000000;
+constexpr std::size_t most_shown = 20;  // problems of a schedule; one of a million turns can have as many
 
 // Builders: any number of micro-batches, also fewer than ranks. Where a rank has several stages (`stages` a multiple of `ranks`, or
 // `chunks` stages a rank) micro-batches go through in groups: as many groups as have at least `ranks` members each (or one), as equal as

@@ -91,23 +91,23 @@ Program forward_pass(const Program& program) {
 
 Program remove_dead(const Program& program) {
   std::vector<bool> live(program.values.size(), false), keep(program.eqns.size(), false);
-  for (const Output& o : program.outputs) live[Uses::at(o.var)] = true;
+  for (const Output& o : program.outputs) live[at(o.var)] = true;
   for (std::size_t i = program.eqns.size(); i-- > 0;) {
     const Eqn& e = program.eqns[i];
-    for (Var v : e.out) keep[i] = keep[i] || (v != none && live[Uses::at(v)]);
+    for (Var v : e.out) keep[i] = keep[i] || (v != none && live[at(v)]);
     if (keep[i])
       for (Var v : e.in)
-        if (v != none) live[Uses::at(v)] = true;
+        if (v != none) live[at(v)] = true;
   }
   // Parameters and state stay inputs even when nothing reads them: a run binds them by name.
   Rewriter r(program, false);
   for (const Input& in : program.inputs)
-    if (in.kind == Input::param || in.kind == Input::state || live[Uses::at(in.var)]) r.copy_input(in);
+    if (in.kind == Input::param || in.kind == Input::state || live[at(in.var)]) r.copy_input(in);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     if (!keep[i]) continue;
     Eqn e = program.eqns[i];
     for (Var& v : e.out)
-      if (v != none && !live[Uses::at(v)]) v = none;
+      if (v != none && !live[at(v)]) v = none;
     r.copy(e);
   }
   return r.finish();

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/index.h"
 #include "ir/program.h"
 
 namespace tessera::transforms {
@@ -17,7 +18,6 @@ struct Uses {
     }
     for (const ir::Output& o : p.outputs) ++count[at(o.var)];
   }
-  static std::size_t at(ir::Var v) { return static_cast<std::size_t>(v); }
 
   // The equation that makes v as its first result, when it is this op; null otherwise.
   const ir::Eqn* made_by(ir::Var v, ir::Op op) const {

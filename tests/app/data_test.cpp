@@ -10,7 +10,7 @@
 #include "data/server.h"
 #include "files/scratch.h"
 
-namespace tessera {
+namespace tessera::data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,4 +118,4 @@ TEST(DataVerbs, FoldersAreTrainedOnAndBadFilesAreFound) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data_test

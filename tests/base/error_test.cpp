@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 
-namespace tessera {
+namespace tessera::error_test {
 namespace {
 
 TEST(Error, SaysWhereWhatAndHow) {
@@ -54,4 +54,4 @@ TEST(Words, NearestByEditDistance) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::error_test

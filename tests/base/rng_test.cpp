@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 
-namespace tessera {
+namespace tessera::rng_test {
 namespace {
 
 constexpr Key key = Key{}.with(42).with("blocks.0.dropout");
@@ -51,4 +51,4 @@ TEST(Rng, NormalHasItsMoments) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::rng_test

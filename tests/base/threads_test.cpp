@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/threads.h"
 
-namespace tessera {
+namespace tessera::threads_test {
 namespace {
 
 class Pool : public testing::TestWithParam<int> {};
@@ -52,4 +52,4 @@ INSTANTIATE_TEST_SUITE_P(Threads, Pool, testing::Values(1, 2, 5));
 TEST(Cores, AtLeastOne) { EXPECT_GE(available_cores(), 1); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::threads_test

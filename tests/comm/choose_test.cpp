@@ -12,7 +12,7 @@
 #include "comm/checks.h"
 #include "comm/choose.h"
 
-namespace tessera::comm {
+namespace tessera::comm::choose_test {
 namespace {
 
 // Rank r is on machine r * machines / ranks (even), or all but the first few ranks are on the last one.
@@ -189,4 +189,4 @@ TEST(ChosenFailure, DifferentCallsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tessera::comm
+}  // namespace tessera::comm::choose_test

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 
-namespace tessera::comm {
+namespace tessera::comm::compress_test {
 namespace {
 
 using ir::Wire;
@@ -214,4 +214,4 @@ TEST(Top, TiesNonFiniteAndParts) {
 }
 
 }  // namespace
-}  // namespace tessera::comm
+}  // namespace tessera::comm::compress_test

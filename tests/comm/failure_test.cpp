@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "comm/checks.h"
 
-namespace tessera::comm {
+namespace tessera::comm::failure_test {
 namespace {
 
 using Body = std::function<void(Comm&)>;
@@ -217,4 +217,4 @@ TEST(LocalFailure, DifferentCallsAreNamed) {
 }
 
 }  // namespace
-}  // namespace tessera::comm
+}  // namespace tessera::comm::failure_test

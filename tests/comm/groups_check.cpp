@@ -158,14 +158,14 @@ void traffic(Comm& comm) {
   EXPECT_EQ(comm.traffic().total(), Traffic::Row{}) << "a split is free, and a group counts for itself";
 }
 
-constexpr Check checks[] = {{"rows_and_columns", rows_and_columns},
-                            {"in_flight", in_flight},
-                            {"messages_in_flight", messages_in_flight},
-                            {"same_bits_everywhere", same_bits_everywhere},
-                            {"traffic", traffic}};
+constexpr Check group_table[] = {{"rows_and_columns", rows_and_columns},
+                                 {"in_flight", in_flight},
+                                 {"messages_in_flight", messages_in_flight},
+                                 {"same_bits_everywhere", same_bits_everywhere},
+                                 {"traffic", traffic}};
 
 }  // namespace
 
-std::span<const Check> group_checks() { return checks; }
+std::span<const Check> group_checks() { return group_table; }
 
 }  // namespace tessera::comm

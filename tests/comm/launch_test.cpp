@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "comm/comm.h"
 
-namespace tessera::comm {
+namespace tessera::comm::launch_test {
 namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -58,4 +58,4 @@ TEST(NoMpi, SaysHowToGetIt) {
 }
 
 }  // namespace
-}  // namespace tessera::comm
+}  // namespace tessera::comm::launch_test

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "comm/checks.h"
 
-namespace tessera::comm {
+namespace tessera::comm::local_test {
 namespace {
 
 class Local : public testing::TestWithParam<int> {};
@@ -93,4 +93,4 @@ TEST(Names, OfVerbs) {
 }
 
 }  // namespace
-}  // namespace tessera::comm
+}  // namespace tessera::comm::local_test

@@ -175,13 +175,13 @@ void messages_beside_collectives(Comm& comm) {
   EXPECT_EQ(std::count(in.begin(), in.end(), static_cast<float>(before)), std::ptrdiff_t{100000});
 }
 
-constexpr Check checks[] = {{"memory_is_zeroed_and_whole", memory_is_zeroed_and_whole},
-                            {"memory_comes_and_goes", memory_comes_and_goes},
-                            {"random_sequences", random_sequences},
-                            {"messages_beside_collectives", messages_beside_collectives}};
+constexpr Check memory_table[] = {{"memory_is_zeroed_and_whole", memory_is_zeroed_and_whole},
+                                  {"memory_comes_and_goes", memory_comes_and_goes},
+                                  {"random_sequences", random_sequences},
+                                  {"messages_beside_collectives", messages_beside_collectives}};
 
 }  // namespace
 
-std::span<const Check> memory_checks() { return checks; }
+std::span<const Check> memory_checks() { return memory_table; }
 
 }  // namespace tessera::comm

@@ -173,18 +173,18 @@ void wrong_arguments(Comm& comm) {
   comm.barrier();
 }
 
-constexpr Check checks[] = {{"reductions", reductions},
-                            {"nan_wins", nan_wins},
-                            {"all_gather", all_gather},
-                            {"all_to_all", all_to_all},
-                            {"broadcast", broadcast},
-                            {"ring", ring},
-                            {"messages_keep_their_order", messages_keep_their_order},
-                            {"wrong_arguments", wrong_arguments}};
+constexpr Check verb_table[] = {{"reductions", reductions},
+                                {"nan_wins", nan_wins},
+                                {"all_gather", all_gather},
+                                {"all_to_all", all_to_all},
+                                {"broadcast", broadcast},
+                                {"ring", ring},
+                                {"messages_keep_their_order", messages_keep_their_order},
+                                {"wrong_arguments", wrong_arguments}};
 
 }  // namespace
 
-std::span<const Check> verb_checks() { return checks; }
+std::span<const Check> verb_checks() { return verb_table; }
 
 void run_checks(Comm& comm) {
   for (std::span<const Check> some : {verb_checks(), group_checks(), memory_checks()})

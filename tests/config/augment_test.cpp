@@ -5,7 +5,7 @@
 #include "config/print.h"
 #include "config/reader.h"
 
-namespace tessera::config {
+namespace tessera::config::augment_test {
 namespace {
 
 Config with(const std::vector<std::string>& settings) {
@@ -78,4 +78,4 @@ TEST(AugmentKeys, RefusesWhatDoesNotGoTogether) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::augment_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace tessera::config {
+namespace tessera::config::batch_test {
 namespace {
 
 using Maybe = std::optional<std::int64_t>;
@@ -157,4 +157,4 @@ TEST(DeepSpeedBatch, Words) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::batch_test

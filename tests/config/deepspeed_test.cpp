@@ -10,7 +10,7 @@
 #include "config/study.h"
 #include "files/scratch.h"
 
-namespace tessera::config {
+namespace tessera::config::deepspeed_test {
 namespace {
 
 Loaded read(std::string_view json, int world = 1, const std::vector<std::string>& sets = {}, std::string_view toml = "") {
@@ -312,4 +312,4 @@ TEST(CommandLine, PathsAndBase64) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::deepspeed_test

@@ -10,7 +10,7 @@
 #include "config/print.h"
 #include "config/reader.h"
 
-namespace tessera::config {
+namespace tessera::config::error_test {
 namespace {
 
 std::string refusal(const std::string& text, const std::vector<Override>& overrides = {}, const std::string& file = "train.toml") {
@@ -359,4 +359,4 @@ TEST(Hostile, Fuzz) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::error_test

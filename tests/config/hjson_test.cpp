@@ -10,7 +10,7 @@
 #include "config/print.h"
 #include "config/reader.h"
 
-namespace tessera::config {
+namespace tessera::config::hjson_test {
 namespace {
 
 std::string times(int n, std::string_view s) {
@@ -188,4 +188,4 @@ TEST(Hostile, DeepSpeedMutants) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::hjson_test

@@ -5,7 +5,7 @@
 #include "config/print.h"
 #include "config/reader.h"
 
-namespace tessera::config {
+namespace tessera::config::layout_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -225,4 +225,4 @@ TEST(Layout, UnsoundModelsAndRefusedAxesSayNothingTwice) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::layout_test

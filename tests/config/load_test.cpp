@@ -13,7 +13,7 @@
 #include "config/print.h"
 #include "config/reader.h"
 
-namespace tessera::config {
+namespace tessera::config::load_test {
 namespace {
 
 Flag flag(std::string_view name) {
@@ -298,4 +298,4 @@ TEST(Docs, ConfigPageIsCurrent) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::load_test

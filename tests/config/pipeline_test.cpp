@@ -10,7 +10,7 @@
 #include "config/reader.h"
 #include "config/validate.h"
 
-namespace tessera::config {
+namespace tessera::config::pipeline_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -177,4 +177,4 @@ TEST(Pipeline, DeepSpeedSaysHowManyStages) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::pipeline_test

@@ -8,7 +8,7 @@
 #include "config/reader.h"
 #include "files/scratch.h"
 
-namespace tessera::config {
+namespace tessera::config::recipes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,4 +34,4 @@ TEST(Recipes, AreAllSound) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::config::recipes_test

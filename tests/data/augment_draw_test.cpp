@@ -8,7 +8,7 @@
 #include "data/augment.h"
 #include "data/augment_policy.h"
 
-namespace tessera::data {
+namespace tessera::data::augment_draw_test {
 namespace {
 
 constexpr int draws = 4000;
@@ -151,4 +151,4 @@ TEST(AugmentDraw, JitterStaysInItsRange) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::augment_draw_test

@@ -11,7 +11,7 @@
 #include "data/augment_color.h"
 #include "data/augment_policy.h"
 
-namespace tessera::data {
+namespace tessera::data::augment_golden_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -151,4 +151,4 @@ TEST(AugmentGolden, AutoAugmentIsThePublishedPolicy) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::augment_golden_test

@@ -10,7 +10,7 @@
 #include "data/augment_color.h"
 #include "data/augment_policy.h"
 
-namespace tessera::data {
+namespace tessera::data::augment_test {
 namespace {
 
 Image noise(int h, int w, int c, std::uint64_t seed = 1) {
@@ -231,4 +231,4 @@ TEST(Augment, NormalisedValuesAreRoundedOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::augment_test

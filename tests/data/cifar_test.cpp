@@ -9,7 +9,7 @@
 #include "data/fixtures.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::cifar_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -127,4 +127,4 @@ TEST(Hostile, MutatedCifarNeverCrashes) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::cifar_test

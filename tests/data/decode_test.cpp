@@ -12,7 +12,7 @@
 #include "data/encoders.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::decode_test {
 namespace {
 
 using test::Bytes;
@@ -33,7 +33,7 @@ TEST(Png, RoundTripOfEveryChannelCount) {
   const Scratch scratch;
   for (int c = 1; c <= 4; ++c) {
     Image image(7, 5, c);
-    for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(mix(i));
+    for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(tessera::mix(i));
     write_png(scratch / "picture.jpg", image);  // the name does not matter
     EXPECT_EQ(decode_image(scratch / "picture.jpg"), image) << c;
   }
@@ -220,7 +220,7 @@ TEST(Jpeg, ThePartIsThatPartOfTheWhole) {
     for (const bool progressive : {false, true})
       for (const auto& [h, w] : {std::pair{187, 250}, {250, 187}, {61, 300}, {33, 17}, {8, 8}}) {
         Image noise(h, w, c);  // edges everywhere, also in colour
-        for (std::size_t i = 0; i < noise.pixels.size(); ++i) noise.pixels[i] = static_cast<std::uint8_t>(mix(i));
+        for (std::size_t i = 0; i < noise.pixels.size(); ++i) noise.pixels[i] = static_cast<std::uint8_t>(tessera::mix(i));
         const Bytes jpeg = encode_jpeg(noise, 90, progressive);
         for (const int shrink : {1, 2, 4})
           for (int i = 0; i < 12; ++i) {
@@ -282,4 +282,4 @@ TEST(Hostile, TruncationsBelowThePartAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::decode_test

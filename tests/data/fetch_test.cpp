@@ -11,7 +11,7 @@
 #include "data/server.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::fetch_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -24,7 +24,7 @@ using test::write_bytes;
 
 std::string noise(std::size_t size) {
   std::string out(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<char>(mix(i));
+  for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<char>(tessera::mix(i));
   return out;
 }
 
@@ -199,4 +199,4 @@ TEST(Hostile, MutatedArchivesNeverCrash) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::fetch_test

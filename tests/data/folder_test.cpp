@@ -11,7 +11,7 @@
 #include "data/fixtures.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -177,4 +177,4 @@ TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::folder_test

@@ -11,7 +11,7 @@
 #include "data/synthetic.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::loader_test {
 namespace {
 
 using test::error_of;
@@ -208,4 +208,4 @@ TEST(Loader, ShutsDownAtAnyTime) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::loader_test

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "data/mix.h"
 
-namespace tessera::data {
+namespace tessera::data::mix_test {
 namespace {
 
 constexpr MixShape shape_of{6, 5, 2, 7};
@@ -135,4 +135,4 @@ TEST(Mix, BetaHasItsMoments) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::mix_test

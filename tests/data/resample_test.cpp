@@ -10,12 +10,12 @@
 #include "base/check.h"
 #include "base/rng.h"
 
-namespace tessera::data {
+namespace tessera::data::resample_test {
 namespace {
 
 Image noise(int h, int w, int c) {
   Image image(h, w, c);
-  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(mix(i));
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(tessera::mix(i));
   return image;
 }
 
@@ -155,4 +155,4 @@ TEST(Resample, TheMiddleOfACover) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::resample_test

@@ -13,7 +13,7 @@
 #include "data/order.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::sampling_test {
 namespace {
 
 using test::error_of;
@@ -236,4 +236,4 @@ TEST(Loader, AnySizeBecomesTheModels) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::sampling_test

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "files/scratch.h"
 
-namespace tessera::data {
+namespace tessera::data::synthetic_test {
 namespace {
 
 using test::error_of;
@@ -30,8 +30,8 @@ std::uint64_t digest(const Dataset& dataset, std::int64_t count) {
   std::uint64_t sum = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [pixels, label] = sample(dataset, i);
-    for (const std::uint8_t value : pixels) sum = mix(sum ^ value);
-    sum = mix(sum ^ static_cast<std::uint64_t>(label));
+    for (const std::uint8_t value : pixels) sum = tessera::mix(sum ^ value);
+    sum = tessera::mix(sum ^ static_cast<std::uint64_t>(label));
   }
   return sum;
 }
@@ -112,4 +112,4 @@ TEST(Synthetic, MeanColourDoesNotTellTheClass) {
 }
 
 }  // namespace
-}  // namespace tessera::data
+}  // namespace tessera::data::synthetic_test

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "exec/harness.h"
 
-namespace tessera::exec {
+namespace tessera::exec::random_shapes_test {
 namespace {
 
 int failures = 0, cases = 0;
@@ -227,8 +227,7 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
       std::map<char, std::int64_t> extents;
       for (const char* c = sig; *c; ++c)
         if (*c >= 'a' && *c <= 'z' && !extents.count(*c))
-          extents[*c] =
-              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 8 ? 13 : 22));
+          extents[*c] = 1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 8 ? 13 : 22));
       if (trial >= 8 && std::strlen(sig) < 15)
         for (auto& [c, e] : extents)
           if (c == 'f' || c == 'c') e = 70 + e;
@@ -262,4 +261,4 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
 }
 
 }  // namespace
-}  // namespace tessera::exec
+}  // namespace tessera::exec::random_shapes_test

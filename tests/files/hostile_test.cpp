@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "files/safetensors.h"
 
-namespace tessera::files {
+namespace tessera::files::hostile_test {
 namespace {
 
 struct Case {
@@ -307,4 +307,4 @@ TEST(Hostile, MutationsNeverCrash) {
 }
 
 }  // namespace
-}  // namespace tessera::files
+}  // namespace tessera::files::hostile_test

@@ -11,7 +11,7 @@
 #include "files/hash.h"
 #include "files/scratch.h"
 
-namespace tessera::files {
+namespace tessera::files::manifest_test {
 namespace {
 
 using nlohmann::json;
@@ -145,4 +145,4 @@ TEST(Hostile, MutatedManifestsNeverCrash) {
 }
 
 }  // namespace
-}  // namespace tessera::files
+}  // namespace tessera::files::manifest_test

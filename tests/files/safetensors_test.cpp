@@ -15,7 +15,7 @@
 #include "files/scratch.h"
 #include "files/text.h"
 
-namespace tessera::files {
+namespace tessera::files::safetensors_test {
 namespace {
 
 using test::error_of;
@@ -187,4 +187,4 @@ TEST(Text, RoundTripAndRefusals) {
 }
 
 }  // namespace
-}  // namespace tessera::files
+}  // namespace tessera::files::safetensors_test

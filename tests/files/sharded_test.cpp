@@ -15,7 +15,7 @@
 #include "files/scratch.h"
 #include "files/text.h"
 
-namespace tessera::files {
+namespace tessera::files::sharded_test {
 namespace {
 
 using test::error_of;
@@ -173,4 +173,4 @@ TEST(Disk, AFullOneSaysHowMuchAndKeepsTheOldFile) {
 }
 
 }  // namespace
-}  // namespace tessera::files
+}  // namespace tessera::files::sharded_test

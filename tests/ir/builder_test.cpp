@@ -4,7 +4,7 @@
 #include "ir/builder.h"
 #include "ir/texts.h"
 
-namespace tessera::ir {
+namespace tessera::ir::builder_test {
 namespace {
 
 using test::message_of;
@@ -89,4 +89,4 @@ TEST(Rewriter, InputsKeepTheirOwnNames) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::builder_test

@@ -7,7 +7,7 @@
 #include "ir/texts.h"
 #include "ops/table.h"
 
-namespace tessera::ir {
+namespace tessera::ir::docs_test {
 namespace {
 
 const std::string begin = "<!-- ops begin -->\n", end = "<!-- ops end -->";
@@ -58,4 +58,4 @@ TEST(Docs, TheGrammarNamesEveryWord) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::docs_test

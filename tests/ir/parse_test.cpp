@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "ir/texts.h"
 
-namespace tessera::ir {
+namespace tessera::ir::parse_test {
 namespace {
 
 using test::message_of;
@@ -158,4 +158,4 @@ TEST(Parse, CutsOfAnAxis) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::parse_test

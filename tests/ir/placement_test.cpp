@@ -5,7 +5,7 @@
 #include "ir/placement.h"
 #include "ir/texts.h"
 
-namespace tessera::ir {
+namespace tessera::ir::placement_test {
 namespace {
 
 using test::message_of;
@@ -154,4 +154,4 @@ TEST(Placement, StatisticsFollow) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::placement_test

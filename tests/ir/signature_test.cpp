@@ -4,7 +4,7 @@
 #include "ir/signature.h"
 #include "ir/texts.h"
 
-namespace tessera::ir {
+namespace tessera::ir::signature_test {
 namespace {
 
 using test::message_of;
@@ -62,4 +62,4 @@ TEST(Signature, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::signature_test

@@ -8,7 +8,7 @@
 #include "ir/texts.h"
 #include "transforms/tiny_vit.h"
 
-namespace tessera::ir {
+namespace tessera::ir::text_test {
 namespace {
 
 TEST(Text, EveryOpPrintsAsItWasRead) {
@@ -92,4 +92,4 @@ TEST(Text, AWholeTrainingStepRoundTrips) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::text_test

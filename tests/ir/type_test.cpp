@@ -6,7 +6,7 @@
 #include "ir/texts.h"
 #include "ir/type.h"
 
-namespace tessera::ir {
+namespace tessera::ir::type_test {
 namespace {
 
 using test::message_of;
@@ -101,4 +101,4 @@ TEST(LocalShape, UnevenAndEmptySplits) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::type_test

@@ -6,7 +6,7 @@
 #include "ir/builder.h"
 #include "ir/texts.h"
 
-namespace tessera::ir {
+namespace tessera::ir::verify_test {
 namespace {
 
 using test::message_of;
@@ -157,4 +157,4 @@ TEST(Verify, OpsRefuseWhatTheyCannotDo) {
 }
 
 }  // namespace
-}  // namespace tessera::ir
+}  // namespace tessera::ir::verify_test

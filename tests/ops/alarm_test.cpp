@@ -6,7 +6,7 @@
 
 #include "exec/cpu/kernel.h"
 
-namespace tessera::exec::cpu {
+namespace tessera::exec::cpu::alarm_test {
 namespace {
 
 template <class T>
@@ -33,4 +33,4 @@ TEST(Alarm, HearsWhatIsNoGradient) {
 }
 
 }  // namespace
-}  // namespace tessera::exec::cpu
+}  // namespace tessera::exec::cpu::alarm_test

@@ -8,7 +8,7 @@
 #include "ops/interpret.h"
 #include "transforms/transforms.h"
 
-namespace tessera::test {
+namespace tessera::test::batch_norm_test {
 namespace {
 
 using namespace ir;
@@ -72,4 +72,4 @@ TEST(BatchNorm, DoesNotDependOnTheShift) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::batch_norm_test

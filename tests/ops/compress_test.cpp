@@ -10,12 +10,10 @@
 #include "ops/cases.h"
 #include "ops/ranks.h"
 
-namespace tessera::test {
+namespace tessera::test::compress_test {
 namespace {
 
 using namespace ir;
-
-const Place whole{}, partial{Place::P, -1};
 
 struct Kind {
   std::string wire;
@@ -161,4 +159,4 @@ TEST(CompressedRules, AreChecked) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::compress_test

@@ -13,17 +13,17 @@ double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::in
   const auto at = static_cast<std::uint64_t>(i);
   switch (fill) {
     case Fill::normal:
-      return normal(key, at);
+      return tessera::normal(key, at);
     case Fill::wide:
-      return 30 * normal(key, at);
+      return 30 * tessera::normal(key, at);
     case Fill::positive:
-      return 0.5 + std::abs(normal(key, at));
+      return 0.5 + std::abs(tessera::normal(key, at));
     case Fill::probabilities:
       return uniform(key, at) + 0.01;  // normalised below
     case Fill::labels:
       return static_cast<double>(random_bits(key, at) % static_cast<std::uint64_t>(classes));
     case Fill::log_sum:
-      return 4 + 0.3 * normal(key, at);
+      return 4 + 0.3 * tessera::normal(key, at);
     case Fill::masked:
       return i % shape.back() != 0 && uniform(key, at) < 0.4f ? -100.0 : 0.0;
     case Fill::rng:
@@ -78,7 +78,7 @@ ir::Attrs attrs_for(const Case& c, ir::DType element) {
 
 Array make_normal(ir::DType dtype, const ir::Shape& shape, const std::string& name) {
   Array a(dtype, shape);
-  for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, rounded(normal(Key{}.with(name), static_cast<std::uint64_t>(i))));
+  for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, rounded(tessera::normal(Key{}.with(name), static_cast<std::uint64_t>(i))));
   return a;
 }
 

@@ -7,12 +7,10 @@
 #include "ir/builder.h"
 #include "ops/ranks.h"
 
-namespace tessera::test {
+namespace tessera::test::moves_test {
 namespace {
 
 using namespace ir;
-
-const Place whole{}, partial{Place::P, -1};
 
 Op move_between(Place have, Place want) {
   if (have == whole) return want == partial ? Op::once : Op::own;
@@ -86,4 +84,4 @@ TEST_P(Moves, EveryPairKeepsTheValue) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::moves_test

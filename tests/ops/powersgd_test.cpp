@@ -9,7 +9,7 @@
 #include "ops/ranks.h"
 #include "transforms/transforms.h"
 
-namespace tessera::test {
+namespace tessera::test::powersgd_test {
 namespace {
 
 using namespace ir;
@@ -145,4 +145,4 @@ TEST(PowerSgdRules, NothingToGainIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::powersgd_test

@@ -48,7 +48,7 @@ std::vector<Array> shares_of(const Array& whole, int n, const std::string& name)
   for (std::int64_t i = 0; i < whole.size(); ++i) {
     double left = whole[i];
     for (int r = 0; r + 1 < n; ++r) {
-      const double draw = std::round(8 * normal(key, static_cast<std::uint64_t>(i * n + r)));
+      const double draw = std::round(8 * tessera::normal(key, static_cast<std::uint64_t>(i * n + r)));
       const ir::DType dtype = whole.dtype();
       const double share = dtype == ir::DType::f32 ? left / 2 : dtype == ir::DType::f64 ? draw / 8 : dtype == ir::DType::u8 ? 0 : draw;
       shares[at((r + i) % n)].set(i, share);

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "ops/interpret.h"
 
-namespace tessera::test {
+namespace tessera::test::reference_test {
 namespace {
 
 using ir::DType;
@@ -31,8 +31,6 @@ void expect_values(const Array& got, const std::vector<double>& want, double tol
   ASSERT_EQ(got.size(), static_cast<std::int64_t>(want.size()));
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[static_cast<std::int64_t>(i)], want[i], tolerance) << "element " << i;
 }
-
-}  // namespace
 
 TEST(Reference, ContractIsAMatrixProduct) {
   const Array x = values({2, 3}, {1, 2, 3, 4, 5, 6}), w = values({2, 3}, {1, 0, -1, 2, 1, 0});
@@ -219,4 +217,5 @@ TEST(Reference, ClipAndFinite) {
   expect_values(run(Op::finite, ir::None{}, {scalar(std::numeric_limits<double>::infinity()), scalar(0)})[0], {0});
 }
 
-}  // namespace tessera::test
+}  // namespace
+}  // namespace tessera::test::reference_test

@@ -13,7 +13,7 @@
 #include "ops/cases.h"
 #include "ops/interpret.h"
 
-namespace tessera::test {
+namespace tessera::test::run_cases_test {
 
 using exec::cpu::Kernel;
 using exec::cpu::Tensor;
@@ -149,8 +149,6 @@ class OpGather : public OpCase {};
 class OpAbsent : public OpCase {};
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
-
-}  // namespace
 
 INSTANTIATE_TEST_SUITE_P(All, OpCase, ::testing::ValuesIn(cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, OpGradient, ::testing::ValuesIn(cases_where(has_gradient)), name_of);
@@ -292,4 +290,5 @@ TEST(OpCoverage, EveryOpHasKernelsAndCases) {
   }
 }
 
-}  // namespace tessera::test
+}  // namespace
+}  // namespace tessera::test::run_cases_test

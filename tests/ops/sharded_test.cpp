@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/index.h"
 #include "base/rng.h"
 #include "ir/builder.h"
 #include "ir/placement.h"
@@ -13,15 +14,13 @@
 #include "ops/interpret.h"
 #include "ops/ranks.h"
 
-namespace tessera::test {
+namespace tessera::test::sharded_test {
 
 void PrintTo(const Case& c, std::ostream* out);
 
 namespace {
 
 using namespace ir;
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Places of the operands on one axis; of the results where they are more than a consequence (made in parts).
 struct Way {
@@ -77,7 +76,6 @@ std::vector<Way> ways_of(const Case& c) {
   const Letters letters = letters_of(c.op, c.attrs, in, out);
   std::vector<Way> all;
   std::set<char> tried;
-  const Place partial{Place::P, -1};
   for (const auto* side : {&letters.in, &letters.out})
     for (const std::string& operand : *side)
       for (const char letter : operand) {
@@ -188,4 +186,4 @@ TEST(ShardedLetters, AreAllAccepted) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::sharded_test

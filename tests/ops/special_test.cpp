@@ -9,7 +9,7 @@
 #include "ops/cases.h"
 #include "ops/interpret.h"
 
-namespace tessera::test {
+namespace tessera::test::special_test {
 namespace {
 
 using exec::cpu::Tensor;
@@ -38,8 +38,6 @@ std::vector<std::int64_t> nans(const Array& a) {
     if (std::isnan(a[i])) at.push_back(i);
   return at;
 }
-
-}  // namespace
 
 // In every case: a NaN in the middle of each float operand in turn reaches the results that it reaches in the reference, and no other
 // element. A kernel may write 0 where the reference has 0 * NaN, as long as the NaN shows somewhere. The fast convolution multiplies the
@@ -101,4 +99,5 @@ TEST(Special, AttentionTakesInfiniteMasks) {
   for (std::int64_t i = 0; i < 8; ++i) EXPECT_NEAR(got[0][i], v[i], 1e-6);  // the first query sees the first key alone
 }
 
-}  // namespace tessera::test
+}  // namespace
+}  // namespace tessera::test::special_test

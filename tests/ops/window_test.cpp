@@ -6,7 +6,7 @@
 #include "ops/cases.h"
 #include "ops/interpret.h"
 
-namespace tessera::test {
+namespace tessera::test::window_test {
 namespace {
 
 using ir::DType;
@@ -80,4 +80,4 @@ TEST(Window, RefusesWhatIsNoWindow) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::window_test

@@ -14,7 +14,7 @@
 #include "run/init.h"
 #include "run/saver.h"
 
-namespace tessera::test {
+namespace tessera::test::compress_test {
 namespace {
 
 using Buffers = std::map<std::string, std::vector<std::byte>>;
@@ -213,4 +213,4 @@ TEST(Compressed, TakesFewerBytes) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::compress_test

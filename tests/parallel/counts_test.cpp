@@ -9,7 +9,7 @@
 #include "plan/traffic.h"
 #include "transforms/uses.h"
 
-namespace tessera::test {
+namespace tessera::test::counts_test {
 namespace {
 
 using ir::Op;
@@ -319,4 +319,4 @@ constexpr std::pair<const char*, const char*> layouts[] = {
 INSTANTIATE_TEST_SUITE_P(Layouts, Sense, testing::ValuesIn(layouts));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::counts_test

@@ -15,7 +15,7 @@
 #include "plan/traffic.h"
 #include "report/console.h"
 
-namespace tessera::test {
+namespace tessera::test::docs_test {
 namespace {
 
 const std::string path = std::string(TESSERA_SOURCE_DIR) + "/docs/parallelism.md";
@@ -210,4 +210,4 @@ TEST(ParallelismDocs, AreGenerated) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::docs_test

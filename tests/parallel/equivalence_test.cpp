@@ -3,7 +3,7 @@
 
 #include "parallel/world.h"
 
-namespace tessera::test {
+namespace tessera::test::equivalence_test {
 namespace {
 
 struct Case {
@@ -166,4 +166,4 @@ const Case resnet[] = {
 INSTANTIATE_TEST_SUITE_P(Resnet, Equivalence, testing::ValuesIn(resnet));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::equivalence_test

@@ -6,7 +6,7 @@
 #include "run/bytes.h"
 #include "run/init.h"
 
-namespace tessera::test {
+namespace tessera::test::local_norm_test {
 namespace {
 
 // The program of a layout before placement, in an executor of its own: one rank, no collectives.
@@ -124,4 +124,4 @@ TEST(DeferredNorm, StepsAreThoseOfLocalNorms) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::local_norm_test

@@ -4,7 +4,7 @@
 
 #include "parallel/world.h"
 
-namespace tessera::test {
+namespace tessera::test::pipeline_test {
 namespace {
 
 struct Case {
@@ -155,4 +155,4 @@ TEST(PipelineInference, SameLogits) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::pipeline_test

@@ -4,7 +4,7 @@
 
 #include "parallel/world.h"
 
-namespace tessera::test {
+namespace tessera::test::precision_test {
 namespace {
 
 struct Case {
@@ -79,4 +79,4 @@ INSTANTIATE_TEST_SUITE_P(ThirtyTwo, ManyRanks,
                                          Case{"vit", "f64", "dp16 tp2"}));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::precision_test

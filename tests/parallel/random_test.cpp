@@ -11,7 +11,7 @@
 #include "parallel/world.h"
 #include "plan/traffic.h"
 
-namespace tessera::test {
+namespace tessera::test::random_test {
 namespace {
 
 class Dice {
@@ -137,4 +137,4 @@ TEST(RandomLayouts, SameTraceAsOneRank) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::random_test

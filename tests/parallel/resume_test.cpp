@@ -11,7 +11,7 @@
 #include "run/init.h"
 #include "run/saver.h"
 
-namespace tessera::test {
+namespace tessera::test::resume_test {
 namespace {
 
 struct Step {
@@ -109,4 +109,4 @@ const Case cases[] = {{"vit", "dp4 zero3", "dp2 tp2"},
 INSTANTIATE_TEST_SUITE_P(Layouts, Resume, testing::ValuesIn(cases));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::resume_test

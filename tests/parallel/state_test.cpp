@@ -9,7 +9,7 @@
 
 #include "parallel/world.h"
 
-namespace tessera::test {
+namespace tessera::test::state_test {
 namespace {
 
 class State : public testing::TestWithParam<std::pair<int, int>> {};
@@ -61,4 +61,4 @@ std::vector<std::pair<int, int>> all() {
 INSTANTIATE_TEST_SUITE_P(Stages, State, testing::ValuesIn(all()));
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::state_test

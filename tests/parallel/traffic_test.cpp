@@ -7,7 +7,7 @@
 
 #include "parallel/world.h"
 
-namespace tessera::test {
+namespace tessera::test::traffic_test {
 namespace {
 
 // The table of a plan in the form in which groups count.
@@ -128,4 +128,4 @@ TEST(TrafficRows, NameTheirPurpose) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::traffic_test

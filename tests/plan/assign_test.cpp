@@ -3,7 +3,7 @@
 
 #include "plan/planned.h"
 
-namespace tessera::plan {
+namespace tessera::plan::assign_test {
 namespace {
 
 using test::Planned;
@@ -181,4 +181,4 @@ TEST(Gather, AccumulatorsLiveInTheBucket) {
 }
 
 }  // namespace
-}  // namespace tessera::plan
+}  // namespace tessera::plan::assign_test

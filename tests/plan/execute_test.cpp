@@ -9,7 +9,7 @@
 #include "transforms/evaluate.h"
 #include "transforms/tiny_vit.h"
 
-namespace tessera::plan {
+namespace tessera::plan::execute_test {
 namespace {
 
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
@@ -91,4 +91,4 @@ TEST(Peak, PlansShareWeightsAndTheLargerArena) {
 }
 
 }  // namespace
-}  // namespace tessera::plan
+}  // namespace tessera::plan::execute_test

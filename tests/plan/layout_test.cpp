@@ -9,7 +9,7 @@
 #include "plan/plan.h"
 #include "transforms/tiny_vit.h"
 
-namespace tessera::plan {
+namespace tessera::plan::layout_test {
 namespace {
 
 TEST(Layout, Empty) {
@@ -110,4 +110,4 @@ TEST(Layout, TrainingStepsWasteLittle) {
 }
 
 }  // namespace
-}  // namespace tessera::plan
+}  // namespace tessera::plan::layout_test

@@ -4,7 +4,7 @@
 #include "plan/planned.h"
 #include "transforms/tiny_vit.h"
 
-namespace tessera::plan {
+namespace tessera::plan::lower_test {
 namespace {
 
 using test::Planned;
@@ -216,4 +216,4 @@ TEST(Verify, CatchesMovedSlotsOfATrainingStep) {
 }
 
 }  // namespace
-}  // namespace tessera::plan
+}  // namespace tessera::plan::lower_test

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/index.h"
 #include "base/rng.h"
 #include "ir/builder.h"
 
@@ -30,7 +31,6 @@ class RandomProgram {
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   int pick(int limit) { return static_cast<int>(random_bits(key_, draw_++) % static_cast<std::uint64_t>(limit)); }
   bool is_input(ir::Var v) const {
     for (const ir::Input& in : b_.program().inputs)

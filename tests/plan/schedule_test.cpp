@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "plan/planned.h"
 
-namespace tessera::plan {
+namespace tessera::plan::schedule_test {
 namespace {
 
 // A sum of x that leaves before y is made and is read only by z.
@@ -88,4 +88,4 @@ TEST(Schedule, TheProofSeesWhoTouchesAMessageUnderWay) {
 }
 
 }  // namespace
-}  // namespace tessera::plan
+}  // namespace tessera::plan::schedule_test

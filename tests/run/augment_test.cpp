@@ -7,7 +7,7 @@
 #include "config/reader.h"
 #include "run/augment.h"
 
-namespace tessera::run {
+namespace tessera::run::augment_test {
 namespace {
 
 config::Config with(const std::vector<std::string>& settings) {
@@ -86,4 +86,4 @@ TEST(RunAugment, FollowsWhatTheWeightsSay) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::augment_test

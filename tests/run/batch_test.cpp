@@ -11,7 +11,7 @@
 #include "run/init.h"
 #include "run/score.h"
 
-namespace tessera::run {
+namespace tessera::run::batch_test {
 namespace {
 
 // Noise; three of four samples are of class 0, the others of classes 1, 2, ... in turn.
@@ -160,4 +160,4 @@ TEST(Score, TestTimeAugmentationIsReportedBesideTheScore) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::batch_test

@@ -16,7 +16,7 @@
 #include "run/saver.h"
 #include "run/weights_open.h"
 
-namespace tessera::run {
+namespace tessera::run::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -286,4 +286,4 @@ TEST(Hostile, MutatedCheckpointsNeverCrash) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::checkpoint_test

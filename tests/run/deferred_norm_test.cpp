@@ -12,7 +12,7 @@
 #include "run/init.h"
 #include "run/session.h"
 
-namespace tessera::run {
+namespace tessera::run::deferred_norm_test {
 namespace {
 
 config::Config tiny(const std::string& batch_norm, std::int64_t accumulate) {
@@ -170,4 +170,4 @@ TEST(DeferredNorm, OneMicroBatchIsTheLocalVariant) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::deferred_norm_test

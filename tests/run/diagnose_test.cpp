@@ -11,7 +11,7 @@
 #include "run/init.h"
 #include "run/state_tensors.h"
 
-namespace tessera::run {
+namespace tessera::run::diagnose_test {
 namespace {
 
 config::Config tiny(const std::string& dtype) {
@@ -110,4 +110,4 @@ TEST(Diagnose, CountsWhatIsBad) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::diagnose_test

@@ -5,7 +5,7 @@
 
 #include "run/run.h"
 
-namespace tessera::run {
+namespace tessera::run::golden_test {
 namespace {
 
 std::vector<std::string> goldens() {
@@ -34,4 +34,4 @@ TEST_P(GoldenTest, AllTensorsWithinTolerance) {
 INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16"), [](const auto& i) { return i.param; });
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::golden_test

@@ -12,7 +12,7 @@
 #include "run/pace.h"
 #include "run/turns.h"
 
-namespace tessera::run {
+namespace tessera::run::measure_test {
 namespace {
 
 using exec::Timeline;
@@ -220,4 +220,4 @@ TEST(Hostile, Traces) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::measure_test

@@ -16,7 +16,7 @@
 #include "run/explain_pipeline.h"
 #include "transforms/schedules.h"
 
-namespace tessera::report {
+namespace tessera::report::pipeline_chart_test {
 namespace {
 
 using namespace transforms;
@@ -198,4 +198,4 @@ TEST(PipelineChart, DocsShowWhatIsPrinted) {
 }
 
 }  // namespace
-}  // namespace tessera::report
+}  // namespace tessera::report::pipeline_chart_test

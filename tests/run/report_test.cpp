@@ -10,7 +10,7 @@
 #include "files/text.h"
 #include "report/metrics_log.h"
 
-namespace tessera::report {
+namespace tessera::report::report_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -100,4 +100,4 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
 }
 
 }  // namespace
-}  // namespace tessera::report
+}  // namespace tessera::report::report_test

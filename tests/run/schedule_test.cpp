@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tessera::run {
+namespace tessera::run::schedule_test {
 namespace {
 
 // What DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR do, with a peak of 1.
@@ -49,4 +49,4 @@ TEST(DeepSpeedSchedule, StepForStep) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::schedule_test

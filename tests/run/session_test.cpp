@@ -10,7 +10,7 @@
 #include "run/init.h"
 #include "run/schedule.h"
 
-namespace tessera::run {
+namespace tessera::run::session_test {
 namespace {
 
 config::Config tiny(const std::string& dtype, std::int64_t threads) {
@@ -180,4 +180,4 @@ TEST(Schedule, WarmsUpThenFalls) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::session_test

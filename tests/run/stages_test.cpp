@@ -13,7 +13,7 @@
 #include "config/pipeline.h"
 #include "run/stages.h"
 
-namespace tessera::run {
+namespace tessera::run::stages_test {
 namespace {
 
 using Cut = std::vector<std::int64_t>;
@@ -255,4 +255,4 @@ TEST(Stages, AreMeasuredOnceForAllRanks) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::stages_test

@@ -7,7 +7,7 @@
 #include "run/init.h"
 #include "run/session.h"
 
-namespace tessera::run {
+namespace tessera::run::swin_test {
 namespace {
 
 // 7 x 6 tokens in windows of 4 x 3: padded and shifted in both stages.
@@ -72,4 +72,4 @@ TEST(Swin, EveryWayToRunAStepIsTheSame) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::swin_test

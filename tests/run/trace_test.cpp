@@ -10,7 +10,7 @@
 #include "run/session.h"
 #include "run/weights.h"
 
-namespace tessera::run {
+namespace tessera::run::trace_test {
 namespace {
 
 struct Case {
@@ -88,4 +88,4 @@ INSTANTIATE_TEST_SUITE_P(Traces, TraceTest,
                                          Case{"adamw", "full", "f32", 2, 1, 2e-3}));
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::trace_test

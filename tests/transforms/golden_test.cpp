@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "transforms/transforms.h"
 
-namespace tessera::transforms {
+namespace tessera::transforms::golden_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -190,4 +190,4 @@ TEST(GoldenFiles, EveryPassHasOne) {
 }
 
 }  // namespace
-}  // namespace tessera::transforms
+}  // namespace tessera::transforms::golden_test

@@ -7,7 +7,7 @@
 #include "transforms/evaluate.h"
 #include "transforms/tiny_vit.h"
 
-namespace tessera::transforms {
+namespace tessera::transforms::numerics_test {
 namespace {
 
 using namespace test;
@@ -219,4 +219,4 @@ TEST(Precision, BfloatGradientsPointTheSameWay) {
 }
 
 }  // namespace
-}  // namespace tessera::transforms
+}  // namespace tessera::transforms::numerics_test

@@ -10,7 +10,7 @@
 #include "ir/builder.h"
 #include "transforms/transforms.h"
 
-namespace tessera::transforms {
+namespace tessera::transforms::run_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -97,4 +97,4 @@ TEST(Runner, SaysWhenItCannotDump) {
 }
 
 }  // namespace
-}  // namespace tessera::transforms
+}  // namespace tessera::transforms::run_test

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "transforms/schedules.h"
 
-namespace tessera::transforms {
+namespace tessera::transforms::schedule_text_test {
 namespace {
 
 // What is said about a text by the parser or, if that takes it, by check(); "" when nothing is.
@@ -178,4 +178,4 @@ TEST(ScheduleText, HostileMutants) {
 }
 
 }  // namespace
-}  // namespace tessera::transforms
+}  // namespace tessera::transforms::schedule_text_test

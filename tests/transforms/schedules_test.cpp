@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 
-namespace tessera::transforms {
+namespace tessera::transforms::schedules_test {
 namespace {
 
 using Where = std::tuple<int, int, Work>;
@@ -209,4 +209,4 @@ TEST(Schedules, BuildersRefuseSizes) {
 }
 
 }  // namespace
-}  // namespace tessera::transforms
+}  // namespace tessera::transforms::schedules_test

@@ -7,7 +7,7 @@
 #include "files/text.h"
 #include "weights/fixture.h"
 
-namespace tessera::run {
+namespace tessera::run::hostile_test {
 namespace {
 
 using test::error_of;
@@ -254,4 +254,4 @@ TEST(Hostile, AnUnwritablePlaceIsAnErrorOfTheDisk) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::hostile_test

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-namespace tessera::run {
+namespace tessera::run::init_test {
 namespace {
 
 using models::Param;
@@ -144,4 +144,4 @@ TEST(Init, DependsOnSeedAndNameAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::init_test

@@ -6,7 +6,7 @@
 #include "run/init.h"
 #include "weights/fixture.h"
 
-namespace tessera::run {
+namespace tessera::run::load_test {
 namespace {
 
 using test::numbers_of;
@@ -171,4 +171,4 @@ TEST(Adapt, AFileWithoutAHeadGetsOne) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::load_test

@@ -9,7 +9,7 @@
 #include "models/interpolate.h"
 #include "models/weights.h"
 
-namespace tessera::models {
+namespace tessera::models::names_test {
 namespace {
 
 TEST(Names, EveryParameterHasOneNameInEachNaming) {
@@ -153,4 +153,4 @@ TEST(Interpolation, SameGridIsUnchanged) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::names_test

@@ -7,7 +7,7 @@
 #include "run/init.h"
 #include "weights/fixture.h"
 
-namespace tessera::run {
+namespace tessera::run::swin_test {
 namespace {
 
 using test::error_of;
@@ -164,4 +164,4 @@ TEST(Swin, StartsAsTorchvisions) {
 }
 
 }  // namespace
-}  // namespace tessera::run
+}  // namespace tessera::run::swin_test

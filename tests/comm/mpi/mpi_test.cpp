@@ -18,7 +18,7 @@ namespace tessera::comm {
 namespace {
 
 std::unique_ptr<Comm> world;
-std::string expected = "mpi";  // the beginning of how they talk
+std::string beginning = "mpi";  // the beginning of how they talk
 
 TEST(Mpi, TheLauncherAndMpiAgree) {
   EXPECT_TRUE(mpi_built());
@@ -28,7 +28,7 @@ TEST(Mpi, TheLauncherAndMpiAgree) {
 
 TEST(Mpi, EveryCheck) { run_checks(*world); }
 
-TEST(Mpi, TalksAsChosen) { EXPECT_TRUE(world->describe().starts_with(expected)) << world->describe(); }
+TEST(Mpi, TalksAsChosen) { EXPECT_TRUE(world->describe().starts_with(beginning)) << world->describe(); }
 
 TEST(Mpi, EveryCheckOnHalves) { run_checks(*world->split(world->rank() % 2, -world->rank())); }
 
@@ -83,9 +83,9 @@ int main(int argc, char** argv) {
     choice.across.ring_from = 1000;
     choice.across.ring.chunk = 20000;
     comm::world = comm::choose(std::move(comm::world), choice);
-    if (word == "ring") comm::expected = "ring over mpi";
-    if (word == "shared") comm::expected = "shared memory";
-    if (machines > 1 && word != "ring") comm::expected = "shared memory within a machine (";
+    if (word == "ring") comm::beginning = "ring over mpi";
+    if (word == "shared") comm::beginning = "shared memory";
+    if (machines > 1 && word != "ring") comm::beginning = "shared memory within a machine (";
     std::vector<std::int32_t> failed = {RUN_ALL_TESTS()};
     comm::world->all_reduce(comm::bytes(failed), ir::DType::i32, comm::Reduction::max);
     comm::world.reset();
