@@ -23,6 +23,8 @@ def run(args, model, ranks, batch, keys, steps):
                    "--quiet", "--global-batch", str(batch), "--steps", str(steps), "--out", str(out)]
         keys = ["run.eval_every=0", "data.test_size=16", f"data.train_size={batch * steps}", "data.workers=1", "checkpoint.every=1000000",
                 f"run.trace={min(3, steps - 1)}", *keys]
+        if args.depth and model == args.model:
+            keys.append(f"model.depth={args.depth}")
         for key in keys:
             command += ["--set", key]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -31,10 +33,13 @@ def run(args, model, ranks, batch, keys, steps):
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         summary = json.loads((out / "summary.json").read_text())
         steps = [line["step_ms"] for line in lines if line["kind"] == "step"][2:]
-        shown = subprocess.run([args.tessera, "explain", "--run", str(out), "--json"], capture_output=True, text=True)
-        if shown.returncode != 0:
-            raise SystemExit(f"explain --run: {shown.stderr}")
-        return {"ms": statistics.median(steps), "pipeline": json.loads(shown.stdout).get("pipeline"), "summary": summary}
+        pipeline = None
+        if ranks > 1:
+            shown = subprocess.run([args.tessera, "explain", "--run", str(out), "--json"], capture_output=True, text=True)
+            if shown.returncode != 0:
+                raise SystemExit(f"explain --run: {shown.stderr}")
+            pipeline = json.loads(shown.stdout)["pipeline"]
+        return {"ms": statistics.median(steps), "pipeline": pipeline, "summary": summary}
 
 
 def percent(x):
@@ -107,6 +112,7 @@ def main():
     words = lambda text: text.split(",")
     parser.add_argument("--tessera", default="build/tessera")
     parser.add_argument("--model", default="vit_tiny_cifar")
+    parser.add_argument("--depth", type=int, default=0, help="blocks of the model, so that stages can be equal; 0: as it is")
     parser.add_argument("--ranks", type=numbers, default=[2, 3, 4])
     parser.add_argument("--micros", type=numbers, default=[1, 2, 4, 8, 16])
     parser.add_argument("--micro", type=int, default=4, help="images of a micro-batch")

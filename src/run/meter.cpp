@@ -131,7 +131,8 @@ void Meter::write_trace() {
   doing_.clear(), under_way_.clear(), turns_.clear();
 }
 
-nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes) const {
+nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes) {
+  if (trace_left_ > 0 && steps_ > 1) write_trace();  // of a run that ended before it had all it was asked for
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts) mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
   const nlohmann::ordered_json mine = {{"host", host_},

@@ -37,7 +37,7 @@ class Meter {
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();
   // One object per rank: host, device, memory, mean breakdown of the sampled steps, waits at the end of epochs.
-  nlohmann::ordered_json ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes) const;
+  nlohmann::ordered_json ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes);
 
  private:
   void trace(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms,
