@@ -180,8 +180,8 @@ TEST(Hostile, Traces) {
     }
   };
   for (const auto& [from, to, says] :
-       std::vector<std::array<std::string, 3>>{{"\"pid\":3,\"tid\":1", "\"pid\":-1", "event 3: pid"},
-                                               {"\"pid\":3,\"tid\":1", "\"pid\":1e9", "pid: expected"},
+       std::vector<std::array<std::string, 3>>{{"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":-1,\"ts\"", "event 4: pid"},
+                                               {"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":1e9,\"ts\"", "pid: expected"},
                                                {"\"stage\":1", "\"stage\":99999999999999999999", "stage"},
                                                {"\"stage\":1", "\"stge\":1", "stage: expected a whole number"},
                                                {"\"micro\":2", "\"micro\":\"2\"", "micro"},
