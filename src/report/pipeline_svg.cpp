@@ -83,12 +83,14 @@ class Picture {
     out_ +=
         fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", classes, x, y, anchor, escaped(what));
   }
-  // As many words as fit beside each other.
+  // As much as fits beside each other, whole parts ("a; b") before whole words.
   static std::vector<std::string> lines(const std::string& text) {
     constexpr auto most = static_cast<std::size_t>((wide - 32) / letter);
     std::vector<std::string> out;
     for (std::size_t begin = 0; begin < text.size();) {
       std::size_t end = text.size() - begin <= most ? text.size() : text.rfind(' ', begin + most);
+      if (const std::size_t part = text.rfind("; ", begin + most); end < text.size() && part != text.npos && part > begin + most / 2)
+        end = part + 1;
       if (end == text.npos || end <= begin) end = std::min(text.size(), begin + most);
       out.push_back(text.substr(begin, end - begin));
       begin = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
