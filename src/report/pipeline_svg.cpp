@@ -65,7 +65,7 @@ class Picture {
   std::string draw(const std::string& title, const std::string& subtitle) {
     text(16, 28, "pc-text pc-title", title);
     y_ = 42;
-    if (!subtitle.empty()) text(16, 48, "pc-soft", subtitle), y_ = 60;
+    for (const std::string& line : lines(subtitle)) text(16, y_ + 6, "pc-soft", line), y_ += 18;
     legend();
     for (const Panel& p : panels_) panel(p);
     times();
@@ -82,6 +82,20 @@ class Picture {
   void text(double x, double y, const char* classes, const std::string& what, const char* anchor = "start") {
     out_ +=
         fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", classes, x, y, anchor, escaped(what));
+  }
+  // As much as fits beside each other, whole parts ("a; b") before whole words.
+  static std::vector<std::string> lines(const std::string& text) {
+    constexpr auto most = static_cast<std::size_t>((wide - 32) / letter);
+    std::vector<std::string> out;
+    for (std::size_t begin = 0; begin < text.size();) {
+      std::size_t end = text.size() - begin <= most ? text.size() : text.rfind(' ', begin + most);
+      if (const std::size_t part = text.rfind("; ", begin + most); end < text.size() && part != text.npos && part > begin + most / 2)
+        end = part + 1;
+      if (end == text.npos || end <= begin) end = std::min(text.size(), begin + most);
+      out.push_back(text.substr(begin, end - begin));
+      begin = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
+    }
+    return out;
   }
   double x(double ms) const { return left + (span_ > 0 ? ms / span_ : 0) * (right - left); }
 

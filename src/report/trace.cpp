@@ -13,7 +13,7 @@ using nlohmann::ordered_json;
 
 constexpr int doing_lane = 0, turn_lane = 1;  // further ones: messages
 // What is read back; nobody writes more.
-constexpr std::size_t most_turns = 4000000;
+constexpr std::size_t most_turns = 4000000, most_stages = 4096;
 constexpr std::int64_t most_index = 1 << 20;  // of ranks, stages, micro-batches
 constexpr double longest_us = 1e15;           // thirty years
 constexpr int event_depth = 2, most_depth = 8;
@@ -118,8 +118,10 @@ std::string trace_events(int rank, const std::string& host, const std::vector<Tr
   return out;
 }
 
-std::string trace_file(const std::vector<std::string>& ranks) {
-  std::string out = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+std::string trace_file(const std::vector<std::string>& ranks, const std::vector<std::int64_t>& blocks) {
+  std::string out = "{\"displayTimeUnit\": \"ms\", ";
+  if (!blocks.empty()) out += "\"otherData\": " + json{{"blocks", blocks}}.dump() + ", ";
+  out += "\"traceEvents\": [\n";
   bool first = true;
   for (const std::string& events : ranks) {
     if (events.empty()) continue;
@@ -129,8 +131,8 @@ std::string trace_file(const std::vector<std::string>& ranks) {
   return out + "\n]}\n";
 }
 
-std::vector<TraceTurn> read_turns(const std::string& text, const std::string& where) {
-  std::vector<TraceTurn> out;
+PipelineTrace read_trace(const std::string& text, const std::string& where) {
+  PipelineTrace out;
   std::size_t events = 0;
   const auto refuse = [&](const std::string& problem) {
     throw Error(ErrorKind::usage, problem, where, "give the trace.json of a run folder");
@@ -142,14 +144,22 @@ std::vector<TraceTurn> read_turns(const std::string& text, const std::string& wh
     ++events;
     const auto category = value.find("cat");
     if (category == value.end() || *category != "turn") return false;
-    if (out.size() == most_turns) refuse("the trace has more than " + std::to_string(most_turns) + " turns");
-    out.push_back(TurnReader(value, where + ", event " + std::to_string(events)).read());
+    if (out.turns.size() == most_turns) refuse("the trace has more than " + std::to_string(most_turns) + " turns");
+    out.turns.push_back(TurnReader(value, where + ", event " + std::to_string(events)).read());
     return false;
   };
   try {
     const json document = json::parse(text.begin(), text.end(), look);
     if (!document.is_object() || !document.contains("traceEvents") || !document["traceEvents"].is_array())
       refuse("expected an object with a list \"traceEvents\"");
+    const auto other = document.find("otherData");
+    if (other == document.end() || !other->is_object() || !other->contains("blocks")) return out;
+    const json& blocks = other->at("blocks");
+    if (!blocks.is_array() || blocks.size() > most_stages) refuse("otherData.blocks: expected a list of blocks per stage");
+    for (const json& n : blocks) {
+      if (!n.is_number_unsigned() || n.get<std::uint64_t>() > most_index) refuse("otherData.blocks: expected numbers of blocks");
+      out.blocks.push_back(n.get<std::int64_t>());
+    }
   } catch (const json::exception&) {
     refuse("the file is not valid JSON");
   }

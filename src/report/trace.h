@@ -25,11 +25,15 @@ struct TraceTurn {
 // The events of one rank as the inside of a JSON array. `lane`s of messages are chosen here: the first that is free.
 std::string trace_events(int rank, const std::string& host, const std::vector<TraceEvent>& doing, const std::vector<TraceEvent>& under_way,
                          const std::vector<TraceTurn>& turns = {});
-// All ranks' as a file.
-std::string trace_file(const std::vector<std::string>& ranks);
+// All ranks' as a file; `blocks`: of a pipeline, those of each stage.
+std::string trace_file(const std::vector<std::string>& ranks, const std::vector<std::int64_t>& blocks = {});
 
-// The turns of a trace, in the order of the file. Text that is not one, or whose turns are not sound, is refused with Error(usage); what
-// else there is in it is skipped.
-std::vector<TraceTurn> read_turns(const std::string& text, const std::string& where);
+// What of a pipeline is in a trace: the blocks of its stages, and its turns in the order of the file. Text that is no trace, or whose turns
+// are not sound, is refused with Error(usage); what else there is in it is skipped.
+struct PipelineTrace {
+  std::vector<std::int64_t> blocks;
+  std::vector<TraceTurn> turns;
+};
+PipelineTrace read_trace(const std::string& text, const std::string& where);
 
 }  // namespace tessera::report

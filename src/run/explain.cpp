@@ -247,7 +247,13 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
 
 int explain(const config::Config& given, const ExplainOptions& options) {
   config::Config config = given;
-  settle_stages(config, nullptr);
+  std::optional<RunTrace> run;
+  if (!options.run.empty()) run = trace_of_run(options.run);
+  // Stages by time are those of the run, or measured here.
+  if (run && !run->trace.blocks.empty() && config.parallel.stages.word == "time")
+    config.parallel.stages.list.assign(run->trace.blocks.begin(), run->trace.blocks.end());
+  else
+    settle_stages(config, nullptr);
   const ir::Mesh mesh = layout_of(config).mesh();
   if (options.rank < 0 || options.rank >= mesh.ranks())
     throw Error(ErrorKind::usage, fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())), "",
@@ -266,10 +272,10 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   e.micros = micro.size();
   if (pipelined(config, goal))
     e.pipeline.emplace(config, goal, static_cast<int>(micro.size()));
-  else if (!options.run.empty() || !options.schedule_svg.empty())
+  else if (run || !options.schedule_svg.empty())
     throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage",
                 options.run.empty() ? "--schedule-svg" : "--run " + options.run, "choose --pp N, or parallel.segments for a training");
-  if (!options.run.empty()) e.pipeline->measure(options.run);
+  if (run) e.pipeline->measure(*run);
   e.compiled = compile(config, goal, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
   const auto look_at = [&](const plan::Plan& plan, bool first) {
     e.ranks.add(plan, first);

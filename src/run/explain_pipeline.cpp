@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/check.h"
 #include "plan/traffic.h"
@@ -73,8 +72,8 @@ void PipelineView::add(const plan::Plan& plan) {
     if (row.op == ir::Op::send) rank.sent_bytes += row.bytes;
 }
 
-void PipelineView::measure(const std::string& folder) {
-  MeasuredStep step = measured_step(std::filesystem::path(folder) / "trace.json", schedule_, peers_);
+void PipelineView::measure(const RunTrace& run) {
+  MeasuredStep step = measured_step(run, schedule_, peers_);
   const report::PipelineUse use = report::pipeline_use(step.bars, static_cast<int>(ranks_.size()) * peers_);
   measured_ = Measured{std::move(step), use};
 }

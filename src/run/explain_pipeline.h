@@ -24,8 +24,8 @@ class PipelineView {
  public:
   PipelineView(const config::Config& config, Goal goal, int micros);
 
-  void add(const plan::Plan& plan);              // of every rank that can differ; others than the first peers are left out
-  void measure(const std::string& folder);       // a run folder
+  void add(const plan::Plan& plan);  // of every rank that can differ; others than the first peers are left out
+  void measure(const RunTrace& run);
   std::string text() const;                      // tables, bubbles and chart
   std::string svg(const std::string& of) const;  // one chart, or predicted above measured; `of`: what the pipeline is made of
   nlohmann::ordered_json json() const;

@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "files/text.h"
-#include "report/trace.h"
 
 namespace tessera::run {
 namespace {
@@ -53,11 +52,16 @@ double span_of(const std::vector<TraceTurn>& turns) {
 
 }  // namespace
 
-MeasuredStep measured_step(const std::filesystem::path& trace, const transforms::Schedule& schedule, int peers) {
-  const std::string where = trace.string();
+RunTrace trace_of_run(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "trace.json";
+  return {path.string(), report::read_trace(files::read_text(path, most_bytes), path.string())};
+}
+
+MeasuredStep measured_step(const RunTrace& run, const transforms::Schedule& schedule, int peers) {
+  const std::string& where = run.path;
   const std::vector<int> homes = transforms::homes(schedule);
   std::map<std::int64_t, std::vector<TraceTurn>> steps;
-  for (const TraceTurn& t : report::read_turns(files::read_text(trace, most_bytes), where)) {
+  for (const TraceTurn& t : run.trace.turns) {
     if (t.work == 'U') continue;
     check_turn(t, schedule, homes, peers, where);
     steps[t.step].push_back(t);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "report/pipeline_chart.h"
+#include "report/trace.h"
 #include "transforms/schedules.h"
 
 namespace tessera::run {
@@ -15,7 +17,14 @@ struct MeasuredStep {
   std::vector<report::PipelineBar> bars;       // of all ranks, without updates, by start
 };
 
+// trace.json of a run folder.
+struct RunTrace {
+  std::string path;
+  report::PipelineTrace trace;
+};
+RunTrace trace_of_run(const std::filesystem::path& folder);
+
 // Of the steps of a trace the one that took the median time. `peers`: the ranks of each stage.
-MeasuredStep measured_step(const std::filesystem::path& trace, const transforms::Schedule& schedule, int peers);
+MeasuredStep measured_step(const RunTrace& run, const transforms::Schedule& schedule, int peers);
 
 }  // namespace tessera::run

@@ -8,6 +8,7 @@
 #include "files/text.h"
 #include "run/environment.h"
 #include "run/pipeline.h"
+#include "run/stages.h"
 #include "run/turns.h"
 
 namespace tessera::run {
@@ -127,7 +128,9 @@ void Meter::write_trace() {
     for (report::TraceEvent& e : *lane) e.start_us -= first, e.end_us -= first;
   for (report::TraceTurn& t : turns_) t.start_us -= first, t.end_us -= first;
   const std::vector<std::string> all = ranks_.gather_text(report::trace_events(ranks_.rank(), host_, doing_, under_way_, turns_));
-  if (ranks_.first()) files::write_atomically(out_ / "trace.json", report::trace_file(all));
+  if (ranks_.first())
+    files::write_atomically(out_ / "trace.json",
+                            report::trace_file(all, pipelined_ ? blocks_per_stage(session_.config()) : std::vector<std::int64_t>{}));
   doing_.clear(), under_way_.clear(), turns_.clear();
 }
 

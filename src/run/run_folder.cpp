@@ -74,7 +74,7 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   if (options.fresh) {
     // Only what a run writes; never the whole folder.
     for (const char* name : {"ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "summary.json", "log.txt", "weights.safetensors",
-                             "config.toml", "resolved.toml", "env.json"})
+                             "config.toml", "resolved.toml", "env.json", "trace.json"})
       fs::remove_all(folder / name, error);
     std::vector<fs::path> events;
     for (const auto& entry : fs::directory_iterator(folder, error))

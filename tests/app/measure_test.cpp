@@ -94,7 +94,7 @@ std::vector<std::string> turns_of(const json& turns, int rank, double* overlap =
 TEST(Measured, PipelinesShowTheirSchedule) {
   const fs::path out = scratch() / "pipeline", svg = scratch() / "schedule.svg";
   ASSERT_EQ(run("train --model vit_micro --set data.train_size=96 --set data.test_size=16 --global-batch 24 --accumulate 6 --steps 4 "
-                "--threads 1 --pp 2 --comm local --set run.trace=3 --quiet --out " +
+                "--threads 1 --pp 2 --set parallel.stages=time --comm local --set run.trace=3 --quiet --out " +
                 out.string())
                 .code,
             0);

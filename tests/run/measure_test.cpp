@@ -170,8 +170,10 @@ TEST(Turns, SpansEndWhereARankWaits) {
 const std::vector<report::TraceTurn> two_turns = {{3, 1, 2, 'F', 7, 10, 20}, {3, 0, 0, 'U', 7, 20, 21}};
 
 TEST(Trace, TurnsAreReadBack) {
-  const std::string file = report::trace_file({report::trace_events(3, "a", {{"x", "compute", 0, 5}}, {{"m", "flight", 1, 6}}, two_turns)});
-  const std::vector<report::TraceTurn> turns = report::read_turns(file, "trace.json");
+  const std::string file =
+      report::trace_file({report::trace_events(3, "a", {{"x", "compute", 0, 5}}, {{"m", "flight", 1, 6}}, two_turns)}, {3, 2});
+  const auto [blocks, turns] = report::read_trace(file, "trace.json");
+  EXPECT_EQ(blocks, (std::vector<std::int64_t>{3, 2}));
   ASSERT_EQ(turns.size(), 2u);
   EXPECT_EQ(turns[0].rank, 3);
   EXPECT_EQ(turns[0].stage, 1);
@@ -185,10 +187,10 @@ TEST(Trace, TurnsAreReadBack) {
 
 // Every way in which a file can lie is refused with its event.
 TEST(Hostile, Traces) {
-  const std::string good = report::trace_file({report::trace_events(3, "a", {}, {}, two_turns)});
+  const std::string good = report::trace_file({report::trace_events(3, "a", {}, {}, two_turns)}, {3, 2});
   const auto refused = [](const std::string& text, const std::string& says) {
     try {
-      report::read_turns(text, "trace.json");
+      report::read_trace(text, "trace.json");
       ADD_FAILURE() << "accepted: " << text.substr(0, 200);
     } catch (const Error& e) {
       EXPECT_EQ(e.kind, ErrorKind::usage);
@@ -196,8 +198,8 @@ TEST(Hostile, Traces) {
     }
   };
   for (const auto& [from, to, says] :
-       std::vector<std::array<std::string, 3>>{{"\"pid\":3,\"tid\":1", "\"pid\":-1", "event 3: pid"},
-                                               {"\"pid\":3,\"tid\":1", "\"pid\":1e9", "pid: expected"},
+       std::vector<std::array<std::string, 3>>{{"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":-1,\"ts\"", "event 4: pid"},
+                                               {"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":1e9,\"ts\"", "pid: expected"},
                                                {"\"stage\":1", "\"stage\":99999999999999999999", "stage"},
                                                {"\"stage\":1", "\"stge\":1", "stage: expected a whole number"},
                                                {"\"micro\":2", "\"micro\":\"2\"", "micro"},
@@ -207,7 +209,9 @@ TEST(Hostile, Traces) {
                                                {"\"ts\":10.0", "\"ts\":1e300", "ts"},
                                                {"\"dur\":10.0", "\"dur\":1e999", "JSON"},
                                                {"\"args\":{\"step\":7", "\"arg\":{\"step\":7", "work"},
-                                               {"\"traceEvents\"", "\"events\"", "traceEvents"}}) {
+                                               {"\"traceEvents\"", "\"events\"", "traceEvents"},
+                                               {"[3,2]", "[3,-2]", "numbers of blocks"},
+                                               {"[3,2]", "7", "list of blocks"}}) {
     std::string text = good;
     ASSERT_NE(text.find(from), text.npos) << from;
     text.replace(text.find(from), from.size(), to);

@@ -133,6 +133,11 @@ TEST(PipelineChart, SvgStandsAlone) {
   EXPECT_NE(svg.find("W weight gradients"), svg.npos);
   EXPECT_EQ(count(svg, "nan") + count(svg, "inf"), 0u);
   expect_well_formed(svg_chart({}, "", ""));
+  // A long subtitle takes two lines, cut between its parts, or between words, or anywhere.
+  const std::string part(100, 'a'), word(80, 'b');
+  for (const std::string& subtitle : {part + "; " + part, part + " " + part, word + word + word})
+    EXPECT_EQ(count(svg_chart(bars, "", subtitle), "class=\"pc-soft\" x=\"16.0\""), 2u) << subtitle;
+  EXPECT_NE(svg_chart(bars, "", part + "; b " + part).find(">" + part + ";<"), std::string::npos);
 }
 
 TEST(PipelineChart, PredictedAboveMeasured) {
