@@ -57,7 +57,10 @@ def bubbles(args):
             keys = [f"parallel.schedule={schedule}", f"batch.accumulate={micros}", "parallel.stages=flops"]
             if schedule == "interleaved":
                 keys.append("parallel.chunks=2")
-            seen[ranks, schedule, micros].append(run(args, args.model, ranks, args.micro * micros, keys, args.steps))
+            r = run(args, args.model, ranks, args.micro * micros, keys, args.steps)
+            seen[ranks, schedule, micros].append(r)
+            p = r["pipeline"]
+            print(f"{ranks} ranks {schedule} {micros}: formula {percent(p['bubble_formula'])} measured {percent(p['measured']['bubble'])}", file=sys.stderr, flush=True)
     for (ranks, schedule, micros), runs in seen.items():
         got = sorted(r["pipeline"]["measured"]["bubble"] for r in runs)
         middle, p = statistics.median(got), runs[0]["pipeline"]
