@@ -69,6 +69,9 @@ class Pipeliner {
     }
     CHECK(turns.empty(), "the schedule has no turn for an equation of stage " + std::to_string(std::get<0>(turns.begin()->first)) +
                              ", micro-batch " + std::to_string(std::get<1>(turns.begin()->first)));
+    // Numbers that everybody gets in the end are there before the update, so that they travel with its own (combine).
+    for (const Output& o : from_.outputs)
+      if (o.updates.empty() && place(o.var).kind == Place::O && out_.type(o.var).rank() == 0) share(o.var, near_update(o.var));
     for (const std::size_t i : update) add_update(from_.eqns[i]);
     for (const Output& o : from_.outputs) out_.outputs.push_back({o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates});
     return std::move(out_);
@@ -191,8 +194,9 @@ class Pipeliner {
   Var share(Var v, const Eqn& near) {
     const Place have = place(v);
     if (have == partial) return v;
+    if (const auto found = parts_.find(v); found != parts_.end()) return found->second;
     CHECK(have.kind == Place::O, out_.name_of(v) + " is on all stages already and would be added up once for each");
-    return emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
+    return parts_[v] = emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
   }
   Var whole(Var v) {
     if (place(v) == everywhere) return v;
@@ -214,7 +218,7 @@ class Pipeliner {
     return taken;
   }();
   std::map<std::pair<Var, int>, Var> copies_;  // on another rank
-  std::map<Var, Var> wholes_;
+  std::map<Var, Var> parts_, wholes_;
 };
 
 }  // namespace
