@@ -36,7 +36,7 @@ std::vector<double> softmax(std::vector<double> x) {
 
 std::int64_t evaluation_batch(const config::Config& config) {
   const std::int64_t micros = config.parallel.pp > 1 ? 4 * config.parallel.pp : 1;
-  return std::clamp<std::int64_t>(config.batch.micro * micros, 1, 256);
+  return std::clamp<std::int64_t>(config.batch.micro * micros, 1, std::min<std::int64_t>(256, config.batch.global));
 }
 
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,

@@ -19,7 +19,7 @@ struct Score {
   std::int64_t images = 0;
   std::vector<std::int64_t> class_count, class_correct;  // per true class
 };
-// Images at a time while training: a micro-batch, and with stages as many as keep them busy.
+// Images at a time while training: a micro-batch; with stages as many as keep them busy, but no more than a step has room for.
 std::int64_t evaluation_batch(const config::Config& config);
 // `config`: how the images are prepared (data) for the session's model. Draws a bar on `console` when there is one. `stop` is asked before
 // each batch; a score that was stopped has seen fewer images.

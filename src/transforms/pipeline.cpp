@@ -196,8 +196,9 @@ class Pipeliner {
   Var share(Var v, const Eqn& near) {
     const Place have = place(v);
     if (have == partial) return v;
+    if (const auto found = parts_.find(v); found != parts_.end()) return found->second;
     CHECK(have.kind == Place::O, out_.name_of(v) + " is on all stages already and would be added up once for each");
-    return emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
+    return parts_[v] = emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
   }
   Var whole(Var v) {
     if (place(v) == everywhere) return v;
@@ -219,7 +220,7 @@ class Pipeliner {
     return taken;
   }();
   std::map<std::pair<Var, int>, Var> copies_;  // on another rank
-  std::map<Var, Var> wholes_;
+  std::map<Var, Var> parts_, wholes_;
 };
 
 }  // namespace
