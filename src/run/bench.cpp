@@ -31,7 +31,7 @@ struct Sample {  // one timed run of a plan
 
 // What an equation counts towards, from its scope: inside numbered blocks the part of the block ("blocks.3.mlp" -> "mlp",
 // "layer1.0.downsample.0" -> "downsample", "layer1.0" itself -> "block"), elsewhere the outermost name ("stem.conv1" -> "stem").
-std::string group_of(const std::string& scope) {
+std::string scope_group(const std::string& scope) {
   std::vector<std::string> parts;
   std::istringstream words(scope);
   for (std::string word; std::getline(words, word, '.');) parts.push_back(word);
@@ -161,7 +161,7 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
       }
     ops.push_back({{"name", name},
                    {"op", ir::name(eqn->op)},
-                   {"group", group_of(eqn->scope)},
+                   {"group", scope_group(eqn->scope)},
                    {"ms", ms},
                    {"gflops", step_cost(plan.steps[i]).flops / std::max(ms, 1e-6) * 1e-6},
                    {"share", ms / median_ms}});

@@ -31,7 +31,7 @@ json to_json(const ShardTable& table) {
   return out;
 }
 
-void join(const json& part, ShardTable& into) {
+void add_part(const json& part, ShardTable& into) {
   for (const auto& [name, tensor] : part.items()) {
     files::GlobalTensor& whole = into.try_emplace(name, files::GlobalTensor{tensor.at("dtype"), tensor.at("shape"), {}}).first->second;
     for (const json& s : tensor.at("shards")) whole.shards.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
@@ -84,7 +84,7 @@ void join_parts(const fs::path& folder, int ranks, ShardTable& own, const std::a
                   fmt::format("rank {} could not write its part of the checkpoint: {}", rank,
                               part.is_object() ? part.value("error", "") : std::string("its table is damaged")),
                   folder.string());
-    join(part, own);
+    add_part(part, own);
     fs::remove(path, ignored);
   }
 }

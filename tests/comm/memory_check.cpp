@@ -29,7 +29,7 @@ class Room {
   std::vector<float> own_;
   std::span<float> all_;
 };
-Bytes bytes(std::span<float> values) { return std::as_writable_bytes(values); }
+Bytes bytes_of(std::span<float> values) { return std::as_writable_bytes(values); }
 
 void memory_is_zeroed_and_whole(Comm& comm) {
   for (int round = 0; round < 3; ++round) {
@@ -42,7 +42,7 @@ void memory_is_zeroed_and_whole(Comm& comm) {
     // What lies across the border, or behind it, is as good as any other memory.
     const std::span<float> data(reinterpret_cast<float*>(memory->data()), 1250);
     std::fill(data.begin(), data.end(), 1.0f);
-    comm.all_reduce(bytes(data), ir::DType::f32);
+    comm.all_reduce(bytes_of(data), ir::DType::f32);
     EXPECT_EQ(data[1249], static_cast<float>(comm.size()));
   }
   EXPECT_EQ(comm.allocate(0)->bytes(), 0);
@@ -57,7 +57,7 @@ void memory_comes_and_goes(Comm& comm) {
     rooms[i] = std::make_unique<Room>(comm, n + 1000 * round + 1, (round + static_cast<std::size_t>(comm.rank())) % 7 != 0);
     const std::span<float> data = rooms[i]->get().subspan(round, n);
     std::fill(data.begin(), data.end(), static_cast<float>(comm.rank() + 1));
-    comm.all_reduce(bytes(data), ir::DType::f32);
+    comm.all_reduce(bytes_of(data), ir::DType::f32);
     const auto wanted = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
     EXPECT_EQ(std::count(data.begin(), data.end(), wanted), std::ptrdiff_t{n}) << "round " << round;
   }
@@ -104,14 +104,14 @@ struct Step {
       counts.push_back(static_cast<int64_t>(4 * part));
     }
     const std::span<float> mine = data.subspan(at[me], at[me + 1] - at[me]);
-    if (verb == 0) pending = comm.start_all_reduce(bytes(data.first(n)), ir::DType::f32);
-    if (verb == 1) pending = comm.start_reduce_scatter(bytes(data.first(n)), bytes(mine), counts, ir::DType::f32);
-    if (verb == 2) pending = comm.start_all_gather(bytes(mine), bytes(data.first(n)), counts);
+    if (verb == 0) pending = comm.start_all_reduce(bytes_of(data.first(n)), ir::DType::f32);
+    if (verb == 1) pending = comm.start_reduce_scatter(bytes_of(data.first(n)), bytes_of(mine), counts, ir::DType::f32);
+    if (verb == 2) pending = comm.start_all_gather(bytes_of(mine), bytes_of(data.first(n)), counts);
     if (verb == 3) {  // everyone has the same counts: rank r gets part r of all
       const Sizes received(ranks, counts[me]);
-      pending = comm.start_all_to_all(bytes(data.first(n)), counts, bytes(other.first(ranks * mine.size())), received);
+      pending = comm.start_all_to_all(bytes_of(data.first(n)), counts, bytes_of(other.first(ranks * mine.size())), received);
     }
-    if (verb == 4) pending = comm.start_broadcast(bytes(data.first(n)), root);
+    if (verb == 4) pending = comm.start_broadcast(bytes_of(data.first(n)), root);
   }
 
   int wrong() const {
@@ -167,9 +167,9 @@ void messages_beside_collectives(Comm& comm) {
   const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
   std::vector<float> out(100000, static_cast<float>(comm.rank())), in(out.size()), one(1, 1.0f);
   const Pending sending = comm.start_send(const_bytes(out), next, 1);
-  if (comm.rank() == 0) comm.recv(bytes(std::span(in)), before, 1);
-  comm.all_reduce(bytes(std::span(one)), ir::DType::f32);
-  if (comm.rank() != 0) comm.recv(bytes(std::span(in)), before, 1);
+  if (comm.rank() == 0) comm.recv(bytes_of(std::span(in)), before, 1);
+  comm.all_reduce(bytes_of(std::span(one)), ir::DType::f32);
+  if (comm.rank() != 0) comm.recv(bytes_of(std::span(in)), before, 1);
   sending->wait();
   EXPECT_EQ(one[0], static_cast<float>(comm.size()));
   EXPECT_EQ(std::count(in.begin(), in.end(), static_cast<float>(before)), std::ptrdiff_t{100000});

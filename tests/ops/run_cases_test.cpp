@@ -199,7 +199,7 @@ TEST_P(OpGradient, EqualsFiniteDifferences) {
     // The whole tensor along one random direction, then single elements.
     std::vector<std::vector<std::pair<std::int64_t, double>>> directions(1);
     const Key key = Key{}.with(c.name).with("direction").with(operand);
-    for (std::int64_t i = 0; i < gradient.size(); ++i) directions[0].emplace_back(i, normal(key, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < gradient.size(); ++i) directions[0].emplace_back(i, tessera::normal(key, static_cast<std::uint64_t>(i)));
     for (std::uint64_t i = 0; i < 8 && gradient.size() > 0; ++i)
       directions.push_back(
           {{static_cast<std::int64_t>(random_bits(key.with("element"), i) % static_cast<std::uint64_t>(gradient.size())), 1.0}});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
 
 #include "base/check.h"
@@ -10,6 +11,11 @@
 #include "run/init.h"
 
 namespace tessera::test {
+
+int usual_steps() {
+  const char* given = std::getenv("TESSERA_STEPS");
+  return given ? std::atoi(given) : 8;
+}
 
 config::Config tiny(const std::string& family, const std::string& dtype) {
   config::Config c;

@@ -20,9 +20,11 @@ struct Trace {
   std::vector<std::int64_t> state_bytes;               // per rank: weights, gradients, optimizer as planned
 };
 
+int usual_steps();  // 8; TESSERA_STEPS, which is 20 in ./check --all
+
 struct Training {
   config::Config config;
-  int steps = 20;
+  int steps = usual_steps();
   std::int64_t batch = 0;                                             // 0: config.batch.global; a last ragged batch is `ragged`
   std::int64_t ragged = 0;                                            // samples of the last step; 0: as all
   bool soft = false, weighted = false;                                // mixed targets, weighted samples
