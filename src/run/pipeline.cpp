@@ -31,7 +31,6 @@ transforms::Schedule read_schedule(const std::string& path) {
 
 // One that was written for another pipeline is refused with all that differs.
 void check_fit(const transforms::Schedule& s, const std::string& path, int ranks, int stages, int micros) {
-  Error error(ErrorKind::usage, "", path, "change the file, or parallel.pp, parallel.chunks and batch.accumulate");
   std::vector<std::string> problems;
   const auto compare = [&](const char* what, std::int64_t have, std::int64_t want) {
     if (have != want) problems.push_back(fmt::format("the schedule has {} {}, the run has {}", have, what, want));
@@ -41,8 +40,8 @@ void check_fit(const transforms::Schedule& s, const std::string& path, int ranks
   compare("micro-batches", s.micros, micros);
   if (!s.trains()) problems.emplace_back("the schedule has no backward turns");
   if (problems.empty()) return;
-  error.message = problems[0];
-  error.also.assign(problems.begin() + 1, problems.end());
+  Error error(ErrorKind::usage, problems[0], path, "change the file, or parallel.pp, parallel.chunks and batch.accumulate");
+  for (std::size_t i = 1; i < problems.size(); ++i) error.and_also(problems[i]);
   throw error;
 }
 

@@ -83,12 +83,11 @@ TEST(Pipeline, EveryScheduleAndMesh) {
   write(swapped,
         "schedule swapped stages=2 micros=4\nrank 1: F0.0 F0.1 F0.2 F0.3 B0.0 B0.1 B0.2 B0.3\nrank 0: F1.0 B1.0 F1.1 B1.1 F1.2 B1.2 F1.3 "
         "B1.3\n");
+  const std::string two = "--np 2 --pp 2 ", files = two + "--schedule file:";
   for (const std::string& layout :
-       {std::string("--np 2 --pp 2 --schedule gpipe --set parallel.stages=params"), std::string("--np 2 --pp 2 --schedule interleaved"),
-        std::string("--np 4 --pp 4 --schedule zb"), std::string("--np 2 --pp 2 --set parallel.stages=[1,3]"),
-        "--np 2 --pp 2 --set parallel.chunks=2 --schedule file:" + file.string(), "--np 2 --pp 2 --schedule file:" + swapped,
-        std::string("--np 4 --pp 2 --dp 2 --zero 3 --set parallel.persist=100"), std::string("--np 4 --pp 2 --tp 2"),
-        std::string("--np 2 --pp 2 --set parallel.stages=time"), std::string("--set parallel.segments=2")}) {
+       {two + "--schedule gpipe --set parallel.stages=params", two + "--schedule interleaved", two + "--set parallel.stages=time",
+        files + file.string() + " --set parallel.chunks=2", files + swapped + " --set parallel.stages=[1,3]",
+        std::string("--np 4 --pp 2 --dp 2 --zero 3 --schedule zb --set parallel.persist=100"), std::string("--set parallel.segments=2")}) {
     SCOPED_TRACE(layout);
     const fs::path out = scratch() / "pipeline_layouts";
     const Result r = run("train" + small + layout + " --comm local --epochs 3 --fresh --out " + out.string());
@@ -129,16 +128,17 @@ TEST(Pipeline, SchedulesThatCannotRun) {
         {head + "rank 0: F0.0 F0.1 F0.2 F0.3\nrank 1: F1.0 F1.1 F1.2 F1.3\n", "the schedule has no backward turns"}}) {
     write(file, c.text);
     std::vector<std::string> commands = {"explain --no-program", "config check", "train --np 2 --comm local --out " + out.string()};
+
     if (has_mpirun()) commands.push_back("train --np 2 --comm mpi --out " + out.string());
     for (const std::string& command : commands) {
-      const Result r = run(command + model + " --global-batch 8 --accumulate 4 --pp 2 --schedule file:" + file.string());
+      const Result r = run(command + model + " --epochs 1 --global-batch 8 --accumulate 4 --pp 2 --schedule file:" + file.string());
       EXPECT_EQ(r.code, 2) << command << "\n" << r.err;
       EXPECT_NE(r.err.find(c.says), std::string::npos) << command << "\n" << r.err;
       EXPECT_EQ(r.err.find("error:"), r.err.rfind("error:")) << r.err;
       EXPECT_FALSE(fs::exists(out)) << command;
     }
   }
-  const Result missing = run("train" + model + " --np 2 --pp 2 --schedule file:/nowhere --comm local --out " + out.string());
+  const Result missing = run("train" + model + " --epochs 1 --np 2 --pp 2 --schedule file:/nowhere --comm local --out " + out.string());
   EXPECT_EQ(missing.code, 2) << missing.err;
   EXPECT_NE(missing.err.find("cannot be read"), std::string::npos) << missing.err;
 }
