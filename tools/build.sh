@@ -14,7 +14,7 @@ shift 2
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 unity=()
-[[ $preset == release || $preset == parsers ]] && [[ ! -e $folder/CMakeCache.txt ]] && unity=(-DCMAKE_UNITY_BUILD=ON)
+[[ $preset != fuzz && $preset != debug && ! -e $folder/CMakeCache.txt ]] && unity=(-DCMAKE_UNITY_BUILD=ON)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cmake --preset "$preset" "${launcher[@]}" "${unity[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }

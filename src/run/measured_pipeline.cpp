@@ -15,10 +15,10 @@ namespace {
 using report::PipelineBar;
 using report::TraceTurn;
 
-constexpr std::size_t most_bytes = std::size_t{512} << 20;  // of a trace
-constexpr double rounding_us = 1e-3;                        // of times in a file
+constexpr std::size_t most_trace_bytes = std::size_t{512} << 20;  // of a trace
+constexpr double rounding_us = 1e-3;                              // of times in a file
 
-[[noreturn]] void refuse(const std::string& where, const std::string& problem) {
+[[noreturn]] void refuse_trace(const std::string& where, const std::string& problem) {
   throw Error(ErrorKind::usage, problem, where, "is it the trace of this configuration?");
 }
 
@@ -27,11 +27,11 @@ std::string name(const TraceTurn& t) { return fmt::format("{}{}.{} of step {} on
 void check_turn(const TraceTurn& t, const transforms::Schedule& schedule, const std::vector<int>& homes, int peers,
                 const std::string& where) {
   const int ranks = static_cast<int>(schedule.ranks.size()) * peers;
-  if (t.rank >= ranks) refuse(where, fmt::format("{}: the run has {} ranks", name(t), ranks));
-  if (t.stage >= schedule.stages) refuse(where, fmt::format("{}: the run has {} stages", name(t), schedule.stages));
-  if (t.micro >= schedule.micros) refuse(where, fmt::format("{}: the run has {} micro-batches", name(t), schedule.micros));
+  if (t.rank >= ranks) refuse_trace(where, fmt::format("{}: the run has {} ranks", name(t), ranks));
+  if (t.stage >= schedule.stages) refuse_trace(where, fmt::format("{}: the run has {} stages", name(t), schedule.stages));
+  if (t.micro >= schedule.micros) refuse_trace(where, fmt::format("{}: the run has {} micro-batches", name(t), schedule.micros));
   if (const int home = homes[static_cast<std::size_t>(t.stage)]; home != t.rank / peers)
-    refuse(where, fmt::format("{}: the stage runs on rank {} of the pipeline", name(t), home));
+    refuse_trace(where, fmt::format("{}: the stage runs on rank {} of the pipeline", name(t), home));
 }
 
 void check_apart(std::vector<TraceTurn>& turns, const std::string& where) {
@@ -39,7 +39,8 @@ void check_apart(std::vector<TraceTurn>& turns, const std::string& where) {
   std::map<int, const TraceTurn*> before;  // by rank
   for (const TraceTurn& t : turns) {
     const TraceTurn*& last = before[t.rank];
-    if (last && t.start_us < last->end_us - rounding_us) refuse(where, fmt::format("{} begins before {} ended", name(t), name(*last)));
+    if (last && t.start_us < last->end_us - rounding_us)
+      refuse_trace(where, fmt::format("{} begins before {} ended", name(t), name(*last)));
     last = &t;
   }
 }
@@ -54,7 +55,7 @@ double span_of(const std::vector<TraceTurn>& turns) {
 
 RunTrace trace_of_run(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "trace.json";
-  return {path.string(), report::read_trace(files::read_text(path, most_bytes), path.string())};
+  return {path.string(), report::read_trace(files::read_text(path, most_trace_bytes), path.string())};
 }
 
 MeasuredStep measured_step(const RunTrace& run, const transforms::Schedule& schedule, int peers) {
@@ -75,8 +76,8 @@ MeasuredStep measured_step(const RunTrace& run, const transforms::Schedule& sche
     std::set<int> ranks;
     for (const TraceTurn& t : turns) ranks.insert(t.rank);
     if (ranks.size() < schedule.ranks.size() * static_cast<std::size_t>(peers))
-      refuse(where, fmt::format("step {} has turns of {} ranks, the run has {}", number, ranks.size(),
-                                schedule.ranks.size() * static_cast<std::size_t>(peers)));
+      refuse_trace(where, fmt::format("step {} has turns of {} ranks, the run has {}", number, ranks.size(),
+                                      schedule.ranks.size() * static_cast<std::size_t>(peers)));
     spans.emplace_back(span_of(turns), number);
   }
   std::sort(spans.begin(), spans.end());

@@ -3,28 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/check.h"
 #include "config/pipeline.h"
+#include "files/text.h"
 #include "run/stages.h"
 
 namespace tessera::run {
 namespace {
 
 constexpr std::string_view file_prefix = "file:";
-constexpr std::int64_t most_bytes = 16 << 20;  // of a schedule's text
+constexpr std::size_t most_schedule_bytes = 16 << 20;
 
 transforms::Schedule read_schedule(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw Error(ErrorKind::usage, fmt::format("the schedule {} cannot be read", path), "parallel.schedule", "give the path of a text file");
-  std::string text(static_cast<std::size_t>(most_bytes) + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (static_cast<std::int64_t>(text.size()) > most_bytes)
-    throw Error(ErrorKind::usage, fmt::format("the schedule {} is longer than 16 MiB", path), "parallel.schedule", "docs/pipeline.md");
-  transforms::Schedule schedule = transforms::parse_schedule(text, path);
+  transforms::Schedule schedule = transforms::parse_schedule(files::read_text(path, most_schedule_bytes), path);
   transforms::check(schedule, path);
   return schedule;
 }
