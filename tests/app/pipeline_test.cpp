@@ -150,6 +150,7 @@ TEST(Pipeline, Inference) {
   for (const std::string layout : {" --np 2 --pp 2", " --np 4 --pp 2 --dp 2", " --np 4 --pp 2 --tp 2"}) {
     const Result r = run(eval + layout + " --comm local");
     ASSERT_EQ(r.code, 0) << layout << "\n" << r.err;
+    EXPECT_EQ(r.err.find("accumulate"), std::string::npos) << r.err;  // advice for training
     const json several = json::parse(r.out);
     EXPECT_LE(relative(several["loss"], one["loss"]), 1e-9) << layout;
     for (const char* key : {"images", "top1", "top5", "classes"}) EXPECT_EQ(several[key], one[key]) << layout << ": " << key;
