@@ -63,6 +63,7 @@ TEST(Pipeline, OverMpi) {
   expect_as_planned(out, "--pp 2");
   const json summary = json::parse(read(out / "summary.json"));
   EXPECT_EQ(summary["layout"]["pp"], 2);
+  EXPECT_EQ(summary["layout"]["stages"].size(), 2u);
   EXPECT_EQ(summary["comm"]["send"]["count"], 3);  // of the last step, which has three samples
   EXPECT_FALSE(json::parse(read(out / "trace.json"))["traceEvents"].empty());
   EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);

@@ -112,7 +112,7 @@ TEST(Pipeline, WrongOnesAreRefusedClearly) {
             {"\"interleaved\" needs 2 stages or more on each rank, but parallel.chunks = 1; choose parallel.chunks = 2, or 1f1b"}},
            {vit,
             {"parallel.pp=2", "parallel.chunks=2"},
-            {"parallel.chunks = 2 needs parallel.schedule = \"interleaved\", not \"1f1b\"; choose interleaved, or leave chunks at 1"}},
+            {"parallel.chunks = 2 needs parallel.schedule = \"interleaved\", not \"1f1b\"; choose interleaved or file:PATH, or leave chunks at 1"}},
            {vit,
             {"parallel.chunks=2", "parallel.schedule=interleaved"},
             {"parallel.chunks = 2 are stages on each of several ranks, but parallel.pp = 1; choose parallel.pp > 1, or parallel.segments = "
