@@ -32,7 +32,7 @@ std::string layout_text(const config::Config& c) {
   return out;
 }
 
-ordered_json layout_json(const config::Config& c) {
+ordered_json summary_layout(const config::Config& c) {
   const config::Parallel& p = c.parallel;
   ordered_json out = {{"dp", p.dp}, {"tp", p.tp}, {"pp", p.pp}, {"sp", p.sp}, {"zero", p.zero}, {"sequence", p.sequence}};
   if (config::pipeline_stages(p) == 1) return out;
@@ -110,7 +110,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
                           {"epochs", epochs},
                           {"ranks", results.ranks},
                           {"comm", comm},
-                          {"layout", layout_json(config)},
+                          {"layout", summary_layout(config)},
                           {"model", config.model.name.empty() ? config.model.family : config.model.name},
                           {"dtype", config.precision.dtype},
                           {"world", ranks_of(config)},

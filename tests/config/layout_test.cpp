@@ -175,7 +175,6 @@ const std::vector<Wrong>& wrong() {
        {vit, "parallel.compress=powersgd=2", "parallel.zero=2", "parallel.tp=2", "parallel.sequence=megatron"},
        {"powersgd=2\" is for whole matrices, which sequence-parallel ranks with parallel.zero = 2 never have"}},
       // What this build does not have.
-      {2, {"parallel.pp=2"}, {"this build has no pipelines yet"}},
       {3, {"parallel.weights=[2,1]"}, {"parallel.weights has 2 numbers, but there are 3 data-parallel ranks"}},
       {2, {"parallel.weights=[0,0]"}, {"parallel.weights gives nobody a sample"}},
       {2,
