@@ -264,6 +264,7 @@ class Resolver {
   void pipeline() {
     LayoutOutcome out = resolve_pipeline(c_, [this](std::string_view key) { return given(key); });
     for (const Finding& problem : out.problems) add(problem);
+    if (now_.purpose == Purpose::inference) return;
     for (std::string& note : out.notes) notes_.push_back(std::move(note));
   }
 

@@ -13,7 +13,7 @@
 
 namespace tessera::config {
 
-enum class Purpose { train, other };  // train: the length of the run must be given
+enum class Purpose { train, inference, other };  // train: the length of the run must be given; inference: nothing of training is said
 
 // What the configuration is read for, beside its own text.
 struct Situation {

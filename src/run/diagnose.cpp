@@ -69,7 +69,7 @@ std::string describe(const plan::Plan& plan, const plan::Step& step, std::size_t
 
 // Where a rank's equation stands in the program of all ranks. In that order a bad number only spreads to later ones: whoever has the first
 // one is where it began.
-double position(const Compiled& compiled, const plan::Step& step, std::size_t result) {
+double place_in_program(const Compiled& compiled, const plan::Step& step, std::size_t result) {
   const ir::Program& all = compiled.program;
   if (step.eqn < 0) return static_cast<double>(all.eqns.size());
   const std::string& name = compiled.plan.program.name_of(compiled.plan.program.eqns[static_cast<std::size_t>(step.eqn)].out[result]);
@@ -121,7 +121,7 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
     if (!first.empty() || plan::passes_on(step.op)) return;  // what another stage sends is that stage's to tell
     for (std::size_t k = 0; first.empty() && k < step.out.size(); ++k)
       if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any())
-        first = describe(plan, step, k, bad), order = position(compiled, step, k);
+        first = describe(plan, step, k, bad), order = place_in_program(compiled, step, k);
   });
   session.train_step(inputs);
   session.observe({});

@@ -39,7 +39,7 @@ Found find(const WeightsOptions& options) {
   out.weights = open_weights(options.weights, options.model);
   config::Inputs inputs;
   inputs.overrides = options.overrides;
-  inputs.purpose = config::Purpose::other;
+  inputs.purpose = config::Purpose::inference;
   inputs.world = launched_ranks() > 1 ? launched_ranks() : 0;
   inputs.model = out.weights.model;
   config::Loaded loaded = config::load_inputs(inputs);

@@ -32,6 +32,15 @@ std::string layout_text(const config::Config& c) {
   return out;
 }
 
+ordered_json summary_layout(const config::Config& c) {
+  const config::Parallel& p = c.parallel;
+  ordered_json out = {{"dp", p.dp}, {"tp", p.tp}, {"pp", p.pp}, {"sp", p.sp}, {"zero", p.zero}, {"sequence", p.sequence}};
+  if (config::pipeline_stages(p) == 1) return out;
+  out["schedule"] = p.schedule;
+  out["stages"] = blocks_per_stage(c);
+  return out;
+}
+
 }  // namespace
 
 void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
@@ -101,13 +110,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
                           {"epochs", epochs},
                           {"ranks", results.ranks},
                           {"comm", comm},
-                          {"layout",
-                           {{"dp", config.parallel.dp},
-                            {"tp", config.parallel.tp},
-                            {"pp", config.parallel.pp},
-                            {"sp", config.parallel.sp},
-                            {"zero", config.parallel.zero},
-                            {"sequence", config.parallel.sequence}}},
+                          {"layout", summary_layout(config)},
                           {"model", config.model.name.empty() ? config.model.family : config.model.name},
                           {"dtype", config.precision.dtype},
                           {"world", ranks_of(config)},

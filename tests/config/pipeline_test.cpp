@@ -59,6 +59,7 @@ TEST(Pipeline, SoundOnesAreAccepted) {
                          {"parallel.segments=2", "parallel.stages=[11,1]"},
                          {"parallel.pp=2", "parallel.tp=3", "parallel.dp=2", "parallel.zero=3", "ema.decay=0.9"},
                          {"parallel.pp=2", "parallel.sp=3", "parallel.dp=2", "parallel.zero=2", "parallel.compress=int8"},
+                         {"parallel.pp=2", "parallel.chunks=2", "parallel.schedule=file:mine.txt"},
                          {"parallel.pp=2", "parallel.dp=2", "parallel.weights=measured"}})
     EXPECT_EQ(resolved("vit_tiny_cifar", sets).problems, Sets{}) << join(sets, " ");
   EXPECT_EQ(resolved("swin_t", {"parallel.pp=15"}).problems, Sets{});
@@ -112,7 +113,8 @@ TEST(Pipeline, WrongOnesAreRefusedClearly) {
             {"\"interleaved\" needs 2 stages or more on each rank, but parallel.chunks = 1; choose parallel.chunks = 2, or 1f1b"}},
            {vit,
             {"parallel.pp=2", "parallel.chunks=2"},
-            {"parallel.chunks = 2 needs parallel.schedule = \"interleaved\", not \"1f1b\"; choose interleaved, or leave chunks at 1"}},
+            {"parallel.chunks = 2 needs parallel.schedule = \"interleaved\", not \"1f1b\"; choose interleaved or file:PATH, or leave "
+             "chunks at 1"}},
            {vit,
             {"parallel.chunks=2", "parallel.schedule=interleaved"},
             {"parallel.chunks = 2 are stages on each of several ranks, but parallel.pp = 1; choose parallel.pp > 1, or parallel.segments = "

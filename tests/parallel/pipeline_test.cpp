@@ -2,7 +2,9 @@
 // schedule, every model and the hybrids.
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "parallel/world.h"
+#include "run/dataset.h"
 
 namespace tessera::test::pipeline_test {
 namespace {
@@ -119,6 +121,50 @@ void every_pipeline(const std::string& model) {
 TEST(Long, EveryPipelineOfVit) { every_pipeline("vit"); }
 TEST(Long, EveryPipelineOfSwin) { every_pipeline("swin"); }
 TEST(Long, EveryPipelineOfResnet) { every_pipeline("resnet"); }
+
+// Some images are torn, all of one class: each is replaced by one of the other.
+class Torn : public data::Dataset {
+ public:
+  Torn() {
+    bad().say = [](const std::string&) {};
+  }
+  std::int64_t size() const override { return 4000; }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  int height() const override { return 12; }
+  int width() const override { return 8; }
+  int channels() const override { return 3; }
+  std::int32_t label(std::int64_t index) const override { return index == 1 || index == 5 ? 0 : 1; }
+  void get(std::int64_t index, const data::Wants&, data::Image& image) const override {
+    if (label(index) == 0) throw Error(ErrorKind::data, "torn", "picture " + std::to_string(index));
+    image.reshape(12, 8, 3);
+  }
+
+ private:
+  std::vector<std::string> names_ = {"torn", "whole"};
+};
+
+// The last stage reads no images, but it has the labels of those that took the place of others.
+TEST(PipelineData, LabelsOfReplacedImages) {
+  config::Config c = with_layout(tiny("vit"), "pp2 dp2 acc2");
+  c.data.source = "folder:nowhere";
+  const Torn images;
+  comm::run_local(4, [&](comm::Comm& world) {
+    const run::Session session(c, {}, &world);
+    data::LoaderOptions options;
+    options.batch = 8, options.shuffle = false, options.workers = 0;
+    options.wants = session.own_samples_of(run::Goal::train);
+    options.class_weights = {3, 1};
+    data::Loader loader(images, options);
+    data::Batch batch;
+    ASSERT_TRUE(run::next_batch(loader, session, c, batch));
+    for (std::size_t i = 0; i < 8; ++i) {
+      const std::size_t half = world.rank() % 2 == 0 ? 0 : 2;  // of each micro-batch, by dp
+      if (i % 4 < half || i % 4 >= half + 2) continue;
+      EXPECT_EQ(batch.labels[i], 1) << "rank " << world.rank() << " sample " << i;
+      EXPECT_EQ(batch.weights[i], 1) << "rank " << world.rank() << " sample " << i;
+    }
+  });
+}
 
 // Inference: evaluate and predict on stages and on stages of several ranks.
 TEST(PipelineInference, SameLogits) {
