@@ -6,6 +6,7 @@
 
 #include "app/binary.h"
 
+namespace tessera::pipeline_test {
 namespace {
 
 using namespace tessera::test;
@@ -169,3 +170,4 @@ TEST(Pipeline, Inference) {
 }
 
 }  // namespace
+}  // namespace tessera::pipeline_test
