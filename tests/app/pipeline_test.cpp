@@ -6,9 +6,8 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::pipeline_test {
 namespace {
-
-using namespace tessera::test;
 
 const std::string model =
     " --model vit_micro --set model.dim=16 --set model.mlp=32 --set model.heads=2 --set model.depth=4 --set model.head_init=normal";
@@ -167,3 +166,4 @@ TEST(Pipeline, Inference) {
 }
 
 }  // namespace
+}  // namespace tessera::test::pipeline_test
