@@ -8,9 +8,8 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::ckpt_test {
 namespace {
-
-using namespace tessera::test;
 
 std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
 
@@ -187,3 +186,4 @@ TEST(Ckpt, TenSkippedStepsInARowAreNamedAndEndTheRun) {
 }
 
 }  // namespace
+}  // namespace tessera::test::ckpt_test

@@ -8,9 +8,8 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::cli_test {
 namespace {
-
-using namespace tessera::test;
 
 TEST(Cli, BadInputIsRefusedWithItsExitCode) {
   write(scratch() / "bad.toml", "[model]\nname = \"vit_micro\"\nheads = 3\n[optim]\nlr = -1\n");
@@ -210,3 +209,4 @@ TEST(Cli, CheckpointsAreProvedBeforeTheyAreUsed) {
 }
 
 }  // namespace
+}  // namespace tessera::test::cli_test

@@ -11,9 +11,9 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::failures_test {
 namespace {
 
-using namespace tessera::test;
 using std::chrono::milliseconds;
 
 // A checkpoint every second step, so that most of the time one is being written.
@@ -281,3 +281,4 @@ TEST(Failures, NothingOutlivesTheLauncher) {
 }
 
 }  // namespace
+}  // namespace tessera::test::failures_test

@@ -6,9 +6,8 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::inference_test {
 namespace {
-
-using namespace tessera::test;
 
 const std::string pictures = TESSERA_SOURCE_DIR "/tests/golden/pictures/";
 
@@ -149,3 +148,4 @@ TEST(Inference, WrongLayouts) {
 }
 
 }  // namespace
+}  // namespace tessera::test::inference_test

@@ -9,9 +9,9 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::kill_test {
 namespace {
 
-using namespace tessera::test;
 using std::chrono::microseconds;
 
 // A checkpoint every second step, so that most of the time one is being written; dropout, drop-path, flips and a ragged last batch, so that
@@ -130,7 +130,7 @@ TEST(Kill, ALimitOnFilesIsAFullDisk) {
   first.signal(SIGTERM);
   ASSERT_EQ(first.wait(), 75);
   Process process(arguments + " --epochs 100000 --set run.eval_every=0 --quiet", log, 500'000);  // a checkpoint has 570,000 bytes
-  const int code = process.wait();  // before the log is read
+  const int code = process.wait();                                                               // before the log is read
   expect_full(folder, code, read(log));
 }
 
@@ -158,3 +158,4 @@ TEST(Kill, AFullDiskEndsTheRunAndTheOldCheckpointGoesOn) {
 }
 
 }  // namespace
+}  // namespace tessera::test::kill_test

@@ -7,9 +7,8 @@
 
 #include "app/binary.h"
 
+namespace tessera::test::measure_test {
 namespace {
-
-using namespace tessera::test;
 
 TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
   const fs::path out = scratch() / "measured";
@@ -143,3 +142,4 @@ TEST(Measured, PipelinesShowTheirSchedule) {
 }
 
 }  // namespace
+}  // namespace tessera::test::measure_test

@@ -6,10 +6,8 @@
 
 #include "app/binary.h"
 
-namespace tessera::pipeline_test {
+namespace tessera::test::pipeline_test {
 namespace {
-
-using namespace tessera::test;
 
 const std::string model =
     " --model vit_micro --set model.dim=16 --set model.mlp=32 --set model.heads=2 --set model.depth=4 --set model.head_init=normal";
@@ -64,7 +62,6 @@ TEST(Pipeline, OverMpi) {
   expect_as_planned(out, "--pp 2");
   const json summary = json::parse(read(out / "summary.json"));
   EXPECT_EQ(summary["layout"]["pp"], 2);
-  EXPECT_EQ(summary["layout"]["stages"].size(), 2u);
   EXPECT_EQ(summary["comm"]["send"]["count"], 3);  // of the last step, which has three samples
   EXPECT_FALSE(json::parse(read(out / "trace.json"))["traceEvents"].empty());
   EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);
@@ -152,7 +149,6 @@ TEST(Pipeline, Inference) {
   for (const std::string layout : {" --np 2 --pp 2", " --np 4 --pp 2 --dp 2", " --np 4 --pp 2 --tp 2"}) {
     const Result r = run(eval + layout + " --comm local");
     ASSERT_EQ(r.code, 0) << layout << "\n" << r.err;
-    EXPECT_EQ(r.err.find("accumulate"), std::string::npos) << r.err;  // advice for training
     const json several = json::parse(r.out);
     EXPECT_LE(relative(several["loss"], one["loss"]), 1e-9) << layout;
     for (const char* key : {"images", "top1", "top5", "classes"}) EXPECT_EQ(several[key], one[key]) << layout << ": " << key;
@@ -170,4 +166,4 @@ TEST(Pipeline, Inference) {
 }
 
 }  // namespace
-}  // namespace tessera::pipeline_test
+}  // namespace tessera::test::pipeline_test

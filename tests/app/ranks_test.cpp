@@ -7,9 +7,8 @@
 #include "app/binary.h"
 #include "config/study.h"
 
+namespace tessera::test::ranks_test {
 namespace {
-
-using namespace tessera::test;
 
 const std::string data =
     " --set data.train_size=64 --set data.test_size=20 --global-batch "
@@ -199,3 +198,4 @@ TEST(Ranks, WrongLaunches) {
 }
 
 }  // namespace
+}  // namespace tessera::test::ranks_test
