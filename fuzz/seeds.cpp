@@ -99,6 +99,21 @@ Seeds programs() {
   return out;
 }
 
+Seeds schedules() {
+  return {"schedule one stages=1 micros=2\nrank 0: F0.0 B0.0 F0.1 B0.1\n",
+          "schedule zb-h1 stages=2 micros=3\nrank 0: F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2\nrank 1: F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 "
+          "B1.2 W1.1 W1.2\n",
+          "# inference\nschedule forward stages=2 micros=2\nrank 1: F1.0 F1.1\nrank 0: F0.0 F0.1  # two\n"};
+}
+
+Seeds traces() {
+  const std::string turn =
+      R"({"ph":"X","cat":"turn","name":"F0.0","pid":0,"tid":1,"ts":1.5,"dur":2,"args":{"step":2,"stage":0,"micro":0,"work":"F"}})";
+  return {R"({"traceEvents":[],"otherData":{"blocks":[1,2]}})",
+          R"({"displayTimeUnit":"ms","traceEvents":[{"ph":"M","name":"process_name","pid":0,"args":{"name":"rank 0"}},)" + turn +
+              R"(],"otherData":{"blocks":[2]}})"};
+}
+
 Seeds pngs() {
   Seeds out;
   const std::vector<std::uint8_t> samples(2 * 4 * 13 * 11, 0x5a);
@@ -169,6 +184,8 @@ void write_all(const fs::path& folder) {
                                             {"deepspeed", deepspeeds()},
                                             {"model_json", models_as_json()},
                                             {"program", programs()},
+                                            {"schedule", schedules()},
+                                            {"trace", traces()},
                                             {"png", pngs()},
                                             {"jpeg", jpegs()},
                                             {"cifar", cifars()},
@@ -191,6 +208,9 @@ void write_all(const fs::path& folder) {
                    {"\"train_batch_size\":", "\"train_micro_batch_size_per_gpu\":", "\"gradient_accumulation_steps\":", "\"optimizer\":",
                     "\"scheduler\":", "\"params\":", "\"type\":", "\"enabled\":", "\"zero_optimization\":", "\"stage\":", "\"auto\"", "//",
                     "/*", "*/", "null", "true"});
+  write_dictionary(folder / "schedule.dict", {"schedule ", "stages=", "micros=", "rank ", "F0.0", "B0.0", "W0.0", "#"});
+  write_dictionary(folder / "trace.dict", {"\"traceEvents\":", "\"otherData\":", "\"blocks\":", "\"args\":", "\"stage\":", "\"micro\":",
+                                           "\"work\":", "\"pid\":", "\"ts\":", "\"dur\":", "\"turn\""});
   write_dictionary(folder / "safetensors.dict",
                    {"\"dtype\":", "\"shape\":", "\"data_offsets\":", "\"__metadata__\":", "\"F32\"", "\"BOOL\""});
   write_dictionary(folder / "manifest.dict",
