@@ -217,7 +217,8 @@ int dispatch(int argc, char** argv) {
       return;
     }
     const int started = run::launched_ranks();
-    config::Config c = bench_config.load(config::Purpose::other, started > 1 ? started : 0, false, run::launched_rank() == 0);
+    const config::Purpose purpose = bench.what == "infer" ? config::Purpose::inference : config::Purpose::other;
+    config::Config c = bench_config.load(purpose, started > 1 ? started : 0, false, run::launched_rank() == 0);
     if (bench.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
     code = run::on_ranks(c, argv, [&](comm::Comm* world) {
       if (bench.what != "comm") return run::bench(c, bench, world);
@@ -247,7 +248,8 @@ int dispatch(int argc, char** argv) {
     if (!explain.run.empty()) explain_config.path = explain.run + "/resolved.toml";
     explain.program = !no_program && explain.run.empty();
     explain.json = json;
-    code = run::explain(explain_config.load(config::Purpose::other, 0), explain);
+    const config::Purpose purpose = explain.goal == "train" ? config::Purpose::other : config::Purpose::inference;
+    code = run::explain(explain_config.load(purpose, 0), explain);
   });
 
   run::CkptOptions ckpt;

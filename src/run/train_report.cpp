@@ -69,8 +69,9 @@ std::vector<std::string> introduction(const config::Config& config, const plan::
                       config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
                       report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
                       ranks_of(config), config.run.threads, config.run.threads == 1 ? "" : "s", ranks_of(config) == 1 ? "" : " each"),
-          fmt::format("memory/rank  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", mib(m.weights), mib(m.gradients),
-                      mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total()))};
+          fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB",
+                      config.parallel.pp > 1 ? " (rank 0)" : "", mib(m.weights), mib(m.gradients), mib(m.optimizer), mib(m.activations),
+                      mib(m.workspace), mib(m.total()))};
 }
 
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {

@@ -188,7 +188,7 @@ class Pipeliner {
 
   Eqn near_update(Var v) const {
     Eqn near;
-    near.phase = Phase::update;
+    near.phase = schedule_.trains() ? Phase::update : Phase::forward;
     near.scope = uses_.made_at(v) >= 0 ? from_.eqns[at(uses_.made_at(v))].scope : "";
     return near;
   }
