@@ -36,7 +36,8 @@ struct Assigner {
         held(p.values.size(), -1) {
     out.values.resize(p.values.size());
     for (int i = 0; i < end; ++i)
-      if (p.eqns[static_cast<std::size_t>(i)].phase == Phase::backward) last_backward = i;
+      if (const Phase phase = p.eqns[static_cast<std::size_t>(i)].phase; phase == Phase::backward || phase == Phase::weight)
+        last_backward = i;
     for (const Output& o : p.outputs) {
       needed[at(o.var)] = end;
       if (!o.updates.empty()) donated[o.var] = o.updates;

@@ -33,13 +33,15 @@ Program receive_early(const Program& p) {
       waiting.push_back(e);
       continue;
     }
-    if (!last || turn(*last) != turn(e) || !waiting.empty()) {
+    // What of the update is done in between belongs to the turn it follows.
+    const bool same = last && (e.phase == Phase::update || turn(*last) == turn(e));
+    if (!same || !waiting.empty()) {
       if (!turns.empty()) turns.back().insert(turns.back().begin(), waiting.begin(), waiting.end());
       waiting.clear();
       turns.emplace_back();
     }
     turns.back().push_back(e);
-    last = &e;
+    if (!last || e.phase != Phase::update) last = &e;
   }
   Program out = p;
   out.eqns.clear();

@@ -14,6 +14,7 @@
 #include "files/text.h"
 #include "run/checkpoint_parts.h"
 #include "run/run.h"
+#include "run/stages.h"
 
 namespace tessera::run {
 namespace {
@@ -65,7 +66,11 @@ void check_same_run(const files::Sharded& checkpoint, const Progress& p, const c
 
 // What each rank's own tensors belong to.
 json layout(const config::Config& c) {
-  return {{"dp", c.parallel.dp}, {"sp", c.parallel.sp}, {"tp", c.parallel.tp}, {"zero", c.parallel.zero}};
+  json out = {{"dp", c.parallel.dp}, {"sp", c.parallel.sp}, {"tp", c.parallel.tp}, {"zero", c.parallel.zero}};
+  // Which layers a bucket holds is in no name.
+  out["bucket_mb"] = c.parallel.bucket_mb;
+  if (c.parallel.pp > 1) out["stages"] = blocks_per_stage(c);
+  return out;
 }
 
 // What compression kept, where this layout wrote it; else it starts over, which costs what was not sent yet and nothing else.

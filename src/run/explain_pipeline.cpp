@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "plan/traffic.h"
 #include "report/console.h"
 #include "run/pipeline.h"
@@ -17,8 +18,6 @@ using report::PipelineBar;
 using report::with_commas;
 
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::string counted(std::int64_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }

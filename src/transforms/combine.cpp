@@ -125,6 +125,9 @@ Program early(const Program& program) {
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
     Time& t = when[i] = {static_cast<int>(i), 0};
+    // What another stage waits for is sent first.
+    Time ready = t;
+    for (std::size_t j = i + 1; j < program.eqns.size() && program.eqns[j].op == Op::transfer; ++j) ready.first = static_cast<int>(j);
     const bool low_rank = e.op == Op::contract || e.op == Op::orthogonalise;
     const bool bucket = (e.op == Op::add || e.op == Op::scale) && program.type(e.out[0]).rank() > 0;
     if (e.phase == Phase::update && (e.op == Op::pack || e.op == Op::alarm || e.op == Op::view || e.op == Op::mark ||
@@ -132,9 +135,10 @@ Program early(const Program& program) {
       t = {-1, 0};
       for (Var v : e.in) t = std::max(t, made[at(v)]);
       ++t.second;
+      ready = t;
     }
     for (Var v : e.out)
-      if (v != none) made[at(v)] = t;
+      if (v != none) made[at(v)] = ready;
   }
   std::vector<std::size_t> order(program.eqns.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -85,7 +85,7 @@ class Pipeliner {
   }
   int home(int stage) const { return homes_[at(stage)]; }
 
-  // Constants stand with their first reader; those that only the update reads everybody makes (stage -1).
+  // Constants stand with their first reader.
   void settle_constants() {
     for (const Eqn& e : from_.eqns) stages_.push_back(e.stage);
     for (std::size_t i = from_.eqns.size(); i-- > 0;) {

@@ -61,7 +61,7 @@ class Placer {
   void enter(const Eqn& eqn) {
     r_.enter(eqn);
     const bool forward = eqn.phase == Phase::forward;
-    if (forward != forward_) ++segment_, forward_ = forward;
+    if (forward != forward_ || eqn.micro != micro_) ++segment_, forward_ = forward, micro_ = eqn.micro;
   }
 
   double move_cost(Var v, int axis, Place want) const {
@@ -300,6 +300,7 @@ class Placer {
   std::map<std::pair<Var, int>, Var> made_;  // of those: what was made, by segment
   int segment_ = 0;
   bool forward_ = true;
+  int micro_ = 0;
 };
 
 }  // namespace
