@@ -74,7 +74,7 @@ def bubbles(args):
 def memory(args):
     ranks, micros = max(args.ranks), max(args.micros)
     print(f"\n## Memory of {args.model} on {ranks} ranks, {micros} micro-batches of {args.micro} images\n")
-    print("| schedule | recompute | in flight per rank | activations per rank, MiB | peak per rank, MiB | allocated by the largest, MiB |\n|" + "---|" * 6)
+    print("| schedule | recompute | in flight per rank | activations per rank, MiB | peak per rank, MiB | allocated by the largest rank, MiB |\n|" + "---|" * 6)
     for schedule in args.schedules:
         for recompute in ("none", "full"):
             keys = [f"parallel.schedule={schedule}", f"batch.accumulate={micros}", f"parallel.recompute={recompute}", "parallel.stages=flops"]
