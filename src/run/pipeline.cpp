@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "config/pipeline.h"
 #include "files/text.h"
+#include "run/session.h"
 #include "run/stages.h"
 
 namespace tessera::run {
@@ -49,10 +50,7 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
   // With four micro-batches a stage the fill costs a fifth; each still has a sample for every dp rank.
   if ((goal == Goal::evaluate || goal == Goal::predict) && config.parallel.pp > 1)
     parts = std::max<std::int64_t>(1, std::min(4 * config.parallel.pp, samples / config.parallel.dp));
-  std::vector<std::int64_t> out;
-  for (int i = 0; i < static_cast<int>(parts); ++i)
-    if (const std::int64_t n = ir::split(samples, static_cast<int>(parts), i).size; n > 0) out.push_back(n);
-  return out;
+  return Session::micro_batches(samples, parts);
 }
 
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros) {
