@@ -118,16 +118,30 @@ Program combine(const Program& program) {
   return r.finish();
 }
 
+// What another stage waits for is sent first: per equation the transfer, or -1, that its last steps lead to.
+static std::vector<int> sent_after(const Program& program) {
+  constexpr int last_steps = 3;
+  const Uses uses(program);
+  std::vector<int> out(program.eqns.size(), -1);
+  for (std::size_t j = 0; j < program.eqns.size(); ++j) {
+    if (program.eqns[j].op != Op::transfer) continue;
+    const int maker = uses.made_at(program.eqns[j].in[0]);
+    out[at(maker)] = static_cast<int>(j);
+    for (Var v : program.eqns[at(maker)].in)
+      if (const int before = uses.made_at(v); before >= maker - last_steps && before >= 0) out[at(before)] = static_cast<int>(j);
+  }
+  return out;
+}
+
 Program early(const Program& program) {
   // An equation's time: where it stands, or, if it may move, just after the last of its operands.
   using Time = std::pair<int, int>;
   std::vector<Time> made(program.values.size(), {-1, 0}), when(program.eqns.size());
+  const std::vector<int> sent = sent_after(program);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
     Time& t = when[i] = {static_cast<int>(i), 0};
-    // What another stage waits for is sent first.
-    Time ready = t;
-    for (std::size_t j = i + 1; j < program.eqns.size() && program.eqns[j].op == Op::transfer; ++j) ready.first = static_cast<int>(j);
+    Time ready = {std::max(t.first, sent[i]), 0};
     const bool low_rank = e.op == Op::contract || e.op == Op::orthogonalise;
     const bool bucket = (e.op == Op::add || e.op == Op::scale) && program.type(e.out[0]).rank() > 0;
     if (e.phase == Phase::update && (e.op == Op::pack || e.op == Op::alarm || e.op == Op::view || e.op == Op::mark ||
