@@ -210,6 +210,9 @@ int dispatch(int argc, char** argv) {
     if (bench.check && bench.what != "infer")
       throw Error(ErrorKind::usage, "--check compares logits, which `bench " + bench.what + "` does not compute", "",
                   "bench infer --check");
+    // --batch is what an update is made of.
+    if (bench_verb->get_option("--accumulate")->count() > 0 && bench_verb->get_option("--global-batch")->count() == 0)
+      bench_config.sets.push_back("batch.global=" + std::to_string(bench.batch));
     if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
     if (bench.what == "data" || bench.what == "ops") {  // of one rank
       const config::Config c = bench_config.load(config::Purpose::other);
