@@ -138,7 +138,8 @@ std::string why_unmeasured(const config::Config& config, const ExplainOptions& o
   if (!pipelined(config, Goal::train)) return "the run has no pipeline";
   if (options.goal != "train") return "the trace of a run is of training steps";
   if (std::filesystem::exists(std::filesystem::path(options.run) / "trace.json", error)) return "";
-  return config.run.trace == 0 ? "the run kept no trace (run.trace = 0)" : "the run has not written its trace yet";
+  if (config.run.trace == 0) return "the run keeps no trace (run.trace = 0)";
+  return fmt::format("there is no trace.json yet; it is of run.trace = {} steps after the first", config.run.trace);
 }
 
 ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Explained& e) {

@@ -100,12 +100,12 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
                        m.loss, std::abs(m.grad_norm));
   // The breakdown may be that of an earlier step: its parts are shares of that one.
   const report::Breakdown& b = m.breakdown;
-  const double all = std::max(1e-9, b.compute + b.comm_exposed + b.wait + b.data + b.host);
+  const double share = 100 / std::max(1e-9, b.compute + b.comm_exposed + b.wait + b.data + b.host);
   return fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
-      "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f} %",
-      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, b.compute / all * 100,
-      b.comm_exposed / all * 100, b.wait / all * 100, b.data / all * 100);
+      "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f}{} %",
+      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, b.compute * share,
+      b.comm_exposed * share, b.wait * share, b.data * share, b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
 }
 
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {

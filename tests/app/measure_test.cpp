@@ -144,7 +144,7 @@ TEST(Measured, PipelinesShowTheirSchedule) {
 
 TEST(Measured, RunsWithoutPipelineOrTraceAreExplained) {
   for (const auto& [layout, why] : std::map<std::string, std::string>{
-           {"", "the run has no pipeline"}, {"--pp 2 --accumulate 2 ", "the run kept no trace (run.trace = 0)"}}) {
+           {"", "the run has no pipeline"}, {"--pp 2 --accumulate 2 --set run.trace=0 ", "the run keeps no trace (run.trace = 0)"}}) {
     const fs::path out = scratch() / "unmeasured";
     ASSERT_EQ(run("train --model vit_micro --set data.train_size=8 --set data.test_size=8 --global-batch 8 --steps 1 --threads 1 " +
                   layout + "--comm local --quiet --fresh --out " + out.string())
