@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/check.h"
 #include "config/print.h"
 
 namespace tessera::app {
@@ -29,10 +30,22 @@ void ConfigArguments::add_to(CLI::App& verb) {
   flags.add_to(verb);
 }
 
+std::vector<config::Override> ConfigArguments::overrides() const {
+  std::vector<config::Override> out;
+  for (const std::string& set : sets) out.push_back(config::from_set(set));
+  flags.append_to(out);
+  return out;
+}
+
+std::string ConfigArguments::given() const {
+  std::vector<std::string> all;
+  if (!path.empty()) all.push_back(path);
+  for (const config::Override& o : overrides()) all.push_back(o.origin);
+  return join(all, ", ");
+}
+
 config::Loaded ConfigArguments::load_all(config::Purpose purpose, int world) const {
-  std::vector<config::Override> overrides;
-  for (const std::string& set : sets) overrides.push_back(config::from_set(set));
-  flags.append_to(overrides);
+  const std::vector<config::Override> overrides = this->overrides();
   return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
 }
 

@@ -32,6 +32,8 @@ struct ConfigArguments {
   KeyFlags flags;
 
   void add_to(CLI::App& verb);
+  std::vector<config::Override> overrides() const;
+  std::string given() const;  // all of it, as it was typed; "": nothing
   // `world`: the ranks that run; 0: nothing runs, or the configuration says how many to start.
   config::Loaded load_all(config::Purpose purpose, int world) const;
   // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective values, if asked for.

@@ -22,6 +22,7 @@
 #include "run/launch.h"
 #include "run/pipeline.h"
 #include "run/run.h"
+#include "run/run_folder.h"
 
 namespace {
 
@@ -145,7 +146,7 @@ int dispatch(int argc, char** argv) {
     train.json = json;
     // Ranks that a launcher started are counted; alone, the configuration says how many to start.
     const int started = run::launched_ranks();
-    const bool speaks = run::launched_rank() == 0;
+    const bool speaks = run::says_notes();
     const config::Config c = train_config.load(config::Purpose::train, started > 1 ? started : 0, speaks && !train.quiet, speaks);
     code = run::on_ranks(c, argv, [&](comm::Comm* world) { return run::train(c, train, world); });
   });
@@ -210,6 +211,9 @@ int dispatch(int argc, char** argv) {
     if (bench.check && bench.what != "infer")
       throw Error(ErrorKind::usage, "--check compares logits, which `bench " + bench.what + "` does not compute", "",
                   "bench infer --check");
+    // --batch is what an update is made of.
+    if (bench_verb->get_option("--accumulate")->count() > 0 && bench_verb->get_option("--global-batch")->count() == 0)
+      bench_config.sets.push_back("batch.global=" + std::to_string(bench.batch));
     if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
     if (bench.what == "data" || bench.what == "ops") {  // of one rank
       const config::Config c = bench_config.load(config::Purpose::other);
@@ -218,7 +222,7 @@ int dispatch(int argc, char** argv) {
     }
     const int started = run::launched_ranks();
     const config::Purpose purpose = bench.what == "infer" ? config::Purpose::inference : config::Purpose::other;
-    config::Config c = bench_config.load(purpose, started > 1 ? started : 0, false, run::launched_rank() == 0);
+    config::Config c = bench_config.load(purpose, started > 1 ? started : 0, false, run::says_notes());
     if (bench.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
     code = run::on_ranks(c, argv, [&](comm::Comm* world) {
       if (bench.what != "comm") return run::bench(c, bench, world);
@@ -242,10 +246,12 @@ int dispatch(int argc, char** argv) {
   explain_verb->add_flag("--plan", explain.plan, "also print every step with its storage");
   explain_verb->add_flag("--no-program", no_program, "only the summary");
   explain_verb->callback([&] {
-    if (!explain.run.empty() && !explain_config.path.empty())
-      throw Error(ErrorKind::usage, "--run takes the configuration of the run folder, and a file was given, too", explain_config.path,
-                  "leave out one of the two");
-    if (!explain.run.empty()) explain_config.path = explain.run + "/resolved.toml";
+    if (!explain.run.empty()) {
+      if (const std::string given = explain_config.given(); !given.empty())
+        throw Error(ErrorKind::usage, "--run takes the configuration of the run, and " + given + " was given, too", "--run " + explain.run,
+                    "leave it out, or explain RUN/resolved.toml with changes instead of --run");
+      explain_config.path = run::configuration_of_run(explain.run);
+    }
     explain.program = !no_program && explain.run.empty();
     explain.json = json;
     const config::Purpose purpose = explain.goal == "train" ? config::Purpose::other : config::Purpose::inference;

@@ -155,6 +155,8 @@ Result list(const Field& f, const Value& v, std::vector<double>& out) {
 Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
   if (v.kind == Kind::text && !v.text.empty()) {
     std::string word;
+    const bool numbers = v.text.find(',') != v.text.npos && v.text.find_first_not_of("0123456789., ") == v.text.npos;
+    if (numbers && v.text.size() <= 64) return wrong_type(f, "a list of numbers", v, "write [" + v.text + "]");
     if (Result r = choice(f, v, word)) return r;
     out = {{}, word};
     return {};

@@ -106,6 +106,15 @@ std::string mesh_text(const Parallel& p, bool with_dp) {
   return fmt::format("{} = {} = {:.0f}", join(names, " x "), fmt::join(sizes, " x "), product);
 }
 
+// Numbers of ranks, or of the one axis that there is, which would go together.
+std::string fitting_counts(const Parallel& p, std::int64_t ranks, std::int64_t rest, bool launched) {
+  std::string out =
+      fmt::format("{} {}, {} or another multiple of {}", launched ? "start as many ranks as" : "choose run.np =", rest, 2 * rest, rest);
+  for (const auto& [name, n] : {std::pair("tp", p.tp), {"pp", p.pp}, {"sp", p.sp}})
+    if (n == rest) out += fmt::format(", or parallel.{} = {}", name, divisors(ranks, n));
+  return out;
+}
+
 void mesh(Config& c, const std::function<bool(std::string_view)>& given, int world, LayoutOutcome& out) {
   static const std::vector<std::string> keys = {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.sp", "run.np"};
   Parallel& p = c.parallel;
@@ -122,7 +131,8 @@ void mesh(Config& c, const std::function<bool(std::string_view)>& given, int wor
   };
   if (!given("parallel.dp")) {
     if (ranks > 0 && ranks % rest != 0) {
-      whole_mesh(fmt::format("{} does not divide the number of ranks: {}", mesh_text(p, false), started), "");
+      whole_mesh(fmt::format("{} does not divide the number of ranks: {}", mesh_text(p, false), started),
+                 fitting_counts(p, ranks, rest, world > 0));
       return;
     }
     p.dp = ranks > 0 ? ranks / rest : 1;
@@ -131,7 +141,8 @@ void mesh(Config& c, const std::function<bool(std::string_view)>& given, int wor
   if (rest > most_ranks || p.dp * rest > most_ranks)
     whole_mesh(fmt::format("{} ranks are out of range", mesh_text(p, true)), fmt::format("at most {} ranks make a run", most_ranks));
   else if (ranks > 0 && p.dp * rest != ranks)
-    whole_mesh(fmt::format("{} but {}", mesh_text(p, true), started), "");
+    whole_mesh(fmt::format("{} but {}", mesh_text(p, true), started),
+               world > 0 ? "" : fmt::format("choose run.np = {}, or leave it out", p.dp * rest));
   else
     c.run.np = p.dp * rest;
 }

@@ -87,7 +87,7 @@ std::vector<Finding> stage_problems(const Config& c) {
       return out;
     }
   if (sum != static_cast<double>(blocks))
-    out.push_back({keys, fmt::format("parallel.stages adds up to {:.0f} blocks, but the model has {}", sum, blocks),
+    out.push_back({keys, fmt::format("parallel.stages adds up to {:.0f} block{}, but the model has {}", sum, sum == 1 ? "" : "s", blocks),
                    "every block belongs to one stage; the embedding counts with the first block, the head with the last"});
   return out;
 }
@@ -116,6 +116,10 @@ LayoutOutcome resolve_pipeline(Config& c, const std::function<bool(std::string_v
     out.notes.push_back(fmt::format("parallel.pp = {} with one micro-batch: the pipeline is a relay; raise batch.accumulate", p.pp));
   if (pipeline_stages(p) == 1 && known && p.schedule != Parallel{}.schedule)
     out.notes.push_back(fmt::format("parallel.schedule = \"{}\" orders nothing: there is one stage", clean(p.schedule)));
+  if (p.pp == 1 && p.segments > 1 && known && given("parallel.schedule") && p.schedule != "gpipe" && p.schedule != "interleaved" &&
+      !p.schedule.starts_with("file:"))
+    out.notes.push_back(fmt::format("parallel.schedule = \"{}\" is for several ranks: the {} segments of one rank run fill-drain (gpipe)",
+                                    clean(p.schedule), p.segments));
   return out;
 }
 

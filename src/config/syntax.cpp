@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "base/check.h"
 #include "config/config.h"
@@ -127,6 +128,9 @@ Schedule parse_schedule(std::string_view text) {
     if (text.size() > 5) return {"file", std::string(text.substr(5))};
     refuse(said + " does not say where the file is", "write file:PATH");
   }
+  std::error_code error;
+  if (!text.empty() && std::filesystem::is_regular_file(text, error))
+    refuse(said + " is not known", "it is a file: write file:" + clean(text, 200));
   const std::string near = text.size() > 32 ? "" : nearest(text, names);
   refuse(said + " is not known", (near.empty() ? "" : "did you mean " + near + "? ") + "choose gpipe, 1f1b, interleaved, zb or file:PATH");
 }

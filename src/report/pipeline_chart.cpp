@@ -2,9 +2,12 @@
 #include "report/pipeline_chart.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/check.h"
 
@@ -13,13 +16,15 @@ namespace {
 
 char fill(char kind) { return kind == 'F' ? '>' : kind == 'B' ? '<' : kind == 'W' ? 'w' : 'u'; }
 
+bool too_narrow(const PipelineBar& bar, std::size_t width) { return bar.kind != 'U' && std::to_string(bar.micro).size() >= width; }
+
 // What a bar says in `width` cells: its label where that leaves room for the sign of its kind, else only the sign.
 std::string cells(const PipelineBar& bar, std::size_t width, bool several_stages) {
   std::string text;
   if (bar.kind != 'U') {
     text = several_stages ? fmt::format("{}.{}", bar.stage, bar.micro) : std::to_string(bar.micro);
     if (text.size() >= width) text = std::to_string(bar.micro);
-    if (text.size() >= width) text.clear();
+    if (too_narrow(bar, width)) text.clear();
   }
   return text + std::string(width - text.size(), fill(bar.kind));
 }
@@ -53,6 +58,24 @@ PipelineUse pipeline_use(const std::vector<PipelineBar>& bars, int ranks) {
   return use;
 }
 
+PipelineUse chart_use(const std::vector<PipelineBar>& bars, int ranks, const ChartRows& rows) {
+  PipelineUse use = pipeline_use(bars, ranks);
+  if (!rows.of_all) return use;
+  const bool several = use.several_stages;
+  use = *rows.of_all, use.several_stages = several;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) use.idle[r] = use.idle.at(r * static_cast<std::size_t>(rows.peers));
+  use.idle.resize(static_cast<std::size_t>(ranks));
+  return use;
+}
+
+int chart_columns() {
+  const char* told = std::getenv("COLUMNS");
+  int columns = told ? std::atoi(told) : 0;
+  winsize size{};
+  if (columns <= 0 && ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  return std::clamp(columns, 100, 200);
+}
+
 std::string TimeAxis::label(double ms) const { return fmt::format("{:.{}f}", ms / unit_ms, decimals); }
 
 std::string TimeAxis::value(double ms) const {
@@ -79,24 +102,29 @@ TimeAxis time_axis(double span_ms, int most, Scale scale) {
   return axis;
 }
 
-std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns, Scale scale) {
-  const PipelineUse use = pipeline_use(bars, ranks);
+std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns, Scale scale, const ChartRows& shown) {
+  const PipelineUse use = chart_use(bars, ranks, shown);
   if (!(use.span_ms > 0)) return scale == Scale::work ? "no work was done\n" : "no time was spent\n";
-  const std::size_t number = std::to_string(ranks - 1).size();
-  const std::string indent(number + 5, ' ');
+  std::vector<std::string> names = shown.names;
+  for (int r = 0; shown.names.empty() && r < ranks; ++r) names.push_back(fmt::format("rank {:>{}}", r, std::to_string(ranks - 1).size()));
+  std::size_t longest = 0;
+  for (const std::string& name : names) longest = std::max(longest, name.size());
+  const std::string indent(longest, ' ');
   const int width = std::max(20, columns - static_cast<int>(indent.size()) - 15);  // then " |", "| 12.3% idle"
   const auto column = [&](double ms) {
     return static_cast<std::size_t>(std::clamp(std::lround((ms - use.start_ms) / use.span_ms * width), 0L, static_cast<long>(width)));
   };
 
   std::vector<std::string> rows(static_cast<std::size_t>(ranks), std::string(static_cast<std::size_t>(width), '.'));
+  bool narrow = false;
   for (const PipelineBar& b : bars) {
     const std::size_t begin = column(b.start_ms), end = column(b.end_ms);
+    narrow |= b.end_ms > b.start_ms && too_narrow(b, end - begin);
     if (end > begin) rows[static_cast<std::size_t>(b.rank)].replace(begin, end - begin, cells(b, end - begin, use.several_stages));
   }
   std::string out;
   for (std::size_t r = 0; r < rows.size(); ++r)
-    out += fmt::format("rank {:>{}} |{}| {:5.1f}% idle\n", r, number, rows[r], 100 * use.idle[r]);
+    out += fmt::format("{:{}} |{}| {:5.1f}% idle\n", names.at(r), longest, rows[r], 100 * use.idle[r]);
 
   const TimeAxis axis = time_axis(use.span_ms, width / 7, scale);
   std::string line(static_cast<std::size_t>(width), '-'), marks;
@@ -114,8 +142,11 @@ std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int colu
     if (used(kind)) out += what;
   out += use.several_stages ? ". idle; before the sign stage.micro-batch, in narrow cells the micro-batch\n"
                             : ". idle; before the sign the micro-batch\n";
-  return out + fmt::format("bubble {:.1f}% of {} x {}\n", 100 * use.bubble, ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks),
-                           axis.value(use.span_ms));
+  if (narrow) out += "turns too narrow for their numbers: --schedule-svg FILE draws them\n";
+  const std::size_t all = shown.of_all ? shown.of_all->idle.size() : rows.size();
+  out += fmt::format("bubble {:.1f}% of {} x {}", 100 * use.bubble, all == 1 ? "1 rank" : fmt::format("{} ranks", all),
+                     axis.value(use.span_ms));
+  return out + (all > rows.size() ? fmt::format("; shown are the first of every {} that do the same\n", shown.peers) : "\n");
 }
 
 }  // namespace tessera::report

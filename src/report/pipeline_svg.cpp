@@ -11,8 +11,8 @@
 namespace tessera::report {
 namespace {
 
-constexpr double wide = 960, left = 84, right = 880;  // the picture, and where time begins and ends in it
-constexpr double letter = 6.6;                        // width of a character of a label
+constexpr double wide = 960, right = 880;  // the picture, and where time ends in it
+constexpr double letter = 6.6;             // width of a character of a label
 
 // Colours of Okabe and Ito, told apart by every kind of sight; a rank's second, fourth, ... stage is lighter. Print stays light.
 constexpr const char* style = R"(<style>
@@ -52,11 +52,15 @@ struct Panel {
   const char* heading;  // may be empty
   const std::vector<PipelineBar>* bars;
   PipelineUse use;
+  std::string of = "";  // whose bubble, where not only that of the rows
 };
 
 class Picture {
  public:
-  Picture(std::vector<Panel> panels, int ranks, Scale scale = Scale::time) : panels_(std::move(panels)), ranks_(ranks) {
+  Picture(std::vector<Panel> panels, int ranks, Scale scale, const ChartRows& rows)
+      : panels_(std::move(panels)), names_(rows.names), ranks_(ranks) {
+    for (int r = 0; rows.names.empty() && r < ranks; ++r) names_.push_back(fmt::format("rank {}", r));
+    for (const std::string& name : names_) left_ = std::max(left_, 24 + letter * static_cast<double>(name.size()));
     for (const Panel& p : panels_) span_ = std::max(span_, p.use.span_ms);
     axis_ = time_axis(span_, 10, scale);
     row_ = std::clamp(std::floor(640.0 / ranks), 6.0, 28.0);
@@ -97,7 +101,7 @@ class Picture {
     }
     return out;
   }
-  double x(double ms) const { return left + (span_ > 0 ? ms / span_ : 0) * (right - left); }
+  double x(double ms) const { return left_ + (span_ > 0 ? ms / span_ : 0) * (right - left_); }
 
   // Only what is in the picture.
   void legend() {
@@ -107,7 +111,7 @@ class Picture {
       several = several || p.use.several_stages;
       for (const PipelineBar& b : *p.bars) kinds.insert(b.kind);
     }
-    double at = left;
+    double at = left_;
     const auto entry = [&](const std::string& classes, const std::string& what) {
       out_ += fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", classes, at, y_ + 2);
       text(at + 17, y_ + 12, "pc-text", what);
@@ -118,25 +122,25 @@ class Picture {
     entry("pc-row", "idle");
     if (!several) text(at, y_ + 12, "pc-soft", "in a cell: the micro-batch");
     if (several)
-      y_ += 18, text(left, y_ + 12, "pc-soft",
+      y_ += 18, text(left_, y_ + 12, "pc-soft",
                      "in a cell: stage.micro-batch, where narrow the micro-batch; lighter: a rank's second, fourth, ... stage");
     y_ += 20;
   }
 
   void panel(const Panel& p) {
     y_ += 14;
-    const std::string sum = fmt::format("{}, bubble {:.1f}%", axis_.value(p.use.span_ms), 100 * p.use.bubble);
-    text(left, y_ + 10, "pc-text pc-head", *p.heading ? fmt::format("{}: {}", p.heading, sum) : sum);
+    const std::string sum = fmt::format("{}, bubble {:.1f}%{}", axis_.value(p.use.span_ms), 100 * p.use.bubble, p.of);
+    text(left_, y_ + 10, "pc-text pc-head", *p.heading ? fmt::format("{}: {}", p.heading, sum) : sum);
     text(right + 8, y_ + 10, "pc-soft", "idle");
     y_ += 18;
     const double top = y_;
     for (int r = 0; r < ranks_; ++r) {
       const double y = top + r * row_;
-      out_ += fmt::format("<rect class=\"pc-row\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n", left, y + 1,
-                          x(p.use.span_ms) - left, row_ - 2);
+      out_ += fmt::format("<rect class=\"pc-row\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n", left_, y + 1,
+                          x(p.use.span_ms) - left_, row_ - 2);
       if (row_ < 11 && r % 4 != 0) continue;  // no room for every number
       const double base = y + row_ / 2 + 4;
-      text(left - 8, base, "pc-text", fmt::format("rank {}", r), "end");
+      text(left_ - 8, base, "pc-text", names_.at(static_cast<std::size_t>(r)), "end");
       text(right + 8, base, "pc-text", fmt::format("{:.1f}%", 100 * p.use.idle[static_cast<std::size_t>(r)]));
     }
     y_ += ranks_ * row_;
@@ -151,7 +155,7 @@ class Picture {
 
   void bar(const PipelineBar& b, const PipelineUse& use, double top, int shade) {
     const double begin = x(b.start_ms - use.start_ms), width = x(b.end_ms - use.start_ms) - begin, y = top + b.rank * row_ + 1;
-    std::string what = fmt::format("rank {}: {}", b.rank, work(b.kind));
+    std::string what = fmt::format("{}: {}", escaped(names_.at(static_cast<std::size_t>(b.rank))), work(b.kind));
     if (b.kind != 'U') what += fmt::format(", stage {}, micro-batch {}", b.stage, b.micro);
     what += fmt::format("; {} (from {} to {})", axis_.value(b.end_ms - b.start_ms), axis_.value(b.start_ms - use.start_ms),
                         axis_.value(b.end_ms - use.start_ms));
@@ -190,7 +194,9 @@ class Picture {
   }
 
   std::vector<Panel> panels_;
+  std::vector<std::string> names_;  // of the rows
   int ranks_;
+  double left_ = 84;                    // where time begins
   double span_ = 0, row_ = 28, y_ = 0;  // the longest step; the height of a row; how far down the picture is filled
   TimeAxis axis_;
   std::string out_;
@@ -204,15 +210,20 @@ int ranks_of(const std::vector<PipelineBar>& bars) {
 
 }  // namespace
 
-std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle, Scale scale) {
+std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle, Scale scale,
+                      const ChartRows& rows) {
   const int ranks = ranks_of(bars);
-  return Picture({{"", &bars, pipeline_use(bars, ranks)}}, ranks, scale).draw(title, subtitle);
+  return Picture({{"", &bars, chart_use(bars, ranks, rows)}}, ranks, scale, rows).draw(title, subtitle);
 }
 
 std::string svg_charts(const std::vector<PipelineBar>& predicted, const std::vector<PipelineBar>& measured, const std::string& title,
-                       const std::string& subtitle) {
+                       const std::string& subtitle, const ChartRows& rows) {
   const int ranks = std::max(ranks_of(predicted), ranks_of(measured));
-  return Picture({{"predicted", &predicted, pipeline_use(predicted, ranks)}, {"measured", &measured, pipeline_use(measured, ranks)}}, ranks)
+  const std::string of = rows.peers == 1 || !rows.of_all ? ""
+                                                         : fmt::format(" of all {} ranks; shown are the first of every {} that do the same",
+                                                                       rows.of_all->idle.size(), rows.peers);
+  return Picture({{"predicted", &predicted, pipeline_use(predicted, ranks)}, {"measured", &measured, chart_use(measured, ranks, rows), of}},
+                 ranks, Scale::time, rows)
       .draw(title, subtitle);
 }
 

@@ -42,6 +42,8 @@ std::string scope_group(const std::string& scope) {
   return parts.size() > 1 ? parts.back() : "block";
 }
 
+constexpr const char* messages = "comm";  // the group of what goes between ranks, and of waiting for it
+
 const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) {
   return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)];
 }
@@ -94,8 +96,10 @@ void print_groups(const ordered_json& ops) {
     groups[g][0] += op["ms"].get<double>();
     groups[g][1] += op["share"].get<double>();
   }
-  fmt::print("{:14} {:>10} {:>7}\n", "group", "ms", "share");
-  for (const std::string& g : order) fmt::print("{:14} {:>10.2f} {:>6.1f}%\n", g, groups[g][0], groups[g][1] * 100);
+  if (const auto comm = std::find(order.begin(), order.end(), messages); comm != order.end()) std::rotate(comm, comm + 1, order.end());
+  fmt::print("{:20} {:>10} {:>7}\n", "group", "ms", "share");
+  for (const std::string& g : order)
+    fmt::print("{:20} {:>10.2f} {:>6.1f}%\n", g == messages ? "messages and waiting" : g, groups[g][0], groups[g][1] * 100);
 }
 
 void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const config::Config& config, const BenchOptions& options) {
@@ -146,11 +150,13 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                copy, threads);
 }
 
-// The equations of this rank's plan, in order, each with the part of the model that it counts towards.
-ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, double median_ms) {
+// The equations of this rank's plan, in order, each with the part of the model that it counts towards; then what is left of the median run.
+ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, double median_ms, bool several_ranks) {
   ordered_json ops = ordered_json::array();
+  double sum = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    const ir::Eqn* eqn = origin(plan, plan.steps[i]);
+    const plan::Step& step = plan.steps[i];
+    const ir::Eqn* eqn = origin(plan, step);
     if (!eqn) continue;
     const double ms = median_step(samples, i);
     std::string name = std::string(ir::name(eqn->op));
@@ -161,11 +167,15 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
       }
     ops.push_back({{"name", name},
                    {"op", ir::name(eqn->op)},
-                   {"group", scope_group(eqn->scope)},
+                   {"group", plan::sends(step.op) ? messages : scope_group(eqn->scope)},
                    {"ms", ms},
-                   {"gflops", step_cost(plan.steps[i]).flops / std::max(ms, 1e-6) * 1e-6},
-                   {"share", ms / median_ms}});
+                   {"gflops", step_cost(step).flops / std::max(ms, 1e-6) * 1e-6}});
+    sum += ms;
   }
+  // Of several ranks it is the time until the slowest is done, too.
+  if (const double rest = median_ms - sum; rest > 0)
+    ops.push_back({{"name", "rest"}, {"op", "rest"}, {"group", several_ranks ? messages : "other"}, {"ms", rest}, {"gflops", 0.0}});
+  for (ordered_json& op : ops) op["share"] = op["ms"].get<double>() / std::max(median_ms, sum);  // medians of parts can add up to more
   return ops;
 }
 
@@ -231,7 +241,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
   const report::Quantiles q = report::quantiles(walls);
   const Uses uses = sum_up(used);
   const double gflops = uses.flops / q.median * 1e-6, images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
-  const ordered_json ops = ops_of(plan, samples, q.median);
+  const ordered_json ops = ops_of(plan, samples, q.median, ranks.size() > 1);
   if (options.json) {
     ordered_json document = {{"model", m.name},
                              {"what", options.what},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -17,6 +18,7 @@
 #include "run/explain_pipeline.h"
 #include "run/pipeline.h"
 #include "run/run.h"
+#include "run/run_folder.h"
 #include "run/stages.h"
 
 namespace tessera::run {
@@ -128,7 +130,17 @@ struct Explained {
   std::size_t micros = 1;
   PlansOfRanks ranks;
   std::optional<PipelineView> pipeline;
+  std::string unmeasured;  // why nothing of the run that was asked for is shown; "": it is, or there is none
 };
+
+std::string why_unmeasured(const config::Config& config, const ExplainOptions& options) {
+  std::error_code error;
+  if (!pipelined(config, Goal::train)) return "the run has no pipeline";
+  if (options.goal != "train") return "the trace of a run is of training steps";
+  if (std::filesystem::exists(std::filesystem::path(options.run) / "trace.json", error)) return "";
+  if (config.run.trace == 0) return "the run keeps no trace (run.trace = 0)";
+  return fmt::format("there is no trace.json yet; it is of run.trace = {} steps after the first", config.run.trace);
+}
 
 ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Explained& e) {
   const Compiled& c = e.compiled;
@@ -173,6 +185,7 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"ranks", range},
       {"passes", passes}};
   if (e.pipeline) out["pipeline"] = e.pipeline->json();
+  if (!e.unmeasured.empty()) out["unmeasured"] = e.unmeasured;
   if (options.program) out["program"] = ir::print(c.program);
   if (options.program) out["program_before"] = e.before;
   return out;
@@ -233,7 +246,8 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
   fmt::print("\n");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
-  if (e.pipeline) fmt::print("{}", e.pipeline->text());
+  if (e.pipeline) fmt::print("{}", e.pipeline->text(report::chart_columns()));
+  if (!e.unmeasured.empty()) fmt::print("\nnothing is measured: {}\n", e.unmeasured);
   fmt::print("\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
   for (const transforms::PassReport& p : c.passes)
     fmt::print("{:16} {:>9.2f} {:>7} -> {:<6}{}\n", p.name, p.ms, p.eqns_before, p.eqns_after,
@@ -248,7 +262,12 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
 int explain(const config::Config& given, const ExplainOptions& options) {
   config::Config config = given;
   std::optional<RunTrace> run;
-  if (!options.run.empty()) run = trace_of_run(options.run);
+  Explained e;
+  // Wherever the run folder is now.
+  if (const std::string kept = options.run.empty() ? "" : schedule_of_run(options.run); !kept.empty() && !schedule_file(config).empty())
+    config.parallel.schedule = "file:" + kept;
+  if (!options.run.empty()) e.unmeasured = why_unmeasured(config, options);
+  if (!options.run.empty() && e.unmeasured.empty()) run = trace_of_run(options.run);
   // Stages by time are those of the run, or measured here.
   if (run && !run->trace.blocks.empty() && config.parallel.stages.word == "time")
     config.parallel.stages.list.assign(run->trace.blocks.begin(), run->trace.blocks.end());
@@ -263,7 +282,6 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;
   passes.disabled = {options.disabled.begin(), options.disabled.end()};
-  Explained e;
   passes.before = [&](const transforms::Pass& pass, const ir::Program& program) {
     if (pass.name == "place") e.before = ir::print(program);
   };
@@ -272,9 +290,9 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   e.micros = micro.size();
   if (pipelined(config, goal))
     e.pipeline.emplace(config, goal, static_cast<int>(micro.size()));
-  else if (run || !options.schedule_svg.empty())
-    throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage",
-                options.run.empty() ? "--schedule-svg" : "--run " + options.run, "choose --pp N, or parallel.segments for a training");
+  else if (!options.schedule_svg.empty())
+    throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage", "--schedule-svg",
+                "choose --pp N, or parallel.segments for a training");
   if (run) e.pipeline->measure(*run);
   e.compiled = compile(config, goal, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
   const auto look_at = [&](const plan::Plan& plan, bool first) {

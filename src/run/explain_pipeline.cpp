@@ -20,6 +20,7 @@ using report::with_commas;
 namespace {
 
 std::string counted(std::int64_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+std::string balanced_words(const std::string& by) { return by == "params" ? "parameters" : by == "flops" ? "FLOPs" : "measured time"; }
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
 
 ordered_json bars_json(const std::vector<PipelineBar>& bars) {
@@ -116,48 +117,70 @@ double PipelineView::gflops() const {
   return ms > 0 && work > 0 ? work / ms * 1e3 : 1;
 }
 
-std::string PipelineView::heading() const {
-  return fmt::format("{}, {} on {}, {} micro-batch{}", schedule_.name, counted(schedule_.stages, "stage"),
-                     counted(static_cast<std::int64_t>(ranks_.size()), "rank"), schedule_.micros, schedule_.micros == 1 ? "" : "es");
+std::string PipelineView::ranks_text(int rank) const {
+  return peers_ == 1 ? std::to_string(rank) : fmt::format("{}-{}", rank * peers_, (rank + 1) * peers_ - 1);
 }
 
-std::string PipelineView::text() const {
+// Rows with peers say whose they are.
+report::ChartRows PipelineView::rows() const {
+  report::ChartRows out;
+  out.peers = peers_;
+  for (int r = 0; peers_ > 1 && r < static_cast<int>(ranks_.size()); ++r) {
+    std::vector<std::string> stages;
+    for (std::size_t s = 0; s < stages_.size(); ++s)
+      if (stages_[s].rank == r) stages.push_back(std::to_string(s));
+    out.names.push_back(fmt::format("stage{} {} (rank {})", stages.size() == 1 ? "" : "s", join(stages, "+"), r * peers_));
+  }
+  return out;
+}
+
+std::string PipelineView::heading() const {
+  const std::string ranks = counted(static_cast<std::int64_t>(ranks_.size()) * peers_, "rank");
+  return fmt::format("{}, {} on {}{}, {} micro-batch{}", schedule_.name, counted(schedule_.stages, "stage"), ranks,
+                     peers_ == 1 ? "" : fmt::format(" ({} for each stage)", peers_), schedule_.micros, schedule_.micros == 1 ? "" : "es");
+}
+
+std::string PipelineView::text(int columns) const {
   std::string out = fmt::format("\npipeline: {}\n", heading());
   std::size_t wide = 6;
   const auto blocks = [](const Stage& s) { return s.blocks == 1 ? s.first : s.first + " to " + s.last; };
   for (const Stage& s : stages_) wide = std::max(wide, blocks(s).size());
-  out += fmt::format("  {:>5} {:>5}  {:{}} {:>7} {:>15} {:>12}\n", "stage", "rank", "blocks", wide, "count", "parameters", "GFLOP a step");
+  out += fmt::format("  {:>5} {:>7}  {:{}} {:>7} {:>15} {:>15}\n", "stage", peers_ == 1 ? "rank" : "ranks", "blocks", wide, "count",
+                     "parameters", "GFLOP a step");
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     const Stage& s = stages_[i];
-    out += fmt::format("  {:>5} {:>5}  {:{}} {:>7} {:>15} {:>12.3f}\n", i, s.rank, blocks(s), wide, s.blocks, with_commas(s.params),
-                       flops(static_cast<int>(i)) * 1e-9);
+    out += fmt::format("  {:>5} {:>7}  {:{}} {:>7} {:>15} {:>15.3f}\n", i, ranks_text(s.rank), blocks(s), wide, s.blocks,
+                       with_commas(s.params), flops(static_cast<int>(i)) * 1e-9);
   }
-  out += balanced_.empty() ? "  blocks per stage as given" : fmt::format("  balanced by {}", balanced_);
-  out += "; FLOPs of a rank, with what is recomputed\n";
+  out += balanced_.empty() ? "  blocks per stage: as given"
+                           : fmt::format("  blocks per stage: chosen to balance {}", balanced_words(balanced_));
+  out += fmt::format("; GFLOP a step: of {}, recomputation counted\n", peers_ == 1 ? "the stage's rank" : "one of the stage's ranks");
 
   out += fmt::format("\nmemory at the peak of each rank of the pipeline, in bytes{}\n",
-                     peers_ == 1 ? "" : fmt::format(" (the first of its {} peers)", peers_));
-  out += fmt::format("  {:>4} {:>14} {:>14} {:>14} {:>14} {:>14} {:>15} {:>9} {:>14}\n", "rank", "weights", "gradients", "optimizer",
+                     peers_ == 1 ? "" : fmt::format(" (the first of every {} that hold the same stages)", peers_));
+  out += fmt::format("  {:>4} {:>14} {:>14} {:>14} {:>14} {:>14} {:>15} {:>11} {:>16}\n", "rank", "weights", "gradients", "optimizer",
                      "activations", "workspace", "all", "in flight", "sent a step");
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const plan::Memory& m = ranks_[r].memory;
-    out +=
-        fmt::format("  {:>4} {:>14} {:>14} {:>14} {:>14} {:>14} {:>15} {:>9} {:>14}\n", r, with_commas(m.weights), with_commas(m.gradients),
-                    with_commas(m.optimizer), with_commas(m.activations), with_commas(m.workspace), with_commas(ranks_[r].peak_bytes),
-                    transforms::in_flight(schedule_, static_cast<int>(r)), with_commas(ranks_[r].sent_bytes));
+    out += fmt::format("  {:>4} {:>14} {:>14} {:>14} {:>14} {:>14} {:>15} {:>11} {:>16}\n", static_cast<int>(r) * peers_,
+                       with_commas(m.weights), with_commas(m.gradients), with_commas(m.optimizer), with_commas(m.activations),
+                       with_commas(m.workspace), with_commas(ranks_[r].peak_bytes), transforms::in_flight(schedule_, static_cast<int>(r)),
+                       with_commas(ranks_[r].sent_bytes));
   }
   const auto ranks = static_cast<int>(ranks_.size());
+  report::ChartRows shown = rows();
   out += fmt::format("\npredicted: a turn takes as long as its FLOPs, a transfer no time\n{}",
-                     report::text_chart(predicted(1), ranks, 100, report::Scale::work));
+                     report::text_chart(predicted(1), ranks, columns, report::Scale::work, shown));
   if (measured_) {
     const MeasuredStep& s = measured_->step;
+    shown.of_all = &measured_->use;
     out += fmt::format("\nmeasured: step {} of the trace's steps {} to {}\n{}", s.step, s.first, s.last,
-                       report::text_chart(measured(), ranks, 100));
+                       report::text_chart(measured(), ranks, columns, report::Scale::time, shown));
   }
   std::vector<std::string> bubbles;
   if (formula_) bubbles.push_back(percent(*formula_) + " by formula (stages of equal cost)");
   bubbles.push_back(percent(transforms::bubble(simulated(), ranks)) + " predicted");
-  if (measured_) bubbles.push_back(percent(bubble_measured()) + " measured");
+  if (measured_) bubbles.push_back(percent(bubble_measured()) + (peers_ == 1 ? " measured" : " measured (all ranks)"));
   out += "\nbubble    " + join(bubbles, ", ") + "\n";
   if (!measured_) return out;
   std::vector<std::string> idle;
@@ -167,11 +190,13 @@ std::string PipelineView::text() const {
 
 std::string PipelineView::svg(const std::string& of) const {
   const std::string formula = formula_ ? fmt::format("; bubble by formula {}", percent(*formula_)) : "";
+  report::ChartRows shown = rows();
   if (!measured_)
-    return report::svg_chart(predicted(1), heading(), of + "; a turn takes as long as its FLOPs" + formula, report::Scale::work);
+    return report::svg_chart(predicted(1), heading(), of + "; a turn takes as long as its FLOPs" + formula, report::Scale::work, shown);
+  shown.of_all = &measured_->use;
   const double rate = gflops();
   return report::svg_charts(predicted(1e3 / rate), measured(), heading(),
-                            fmt::format("{}; predicted: FLOPs at the measured {:.1f} GFLOP/s of a turn{}", of, rate, formula));
+                            fmt::format("{}; predicted: FLOPs at the measured {:.1f} GFLOP/s of a turn{}", of, rate, formula), shown);
 }
 
 ordered_json PipelineView::json() const {

@@ -26,7 +26,7 @@ class PipelineView {
 
   void add(const plan::Plan& plan);  // of every rank that can differ; others than the first peers are left out
   void measure(const RunTrace& run);
-  std::string text() const;                      // tables, bubbles and chart
+  std::string text(int columns = 100) const;     // tables, bubbles and charts of that width
   std::string svg(const std::string& of) const;  // one chart, or predicted above measured; `of`: what the pipeline is made of
   nlohmann::ordered_json json() const;
 
@@ -43,6 +43,8 @@ class PipelineView {
   };
   double flops(int stage) const;
   std::string heading() const;
+  std::string ranks_text(int rank) const;  // of the run: "1", "2-3" with peers
+  report::ChartRows rows() const;
   std::vector<transforms::Timed> simulated() const;                // in GFLOP
   std::vector<report::PipelineBar> predicted(double scale) const;  // `scale`: ms of a GFLOP
   std::vector<report::PipelineBar> measured() const;               // of the first peers

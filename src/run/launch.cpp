@@ -88,6 +88,9 @@ bool prints_to_terminal() {
   return told && std::string_view(told) == "1";
 }
 
+// Ranks that this program started have the variable.
+bool says_notes() { return launched_ranks() == 1 || (launched_rank() == 0 && !std::getenv(terminal_variable)); }
+
 int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm*)>& body) {
   check_schedule(config);
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();

@@ -25,6 +25,17 @@ std::string name_of(const plan::Plan& plan, const plan::Step& step) {
 
 }  // namespace
 
+std::vector<plan::Memory> memory_of_ranks(const Ranks& ranks, const plan::Memory& mine) {
+  constexpr std::int64_t plan::Memory::*parts[] = {&plan::Memory::weights, &plan::Memory::gradients, &plan::Memory::optimizer,
+                                                   &plan::Memory::activations, &plan::Memory::workspace};
+  std::vector<double> row;  // bytes are whole far beyond any machine's
+  for (const auto part : parts) row.push_back(static_cast<double>(mine.*part));
+  const std::vector<double> all = ranks.gather(row);
+  std::vector<plan::Memory> out(all.size() / row.size());
+  for (std::size_t i = 0; i < all.size(); ++i) out[i / row.size()].*parts[i % row.size()] = static_cast<std::int64_t>(all[i]);
+  return out;
+}
+
 Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out)
     : ranks_(ranks),
       session_(session),

@@ -23,6 +23,9 @@ struct Measured {
   std::vector<std::string> remarks;  // for the reader: slow ranks
 };
 
+// What each rank's plan takes; every rank makes the call.
+std::vector<plan::Memory> memory_of_ranks(const Ranks& ranks, const plan::Memory& mine);
+
 class Meter {
  public:
   Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out);

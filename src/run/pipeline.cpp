@@ -17,7 +17,7 @@ constexpr std::string_view file_prefix = "file:";
 constexpr std::size_t most_schedule_bytes = 16 << 20;
 
 transforms::Schedule read_schedule(const std::string& path) {
-  transforms::Schedule schedule = transforms::parse_schedule(files::read_text(path, most_schedule_bytes), path);
+  transforms::Schedule schedule = transforms::parse_schedule(schedule_text(path), path);
   transforms::check(schedule, path);
   return schedule;
 }
@@ -75,6 +75,13 @@ transforms::Schedule schedule_of(const config::Config& config, Goal goal, int mi
 void check_schedule(const config::Config& config) {
   if (pipelined(config, Goal::train)) schedule_of(config, Goal::train, static_cast<int>(config.batch.accumulate));
 }
+
+std::string schedule_file(const config::Config& config) {
+  const std::string& schedule = config.parallel.schedule;
+  return pipelined(config, Goal::train) && schedule.starts_with(file_prefix) ? schedule.substr(file_prefix.size()) : "";
+}
+
+std::string schedule_text(const std::string& path) { return files::read_text(path, most_schedule_bytes); }
 
 std::map<std::string, int> stages_of_parameters(const config::Config& config) {
   std::map<std::string, int> out;

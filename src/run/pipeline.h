@@ -21,6 +21,10 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros);
 void check_schedule(const config::Config& config);  // the same before anything runs
 
+// The file that a pipeline's schedule is read from; "": none is.
+std::string schedule_file(const config::Config& config);
+std::string schedule_text(const std::string& path);
+
 // By name of a parameter or buffer; empty without stages.
 std::map<std::string, int> stages_of_parameters(const config::Config& config);
 

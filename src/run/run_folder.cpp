@@ -15,6 +15,7 @@
 #include "config/print.h"
 #include "files/text.h"
 #include "run/environment.h"
+#include "run/pipeline.h"
 #include "run/watchdog.h"
 
 namespace tessera::run {
@@ -22,17 +23,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lines of a resolved configuration that change results: not where, with how many threads or with which reports it runs.
+constexpr const char* kept_schedule = "schedule.txt";
+
+// What a resolved configuration says that changes results ("parallel.chunks = 2"): not where, with how many threads or with which reports
+// it runs.
 std::set<std::string> meaning(const std::string& toml) {
+  static const std::set<std::string> no_matter = {"run.threads",      "run.out",         "run.name",
+                                                  "run.csv",          "run.tensorboard", "data.workers",
+                                                  "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best"};
   std::set<std::string> lines;
+  std::string section;
   std::istringstream text(toml);
   for (std::string line; std::getline(text, line);) {
-    bool counts = true;
-    for (const char* key : {"threads ", "workers ", "out ", "name ", "every ", "keep ", "keep_best ", "csv ", "tensorboard "})
-      counts &= !line.starts_with(key);
-    if (counts) lines.insert(line);
+    if (line.starts_with("[") && line.ends_with("]")) section = line.substr(1, line.size() - 2) + ".";
+    const std::size_t equals = line.find(" = ");
+    if (equals == line.npos) continue;
+    const std::string key = section + line.substr(0, line.find(' '));
+    if (!no_matter.contains(key)) lines.insert(key + line.substr(equals));
   }
   return lines;
+}
+
+// Whether the schedule that is asked for now is the one that the folder keeps: what counts is what it says, not where.
+bool same_schedule(const fs::path& folder, const config::Config& config) {
+  std::error_code error;
+  const std::string path = schedule_file(config);
+  return !path.empty() && fs::exists(folder / kept_schedule, error) && schedule_text(path) == schedule_text(folder / kept_schedule);
 }
 
 }  // namespace
@@ -40,10 +56,26 @@ std::set<std::string> meaning(const std::string& toml) {
 std::vector<std::string> changes_since(const fs::path& folder, const config::Config& config) {
   std::error_code error;
   if (!fs::exists(folder / "resolved.toml", error)) return {};
-  const std::set<std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20)), now = meaning(config::to_toml(config));
+  const auto from_file = [](const std::string& line) { return line.starts_with("parallel.schedule = \"file:"); };
+  const std::set<std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20));
+  std::set<std::string> now = meaning(config::to_toml(config));
+  if (std::any_of(before.begin(), before.end(), from_file) && same_schedule(folder, config)) std::erase_if(now, from_file);
   std::vector<std::string> differ;
   std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(differ));
   return differ;
+}
+
+std::string configuration_of_run(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such run folder", folder.string());
+  if (!fs::exists(folder / "resolved.toml", error))
+    throw Error(ErrorKind::usage, "the folder holds no run: there is no resolved.toml in it", folder.string());
+  return (folder / "resolved.toml").string();
+}
+
+std::string schedule_of_run(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kept_schedule, error) ? (folder / kept_schedule).string() : "";
 }
 
 bool holds_finished_run(const fs::path& folder, const config::Config& config) {
@@ -71,6 +103,9 @@ void FolderLock::take(const fs::path& folder) {
 
 void open_folder(const fs::path& folder, const config::Config& config, const TrainOptions& options, FolderLock& lock) {
   std::error_code error;
+  // Read before anything is removed: they may lie in this folder.
+  const std::string schedule = schedule_file(config), given = options.given.empty() ? "" : files::read_text(options.given);
+  const std::string turns = schedule.empty() ? "" : schedule_text(schedule);
   if (options.fresh) {
     // Only what a run writes; never the whole folder.
     for (const char* name : {"ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "summary.json", "log.txt", "weights.safetensors",
@@ -87,8 +122,16 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   lock.take(folder);
   fs::remove_all(folder / pulses, error);
   if (config.run.np > 1 && !given_folder()) fs::create_directories(folder / pulses, error);
-  if (!options.given.empty()) files::write_atomically(folder / "config.toml", files::read_text(options.given));
-  files::write_atomically(folder / "resolved.toml", config::to_toml(config));
+  if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
+  // The schedule stays with the run, whatever becomes of its file.
+  config::Config resolved = config;
+  if (schedule.empty()) {
+    fs::remove(folder / kept_schedule, error);
+  } else {
+    files::write_atomically(folder / kept_schedule, turns);
+    resolved.parallel.schedule = "file:" + fs::absolute(folder / kept_schedule).lexically_normal().string();
+  }
+  files::write_atomically(folder / "resolved.toml", config::to_toml(resolved));
   files::write_atomically(folder / "env.json", environment(static_cast<int>(config.run.threads)).dump(2) + "\n");
 }
 

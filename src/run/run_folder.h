@@ -17,6 +17,11 @@ bool holds_finished_run(const std::filesystem::path& folder, const config::Confi
 // What a run that goes on will do differently from now on: the lines of the configuration that changed. Empty without an older one.
 std::vector<std::string> changes_since(const std::filesystem::path& folder, const config::Config& config);
 
+// resolved.toml of a run folder; Error(usage) where there is none.
+std::string configuration_of_run(const std::filesystem::path& folder);
+// The schedule that was read from a file, as the run keeps it; "": none was.
+std::string schedule_of_run(const std::filesystem::path& folder);
+
 // One process trains in a folder at a time: a second one is refused with Error(usage). The lock ends with the process, however that ends.
 class FolderLock {
  public:
@@ -30,7 +35,8 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-// Removes an old run when `fresh`, makes the folder, and writes config.toml, resolved.toml and env.json. Error(disk) when it cannot.
+// Removes an old run when `fresh`, makes the folder, and writes config.toml, resolved.toml, env.json and schedule.txt (a copy of the
+// schedule that is read from a file; resolved.toml names the copy). Error(disk) when it cannot.
 void open_folder(const std::filesystem::path& folder, const config::Config& config, const TrainOptions& options, FolderLock& lock);
 
 }  // namespace tessera::run

@@ -129,12 +129,12 @@ class Trainer {
 
   void introduce() {
     const plan::Plan& plan = session_->compiled(Goal::train, config_.batch.global).plan;
+    const std::vector<plan::Memory> memory = memory_of_ranks(ranks_, plan.memory);
     const std::string resumed = resumed_ ? fmt::format("  resumed from step {}", progress_.step) : "";
-    for (const std::string& line : introduction(config_, plan, samples_, test_->size(), resumed)) console_.line(line);
+    for (const std::string& line : introduction(config_, memory, samples_, test_->size(), resumed)) console_.line(line);
     for (const std::string& note : notes_) console_.line("note: " + note);
-    flops_ = plan.cost.flops;
+    flops_ = plan.cost.flops, results_.planned_bytes = plan.peak_bytes();
     if (ranks_.first()) peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
-    results_.planned_bytes = plan.peak_bytes();
   }
 
   // All batches of the epoch (or of the run) are done, its evaluation and its line are not.

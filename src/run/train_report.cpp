@@ -41,6 +41,27 @@ ordered_json summary_layout(const config::Config& c) {
   return out;
 }
 
+// The first of those ranks that hold the most, with its number where some hold less.
+struct Largest {
+  plan::Memory memory;
+  std::string whose;
+};
+Largest largest(const std::vector<plan::Memory>& ranks) {
+  std::size_t most = 0;
+  bool differ = false;
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    differ |= ranks[r].total() != ranks[0].total();
+    if (ranks[r].total() > ranks[most].total()) most = r;
+  }
+  return {ranks[most], differ ? fmt::format(" (most: rank {})", most) : ""};
+}
+
+std::int64_t most_bytes(const ordered_json& ranks, const char* which) {
+  std::int64_t most = 0;
+  for (const ordered_json& rank : ranks) most = std::max(most, rank["peak_bytes"][which].get<std::int64_t>());
+  return most;
+}
+
 }  // namespace
 
 void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
@@ -58,32 +79,33 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
   }
 }
 
-std::vector<std::string> introduction(const config::Config& config, const plan::Plan& plan, std::int64_t train_samples,
+std::vector<std::string> introduction(const config::Config& config, const std::vector<plan::Memory>& memory, std::int64_t train_samples,
                                       std::int64_t test_samples, const std::string& resumed) {
   std::int64_t params = 0;
   for (const models::Param& p : models::parameters(config.model)) params += p.buffer ? 0 : ir::elements(p.shape);
-  const plan::Memory& m = plan.memory;
+  const auto [m, whose] = largest(memory);
   auto mib = [](std::int64_t bytes) { return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0); };
   return {fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
           fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
                       config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
                       report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
                       ranks_of(config), config.run.threads, config.run.threads == 1 ? "" : "s", ranks_of(config) == 1 ? "" : " each"),
-          fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB",
-                      config.parallel.pp > 1 ? " (rank 0)" : "", mib(m.weights), mib(m.gradients), mib(m.optimizer), mib(m.activations),
-                      mib(m.workspace), mib(m.total()))};
+          fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose, mib(m.weights),
+                      mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total()))};
 }
 
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {
   if (m.skipped)
     return fmt::format("step {:>6}/{} | skipped: loss {} and gradient norm {} are not both finite; nothing was changed", m.step, total,
                        m.loss, std::abs(m.grad_norm));
-  const double all = std::max(1e-9, m.step_ms);
+  // The breakdown may be that of an earlier step: its parts are shares of that one.
+  const report::Breakdown& b = m.breakdown;
+  const double share = 100 / std::max(1e-9, b.compute + b.comm_exposed + b.wait + b.data + b.host);
   return fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} img/s | {:.0f}% of peak | "
-      "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f} %",
-      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, m.breakdown.compute / all * 100,
-      m.breakdown.comm_exposed / all * 100, m.breakdown.wait / all * 100, m.breakdown.data / all * 100);
+      "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f}{} %",
+      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, b.compute * share,
+      b.comm_exposed * share, b.wait * share, b.data * share, b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
 }
 
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
@@ -98,26 +120,27 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
   for (int v = 0; v < comm::verb_count; ++v)
     if (const comm::Traffic::Row& row = results.comm[static_cast<comm::Verb>(v)]; row.count > 0)
       comm[std::string(comm::name(static_cast<comm::Verb>(v)))] = {{"count", row.count}, {"bytes", row.bytes}};
-  ordered_json summary = {{"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
-                          {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
-                          {"peak_bytes", {{"planned", results.planned_bytes}, {"measured", results.measured_bytes}}},
-                          {"final",
-                           {{"loss", results.last_loss},
-                            {"train_top1", results.epochs.empty() ? 0.0 : results.epochs.back().train_top1},
-                            {"test_top1", results.final.top1},
-                            {"test_top5", results.final.top5},
-                            {"test_loss", results.final.loss}}},
-                          {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
-                          {"epochs", epochs},
-                          {"ranks", results.ranks},
-                          {"comm", comm},
-                          {"layout", summary_layout(config)},
-                          {"model", config.model.name.empty() ? config.model.family : config.model.name},
-                          {"dtype", config.precision.dtype},
-                          {"world", ranks_of(config)},
-                          {"steps", progress.step},
-                          {"skipped", progress.skipped},
-                          {"reached", progress.reached}};
+  ordered_json summary = {
+      {"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
+      {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},
+      {"peak_bytes", {{"planned", most_bytes(results.ranks, "planned")}, {"measured", most_bytes(results.ranks, "measured")}}},
+      {"final",
+       {{"loss", results.last_loss},
+        {"train_top1", results.epochs.empty() ? 0.0 : results.epochs.back().train_top1},
+        {"test_top1", results.final.top1},
+        {"test_top5", results.final.top5},
+        {"test_loss", results.final.loss}}},
+      {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
+      {"epochs", epochs},
+      {"ranks", results.ranks},
+      {"comm", comm},
+      {"layout", summary_layout(config)},
+      {"model", config.model.name.empty() ? config.model.family : config.model.name},
+      {"dtype", config.precision.dtype},
+      {"world", ranks_of(config)},
+      {"steps", progress.step},
+      {"skipped", progress.skipped},
+      {"reached", progress.reached}};
   if (results.final.top1_tta >= 0) summary["final"]["test_top1_tta"] = results.final.top1_tta;
   // Time to accuracy; null when there was no target or the run ended before it.
   summary["time_to_target_s"] = progress.reached ? ordered_json(progress.time_to_target_s) : ordered_json(nullptr);

@@ -25,14 +25,15 @@ struct TrainResults {
   nlohmann::ordered_json ranks;  // an object each
   double last_loss = 0;
   Score final;
-  std::int64_t planned_bytes = 0, measured_bytes = 0;
-  comm::Traffic comm;  // of the last step, on the first rank
+  std::int64_t planned_bytes = 0, measured_bytes = 0;  // of this rank
+  comm::Traffic comm;                                  // of the last step, on the first rank
 
   // Lines of metrics.jsonl that an earlier process wrote count too.
   void recall(const std::vector<nlohmann::json>& lines);
 };
 
-std::vector<std::string> introduction(const config::Config& config, const plan::Plan& plan, std::int64_t train_samples,
+// `memory`: of each rank; that of the one with the most is shown.
+std::vector<std::string> introduction(const config::Config& config, const std::vector<plan::Memory>& memory, std::int64_t train_samples,
                                       std::int64_t test_samples, const std::string& resumed);
 std::string step_line(const report::StepMetrics& m, std::int64_t total);
 nlohmann::ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results);

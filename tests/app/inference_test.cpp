@@ -108,6 +108,10 @@ TEST(Inference, BenchOnRanks) {
     for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s", "gflops", "peak_gflops", "ops"})
       EXPECT_TRUE(b.contains(key)) << row.arguments << ": " << key;
     EXPECT_EQ(b["layout"]["ranks"], row.ranks) << row.arguments;
+    double shares = 0, comm = 0;
+    for (const json& op : b["ops"]) shares += op["share"].get<double>(), comm += op["group"] == "comm" ? op["ms"].get<double>() : 0;
+    EXPECT_NEAR(shares, 1, 1e-6) << row.arguments;
+    EXPECT_EQ(comm > 0, row.ranks > 1) << row.arguments;
     for (const char* axis : {"dp", "tp", "sp", "pp"}) EXPECT_TRUE(b["layout"].contains(axis)) << axis;
     ASSERT_TRUE(b["logits_difference"].is_number()) << row.arguments;
     EXPECT_LT(b["logits_difference"].get<double>(), 1e-9) << row.arguments;

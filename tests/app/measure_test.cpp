@@ -131,14 +131,51 @@ TEST(Measured, PipelinesShowTheirSchedule) {
     EXPECT_EQ(r.code, 2) << arguments;
     EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
   };
-  refused("--run " + out.string() + " --accumulate 2 --micro-batch 12", "the run has 2 micro-batches");
-  refused("--run " + out.string() + " --pp 1 --np 1", "no pipeline");
+  refused("--run " + out.string() + " --accumulate 2", "--run takes the configuration of the run, and --accumulate 2 was given");
   refused("--model vit_micro --schedule-svg " + svg.string(), "no pipeline");
-  refused("--run " + (scratch() / "nowhere").string(), "nowhere");
+  refused("--run " + (scratch() / "nowhere").string(), "there is no such run folder");
   write(out / "trace.json", "{\"traceEvents\": []}");
   refused("--run " + out.string(), "no turns of a pipeline");
   write(out / "trace.json", "{\"traceEvents\": [{\"cat\": \"turn\"}]}");
   refused("--run " + out.string(), "event 1");
+  fs::remove(out / "trace.json");
+  EXPECT_NE(run("explain --run " + out.string()).out.find("nothing is measured: "), std::string::npos);
+}
+
+TEST(Measured, RunsWithoutPipelineOrTraceAreExplained) {
+  for (const auto& [layout, why] : std::map<std::string, std::string>{
+           {"", "the run has no pipeline"}, {"--pp 2 --accumulate 2 --set run.trace=0 ", "the run keeps no trace (run.trace = 0)"}}) {
+    const fs::path out = scratch() / "unmeasured";
+    ASSERT_EQ(run("train --model vit_micro --set data.train_size=8 --set data.test_size=8 --global-batch 8 --steps 1 --threads 1 " +
+                  layout + "--comm local --quiet --fresh --out " + out.string())
+                  .code,
+              0);
+    const Result r = run("explain --run " + out.string());
+    EXPECT_EQ(r.code, 0) << r.err;
+    EXPECT_NE(r.out.find("nothing is measured: " + why), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("measured: step"), std::string::npos);
+  }
+}
+
+// Peers: one span and one bubble for the chart, the numbers below it and the picture.
+TEST(Measured, ChartsWithPeersSayWhoseTheyAre) {
+  const fs::path out = scratch() / "peers", svg = scratch() / "peers.svg";
+  ASSERT_EQ(run("train --model vit_micro --set data.train_size=48 --set data.test_size=8 --global-batch 16 --accumulate 4 --steps 3 "
+                "--threads 1 --pp 2 --dp 2 --comm local --set run.trace=2 --quiet --out " +
+                out.string())
+                .code,
+            0);
+  const std::string text = run("explain --run " + out.string() + " --schedule-svg " + svg.string()).out;
+  const double bubble = json::parse(run("explain --json --run " + out.string()).out)["pipeline"]["measured"]["bubble"].get<double>() * 100;
+  char shown[32];
+  std::snprintf(shown, sizeof shown, "%.1f%%", bubble);
+  const std::size_t chart = text.find("measured: step");
+  ASSERT_NE(chart, std::string::npos) << text;
+  for (const std::string& part : {"stage 0 (rank 0) |", "stage 1 (rank 2) |"}) EXPECT_NE(text.find(part, chart), std::string::npos) << text;
+  EXPECT_NE(text.find("bubble " + std::string(shown) + " of 4 ranks x ", chart), std::string::npos) << shown << text;
+  EXPECT_NE(text.find(std::string(shown) + " measured (all ranks)", chart), std::string::npos) << shown << text;
+  EXPECT_NE(read(svg).find("bubble " + std::string(shown) + " of all 4 ranks"), std::string::npos);
+  EXPECT_NE(read(svg).find("stage 1 (rank 2)"), std::string::npos);
 }
 
 }  // namespace

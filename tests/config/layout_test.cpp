@@ -107,6 +107,8 @@ const std::vector<Wrong>& wrong() {
       {1, {"parallel.dp=2"}, {"dp x tp x pp = 2 x 1 x 1 = 2 but 1 rank was started"}},
       {1, {"parallel.tp=3"}, {"tp x pp = 3 x 1 = 3 does not divide the number of ranks: 1 rank was started"}},
       {8, {"parallel.tp=3"}, {"tp x pp = 3 x 1 = 3", "8 ranks were started"}},
+      {0, {vit, "run.np=2", "parallel.pp=3"}, {"run.np = 2", "choose run.np = 3, 6 or another multiple of 3, or parallel.pp = 1 or 2"}},
+      {2, {vit, "parallel.pp=2", "parallel.stages=6,6"}, {"parallel.stages: expected a list of numbers, found \"6,6\"", "write [6,6]"}},
       {8, {vit, "parallel.sp=3"}, {"tp x pp x sp = 1 x 1 x 3 = 3", "8 ranks were started"}},
       {8, {vit, "parallel.dp=1", "parallel.sp=3", "parallel.tp=2"}, {"dp x tp x pp x sp = 1 x 2 x 1 x 3 = 6 but 8 ranks"}},
       {2, {"parallel.dp=3"}, {"= 3 but 2 ranks were started"}},

@@ -82,6 +82,8 @@ TEST(Pipeline, WhatFollowsAndWhatIsNoted) {
   EXPECT_EQ(r.config.parallel.schedule, "zb");
   EXPECT_EQ(r.config.parallel.stages.word, "flops");
   EXPECT_EQ(pipeline_stages(r.config.parallel), 3);
+  EXPECT_EQ(r.notes, Sets{"parallel.schedule = \"zb\" is for several ranks: the 3 segments of one rank run fill-drain (gpipe)"});
+  EXPECT_EQ(resolved("vit_tiny_cifar", {"parallel.segments=3"}).notes, Sets{});
   EXPECT_EQ(resolved("vit_tiny_cifar", {"parallel.pp=2"}).notes,
             Sets{"parallel.pp = 2 with one micro-batch: the pipeline is a relay; raise batch.accumulate"});
   EXPECT_EQ(resolved("vit_tiny_cifar", {"parallel.schedule=zb"}).notes,
@@ -132,6 +134,7 @@ TEST(Pipeline, WrongOnesAreRefusedClearly) {
             {"parallel.pp=3", "parallel.stages=[6,6]"},
             {"parallel.stages has 2 numbers, but there are 3 stages: parallel.pp = 3; give"}},
            {vit, {"parallel.pp=2", "parallel.stages=[6,7]"}, {"parallel.stages adds up to 13 blocks, but the model has 12; every block"}},
+           {vit, {"parallel.stages=[1]"}, {"parallel.stages adds up to 1 block, but the model has 12"}},
            {"swin_t", {"parallel.pp=2", "parallel.stages=[6,6]"}, {"adds up to 12 blocks, but the model has 15"}},
            {vit,
             {"parallel.pp=2", "parallel.stages=[6.5,5.5]"},

@@ -56,7 +56,23 @@ TEST(PipelineChart, EveryKindAndNarrowCells) {
   EXPECT_NE(chart.find("> forward, < backward, w weight gradients, u update, . idle; before the sign stage.micro-batch"), std::string::npos)
       << chart;
   EXPECT_NE(chart.find("bubble 50.0% of 2 ranks x 36.0 ms"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("turns too narrow for their numbers: --schedule-svg FILE draws them\n"), std::string::npos) << chart;
   EXPECT_EQ(text_chart({}, 3), "no time was spent\n");
+}
+
+TEST(PipelineChart, RowsOfManyRanks) {
+  const PipelineUse all{0, 20, 0.4, {0.5, 0.6, 0.2, 0.3}, false};
+  const std::vector<PipelineBar> bars = {{0, 0, 0, 'F', 0, 10}, {1, 1, 0, 'F', 2, 18}};
+  const ChartRows rows{{"stage 0 (rank 0)", "stage 1 (rank 2)"}, 2, &all};
+  const std::string chart = text_chart(bars, 2, 57, Scale::time, rows);
+  EXPECT_NE(chart.find("stage 0 (rank 0) |0>>>>>>>>>>>>.............|  50.0% idle\n"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("stage 1 (rank 2) |"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("|  20.0% idle\n"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("bubble 40.0% of 4 ranks x 20.0 ms; shown are the first of every 2 that do the same\n"), std::string::npos) << chart;
+  EXPECT_EQ(chart.find("too narrow"), std::string::npos) << chart;
+  const std::string svg = svg_charts(bars, bars, "t", "s", rows);
+  EXPECT_EQ(count(svg, ">stage 1 (rank 2)<"), 2u);
+  EXPECT_NE(svg.find("measured: 20.0 ms, bubble 40.0% of all 4 ranks"), std::string::npos) << svg;
 }
 
 TEST(PipelineChart, TextKeepsItsWidth) {
