@@ -171,7 +171,7 @@ TEST(Measured, ChartsWithPeersSayWhoseTheyAre) {
   std::snprintf(shown, sizeof shown, "%.1f%%", bubble);
   const std::size_t chart = text.find("measured: step");
   ASSERT_NE(chart, std::string::npos) << text;
-  for (const std::string& part : {"stage 0 (rank 0) |", "stage 1 (rank 2) |"}) EXPECT_NE(text.find(part, chart), std::string::npos) << text;
+  for (const char* part : {"stage 0 (rank 0) |", "stage 1 (rank 2) |"}) EXPECT_NE(text.find(part, chart), std::string::npos) << text;
   EXPECT_NE(text.find("bubble " + std::string(shown) + " of 4 ranks x ", chart), std::string::npos) << shown << text;
   EXPECT_NE(text.find(std::string(shown) + " measured (all ranks)", chart), std::string::npos) << shown << text;
   EXPECT_NE(read(svg).find("bubble " + std::string(shown) + " of all 4 ranks"), std::string::npos);

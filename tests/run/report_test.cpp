@@ -9,6 +9,7 @@
 #include "files/scratch.h"
 #include "files/text.h"
 #include "report/metrics_log.h"
+#include "run/train_report.h"
 
 namespace tessera::report::report_test {
 namespace {
@@ -97,6 +98,25 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
   // A file that is shorter than the checkpoint says keeps its whole lines.
   std::filesystem::resize_file(scratch / "metrics.jsonl", static_cast<std::uintmax_t>(at_two - 3));
   EXPECT_EQ(MetricsLog(folder, {at_two, 3, true, false}).kept().size(), 1u);
+}
+
+// Shares are of the step that was sampled, which may have taken longer than the one whose line it is.
+TEST(TrainReport, SharesOfAStepAddUp) {
+  StepMetrics m;
+  m.step_ms = 1, m.breakdown = {30, 40, 100, 20, 10, 0};
+  EXPECT_NE(run::step_line(m, 5).find("comp 30 comm 40 wait 20 data 10 %"), std::string::npos) << run::step_line(m, 5);
+  m.breakdown.host = 100;
+  EXPECT_NE(run::step_line(m, 5).find("comp 15 comm 20 wait 10 data 5 host 50 %"), std::string::npos) << run::step_line(m, 5);
+}
+
+TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
+  const auto memory = [](const std::vector<plan::Memory>& ranks) { return run::introduction({}, ranks, 1, 1, "").back(); };
+  constexpr std::int64_t mib = 1 << 20;
+  const plan::Memory less{mib, 0, 0, mib, 0}, more{mib, 0, 0, 20 * mib, 0};
+  EXPECT_EQ(memory({less, less}), "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.0 MiB");
+  EXPECT_EQ(memory({less, more, more}),
+            "memory/rank (most: rank 1)  weights 1.0  grads 0.0  optim 0.0  activations 20  buffers 0.0  = 21 MiB");
+  EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
 }
 
 }  // namespace
