@@ -143,7 +143,7 @@ std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int colu
   out += use.several_stages ? ". idle; before the sign stage.micro-batch, in narrow cells the micro-batch\n"
                             : ". idle; before the sign the micro-batch\n";
   if (narrow) out += "turns too narrow for their numbers: --schedule-svg FILE draws them\n";
-  const std::size_t all = shown.of_all ? shown.of_all->idle.size() : rows.size();
+  const std::size_t all = rows.size() * static_cast<std::size_t>(shown.peers);
   out += fmt::format("bubble {:.1f}% of {} x {}", 100 * use.bubble, all == 1 ? "1 rank" : fmt::format("{} ranks", all),
                      axis.value(use.span_ms));
   return out + (all > rows.size() ? fmt::format("; shown are the first of every {} that do the same\n", shown.peers) : "\n");
