@@ -54,7 +54,7 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
   report::Breakdown now =
       breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
   now.data = data_ms;
-  now.host = std::max(0.0, step_ms - data_ms - timeline.wall_ms);
+  now.host = std::max(0.0, step_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
   if (out.sampled || !several) {
     now.pipelined = sum_.pipelined = pipelined_;
     if (pipelined_) now.bubble = bubble(timeline, plan);
