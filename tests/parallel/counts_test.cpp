@@ -178,17 +178,25 @@ TEST(Counts, SynchronisedBatchNorm) {
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }
 
-// Only the running statistics are everybody's; those of layers of one width travel together.
-TEST(Counts, LocalBatchNorm) {
-  config::Config c = with_layout(tiny("resnet", "f32"), "dp2");
-  c.model.batch_norm = "local";
+struct Norms {
+  std::int64_t widths = 0, channels = 0;  // how many different ones, and of all layers together
+};
+Norms norms_of(const config::Config& c) {
   std::set<std::int64_t> widths;
   std::int64_t channels = 0;
   for (const models::Param& p : models::parameters(c.model))
     if (p.name.ends_with("running_mean")) widths.insert(p.shape[0]), channels += p.shape[0];
+  return {static_cast<std::int64_t>(widths.size()), channels};
+}
+
+// Only the running statistics are everybody's; those of layers of one width travel together.
+TEST(Counts, LocalBatchNorm) {
+  config::Config c = with_layout(tiny("resnet", "f32"), "dp2");
+  c.model.batch_norm = "local";
+  const auto [widths, channels] = norms_of(c);
   const Buckets b = buckets_of(c, 1);
   Sent sent(c);
-  sent.is(Phase::forward, Op::all_gather, "dp", "statistics", static_cast<std::int64_t>(widths.size()), 2 * channels * word);
+  sent.is(Phase::forward, Op::all_gather, "dp", "statistics", widths, 2 * channels * word);
   sent.is(Phase::update, Op::all_reduce, "dp", "gradients", b.count, b.whole);
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }
@@ -198,13 +206,10 @@ TEST(Counts, DeferredBatchNorm) {
   for (const char* layout : {"dp2", "dp2 acc3"}) {
     config::Config c = with_layout(tiny("resnet", "f32"), layout);
     c.model.batch_norm = "deferred";
-    std::set<std::int64_t> widths;
-    std::int64_t channels = 0;
-    for (const models::Param& p : models::parameters(c.model))
-      if (p.name.ends_with("running_mean")) widths.insert(p.shape[0]), channels += p.shape[0];
+    const auto [widths, channels] = norms_of(c);
     const Buckets b = buckets_of(c, 1);
     Sent sent(c);
-    sent.is(Phase::forward, Op::all_reduce, "dp", "statistics", static_cast<std::int64_t>(widths.size()), 2 * channels * word);
+    sent.is(Phase::forward, Op::all_reduce, "dp", "statistics", widths, 2 * channels * word);
     sent.is(Phase::update, Op::all_reduce, "dp", "gradients", b.count, b.whole);
     sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
   }
