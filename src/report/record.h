@@ -1,0 +1,69 @@
+// One run as its folder tells it: what was asked for, what it cost, what came out. Read from env.json, resolved.toml's facts in
+// summary.json, metrics.jsonl and summary.json; kept by a study as JSON, so that a page can be drawn after run folders are gone.
+// Convention: times are seconds unless a name says ms; a number that the run did not write is NaN (JSON null), never 0.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/metrics.h"
+
+namespace tessera::report {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct EpochRecord {
+  double seconds = kUnknown, elapsed = kUnknown;  // of its training steps; since the run began, with evaluations
+  double loss = kUnknown, train_top1 = kUnknown, test_loss = kUnknown, test_top1 = kUnknown;
+  double barrier_wait = kUnknown;
+};
+
+struct RankRecord {
+  std::string host, device;
+  Breakdown breakdown;                     // mean of the sampled steps
+  double barrier_wait = 0;                 // mean of an epoch
+  std::int64_t planned = 0, measured = 0;  // peak bytes
+};
+
+// A row of `tessera bench layers`, or of any table of parts whose times add up.
+struct PartRecord {
+  std::string name;
+  double seconds = kUnknown, share = kUnknown;
+  std::int64_t count = 1;
+};
+
+struct RunRecord {
+  std::string verb = "train";                      // train | infer | layers
+  std::string folder, model, data, dtype, layout;  // layout in words: "dp2 x tp2", "one rank"
+  int ranks = 1, hosts = 1, threads = 0;
+  std::int64_t global_batch = 0, accumulate = 1, steps = 0, seed = 0;
+  std::int64_t skipped = 0;  // steps that were not finite
+
+  // Speed, warm-up dropped. Of training: images_per_s = global batch / median step.
+  double images_per_s = kUnknown, mfu = kUnknown, wall = kUnknown;
+  Quantiles step_ms;
+  double epoch_seconds = kUnknown;         // mean over all epochs but warm-up ones (of the ViT study: 5)
+  double latency_ms = kUnknown;            // infer: of a batch
+  Breakdown breakdown;                     // mean over ranks
+  double comm_bytes = kUnknown;            // a step, a rank
+  std::int64_t planned = 0, measured = 0;  // peak bytes of the largest rank
+  double bubble = kUnknown;                // of a pipeline
+
+  double loss = kUnknown, test_loss = kUnknown, test_top1 = kUnknown, best_top1 = kUnknown;  // last epoch; best of all
+  std::vector<EpochRecord> epochs;
+  std::vector<std::pair<std::int64_t, double>> losses;  // (step, loss), at most 200 of them, the first and the last among them
+  std::vector<RankRecord> by_rank;
+  std::vector<PartRecord> parts;
+  nlohmann::ordered_json env;  // env.json as it is
+};
+
+// What `warmup` drops from speed: the first so many steps (and the first epoch's time when there are more than one).
+RunRecord read_run(const std::string& folder, std::int64_t warmup = 2);
+nlohmann::ordered_json to_json(const RunRecord& run);
+RunRecord run_from_json(const nlohmann::json& json, const std::string& where);
+
+}  // namespace tessera::report
