@@ -5,7 +5,8 @@
 
 Every row is `tessera train` on the embedded data, one thread a rank. Bubbles are read off the run's trace (`tessera explain --run`): the share
 of time between the first turn's start and the last turn's end in which ranks had no turn; the median of the rounds, least and most beside it.
-The formula is for stages of equal cost; the prediction knows each turn's FLOPs. Memory is what the plan says and what was allocated.
+The formula is for stages of equal cost; the prediction knows each turn's FLOPs; `of turns` has the turns as long as they were in this step, each
+started as soon as the schedule allows, so it holds what the machine's unequal ranks cost, and measured - of turns what messages and waiting cost. Memory is what the plan says and what was allocated.
 """
 import argparse
 import json
@@ -48,7 +49,7 @@ def percent(x):
 
 def bubbles(args):
     print(f"\n## Bubbles of {args.model}, {args.micro} images a micro-batch\n")
-    print("| ranks | schedule | micro-batches | formula % | predicted % | measured % (least-most) | measured - formula | step ms | images/s |\n|" + "---|" * 9)
+    print("| ranks | schedule | micro-batches | formula % | predicted % | of turns % | measured % (least-most) | measured - formula | measured - of turns | step ms | images/s |\n|" + "---|" * 11)
     worst = 0
     cases = [(ranks, schedule, micros) for ranks in args.ranks for schedule in args.schedules for micros in args.micros]
     seen = {case: [] for case in cases}
@@ -66,8 +67,10 @@ def bubbles(args):
         middle, p = statistics.median(got), runs[0]["pipeline"]
         ms = statistics.median(r["ms"] for r in runs)
         worst = max(worst, abs(middle - p["bubble_formula"]))
-        print(f"| {ranks} | {schedule} | {micros} | {percent(p['bubble_formula'])} | {percent(p['bubble_predicted'])} | {percent(middle)} "
-              f"({percent(got[0])}-{percent(got[-1])}) | {100 * (middle - p['bubble_formula']):+.1f} | {ms:.1f} | {args.micro * micros / ms * 1e3:.1f} |")
+        turns = statistics.median(r["pipeline"]["measured"]["bubble_of_turns"] for r in runs)
+        own = statistics.median(r["pipeline"]["measured"]["bubble"] - r["pipeline"]["measured"]["bubble_of_turns"] for r in runs)
+        print(f"| {ranks} | {schedule} | {micros} | {percent(p['bubble_formula'])} | {percent(p['bubble_predicted'])} | {percent(turns)} | {percent(middle)} "
+              f"({percent(got[0])}-{percent(got[-1])}) | {100 * (middle - p['bubble_formula']):+.1f} | {100 * own:+.1f} | {ms:.1f} | {args.micro * micros / ms * 1e3:.1f} |")
     print(f"\nLargest difference between measured and formula: {100 * worst:.1f} percentage points.", flush=True)
 
 

@@ -110,6 +110,16 @@ std::vector<PipelineBar> PipelineView::measured() const {
   return bars;
 }
 
+double PipelineView::bubble_of_turns() const {
+  std::map<PlanTurn, double> ms;
+  for (const PipelineBar& b : measured_->step.bars) ms[{b.stage, b.micro, b.kind}] += (b.end_ms - b.start_ms) / peers_;
+  const auto timed = transforms::simulate(schedule_, [&](const transforms::Turn& turn) {
+    const auto found = ms.find(plan_turn(turn));
+    return found == ms.end() ? 0.0 : found->second;
+  });
+  return transforms::bubble(timed, static_cast<int>(ranks_.size()));
+}
+
 double PipelineView::gflops() const {
   double work = 0, ms = 0;
   for (const transforms::Timed& t : simulated()) work += t.end - t.start;
@@ -185,7 +195,9 @@ std::string PipelineView::text(int columns) const {
   if (!measured_) return out;
   std::vector<std::string> idle;
   for (const double share : measured_->use.idle) idle.push_back(percent(share));
-  return out + fmt::format("measured  idle {} on rank 0 to {}; {:.1f} GFLOP/s in a turn\n", join(idle, " "), idle.size() - 1, gflops());
+  return out +
+         fmt::format("measured  idle {} on rank 0 to {}; {:.1f} GFLOP/s in a turn; turns as long as these, started at once, leave {}\n",
+                     join(idle, " "), idle.size() - 1, gflops(), percent(bubble_of_turns()));
 }
 
 std::string PipelineView::svg(const std::string& of) const {
@@ -231,8 +243,13 @@ ordered_json PipelineView::json() const {
                       {"bubble_predicted", transforms::bubble(simulated(), static_cast<int>(ranks_.size()))},
                       {"turns", bars_json(predicted(1))}};
   if (measured_)
-    out["measured"] = {{"step", measured_->step.step},      {"bubble", bubble_measured()}, {"idle", measured_->use.idle},
-                       {"span_ms", measured_->use.span_ms}, {"gflops", gflops()},          {"turns", bars_json(measured_->step.bars)}};
+    out["measured"] = {{"step", measured_->step.step},
+                       {"bubble", bubble_measured()},
+                       {"bubble_of_turns", bubble_of_turns()},
+                       {"idle", measured_->use.idle},
+                       {"span_ms", measured_->use.span_ms},
+                       {"gflops", gflops()},
+                       {"turns", bars_json(measured_->step.bars)}};
   return out;
 }
 

@@ -49,7 +49,8 @@ class PipelineView {
   std::vector<report::PipelineBar> predicted(double scale) const;  // `scale`: ms of a GFLOP
   std::vector<report::PipelineBar> measured() const;               // of the first peers
   double bubble_measured() const { return measured_->use.bubble; }
-  double gflops() const;  // while a rank has a turn
+  double bubble_of_turns() const;  // by the schedule, with turns as long as they were and transfers that take no time
+  double gflops() const;           // while a rank has a turn
 
   struct Measured {
     MeasuredStep step;

@@ -114,6 +114,8 @@ TEST(Measured, PipelinesShowTheirSchedule) {
   }
   EXPECT_GT(measured["bubble"].get<double>(), 0);
   EXPECT_LT(measured["bubble"].get<double>(), 1);
+  EXPECT_GT(measured["bubble_of_turns"].get<double>(), 0);
+  EXPECT_LE(measured["bubble_of_turns"].get<double>(), measured["bubble"].get<double>() + 1e-6);  // no turn can start earlier
   EXPECT_EQ(measured["idle"].size(), 2u);
   EXPECT_NE(read(svg).find("measured: "), std::string::npos);
   for (const json& line : lines_of(out, "step"))
