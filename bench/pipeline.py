@@ -53,16 +53,21 @@ def bubbles(args):
     worst = 0
     cases = [(ranks, schedule, micros) for ranks in args.ranks for schedule in args.schedules for micros in args.micros]
     seen = {case: [] for case in cases}
-    for _ in range(args.rounds):
-        for ranks, schedule, micros in cases:
-            keys = [f"parallel.schedule={schedule}", f"batch.accumulate={micros}", "parallel.stages=flops"]
-            if schedule == "interleaved":
-                keys.append("parallel.chunks=2")
-            r = run(args, args.model, ranks, args.micro * micros, keys, args.steps)
-            seen[ranks, schedule, micros].append(r)
-            p = r["pipeline"]
-            print(f"{ranks} ranks {schedule} {micros}: formula {percent(p['bubble_formula'])} measured {percent(p['measured']['bubble'])}", file=sys.stderr, flush=True)
+    try:
+        for _ in range(args.rounds):
+            for ranks, schedule, micros in cases:
+                keys = [f"parallel.schedule={schedule}", f"batch.accumulate={micros}", "parallel.stages=flops"]
+                if schedule == "interleaved":
+                    keys.append("parallel.chunks=2")
+                r = run(args, args.model, ranks, args.micro * micros, keys, args.steps)
+                seen[ranks, schedule, micros].append(r)
+                p = r["pipeline"]
+                print(f"{ranks} ranks {schedule} {micros}: formula {percent(p['bubble_formula'])} measured {percent(p['measured']['bubble'])}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: rows of the rounds that were done", file=sys.stderr)
     for (ranks, schedule, micros), runs in seen.items():
+        if not runs:
+            continue
         got = sorted(r["pipeline"]["measured"]["bubble"] for r in runs)
         middle, p = statistics.median(got), runs[0]["pipeline"]
         ms = statistics.median(r["ms"] for r in runs)
