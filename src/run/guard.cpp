@@ -13,11 +13,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <new>
 #include <string>
 
 #include "base/check.h"
+#include "base/control_group.h"
 #include "base/process.h"
 
 namespace tessera::run {
@@ -26,28 +26,6 @@ namespace {
 constexpr double round_s = 0.2, look_s = 1;
 constexpr double grace_s = 3;         // from a verdict until a rank that has not ended is killed
 constexpr double others_first_s = 5;  // the other ranks' watchdogs have more to say
-
-// How many processes the kernel has killed for lack of memory: in this control group, else on this machine.
-long long killed_for_memory() {
-  const auto counter = [](const std::string& path) {
-    std::ifstream file(path);
-    std::string name;
-    for (long long value = 0; file >> name >> value;)
-      if (name == "oom_kill") return value;
-    return -1LL;
-  };
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    std::string root;
-    if (line.starts_with("0::")) root = "/sys/fs/cgroup" + line.substr(3) + "/memory.events";
-    if (const auto at = line.find(":memory:"); at != line.npos)
-      root = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/memory.oom_control";
-    if (const long long n = root.empty() ? -1 : counter(root); n >= 0) return n;
-  }
-  for (const char* path : {"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"})
-    if (const long long n = counter(path); n >= 0) return n;
-  return counter("/proc/vmstat");
-}
 
 bool asked_for(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP; }
 
@@ -101,6 +79,8 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const auto folder = [&] { return shared_->told.load(std::memory_order_acquire) ? PulseFolder(shared_->folder) : PulseFolder(); };
   const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
   const std::string help = "the same command goes on from the newest checkpoint";
+  const std::string less =
+      help + "; less memory: a larger batch.accumulate, parallel.recompute = \"full\", parallel.zero; `tessera explain` shows the peak";
   // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not waited meanwhile.
   int status = 0, asked = 0, stopped = -1, decided = -1, round = 0;
   const auto rounds = [](double seconds) { return static_cast<int>(std::min(seconds / round_s, 1e9)); };
@@ -128,10 +108,10 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const int signal = WTERMSIG(status);
   if (const auto verdict = folder().verdict()) std::_Exit(verdict->code);
   if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
+  const bool starved = signal == SIGKILL && killed_for_memory() > killed_before;
   const Error error(ErrorKind::rank_lost,
-                    fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, killed_for_memory() > killed_before),
-                                what_it_does(shared_->pulse.look())),
-                    "", help);
+                    fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, starved), what_it_does(shared_->pulse.look())),
+                    "", starved ? less : help);
   end_job(folder(), {error.exit_code(), error.what()}, log);
 }
 

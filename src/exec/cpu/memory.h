@@ -9,20 +9,18 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/control_group.h"
 #include "comm/comm.h"
 
 namespace tessera::exec::cpu {
 
-// Bytes that the system could still give us: /proc/meminfo, and the limit of a container; a very large number where neither is known.
+// Bytes that the system could still give us: /proc/meminfo, and the limit of its control group; a very large number where neither is known.
 inline std::int64_t available_memory() {
   std::int64_t available = std::int64_t{1} << 60;
   std::ifstream info("/proc/meminfo");
   for (std::string word; info >> word;)
     if (std::int64_t kib = 0; word == "MemAvailable:" && info >> kib) available = kib << 10;
-  std::int64_t limit = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used)
-    available = std::min(available, std::max<std::int64_t>(0, limit - used));
-  return available;
+  return std::min(available, memory_left_in_group().value_or(available));
 }
 
 [[noreturn]] inline void out_of_memory(std::int64_t bytes, std::int64_t available) {
