@@ -204,4 +204,11 @@ std::string divisors(std::int64_t n, std::int64_t wish) {
   return alternatives(words);
 }
 
+std::string mesh_words(const Parallel& p) {
+  std::string out;
+  for (const auto& [name, n] : {std::pair("pp", p.pp), {"dp", p.dp}, {"sp", p.sp}, {"tp", p.tp}})
+    if (n > 1) out += (out.empty() ? "" : " x ") + std::string(name) + std::to_string(n);
+  return out;
+}
+
 }  // namespace tessera::config

@@ -21,6 +21,9 @@ struct LayoutOutcome {
 // sp > 1, parallel.sequence.
 LayoutOutcome resolve_layout(Config& config, const std::function<bool(std::string_view)>& given, int world);
 
+// "pp2 x dp4": the axes that have more than one rank, outermost first; "": one rank.
+std::string mesh_words(const Parallel& parallel);
+
 // "1, 2, 3, 4, 6 or 12": the divisors of n, those nearest to `wish` when there are many.
 std::string divisors(std::int64_t n, std::int64_t wish);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "config/layout.h"
 #include "run/init.h"
 
 namespace tessera::run {
@@ -39,9 +40,7 @@ Uses sum_up(const std::vector<RankUse>& ranks) {
 
 std::string layout_heading(const config::Config& config) {
   const config::Parallel& p = config.parallel;
-  std::string out;
-  for (const auto& [name, n] : {std::pair("pp", p.pp), {"dp", p.dp}, {"sp", p.sp}, {"tp", p.tp}})
-    if (n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " x ", name, n);
+  std::string out = config::mesh_words(p);
   if (!out.empty()) out += fmt::format(", {} ranks x ", config.run.np);
   return out + fmt::format("{} thread{}", config.run.threads, config.run.threads == 1 ? "" : "s");
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "config/layout.h"
 #include "exec/executor.h"
 #include "files/text.h"
 #include "plan/traffic.h"
@@ -94,11 +95,8 @@ std::string ranks_text(std::int64_t n) { return n == 1 ? "one rank" : fmt::forma
 
 std::string layout_text(const config::Config& c) {
   const config::Parallel& p = c.parallel;
-  std::string out, mesh;
-  for (const auto& [name, n] : {std::pair{"pp", p.pp}, {"dp", p.dp}, {"sp", p.sp}, {"tp", p.tp}})
-    if (n > 1) mesh += fmt::format("{}{} {}", mesh.empty() ? "" : " x ", name, n);
   const std::int64_t ranks = p.pp * p.dp * p.sp * p.tp;
-  out = (ranks == 1 ? "" : mesh + " = ") + ranks_text(ranks);
+  std::string out = (ranks == 1 ? "" : config::mesh_words(p) + " = ") + ranks_text(ranks);
   if (p.segments > 1) out += fmt::format(", {} segments", p.segments);
   if (p.zero > 0) out += fmt::format(", ZeRO {}", p.zero);
   if (p.sequence != "none") out += fmt::format(", sequence {}", p.sequence);

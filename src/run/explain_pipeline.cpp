@@ -37,16 +37,6 @@ ordered_json bars_json(const std::vector<PipelineBar>& bars) {
 
 }  // namespace
 
-std::optional<double> bubble_formula(const config::Config& config, Goal goal, int micros) {
-  const config::Parallel& p = config.parallel;
-  const int ranks = static_cast<int>(p.pp), stages = schedule_of(config, goal, micros).stages;
-  if (goal != Goal::train) return transforms::forward_only_bubble(ranks, stages, micros);
-  if (p.schedule.starts_with("file:")) return std::nullopt;
-  if (p.schedule == "gpipe" || ranks == 1) return transforms::gpipe_bubble(ranks, stages, micros);
-  if (p.schedule == "interleaved") return transforms::interleaved_bubble(ranks, static_cast<int>(p.chunks), micros);
-  return p.schedule == "zb" ? transforms::zb_h1_bubble(ranks, micros) : transforms::one_f_one_b_bubble(ranks, micros);
-}
-
 PipelineView::PipelineView(const config::Config& config, Goal goal, int micros)
     : schedule_(schedule_of(config, goal, micros)),
       peers_(layout_of(config).mesh_of_stage().ranks()),

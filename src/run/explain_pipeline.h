@@ -17,9 +17,6 @@
 
 namespace tessera::run {
 
-// By formula, for stages of equal cost; none for a schedule from a file.
-std::optional<double> bubble_formula(const config::Config& config, Goal goal, int micros);
-
 class PipelineView {
  public:
   PipelineView(const config::Config& config, Goal goal, int micros);

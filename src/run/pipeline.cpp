@@ -16,6 +16,31 @@ namespace {
 constexpr std::string_view file_prefix = "file:";
 constexpr std::size_t most_schedule_bytes = 16 << 20;
 
+// Schedules by name: how one is made, and the bubble by its formula. Of ranks, stages and micro-batches.
+struct Known {
+  std::string_view name;
+  transforms::Schedule (*make)(int, int, int);
+  double (*bubble)(int, int, int);
+};
+constexpr Known known_schedules[] = {
+    {"gpipe", transforms::gpipe, transforms::gpipe_bubble},
+    {"1f1b", [](int ranks, int, int micros) { return transforms::one_f_one_b(ranks, micros); },
+     [](int ranks, int, int micros) { return transforms::one_f_one_b_bubble(ranks, micros); }},
+    {"interleaved", [](int ranks, int stages, int micros) { return transforms::interleaved(ranks, stages / ranks, micros); },
+     [](int ranks, int stages, int micros) { return transforms::interleaved_bubble(ranks, stages / ranks, micros); }},
+    {"zb", [](int ranks, int, int micros) { return transforms::zb_h1(ranks, micros); },
+     [](int ranks, int, int micros) { return transforms::zb_h1_bubble(ranks, micros); }},
+};
+
+// Segments on one rank are filled and drained.
+const Known& known_schedule(const config::Parallel& p) {
+  const std::string_view name = p.pp == 1 ? "gpipe" : std::string_view(p.schedule);
+  for (const Known& known : known_schedules)
+    if (known.name == name) return known;
+  CHECK(false, "a schedule that nobody knows: " + p.schedule);
+  return known_schedules[0];
+}
+
 transforms::Schedule read_schedule(const std::string& path) {
   transforms::Schedule schedule = transforms::parse_schedule(schedule_text(path), path);
   transforms::check(schedule, path);
@@ -65,11 +90,15 @@ transforms::Schedule schedule_of(const config::Config& config, Goal goal, int mi
     return transforms::forward_only(ranks, transforms::homes(schedule), micros);
   }
   if (goal != Goal::train) return transforms::forward_only(ranks, stages, micros);
-  if (p.schedule == "gpipe" || ranks == 1) return transforms::gpipe(ranks, stages, micros);
-  if (p.schedule == "interleaved") return transforms::interleaved(ranks, static_cast<int>(p.chunks), micros);
-  if (p.schedule == "zb") return transforms::zb_h1(ranks, micros);
-  CHECK(p.schedule == "1f1b", "a schedule that nobody knows: " + p.schedule);
-  return transforms::one_f_one_b(ranks, micros);
+  return known_schedule(p).make(ranks, stages, micros);
+}
+
+std::optional<double> bubble_formula(const config::Config& config, Goal goal, int micros) {
+  const config::Parallel& p = config.parallel;
+  const int ranks = static_cast<int>(p.pp), stages = static_cast<int>(config::pipeline_stages(p));
+  if (goal != Goal::train) return transforms::forward_only_bubble(ranks, stages, micros);
+  if (p.schedule.starts_with(file_prefix)) return std::nullopt;
+  return known_schedule(p).bubble(ranks, stages, micros);
 }
 
 void check_schedule(const config::Config& config) {

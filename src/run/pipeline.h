@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
 // Checked; Error(usage) that names what is wrong with one that was given as a file.
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros);
 void check_schedule(const config::Config& config);  // the same before anything runs
+// By formula, for stages of equal cost; none for a schedule from a file.
+std::optional<double> bubble_formula(const config::Config& config, Goal goal, int micros);
 
 // The file that a pipeline's schedule is read from; "": none is.
 std::string schedule_file(const config::Config& config);

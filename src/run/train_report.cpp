@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/layout.h"
 #include "config/pipeline.h"
 #include "models/model.h"
 #include "report/console.h"
@@ -19,11 +20,9 @@ namespace {
 
 std::int64_t ranks_of(const config::Config& c) { return c.parallel.dp * c.parallel.tp * c.parallel.pp * c.parallel.sp; }
 
-// "dp4 tp2 zero1", "pp2 1f1b 3+3": the axes of one rank are left out; of a pipeline its schedule and the blocks of each stage.
+// "dp4 x tp2 zero1", "pp2 1f1b 3+3": the axes of one rank are left out; of a pipeline its schedule and the blocks of each stage.
 std::string layout_text(const config::Config& c) {
-  std::string out;
-  for (const auto& [name, n] : {std::pair("pp", c.parallel.pp), {"dp", c.parallel.dp}, {"sp", c.parallel.sp}, {"tp", c.parallel.tp}})
-    if (n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " ", name, n);
+  std::string out = config::mesh_words(c.parallel);
   if (out.empty()) out = "dp1";
   if (config::pipeline_stages(c.parallel) > 1)
     out += fmt::format(" {} {}", c.parallel.pp > 1 ? c.parallel.schedule : "segments", fmt::join(blocks_per_stage(c), "+"));
