@@ -118,21 +118,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return out;
 }
 
-std::size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char b = byte(0);
-  if (b < 0x80) return 1;
-  const std::size_t n = b >= 0xf0 ? 4 : b >= 0xe0 ? 3 : 2;
-  if (b < 0xc2 || b > 0xf4 || text.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what lies past U+10FFFF.
-  if ((b == 0xe0 && byte(1) < 0xa0) || (b == 0xed && byte(1) > 0x9f) || (b == 0xf0 && byte(1) < 0x90) || (b == 0xf4 && byte(1) > 0x8f))
-    return 0;
-  return n;
-}
-
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const std::size_t n = utf8_length(text);
