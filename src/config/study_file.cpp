@@ -280,8 +280,8 @@ class StudyReader {
               fmt::format("grid = {{ \"{}\" = [1, 2] }}", own));
     if (p.kind == "weak" && !has("run.np")) problem(n.place, "a part of kind weak needs run.np in its grid");
     if (p.kind == "techniques" && p.techniques.empty()) problem(n.place, "a part of kind techniques needs [[part.technique]]");
-    if (!p.arguments.empty() && p.verb == "train") problem(n.place, "arguments are for verb = \"infer\" or \"layers\"");
     if (p.kind == "layers" && p.verb == "train") p.verb = "layers";
+    if (!p.arguments.empty() && p.verb == "train") problem(n.place, "arguments are for verb = \"infer\" or \"layers\"");
     out_.parts.push_back(std::move(p));
   }
 
