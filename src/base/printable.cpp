@@ -27,6 +27,8 @@ bool steers(std::uint32_t c) {
 
 }  // namespace
 
+bool is_printable(std::string_view character) { return !character.empty() && !steers(decode(character)); }
+
 std::size_t utf8_length(std::string_view text) {
   if (text.empty()) return 0;
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -11,6 +11,8 @@ namespace tessera {
 // Bytes of the character at the front of `text`; 0 when it is empty or not valid UTF-8.
 std::size_t utf8_length(std::string_view text);
 
+// Whether one character of valid UTF-8 only shows something; what is not is named below.
+bool is_printable(std::string_view character);
 // Control characters (C0, DEL, C1) and what reverses the direction of text (U+200E, U+200F, U+202A-202E, U+2066-2069) or breaks lines
 // (U+2028, U+2029) become visible escapes ("\x1b", "\u202e"); a byte that is no UTF-8 becomes U+FFFD. At most `most` characters are kept.
 std::string printable(std::string_view text, std::size_t most = 400);

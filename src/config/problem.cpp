@@ -19,7 +19,7 @@ std::vector<std::string> characters(std::string_view text) {
     const auto first = static_cast<unsigned char>(text[0]);
     if (first == '\t')
       out.emplace_back(" ");  // one column, so that the caret lines up
-    else if (n == 0 || first < 0x20 || first == 0x7f || (n == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0))
+    else if (n == 0 || !is_printable(text.substr(0, n)))
       out.emplace_back("?");
     else
       out.emplace_back(text.substr(0, n));

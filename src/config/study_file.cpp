@@ -345,6 +345,7 @@ class StudyReader {
              {"number", text(c.number)},
              {"holds", text(c.holds)},
              {"unit", text(c.unit, true)},
+             {"note", text(c.note, true)},
              {"untestable", text(c.untestable)}});
     if (problems_.size() == before && c.says.empty()) problem(n.place, "the claim does not say anything", "says = \"...\"");
     if (problems_.size() == before && c.untestable.empty() && (c.number.empty() || c.holds.empty()))

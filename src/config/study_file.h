@@ -50,7 +50,7 @@ struct StudyPart {
 };
 
 struct StudyClaim {
-  std::string paper, says, number, holds, unit;
+  std::string paper, says, number, holds, unit, note;  // note: for the page
   std::string untestable;  // why it cannot be tested here; "": it can
   Place place;
 };

@@ -30,8 +30,10 @@ Middle middle_of(const report::Point& point, Get get) {
     if (r.record)
       if (const double v = get(*r.record); std::isfinite(v)) values.push_back(v);
   if (values.empty()) return {};
-  const report::Quantiles q = report::quantiles(values);
-  return {q.median, q.min, q.max, static_cast<int>(values.size())};
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  const double median = values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return {median, values.front(), values.back(), static_cast<int>(values.size())};
 }
 
 // "123.4 +- 0.6": half of what lies between the least and the greatest repeat.

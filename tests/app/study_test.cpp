@@ -151,7 +151,7 @@ TEST(Study, HostileNamesReachNoTerminal) {
   const std::string esc = "\\u001b[31mred\\u0007\\u202e";
   const fs::path file =
       file_of("hostile", "[study]\nname = \"hostile\"\ntitle = \"" + esc + "\"\n" + base +
-                             "[[part]]\nname = \"a\"\nkind = \"techniques\"\ngrid = { \"data.source\" = [\"folder:" + esc +
+                             "[[part]]\nname = \"a\"\nkind = \"techniques\"\ngrid = { \"data.source\" = [\"folder:\\u202ex" +
                              "\"] }\n[[part.technique]]\nname = \"" + esc + "\"\n");
   const std::string folder = (scratch() / "out'\033[2J").string();
   for (const std::string mode : {"", " --list"}) {
