@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t largest_study = 1 << 20, most_parts = 64, most_axes = 8, most_values = 1000, most_techniques = 100, most_claims = 200,
-                      longest_text = 2000, longest_name = 40;
+                      longest_study_text = 2000, longest_study_name = 40;
 constexpr std::int64_t most_repeats = 1000;
 const std::vector<std::string> kinds = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
 const std::vector<std::string> verbs = {"train", "infer", "layers"};
@@ -80,9 +80,9 @@ class StudyReader {
     return [&to, may_be_empty, this](const Node& n) {
       if (n.value.kind != Value::Kind::text)
         problem(n.place, fmt::format("{}: expected text in quotes, found {}", clean(n.key, 40), describe(n.value)));
-      else if (n.value.text.size() > longest_text)
+      else if (n.value.text.size() > longest_study_text)
         problem(n.place, fmt::format("{}: the text has {} bytes", clean(n.key, 40), n.value.text.size()),
-                fmt::format("at most {}", longest_text));
+                fmt::format("at most {}", longest_study_text));
       else if (n.value.text.empty() && !may_be_empty)
         problem(n.place, clean(n.key, 40) + ": the text is empty");
       else
@@ -124,7 +124,7 @@ class StudyReader {
     return [&to, this](const Node& n) {
       const bool texts = n.value.kind == Value::Kind::list && n.value.items.size() <= 100 &&
                          std::all_of(n.value.items.begin(), n.value.items.end(), [](const Value& v) {
-                           return v.kind == Value::Kind::text && v.text.size() <= longest_text && v.text.find('\0') == v.text.npos;
+                           return v.kind == Value::Kind::text && v.text.size() <= longest_study_text && v.text.find('\0') == v.text.npos;
                          });
       if (!texts) return problem(n.place, n.key + ": expected a list of at most 100 texts, found " + describe(n.value));
       for (const Value& v : n.value.items) to.push_back(v.text);
@@ -134,10 +134,10 @@ class StudyReader {
   std::function<void(const Node&)> folder_name(std::string& to) {
     return [&to, this](const Node& n) {
       const std::string& s = n.value.text;
-      if (n.value.kind != Value::Kind::text || s.empty() || s.size() > longest_name ||
+      if (n.value.kind != Value::Kind::text || s.empty() || s.size() > longest_study_name ||
           s.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != s.npos || s.front() == '-')
-        return problem(n.place, fmt::format("{}: expected a name of a-z, 0-9, _ and -, at most {} of them, found {}", n.key, longest_name,
-                                            describe(n.value)));
+        return problem(n.place, fmt::format("{}: expected a name of a-z, 0-9, _ and -, at most {} of them, found {}", n.key,
+                                            longest_study_name, describe(n.value)));
       to = s;
     };
   }

@@ -25,6 +25,20 @@ report::Study load_any(const std::string& folder) {
   return study_of_run(folder);
 }
 
+int compare(const report::Study& a, const ReportOptions& options, const std::string& out) {
+  const report::Study b = load_any(options.folders[1]);
+  const std::string page = report::write_comparison(a, b, out);
+  const std::vector<std::string> lines = report::comparison(a, b);
+  if (options.json) {
+    const nlohmann::ordered_json document = {{"a", options.folders[0]}, {"b", options.folders[1]}, {"page", page}, {"lines", lines}};
+    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return 0;
+  }
+  for (const std::string& line : lines) fmt::print("{}\n", printable(line, 2000));
+  fmt::print("{}\n", printable(page, 2000));
+  return 0;
+}
+
 }  // namespace
 
 int make_report(const ReportOptions& options) {
@@ -40,8 +54,8 @@ int make_report(const ReportOptions& options) {
   const StopRequests requests;
   for (;;) {
     const report::Study study = load_any(first);
-    const std::string page = options.folders.size() == 2 ? report::write_comparison(study, load_any(options.folders[1]), out)
-                                                         : report::write_page(study, out, first);
+    if (options.folders.size() == 2) return compare(study, options, out);
+    const std::string page = report::write_page(study, out, first);
     const bool more = options.watch && study.running && requests.wait(2000) == 0;
     if (more) continue;
     if (options.json)
