@@ -123,8 +123,9 @@ class Planner {
       return &config_;
     } catch (const config::ConfigError& e) {
       for (const config::Problem& p : e.problems) {
-        const auto place = places.find(p.place.origin);
-        problem(place == places.end() ? p.place : place->second, point, p.message, p.advice);
+        const auto found = places.find(p.place.origin);
+        const config::Place& place = found != places.end() ? found->second : p.place.origin.empty() ? part.place : p.place;
+        problem(place, point, p.message, p.advice);
       }
     }
     return nullptr;
