@@ -32,6 +32,12 @@ find_path(TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 add_library(tessera_toml INTERFACE)
 target_include_directories(tessera_toml SYSTEM INTERFACE ${TOMLPP_INCLUDE})
 
+find_path(SQLITE_INCLUDE sqlite3.h REQUIRED)
+find_library(SQLITE_LIBRARY sqlite3 REQUIRED)
+add_library(tessera_sqlite INTERFACE)
+target_include_directories(tessera_sqlite SYSTEM INTERFACE ${SQLITE_INCLUDE})
+target_link_libraries(tessera_sqlite INTERFACE ${SQLITE_LIBRARY})
+
 find_path(SPNG_INCLUDE spng.h REQUIRED)
 find_library(SPNG_LIBRARY spng REQUIRED)
 find_package(JPEG REQUIRED)

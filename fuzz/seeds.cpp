@@ -68,6 +68,22 @@ Seeds tomls() {
   return out;
 }
 
+Seeds studies() {
+  const std::string head = "[study]\nname = \"s\"\nrepeats = 2\n[base]\nmodel.name = \"vit_micro\"\nrun.epochs = 1\n";
+  return {
+      head +
+          "[[part]]\nname = \"a\"\nkind = \"strong\"\nset = { \"batch.global\" = 64, data = { flip = \"h\" } }\ngrid = { \"run.np\" = [1, "
+          "2], "
+          "\"optim.betas\" = [[0.9, 0.95]] }\n[[claim]]\npaper = \"vit\"\nsays = \"x\"\nnumber = \"1\"\nholds = \"> 0\"\n",
+      head +
+          "[launch]\nwith = \"mpirun\"\nhostfile = \"h\"\nper_host = 1\narguments = [\"--bind-to\", \"core\"]\n[[part]]\nname = "
+          "\"w\"\nkind = "
+          "\"weak\"\nset = { \"batch.global\" = 16, \"data.fraction\" = 0.2, \"launch.hosts\" = 2 }\ngrid = { \"run.np\" = [2, 4] }\n",
+      head +
+          "[[part]]\nname = \"t\"\nkind = \"techniques\"\n[[part.technique]]\nname = \"one\"\n[[part.technique]]\nname = \"two\"\nset = { "
+          "\"run.np\" = 2, \"launch.throttle\" = \"1:0.33\" }\n[[part]]\nname = \"l\"\nkind = \"layers\"\npublished = { msa = 2.5 }\n"};
+}
+
 Seeds deepspeeds() {
   const std::string zero(1, '\0');
   return {
@@ -181,6 +197,7 @@ void write_all(const fs::path& folder) {
   const std::map<std::string, Seeds> all = {{"safetensors", safetensors()},
                                             {"manifest", manifests()},
                                             {"toml", tomls()},
+                                            {"study", studies()},
                                             {"deepspeed", deepspeeds()},
                                             {"model_json", models_as_json()},
                                             {"program", programs()},
@@ -204,6 +221,9 @@ void write_all(const fs::path& folder) {
   }
   write_dictionary(folder / "toml.dict", keys);
   write_dictionary(folder / "model_json.dict", models);
+  keys.insert({"[[part]]", "[[part.technique]]", "[[claim]]", "[launch]", "kind = ", "grid = { ", "launch.throttle", "launch.hosts",
+               "strong", "weak"});
+  write_dictionary(folder / "study.dict", keys);
   write_dictionary(folder / "deepspeed.dict",
                    {"\"train_batch_size\":", "\"train_micro_batch_size_per_gpu\":", "\"gradient_accumulation_steps\":", "\"optimizer\":",
                     "\"scheduler\":", "\"params\":", "\"type\":", "\"enabled\":", "\"zero_optimization\":", "\"stage\":", "\"auto\"", "//",

@@ -28,7 +28,7 @@ while (($#)); do
   esac
 done
 out=${out:-.carry/$arch}
-((${#packages[@]})) || packages=(libhwy-dev libtomlplusplus-dev libspng-dev libxxhash-dev)
+((${#packages[@]})) || packages=(libhwy-dev libtomlplusplus-dev libspng-dev libsqlite3-dev libxxhash-dev)
 case $arch in
   amd64) triplet=x86_64-linux-gnu ;;
   arm64) triplet=aarch64-linux-gnu ;;

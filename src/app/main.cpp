@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "app/arguments.h"
+#include "app/study_verbs.h"
 #include "base/check.h"
 #include "config/fields.h"
 #include "config/flags.h"
@@ -278,6 +279,8 @@ int dispatch(int argc, char** argv) {
   export_verb->add_option("--dtype", ckpt.dtype, "f32 | f64")->check(CLI::IsMember({"f32", "f64"}));
   export_verb->add_flag("--best", ckpt.best, "of a run folder: the checkpoint with the best test top-1 instead of the newest");
   add_data_verbs(app, json, code);
+
+  app::add_study_verbs(app, argc, argv, code);
 
   CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
   models_verb->callback([&] { code = run::list_models(json); });

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 namespace tessera {
@@ -15,9 +17,17 @@ ProcessStat stat_of(int pid) {
   if (name_ends == text.npos) return {};
   ProcessStat out;
   unsigned long long started = 0;
-  const char* fields = " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
-  if (std::sscanf(text.c_str() + name_ends + 1, fields, &out.state, &out.parent, &started) != 3) return {};
+  const char* fields = " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
+  if (std::sscanf(text.c_str() + name_ends + 1, fields, &out.state, &out.parent, &out.session, &started) != 4) return {};
   out.started = started;
+  return out;
+}
+
+std::vector<int> all_processes() {
+  std::vector<int> out;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error))
+    if (const int pid = std::atoi(entry.path().filename().c_str()); pid > 0) out.push_back(pid);
   return out;
 }
 
@@ -25,6 +35,33 @@ std::string host_name() {
   char name[256] = "";
   ::gethostname(name, sizeof(name) - 1);
   return name;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  return text;
+}
+
+std::string find_mpirun() {
+  const char* path = std::getenv("PATH");
+  for (std::string rest = path ? path : ""; !rest.empty();) {
+    const auto colon = rest.find(':');
+    const std::string candidate = rest.substr(0, colon) + "/mpirun";
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    rest = colon == rest.npos ? "" : rest.substr(colon + 1);
+  }
+  return {};
+}
+
+void prepare_for_mpirun(bool crowded) {
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe",
+                           "OMPI_MCA_orte_execute_quiet", "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
+    ::setenv(name, "1", 0);
+  ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
+  ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);  // a rank may have several threads
+  if (crowded) ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
 }  // namespace tessera

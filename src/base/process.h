@@ -1,18 +1,26 @@
-// What the kernel says of a process, and what this machine is called.
+// What the kernel says of a process, what this machine is called, and how mpirun is found and told what containers need.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
 struct ProcessStat {
   char state = 0;  // R, S, D, T, Z, ...; 0: there is no such process
-  int parent = 0;
+  int parent = 0, session = 0;
   std::uint64_t started = 0;  // in ticks since the machine did: a pid that was used again is another process
 };
 ProcessStat stat_of(int pid);
+std::vector<int> all_processes();
 
 std::string host_name();
+std::string boot_id();  // another one after every start of the machine; "": it does not say
+
+std::string find_mpirun();  // in PATH; empty: there is none
+// mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
+// we report ourselves are of no use. All by environment, which other launchers ignore. `crowded`: more ranks than cores.
+void prepare_for_mpirun(bool crowded);
 
 }  // namespace tessera

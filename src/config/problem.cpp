@@ -19,7 +19,7 @@ std::vector<std::string> characters(std::string_view text) {
     const auto first = static_cast<unsigned char>(text[0]);
     if (first == '\t')
       out.emplace_back(" ");  // one column, so that the caret lines up
-    else if (n == 0 || first < 0x20 || first == 0x7f || (n == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0))
+    else if (n == 0 || !is_printable(text.substr(0, n)))
       out.emplace_back("?");
     else
       out.emplace_back(text.substr(0, n));
@@ -116,21 +116,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
     text = end == text.npos ? std::string_view{} : text.substr(end + 1);
   }
   return out;
-}
-
-std::size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char b = byte(0);
-  if (b < 0x80) return 1;
-  const std::size_t n = b >= 0xf0 ? 4 : b >= 0xe0 ? 3 : 2;
-  if (b < 0xc2 || b > 0xf4 || text.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what lies past U+10FFFF.
-  if ((b == 0xe0 && byte(1) < 0xa0) || (b == 0xed && byte(1) > 0x9f) || (b == 0xf0 && byte(1) < 0x90) || (b == 0xf4 && byte(1) > 0x8f))
-    return 0;
-  return n;
 }
 
 bool is_utf8(std::string_view text) {

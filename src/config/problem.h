@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/printable.h"  // defines: utf8_length
 
 namespace tessera::config {
 
@@ -58,8 +59,7 @@ std::string clean(std::string_view text, std::size_t most = 80);
 std::string alternatives(const std::vector<std::string>& words);
 // "a|b|c" as words.
 std::vector<std::string> split(std::string_view text, char separator);
-// Bytes of the character at the front of `text`; 0 when it is empty or not valid UTF-8.
-std::size_t utf8_length(std::string_view text);
+using tessera::utf8_length;
 bool is_utf8(std::string_view text);
 
 }  // namespace tessera::config

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "config/value.h"
+#include "config/tree.h"
 
 namespace tessera::config {
 namespace {
@@ -45,6 +45,26 @@ Value convert(const toml::node& node) {
     v.text = "a date or time";
   }
   return v;
+}
+
+// Keys in the order of the file: the library sorts them by name.
+Node convert_tree(const toml::node& node, const Place& key_place, const std::string& file) {
+  Node out;
+  out.key_place = key_place, out.place = place(node.source(), file), out.value = convert(node);
+  if (const toml::table* table = node.as_table()) {
+    if (key_place.line > 0) out.place = key_place;
+    for (const auto& [key, value] : *table) {
+      out.children.push_back(convert_tree(value, place(key.source(), file), file));
+      out.children.back().key = std::string(key.str());
+    }
+    std::stable_sort(out.children.begin(), out.children.end(), [](const Node& a, const Node& b) {
+      return std::pair(a.key_place.line, a.key_place.column) < std::pair(b.key_place.line, b.key_place.column);
+    });
+  } else if (const toml::array* list = node.as_array()) {
+    for (const toml::node& item : *list)
+      if (item.is_table()) out.children.push_back(convert_tree(item, place(item.source(), file), file));
+  }
+  return out;
 }
 
 // The library's sentence without its capital, its full stop and its place (ours says it).
@@ -153,21 +173,33 @@ class Scan {
   std::int64_t opened_line_ = 1, opened_column_ = 1;  // of the last quote
 };
 
+// Empty after a problem.
+toml::table parse(std::string_view text, const std::string& file, std::vector<Problem>& problems) {
+  if (std::optional<Problem> problem = Scan(text, file).run()) {
+    problems.push_back(std::move(*problem));
+    return {};
+  }
+  try {
+    return toml::parse(text, file);
+  } catch (const toml::parse_error& e) {
+    problems.push_back(syntax_problem(e, file));
+    return {};
+  }
+}
+
 }  // namespace
+
+Tree read_toml_tree(std::string_view text, const std::string& file) {
+  Tree out;
+  out.root = convert_tree(parse(text, file, out.problems), {file}, file);
+  return out;
+}
+
+bool Node::is_tables() const { return value.kind == Value::Kind::list && !children.empty() && children.size() == value.items.size(); }
 
 Document read_toml(std::string_view text, const std::string& file) {
   Document out;
-  if (std::optional<Problem> problem = Scan(text, file).run()) {
-    out.problems.push_back(std::move(*problem));
-    return out;
-  }
-  toml::table root;
-  try {
-    root = toml::parse(text, file);
-  } catch (const toml::parse_error& e) {
-    out.problems.push_back(syntax_problem(e, file));
-    return out;
-  }
+  const toml::table root = parse(text, file, out.problems);
   for (const auto& [name, node] : root) {
     const Place at = place(name.source(), file);
     const toml::table* section = node.as_table();
@@ -195,6 +227,30 @@ Value read_value(std::string_view text) {
   } catch (const toml::parse_error&) {
     return plain;
   }
+}
+
+std::string set_text(const Value& v) {
+  const auto quoted = [](const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\')
+        out += std::string("\\") + c;
+      else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+        out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
+      else
+        out += c;
+    }
+    return out + "\"";
+  };
+  if (v.kind == Value::Kind::text) {  // without quotes where nothing else could be meant
+    const bool plain = !v.text.empty() && v.text.find_first_of("\"'\n\r\t") == v.text.npos && v.text.front() != ' ' && v.text.back() != ' ';
+    const Value again = plain ? read_value(v.text) : Value{};
+    return again.kind == Value::Kind::text && again.text == v.text ? v.text : quoted(v.text);
+  }
+  if (v.kind != Value::Kind::list) return describe(v);
+  std::vector<std::string> items;
+  for (const Value& item : v.items) items.push_back(item.kind == Value::Kind::text ? quoted(item.text) : set_text(item));
+  return "[" + join(items, ",") + "]";
 }
 
 std::string number_text(double number) {

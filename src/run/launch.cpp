@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/process.h"  // defines: find_mpirun
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "run/guard.h"

@@ -46,17 +46,6 @@ void kill_ranks(const PulseFolder& folder) {
     if (is_alive(rank)) ::kill(rank.pid, SIGKILL);
 }
 
-// mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
-// we report ourselves are of no use. All by environment, which other launchers ignore.
-void prepare_environment(bool crowded) {
-  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe",
-                           "OMPI_MCA_orte_execute_quiet", "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
-    ::setenv(name, "1", 0);
-  ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
-  ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);  // a rank may have several threads
-  if (crowded) ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-}
-
 // Beside the run folder, which must not be made before its configuration was found sound; all machines of the job see that place.
 PulseFolder new_folder(const fs::path& out) {
   std::error_code ignored;
@@ -78,19 +67,8 @@ struct Job {
 
 }  // namespace
 
-std::string find_mpirun() {
-  const char* path = std::getenv("PATH");
-  for (std::string rest = path ? path : ""; !rest.empty();) {
-    const auto colon = rest.find(':');
-    const std::string candidate = rest.substr(0, colon) + "/mpirun";
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    rest = colon == rest.npos ? "" : rest.substr(colon + 1);
-  }
-  return {};
-}
-
 int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs::path& out, bool crowded) {
-  prepare_environment(crowded);
+  prepare_for_mpirun(crowded);
   ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
   const Job job{new_folder(out)};
   if (job.folder)

@@ -10,8 +10,6 @@ namespace tessera::run {
 
 inline constexpr const char* terminal_variable = "TESSERA_TERMINAL";  // tells the ranks what they cannot see (launch.h)
 
-std::string find_mpirun();  // in PATH; empty: there is none
-
 // The exit code of the job. `out`: the run folder, which need not exist. `crowded`: more ranks than cores.
 int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const std::filesystem::path& out, bool crowded);
 

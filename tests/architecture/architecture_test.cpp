@@ -32,8 +32,9 @@ const std::map<std::string, Strings> kMaySee = {
     {"data", {"base", "files"}},
     {"config", {"base", "models/config.h", "data/class_folders.h"}},
     {"report", {"base", "ir", "plan/plan.h"}},
+    {"study", {"base", "files", "config", "report"}},
     {"run", {"base", "ir", "ops", "models", "transforms", "plan", "files", "comm", "exec", "data", "config", "report"}},
-    {"app", {"base", "config", "report", "run"}},
+    {"app", {"base", "config", "report", "study", "run"}},
 };
 
 // Where a library may be seen: includes that match `header` only in files that start with one of `places`.
@@ -44,6 +45,7 @@ struct Library {
 };
 const std::vector<Library> kLibraries = {
     {"toml\\+\\+/.*", {"config/"}, "toml++ is read in config/ only"},
+    {"sqlite3\\.h", {"study/"}, "the database of a study is read and written in study/ only"},
     {"xxh(ash|3)\\.h", {"files/"}, "hashes are taken through files/hash.h"},
     {"CLI/.*", {"app/"}, "the command line is read in app/ only"},
     {"(spng|jpeglib|jerror|turbojpeg)\\.h", {"data/"}, "pictures are decoded in data/ only"},
@@ -52,7 +54,7 @@ const std::vector<Library> kLibraries = {
     {"hwy/.*", {"exec/cpu/"}, "Highway is used by the CPU kernels only"},
     {"(cuda|cublas|cudnn|curand|nccl|nvtx|cute/|cutlass/).*", {"exec/cuda/", "comm/nccl"}, "CUDA stays in exec/cuda/ and comm/nccl"},
     {"mpi\\.h", {"comm/"}, "MPI is a back-end of comm/"},
-    {"nlohmann/.*", {"files/", "config/", "report/", "run/", "app/", "exec/", "comm/", "data/"}, "the compiler half needs no JSON"},
+    {"nlohmann/.*", {"files/", "config/", "report/", "study/", "run/", "app/", "exec/", "comm/", "data/"}, "the compiler half needs no JSON"},
     {"(gtest|gmock)/.*", {}, "tests live in tests/"},
 };
 

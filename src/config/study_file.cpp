@@ -1,0 +1,399 @@
+#include "config/study_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+
+#include "config/fields.h"
+#include "config/tree.h"
+
+namespace tessera::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t largest_study = 1 << 20, most_parts = 64, most_axes = 8, most_values = 1000, most_techniques = 100, most_claims = 200,
+                      longest_study_text = 2000, longest_study_name = 40;
+constexpr std::int64_t most_repeats = 1000;
+const std::vector<std::string> kinds = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
+const std::vector<std::string> verbs = {"train", "infer", "layers"};
+const std::vector<std::string> launchers = {"local", "mpirun", "srun"};
+const std::vector<std::string> papers = {"vit", "inference", "techniques"};
+const std::vector<std::string> launch_keys = {"launch.hosts", "launch.per_host", "launch.throttle"};
+
+std::string near_name(std::string_view word, const std::vector<std::string>& names) { return word.size() > 64 ? "" : nearest(word, names); }
+
+// The key along x that a kind has by itself.
+std::string own_axis(const std::string& kind) {
+  if (kind == "strong" || kind == "weak") return "run.np";
+  return kind == "batch" ? "batch.global" : kind == "accumulation" ? "batch.accumulate" : "";
+}
+
+class StudyReader {
+ public:
+  StudyReader(std::string_view text, const std::string& file) : file_(file), folder_(fs::path(file).parent_path()) {
+    out_.path = file;
+    out_.text = text;
+  }
+
+  StudyFile read() {
+    Tree tree = read_toml_tree(out_.text, file_);
+    problems_ = std::move(tree.problems);
+    if (problems_.empty()) document(tree.root);
+    if (problems_.empty()) count_runs();
+    if (!problems_.empty())
+      throw ConfigError(std::move(problems_), {{file_, out_.text}},
+                        "docs/studies.md explains the file; `tessera study FILE --list` shows its runs without starting one");
+    return std::move(out_);
+  }
+
+ private:
+  using Keys = std::vector<std::pair<std::string, std::function<void(const Node&)>>>;
+
+  void problem(const Place& place, std::string message, std::string advice = "") {
+    problems_.push_back({place, std::move(message), std::move(advice)});
+  }
+
+  // Calls what belongs to each key of the table; one that nothing belongs to gets the nearest name.
+  void keys_of(const Node& table, const std::string& where, const Keys& keys) {
+    std::vector<std::string> names;
+    for (const auto& [name, act] : keys) names.push_back(name);
+    for (const Node& child : table.children) {
+      const auto found = std::find(names.begin(), names.end(), child.key);
+      if (found != names.end()) {
+        keys[static_cast<std::size_t>(found - names.begin())].second(child);
+        continue;
+      }
+      const std::string close = near_name(child.key, names);
+      problem(child.key_place, fmt::format("there is no key '{}' {}", clean(child.key, 40), where),
+              close.empty() ? "it has " + join(names, ", ") : "did you mean " + close + "?");
+    }
+  }
+
+  // Values of one kind each; a wrong one is a problem and changes nothing.
+  std::function<void(const Node&)> text(std::string& to, bool may_be_empty = false) {
+    return [&to, may_be_empty, this](const Node& n) {
+      if (n.value.kind != Value::Kind::text)
+        problem(n.place, fmt::format("{}: expected text in quotes, found {}", clean(n.key, 40), describe(n.value)));
+      else if (n.value.text.size() > longest_study_text)
+        problem(n.place, fmt::format("{}: the text has {} bytes", clean(n.key, 40), n.value.text.size()),
+                fmt::format("at most {}", longest_study_text));
+      else if (n.value.text.empty() && !may_be_empty)
+        problem(n.place, clean(n.key, 40) + ": the text is empty");
+      else
+        to = n.value.text;
+    };
+  }
+  std::function<void(const Node&)> word(std::string& to, const std::vector<std::string>& choices) {
+    return [&to, &choices, this](const Node& n) {
+      const bool is_text = n.value.kind == Value::Kind::text;
+      if (is_text && std::find(choices.begin(), choices.end(), n.value.text) != choices.end()) return void(to = n.value.text);
+      const std::string close = is_text ? near_name(n.value.text, choices) : "";
+      problem(n.place, fmt::format("{}: expected {}, found {}", n.key, alternatives(choices), describe(n.value)),
+              close.empty() ? "" : "did you mean \"" + close + "\"?");
+    };
+  }
+  std::function<void(const Node&)> count(std::int64_t& to, std::int64_t least, std::int64_t most) {
+    return [&to, least, most, this](const Node& n) {
+      if (n.value.kind != Value::Kind::integer || n.value.integer < least || n.value.integer > most)
+        return problem(n.place, fmt::format("{}: expected a whole number, {} to {}, found {}", n.key, least, most, describe(n.value)));
+      to = n.value.integer;
+    };
+  }
+  std::function<void(const Node&)> seconds(double& to) {
+    return [&to, this](const Node& n) {
+      const double s = n.value.kind == Value::Kind::integer ? static_cast<double>(n.value.integer) : n.value.real;
+      const bool number = n.value.kind == Value::Kind::integer || n.value.kind == Value::Kind::real;
+      if (!number || !(s > 0 && s <= 1e7))
+        return problem(n.place, fmt::format("{}: expected seconds, more than 0 and at most 10000000, found {}", n.key, describe(n.value)));
+      to = s;
+    };
+  }
+  std::function<void(const Node&)> flag(bool& to) {
+    return [&to, this](const Node& n) {
+      if (n.value.kind != Value::Kind::boolean) return problem(n.place, n.key + ": expected true or false, found " + describe(n.value));
+      to = n.value.boolean;
+    };
+  }
+  std::function<void(const Node&)> words(std::vector<std::string>& to) {
+    return [&to, this](const Node& n) {
+      const bool texts = n.value.kind == Value::Kind::list && n.value.items.size() <= 100 &&
+                         std::all_of(n.value.items.begin(), n.value.items.end(), [](const Value& v) {
+                           return v.kind == Value::Kind::text && v.text.size() <= longest_study_text && v.text.find('\0') == v.text.npos;
+                         });
+      if (!texts) return problem(n.place, n.key + ": expected a list of at most 100 texts, found " + describe(n.value));
+      for (const Value& v : n.value.items) to.push_back(v.text);
+    };
+  }
+  // A name that becomes a folder.
+  std::function<void(const Node&)> folder_name(std::string& to) {
+    return [&to, this](const Node& n) {
+      const std::string& s = n.value.text;
+      if (n.value.kind != Value::Kind::text || s.empty() || s.size() > longest_study_name ||
+          s.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != s.npos || s.front() == '-')
+        return problem(n.place, fmt::format("{}: expected a name of a-z, 0-9, _ and -, at most {} of them, found {}", n.key,
+                                            longest_study_name, describe(n.value)));
+      to = s;
+    };
+  }
+  // A path, from where the command runs.
+  std::function<void(const Node&)> path(std::string& to) {
+    return [&to, this](const Node& n) {
+      text(to)(n);
+      if (to.find('\0') != to.npos) return to.clear(), problem(n.place, n.key + ": a path has no zero byte");
+      if (!to.empty()) to = (folder_ / to).lexically_normal().string();
+    };
+  }
+
+  // Keys of a configuration, in sections, dotted or in quotes: all the same.
+  void settings(const Node& table, const std::string& prefix, std::vector<StudySetting>& to) {
+    if (!table.is_table()) return problem(table.place, fmt::format("{}: expected a table of keys and values", clean(table.key, 40)));
+    for (const Node& child : table.children) {
+      const std::string key = prefix + child.key;
+      if (child.is_table()) {
+        settings(child, key + ".", to);
+      } else if (known(key, child)) {
+        if (std::any_of(to.begin(), to.end(), [&](const StudySetting& s) { return s.key == key; }))
+          problem(child.key_place, key + " is given twice");
+        else
+          to.push_back({key, set_text(child.value), child.place});
+      }
+    }
+  }
+
+  bool known(const std::string& key, const Node& at) {
+    if (key == "run.out" || key == "run.name") return problem(at.key_place, key + " is chosen by the study", "leave it out"), false;
+    if (std::find(launch_keys.begin(), launch_keys.end(), key) != launch_keys.end()) return true;
+    const auto dot = key.find('.');
+    if (dot != key.npos && find_field(key.substr(0, dot), key.substr(dot + 1))) return true;
+    std::vector<std::string> names = launch_keys;
+    for (const Field& f : fields()) names.push_back(f.name());
+    const std::string close = near_name(key, names);
+    problem(at.key_place, fmt::format("there is no key {}", clean(key, 60)),
+            close.empty() ? "`tessera config keys` lists all" : "did you mean " + close + "?");
+    return false;
+  }
+
+  // "[[part]]": calls `read` for every table.
+  std::function<void(const Node&)> tables(std::size_t most, const std::function<void(const Node&)>& read) {
+    return [=, this](const Node& n) {
+      if (!n.is_tables()) return problem(n.key_place, fmt::format("expected tables, [[{}]] each, found {}", n.key, describe(n.value)));
+      if (n.children.size() > most)
+        return problem(n.key_place, fmt::format("{} of [[{}]]", n.children.size(), n.key), fmt::format("at most {}", most));
+      for (const Node& child : n.children) read(child);
+    };
+  }
+  std::function<void(const Node&)> table(const std::function<void(const Node&)>& read) {
+    return [=, this](const Node& n) {
+      if (!n.is_table()) return problem(n.place, fmt::format("{}: expected a table, found {}", n.key, describe(n.value)));
+      read(n);
+    };
+  }
+
+  void document(const Node& root) {
+    bool has_study = false;
+    keys_of(root, "at the top of a study",
+            {{"study", table([&](const Node& n) { has_study = true, study(n); })},
+             {"launch", table([&](const Node& n) { launch(n); })},
+             {"base", table([&](const Node& n) { base(n); })},
+             {"part", tables(most_parts, [&](const Node& n) { part(n); })},
+             {"claim", tables(most_claims, [&](const Node& n) { claim(n); })}});
+    if (!has_study) problem({file_, 1, 1}, "there is no section [study]", "it has name, title, repeats, warmup and time_limit");
+    if (out_.parts.empty() && problems_.empty())
+      problem({file_, 1, 1}, "there is no [[part]]: nothing to run", "a part has name, kind and grid");
+  }
+
+  void study(const Node& n) {
+    keys_of(n, "in [study]",
+            {{"name", folder_name(out_.name)},
+             {"title", text(out_.title)},
+             {"what", text(out_.what, true)},
+             {"repeats", count(out_.repeats, 1, most_repeats)},
+             {"warmup", count(out_.warmup, 0, 1'000'000)},
+             {"time_limit", seconds(out_.time_limit)},
+             {"keep", flag(out_.keep)}});
+    if (out_.name.empty() && problems_.empty()) problem(n.key_place, "the study has no name", "name = \"quick\"");
+    if (out_.title.empty()) out_.title = out_.name;
+  }
+
+  void launch(const Node& n) {
+    StudyLaunch& l = out_.launch;
+    keys_of(n, "in [launch]",
+            {{"with", word(l.with, launchers)},
+             {"hostfile", path(l.hostfile)},
+             {"per_host", count(l.per_host, 0, 65536)},
+             {"arguments", words(l.arguments)}});
+    if (l.with == "local" && (!l.hostfile.empty() || l.per_host > 0 || !l.arguments.empty()))
+      problem(n.key_place, "hostfile, per_host and arguments are for a launcher, but with = \"local\"", "with = \"mpirun\" or \"srun\"");
+  }
+
+  void base(const Node& n) {
+    Node keys = n;
+    const auto config =
+        std::find_if(keys.children.begin(), keys.children.end(), [](const Node& c) { return c.key == "config" && !c.is_table(); });
+    if (config != keys.children.end()) {
+      path(out_.config)(*config);
+      keys.children.erase(config);
+    }
+    settings(keys, "", out_.base);
+  }
+
+  void part(const Node& n) {
+    StudyPart p;
+    p.place = n.place;
+    const std::size_t before = problems_.size();
+    Place axis_place;
+    keys_of(n, "in [[part]]",
+            {{"name", folder_name(p.name)},
+             {"title", text(p.title)},
+             {"what", text(p.what, true)},
+             {"kind", word(p.kind, kinds)},
+             {"verb", word(p.verb, verbs)},
+             {"axis", [&](const Node& a) { axis_place = a.place, text(p.axis)(a); }},
+             {"repeats", count(p.repeats, 1, most_repeats)},
+             {"time_limit", seconds(p.time_limit)},
+             {"arguments", words(p.arguments)},
+             {"set", [&](const Node& s) { settings(s, "", p.set); }},
+             {"grid", [&](const Node& g) { grid(g, "", p.grid); }},
+             {"technique", tables(most_techniques, [&](const Node& t) { technique(t, p); })},
+             {"published", [&](const Node& t) { published(t, p); }},
+             {"published_by", text(p.published_by)}});
+    if (problems_.size() > before) return void(out_.parts.push_back(std::move(p)));
+    if (p.name.empty()) problem(n.place, "the part has no name", "name = \"strong\"");
+    if (p.kind.empty()) problem(n.place, "the part has no kind", "kind = " + alternatives(kinds));
+    if (std::any_of(out_.parts.begin(), out_.parts.end(), [&](const StudyPart& other) { return other.name == p.name; }))
+      problem(n.place, "two parts are called '" + p.name + "'", "give each its own name");
+    if (p.title.empty()) p.title = p.name;
+    const auto has = [&](const std::string& key) {
+      return std::any_of(p.grid.begin(), p.grid.end(), [&](const StudyAxis& a) { return a.key == key; });
+    };
+    const std::string own = own_axis(p.kind);
+    if (!p.axis.empty() && !has(p.axis)) problem(axis_place, "axis: the grid has no key " + clean(p.axis, 60));
+    if (p.axis.empty()) p.axis = !own.empty() ? own : p.kind == "accuracy" && !p.grid.empty() ? p.grid.front().key : "";
+    if (!own.empty() && p.axis == own && !has(own))
+      problem(n.place, fmt::format("a part of kind {} needs {} in its grid", p.kind, own),
+              fmt::format("grid = {{ \"{}\" = [1, 2] }}", own));
+    if (p.kind == "weak" && !has("run.np")) problem(n.place, "a part of kind weak needs run.np in its grid");
+    if (p.kind == "techniques" && p.techniques.empty()) problem(n.place, "a part of kind techniques needs [[part.technique]]");
+    if (p.kind == "layers" && p.verb == "train") p.verb = "layers";
+    if (!p.arguments.empty() && p.verb == "train") problem(n.place, "arguments are for verb = \"infer\" or \"layers\"");
+    out_.parts.push_back(std::move(p));
+  }
+
+  void grid(const Node& table, const std::string& prefix, std::vector<StudyAxis>& to) {
+    if (!table.is_table()) return problem(table.place, "grid: expected a table of keys, each with a list of values");
+    for (const Node& child : table.children) {
+      const std::string key = prefix + child.key;
+      if (child.is_table()) {
+        grid(child, key + ".", to);
+        continue;
+      }
+      if (!known(key, child)) continue;
+      if (child.value.kind != Value::Kind::list || child.value.items.empty() || child.value.items.size() > most_values) {
+        problem(child.place, fmt::format("{}: expected a list of 1 to {} values, found {}", key, most_values, describe(child.value)),
+                fmt::format("{} = [{}]", key, clean(set_text(child.value), 40)));
+        continue;
+      }
+      StudyAxis axis{key, {}, child.place};
+      std::set<std::string> seen;
+      for (const Value& v : child.value.items) {
+        axis.values.push_back(set_text(v));
+        if (!seen.insert(axis.values.back()).second) problem(child.place, fmt::format("{}: {} is in the list twice", key, describe(v)));
+      }
+      if (std::any_of(to.begin(), to.end(), [&](const StudyAxis& a) { return a.key == key; }))
+        problem(child.key_place, key + " is in the grid twice");
+      else if (to.size() == most_axes)
+        problem(child.key_place, "the grid has too many keys", fmt::format("at most {}", most_axes));
+      else
+        to.push_back(std::move(axis));
+    }
+  }
+
+  void technique(const Node& n, StudyPart& p) {
+    StudyTechnique t;
+    t.place = n.place;
+    keys_of(n, "in [[part.technique]]", {{"name", text(t.name)}, {"set", [&](const Node& s) { settings(s, "", t.set); }}});
+    if (t.name.empty()) problem(n.place, "the technique has no name", "name = \"data parallel\"");
+    if (std::any_of(p.techniques.begin(), p.techniques.end(), [&](const StudyTechnique& other) { return other.name == t.name; }))
+      problem(n.place, "two techniques are called '" + clean(t.name, 40) + "'");
+    p.techniques.push_back(std::move(t));
+  }
+
+  void published(const Node& n, StudyPart& p) {
+    if (!n.is_table() || n.children.size() > 100) return problem(n.place, "published: expected a table of at most 100 rows and numbers");
+    for (const Node& row : n.children) {
+      const double v = row.value.kind == Value::Kind::integer ? static_cast<double>(row.value.integer) : row.value.real;
+      if ((row.value.kind != Value::Kind::integer && row.value.kind != Value::Kind::real) || !std::isfinite(v))
+        problem(row.place, fmt::format("published: expected a number for {}, found {}", clean(row.key, 40), describe(row.value)));
+      else
+        p.published.emplace_back(row.key, v);
+    }
+  }
+
+  void claim(const Node& n) {
+    StudyClaim c;
+    c.place = n.place;
+    const std::size_t before = problems_.size();
+    keys_of(n, "in [[claim]]",
+            {{"paper", word(c.paper, papers)},
+             {"says", text(c.says)},
+             {"number", text(c.number)},
+             {"holds", text(c.holds)},
+             {"unit", text(c.unit, true)},
+             {"note", text(c.note, true)},
+             {"untestable", text(c.untestable)}});
+    if (problems_.size() == before && c.says.empty()) problem(n.place, "the claim does not say anything", "says = \"...\"");
+    if (problems_.size() == before && c.untestable.empty() && (c.number.empty() || c.holds.empty()))
+      problem(n.place, "a claim needs number and holds, or untestable", "untestable = \"why it cannot be tested here\"");
+    out_.claims.push_back(std::move(c));
+  }
+
+  void count_runs() {
+    std::int64_t all = 0;
+    for (const StudyPart& p : out_.parts) {
+      std::int64_t points = std::max<std::int64_t>(1, static_cast<std::int64_t>(p.techniques.size()));
+      for (const StudyAxis& a : p.grid) points = std::min<std::int64_t>(points * static_cast<std::int64_t>(a.values.size()), 1'000'000'000);
+      all += std::min<std::int64_t>(points, 1'000'000'000) * (p.repeats > 0 ? p.repeats : out_.repeats);
+      if (all > most_study_runs)
+        return problem(p.place, fmt::format("with part {} the study has {} runs", p.name, all),
+                       fmt::format("at most {}: fewer values in a grid, or fewer repeats", most_study_runs));
+    }
+  }
+
+  std::string file_;
+  fs::path folder_;
+  StudyFile out_;
+  std::vector<Problem> problems_;
+};
+
+[[noreturn]] void refuse_study(const std::string& path, std::string message) {
+  throw ConfigError({{{path}, std::move(message), ""}}, {}, "docs/studies.md explains the file; studies/ has some");
+}
+
+}  // namespace
+
+StudyFile study_from_text(std::string_view text, const std::string& file) {
+  if (text.size() > largest_study) refuse_study(file, "the file is larger than 1 MiB, the most that a study may have");
+  return StudyReader(text, file).read();
+}
+
+StudyFile read_study(const std::string& path) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (!fs::exists(status)) refuse_study(path, "there is no such file");
+  if (!fs::is_regular_file(status)) refuse_study(path, "expected a study's TOML file, found something else");
+  std::ifstream in(path, std::ios::binary);
+  std::string text(largest_study + 1, '\0');
+  if (!in) refuse_study(path, "the file cannot be opened");
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) refuse_study(path, "the file cannot be read");
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return study_from_text(text, path);
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,111 @@
+#include "study/collect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/printable.h"
+#include "files/text.h"
+
+namespace tessera::study {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+double number(const json& j, const char* key) {
+  const auto found = j.find(key);
+  return found != j.end() && found->is_number() ? found->get<double>() : report::kUnknown;
+}
+std::int64_t whole(const json& j, const char* key, std::int64_t otherwise = 0) {
+  const auto found = j.find(key);
+  return found != j.end() && found->is_number_integer() ? found->get<std::int64_t>() : otherwise;
+}
+std::string word(const json& j, const char* key) {
+  const auto found = j.find(key);
+  return found != j.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+[[noreturn]] void refuse_document(const std::string& where, const std::string& why) {
+  throw Error(ErrorKind::data, "the run ended well, but what it printed cannot be used: " + why, where);
+}
+
+// "dp2 x tp2"; "one rank".
+std::string layout_words(const json& layout) {
+  std::string out;
+  for (const char* axis : {"dp", "tp", "sp", "pp"})
+    if (const std::int64_t n = whole(layout, axis, 1); n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " x ", axis, n);
+  return out.empty() ? "one rank" : out;
+}
+
+// What both documents have.
+report::RunRecord common(const json& d, const std::string& verb, const std::string& where) {
+  if (!d.is_object()) refuse_document(where, "it is no JSON object");
+  report::RunRecord r;
+  r.verb = verb, r.model = word(d, "model"), r.dtype = word(d, "dtype"), r.layout = "one rank";
+  r.threads = static_cast<int>(std::clamp<std::int64_t>(whole(d, "threads"), 0, 1 << 20));
+  r.global_batch = whole(d, "batch"), r.steps = whole(d, "runs");
+  if (const auto layout = d.find("layout"); layout != d.end() && layout->is_object()) {
+    r.layout = layout_words(*layout);
+    r.ranks = static_cast<int>(std::clamp<std::int64_t>(whole(*layout, "ranks", 1), 1, 1 << 20));
+  }
+  return r;
+}
+
+}  // namespace
+
+report::RunRecord record_of_infer(const json& d, const std::string& where) {
+  report::RunRecord r = common(d, "infer", where);
+  const auto ms = d.find("ms");
+  if (ms == d.end() || !ms->is_object() || !std::isfinite(number(*ms, "median"))) refuse_document(where, "it has no ms.median");
+  r.latency_ms = r.step_ms.median = number(*ms, "median");
+  r.step_ms.min = r.step_ms.p10 = number(*ms, "min"), r.step_ms.max = r.step_ms.p90 = number(*ms, "max");
+  r.images_per_s = number(d, "images_per_s");
+  r.mfu = number(d, "gflops") / number(d, "peak_gflops");
+  r.planned = r.measured = whole(d, "peak_bytes");
+  if (const auto bytes = d.find("comm_bytes"); bytes != d.end() && bytes->is_object()) r.comm_bytes = number(*bytes, "total");
+  // Equations by the part of the model that they belong to.
+  if (const auto ops = d.find("ops"); ops != d.end() && ops->is_array())
+    for (const json& op : *ops) {
+      if (!op.is_object()) continue;
+      const std::string group = word(op, "group");
+      auto part = std::find_if(r.parts.begin(), r.parts.end(), [&](const report::PartRecord& p) { return p.name == group; });
+      if (part == r.parts.end()) part = r.parts.insert(part, {group, 0, 0, 0});
+      part->seconds += number(op, "ms") * 1e-3, part->share += number(op, "share"), part->count += 1;
+    }
+  return r;
+}
+
+report::RunRecord record_of_layers(const json& d, const std::string& where) {
+  report::RunRecord r = common(d, "layers", where);
+  const double total = number(d, "total_s");
+  const auto parts = d.find("parts");
+  if (!std::isfinite(total) || parts == d.end() || !parts->is_array()) refuse_document(where, "it has no total_s or no parts");
+  r.latency_ms = r.step_ms.median = r.step_ms.p10 = r.step_ms.p90 = r.step_ms.min = r.step_ms.max = total * 1e3;
+  if (total > 0) r.images_per_s = static_cast<double>(r.global_batch) / total;
+  for (const json& p : *parts)
+    if (p.is_object()) r.parts.push_back({word(p, "name"), number(p, "seconds"), number(p, "share"), whole(p, "count", 1)});
+  return r;
+}
+
+report::RunRecord collect(const std::string& verb, const fs::path& folder, std::int64_t warmup) {
+  if (verb == "train") return report::read_run(folder.string(), warmup);
+  const fs::path path = folder / "stdout.txt";
+  const json document = json::parse(files::read_text(path, std::size_t{64} << 20, ErrorKind::data), nullptr, false);
+  report::RunRecord r = verb == "infer" ? record_of_infer(document, path.string()) : record_of_layers(document, path.string());
+  r.folder = folder.string();
+  return r;
+}
+
+void tidy(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"ckpt", "weights.safetensors"}) fs::remove_all(folder / name, ignored);
+  std::vector<fs::path> events;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) events.push_back(entry.path());
+  for (const fs::path& path : events) fs::remove(path, ignored);
+}
+
+}  // namespace tessera::study

@@ -1,0 +1,69 @@
+// `tessera report`: a page of a run, of a study, or of two of them side by side.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/printable.h"
+#include "report/compare.h"
+#include "report/page.h"
+#include "study/child.h"
+#include "study/study.h"
+#include "study/view.h"
+
+namespace tessera::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+report::Study load_any(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such folder", printable(folder));
+  if (is_study(folder)) return load_study(folder);
+  if (!fs::exists(fs::path(folder) / "metrics.jsonl", error))
+    throw Error(ErrorKind::usage, "the folder holds neither a study (study.db) nor a run (metrics.jsonl)", printable(folder));
+  return study_of_run(folder);
+}
+
+int compare(const report::Study& a, const ReportOptions& options, const std::string& out) {
+  const report::Study b = load_any(options.folders[1]);
+  const std::string page = report::write_comparison(a, b, out);
+  const std::vector<std::string> lines = report::comparison(a, b);
+  if (options.json) {
+    const nlohmann::ordered_json document = {{"a", options.folders[0]}, {"b", options.folders[1]}, {"page", page}, {"lines", lines}};
+    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return 0;
+  }
+  for (const std::string& line : lines) fmt::print("{}\n", printable(line, 2000));
+  fmt::print("{}\n", printable(page, 2000));
+  return 0;
+}
+
+}  // namespace
+
+int make_report(const ReportOptions& options) {
+  if (options.folders.empty() || options.folders.size() > 2)
+    throw Error(ErrorKind::usage, fmt::format("expected one folder, or two to compare, found {}", options.folders.size()),
+                "tessera report");
+  const std::string& first = options.folders.front();
+  const std::string out = options.out.empty() ? first : options.out;
+  if (options.watch && (options.folders.size() != 1 || !is_study(first)))
+    throw Error(ErrorKind::usage, "--watch follows one study that runs", printable(first));
+  std::error_code error;
+  fs::create_directories(out, error);
+  const StopRequests requests;
+  for (;;) {
+    const report::Study study = load_any(first);
+    if (options.folders.size() == 2) return compare(study, options, out);
+    const std::string page = report::write_page(study, out, first);
+    const bool more = options.watch && study.running && requests.wait(2000) == 0;
+    if (more) continue;
+    if (options.json)
+      fmt::print("{}\n", document_of(study, first, page).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    else
+      fmt::print("{}\n", printable(page, 2000));
+    return 0;
+  }
+}
+
+}  // namespace tessera::study

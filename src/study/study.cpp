@@ -1,0 +1,301 @@
+#include "study/study.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/printable.h"
+#include "base/threads.h"  // defines: available_cores
+#include "report/console.h"
+#include "report/page.h"
+#include "study/child.h"
+#include "study/claims.h"
+#include "study/collect.h"
+#include "study/launch.h"
+#include "study/table.h"
+#include "study/view.h"
+
+namespace tessera::study {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr double page_every_s = 10, grace_s = 10;
+
+double now_utc() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+void check_names(const config::StudyFile& file, const std::vector<std::string>& only) {
+  std::vector<std::string> names;
+  for (const config::StudyPart& part : file.parts) names.push_back(part.name);
+  for (const std::string& name : only)
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      const std::string close = name.size() > 64 ? "" : nearest(name, names);
+      throw Error(ErrorKind::usage, "the study has no part '" + printable(name, 40) + "'", "--only",
+                  close.empty() ? "it has " + join(names, ", ") : "did you mean " + close + "?");
+    }
+}
+
+// One study from its plan to its page.
+class Engine {
+ public:
+  Engine(const StudyOptions& options, config::StudyFile file, Plan plan)
+      : options_(options),
+        file_(std::move(file)),
+        plan_(std::move(plan)),
+        folder_(options.out.empty() ? fs::path("runs") / ("study-" + file_.name) : fs::path(options.out)),
+        binary_(options.binary.empty() ? fs::read_symlink("/proc/self/exe").string() : options.binary),
+        table_(options.quiet) {
+    document_ = plan_json(file_, plan_, options.command);
+    view_ = study_of(document_, {});
+    const std::vector<std::string> wrong = check_claims(file_, view_);
+    if (wrong.empty()) return;
+    Error error(ErrorKind::usage, wrong.front(), file_.path, "docs/studies.md explains what a claim may say");
+    for (std::size_t i = 1; i < std::min<std::size_t>(wrong.size(), 20); ++i) error.and_also(wrong[i]);
+    throw error;
+  }
+
+  int list() const {
+    nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+    for (const PlannedRun& run : plan_.runs) {
+      if (!wanted(run)) continue;
+      const PlannedPoint& point = plan_.points[run.point];
+      const std::string& part = file_.parts[point.part].name;
+      const std::string command = shell_line(command_of(file_, point, run, folder_ / run.folder, binary_, false), binary_);
+      if (options_.json)
+        runs.push_back({{"identity", run.identity},
+                        {"part", part},
+                        {"point", point_name(point)},
+                        {"repeat", run.repeat},
+                        {"ranks", point.ranks},
+                        {"command", command}});
+      else
+        fmt::print("{} {}, repeat {}:\n  {}\n", part, printable(point_name(point)), run.repeat, printable(command, 4000));
+    }
+    if (options_.json)
+      fmt::print("{}\n", nlohmann::ordered_json{{"name", file_.name}, {"folder", folder_.string()}, {"runs", runs}}.dump(
+                             2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return 0;
+  }
+
+  int run() {
+    make_folder();
+    const StudyLock lock(folder_);
+    if (options_.fresh) forget();
+    State state(folder_);
+    take(state);
+    const StopRequests requests;
+    bool stopped = false;
+    for (const PlannedRun& run : plan_.runs) {
+      if (!wanted(run)) continue;
+      const Status status = rows_[run.identity].status;
+      if (status == Status::done || (status == Status::failed && !options_.retry)) continue;
+      if (requests.wait(0) != 0) stopped = true;
+      if (stopped || !run_one(state, run, requests)) {
+        stopped = true;
+        break;
+      }
+    }
+    return finish(stopped);
+  }
+
+ private:
+  bool wanted(const PlannedRun& run) const {
+    const std::string& part = file_.parts[plan_.points[run.point].part].name;
+    return options_.only.empty() || std::find(options_.only.begin(), options_.only.end(), part) != options_.only.end();
+  }
+  report::Repeat& repeat_at(const PlannedRun& run) {
+    const PlannedPoint& point = plan_.points[run.point];
+    std::size_t within = 0;  // its part
+    for (std::size_t i = 0; i < run.point; ++i) within += plan_.points[i].part == point.part;
+    return view_.parts[point.part].points[within].repeats[static_cast<std::size_t>(run.repeat)];
+  }
+  const report::Point& point_at(const PlannedRun& run) const {
+    std::size_t within = 0;
+    for (std::size_t i = 0; i < run.point; ++i) within += plan_.points[i].part == plan_.points[run.point].part;
+    return view_.parts[plan_.points[run.point].part].points[within];
+  }
+
+  void make_folder() const {
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (error)
+      throw Error(ErrorKind::disk, "cannot make the study's folder: " + error.message(), folder_.string(),
+                  "choose another folder with --out");
+  }
+
+  // Only what a study writes.
+  void forget() const {
+    std::error_code error;
+    for (const char* name : {"study.db", "study.db-journal", "runs", "report.html", "figures", "data"})
+      fs::remove_all(folder_ / name, error);
+  }
+
+  // What the database knows; what was left over by a study that was killed is ended and waits again.
+  void take(State& state) {
+    if (const std::string name = state.get("name"); !name.empty() && name != file_.name)
+      throw Error(ErrorKind::usage, fmt::format("the folder holds the study '{}', not '{}'", printable(name, 60), file_.name),
+                  folder_.string(), "choose another folder with --out, or --fresh to start over in it");
+    rows_ = state.all();
+    for (auto& [identity, row] : rows_) {
+      if (row.status != Status::running) continue;
+      if (row.machine == machine_name()) end_session(row.pid, row.pid_started, grace_s);
+      row.status = Status::waiting, row.pid = 0, row.pid_started = 0;
+      state.put(identity, row);
+    }
+    state.set("name", file_.name);
+    state.set("text", file_.text);
+    state.set("plan", document_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    view_ = study_of(document_, rows_);
+    view_.running = true;
+  }
+
+  // False: stopped on request, and the run waits again.
+  bool run_one(State& state, const PlannedRun& run, const StopRequests& requests) {
+    const PlannedPoint& point = plan_.points[run.point];
+    const config::StudyPart& part = file_.parts[point.part];
+    const fs::path folder = folder_ / run.folder;
+    RunRow& row = rows_[run.identity];
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+    fs::create_directories(folder, ignored);
+    if (!fs::is_directory(folder, ignored)) throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
+    ChildOptions child;
+    child.command = command_of(file_, point, run, folder, binary_, true);
+    child.folder = folder, child.throttle = throttle_of(point), child.grace = grace_s;
+    child.time_limit = part.time_limit > 0 ? part.time_limit : file_.time_limit;
+    child.launcher = file_.launch.with != "local", child.crowded = point.ranks > available_cores();
+    row.attempts += 1, row.exit_code = -1, row.reason = row.record = "", row.ended = 0, row.started = now_utc(), row.wall = 0;
+    row.command = shell_line(child.command, binary_), row.folder = run.folder, row.machine = machine_name();
+    child.on_start = [&](int pid, std::uint64_t started) {
+      row.status = Status::running, row.pid = pid, row.pid_started = started;
+      state.put(run.identity, row);
+    };
+    repeat_at(run) = [&] {
+      report::Repeat r = repeat_of(row, run.repeat, run.identity);
+      r.outcome = report::Outcome::running;
+      return r;
+    }();
+    table_.draw(view_, fmt::format("now: {} {}, repeat {}", part.name, point_words(point_at(run)), run.repeat), true);
+    const ChildResult result = run_child(child, requests);
+    row.ended = now_utc(), row.wall = result.wall, row.exit_code = result.code, row.pid = 0, row.pid_started = 0;
+    if (result.stopped) {
+      row.status = Status::waiting;
+    } else if (result.code == 0 && !result.timed_out) {
+      finished(part, run, folder, child.throttle, result, row);
+    } else {
+      row.status = Status::failed, row.reason = failure_reason(result, child.time_limit, folder);
+    }
+    state.put(run.identity, row);
+    if (row.status == Status::done && !file_.keep) tidy(folder);
+    repeat_at(run) = repeat_of(row, run.repeat, run.identity);
+    estimate(view_);
+    if (result.stopped) return false;
+    if (!table_.terminal()) say(run);
+    table_.draw(view_, "", true);
+    if (seconds_since_page() > page_every_s) write_page(false);
+    return true;
+  }
+
+  void finished(const config::StudyPart& part, const PlannedRun& run, const fs::path& folder, const Throttle& throttle,
+                const ChildResult& result, RunRow& row) {
+    try {
+      if (throttle.rank >= 0 && !result.throttled)
+        throw Error(ErrorKind::data, fmt::format("no process of rank {} was found to slow down", throttle.rank));
+      report::RunRecord record = collect(part.verb, folder, file_.warmup);
+      record.folder = run.folder;
+      row.record = report::to_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      row.status = Status::done;
+    } catch (const Error& e) {
+      row.status = Status::failed, row.reason = printable(e.what());
+    }
+  }
+
+  void say(const PlannedRun& run) {
+    int done = 0, all = 0;
+    for (const PlannedRun& other : plan_.runs) {
+      const auto row = rows_.find(other.identity);
+      ++all, done += row != rows_.end() && (row->second.status == Status::done || row->second.status == Status::failed);
+    }
+    const std::string left = std::isfinite(view_.remaining) && done < all ? ", about " + report::duration(view_.remaining) + " to go" : "";
+    table_.line(
+        fmt::format("[{}/{}] {}{}", done, all, run_line(view_.parts[plan_.points[run.point].part], point_at(run), repeat_at(run)), left));
+  }
+
+  double seconds_since_page() const { return std::chrono::duration<double>(Clock::now() - page_written_).count(); }
+
+  // A page that cannot be written stops no run.
+  std::string write_page(bool last) {
+    page_written_ = Clock::now();
+    view_.running = !last;
+    view_.claims = judge_claims(file_, view_);
+    try {
+      return report::write_page(view_, folder_.string());
+    } catch (const Error& e) {
+      if (last) throw;
+      table_.line(std::string("warning: the page was not written: ") + printable(e.what()));
+      return "";
+    }
+  }
+
+  int finish(bool stopped) {
+    const std::string page = write_page(true);
+    table_.clear();
+    int failed = 0, waiting = 0;
+    for (const PlannedRun& run : plan_.runs) {
+      const auto row = rows_.find(run.identity);
+      const Status status = row == rows_.end() ? Status::waiting : row->second.status;
+      failed += status == Status::failed, waiting += status == Status::waiting && wanted(run);
+    }
+    if (options_.json) {
+      fmt::print("{}\n", document_of(view_, folder_.string(), page).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    } else {
+      for (const std::string& line : table_lines(view_, 0)) fmt::print("{}\n", line);
+      fmt::print("\n{}\n", progress_line(view_));
+      for (const report::Part& part : view_.parts)
+        for (const report::Point& point : part.points)
+          for (const report::Repeat& r : point.repeats)
+            if (r.outcome == report::Outcome::failed) fmt::print("  {}\n", run_line(part, point, r));
+      for (const std::string& sentence : report::verdict(view_)) fmt::print("{}\n", printable(sentence, 2000));
+      fmt::print("{}\n", printable(page, 2000));
+    }
+    if (stopped) {
+      if (!options_.quiet)
+        fmt::print(stderr, "stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
+                   waiting == 1 ? "s" : "");
+      return static_cast<int>(ErrorKind::stopped);
+    }
+    if (failed > 0 && !options_.quiet)
+      fmt::print(stderr, "{} run{} failed; --retry runs {} again\n", failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them");
+    return failed > 0 ? 1 : 0;
+  }
+
+  const StudyOptions& options_;
+  config::StudyFile file_;
+  Plan plan_;
+  fs::path folder_;
+  std::string binary_;
+  nlohmann::ordered_json document_;
+  report::Study view_;
+  std::map<std::string, RunRow> rows_;
+  LiveTable table_;
+  Clock::time_point page_written_ = Clock::now() - std::chrono::hours(1);
+};
+
+}  // namespace
+
+int study(const StudyOptions& options) {
+  config::StudyFile file = config::read_study(options.file);
+  check_names(file, options.only);
+  Plan plan = plan_study(file);
+  Engine engine(options, std::move(file), std::move(plan));
+  return options.list ? engine.list() : engine.run();
+}
+
+}  // namespace tessera::study

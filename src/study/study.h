@@ -1,0 +1,29 @@
+// `tessera study` and `tessera report`: a grid of runs, each a process of its own, resumable at any moment; and pages of what they left.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera::study {
+
+struct StudyOptions {
+  std::string file, out;          // out "": runs/study-NAME
+  std::vector<std::string> only;  // parts; empty: all
+  bool json = false, quiet = false;
+  bool fresh = false;        // forget what was run
+  bool retry = false;        // runs that failed once more
+  bool list = false;         // only say what would run
+  std::string command = {};  // as typed, for the page
+  std::string binary = {};   // of tessera; "": this program
+};
+// 0: every run is done; 1: some failed; 75: stopped on request, the same command goes on.
+int study(const StudyOptions& options);
+
+struct ReportOptions {
+  std::vector<std::string> folders;  // of runs or studies: one, or two to compare
+  std::string out;                   // "": into the first folder
+  bool watch = false, json = false;
+};
+int make_report(const ReportOptions& options);
+
+}  // namespace tessera::study

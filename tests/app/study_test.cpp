@@ -1,0 +1,168 @@
+// `tessera study` from outside: it survives what kills it, goes on where it was, tells what failed, and steers no terminal.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "app/binary.h"
+
+namespace tessera::test::study_test {
+namespace {
+
+const std::string base =
+    "[base]\nmodel.name = \"vit_micro\"\nmodel.depth = 1\ndata.source = \"synthetic\"\ndata.train_size = 64\ndata.test_size = 32\n"
+    "batch.global = 32\nrun.epochs = 2\nrun.threads = 1\nrun.tensorboard = false\n";
+const std::string small =
+    "[study]\nname = \"small\"\nrepeats = 2\ntime_limit = 300\n" + base +
+    "[[part]]\nname = \"rates\"\nkind = \"accuracy\"\ngrid = { \"optim.lr\" = [0.001, 0.01] }\n"
+    "[[part]]\nname = \"rows\"\nkind = \"techniques\"\n[[part.technique]]\nname = \"one rank\"\n[[part.technique]]\nname = "
+    "\"two ranks\"\nset = { \"run.np\" = 2, \"parallel.comm\" = \"local\" }\n";
+
+fs::path file_of(const std::string& name, const std::string& text) {
+  write(scratch() / (name + ".toml"), text);
+  return scratch() / (name + ".toml");
+}
+
+// What must not depend on when it was measured.
+std::set<std::string> results(const json& document) {
+  std::set<std::string> out;
+  for (const json& part : document["parts"])
+    for (const json& point : part["points"])
+      for (const json& r : point["runs"])
+        out.insert(part["name"].dump() + point["technique"].dump() + point["axes"].dump() + r["repeat"].dump() + r["outcome"].dump() +
+                   r["loss"].dump() + r["test_loss"].dump() + r["test_top1"].dump());
+  return out;
+}
+
+TEST(Study, KilledItEndsWithTheSameTable) {
+  const fs::path file = file_of("small", small), whole = scratch() / "study_whole", parts = scratch() / "study_parts";
+  const Result alone = run("study " + file.string() + " --json --quiet --out " + whole.string());
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const json document = json::parse(alone.out);
+  EXPECT_EQ(document["done"], 8);
+  EXPECT_TRUE(fs::exists(document["page"].get<std::string>()));
+  const auto expected = results(document);
+  EXPECT_EQ(expected.size(), 8u);
+  std::mt19937_64 random(3);
+  for (int kills = 0; kills < 3; ++kills) {
+    Process process("study " + file.string() + " --quiet --json --out " + parts.string() + " >/dev/null");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200 + random() % 1500));
+    process.signal(SIGKILL);
+    process.wait();
+  }
+  const Result last = run("study " + file.string() + " --json --quiet --out " + parts.string());
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_EQ(results(json::parse(last.out)), expected);
+  // Nothing is left to do, and nothing is done again.
+  const Result again = run("study " + file.string() + " --json --quiet --out " + parts.string());
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(json::parse(again.out)["parts"], json::parse(last.out)["parts"]);
+  // More of it: only the new runs are made.
+  file_of("small", small + "[[part]]\nname = \"more\"\nkind = \"batch\"\nrepeats = 1\ngrid = { \"batch.global\" = [16] }\n");
+  const json more = json::parse(run("study " + file.string() + " --json --quiet --out " + parts.string()).out);
+  EXPECT_EQ(more["done"], 9);
+  for (const json& point : more["parts"][0]["points"])
+    for (const json& r : point["runs"]) EXPECT_GE(r["attempts"].get<int>(), 1);
+  EXPECT_EQ(more["parts"][0], json::parse(last.out)["parts"][0]);
+  // Checkpoints and weights are gone, what a page needs is there.
+  for (const json& point : more["parts"][0]["points"])
+    for (const json& r : point["runs"]) {
+      const fs::path folder = parts / r["folder"].get<std::string>();
+      EXPECT_TRUE(fs::exists(folder / "metrics.jsonl")) << folder;
+      EXPECT_FALSE(fs::exists(folder / "ckpt")) << folder;
+      EXPECT_FALSE(fs::exists(folder / "weights.safetensors")) << folder;
+    }
+  const Result page = run("report " + parts.string() + " --json --out " + (scratch() / "page").string());
+  EXPECT_EQ(page.code, 0) << page.err;
+  EXPECT_EQ(results(json::parse(page.out)), results(more));
+}
+
+TEST(Study, AFailedRunIsToldAndTheOthersGoOn) {
+  const fs::path file = file_of(
+      "failing",
+      "[study]\nname = \"failing\"\n" + base +
+          "[[part]]\nname = \"rows\"\nkind = \"techniques\"\n[[part.technique]]\nname = \"no data\"\nset = { \"data.source\" = "
+          "\"cifar10:nowhere\" }\n[[part.technique]]\nname = \"good\"\n[[part]]\nname = \"slow\"\nkind = \"accuracy\"\ntime_limit = 1\n"
+          "set = { \"run.epochs\" = 1000000 }\n");
+  const fs::path out = scratch() / "study_failing";
+  const Result r = run("study " + file.string() + " --json --out " + out.string());
+  EXPECT_EQ(r.code, 1) << r.err;
+  const json document = json::parse(r.out);
+  EXPECT_EQ(document["done"], 1);
+  EXPECT_EQ(document["failed"], 2);
+  const json bad = document["parts"][0]["points"][0]["runs"][0], slow = document["parts"][1]["points"][0]["runs"][0];
+  EXPECT_EQ(bad["outcome"], "failed");
+  EXPECT_NE(bad["reason"].get<std::string>().find("exit code 3"), std::string::npos) << bad["reason"];
+  EXPECT_NE(bad["reason"].get<std::string>().find("nowhere"), std::string::npos) << bad["reason"];
+  EXPECT_NE(slow["reason"].get<std::string>().find("time limit of 1 s"), std::string::npos) << slow["reason"];
+  EXPECT_NE(r.err.find("[3/3]"), std::string::npos) << r.err;  // in a pipe a line per run
+  EXPECT_EQ(run("study " + file.string() + " --quiet --out " + out.string()).code, 1);
+  const json after = json::parse(run("study " + file.string() + " --quiet --json --retry --only rows --out " + out.string()).out);
+  EXPECT_EQ(after["parts"][0]["points"][0]["runs"][0]["attempts"], 2);
+  EXPECT_EQ(after["parts"][1]["points"][0]["runs"][0]["attempts"], 1);
+}
+
+TEST(Study, StopsOnRequestAndRefusesASecond) {
+  const fs::path file = file_of(
+      "long", "[study]\nname = \"long\"\n" + base + "[[part]]\nname = \"a\"\nkind = \"accuracy\"\nset = { \"run.epochs\" = 1000000 }\n");
+  const fs::path out = scratch() / "study_long";
+  Process process("study " + file.string() + " --quiet --out " + out.string() + " >/dev/null");
+  const auto training = [&] {
+    std::error_code error;
+    for (const auto& entry : fs::recursive_directory_iterator(out, error))
+      if (entry.path().filename() == "metrics.jsonl" && fs::file_size(entry.path(), error) > 0) return true;
+    return false;
+  };
+  for (int i = 0; i < 4000 && !training(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_TRUE(training());
+  const Result second = run("study " + file.string() + " --quiet --out " + out.string());
+  EXPECT_EQ(second.code, 2);
+  EXPECT_NE(second.err.find("another `tessera study` runs in this folder (pid "), std::string::npos) << second.err;
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 75);
+  const json left = json::parse(run("report --json " + out.string()).out);
+  EXPECT_EQ(left["waiting"], 1);
+  EXPECT_EQ(left["failed"], 0);
+}
+
+TEST(Study, ProblemsComeBeforeAnythingStarts) {
+  const fs::path out = scratch() / "study_bad";
+  const fs::path file =
+      file_of("bad", "[study]\nname = \"bad\"\n" + base +
+                         "[[part]]\nname = \"a\"\nkind = \"strong\"\ngrid = { \"run.np\" = [1, 2], \"parallel.tp\" = [1, 3] }\n");
+  const Result r = run("study " + file.string() + " --out " + out.string());
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find("part a, run.np=2 parallel.tp=3"), std::string::npos) << r.err;
+  EXPECT_FALSE(fs::exists(out));
+  const Result part = run("study " + file_of("good", small).string() + " --only rate --out " + out.string());
+  EXPECT_EQ(part.code, 2);
+  EXPECT_NE(part.err.find("did you mean rates?"), std::string::npos) << part.err;
+  const Result list = run("study " + file_of("good", small).string() + " --list --out " + out.string());
+  EXPECT_EQ(list.code, 0);
+  EXPECT_NE(list.out.find("tessera train --set batch.global=32"), std::string::npos) << list.out;
+  EXPECT_FALSE(fs::exists(out));
+  EXPECT_EQ(run("study " + (scratch() / "none.toml").string()).code, 2);
+  EXPECT_EQ(run("report " + scratch().string()).code, 2);
+}
+
+TEST(Study, HostileNamesReachNoTerminal) {
+  const std::string esc = "\\u001b[31mred\\u0007\\u202e";
+  const fs::path file =
+      file_of("hostile", "[study]\nname = \"hostile\"\ntitle = \"" + esc + "\"\n" + base +
+                             "[[part]]\nname = \"a\"\nkind = \"techniques\"\ngrid = { \"data.source\" = [\"folder:\\u202ex" +
+                             "\"] }\n[[part.technique]]\nname = \"" + esc + "\"\n");
+  const std::string folder = (scratch() / "out'\033[2J").string();
+  for (const std::string mode : {"", " --list"}) {
+    const Result r = run("study " + file.string() + mode + " --out \"" + folder + "\"");
+    EXPECT_EQ(r.code, mode.empty() ? 1 : 0) << r.err;
+    for (const std::string& text : {r.out, r.err}) {
+      EXPECT_EQ(text.find_first_of("\033\007"), std::string::npos) << mode;
+      EXPECT_EQ(text.find("\u202e"), std::string::npos) << mode;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::study_test
