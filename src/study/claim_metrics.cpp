@@ -52,12 +52,12 @@ double share_of(const Breakdown& b, double Breakdown::*part) {
 
 bool is_table(const std::string& metric) { return metric == "share" || metric == "seconds"; }
 
-// Rows of a name are added up: two layer norms of a block may share one.
+// Rows of a name are added up, and so are the parts of one: msa is msa.qkv, msa.scores and so on.
 double row_of(const RunRecord& run, const std::string& metric, const std::string& row) {
   double sum = 0;
   bool found = false;
   for (const report::PartRecord& part : run.parts)
-    if (part.name == row) sum += metric == "share" ? part.share : part.seconds, found = true;
+    if (part.name == row || part.name.starts_with(row + ".")) sum += metric == "share" ? part.share : part.seconds, found = true;
   return found ? sum : kUnknown;
 }
 

@@ -36,7 +36,7 @@ report::RunRecord run(double seconds, double top1 = 0.5) {
   r.breakdown.compute = 60, r.breakdown.comm_exposed = 20, r.breakdown.wait = 20, r.breakdown.comm_hidden = 10;
   r.by_rank.resize(2);
   r.by_rank[1].breakdown.compute = 100;
-  r.parts = {{"ln", 1, 0.1, 1}, {"msa", 6, 0.6, 1}, {"ln", 3, 0.3, 1}};
+  r.parts = {{"ln", 1, 0.1, 1}, {"msa.qkv", 4, 0.4, 1}, {"msa.proj", 2, 0.2, 1}, {"msam", 0, 0, 1}, {"ln", 3, 0.3, 1}};
   return r;
 }
 
@@ -164,6 +164,8 @@ TEST(Claims, MetricsOfBreakdownsRanksAndTables) {
   EXPECT_EQ(judged(claim("hidden_share(techniques; technique=one rank)")).number, "0.1x, asked: >= 0");
   EXPECT_EQ(judged(claim("compute_share[1](techniques; technique=one rank)")).number, "1x, asked: >= 0");
   EXPECT_EQ(judged(claim("share[ln](techniques; technique=GPipe [1, 1])")).number, "0.4x, asked: >= 0");
+  EXPECT_EQ(judged(claim("seconds[msa](techniques; technique=one rank)")).number, "6x, asked: >= 0");
+  EXPECT_EQ(judged(claim("seconds[msa.qkv](techniques; technique=one rank)")).number, "4x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[ln](techniques; technique=GPipe [1, 1])")).number, "4x, asked: >= 0");
 }
 
