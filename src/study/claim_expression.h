@@ -23,7 +23,7 @@ inline constexpr int kDeepestExpression = 40;            // parentheses and sign
 
 // One number of the runs of one point, over its repeats.
 struct Quantity {
-  std::string metric, row;  // row: of a table of layers, or a rank
+  std::string metric, row;  // row: of a table of layers, a rank, or an epoch
   std::string part;
   std::vector<std::pair<std::string, std::string>> where;  // key of the grid, or `technique`
   std::string repeat = "median";                           // median | mean | min | max

@@ -50,6 +50,16 @@ double share_of(const Breakdown& b, double Breakdown::*part) {
   return whole > 0 ? b.*part / whole : kUnknown;
 }
 
+// With a row: of that epoch, from 1.
+struct Epoch {
+  const char* name;
+  double report::EpochRecord::*value;
+};
+const Epoch kEpochs[] = {{"epoch_seconds", &report::EpochRecord::seconds},
+                         {"loss", &report::EpochRecord::loss},
+                         {"test_loss", &report::EpochRecord::test_loss},
+                         {"test_top1", &report::EpochRecord::test_top1}};
+
 bool is_table(const std::string& metric) { return metric == "share" || metric == "seconds"; }
 
 // Rows of a name are added up, and so are the parts of one: msa is msa.qkv, msa.scores and so on.
@@ -70,6 +80,13 @@ std::optional<int> whole(const std::string& text) {
 
 double value_of(const Quantity& q, const RunRecord& run) {
   if (is_table(q.metric)) return row_of(run, q.metric, q.row);
+  for (const Epoch& e : kEpochs)
+    if (q.metric == e.name && !q.row.empty()) {
+      const auto epoch = whole(q.row);
+      return epoch && *epoch >= 1 && static_cast<std::size_t>(*epoch) <= run.epochs.size()
+                 ? run.epochs[static_cast<std::size_t>(*epoch) - 1].*e.value
+                 : kUnknown;
+    }
   for (const Metric& m : kMetrics)
     if (q.metric == m.name) return m.of(run);
   for (const Share& s : kShares) {
@@ -94,8 +111,10 @@ std::string metric_problem(const Quantity& q) {
            (near.empty() ? "; there are " + join(names, ", ") : "; did you mean " + near + "?");
   }
   if (is_table(q.metric)) return q.row.empty() ? q.metric + " needs a row: " + q.metric + "[msa](...)" : "";
-  if (!q.row.empty() && !share) return q.metric + " has no rows";
-  if (!q.row.empty() && !whole(q.row)) return q.metric + "[RANK]: expected the number of a rank, found " + config::clean(q.row);
+  if (q.row.empty()) return "";
+  const bool epoch = std::any_of(std::begin(kEpochs), std::end(kEpochs), [&](const Epoch& e) { return q.metric == e.name; });
+  if (!share && !epoch) return q.metric + " has no rows";
+  if (!whole(q.row)) return q.metric + (share ? "[RANK]" : "[EPOCH]") + ": expected a number, found " + config::clean(q.row);
   return "";
 }
 

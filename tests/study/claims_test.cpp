@@ -34,6 +34,8 @@ report::RunRecord run(double seconds, double top1 = 0.5) {
   r.epoch_seconds = seconds;
   r.test_top1 = top1;
   r.breakdown.compute = 60, r.breakdown.comm_exposed = 20, r.breakdown.wait = 20, r.breakdown.comm_hidden = 10;
+  r.epochs.resize(2);
+  r.epochs[1].loss = 0.25;
   r.by_rank.resize(2);
   r.by_rank[1].breakdown.compute = 100;
   r.parts = {{"ln", 1, 0.1, 1}, {"msa.qkv", 4, 0.4, 1}, {"msa.proj", 2, 0.2, 1}, {"msam", 0, 0, 1}, {"ln", 3, 0.3, 1}};
@@ -163,6 +165,8 @@ TEST(Claims, MetricsOfBreakdownsRanksAndTables) {
   EXPECT_EQ(judged(claim("100 * exposed_share(techniques; technique=one rank)")).number, "20x, asked: >= 0");
   EXPECT_EQ(judged(claim("hidden_share(techniques; technique=one rank)")).number, "0.1x, asked: >= 0");
   EXPECT_EQ(judged(claim("compute_share[1](techniques; technique=one rank)")).number, "1x, asked: >= 0");
+  EXPECT_EQ(judged(claim("loss[2](techniques; technique=one rank)")).number, "0.25x, asked: >= 0");
+  EXPECT_EQ(judged(claim("loss[3](techniques; technique=one rank)")).verdict, "not run");
   EXPECT_EQ(judged(claim("share[ln](techniques; technique=GPipe [1, 1])")).number, "0.4x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[msa](techniques; technique=one rank)")).number, "6x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[msa.qkv](techniques; technique=one rank)")).number, "4x, asked: >= 0");
@@ -195,7 +199,7 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
       {"nobody", "", "", "", "", "", ""},
       {"vit", "x", "1", ">= 1", "", "no machine", ""},
       {"vit", "x", "1", "", "", "", ""},
-      claim("share(strong; run.np=2) + loss[1](strong; run.np=2) + wait_share[a](strong; run.np=2)"),
+      claim("share(strong; run.np=2) + wall[1](strong; run.np=2) + wait_share[a](strong; run.np=2)"),
       claim("epoch_seconds(strong; run.np=2)"),
   };
   std::string all;
@@ -208,7 +212,7 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
         "3 points of techniques fit: say technique (one rank, GPipe [1, 1], broken, alas)", "part strong has no run.np = 3; there are 1, 2",
         "part strong has no data.fraction in its grid", "claim 3 (): paper = \"nobody\": choose vit, inference or techniques",
         "claim 3 (): says is empty", "claim 3 (): it has neither", "claim 4 (x): it has a number and is untestable",
-        "claim 5 (x): holds is missing", "share needs a row", "loss has no rows", "expected the number of a rank, found a"})
+        "claim 5 (x): holds is missing", "share needs a row", "wall has no rows", "wait_share[RANK]: expected a number, found a"})
     EXPECT_NE(all.find(expected), std::string::npos) << expected << "\nin\n" << all;
   EXPECT_EQ(problems.size(), 15u) << all;
   EXPECT_EQ(all.find("claim 7"), std::string::npos) << all;
