@@ -33,8 +33,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"config", {"base", "models/config.h", "data/class_folders.h"}},
     {"report", {"base", "ir", "plan/plan.h"}},
     {"run", {"base", "ir", "ops", "models", "transforms", "plan", "files", "comm", "exec", "data", "config", "report"}},
-    {"study", {"base", "files", "config", "report", "run"}},
-    {"app", {"base", "config", "report", "run", "study"}},
+    {"app", {"base", "config", "report", "run"}},
 };
 
 // Where a library may be seen: includes that match `header` only in files that start with one of `places`.
