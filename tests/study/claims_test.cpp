@@ -67,7 +67,17 @@ report::Study study() {
   return s;
 }
 
-StudyClaim claim(const std::string& number, const std::string& holds = ">= 0") { return {"vit", "It is so.", number, holds, "x", "", ""}; }
+StudyClaim claim_of(const std::string& paper, const std::string& says, const std::string& number, const std::string& holds,
+                    const std::string& untestable = "", const std::string& note = "") {
+  StudyClaim c;
+  c.paper = paper, c.says = says, c.number = number, c.holds = holds, c.untestable = untestable, c.note = note;
+  return c;
+}
+StudyClaim claim(const std::string& number, const std::string& holds = ">= 0") {
+  StudyClaim c = claim_of("vit", "It is so.", number, holds);
+  c.unit = "x";
+  return c;
+}
 
 report::ClaimResult judged(const StudyClaim& c) { return judge_claims({c}, study()).at(0); }
 
@@ -181,7 +191,7 @@ TEST(Claims, WhatIsMissingIsNotRun) {
   EXPECT_EQ(judged(claim("compute_share[7](techniques; technique=one rank)")).verdict, "not run");
   EXPECT_EQ(judged(claim("share[mlp](techniques; technique=one rank)")).verdict, "not run");
   EXPECT_EQ(judged(claim("1 / (epoch_seconds(strong; run.np=2) - epoch_seconds(strong; run.np=2))")).verdict, "not run");
-  StudyClaim untestable{"vit", "A100s are fast.", "", "", "", "it needs A100s", "So it is"};
+  StudyClaim untestable = claim_of("vit", "A100s are fast.", "", "", "it needs A100s", "So it is");
   r = judged(untestable);
   EXPECT_EQ(r.verdict, "not testable here");
   EXPECT_EQ(r.note, "it needs A100s. So it is.");
@@ -196,9 +206,9 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
   const std::vector<StudyClaim> claims = {
       claim("epoch_seconds(strong; run.np=1) + epoch_secs(strong; run.np=2)", "~ 1"),
       claim("loss(stong) + loss(techniques) + loss(strong; run.np=3) + loss(strong; data.fraction=1)"),
-      {"nobody", "", "", "", "", "", ""},
-      {"vit", "x", "1", ">= 1", "", "no machine", ""},
-      {"vit", "x", "1", "", "", "", ""},
+      claim_of("nobody", "", "", ""),
+      claim_of("vit", "x", "1", ">= 1", "no machine"),
+      claim_of("vit", "x", "1", ""),
       claim("share(strong; run.np=2) + wall[1](strong; run.np=2) + wait_share[a](strong; run.np=2)"),
       claim("epoch_seconds(strong; run.np=2)"),
   };
@@ -221,7 +231,7 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
 TEST(Claims, TheDocumentHasARowForEachAndNothingBreaksItsTables) {
   StudyClaim odd = claim("epoch_seconds(strong; run.np=2)");
   odd.says = "a | b\nc <script>";
-  const auto results = judge_claims({odd, {"techniques", "It needs a cluster.", "", "", "", "there is none", ""}}, study());
+  const auto results = judge_claims({odd, claim_of("techniques", "It needs a cluster.", "", "", "there is none")}, study());
   const std::string text = claims_markdown(results, study());
   EXPECT_NE(text.find("| a \\| b c &lt;script> | `tessera study studies/x.toml` | 2.5x (2 to 3), asked: >= 0 | holds |  |\n"),
             std::string::npos)
