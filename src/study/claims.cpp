@@ -1,0 +1,216 @@
+#include "study/claims.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "base/check.h"
+#include "config/problem.h"
+#include "study/claim_expression.h"
+#include "study/claim_metrics.h"
+
+namespace tessera::study {
+namespace {
+
+using config::StudyClaim;
+using report::ClaimResult;
+
+struct Paper {
+  const char *name, *title;
+};
+constexpr Paper kPapers[] = {
+    {"vit", "Scaling Vision Transformers: Evaluating DeepSpeed for Image-Centric Workloads"},
+    {"inference", "Performance Analysis of Parallelization on Vision Transformer"},
+    {"techniques", "Benchmarking image classification models using parallelisation techniques"},
+};
+
+// What is wrong with a claim's own words; its expressions are not looked at.
+std::vector<std::string> word_problems(const StudyClaim& claim) {
+  std::vector<std::string> wrong;
+  if (std::none_of(std::begin(kPapers), std::end(kPapers), [&](const Paper& p) { return claim.paper == p.name; }))
+    wrong.push_back("paper = \"" + config::clean(claim.paper) + "\": choose vit, inference or techniques");
+  if (claim.says.empty()) wrong.push_back("says is empty: what does the publication say?");
+  const bool asks = !claim.number.empty() || !claim.holds.empty();
+  if (asks && !claim.untestable.empty()) wrong.push_back("it has a number and is untestable: keep one of them");
+  if (!asks && claim.untestable.empty()) wrong.push_back("it has neither number and holds nor untestable");
+  if (asks && claim.number.empty()) wrong.push_back("number is missing");
+  if (asks && claim.holds.empty()) wrong.push_back("holds is missing, such as \">= 1.7\"");
+  return wrong;
+}
+
+std::string_view text_of(const Quantity& q, std::string_view text) { return text.substr(q.begin, q.end - q.begin); }
+
+// Four significant digits; whole numbers from 1000 on in full.
+std::string in_digits(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, std::abs(value) >= 1000 && std::abs(value) < 1e15 ? "%.0f" : "%.3g", value);
+  return text;
+}
+std::string with_unit(const std::string& number, const std::string& unit) {
+  if (unit.empty()) return number;
+  return number + (unit == "x" || unit == "%" ? "" : " ") + unit;
+}
+
+double combined(std::vector<double> values, const std::string& how) {
+  std::sort(values.begin(), values.end());
+  if (how == "min") return values.front();
+  if (how == "max") return values.back();
+  double sum = 0;
+  for (double v : values) sum += v;
+  if (how == "mean") return sum / static_cast<double>(values.size());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// The values of an expression's quantities: combined over repeats, and of each repeat that all have.
+struct Measured {
+  std::vector<double> all;
+  std::map<int, std::vector<double>> by_repeat;
+  std::string missing;  // why nothing can be said; "": all is there
+};
+
+Measured measure(const Expression& expression, const StudyClaim& claim, const report::Study& study) {
+  Measured m;
+  for (const Quantity& q : expression.quantities) {
+    const report::Point* point = nullptr;
+    const std::string text(text_of(q, claim.number));
+    if (m.missing = find_point(q, study, &point); !m.missing.empty()) return m;
+    const auto values = values_of(q, *point);
+    if (values.empty()) {
+      m.missing = text + " has no value";
+      for (const report::Repeat& r : point->repeats)
+        if (r.outcome == report::Outcome::failed && !r.reason.empty()) {
+          m.missing += ": " + r.reason;
+          break;
+        }
+      return m;
+    }
+    std::vector<double> plain;
+    for (const auto& [repeat, value] : values) plain.push_back(value), m.by_repeat[repeat].push_back(value);
+    m.all.push_back(combined(plain, q.repeat));
+  }
+  std::erase_if(m.by_repeat, [&](const auto& r) { return r.second.size() != expression.quantities.size(); });
+  return m;
+}
+
+std::string sentence(const std::string& text) { return text.empty() || text.back() == '.' ? text : text + "."; }
+void add_note(ClaimResult& result, const std::string& text) {
+  if (!text.empty()) result.note += (result.note.empty() ? "" : " ") + sentence(text);
+}
+
+void judge(const StudyClaim& claim, const report::Study& study, ClaimResult& result) {
+  const Expression expression = parse_expression(claim.number);
+  const Condition condition = parse_condition(claim.holds);
+  const Measured measured = measure(expression, claim, study);
+  if (!measured.missing.empty()) return add_note(result, measured.missing);
+  const double number = expression.evaluate(measured.all);
+  if (!std::isfinite(number)) return add_note(result, "the number is not finite");
+  result.verdict = condition.holds(number) ? kHolds : kDoesNotHold;
+
+  double least = number, most = number;
+  bool agree = true;
+  for (const auto& [repeat, values] : measured.by_repeat) {
+    const double one = expression.evaluate(values);
+    if (!std::isfinite(one)) continue;
+    least = std::min(least, one), most = std::max(most, one);
+    agree &= condition.holds(one) == condition.holds(number);
+  }
+  const std::string from = in_digits(least), to = in_digits(most);
+  result.number = with_unit(in_digits(number), claim.unit);
+  if (from != to) result.number += " (" + from + " to " + to + ")";
+  result.number += ", asked: " + claim.holds;
+  if (!agree) add_note(result, "Single repeats fall on both sides");
+}
+
+// Safe in a cell of a table.
+std::string cell(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '|') out += '\\';
+    if (c == '<')
+      out += "&lt;";
+    else
+      out += static_cast<unsigned char>(c) < 32 || c == 127 ? ' ' : c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims, const report::Study& study) {
+  std::vector<std::string> problems;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const StudyClaim& claim = claims[i];
+    const std::string which = "claim " + std::to_string(i + 1) + " (" + config::clean(claim.says, 50) + "): ";
+    for (const std::string& wrong : word_problems(claim)) problems.push_back(which + wrong);
+    try {
+      if (!claim.holds.empty()) (void)parse_condition(claim.holds);
+    } catch (const Error& e) {
+      problems.push_back(which + e.message);
+    }
+    try {
+      if (claim.number.empty()) continue;
+      for (const Quantity& q : parse_expression(claim.number).quantities) {
+        const report::Point* point = nullptr;
+        if (const std::string wrong = find_point(q, study, &point); !wrong.empty())
+          problems.push_back(which + "number, column " + std::to_string(q.begin + 1) + ": " + wrong);
+      }
+    } catch (const Error& e) {
+      problems.push_back(which + e.message);
+    }
+  }
+  return problems;
+}
+
+std::vector<ClaimResult> judge_claims(const std::vector<StudyClaim>& claims, const report::Study& study) {
+  std::vector<ClaimResult> results;
+  for (const StudyClaim& claim : claims) {
+    ClaimResult& r = results.emplace_back();
+    r.paper = claim.paper, r.says = claim.says, r.command = study.command;
+    r.verdict = claim.untestable.empty() ? kNotRun : kNotTestable;
+    add_note(r, claim.untestable);
+    try {
+      if (claim.untestable.empty()) judge(claim, study, r);
+    } catch (const Error& e) {  // check_claims says it before anything runs
+      add_note(r, e.message);
+    }
+    add_note(r, claim.note);
+  }
+  return results;
+}
+
+std::string claims_markdown(const std::vector<ClaimResult>& claims, const report::Study& study) {
+  std::map<std::string, int> count;
+  for (const ClaimResult& c : claims) ++count[c.verdict];
+  std::string out = "# What the three studies say, tested\n\nMade by `" + cell(study.command) + "`";
+  if (!study.file.empty())
+    out += "; `" + cell(study.file) + "` has the runs and, for each claim, the number that is computed and what it must satisfy";
+  out += ".\n";
+  for (const report::Part& part : study.parts)
+    for (const report::Point& point : part.points)
+      for (const report::Repeat& repeat : point.repeats)
+        if (repeat.record && repeat.record->env.is_object() && out.find("Machine:") == out.npos) {
+          const auto& env = repeat.record->env;
+          auto text = [&](const char* key) {
+            return !env.contains(key) ? std::string("?") : env[key].is_string() ? env[key].get<std::string>() : env[key].dump();
+          };
+          out += "Machine: " + cell(text("cpu") + ", " + text("cores") + " cores, commit " + text("commit")) + ".\n";
+        }
+  out +=
+      "Numbers are medians over repeats, in brackets their range; the studies ran on GPUs, this on the cores of one machine, so it "
+      "is\ntheir conclusions that are tested, not their seconds.\n\n";
+  for (std::string_view verdict : {kHolds, kDoesNotHold, kNotTestable, kNotRun})
+    if (const int n = count[std::string(verdict)]; n > 0) out += "- " + std::string(verdict) + ": " + std::to_string(n) + "\n";
+  for (const Paper& paper : kPapers) {
+    if (std::none_of(claims.begin(), claims.end(), [&](const ClaimResult& c) { return c.paper == paper.name; })) continue;
+    out += "\n## " + std::string(paper.title) + "\n\n| what it says | command | our number | verdict | note |\n|---|---|---|---|---|\n";
+    for (const ClaimResult& c : claims)
+      if (c.paper == paper.name)
+        out += "| " + cell(c.says) + " | " + (c.number.empty() ? "" : "`" + cell(c.command) + "`") + " | " + cell(c.number) + " | " +
+               cell(c.verdict) + " | " + cell(c.note) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace tessera::study
