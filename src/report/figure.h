@@ -31,6 +31,7 @@ struct LineFigure {
   std::vector<Line> lines;
   bool log2_x = false;       // ranks, batch sizes: equal steps for equal factors
   bool from_zero = true;     // y begins at 0
+  bool from_zero_x = false;  // and x
   bool percent_y = false;    // values are shares
   bool marks_are_x = false;  // ticks of x are the values that there are
 };

@@ -147,7 +147,7 @@ std::string three(double v) {
   if (!std::isfinite(v)) return "–";
   const double size = std::abs(v);
   if (size == 0) return "0";
-  if (size >= 1e15 || size < 1e-6) return fmt::format("{:.2e}", v);
+  if (size >= 1e15 || size < 1e-4) return fmt::format("{:.2e}", v);
   if (size >= 999.5) return with_commas(static_cast<std::int64_t>(std::llround(v)));
   int decimals = 2 - static_cast<int>(std::floor(std::log10(size)));
   std::string out = fmt::format("{:.{}f}", v, std::max(0, decimals));
@@ -155,6 +155,9 @@ std::string three(double v) {
   return out;
 }
 
+std::string plain_number(double v) {
+  return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e9 ? fmt::format("{:.0f}", v) : three(v);
+}
 std::string percent(double share) { return std::isfinite(share) ? three(100 * share) + "%" : "–"; }
 std::string accuracy_text(double share) { return std::isfinite(share) ? fmt::format("{:.2f}%", 100 * share) : "–"; }
 

@@ -22,6 +22,7 @@ std::string slug(std::string_view text);
 
 // Three digits: "0.0123", "1.23", "12.3", "1,234"; what is not finite is "–".
 std::string three(double value);
+std::string plain_number(double value);    // a count as it is, "16"; else as three()
 std::string percent(double share);         // of 0.123: "12.3%"
 std::string accuracy_text(double share);   // an accuracy: always two decimals, "91.25%"
 std::string byte_text(double bytes);       // "1.23 MB" (10^6)

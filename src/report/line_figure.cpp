@@ -54,6 +54,7 @@ class LinePlot {
           if (std::isfinite(y)) low = std::min(low, y), high = std::max(high, y);
       }
     if (xs_.empty()) return;
+    if (f_.from_zero_x) xs_.insert(0);
     if (!f_.from_zero) low -= (high - low) * 0.04, high += (high - low) * 0.04;
     if (f_.percent_y && low >= 0 && high <= 1 && !f_.from_zero) low = std::max(0.0, low), high = std::min(1.0, high);
     ticks_ = ticks(low, std::max(high, low), 6, f_.percent_y);
@@ -98,7 +99,7 @@ class LinePlot {
   void axis_x() {
     std::vector<std::pair<double, std::string>> labels;
     if ((f_.log2_x || f_.marks_are_x) && xs_.size() <= 24) {
-      for (const double v : xs_) labels.emplace_back(v, three(v) == "0" ? "0" : plain(v));
+      for (const double v : xs_) labels.emplace_back(v, plain_number(v));
     } else {
       const Ticks t = ticks(*xs_.begin(), *xs_.rbegin(), 7);
       for (const double v : t.at())
@@ -115,7 +116,6 @@ class LinePlot {
     }
     canvas_.text((left_ + right_) / 2, bottom_ + 36, "fg-soft", f_.x_label, "middle");
   }
-  static std::string plain(double v) { return v == std::floor(v) && std::abs(v) < 1e6 ? fmt::format("{:.0f}", v) : three(v); }
 
   std::string value(double v) const { return f_.percent_y ? accuracy_text(v) : three(v); }
 
@@ -135,7 +135,7 @@ class LinePlot {
     if (line.look != LineLook::measured) return;
     for (const Mark& m : line.marks) {
       if (!seen(m) || (f_.log2_x && m.x <= 0)) continue;
-      std::string tip = fmt::format("{}{}{} {}: {}", line.name, line.name.empty() ? "" : ", ", f_.x_label, plain(m.x), value(m.y));
+      std::string tip = fmt::format("{}{}{} {}: {}", line.name, line.name.empty() ? "" : ", ", f_.x_label, plain_number(m.x), value(m.y));
       if (std::isfinite(m.low) && std::isfinite(m.high) && m.high > m.low) {
         const double px = x(m.x), a = y(m.low), b = y(m.high);
         canvas_.path(fmt::format("M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {1:.1f}H{4:.1f}M{3:.1f} {2:.1f}H{4:.1f}", px, a, b, px - 4, px + 4),

@@ -46,11 +46,22 @@ void head(PageBuilder& page, const Study& study, const Tally& t) {
   page.html("</dl>\n");
 }
 
+// Part by part, its title before its sentences; what is of the whole study follows.
 void verdict_box(PageBuilder& page, const Study& study) {
   page.contents_.push_back({"verdict", "Verdict"});
-  page.html("<section class=\"verdict\" id=\"verdict\"><ul>\n");
-  for (const std::string& s : verdict(study)) page.html("<li>" + escape(s) + "</li>\n");
-  page.html("</ul></section>\n");
+  page.html("<section class=\"verdict\" id=\"verdict\">\n");
+  std::vector<std::string> rest = verdict(study);
+  for (const Part& part : study.parts) {
+    const std::vector<std::string> own = verdict(part);
+    if (own.empty()) continue;
+    page.html("<p><strong>" + escape(part_title(part), 120) + "</strong> ");
+    for (const std::string& s : own) page.html(escape(without_title(part, s)) + " ");
+    page.html("</p>\n");
+    for (const std::string& s : own)
+      if (const auto found = std::find(rest.begin(), rest.end(), s); found != rest.end()) rest.erase(found);
+  }
+  for (const std::string& s : rest) page.html("<p>" + escape(s) + "</p>\n");
+  page.html("</section>\n");
 }
 
 }  // namespace

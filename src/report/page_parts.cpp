@@ -30,7 +30,8 @@ using EpochValue = double (*)(const EpochRecord&);
 // Of every point the mean over repeats by epoch, with the spread; by time: of its middle run.
 LineFigure curve(const Part& part, const char* title, const char* y_label, EpochValue value, bool by_time) {
   LineFigure f;
-  f.title = title, f.y_label = y_label, f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch", f.from_zero = false;
+  f.title = title, f.y_label = y_label, f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch", f.from_zero = false,
+  f.from_zero_x = by_time;
   for (const Point& point : part.points) {
     if (f.lines.size() == most_curves) break;
     const std::string named = point_name(part, point);
@@ -85,10 +86,7 @@ void part_section(PageBuilder& page, const Part& part) {
   if (t.failed > 0)
     page.paragraph(fmt::format("{} of its {} runs failed and are left out; the reasons are below.", t.failed, t.runs), "warn");
   page.html("<ul>");
-  for (const std::string& s : verdict(part)) {
-    const std::string head = part_title(part) + ": ";
-    page.html("<li>" + escape(s.starts_with(head) ? s.substr(head.size()) : s) + "</li>\n");
-  }
+  for (const std::string& s : verdict(part)) page.html("<li>" + escape(without_title(part, s)) + "</li>\n");
   page.html("</ul>\n");
   switch (part.kind) {
     case PartKind::strong:
@@ -134,7 +132,7 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
     if (step_of(b) <= 0 || f.rows.size() == 48) continue;
     BarRow row;
     row.group = group;
-    row.name = grouped ? axis_words(part.axis, three(axis_value(part, *p))) : point_name(part, *p);
+    row.name = grouped ? axis_words(part.axis, plain_number(axis_value(part, *p))) : point_name(part, *p);
     if (row.name.empty()) row.name = "step";
     row.values = {b.compute, b.comm_exposed, b.wait, b.data, b.host};
     row.beside = b.comm_hidden;

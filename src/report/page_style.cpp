@@ -19,14 +19,14 @@ main{max-width:1160px;margin:0 auto;padding:1.5rem 1rem 4rem}
 h1{font-size:2rem;line-height:1.2;letter-spacing:-.015em;margin:.75rem 0 .35rem;overflow-wrap:anywhere}
 h2{font-size:1.4rem;line-height:1.25;letter-spacing:-.01em;margin:3rem 0 .4rem;padding-top:1.1rem;border-top:1px solid var(--line);overflow-wrap:anywhere;scroll-margin-top:3rem}
 h3{font-size:1.05rem;margin:1.8rem 0 .4rem}
-p,li{max-width:46rem;overflow-wrap:anywhere}
+p,li{max-width:60rem;overflow-wrap:anywhere}
 .lead{font-size:1.1rem;color:var(--soft);margin:.2rem 0 .8rem}
 .soft{color:var(--soft)}.small{font-size:.875rem}
 a{color:var(--link)}
 .facts{display:flex;flex-wrap:wrap;gap:.5rem 2.25rem;margin:1.1rem 0;padding:0}
 .facts div{min-width:5.5rem}.facts dt{font-size:.75rem;letter-spacing:.04em;text-transform:uppercase;color:var(--soft)}.facts dd{margin:0;font-weight:600;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .verdict{background:var(--panel);border-radius:10px;padding:1rem 1.35rem;margin:1.1rem 0}
-.verdict ul{margin:0;padding-left:1.1rem}.verdict li{margin:.35rem 0;max-width:62rem}
+.verdict p{margin:.45rem 0;max-width:66rem}
 .running{background:var(--note);border-left:4px solid #0072b2;padding:.6rem 1rem;border-radius:0 8px 8px 0;max-width:none}
 .warn{background:var(--badbg);border-left:4px solid #d55e00;padding:.6rem 1rem;border-radius:0 8px 8px 0;max-width:none}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,500px),1fr));gap:1.25rem;margin:1.2rem 0;align-items:start}

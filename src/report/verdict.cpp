@@ -12,6 +12,13 @@ namespace tessera::report {
 
 std::string part_title(const Part& part) { return part.title.empty() ? part.name : part.title; }
 
+std::string without_title(const Part& part, const std::string& sentence) {
+  const std::string head = part_title(part) + ": ";
+  std::string out = sentence.starts_with(head) ? sentence.substr(head.size()) : sentence;
+  if (!out.empty() && out[0] >= 'a' && out[0] <= 'z') out[0] = static_cast<char>(out[0] - 'a' + 'A');
+  return out;
+}
+
 std::string spread_words(const Spread& s, std::string (*words)(double)) {
   if (!s.known()) return "not measured";
   const std::string low = words(s.low), high = words(s.high);

@@ -15,6 +15,8 @@ std::vector<std::string> verdict(const Study& study);
 std::vector<std::string> verdict(const Part& part);
 
 std::string part_title(const Part& part);  // the author's, or its name
+// A sentence of a part as it stands below its title: capital first.
+std::string without_title(const Part& part, const std::string& sentence);
 // "1.23 s (1.20 s to 1.31 s)"
 std::string spread_words(const Spread& s, std::string (*words)(double));
 // "; no difference that the spread allows to tell", "", or that there is one run only.

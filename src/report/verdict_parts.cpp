@@ -74,7 +74,7 @@ std::vector<std::string> batch_verdict(const Part& part) {
     for (const auto& [x, p] : s.points) points.push_back(p);
     const Ranked speed = rank_points(points, measures::images_per_s, false);
     if (speed.known >= 2)
-      out.push_back(whose + fmt::format("most images per second at {}: {}{}.", axis_words(part.axis, three(axis_value(part, *speed.best))),
+      out.push_back(whose + fmt::format("most images per second at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *speed.best))),
                                         spread_words(speed.value, three), difference_words(difference(speed.value, speed.second_value))));
     const auto exposed = [](const Point& p) {
       const Breakdown b = breakdown_of(p);
@@ -84,12 +84,12 @@ std::vector<std::string> batch_verdict(const Part& part) {
       const double first = exposed(*points.front()), last = exposed(*points.back());
       if (std::isfinite(first) && std::isfinite(last) && std::max(first, last) >= 0.01)
         out.push_back(whose + fmt::format("synchronisation (exposed communication and waiting) takes {} of the step at {} and {} at {}.",
-                                          percent(first), axis_words(part.axis, three(axis_value(part, *points.front()))), percent(last),
-                                          axis_words(part.axis, three(axis_value(part, *points.back())))));
+                                          percent(first), axis_words(part.axis, plain_number(axis_value(part, *points.front()))), percent(last),
+                                          axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
     }
     const Ranked top = rank_points(points, measures::top1, false);
     if (top.known >= 2 && !accumulation)
-      out.push_back(whose + fmt::format("best accuracy at {}: {}{}.", axis_words(part.axis, three(axis_value(part, *top.best))),
+      out.push_back(whose + fmt::format("best accuracy at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *top.best))),
                                         spread_words(top.value, accuracy_text), difference_words(difference(top.value, top.second_value))));
   }
   if (out.empty()) out.push_back("one point is measured; there is nothing to compare it with.");
