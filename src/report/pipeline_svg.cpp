@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "report/html.h"
 #include "report/pipeline_chart.h"
 
 namespace tessera::report {
@@ -28,23 +29,6 @@ constexpr const char* style = R"(<style>
 .pc-bar{stroke:#161616}.pc-bar:hover{stroke:#fff}}
 </style>
 )";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out;
-}
 
 const char* work(char kind) { return kind == 'F' ? "forward" : kind == 'B' ? "backward" : kind == 'W' ? "weight gradients" : "update"; }
 
@@ -78,14 +62,13 @@ class Picture {
                "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"pc\" role=\"img\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
                "height=\"{1:.0f}\">\n"
                "<title>{2}</title>\n{3}<rect class=\"pc-page\" width=\"{0:.0f}\" height=\"{1:.0f}\"/>\n",
-               wide, high, escaped(title), style) +
+               wide, high, escape(title), style) +
            out_ + "</svg>\n";
   }
 
  private:
   void text(double x, double y, const char* classes, const std::string& what, const char* anchor = "start") {
-    out_ +=
-        fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", classes, x, y, anchor, escaped(what));
+    out_ += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", classes, x, y, anchor, escape(what));
   }
   // As much as fits beside each other, whole parts ("a; b") before whole words.
   static std::vector<std::string> lines(const std::string& text) {
@@ -155,7 +138,7 @@ class Picture {
 
   void bar(const PipelineBar& b, const PipelineUse& use, double top, int shade) {
     const double begin = x(b.start_ms - use.start_ms), width = x(b.end_ms - use.start_ms) - begin, y = top + b.rank * row_ + 1;
-    std::string what = fmt::format("{}: {}", escaped(names_.at(static_cast<std::size_t>(b.rank))), work(b.kind));
+    std::string what = fmt::format("{}: {}", escape(names_.at(static_cast<std::size_t>(b.rank))), work(b.kind));
     if (b.kind != 'U') what += fmt::format(", stage {}, micro-batch {}", b.stage, b.micro);
     what += fmt::format("; {} (from {} to {})", axis_.value(b.end_ms - b.start_ms), axis_.value(b.start_ms - use.start_ms),
                         axis_.value(b.end_ms - use.start_ms));

@@ -290,6 +290,7 @@ class Trainer {
       if (s.top1_tta >= 0) line["test_top1_tta"] = record.test_top1_tta = s.top1_tta;
       check_target(s, epoch);
     }
+    line["elapsed_s"] = wall_before_ + seconds_since(start_);
     say(line);
     results_.epochs.push_back(record);
     if (progress_.position >= epoch_samples_) ++progress_.epoch, progress_.position = 0;

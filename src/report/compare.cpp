@@ -1,0 +1,227 @@
+#include "report/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "report/html.h"
+#include "report/table.h"
+#include "report/verdict.h"
+
+namespace tessera::report {
+namespace {
+
+struct PairOfPoints {
+  const Part* part = nullptr;  // of b
+  const Part* before_part = nullptr;
+  const Point* before = nullptr;
+  const Point* after = nullptr;
+  std::string named;
+};
+
+struct Matched {
+  std::vector<PairOfPoints> pairs;
+  std::vector<std::string> only_a, only_b;
+};
+
+std::string whole_name(const Part& part, const Point& point) {
+  std::string out = part_title(part);
+  if (!point.technique.empty()) out += ", " + point.technique;
+  for (const auto& [key, value] : point.axes) out += ", " + axis_words(key, value);
+  return out;
+}
+
+bool same_point(const Point& x, const Point& y) {
+  const auto sorted = [](auto axes) {
+    std::sort(axes.begin(), axes.end());
+    return axes;
+  };
+  return x.technique == y.technique && sorted(x.axes) == sorted(y.axes);
+}
+
+Matched match(const Study& a, const Study& b) {
+  Matched out;
+  std::set<const Point*> found;
+  for (const Part& part : b.parts)
+    for (const Point& p : part.points) {
+      const Point* before = nullptr;
+      const Part* before_part = nullptr;
+      for (const Part& q : a.parts)
+        if (q.name == part.name)
+          for (const Point& o : q.points)
+            if (!before && !found.contains(&o) && same_point(o, p)) before = &o, before_part = &q;
+      if (before) {
+        found.insert(before);
+        out.pairs.push_back({&part, before_part, before, &p, whole_name(part, p)});
+      } else {
+        out.only_b.push_back(whole_name(part, p));
+      }
+    }
+  for (const Part& part : a.parts)
+    for (const Point& p : part.points)
+      if (!found.contains(&p)) out.only_a.push_back(whole_name(part, p));
+  return out;
+}
+
+struct Quantity {
+  const char* name;
+  Measure of;
+  std::string (*words)(double);
+  bool absolute;  // the difference itself counts, in points; else the ratio
+};
+
+// Times of both sides in the same measure, whatever else one of them may know.
+std::vector<Quantity> quantities(const PairOfPoints& p) {
+  Measure time = time_of(*p.part).of;
+  const char* named = time == measures::epoch_seconds     ? "time of an epoch"
+                      : time == measures::latency_seconds ? "time of a batch"
+                                                          : "time of a step";
+  if (!spread_of(*p.before, time).known() || !spread_of(*p.after, time).known()) time = measures::step_seconds, named = "time of a step";
+  return {{named, time, seconds_text, false},
+          {"images/s", measures::images_per_s, three, false},
+          {"top-1", measures::top1, accuracy_text, true},
+          {"memory", measures::measured, byte_text, false},
+          {"sent a step", measures::comm_bytes, byte_text, false}};
+}
+
+std::string change_words(const Quantity& q, const Spread& a, const Spread& b) {
+  if (!a.known() || !b.known()) return "–";
+  if (a.median == b.median) return "same";
+  if (q.absolute) return fmt::format("{:+.2f} points", 100 * (b.median - a.median));
+  if (a.median == 0) return "from 0";
+  return fmt::format("{}{}%", b.median >= a.median ? "+" : "−", three(100 * std::abs(b.median / a.median - 1)));
+}
+
+const char* judged(Difference d) {
+  return d == Difference::beyond   ? "beyond the spread"
+         : d == Difference::within ? "within the spread"
+         : d == Difference::single ? "one run, no spread"
+                                   : "";
+}
+
+// What was asked for and on what, as text: (name, value).
+std::vector<std::pair<std::string, std::string>> facts_of(const RunRecord& r) {
+  std::vector<std::pair<std::string, std::string>> out = {{"model", r.model},
+                                                          {"data", r.data},
+                                                          {"dtype", r.dtype},
+                                                          {"layout", r.layout},
+                                                          {"ranks", std::to_string(r.ranks)},
+                                                          {"hosts", std::to_string(r.hosts)},
+                                                          {"threads", std::to_string(r.threads)},
+                                                          {"global batch", std::to_string(r.global_batch)},
+                                                          {"accumulate", std::to_string(r.accumulate)},
+                                                          {"steps", std::to_string(r.steps)}};
+  for (const char* key : {"tessera", "commit", "compiler", "system", "cpu", "cores", "device", "host"})
+    if (r.env.is_object() && r.env.contains(key)) {
+      const auto& v = r.env[key];
+      out.emplace_back(key,
+                       v.is_string() ? v.get<std::string>() : v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    }
+  return out;
+}
+
+// "commit: x, now y (all points)": each change once, with where it holds.
+std::vector<std::string> changes(const Matched& m) {
+  std::map<std::string, std::vector<std::string>> where;
+  std::vector<std::string> order;
+  for (const PairOfPoints& p : m.pairs) {
+    const std::vector<const RunRecord*> a = records_of(*p.before), b = records_of(*p.after);
+    if (a.empty() || b.empty()) continue;
+    const auto before = facts_of(*a.front()), after = facts_of(*b.front());
+    for (const auto& [key, value] : after) {
+      std::string old = "not recorded";
+      for (const auto& [k, v] : before)
+        if (k == key) old = v;
+      if (old == value) continue;
+      const std::string change = fmt::format("{}: {}, now {}", key, old.empty() ? "none" : old, value.empty() ? "none" : value);
+      if (!where.contains(change)) order.push_back(change);
+      where[change].push_back(p.named);
+    }
+  }
+  std::vector<std::string> out;
+  for (const std::string& change : order) {
+    const std::vector<std::string>& at = where[change];
+    out.push_back(change + (at.size() == m.pairs.size() ? ""
+                            : at.size() == 1            ? " (" + at.front() + ")"
+                                                        : fmt::format(" ({} points)", at.size())));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> comparison(const Study& a, const Study& b) {
+  const Matched m = match(a, b);
+  std::vector<std::string> out = {fmt::format("{} against {}: {} points in both", b.name.empty() ? "second" : b.name,
+                                              a.name.empty() ? "first" : a.name, m.pairs.size())};
+  for (const std::string& c : changes(m)) out.push_back("changed: " + c);
+  for (const PairOfPoints& p : m.pairs) {
+    std::string line;
+    for (const Quantity& q : quantities(p)) {
+      const Spread x = spread_of(*p.before, q.of), y = spread_of(*p.after, q.of);
+      if (!x.known() || !y.known() || (x.median == y.median && std::string(q.name) != "images/s" && line.size() > 0)) continue;
+      line += fmt::format("{}{} {} -> {} ({}{})", line.empty() ? "" : "; ", q.name, q.words(x.median), q.words(y.median),
+                          change_words(q, x, y), x.median == y.median ? "" : std::string(", ") + judged(difference(x, y)));
+    }
+    out.push_back(p.named + ": " + (line.empty() ? "not measured in both" : line));
+  }
+  for (const std::string& s : m.only_a) out.push_back(fmt::format("only in {}: {}", a.name, s));
+  for (const std::string& s : m.only_b) out.push_back(fmt::format("only in {}: {}", b.name, s));
+  return out;
+}
+
+std::string write_comparison(const Study& a, const Study& b, const std::string& folder) {
+  const Matched m = match(a, b);
+  const std::string first = a.title.empty() ? a.name : a.title, second = b.title.empty() ? b.name : b.title;
+  std::string body = fmt::format("<h1>Comparison</h1>\n<p class=\"lead\">{} <strong>against</strong> {}: {} points in both.</p>\n",
+                                 escape(second, 200), escape(first, 200), m.pairs.size());
+  const std::vector<std::string> changed = changes(m);
+  body += "<h2 id=\"configuration\">What changed in the configuration</h2>\n";
+  if (changed.empty()) body += "<p>Nothing that the records tell.</p>\n";
+  body += changed.empty() ? "" : "<ul>";
+  for (const std::string& c : changed) body += "<li>" + escape(c) + "</li>\n";
+  body += changed.empty() ? "" : "</ul>\n";
+  body += "<h2 id=\"results\">What that did</h2>\n";
+  Table t{{{"point", true}, {"", true}, {"before"}, {"after"}, {"change"}, {"against the spread", true}},
+          {},
+          "Medians over repeats, below them the least and the greatest. A change is marked where the spreads do not meet."};
+  Csv csv({"point", "quantity", "before", "before_low", "before_high", "before_runs", "after", "after_low", "after_high", "after_runs",
+           "judged"});
+  for (const PairOfPoints& p : m.pairs)
+    for (const Quantity& q : quantities(p)) {
+      const Spread x = spread_of(*p.before, q.of), y = spread_of(*p.after, q.of);
+      if (!x.known() && !y.known()) continue;
+      const Difference d = difference(x, y);
+      const bool more_is_better = q.of == measures::images_per_s || q.of == measures::top1;
+      const char* look = d != Difference::beyond ? "" : (y.median > x.median) == more_is_better ? "good" : "bad";
+      t.rows.push_back({{p.named},
+                        {q.name},
+                        spread_cell(x, q.words),
+                        spread_cell(y, q.words),
+                        {change_words(q, x, y), "", look},
+                        {x.known() && y.known() && x.median == y.median ? "" : judged(d)}});
+      csv.text(p.named).text(q.name).number(x.median).number(x.low).number(x.high).whole(x.n).number(y.median).number(y.low).number(y.high);
+      csv.whole(y.n).text(judged(d)).end();
+    }
+  body += t.rows.empty() ? "<p>No point is measured in both.</p>\n" : html_table(t);
+  const auto only = [&](const std::vector<std::string>& names, const std::string& whose, const char* id) {
+    if (names.empty()) return;
+    body += fmt::format("<h2 id=\"{}\">Only in {}</h2>\n<ul>", id, escape(whose, 200));
+    for (const std::string& s : names) body += "<li>" + escape(s) + "</li>\n";
+    body += "</ul>\n";
+  };
+  only(m.only_a, first, "only-first"), only(m.only_b, second, "only-second");
+  const std::filesystem::path out = folder;
+  write_whole((out / "data" / "comparison.csv").string(), csv.str());
+  const std::string path = (out / "comparison.html").string();
+  write_whole(
+      path,
+      document({"Comparison: " + second + " against " + first, false, {{"configuration", "Configuration"}, {"results", "Results"}}}, body));
+  return path;
+}
+
+}  // namespace tessera::report

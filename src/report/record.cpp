@@ -1,0 +1,280 @@
+// A run folder as a record. Convention: summary.json and metrics.jsonl are what counts; resolved.toml only says what was asked for where a
+// run is still going on. Every value is looked at before it is used; a file that is damaged is named, with its line.
+#include "report/record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/check.h"
+
+namespace tessera::report {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uintmax_t longest_document = 64u << 20;  // summary.json of thousands of ranks
+constexpr std::size_t longest_line = 4u << 20, most_metric_lines = 50'000'000, most_losses = 200;
+
+[[noreturn]] void damaged(const std::string& where, const std::string& problem) {
+  throw Error(ErrorKind::usage, problem, where, "the file is damaged, or not of a run folder; `tessera train` writes it");
+}
+
+// An empty object where there is no such file.
+json document_at(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return json::object();
+  if (fs::file_size(path, error) > longest_document || error) damaged(path.string(), "expected at most 64 MiB of JSON");
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  json out = json::parse(text.str(), nullptr, false);
+  if (!out.is_object()) damaged(path.string(), "expected a JSON object");
+  return out;
+}
+
+// Values of one object; what is absent or null is unknown, what is of another kind is refused.
+class Values {
+ public:
+  Values(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  double number(const char* key) const {
+    const json* v = find(key);
+    if (v && !v->is_number()) damaged(where_, std::string(key) + ": expected a number");
+    return v ? v->get<double>() : kUnknown;
+  }
+  std::int64_t whole(const char* key, std::int64_t otherwise, std::int64_t most = std::int64_t{1} << 53) const {
+    const json* v = find(key);
+    if (!v) return otherwise;
+    if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) ||
+        v->get<std::int64_t>() < 0 || v->get<std::int64_t>() > most)
+      damaged(where_, fmt::format("{}: expected a whole number from 0 to {}", key, most));
+    return v->get<std::int64_t>();
+  }
+  std::string text(const char* key, const std::string& otherwise = "") const {
+    const json* v = find(key);
+    if (v && !v->is_string()) damaged(where_, std::string(key) + ": expected text");
+    return v ? v->get<std::string>().substr(0, 4096) : otherwise;
+  }
+  Values object(const char* key) const {
+    static const json none = json::object();
+    const json* v = find(key);
+    if (v && !v->is_object()) damaged(where_, std::string(key) + ": expected an object");
+    return {v ? *v : none, where_ + ", " + key};
+  }
+  const json& list(const char* key) const {
+    static const json none = json::array();
+    const json* v = find(key);
+    if (v && (!v->is_array() || v->size() > 1u << 20)) damaged(where_, std::string(key) + ": expected a list");
+    return v ? *v : none;
+  }
+  bool has(const char* key) const { return find(key) != nullptr; }
+  const json& raw() const { return object_; }
+
+ private:
+  const json* find(const char* key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  const json& object_;
+  std::string where_;
+};
+
+Breakdown breakdown_from(const Values& v) {
+  const auto part = [&](const char* key) {
+    const double d = v.number(key);
+    return std::isfinite(d) ? d : 0;
+  };
+  Breakdown b;
+  b.compute = part("compute"), b.comm_exposed = part("comm_exposed"), b.comm_hidden = part("comm_hidden"), b.wait = part("wait");
+  b.data = part("data"), b.host = part("host"), b.bubble = part("bubble"), b.pipelined = v.has("bubble");
+  return b;
+}
+
+Breakdown mean_of(const std::vector<Breakdown>& all) {
+  Breakdown out;
+  for (const Breakdown& b : all) {
+    for (const auto part : breakdown_parts) out.*part += b.*part / static_cast<double>(all.size());
+    out.pipelined |= b.pipelined;
+  }
+  return out;
+}
+
+// `key = value` under `[section]`, as `tessera train` writes resolved.toml: (section.key, value without quotes).
+std::map<std::string, std::string> resolved_facts(const fs::path& path) {
+  std::map<std::string, std::string> out;
+  std::ifstream file(path);
+  std::string section;
+  std::size_t lines = 0;
+  for (std::string line; std::getline(file, line) && ++lines < 4096;) {
+    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
+    const std::size_t equals = line.find('=');
+    if (line.starts_with('[') || line.starts_with('#') || equals == line.npos || line.size() > 8192) continue;
+    std::string key = line.substr(0, equals), value = line.substr(equals + 1);
+    key.erase(key.find_last_not_of(' ') + 1);
+    value.erase(0, std::min(value.find_first_not_of(' '), value.size()));
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    out[section + "." + key] = value;
+  }
+  return out;
+}
+
+// "dp2 x tp2 zero1", "pp2 1f1b"; one rank without any of it: "one rank".
+std::string layout_words(const std::map<std::string, std::int64_t>& axes, std::int64_t zero, const std::string& schedule) {
+  std::string out;
+  for (const char* axis : {"pp", "dp", "sp", "tp"})
+    if (const auto found = axes.find(axis); found != axes.end() && found->second > 1)
+      out += fmt::format("{}{}{}", out.empty() ? "" : " x ", axis, found->second);
+  if (out.empty()) out = "one rank";
+  if (const auto pp = axes.find("pp"); pp != axes.end() && pp->second > 1 && !schedule.empty()) out += " " + schedule;
+  if (zero > 0) out += fmt::format(" zero{}", zero);
+  return out;
+}
+
+void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  std::vector<double> step_ms, mfu;
+  std::vector<Breakdown> sampled;
+  double elapsed = 0;
+  std::size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    const std::string where = fmt::format("{}:{}", path.string(), ++number);
+    if (line.size() > longest_line || number > most_metric_lines) damaged(where, "longer than what a run writes");
+    if (line.empty()) continue;
+    const json parsed = json::parse(line, nullptr, false);
+    if (!parsed.is_object()) {
+      if (file.eof()) break;  // the run goes on and has not written all of it
+      damaged(where, "expected a JSON object on every line");
+    }
+    const Values v(parsed, where);
+    const std::string kind = v.text("kind");
+    if (kind == "step") {
+      const std::int64_t step = v.whole("step", 0);
+      run.steps = std::max(run.steps, step);
+      const bool skipped = v.has("skipped");
+      if (skipped) ++run.skipped;
+      if (!skipped) run.losses.emplace_back(step, v.number("loss")), run.loss = v.number("loss");
+      if (step > warmup && !skipped) {
+        if (const double ms = v.number("step_ms"); ms > 0 && std::isfinite(ms)) step_ms.push_back(ms);
+        if (const double share = v.number("mfu"); share > 0 && std::isfinite(share)) mfu.push_back(share);
+      }
+      if (v.has("comm_bytes")) run.comm_bytes = v.number("comm_bytes");
+      if (v.has("breakdown") && step > warmup) sampled.push_back(breakdown_from(v.object("breakdown")));
+    } else if (kind == "epoch") {
+      EpochRecord e;
+      e.seconds = v.number("seconds"), e.loss = v.number("loss"), e.train_top1 = v.number("train_top1");
+      e.test_loss = v.number("test_loss"), e.test_top1 = v.number("test_top1"), e.barrier_wait = v.number("barrier_wait_s");
+      elapsed += std::isfinite(e.seconds) ? e.seconds : 0;
+      e.elapsed = v.has("elapsed_s") ? v.number("elapsed_s") : elapsed;
+      run.epochs.push_back(e);
+    }
+  }
+  if (!step_ms.empty()) run.step_ms = quantiles(std::move(step_ms));
+  if (!mfu.empty()) run.mfu = quantiles(std::move(mfu)).median;
+  if (!sampled.empty()) run.breakdown = mean_of(sampled);
+  if (run.losses.size() > most_losses) {  // evenly, the first and the last among them
+    std::vector<std::pair<std::int64_t, double>> kept;
+    for (std::size_t i = 0; i < most_losses; ++i) kept.push_back(run.losses[i * (run.losses.size() - 1) / (most_losses - 1)]);
+    run.losses = std::move(kept);
+  }
+}
+
+void read_summary(const Values& s, RunRecord& run) {
+  run.model = s.text("model", run.model), run.dtype = s.text("dtype", run.dtype), run.data = s.text("data", run.data);
+  run.ranks = static_cast<int>(s.whole("world", run.ranks, 1 << 20));
+  run.steps = s.whole("steps", run.steps), run.skipped = s.whole("skipped", run.skipped);
+  run.seed = s.whole("seed", run.seed, INT64_MAX), run.threads = static_cast<int>(s.whole("threads", run.threads, 1 << 20));
+  const Values batch = s.object("batch");
+  run.global_batch = batch.whole("global", run.global_batch), run.accumulate = batch.whole("accumulate", run.accumulate);
+  run.wall = s.number("wall_s");
+  const Values end = s.object("final"), best = s.object("best"), bytes = s.object("peak_bytes"), layout = s.object("layout");
+  if (end.has("loss")) run.loss = end.number("loss");
+  run.test_loss = end.number("test_loss"), run.test_top1 = end.number("test_top1");
+  if (best.whole("step", 0) > 0) run.best_top1 = best.number("test_top1");
+  run.planned = bytes.whole("planned", 0), run.measured = bytes.whole("measured", 0);
+  std::map<std::string, std::int64_t> axes;
+  for (const char* axis : {"pp", "dp", "sp", "tp"}) axes[axis] = layout.whole(axis, 1, 1 << 20);
+  if (s.has("layout")) run.layout = layout_words(axes, layout.whole("zero", 0, 3), layout.text("schedule"));
+  std::vector<Breakdown> all;
+  std::set<std::string> hosts;
+  for (const json& entry : s.list("ranks")) {
+    if (!entry.is_object()) damaged("summary.json", "ranks: expected objects");
+    const Values r(entry, "summary.json, ranks");
+    RankRecord rank;
+    rank.host = r.text("host"), rank.device = r.text("device"), rank.breakdown = breakdown_from(r.object("breakdown"));
+    if (const double wait = r.number("barrier_wait_s"); std::isfinite(wait)) rank.barrier_wait = wait;
+    rank.planned = r.object("peak_bytes").whole("planned", 0), rank.measured = r.object("peak_bytes").whole("measured", 0);
+    hosts.insert(rank.host);
+    all.push_back(rank.breakdown);
+    run.by_rank.push_back(std::move(rank));
+  }
+  if (!all.empty()) run.breakdown = mean_of(all), run.hosts = static_cast<int>(hosts.size());
+  if (run.step_ms.median <= 0) {  // fewer steps than warm-up: what the run itself says
+    const Values q = s.object("step_ms");
+    for (const auto& [key, value] : {std::pair("median", &run.step_ms.median), {"p10", &run.step_ms.p10}, {"p90", &run.step_ms.p90}})
+      if (const double ms = q.number(key); std::isfinite(ms)) *value = ms;
+  }
+  if (run.global_batch == 0 && s.object("step_ms").has("median"))  // runs of older versions
+    if (const double images = s.number("images_per_s") * s.object("step_ms").number("median") * 1e-3; images > 0 && images < 1e9)
+      run.global_batch = std::llround(images);
+}
+
+}  // namespace
+
+RunRecord read_run(const std::string& folder, std::int64_t warmup) {
+  const fs::path at = folder;
+  std::error_code error;
+  bool any = false;
+  for (const char* name : {"summary.json", "metrics.jsonl", "resolved.toml"}) any |= fs::is_regular_file(at / name, error);
+  if (!any)
+    throw Error(ErrorKind::usage, "expected a run folder, found none of summary.json, metrics.jsonl and resolved.toml", folder,
+                "give the folder that `tessera train --out` made");
+  RunRecord run;
+  run.folder = folder;
+  std::map<std::string, std::string> facts = resolved_facts(at / "resolved.toml");
+  const auto number = [&](const char* key, std::int64_t otherwise) {
+    const auto found = facts.find(key);
+    char* end = nullptr;
+    const long long v = found == facts.end() || found->second.empty() ? otherwise : std::strtoll(found->second.c_str(), &end, 10);
+    return end && *end != '\0' ? otherwise : v;
+  };
+  run.model = facts["model.name"].empty() ? facts["model.family"] : facts["model.name"];
+  run.data = facts["data.source"], run.dtype = facts["precision.dtype"];
+  run.global_batch = std::max<std::int64_t>(0, number("batch.global", 0)),
+  run.accumulate = std::max<std::int64_t>(1, number("batch.accumulate", 1));
+  run.seed = number("run.seed", 0), run.threads = static_cast<int>(std::clamp<std::int64_t>(number("run.threads", 0), 0, 1 << 20));
+  std::map<std::string, std::int64_t> axes;
+  std::int64_t ranks = 1;
+  for (const char* axis : {"pp", "dp", "sp", "tp"}) {
+    axes[axis] = std::clamp<std::int64_t>(number((std::string("parallel.") + axis).c_str(), 1), 1, 1 << 20);
+    ranks = std::min<std::int64_t>(ranks * axes[axis], 1 << 20);
+  }
+  run.ranks = static_cast<int>(ranks);
+  run.layout = layout_words(axes, number("parallel.zero", 0), facts["parallel.schedule"]);
+  read_metrics(at / "metrics.jsonl", warmup, run);
+  const json summary = document_at(at / "summary.json"), env = document_at(at / "env.json");
+  if (!summary.empty()) read_summary(Values(summary, (at / "summary.json").string()), run);
+  run.env = env;
+  if (run.step_ms.median > 0 && run.global_batch > 0) run.images_per_s = static_cast<double>(run.global_batch) / run.step_ms.median * 1e3;
+  if (run.breakdown.pipelined) run.bubble = run.breakdown.bubble;
+  std::vector<double> seconds;
+  for (std::size_t i = run.epochs.size() > 1 ? 1 : 0; i < run.epochs.size(); ++i)
+    if (std::isfinite(run.epochs[i].seconds)) seconds.push_back(run.epochs[i].seconds);
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  if (!seconds.empty()) run.epoch_seconds = sum / static_cast<double>(seconds.size());
+  for (const EpochRecord& e : run.epochs) {
+    if (summary.empty() && std::isfinite(e.test_top1)) run.test_top1 = e.test_top1, run.test_loss = e.test_loss;
+    if (std::isfinite(e.test_top1) && !(run.best_top1 >= e.test_top1)) run.best_top1 = e.test_top1;
+  }
+  return run;
+}
+
+}  // namespace tessera::report

@@ -1,0 +1,71 @@
+// Numbers of points: what is measured, its median over repeats with the spread, how points are named, and which of them form a series.
+// Convention: a spread is from the least to the greatest repeat; two values differ only where both have at least two repeats and the
+// spreads do not meet. Only runs that are done count.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/study.h"
+
+namespace tessera::report {
+
+struct Spread {
+  double median = kUnknown, mean = kUnknown, low = kUnknown, high = kUnknown;
+  int n = 0;
+  bool known() const { return n > 0; }
+  double wide() const { return high - low; }
+};
+Spread spread_of(std::vector<double> values);  // what is not finite is left out
+
+using Measure = double (*)(const RunRecord&);
+Spread spread_of(const Point& point, Measure measure);
+// Whether what was measured tells them apart: apart, or no difference that the spread allows to tell, or one repeat only.
+enum class Difference : std::uint8_t { unknown, single, within, beyond };
+Difference difference(const Spread& a, const Spread& b);
+
+namespace measures {
+double epoch_seconds(const RunRecord& r);
+double step_seconds(const RunRecord& r);
+double latency_seconds(const RunRecord& r);
+double images_per_s(const RunRecord& r);
+double mfu(const RunRecord& r);
+double wall(const RunRecord& r);
+double top1(const RunRecord& r);
+double best_top1(const RunRecord& r);
+double loss(const RunRecord& r);  // of the last step
+double test_loss(const RunRecord& r);
+double planned(const RunRecord& r);  // bytes
+double measured(const RunRecord& r);
+double comm_bytes(const RunRecord& r);
+double bubble(const RunRecord& r);
+double parts_seconds(const RunRecord& r);  // layers: all parts together
+}  // namespace measures
+
+// What "time" is in a part: of an epoch where runs have epochs, of a step where not, of a batch in inference.
+struct TimeMeasure {
+  Measure of = nullptr;
+  std::string what;   // "an epoch"
+  std::string label;  // "seconds per epoch"
+};
+TimeMeasure time_of(const Part& part);
+
+std::vector<const RunRecord*> records_of(const Point& point);
+Breakdown breakdown_of(const Point& point);  // mean over its runs, of each the mean over ranks
+double step_of(const Breakdown& b);          // ms; hidden communication is beside it
+double slowest_compute(const Point& point);  // ms; of the slowest rank, mean over runs
+int ranks_of(const Point& point);            // 0: not known yet
+
+std::string axis_words(const std::string& key, const std::string& value);  // "2 ranks", "batch 64"
+std::string axis_label(const std::string& key);                            // "ranks", "global batch"
+// By technique and those axes that differ within the part; `without`: an axis that is left out. "" when nothing differs.
+std::string point_name(const Part& part, const Point& point, const std::string& without = "");
+double axis_value(const Part& part, const Point& point);  // along x; NaN where it is no number
+
+struct PointSeries {
+  std::string name;                                     // "" when there is only one
+  std::vector<std::pair<double, const Point*>> points;  // by x
+};
+std::vector<PointSeries> series_of(const Part& part);
+
+}  // namespace tessera::report

@@ -1,0 +1,133 @@
+#include "report/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/html.h"
+#include "report/verdict_parts.h"
+
+namespace tessera::report {
+
+std::string part_title(const Part& part) { return part.title.empty() ? part.name : part.title; }
+
+std::string without_title(const Part& part, const std::string& sentence) {
+  const std::string head = part_title(part) + ": ";
+  std::string out = sentence.starts_with(head) ? sentence.substr(head.size()) : sentence;
+  if (!out.empty() && out[0] >= 'a' && out[0] <= 'z') out[0] = static_cast<char>(out[0] - 'a' + 'A');
+  return out;
+}
+
+std::string spread_words(const Spread& s, std::string (*words)(double)) {
+  if (!s.known()) return "not measured";
+  const std::string low = words(s.low), high = words(s.high);
+  return s.n > 1 && low != high ? fmt::format("{} ({} to {})", words(s.median), low, high) : words(s.median);
+}
+
+std::string difference_words(Difference d) {
+  switch (d) {
+    case Difference::within:
+      return "; no difference that the spread allows to tell";
+    case Difference::single:
+      return "; measured once, so chance is not ruled out";
+    default:
+      return "";
+  }
+}
+
+Tally tally(const Part& part) {
+  Tally t;
+  for (const Point& p : part.points) {
+    int done = 0;
+    for (const Repeat& r : p.repeats) {
+      ++t.runs;
+      if (r.outcome == Outcome::done && r.record)
+        ++t.done, ++done;
+      else if (r.outcome == Outcome::failed)
+        ++t.failed;
+      else
+        ++t.open;
+    }
+    t.most_repeats = std::max(t.most_repeats, done);
+  }
+  return t;
+}
+
+Tally tally(const Study& study) {
+  Tally t;
+  for (const Part& part : study.parts) {
+    const Tally p = tally(part);
+    t.runs += p.runs, t.done += p.done, t.failed += p.failed, t.open += p.open, t.most_repeats = std::max(t.most_repeats, p.most_repeats);
+  }
+  return t;
+}
+
+std::vector<std::string> verdict(const Part& part) {
+  const Tally t = tally(part);
+  std::vector<std::string> out;
+  if (t.done == 0) {
+    if (t.runs > 0 && t.failed == t.runs) out.push_back(part_title(part) + ": all its runs failed, so it says nothing.");
+    return out;
+  }
+  switch (part.kind) {
+    case PartKind::strong:
+    case PartKind::weak:
+      out = scaling_verdict(part);
+      break;
+    case PartKind::batch:
+    case PartKind::accumulation:
+      out = batch_verdict(part);
+      break;
+    case PartKind::techniques:
+      out = technique_verdict(part);
+      break;
+    case PartKind::accuracy:
+      out = accuracy_verdict(part);
+      break;
+    case PartKind::layers:
+      out = layers_verdict(part);
+      break;
+  }
+  for (std::string& s : out) s = part_title(part) + ": " + s;
+  return out;
+}
+
+std::vector<std::string> verdict(const Study& study) {
+  const Tally t = tally(study);
+  if (t.runs == 0) return {"Nothing has been run yet."};
+  std::vector<std::string> out;
+  if (t.done == 0) {
+    out.push_back(t.failed == t.runs ? fmt::format("All {} runs failed: there is nothing to say.", t.runs)
+                                     : fmt::format("No run of {} is finished yet.", t.runs));
+  }
+  for (const Part& part : study.parts)
+    for (std::string& s : verdict(part)) out.push_back(std::move(s));
+  if (!study.claims.empty()) {
+    int holds = 0, fails = 0;
+    for (const ClaimResult& c : study.claims) holds += c.verdict == "holds", fails += c.verdict == "does not hold";
+    const auto untested = static_cast<int>(study.claims.size()) - holds - fails;
+    out.push_back(fmt::format("Of {} claims of publications {} hold here, {} do not{}.", study.claims.size(), holds, fails,
+                              untested > 0 ? fmt::format(", {} cannot be tested here", untested) : ""));
+  }
+  if (t.done > 0 && t.most_repeats == 1)
+    out.push_back("Every point was measured once: there is no spread, and small differences may be chance.");
+  // Every failed run by name, as many as one reads.
+  int named = 0;
+  std::string failed;
+  for (const Part& part : study.parts)
+    for (const Point& p : part.points)
+      for (const Repeat& r : p.repeats)
+        if (r.outcome == Outcome::failed && ++named <= 5) {
+          const std::string of = point_name(part, p);
+          failed += fmt::format("{}{}{} (repeat {}: {})", failed.empty() ? "" : "; ", part_title(part), of.empty() ? "" : ", " + of,
+                                r.number + 1, shorten(r.reason.empty() ? "no reason recorded" : r.reason, 160));
+        }
+  if (named > 5) failed += fmt::format("; and {} more", named - 5);
+  if (named > 0) out.push_back(fmt::format("{} of {} runs failed: {}.", t.failed, t.runs, failed));
+  if (t.open > 0 && t.done > 0)
+    out.push_back(fmt::format("{} of {} runs are still to come: what is said here may change.", t.open, t.runs));
+  return out;
+}
+
+}  // namespace tessera::report

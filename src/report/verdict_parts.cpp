@@ -1,0 +1,186 @@
+// What batch sizes, techniques, seeds and the parts of a model say.
+#include "report/verdict_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/html.h"
+
+namespace tessera::report {
+namespace {
+
+struct Ranked {
+  const Point* best = nullptr;
+  Spread value;
+  const Point* second = nullptr;
+  Spread second_value;
+  int known = 0;
+};
+
+Ranked rank_points(const std::vector<const Point*>& points, Measure measure, bool least) {
+  Ranked out;
+  const auto better = [&](const Spread& a, const Spread& b) { return least ? a.median < b.median : a.median > b.median; };
+  for (const Point* p : points) {
+    const Spread s = spread_of(*p, measure);
+    if (!s.known()) continue;
+    ++out.known;
+    if (!out.best || better(s, out.value))
+      out.second = out.best, out.second_value = out.value, out.best = p, out.value = s;
+    else if (!out.second || better(s, out.second_value))
+      out.second = p, out.second_value = s;
+  }
+  return out;
+}
+
+std::vector<const Point*> all_points(const Part& part) {
+  std::vector<const Point*> out;
+  for (const Point& p : part.points) out.push_back(&p);
+  return out;
+}
+
+std::string called(const Part& part, const Point& point) {
+  const std::string named = point_name(part, point);
+  return named.empty() ? "the only point" : named;
+}
+
+// "images per second"...: the best and by how much it leads; "" when nothing is known.
+std::string leads(const Part& part, Measure measure, bool least, const std::string& most, std::string (*words)(double)) {
+  const Ranked r = rank_points(all_points(part), measure, least);
+  if (!r.best || r.known < 2) return "";
+  const Difference d = difference(r.value, r.second_value);
+  const double ratio = least ? r.second_value.median / r.value.median : r.value.median / r.second_value.median;
+  if (!std::isfinite(ratio)) return "";
+  if (r.value.median == r.second_value.median)
+    return fmt::format("{} is shared by {} and {} ({}).", most, called(part, *r.best), called(part, *r.second), words(r.value.median));
+  return fmt::format("{} is {} with {}; {} follows with {} ({}% {}){}.", most, called(part, *r.best), spread_words(r.value, words),
+                     called(part, *r.second), spread_words(r.second_value, words), three(100 * (ratio - 1)), least ? "more" : "less",
+                     difference_words(d));
+}
+
+void add_if(std::vector<std::string>& out, const std::string& sentence) {
+  if (!sentence.empty()) out.push_back(sentence);
+}
+
+}  // namespace
+
+std::vector<std::string> batch_verdict(const Part& part) {
+  std::vector<std::string> out;
+  const bool accumulation = part.kind == PartKind::accumulation;
+  for (const PointSeries& s : series_of(part)) {
+    const std::string whose = s.name.empty() ? "" : s.name + ": ";
+    std::vector<const Point*> points;
+    for (const auto& [x, p] : s.points) points.push_back(p);
+    const Ranked speed = rank_points(points, measures::images_per_s, false);
+    if (speed.known >= 2)
+      out.push_back(whose + fmt::format("most images per second at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *speed.best))),
+                                        spread_words(speed.value, three), difference_words(difference(speed.value, speed.second_value))));
+    const auto exposed = [](const Point& p) {
+      const Breakdown b = breakdown_of(p);
+      return step_of(b) > 0 ? (b.comm_exposed + b.wait) / step_of(b) : kUnknown;
+    };
+    if (points.size() >= 2) {
+      const double first = exposed(*points.front()), last = exposed(*points.back());
+      if (std::isfinite(first) && std::isfinite(last) && std::max(first, last) >= 0.01)
+        out.push_back(whose + fmt::format("synchronisation (exposed communication and waiting) takes {} of the step at {} and {} at {}.",
+                                          percent(first), axis_words(part.axis, plain_number(axis_value(part, *points.front()))), percent(last),
+                                          axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
+    }
+    const Ranked top = rank_points(points, measures::top1, false);
+    if (top.known >= 2 && !accumulation)
+      out.push_back(whose + fmt::format("best accuracy at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *top.best))),
+                                        spread_words(top.value, accuracy_text), difference_words(difference(top.value, top.second_value))));
+  }
+  if (out.empty()) out.push_back("one point is measured; there is nothing to compare it with.");
+  return out;
+}
+
+std::vector<std::string> technique_verdict(const Part& part) {
+  std::vector<std::string> out;
+  const TimeMeasure time = time_of(part);
+  add_if(out, leads(part, time.of, true, "the shortest time for " + time.what, seconds_text));
+  add_if(out, leads(part, measures::measured, true, "the least memory on a rank", byte_text));
+  const Ranked bytes = rank_points(
+      [&] {
+        std::vector<const Point*> several;  // one rank sends nothing, which is no merit
+        for (const Point& p : part.points)
+          if (ranks_of(p) > 1) several.push_back(&p);
+        return several;
+      }(),
+      measures::comm_bytes, true);
+  if (bytes.known >= 2)
+    out.push_back(bytes.value.median == bytes.second_value.median
+                      ? fmt::format("of those with several ranks none sends fewer bytes than {} ({} a step and rank), but not it alone.",
+                                    called(part, *bytes.best), byte_text(bytes.value.median))
+                      : fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
+                                    called(part, *bytes.best), byte_text(bytes.value.median), called(part, *bytes.second),
+                                    byte_text(bytes.second_value.median)));
+  // Techniques compute the same thing: how far the losses are apart.
+  if (part.points.size() >= 2) {
+    const Spread base = spread_of(part.points.front(), measures::loss);
+    double most = -1;
+    const Point* whose = nullptr;
+    for (const Point& p : part.points) {
+      const Spread s = spread_of(p, measures::loss);
+      if (&p == &part.points.front() || !s.known() || !base.known()) continue;
+      if (const double d = std::abs(s.median - base.median); d > most) most = d, whose = &p;
+    }
+    if (whose)
+      out.push_back(fmt::format("the final loss differs from that of {} ({}) by at most {}{}.", called(part, part.points.front()),
+                                three(base.median), three(most),
+                                most == 0 ? ""
+                                          : fmt::format(" ({}{})", called(part, *whose),
+                                                        base.n > 1 && most <= base.wide() ? ", within the spread over seeds" : "")));
+  }
+  if (out.empty()) out.push_back("one technique is measured; there is nothing to compare it with.");
+  return out;
+}
+
+std::vector<std::string> accuracy_verdict(const Part& part) {
+  std::vector<std::string> out;
+  const Ranked top = rank_points(all_points(part), measures::top1, false);
+  if (!top.best) return {"no run measured an accuracy."};
+  const auto words = [](const Spread& s) {
+    return s.n > 1 ? fmt::format("{} in the mean of {} seeds ({} to {})", accuracy_text(s.mean), s.n, accuracy_text(s.low),
+                                 accuracy_text(s.high))
+                   : accuracy_text(s.median) + " with one seed";
+  };
+  if (top.known == 1) return {fmt::format("{}: {}.", called(part, *top.best), words(top.value))};
+  out.push_back(fmt::format("best is {} with {}; {} has {}{}.", called(part, *top.best), words(top.value), called(part, *top.second),
+                            words(top.second_value), difference_words(difference(top.value, top.second_value))));
+  std::string beyond, within;
+  const Spread base = spread_of(part.points.front(), measures::top1);
+  for (const Point& p : part.points) {
+    if (&p == &part.points.front() || !base.known()) continue;
+    const Spread s = spread_of(p, measures::top1);
+    const Difference d = difference(s, base);
+    const std::string by =
+        fmt::format("{} ({}{:.2f} points)", called(part, p), s.mean >= base.mean ? "+" : "−", 100 * std::abs(s.mean - base.mean));
+    if (d == Difference::beyond) beyond += (beyond.empty() ? "" : ", ") + by;
+    if (d == Difference::within) within += (within.empty() ? "" : ", ") + by;
+  }
+  if (!beyond.empty()) out.push_back(fmt::format("beyond the spread, against {}: {}.", called(part, part.points.front()), beyond));
+  if (!within.empty()) out.push_back(fmt::format("within the spread, against {}: {}.", called(part, part.points.front()), within));
+  return out;
+}
+
+std::vector<std::string> layers_verdict(const Part& part) {
+  std::vector<std::string> out;
+  for (const Point& point : part.points) {
+    const std::vector<const RunRecord*> runs = records_of(point);
+    if (runs.empty() || runs.front()->parts.empty()) continue;
+    std::vector<PartRecord> rows = runs.front()->parts;
+    std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    const double all = measures::parts_seconds(*runs.front());
+    if (!(all > 0)) continue;
+    std::string said = fmt::format("most of the time goes into {} ({})", rows[0].name, percent(rows[0].seconds / all));
+    if (rows.size() > 1) said += fmt::format(", then {} ({})", rows[1].name, percent(rows[1].seconds / all));
+    const std::string named = point_name(part, point);
+    out.push_back((named.empty() ? "" : named + ": ") + said + fmt::format("; {} together.", seconds_text(all)));
+    if (out.size() == 4) break;
+  }
+  return out;
+}
+
+}  // namespace tessera::report

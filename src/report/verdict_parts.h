@@ -1,0 +1,17 @@
+// The sentences of each kind of part; verdict.cpp puts the part's title before them. Convention: at least one of its runs is done.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/verdict.h"
+
+namespace tessera::report {
+
+std::vector<std::string> scaling_verdict(const Part& part);
+std::vector<std::string> batch_verdict(const Part& part);
+std::vector<std::string> technique_verdict(const Part& part);
+std::vector<std::string> accuracy_verdict(const Part& part);
+std::vector<std::string> layers_verdict(const Part& part);
+
+}  // namespace tessera::report
