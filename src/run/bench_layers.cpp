@@ -88,7 +88,7 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
   if (flops_share(times) > 0)
     fmt::print("attention (all msa rows) takes {:.1f}% of the time; its share of the FLOPs is {:.1f}%\n", time_share(times) * 100,
                flops_share(times) * 100);
-  fmt::print("the whole pass, timed from outside in runs of its own: {:.6f} s ({:.6f} - {:.6f}); the rows add up to {:+.1f}% of that\n",
+  fmt::print("the whole pass, timed from outside in runs of its own: {:.6f} s ({:.6f} - {:.6f}); the sum of the rows is {:+.1f}% off\n",
              times.whole_s.median, times.whole_s.min, times.whole_s.max, (times.total_s / times.whole_s.median - 1) * 100);
   fmt::print("{:.2f} GFLOP a pass: {:.1f} GFLOP/s, {:.2f} img/s\n", times.flops * 1e-9, rate_of(times.flops, times.whole_s.median),
              static_cast<double>(batch) / times.whole_s.median);
