@@ -35,15 +35,15 @@ struct LayerRule {
 constexpr LayerRule layer_rules[] = {
     // ViT and Swin
     {"embeddings", "", "", "embeddings"},
+    {"blocks.#.msa", "", "softmax|narrow", "msa.softmax"},
+    {"blocks.#.*", "cast", "", "casts"},  // bf16
     {"blocks.#.ln_1", "", "", "ln_1"},
     {"blocks.#.msa", "window|unwindow|bias_table|window_mask", "", "msa.windows"},  // Swin
     {"blocks.#.msa", "attention", "", "msa.scores+softmax+values"},
     {"blocks.#.msa", "", "scores|scaled|biased|masked", "msa.scores"},
-    {"blocks.#.msa", "", "softmax|narrow", "msa.softmax"},
     {"blocks.#.msa", "", "o", "msa.values"},
     {"blocks.#.msa", "", "qkv_|qkv|q|k|v", "msa.qkv"},
     {"blocks.#.msa", "", "proj_|proj", "msa.projection"},
-    {"blocks.#.msa", "", "", "msa.other"},  // casts
     {"blocks.#.residual_1", "add_norm", "ln_2", "residual_1+ln_2"},
     {"blocks.#.residual_1", "", "", "residual_1"},
     {"blocks.#.ln_2", "", "", "ln_2"},
@@ -56,6 +56,7 @@ constexpr LayerRule layer_rules[] = {
     {"head", "", "", "head"},
     // ResNet
     {"stem.*", "", "", "stem"},
+    {"layer#.#.*", "cast", "", "stage#.casts"},
     {"layer#.#.downsample.*", "", "", "stage#.downsample"},
     {"layer#.#.*", "conv", "", "stage#.~"},
     {"layer#.#.*", "batch_norm_fixed|batch_norm_scale", "", "stage#.norm"},

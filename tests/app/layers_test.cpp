@@ -67,9 +67,12 @@ TEST(LearningRate, FollowsTheBatch) {
   };
   for (const Row& row : {Row{"none", 0.002}, Row{"linear", 0.002 * 32 / 256}, Row{"sqrt", 0.002 * std::sqrt(32.0 / 256)}}) {
     const fs::path out = scratch() / ("scaled_" + row.scale);
-    const std::string command = common + "--set lr.scale=" + row.scale + " --set checkpoint.every=2 --out " + out.string();
-    ASSERT_EQ(run(command + " --steps 2").code, 0);
-    const Result on = run(command + " --steps 4");
+    const std::string command = common + "--set lr.scale=" + row.scale + " --set checkpoint.every=2 --steps 4 --out " + out.string();
+    ASSERT_EQ(run(command).code, 0);
+    // As if it had been lost after its second step.
+    fs::remove_all(out / "ckpt" / "step-4");
+    fs::remove(out / "summary.json");
+    const Result on = run(command);
     ASSERT_EQ(on.code, 0) << on.err;
     const std::vector<json> steps = lines_of(out, "step");
     ASSERT_EQ(steps.size(), 4u);
