@@ -190,9 +190,9 @@ int dispatch(int argc, char** argv) {
   ConfigArguments bench_config;
   run::BenchOptions bench;
   CLI::App* bench_verb = verb("bench", "throughput with achieved against peak");
-  bench_verb->add_option("WHAT", bench.what, "infer | train | ops | data | comm")
+  bench_verb->add_option("WHAT", bench.what, "infer | layers | train | ops | data | comm")
       ->required()
-      ->check(CLI::IsMember({"infer", "train", "ops", "data", "comm"}));
+      ->check(CLI::IsMember({"infer", "layers", "train", "ops", "data", "comm"}));
   bench_config.add_to(*bench_verb);
   bench_verb->add_option("--batch", bench.batch, "images per run")->check(CLI::Range(1, 65536));
   bench_verb->add_option("--repeats", bench.repeats, "timed runs (default: two seconds' worth)")->check(CLI::Range(1, 100000));
@@ -216,9 +216,10 @@ int dispatch(int argc, char** argv) {
     if (bench_verb->get_option("--accumulate")->count() > 0 && bench_verb->get_option("--global-batch")->count() == 0)
       bench_config.sets.push_back("batch.global=" + std::to_string(bench.batch));
     if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
-    if (bench.what == "data" || bench.what == "ops") {  // of one rank
-      const config::Config c = bench_config.load(config::Purpose::other);
-      code = bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);
+    if (bench.what == "data" || bench.what == "ops" || bench.what == "layers") {  // of one rank
+      const bool layers = bench.what == "layers";
+      const config::Config c = bench_config.load(layers ? config::Purpose::inference : config::Purpose::other);
+      code = layers ? run::bench_layers(c, bench) : bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);
       return;
     }
     const int started = run::launched_ranks();

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "config/value.h"
 
 namespace tessera::config {
 namespace {
@@ -112,6 +115,18 @@ BatchSolution solve_deepspeed_batch(const BatchGiven& given, std::int64_t ranks)
                   advice);
   }
   return {b, out_of_bounds(b, ranks), ""};
+}
+
+double peak_rate(const Config& config) {
+  const double times = static_cast<double>(config.batch.global) / static_cast<double>(config.lr.scale_from);
+  return config.optim.lr * (config.lr.scale == "linear" ? times : config.lr.scale == "sqrt" ? std::sqrt(times) : 1.0);
+}
+
+std::string peak_text(const Config& config) {
+  if (config.lr.scale == "none") return "";
+  const std::string times = fmt::format("{} / {}", config.batch.global, config.lr.scale_from);
+  return fmt::format("the peak learning rate is {:.6g}: optim.lr {} x {}", peak_rate(config), number_text(config.optim.lr),
+                     config.lr.scale == "sqrt" ? "sqrt(" + times + ")" : times);
 }
 
 std::vector<Batch> divisible_batches(const Batch& wish, std::int64_t ranks) {

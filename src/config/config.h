@@ -82,11 +82,13 @@ struct Optim {
 struct Lr {
   std::string schedule = "cosine";
   Span warmup = {0, 5.0, true};
-  double start = 0.0, final = 0.0;  // fractions of optim.lr
+  double start = 0.0, final = 0.0;  // fractions of the peak
   std::string rise = "linear";
   std::int64_t steps = 0;
   Span step_every = {0, 30.0, true};
   double step_gamma = 0.1;
+  std::string scale = "none";
+  std::int64_t scale_from = 256;  // samples per update
   bool operator==(const Lr&) const = default;
 };
 
@@ -138,6 +140,7 @@ struct Run {
   std::int64_t eval_every = 1;
   bool csv = true, tensorboard = true;
   std::int64_t trace = 5;  // steps
+  bool fuse = true;
   bool operator==(const Run&) const = default;
 };
 

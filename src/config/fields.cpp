@@ -102,7 +102,7 @@ const std::vector<Field>& fields() {
       {"batch", "accumulate", AT(batch.accumulate), from(1, 256), "micro-batches per update (each is written out in the program); their sizes differ by at most one"},
 
       {"optim", "name", AT(optim.name), one_of("adamw|sgd|lamb", "lars"), "the optimizer"},
-      {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate"},
+      {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate, before lr.scale"},
       {"optim", "weight_decay", AT(optim.weight_decay), from(0, 1000), "weight decay; decoupled for adamw"},
       {"optim", "decay_all", AT(optim.decay_all), any(), "decay 1-D tensors, class token and position embeddings too"},
       {"optim", "momentum", AT(optim.momentum), below(0, 1), "sgd"},
@@ -116,12 +116,14 @@ const std::vector<Field>& fields() {
       {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle|ds_warmup|ds_decay|ds_cosine"),
        "how the learning rate moves after the warm-up; ds_*: DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, step for step"},
       {"lr", "warmup", AT(lr.warmup), from(0, steps_cap), "linear rise to the peak: steps, or a percentage of the run"},
-      {"lr", "start", AT(lr.start), from(0, 1), "where the warm-up starts, as a fraction of optim.lr"},
-      {"lr", "final", AT(lr.final), from(0, 1), "where cosine, onecycle and ds_cosine end, as a fraction of optim.lr"},
+      {"lr", "start", AT(lr.start), from(0, 1), "where the warm-up starts, as a fraction of the peak"},
+      {"lr", "final", AT(lr.final), from(0, 1), "where cosine, onecycle and ds_cosine end, as a fraction of the peak"},
       {"lr", "rise", AT(lr.rise), one_of("linear|log"), "ds_*: the form of the warm-up"},
       {"lr", "steps", AT(lr.steps), from(0, steps_cap), "ds_decay, ds_cosine: the length that the schedule is made for; 0: that of the run"},
       {"lr", "step_every", AT(lr.step_every), from(1, steps_cap), "step: distance between two drops, in steps or as a percentage"},
       {"lr", "step_gamma", AT(lr.step_gamma), above(0, 1), "step: factor of each drop"},
+      {"lr", "scale", AT(lr.scale), one_of("none|linear|sqrt"), "the peak follows the batch: optim.lr times batch.global / lr.scale_from, or times the root of that"},
+      {"lr", "scale_from", AT(lr.scale_from), from(1, 16777216), "the batch that optim.lr is meant for, where lr.scale is not none"},
 
       {"loss", "label_smoothing", AT(loss.label_smoothing), below(0, 1), "mass spread evenly over all classes"},
 
@@ -170,6 +172,7 @@ const std::vector<Field>& fields() {
       {"run", "csv", AT(run.csv), any(), "write metrics.csv and epochs.csv beside metrics.jsonl"},
       {"run", "tensorboard", AT(run.tensorboard), any(), "write TensorBoard event files (events.out.tfevents.*)"},
       {"run", "trace", AT(run.trace), from(0, 1e6), "steps (after the first) that trace.json shows; 0: none"},
+      {"run", "fuse", AT(run.fuse), any(), "let one kernel do what several equations say; false: every equation by itself, of attention in inference each part (slower; for `bench layers` and for comparison)"},
   };
   // clang-format on
   return all;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "config/batch.h"
 #include "config/fields.h"
 #include "config/reader.h"
 
@@ -79,6 +80,7 @@ std::string to_toml(const Config& config) {
       else
         out += fmt::format("{:<{}} = {}\n", f.key, width, toml_value(f, config));
     }
+    if (const std::string peak = peak_text(config); section == "lr" && !peak.empty()) out += "# " + peak + "\n";
   }
   return out;
 }

@@ -217,6 +217,7 @@ class Resolver {
     if (c_.lr.schedule == "onecycle" && c_.lr.warmup.of(1000000) == 0)
       add({"lr.warmup", "lr.schedule"}, "lr.schedule = \"onecycle\" rises first: lr.warmup must be more than 0",
           "choose a length such as \"30%\"");
+    if (const std::string peak = peak_text(c_); !peak.empty() && now_.purpose != Purpose::inference) notes_.push_back(peak);
     if (c_.precision.dtype == "f64" && c_.run.device != "cpu")
       add({"precision.dtype", "run.device"}, "precision.dtype = \"f64\" runs on the CPU only", "choose run.device = \"cpu\" or f32");
   }

@@ -156,13 +156,19 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
     passes.push_back({"combine", transforms::combine});
     passes.push_back({"early", transforms::early});
   }
-  // A norm by fixed statistics is a scale and an offset of the convolution before it.
-  if (goal == Goal::evaluate || goal == Goal::predict) passes.push_back({"fold_norm", transforms::fold_norm, false});
-  // One visit of memory instead of two; a rounding in between may disappear.
-  passes.push_back({"fuse_contract", transforms::fuse_contract, false});
-  passes.push_back({"fuse_norm", transforms::fuse_norm, false});
-  passes.push_back({"fuse_loss", transforms::fuse_loss, false});
-  if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
+  const bool fixed = goal == Goal::evaluate || goal == Goal::predict;
+  if (config.run.fuse) {
+    // A norm by fixed statistics is a scale and an offset of the convolution before it.
+    if (fixed) passes.push_back({"fold_norm", transforms::fold_norm, false});
+    // One visit of memory instead of two; a rounding in between may disappear.
+    passes.push_back({"fuse_contract", transforms::fuse_contract, false});
+    passes.push_back({"fuse_norm", transforms::fuse_norm, false});
+    passes.push_back({"fuse_loss", transforms::fuse_loss, false});
+    if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
+  } else if (fixed) {
+    // Every part of attention by itself, too.
+    passes.push_back({"split_attention", transforms::split_attention, false});
+  }
   // What fusion left without a reader.
   passes.push_back({"tidy", transforms::simplify});
   if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)

@@ -57,7 +57,7 @@ std::vector<Comparison> compare_golden(const VerifyOptions& options);
 int verify(const VerifyOptions& options);  // prints the comparison; 0 only when every tensor is within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";                         // infer | train | ops | data | comm
+  std::string what = "infer";                         // infer | layers | train | ops | data | comm
   std::int64_t batch = 8, repeats = 0;                // 0: until two seconds are spent
   std::string filter;                                 // ops: only names that contain it
   std::string split = "train";                        // data: train | test, each with its transforms
@@ -69,6 +69,7 @@ struct BenchOptions {
   bool json = false;
 };
 int bench(const config::Config& config, const BenchOptions& options, comm::Comm* world = nullptr);  // infer, train, ops; as train()
+int bench_layers(const config::Config& config, const BenchOptions& options);                        // of one rank
 int bench_data(const config::Config& config, const BenchOptions& options);
 int bench_comm(const BenchOptions& options, comm::Comm& world);  // on every rank of a world that no algorithm was chosen for
 

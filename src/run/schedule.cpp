@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "config/batch.h"
 
 namespace tessera::run {
 namespace {
@@ -25,7 +26,7 @@ double deepspeed_fraction(const config::Lr& s, std::int64_t step, std::int64_t t
 
 double learning_rate(const config::Config& config, std::int64_t step, std::int64_t total) {
   const config::Lr& s = config.lr;
-  const double peak = config.optim.lr;
+  const double peak = config::peak_rate(config);
   if (s.schedule.starts_with("ds_")) return peak * deepspeed_fraction(s, step, total);
   const std::int64_t warmup = std::min(s.warmup.of(total), total);
   // The first step already moves: at step k of w warm-up steps the rate is k/w of the way from start to peak.

@@ -110,6 +110,9 @@ Program fuse_norm(const Program& program);
 Program fuse_loss(const Program& program);
 Program fuse_update(const Program& program);
 
+// Without fusion: attention whose lse nobody reads as contract, scale, bias and mask, softmax, contract.
+Program split_attention(const Program& program);
+
 // How ranks are arranged; the mesh is pp, dp, sp, tp, the last fastest, without the axes of one rank.
 struct Layout {
   int dp = 1, sp = 1, tp = 1;

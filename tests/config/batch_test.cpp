@@ -1,9 +1,13 @@
-// The three batch numbers: every small case against a cut that is made sample by sample, and DeepSpeed's rule against its own equation.
+// The three batch numbers: every small case against a cut that is made sample by sample, and DeepSpeed's rule against its own equation;
+// and the learning rate that follows the batch.
 #include "config/batch.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "config/print.h"
+#include "config/reader.h"
 
 namespace tessera::config::batch_test {
 namespace {
@@ -154,6 +158,34 @@ TEST(DeepSpeedBatch, Words) {
   EXPECT_NE(says({{}, {}, 4}, 2).find("neither train_batch_size nor train_micro_batch_size_per_gpu"), std::string::npos);
   EXPECT_NE(says({{}, most_samples, 2}, 2).find("out of range"), std::string::npos);
   EXPECT_NE(says({4096, 1, {}}, 2).find("at most 256 make an update"), std::string::npos);
+}
+
+TEST(PeakRate, FollowsTheBatch) {
+  const auto read = [](const std::string& lr, const std::string& rest = "", Purpose purpose = Purpose::other) {
+    return load_all_text("[optim]\nlr = 0.001\n[batch]\nglobal = 1024\n" + rest + "[lr]\n" + lr, "t.toml", {}, purpose);
+  };
+  EXPECT_EQ(peak_rate(read("").config), 0.001);
+  EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"linear\"\n").config), 0.004);
+  EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"sqrt\"\n").config), 0.002);
+  EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"linear\"\nscale_from = 4096\n").config), 0.00025);
+  EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"sqrt\"\nscale_from = 64\n").config), 0.004);
+  EXPECT_EQ(peak_rate(read("scale_from = 64\n").config), 0.001);
+  // Over dp ranks and micro-batches it is the batch of the whole update that counts.
+  EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"linear\"\n", "accumulate = 4\n[parallel]\ndp = 2\n").config), 0.004);
+}
+
+TEST(PeakRate, IsSaidAndReadsBack) {
+  const std::string text = "[batch]\nglobal = 1024\n[lr]\nscale = \"sqrt\"\nscale_from = 64\n";
+  const Loaded loaded = load_all_text(text, "t.toml", {}, Purpose::other);
+  const std::string said = "the peak learning rate is 0.004: optim.lr 0.001 x sqrt(1024 / 64)";
+  ASSERT_EQ(loaded.notes.size(), 1u);
+  EXPECT_EQ(loaded.notes[0], said);
+  EXPECT_NE(to_toml(loaded.config).find("# " + said + "\n"), std::string::npos);
+  EXPECT_EQ(load_text(to_toml(loaded.config), "t.toml", {}, Purpose::other), loaded.config) << "optim.lr is as it was given";
+  EXPECT_TRUE(load_all_text(text, "t.toml", {}, Purpose::inference).notes.empty());
+  EXPECT_EQ(to_toml(load_text("", "t.toml", {}, Purpose::other)).find("# the peak"), std::string::npos);
+  EXPECT_THROW(load_text("[lr]\nscale = \"cube\"\n", "t.toml", {}, Purpose::other), Error);
+  EXPECT_THROW(load_text("[lr]\nscale_from = 0\n", "t.toml", {}, Purpose::other), Error);
 }
 
 }  // namespace

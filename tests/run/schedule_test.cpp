@@ -48,5 +48,22 @@ TEST(DeepSpeedSchedule, StepForStep) {
         }
 }
 
+// Every rate of a run, whatever its schedule, is that of optim.lr times what lr.scale makes of the batch.
+TEST(ScaledRate, FollowsTheBatchAtEveryStep) {
+  for (const char* kind : {"constant", "step", "cosine", "onecycle", "ds_warmup", "ds_decay", "ds_cosine"}) {
+    config::Config plain;
+    plain.optim.lr = 0.3;
+    plain.lr.schedule = kind;
+    plain.batch.global = 1024;
+    for (const auto& [scale, factor] : {std::pair("linear", 16.0), std::pair("sqrt", 4.0)}) {
+      config::Config scaled = plain;
+      scaled.lr.scale = scale;
+      scaled.lr.scale_from = 64;
+      for (int step = 1; step <= 100; ++step)
+        EXPECT_NEAR(learning_rate(scaled, step, 100), factor * learning_rate(plain, step, 100), 1e-12) << kind << " " << scale;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::run::schedule_test

@@ -139,9 +139,15 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
     return simplify(compress(step, {pass.at(1), pass.at(1) == "topk" ? std::stod(pass.at(2)) : 0.0, std::stoll(pass.at(2)), false}, list));
   }
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
-  const std::map<std::string, Program (*)(const Program&)> plain = {
-      {"fold_norm", fold_norm},     {"fuse_contract", fuse_contract}, {"fuse_norm", fuse_norm}, {"fuse_loss", fuse_loss},
-      {"fuse_update", fuse_update}, {"simplify", simplify},           {"combine", combine},     {"early", early}};
+  const std::map<std::string, Program (*)(const Program&)> plain = {{"fold_norm", fold_norm},
+                                                                    {"fuse_contract", fuse_contract},
+                                                                    {"fuse_norm", fuse_norm},
+                                                                    {"fuse_loss", fuse_loss},
+                                                                    {"fuse_update", fuse_update},
+                                                                    {"simplify", simplify},
+                                                                    {"combine", combine},
+                                                                    {"early", early},
+                                                                    {"split_attention", split_attention}};
   return plain.at(name)(p);
 }
 
@@ -184,8 +190,9 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const
 TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
-  for (const char* pass : {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract",
-                           "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early", "prefetch"})
+  for (const char* pass :
+       {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract", "fuse_norm",
+        "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early", "prefetch", "split_attention"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 
