@@ -72,7 +72,8 @@ Seeds studies() {
   const std::string head = "[study]\nname = \"s\"\nrepeats = 2\n[base]\nmodel.name = \"vit_micro\"\nrun.epochs = 1\n";
   return {
       head +
-          "[[part]]\nname = \"a\"\nkind = \"strong\"\nset = { \"batch.global\" = 64, data = { flip = \"h\" } }\ngrid = { \"run.np\" = [1, "
+          "[[part]]\nname = \"a\"\nkind = \"strong\"\nset = { \"batch.global\" = 64, data = { flip = \"random\" } }\ngrid = { \"run.np\" = "
+          "[1, "
           "2], "
           "\"optim.betas\" = [[0.9, 0.95]] }\n[[claim]]\npaper = \"vit\"\nsays = \"x\"\nnumber = \"1\"\nholds = \"> 0\"\n",
       head +

@@ -76,7 +76,8 @@ class Engine {
                         {"ranks", point.ranks},
                         {"command", command}});
       else
-        fmt::print("{} {}, repeat {}:\n  {}\n", part, printable(point_name(point)), run.repeat, printable(command, 4000));
+        fmt::print("{}{}{}, repeat {}:\n  {}\n", part, point.axes.empty() && point.technique.empty() ? "" : " ",
+                   printable(point_name(point)), run.repeat, printable(command, 4000));
     }
     if (options_.json)
       fmt::print("{}\n", nlohmann::ordered_json{{"name", file_.name}, {"folder", folder_.string()}, {"runs", runs}}.dump(

@@ -36,7 +36,7 @@ lr = 1e-3
 name = "strong"
 kind = "strong"
 what = "The same work."
-set  = { "batch.global" = 64, data = { flip = "h" } }
+set  = { "batch.global" = 64, data = { flip = "random" } }
 grid = { "run.np" = [2, 1], "batch.accumulate" = [1, 2] }
 
 [[part]]
