@@ -159,16 +159,23 @@ std::vector<std::string> comparison(const Study& a, const Study& b) {
   std::vector<std::string> out = {fmt::format("{} against {}: {} points in both", b.name.empty() ? "second" : b.name,
                                               a.name.empty() ? "first" : a.name, m.pairs.size())};
   for (const std::string& c : changes(m)) out.push_back("changed: " + c);
+  std::size_t same = 0;
   for (const PairOfPoints& p : m.pairs) {
     std::string line;
+    bool any = false;
     for (const Quantity& q : quantities(p)) {
       const Spread x = spread_of(*p.before, q.of), y = spread_of(*p.after, q.of);
-      if (!x.known() || !y.known() || (x.median == y.median && std::string(q.name) != "images/s" && line.size() > 0)) continue;
-      line += fmt::format("{}{} {} -> {} ({}{})", line.empty() ? "" : "; ", q.name, q.words(x.median), q.words(y.median),
-                          change_words(q, x, y), x.median == y.median ? "" : std::string(", ") + judged(difference(x, y)));
+      any |= x.known() && y.known();
+      if (!x.known() || !y.known() || x.median == y.median) continue;
+      line += fmt::format("{}{} {} -> {} ({}, {})", line.empty() ? "" : "; ", q.name, q.words(x.median), q.words(y.median),
+                          change_words(q, x, y), judged(difference(x, y)));
     }
-    out.push_back(p.named + ": " + (line.empty() ? "not measured in both" : line));
+    if (any && line.empty())
+      ++same;
+    else
+      out.push_back(p.named + ": " + (any ? line : "not measured in both"));
   }
+  if (same > 0) out.push_back(fmt::format("the same to the last digit: {} point{}", same, same == 1 ? "" : "s"));
   for (const std::string& s : m.only_a) out.push_back(fmt::format("only in {}: {}", a.name, s));
   for (const std::string& s : m.only_b) out.push_back(fmt::format("only in {}: {}", b.name, s));
   return out;

@@ -84,7 +84,9 @@ void part_section(PageBuilder& page, const Part& part) {
     return;
   }
   if (t.failed > 0)
-    page.paragraph(fmt::format("{} of its {} runs failed and are left out; the reasons are below.", t.failed, t.runs), "warn");
+    page.paragraph(
+        fmt::format("{} of its {} runs failed and {} left out; the reasons are below.", t.failed, t.runs, t.failed == 1 ? "is" : "are"),
+        "warn");
   page.html("<ul>");
   for (const std::string& s : verdict(part)) page.html("<li>" + escape(without_title(part, s)) + "</li>\n");
   page.html("</ul>\n");

@@ -36,11 +36,12 @@ figure.wide{margin:1.2rem 0}.scroll{overflow-x:auto}
 figure.wide svg{min-width:720px}
 figcaption{font-size:.82rem;line-height:1.45;color:var(--soft);padding:.35rem .35rem .4rem}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;margin:.8rem 0;min-width:50%}
-caption{text-align:left;color:var(--soft);padding:.2rem 0;caption-side:bottom;max-width:62rem}
+.below{font-size:.82rem;color:var(--soft);margin:-.3rem 0 1rem}
 th,td{padding:.34rem .8rem .34rem 0;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}
 th{color:var(--soft);font-weight:600;vertical-align:bottom}
 thead th{border-bottom:2px solid var(--line)}
 th.text,td.text{text-align:left;overflow-wrap:anywhere;min-width:6rem;max-width:26rem}
+td:not(.text) .value{white-space:nowrap}
 td .range{display:block;font-size:.78rem;color:var(--soft);white-space:nowrap}
 td.best{background:var(--goodbg)}td.best .value::after{content:" ★";color:var(--good)}
 td.bad{color:var(--bad);font-weight:600}td.good{color:var(--good);font-weight:600}

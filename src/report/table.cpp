@@ -10,7 +10,6 @@ namespace tessera::report {
 
 std::string html_table(const Table& table) {
   std::string out = "<div class=\"scroll\"><table>";
-  if (!table.caption.empty()) out += "<caption>" + escape(table.caption) + "</caption>";
   out += "<thead><tr>";
   for (const Column& c : table.columns)
     out += fmt::format("<th{} scope=\"col\">{}</th>", c.text ? " class=\"text\"" : "", escape(c.name, 80));
@@ -27,7 +26,8 @@ std::string html_table(const Table& table) {
     }
     out += "</tr>\n";
   }
-  return out + "</tbody></table></div>\n";
+  out += "</tbody></table></div>\n";
+  return table.caption.empty() ? out : out + "<p class=\"below\">" + escape(table.caption) + "</p>\n";
 }
 
 Cell spread_cell(const Spread& s, const Words& words) {

@@ -107,7 +107,8 @@ std::vector<std::string> verdict(const Study& study) {
     int holds = 0, fails = 0;
     for (const ClaimResult& c : study.claims) holds += c.verdict == "holds", fails += c.verdict == "does not hold";
     const auto untested = static_cast<int>(study.claims.size()) - holds - fails;
-    out.push_back(fmt::format("Of {} claims of publications {} hold here, {} do not{}.", study.claims.size(), holds, fails,
+    out.push_back(fmt::format("Of {} claims of publications, {} {} here, {} {} not{}.", study.claims.size(), holds,
+                              holds == 1 ? "holds" : "hold", fails, fails == 1 ? "does" : "do",
                               untested > 0 ? fmt::format(", {} cannot be tested here", untested) : ""));
   }
   if (t.done > 0 && t.most_repeats == 1)

@@ -2,22 +2,194 @@
 #include "report/page.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "base/check.h"
+#include "report/compare.h"
 #include "report/sample.h"
 
 namespace tessera::report::test {
-namespace {
+namespace whole_page {
 
-TEST(Page, ForTheEye) {
-  const char* out = std::getenv("TESSERA_PAGE_OUT");
-  if (!out) GTEST_SKIP() << "TESSERA_PAGE_OUT names no folder for a page to look at";
-  write_page(sample_study(), out);
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream out;
+  out << file.rdbuf();
+  return out.str();
 }
 
-}  // namespace
+class Page : public testing::Test {
+ protected:
+  // TESSERA_PAGE_OUT: a folder that stays, to look at.
+  void SetUp() override {
+    const char* out = std::getenv("TESSERA_PAGE_OUT");
+    stays_ = out != nullptr;
+    folder_ = out ? fs::path(out) : fs::temp_directory_path() / ("tessera-page-" + std::to_string(::getpid()));
+  }
+  void TearDown() override {
+    if (!stays_) fs::remove_all(folder_);
+  }
+  std::string render(const Study& s) { return text_of(write_page(s, folder_.string())); }
+  fs::path folder_;
+  bool stays_ = false;
+};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+TEST_F(Page, HasAllThatAStudyHolds) {
+  const Study study = sample_study();
+  const std::string page = render(study);
+  const std::vector<Element> elements = parse_xml(page);
+  const auto count = [&](const std::string& name) {
+    return std::count_if(elements.begin(), elements.end(), [&](const Element& e) { return e.name == name; });
+  };
+  EXPECT_EQ(count("script"), 0);
+  EXPECT_EQ(count("h1"), 1);
+  EXPECT_GE(count("svg"), 30);
+  EXPECT_EQ(count("svg"), count("figure"));
+  for (const char* id : {"verdict", "part-strong", "part-weak", "part-batch", "part-techniques", "part-accuracy", "part-layers", "claims",
+                         "method", "machine", "failures", "data"})
+    EXPECT_TRUE(has(page, std::string("id=\"") + id + "\"")) << id;
+  for (const char* figure : {"strong-time", "strong-speedup", "strong-efficiency", "strong-breakdown", "batch-accuracy", "techniques-time",
+                             "accuracy-top1-epochs", "accuracy-top1-time", "layers-shares", "topology"}) {
+    EXPECT_TRUE(has(page, std::string("id=\"figure-") + figure + "\"")) << figure;
+    EXPECT_TRUE(fs::exists(folder_ / "figures" / (std::string(figure) + ".svg"))) << figure;
+  }
+  EXPECT_TRUE(has(page, "default-src &#39;none&#39;") ||
+              has(page, "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"));
+  EXPECT_FALSE(has(page, "refresh"));
+  EXPECT_TRUE(has(page, "rank 5 was lost after 12 steps"));
+  EXPECT_TRUE(has(page, "tessera study studies/sample.toml"));
+  EXPECT_FALSE(has(page, "nan") && has(page, "\"nan"));
+  for (const Element& e : elements)
+    for (const auto& [name, value] : e.attributes)
+      EXPECT_FALSE(name != "href" && (has(value, "nan") || has(value, "inf"))) << e.name << " " << name << " " << value;
+  for (const char* csv : {"runs.csv", "epochs.csv", "ranks.csv", "losses.csv", "parts.csv", "claims.csv"})
+    EXPECT_TRUE(fs::exists(folder_ / "data" / csv));
+  // Every id once.
+  std::vector<std::string> ids;
+  for (const Element& e : elements)
+    for (const auto& [name, value] : e.attributes)
+      if (name == "id") ids.push_back(value);
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
+}
+
+TEST_F(Page, LooksForNewsOnlyWhileItRuns) {
+  Study study = sample_study(1);
+  study.running = true, study.remaining = 90;
+  study.parts[0].points[1].repeats[0].outcome = Outcome::running, study.parts[0].points[1].repeats[0].record.reset();
+  const std::string page = render(study);
+  EXPECT_TRUE(has(page, "<meta http-equiv=\"refresh\" content=\"3\"/>"));
+  EXPECT_TRUE(has(page, "about 1 m 30 s to go"));
+  EXPECT_NO_THROW(parse_xml(page));
+}
+
+TEST_F(Page, EmptyAndFailedStudiesAreSaidToBe) {
+  Study empty;
+  empty.name = "none";
+  EXPECT_TRUE(has(render(empty), "Nothing has been run yet."));
+  Study failing = sample_study(2);
+  for (Part& part : failing.parts)
+    for (Point& p : part.points)
+      for (Repeat& r : p.repeats) r = failed(r.number, "out of memory");
+  const std::string page = render(failing);
+  EXPECT_NO_THROW(parse_xml(page));
+  EXPECT_TRUE(has(page, "runs failed: there is nothing to say"));
+  EXPECT_TRUE(has(page, "All runs of this part failed"));
+  // Points without repeats, parts without points.
+  Study bare = sample_study(1);
+  for (Part& part : bare.parts)
+    for (Point& p : part.points) p.repeats.clear();
+  EXPECT_NO_THROW(parse_xml(render(bare)));
+  for (Part& part : bare.parts) part.points.clear();
+  EXPECT_NO_THROW(parse_xml(render(bare)));
+}
+
+// Numbers that no run should write do not end in a picture.
+TEST_F(Page, OddNumbersAreNotDrawn) {
+  for (const double odd : {kUnknown, std::numeric_limits<double>::infinity(), -1.0, 0.0, 1e300, -1e300, 1e-300}) {
+    Study study = sample_study(2);
+    for (Part& part : study.parts)
+      for (Point& p : part.points)
+        for (Repeat& r : p.repeats) {
+          if (!r.record) continue;
+          RunRecord& run = *r.record;
+          for (double* d : {&run.images_per_s, &run.mfu, &run.epoch_seconds, &run.latency_ms, &run.step_ms.median, &run.breakdown.compute,
+                            &run.breakdown.comm_hidden, &run.comm_bytes, &run.test_top1, &run.loss, &run.wall})
+            *d = odd;
+          for (EpochRecord& e : run.epochs) e.elapsed = e.test_top1 = e.loss = odd;
+          for (RankRecord& k : run.by_rank) k.breakdown.compute = odd;
+          for (auto& [step, loss] : run.losses) loss = odd;
+          for (PartRecord& k : run.parts) k.seconds = odd;
+          run.planned = run.measured = 0;
+        }
+    std::vector<Element> elements;
+    ASSERT_NO_THROW(elements = parse_xml(render(study))) << odd;
+    for (const Element& e : elements)
+      for (const auto& [name, value] : e.attributes)
+        EXPECT_FALSE((name == "x" || name == "y" || name == "d" || name == "width" || name == "viewBox" || name == "x1" || name == "y1") &&
+                     (has(value, "nan") || has(value, "inf")))
+            << odd << ": " << e.name << " " << name << "=" << value.substr(0, 80);
+  }
+}
+
+TEST_F(Page, FilesAppearWholeOrNotAtAll) {
+  render(sample_study(1));
+  const std::string before = text_of(folder_ / "report.html");
+  for (const auto& entry : fs::recursive_directory_iterator(folder_)) EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  // A page that cannot be written leaves nothing behind, and says where.
+  const fs::path blocked = folder_ / "blocked";
+  std::ofstream(blocked) << "a file, not a folder";
+  try {
+    write_page(sample_study(1), blocked.string());
+    FAIL() << "a file was taken for a folder";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind, ErrorKind::disk);
+    EXPECT_TRUE(has(e.where, "blocked"));
+  }
+  EXPECT_EQ(text_of(blocked), "a file, not a folder");
+  EXPECT_EQ(text_of(folder_ / "report.html"), before);
+  fs::remove(blocked);
+}
+
+TEST_F(Page, TwoPartsOfOneNameHaveFilesOfTheirOwn) {
+  Study study = sample_study(1);
+  study.parts.push_back(study.parts[0]);
+  const std::string page = render(study);
+  EXPECT_TRUE(has(page, "id=\"part-strong-2\""));
+  EXPECT_TRUE(fs::exists(folder_ / "figures/strong-time-2.svg"));
+}
+
+TEST_F(Page, Comparison) {
+  Study a = sample_study(), b = sample_study();
+  b.name = "after";
+  for (Repeat& r : b.parts[3].points[1].repeats) {
+    r.record->epoch_seconds *= 0.8, r.record->dtype = "bf16", r.record->env["commit"] = "ffff";
+    r.record->test_top1 += 0.0005;
+  }
+  b.parts[3].points.pop_back(), b.parts.pop_back();
+  std::string all;
+  for (const std::string& line : comparison(a, b)) all += line + "\n";
+  EXPECT_TRUE(has(all, "dtype: f32, now bf16 (Techniques on two ranks, data parallel)")) << all;
+  EXPECT_TRUE(has(all, "−20.0%, beyond the spread")) << all;
+  EXPECT_TRUE(has(all, "+0.05 points, within the spread")) << all;
+  EXPECT_TRUE(has(all, "the same to the last digit: 28 points")) << all;
+  EXPECT_TRUE(has(all, "only in sample: Techniques on two ranks, pipeline, 1F1B")) << all;
+  EXPECT_TRUE(has(all, "only in sample: Parts of a ViT layer, 1 thread")) << all;
+  const std::string page = text_of(write_comparison(a, b, folder_.string()));
+  EXPECT_NO_THROW(parse_xml(page));
+  EXPECT_TRUE(has(page, "beyond the spread"));
+  EXPECT_TRUE(fs::exists(folder_ / "data/comparison.csv"));
+}
+
+}  // namespace whole_page
 }  // namespace tessera::report::test
