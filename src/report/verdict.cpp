@@ -104,12 +104,14 @@ std::vector<std::string> verdict(const Study& study) {
   for (const Part& part : study.parts)
     for (std::string& s : verdict(part)) out.push_back(std::move(s));
   if (!study.claims.empty()) {
-    int holds = 0, fails = 0;
-    for (const ClaimResult& c : study.claims) holds += c.verdict == "holds", fails += c.verdict == "does not hold";
-    const auto untested = static_cast<int>(study.claims.size()) - holds - fails;
-    out.push_back(fmt::format("Of {} claims of publications, {} {} here, {} {} not{}.", study.claims.size(), holds,
+    int holds = 0, fails = 0, open = 0;
+    for (const ClaimResult& c : study.claims)
+      holds += c.verdict == "holds", fails += c.verdict == "does not hold", open += c.verdict == "not run";
+    const auto untested = static_cast<int>(study.claims.size()) - holds - fails - open;
+    out.push_back(fmt::format("Of {} claims of publications, {} {} here, {} {} not{}{}.", study.claims.size(), holds,
                               holds == 1 ? "holds" : "hold", fails, fails == 1 ? "does" : "do",
-                              untested > 0 ? fmt::format(", {} cannot be tested here", untested) : ""));
+                              untested > 0 ? fmt::format(", {} cannot be tested here", untested) : "",
+                              open > 0 ? fmt::format(", {} wait for their runs", open) : ""));
   }
   if (t.done > 0 && t.most_repeats == 1)
     out.push_back("Every point was measured once: there is no spread, and small differences may be chance.");

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "base/threads.h"  // defines: available_cores
+#include "files/text.h"
 #include "report/console.h"
 #include "report/page.h"
 #include "study/child.h"
@@ -237,6 +238,7 @@ class Engine {
     view_.running = !last;
     view_.claims = judge_claims(file_, view_);
     try {
+      if (!view_.claims.empty()) files::write_atomically(folder_ / "claims.md", claims_markdown(view_.claims, view_));
       return report::write_page(view_, folder_.string());
     } catch (const Error& e) {
       if (last) throw;
