@@ -279,8 +279,7 @@ class Trainer {
     if (scored) {
       const Score s = evaluate();
       if (stopping() && s.images < test_->size()) return false;
-      results_.final = s;
-      record.test_top1 = s.top1;
+      results_.final = s, record.test_top1 = s.top1;
       if (progress_.best_step == 0 || s.top1 > progress_.best_top1)
         progress_.best_top1 = s.top1, progress_.best_epoch = epoch, progress_.best_step = progress_.step;
       console_.line(fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",

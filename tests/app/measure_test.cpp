@@ -124,7 +124,7 @@ TEST(Measured, PipelinesShowTheirSchedule) {
       EXPECT_LT(line["breakdown"]["bubble"].get<double>(), 1);
     }
   const Result text = run("explain --run " + out.string());
-  for (const char* part : {"pp 2 = 2 ranks", "in flight", "measured: step", "by formula", " predicted, ", "GFLOP/s"})
+  for (const char* part : {"pp2 = 2 ranks", "in flight", "measured: step", "by formula", " predicted, ", "GFLOP/s"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
 
   // What does not fit, or is no trace.

@@ -46,7 +46,8 @@ Training training_of(const Case& c) {
 }
 
 // Many layouts have the same training on one rank: it runs once.
-const Trace& on_one_rank(Training t) {
+const Trace& on_one_rank(const Training& given) {
+  Training t = given;
   t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = 1;
   t.config.parallel.zero = 0, t.config.parallel.sequence = "none", t.config.parallel.weights = {};
   static std::map<std::string, Trace> known;
