@@ -86,7 +86,9 @@ struct Descriptor {
 
 StopRequests::StopRequests() {
   sigemptyset(&kept_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&kept_, signal);
+  sigaddset(&kept_, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    if (struct sigaction now = {}; ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&kept_, signal);
   ::pthread_sigmask(SIG_BLOCK, &kept_, &before_);
 }
 
@@ -135,6 +137,7 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
       result.stopped = true;
       if (again) kill_session(child);  // asked twice: at once
     }
+    if (options.on_tick) options.on_tick(seconds_since(began));
     if (!again && options.time_limit > 0 && seconds_since(began) > options.time_limit) result.timed_out = true;
     if (!again && (result.stopped || result.timed_out)) {
       throttler.end();

@@ -15,7 +15,8 @@
 
 namespace tessera::study {
 
-// Requests to stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1) are kept until somebody asks for them, from here to the end of the scope.
+// Requests to stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1) are kept until somebody asks for them, from here to the end of the scope; but those
+// that whoever started us wanted ignored (nohup) are.
 class StopRequests {
  public:
   StopRequests();
@@ -38,6 +39,7 @@ struct ChildOptions {
   bool launcher = false;                                              // mpirun or srun: told what containers need
   bool crowded = false;                                               // more ranks than cores
   std::function<void(int pid, std::uint64_t started)> on_start = {};  // before the command itself begins
+  std::function<void(double seconds)> on_tick = {};                   // about ten times a second
 };
 
 struct ChildResult {

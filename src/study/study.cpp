@@ -184,7 +184,15 @@ class Engine {
       r.outcome = report::Outcome::running;
       return r;
     }();
-    table_.draw(view_, fmt::format("now: {} {}, repeat {}", part.name, point_words(point_at(run)), run.repeat), true);
+    const std::string now = fmt::format("now: {} {}, repeat {}", part.name, point_words(point_at(run)), run.repeat);
+    const double elapsed = view_.elapsed, remaining = view_.remaining;
+    child.on_tick = [&, shown = 0.0](double seconds) mutable {
+      if (seconds < shown + 1) return;
+      shown = seconds;
+      view_.elapsed = elapsed + seconds, view_.remaining = std::max(remaining - seconds, 0.0);
+      table_.draw(view_, now + ", " + report::clock(seconds));
+    };
+    table_.draw(view_, now, true);
     const ChildResult result = run_child(child, requests);
     row.ended = now_utc(), row.wall = result.wall, row.exit_code = result.code, row.pid = 0, row.pid_started = 0;
     if (result.stopped) {
