@@ -1,0 +1,164 @@
+// The page as a browser sees it: all figures there, nothing on the console, nothing asked of any other place; the same without JavaScript.
+// Needs Chromium, which ./setup installs where it can; without one these tests say so and are skipped.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "report/page.h"
+#include "report/sample.h"
+
+namespace tessera::report::test {
+namespace browser {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream out;
+  out << file.rdbuf();
+  return out.str();
+}
+
+std::string found_browser() {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+      if (::access((fs::path(folder) / name).c_str(), X_OK) == 0) return (fs::path(folder) / name).string();
+  return "";
+}
+
+struct Seen {
+  int status = -1;
+  std::string dom, console, network;
+};
+
+class Browser : public testing::Test {
+ protected:
+  void SetUp() override {
+    browser_ = found_browser();
+    if (browser_.empty()) GTEST_SKIP() << "no chromium, chromium-browser or google-chrome in PATH: ./setup installs Chromium where it can";
+    folder_ = fs::temp_directory_path() / fmt::format("tessera-browser-{}", ::getpid());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    std::error_code ignored;  // the browser may still write into its profile
+    if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  }
+
+  // Names cannot be resolved: what is asked for is in the log all the same.
+  Seen open(const fs::path& page, const std::string& more = "--dump-dom") {
+    const std::string command = fmt::format(
+        "timeout 600 '{}' --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir='{}/profile' --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync --disable-extensions --host-resolver-rules='MAP * "
+        "~NOTFOUND' "
+        "--enable-logging=stderr --log-net-log='{}/net.json' {} 'file://{}' >'{}/dom.html' 2>'{}/console.txt'",
+        browser_, folder_.string(), folder_.string(), more, page.string(), folder_.string(), folder_.string());
+    Seen seen;
+    const int status = std::system(command.c_str());
+    seen.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    seen.dom = text_of(folder_ / "dom.html"), seen.console = text_of(folder_ / "console.txt"), seen.network = text_of(folder_ / "net.json");
+    return seen;
+  }
+
+  static std::size_t count(const std::string& text, const std::string& what) {
+    std::size_t n = 0;
+    for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  }
+
+  // Lines that a page caused; what the browser says about itself is not among them.
+  static std::string complaints(const std::string& console) {
+    std::istringstream lines(console);
+    std::string out;
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("CONSOLE") != line.npos) out += line + "\n";
+    return out;
+  }
+
+  // Asked for over a network, but by the browser for itself (its updates, its clock, its accounts).
+  static std::string requests(const std::string& log) {
+    static const std::regex url("\"url\":\"(https?|ftp|wss?)://([^/\"]*)[^\"]*\"");
+    std::string out;
+    for (std::sregex_iterator i(log.begin(), log.end(), url), end; i != end; ++i) {
+      const std::string host = (*i)[2];
+      bool own = false;
+      for (const char* maker : {"google.com", "googleapis.com", "gvt1.com", "gstatic.com"})
+        own |= host == maker || host.ends_with(std::string(".") + maker);
+      if (!own) out += i->str() + "\n";
+    }
+    return out;
+  }
+
+  std::string browser_;
+  fs::path folder_;
+};
+
+TEST_F(Browser, SeesEveryFigureAndAsksForNothing) {
+  const fs::path page = write_page(sample_study(), (folder_ / "page").string());
+  const std::size_t figures = count(text_of(page), "<svg ");
+  ASSERT_GE(figures, 30u);
+  const Seen seen = open(page);
+  ASSERT_EQ(seen.status, 0) << seen.console;
+  EXPECT_EQ(count(seen.dom, "<svg "), figures);
+  EXPECT_EQ(count(seen.dom, "<figure"), figures);
+  EXPECT_NE(seen.dom.find("Made by tessera report"), std::string::npos);
+  EXPECT_EQ(complaints(seen.console), "");
+  EXPECT_FALSE(seen.network.empty());
+  EXPECT_EQ(requests(seen.network), "");
+}
+
+// Strings of others, in every place: still nothing is run and nothing is asked for.
+TEST_F(Browser, IsNotMovedByHostileStrings) {
+  Study study = sample_study(1);
+  for_each_string(study, [](std::string& s) {
+    s += "\"><img src=\"http://tessera.invalid/a.png\"><script>console.log('moved')</script><style>@import "
+         "url(http://tessera.invalid/b.css);</style>]]>-->";
+  });
+  const Seen seen = open(write_page(study, (folder_ / "page").string()));
+  ASSERT_EQ(seen.status, 0) << seen.console;
+  EXPECT_EQ(complaints(seen.console), "");
+  EXPECT_EQ(requests(seen.network), "");
+  EXPECT_EQ(count(seen.dom, "<img"), 0u);
+  EXPECT_EQ(count(seen.dom, "<script"), 0u);
+}
+
+// What the two tests above look for is found where it is.
+TEST_F(Browser, TheLookingItselfWorks) {
+  std::ofstream(folder_ / "bad.html")
+      << "<!DOCTYPE html><html><body><img src=\"http://tessera.invalid/a.png\"><script>console.log('moved')</script></body></html>";
+  const Seen seen = open(folder_ / "bad.html");
+  ASSERT_EQ(seen.status, 0) << seen.console;
+  EXPECT_NE(complaints(seen.console), "");
+  EXPECT_NE(requests(seen.network).find("tessera.invalid"), std::string::npos);
+}
+
+// The picture without JavaScript is that with it; the DOM is not printed then.
+TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
+  const fs::path page = write_page(sample_study(1), (folder_ / "page").string());
+  const auto draw = [&](const std::string& how) {
+    const fs::path picture = folder_ / "picture.png";
+    fs::remove(picture);
+    const Seen seen = open(page, fmt::format("{} --hide-scrollbars --screenshot='{}'", how, picture.string()));
+    EXPECT_EQ(seen.status, 0) << how << "\n" << seen.console;
+    EXPECT_EQ(complaints(seen.console), "") << how;
+    EXPECT_EQ(requests(seen.network), "") << how;
+    const std::string bytes = text_of(picture);
+    EXPECT_GT(bytes.size(), 50000u) << how << ": an empty picture";
+    return bytes;
+  };
+  const std::string light = draw("--window-size=1400,3000");
+  EXPECT_TRUE(light == draw("--window-size=1400,3000 --blink-settings=scriptEnabled=false"));
+  EXPECT_FALSE(light == draw("--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
+  draw("--window-size=420,3000");
+}
+
+}  // namespace browser
+}  // namespace tessera::report::test
