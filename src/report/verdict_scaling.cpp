@@ -87,12 +87,11 @@ std::vector<std::string> scaling_verdict(const Part& part) {
         break;
       }
     const ScalingPoint& last = s.points.back();
-    if (!s.weak && std::isfinite(s.serial) && last.speedup > 1)
-      out.push_back(whose + (s.serial < 1e-4
-                                 ? fmt::format("Amdahl's law sees no serial share in {} point{}.", s.fitted, s.fitted == 1 ? "" : "s")
-                                 : fmt::format("Amdahl's law, fitted to {} point{}, gives a serial share of {}: no number of "
-                                               "ranks would pass {}x.",
-                                               s.fitted, s.fitted == 1 ? "" : "s", percent(s.serial), three(1 / s.serial))));
+    if (!s.weak && s.fitted > 1 && std::isfinite(s.serial) && last.speedup > 1)  // through one point any law goes
+      out.push_back(whose + (s.serial < 1e-4 ? fmt::format("Amdahl's law sees no serial share in {} points.", s.fitted)
+                                             : fmt::format("Amdahl's law, fitted to {} points, gives a serial share of {}: no number of "
+                                                           "ranks would pass {}x.",
+                                                           s.fitted, percent(s.serial), three(1 / s.serial))));
   }
   return out;
 }

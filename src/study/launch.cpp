@@ -63,7 +63,7 @@ std::vector<std::string> command_of(const config::StudyFile& file, const Planned
   train ? add({"train"}) : add({"bench", part.verb});
   if (!file.config.empty()) add({file.config});
   for (const auto& [key, value] : point.keys)
-    if (train || key != "batch.global") add({"--set", key + "=" + value});
+    add({"--set", key + "=" + value});
   add({"--set", "run.seed=" + std::to_string(point.seed + run.repeat)});
   if (train) {
     add({"--out", folder.string(), "--fresh", "--quiet"});
