@@ -28,16 +28,15 @@ void technique_table(PageBuilder& page, const Part& part) {
                                             {"top-1", measures::top1, accuracy_text, 1},
                                             {"memory", measures::measured, byte_text, -1},
                                             {"sent a step", measures::comm_bytes, byte_text, 0},
-                                            {"bubble", measures::bubble, percent, 0},
+                                            {"bubble", measures::bubble, [](double v) { return fmt::format("{:.1f}%", 100 * v); }, 0},
                                             {"final loss", measures::loss, [](double v) { return fmt::format("{:.4f}", v); }, 0}};
   Table t;
-  t.columns = {{"technique", true}, {"layout", true}, {"ranks"}};
+  t.columns = {{"technique", true}, {"ranks"}};
   for (const Point& p : part.points) {
     const std::string named = point_name(part, p);
     const std::vector<const RunRecord*> runs = records_of(p);
-    t.rows.push_back(
-        {{named.empty() ? "run" : named}, {runs.empty() ? "–" : runs.front()->layout}, {runs.empty() ? "–" : std::to_string(ranks_of(p))}});
-    if (runs.empty()) t.rows.back()[1] = {"no run is done", "", "bad"};
+    t.rows.push_back({{named.empty() ? "run" : named, runs.empty() ? "no run is done" : runs.front()->layout, runs.empty() ? "bad" : ""},
+                      {runs.empty() ? "–" : std::to_string(ranks_of(p))}});
   }
   for (const TechniqueColumn& c : all) {
     std::vector<Spread> values;

@@ -31,7 +31,7 @@ using EpochValue = double (*)(const EpochRecord&);
 LineFigure curve(const Part& part, const char* title, const char* y_label, EpochValue value, bool by_time) {
   LineFigure f;
   f.title = title, f.y_label = y_label, f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch", f.from_zero = false,
-  f.from_zero_x = by_time;
+  f.from_zero_x = by_time, f.marks_are_x = !by_time;
   for (const Point& point : part.points) {
     if (f.lines.size() == most_curves) break;
     const std::string named = point_name(part, point);

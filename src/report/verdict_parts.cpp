@@ -74,7 +74,8 @@ std::vector<std::string> batch_verdict(const Part& part) {
     for (const auto& [x, p] : s.points) points.push_back(p);
     const Ranked speed = rank_points(points, measures::images_per_s, false);
     if (speed.known >= 2)
-      out.push_back(whose + fmt::format("most images per second at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *speed.best))),
+      out.push_back(whose + fmt::format("most images per second at {}: {}{}.",
+                                        axis_words(part.axis, plain_number(axis_value(part, *speed.best))),
                                         spread_words(speed.value, three), difference_words(difference(speed.value, speed.second_value))));
     const auto exposed = [](const Point& p) {
       const Breakdown b = breakdown_of(p);
@@ -84,8 +85,8 @@ std::vector<std::string> batch_verdict(const Part& part) {
       const double first = exposed(*points.front()), last = exposed(*points.back());
       if (std::isfinite(first) && std::isfinite(last) && std::max(first, last) >= 0.01)
         out.push_back(whose + fmt::format("synchronisation (exposed communication and waiting) takes {} of the step at {} and {} at {}.",
-                                          percent(first), axis_words(part.axis, plain_number(axis_value(part, *points.front()))), percent(last),
-                                          axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
+                                          percent(first), axis_words(part.axis, plain_number(axis_value(part, *points.front()))),
+                                          percent(last), axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
     }
     const Ranked top = rank_points(points, measures::top1, false);
     if (top.known >= 2 && !accumulation)
@@ -111,8 +112,8 @@ std::vector<std::string> technique_verdict(const Part& part) {
       measures::comm_bytes, true);
   if (bytes.known >= 2)
     out.push_back(bytes.value.median == bytes.second_value.median
-                      ? fmt::format("of those with several ranks none sends fewer bytes than {} ({} a step and rank), but not it alone.",
-                                    called(part, *bytes.best), byte_text(bytes.value.median))
+                      ? fmt::format("of those with several ranks {} and {} send the fewest bytes: {} a step and rank.",
+                                    called(part, *bytes.best), called(part, *bytes.second), byte_text(bytes.value.median))
                       : fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
                                     called(part, *bytes.best), byte_text(bytes.value.median), called(part, *bytes.second),
                                     byte_text(bytes.second_value.median)));

@@ -140,13 +140,13 @@ TEST_F(Browser, TheLookingItselfWorks) {
   EXPECT_NE(requests(seen.network).find("tessera.invalid"), std::string::npos);
 }
 
-// The picture without JavaScript is that with it; the DOM is not printed then.
+// The browser draws by scripts of its own, so JavaScript is switched off in a frame: what is in a sandbox runs none.
 TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
   const fs::path page = write_page(sample_study(1), (folder_ / "page").string());
-  const auto draw = [&](const std::string& how) {
+  const auto draw = [&](const fs::path& page, const std::string& how) {
     const fs::path picture = folder_ / "picture.png";
     fs::remove(picture);
-    const Seen seen = open(page, fmt::format("{} --hide-scrollbars --screenshot='{}'", how, picture.string()));
+    const Seen seen = open(page, fmt::format("{} --hide-scrollbars --virtual-time-budget=4000 --screenshot='{}'", how, picture.string()));
     EXPECT_EQ(seen.status, 0) << how << "\n" << seen.console;
     EXPECT_EQ(complaints(seen.console), "") << how;
     EXPECT_EQ(requests(seen.network), "") << how;
@@ -154,10 +154,16 @@ TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
     EXPECT_GT(bytes.size(), 50000u) << how << ": an empty picture";
     return bytes;
   };
-  const std::string light = draw("--window-size=1400,3000");
-  EXPECT_TRUE(light == draw("--window-size=1400,3000 --blink-settings=scriptEnabled=false"));
-  EXPECT_FALSE(light == draw("--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
-  draw("--window-size=420,3000");
+  const auto framed = [&](const char* name, const std::string& sandbox) {
+    std::ofstream(folder_ / name) << fmt::format(
+        "<!DOCTYPE html><body><iframe {} width=\"1300\" height=\"2900\" src=\"file://{}\"></iframe></body>", sandbox, page.string());
+    return folder_ / name;
+  };
+  const std::string with = draw(framed("with.html", ""), "--window-size=1400,3000");
+  const std::string without = draw(framed("without.html", "sandbox=\"\""), "--window-size=1400,3000");
+  EXPECT_TRUE(with == without) << with.size() << " and " << without.size() << " bytes of picture";
+  EXPECT_FALSE(with == draw(framed("with.html", ""), "--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
+  draw(page, "--window-size=420,3000");
 }
 
 }  // namespace browser
