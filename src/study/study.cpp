@@ -112,17 +112,13 @@ class Engine {
     const std::string& part = file_.parts[plan_.points[run.point].part].name;
     return options_.only.empty() || std::find(options_.only.begin(), options_.only.end(), part) != options_.only.end();
   }
-  report::Repeat& repeat_at(const PlannedRun& run) {
-    const PlannedPoint& point = plan_.points[run.point];
-    std::size_t within = 0;  // its part
-    for (std::size_t i = 0; i < run.point; ++i) within += plan_.points[i].part == point.part;
-    return view_.parts[point.part].points[within].repeats[static_cast<std::size_t>(run.repeat)];
-  }
-  const report::Point& point_at(const PlannedRun& run) const {
+  report::Point& point_at(const PlannedRun& run) {
+    const std::size_t part = plan_.points[run.point].part;
     std::size_t within = 0;
-    for (std::size_t i = 0; i < run.point; ++i) within += plan_.points[i].part == plan_.points[run.point].part;
-    return view_.parts[plan_.points[run.point].part].points[within];
+    for (std::size_t i = 0; i < run.point; ++i) within += plan_.points[i].part == part;
+    return view_.parts[part].points[within];
   }
+  report::Repeat& repeat_at(const PlannedRun& run) { return point_at(run).repeats[static_cast<std::size_t>(run.repeat)]; }
 
   void make_folder() const {
     std::error_code error;
@@ -135,7 +131,7 @@ class Engine {
   // Only what a study writes.
   void forget() const {
     std::error_code error;
-    for (const char* name : {"study.db", "study.db-journal", "runs", "report.html", "figures", "data"})
+    for (const char* name : {"study.db", "study.db-journal", "runs", "report.html", "claims.md", "figures", "data"})
       fs::remove_all(folder_ / name, error);
   }
 

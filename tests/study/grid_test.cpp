@@ -71,7 +71,7 @@ TEST(Grid, TechniquesAtEveryPoint) {
       head + "[[part]]\nname = \"i\"\nkind = \"batch\"\nverb = \"infer\"\ngrid = { \"batch.global\" = [8] }\n", "s.toml");
   const Plan infer = plan_study(file);
   EXPECT_EQ(shell_line(command_of(file, infer.points[0], infer.runs[1], "f", "b", false), "b"),
-            "tessera bench infer --set model.name=vit_micro --set run.epochs=1 --set run.seed=8 --batch 8 --json");
+            "tessera bench infer --set batch.global=8 --set model.name=vit_micro --set run.epochs=1 --set run.seed=8 --batch 8 --json");
 }
 
 TEST(Grid, TurnsGoThereAndBack) {
