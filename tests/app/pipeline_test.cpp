@@ -68,7 +68,8 @@ TEST(Pipeline, OverMpi) {
   // The weights are whole, and those of one rank.
   const Result diff =
       run("ckpt diff --json " + (out / "weights.safetensors").string() + " " + (one_rank() / "weights.safetensors").string());
-  for (const json& tensor : json::parse(diff.out)["tensors"])
+  const json differences = json::parse(diff.out);
+  for (const json& tensor : differences["tensors"])
     EXPECT_TRUE(tensor["status"] == "equal" || tensor["max_abs"].get<double>() < 1e-8) << tensor;
 }
 
