@@ -19,13 +19,6 @@ namespace browser {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream out;
-  out << file.rdbuf();
-  return out.str();
-}
-
 std::string found_browser() {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");

@@ -19,13 +19,6 @@ namespace whole_page {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream out;
-  out << file.rdbuf();
-  return out.str();
-}
-
 class Page : public testing::Test {
  protected:
   // TESSERA_PAGE_OUT: a folder that stays, to look at.

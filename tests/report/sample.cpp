@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <fstream>
+#include <sstream>
 
 namespace tessera::report::test {
 
@@ -178,6 +180,13 @@ Study sample_study(int repeats) {
               {"techniques", "A pipeline with balance [2] is slower than one device.", "", "0.66x", "does not hold", "two ranks, not one"},
               {"vit", "32 nodes still speed up.", "", "–", "not testable here", "this machine has 2 cores"}};
   return s;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream out;
+  out << file.rdbuf();
+  return out.str();
 }
 
 }  // namespace tessera::report::test

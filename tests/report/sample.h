@@ -2,6 +2,7 @@
 // Convention: numbers follow from the arguments, so that a test knows what a sentence has to say.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ Study sample_study(int repeats = 3);
 
 // Every string of a study, to be replaced.
 void for_each_string(Study& study, const std::function<void(std::string&)>& change);
+
+std::string text_of(const std::filesystem::path& path);
 
 struct Element {
   std::string name;
