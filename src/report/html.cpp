@@ -1,14 +1,12 @@
 #include "report/html.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
-#include "base/check.h"
+#include "files/text.h"
 #include "report/console.h"
 
 namespace tessera::report {
@@ -204,19 +202,9 @@ std::string base64(std::string_view in) {
 }
 
 void write_whole(const std::string& path, std::string_view bytes) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (const fs::path parent = fs::path(path).parent_path(); !parent.empty()) fs::create_directories(parent, error);
-  const std::string beside = fmt::format("{}.{}.tmp", path, ::getpid());
-  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (file) fs::rename(beside, path, error);
-  if (!file || error) {
-    std::error_code ignored;
-    fs::remove(beside, ignored);
-    throw Error(ErrorKind::disk, "cannot be written", path, "is the disk full, or the folder not writable?");
-  }
+  std::error_code error;  // what went wrong the file says
+  std::filesystem::create_directories(std::filesystem::absolute(path).parent_path(), error);
+  files::write_atomically(path, bytes);
 }
 
 }  // namespace tessera::report

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/check.h"
+#include "files/text.h"
 
 namespace tessera::report {
 namespace {
@@ -32,10 +32,7 @@ json document_at(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return json::object();
   if (fs::file_size(path, error) > longest_document || error) damaged(path.string(), "expected at most 64 MiB of JSON");
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  json out = json::parse(text.str(), nullptr, false);
+  json out = json::parse(files::read_text(path, longest_document), nullptr, false);
   if (!out.is_object()) damaged(path.string(), "expected a JSON object");
   return out;
 }

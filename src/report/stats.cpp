@@ -175,23 +175,6 @@ std::vector<PointSeries> series_of(const Part& part) {
   return out;
 }
 
-std::string_view name(PartKind kind) {
-  switch (kind) {
-    case PartKind::strong:
-      return "strong";
-    case PartKind::weak:
-      return "weak";
-    case PartKind::batch:
-      return "batch";
-    case PartKind::accumulation:
-      return "accumulation";
-    case PartKind::techniques:
-      return "techniques";
-    case PartKind::accuracy:
-      return "accuracy";
-    default:
-      return "layers";
-  }
-}
+std::string_view name(PartKind kind) { return part_kinds[static_cast<std::size_t>(kind)]; }
 
 }  // namespace tessera::report

@@ -15,6 +15,7 @@
 namespace tessera::report {
 
 enum class PartKind : std::uint8_t { strong, weak, batch, accumulation, techniques, accuracy, layers };
+inline constexpr std::string_view part_kinds[] = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
 std::string_view name(PartKind kind);
 
 enum class Outcome : std::uint8_t { waiting, running, done, failed };

@@ -14,8 +14,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kind_names[] = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
-
 ordered_json pairs_json(const Pairs& pairs) {
   ordered_json out = ordered_json::array();
   for (const auto& [key, value] : pairs) out.push_back({key, value});
@@ -34,8 +32,8 @@ ordered_json number_json(double value) { return std::isfinite(value) ? ordered_j
 }  // namespace
 
 report::PartKind kind_named(const std::string& kind) {
-  for (std::size_t i = 0; i < std::size(kind_names); ++i)
-    if (kind == kind_names[i]) return static_cast<report::PartKind>(i);
+  for (std::size_t i = 0; i < std::size(report::part_kinds); ++i)
+    if (kind == report::part_kinds[i]) return static_cast<report::PartKind>(i);
   throw Error(ErrorKind::weights, "there is no kind of part '" + config::clean(kind) + "'");
 }
 
@@ -199,7 +197,7 @@ ordered_json document_of(const report::Study& study, const std::string& folder, 
       }
       points.push_back({{"technique", point.technique}, {"axes", axes}, {"fixed", fixed}, {"runs", runs}});
     }
-    parts.push_back({{"name", part.name}, {"kind", kind_names[static_cast<int>(part.kind)]}, {"verb", part.verb}, {"points", points}});
+    parts.push_back({{"name", part.name}, {"kind", report::name(part.kind)}, {"verb", part.verb}, {"points", points}});
   }
   for (const report::ClaimResult& c : study.claims)
     claims.push_back({{"paper", c.paper}, {"says", c.says}, {"number", c.number}, {"verdict", c.verdict}, {"note", c.note}});

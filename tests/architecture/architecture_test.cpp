@@ -31,7 +31,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"exec", {"base", "ir", "ops", "plan", "comm"}},
     {"data", {"base", "files"}},
     {"config", {"base", "models/config.h", "data/class_folders.h"}},
-    {"report", {"base", "ir", "plan/plan.h"}},
+    {"report", {"base", "files", "ir", "plan/plan.h"}},
     {"study", {"base", "files", "config", "report"}},
     {"run", {"base", "ir", "ops", "models", "transforms", "plan", "files", "comm", "exec", "data", "config", "report"}},
     {"app", {"base", "config", "report", "study", "run"}},
