@@ -88,10 +88,19 @@ std::string_view name(Verb verb) {
   return names.at(static_cast<std::size_t>(verb));
 }
 
+Traffic& operator+=(Traffic& a, const Traffic& b) {
+  const auto add = [](Traffic::Row& x, const Traffic::Row& y) { x.count += y.count, x.bytes += y.bytes; };
+  for (std::size_t i = 0; i < a.rows.size(); ++i) add(a.rows[i], b.rows[i]);
+  add(a.messages, b.messages);
+  return a;
+}
+
 Traffic operator-(const Traffic& a, const Traffic& b) {
-  Traffic out = a;
-  for (std::size_t i = 0; i < out.rows.size(); ++i) out.rows[i].count -= b.rows[i].count, out.rows[i].bytes -= b.rows[i].bytes;
-  return out;
+  const auto negate = [](Traffic::Row& x) { x.count = -x.count, x.bytes = -x.bytes; };
+  Traffic out = b;
+  for (Traffic::Row& row : out.rows) negate(row);
+  negate(out.messages);
+  return out += a;
 }
 
 Traffic::Row Traffic::total() const {
@@ -101,6 +110,12 @@ Traffic::Row Traffic::total() const {
     sum.bytes += row.bytes;
   }
   return sum;
+}
+
+Traffic Comm::traffic() const {
+  Traffic out = traffic_;
+  out.messages = messages();
+  return out;
 }
 
 void Comm::watch(Pulse* pulse, std::string_view name, int color) {

@@ -32,10 +32,12 @@ struct Traffic {
     bool operator==(const Row&) const = default;
   };
   std::array<Row, verb_count> rows{};
+  Row messages;  // of rings (ring.h), as they travelled: a part of what the verbs above sent, which the back end moves itself elsewhere
   Row& operator[](Verb verb) { return rows[static_cast<std::size_t>(verb)]; }
   const Row& operator[](Verb verb) const { return rows[static_cast<std::size_t>(verb)]; }
   Row total() const;
 };
+Traffic& operator+=(Traffic& a, const Traffic& b);
 Traffic operator-(const Traffic& a, const Traffic& b);
 
 enum class Reduction : std::uint8_t { sum, max, min };
@@ -108,7 +110,7 @@ class Comm {
   [[nodiscard]] Pending start_recv(Bytes data, int from, int tag);
   [[nodiscard]] Pending start_barrier();
 
-  const Traffic& traffic() const { return traffic_; }
+  Traffic traffic() const;
   void reset_traffic() { traffic_ = {}; }
 
   // From now on every verb is noted in `pulse` (pulse.h), which must outlive this, as one of the group `name`. What a verb does with other
@@ -127,6 +129,7 @@ class Comm {
   virtual Pending do_send(ConstBytes data, int to, int tag) = 0;
   virtual Pending do_recv(Bytes data, int from, int tag) = 0;
   virtual Pending do_barrier() = 0;
+  virtual Traffic::Row messages() const { return {}; }  // since the beginning
 
  private:
   Traffic traffic_;

@@ -45,6 +45,7 @@ class HierarchicalComm final : public Wrapped {
     // Without equal numbers the first ranks form one group; the others one that is not used.
     across_ = this->base().split(even_ ? local_->rank() : std::min(local_->rank(), 1), rank());
     ring_ = make_ring(across_->split(0, across_->rank()), engine, options_.ring);
+    if (options_.ring.wire != Wire::f32) whole_ = make_ring(this->base().split(0, rank()), engine, options_.ring);
   }
 
   std::string describe() const override {
@@ -56,11 +57,21 @@ class HierarchicalComm final : public Wrapped {
   Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override {
     return queue_->start(std::make_shared<Stages>(even_ ? by_slices(data, dtype, how) : by_first_ranks(data, dtype, how)));
   }
+  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override {
+    if (!whole_ || static_cast<int64_t>(in.size()) < options_.ring.wire_from)
+      return Wrapped::do_reduce_scatter(in, out, counts, dtype, how);
+    return whole_->start_reduce_scatter(in, out, counts, dtype, how);
+  }
+  Traffic::Row messages() const override {
+    Traffic::Row sum = ring_->traffic().messages;
+    if (whole_) sum.count += whole_->traffic().messages.count, sum.bytes += whole_->traffic().messages.bytes;
+    return sum;
+  }
 
  private:
   HierarchicalOptions options_;
   std::shared_ptr<Queue> queue_;
-  std::unique_ptr<Comm> local_, across_, ring_;
+  std::unique_ptr<Comm> local_, across_, ring_, whole_;
   bool even_ = true;
 
   Pending between_machines(Bytes part, ir::DType dtype, Reduction how) {

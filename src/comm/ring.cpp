@@ -42,7 +42,7 @@ class RingTask final : public Task {
     int64_t chunk = 0;
   };
 
-  RingTask(Comm& channel, Call call) : channel_(channel), call_(std::move(call)) {
+  RingTask(Comm& channel, Traffic::Row& messages, Call call) : channel_(channel), messages_(messages), call_(std::move(call)) {
     const int n = channel.size();
     first_ = call_.reduces ? 0 : n - 1;
     last_ = call_.gathers ? 2 * n - 3 : n - 2;
@@ -86,6 +86,7 @@ class RingTask final : public Task {
 
  private:
   Comm& channel_;
+  Traffic::Row& messages_;
   Call call_;
   int first_, last_;
   std::deque<Message> expected_, receiving_, to_send_, sending_;
@@ -144,6 +145,7 @@ class RingTask final : public Task {
     }
     const ConstBytes bytes = m.buffer.empty() ? ConstBytes(data, static_cast<std::size_t>(m.bytes)) : ConstBytes(m.buffer);
     m.pending = channel_.start_send(bytes, next, tag);
+    ++messages_.count, messages_.bytes += static_cast<int64_t>(bytes.size());
     sending_.push_back(std::move(m));
   }
 
@@ -189,34 +191,41 @@ class RingComm final : public Wrapped {
         options_(options),
         queue_(std::make_shared<Queue>(engine)) {}
 
-  std::string describe() const override { return "ring over " + base().describe(); }
+  std::string describe() const override {
+    const std::string rounded = options_.wire == Wire::f32 ? "" : ", large f32 sums as " + std::string(name(options_.wire));
+    return "ring over " + base().describe() + rounded;
+  }
 
  protected:
   Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override {
     const int64_t width = ir::size_of(dtype), elements = static_cast<int64_t>(data.size()) / width;
     std::vector<int64_t> at(1, 0);
     for (int r = 0; r < size(); ++r) at.push_back(at.back() + ir::split(elements, size(), r).size * width);
-    const bool f32_sum = dtype == ir::DType::f32 && how == Reduction::sum;
-    return start({true, true, data.data(), data.data(), std::move(at), dtype, how, f32_sum ? options_.wire : Wire::f32, 0});
+    return start({true, true, data.data(), data.data(), std::move(at), dtype, how, wire_of(data.size(), dtype, how), 0});
   }
   Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override {
-    const bool f32_sum = dtype == ir::DType::f32 && how == Reduction::sum;
-    return start({true, false, in.data(), out.data(), offsets(counts), dtype, how, f32_sum ? options_.wire : Wire::f32, 0});
+    return start({true, false, in.data(), out.data(), offsets(counts), dtype, how, wire_of(in.size(), dtype, how), 0});
   }
   Pending do_all_gather(ConstBytes in, Bytes out, Counts counts) override {
     std::vector<int64_t> at = offsets(counts);
     move_bytes(out.data() + at[static_cast<std::size_t>(rank())], in.data(), static_cast<int64_t>(in.size()));
     return start({false, true, nullptr, out.data(), std::move(at), ir::DType::u8, Reduction::sum, Wire::f32, 0});
   }
+  Traffic::Row messages() const override { return messages_; }
 
  private:
   std::unique_ptr<Comm> channel_;  // for its messages alone
   RingOptions options_;
   std::shared_ptr<Queue> queue_;
+  Traffic::Row messages_;
 
+  Wire wire_of(std::size_t bytes, ir::DType dtype, Reduction how) const {
+    const bool f32_sum = dtype == ir::DType::f32 && how == Reduction::sum;
+    return f32_sum && static_cast<int64_t>(bytes) >= options_.wire_from ? options_.wire : Wire::f32;
+  }
   Pending start(RingTask::Call call) {
     call.chunk = std::max<int64_t>(8, options_.chunk / 8 * 8);
-    return queue_->start(std::make_shared<RingTask>(*channel_, std::move(call)));
+    return queue_->start(std::make_shared<RingTask>(*channel_, messages_, std::move(call)));
   }
 };
 

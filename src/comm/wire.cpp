@@ -3,6 +3,9 @@
 
 #include <bit>
 #include <cstring>
+#include <string>
+
+#include "base/check.h"
 
 namespace tessera::comm {
 
@@ -45,6 +48,14 @@ void each(const std::byte* in, std::byte* out, int64_t elements, Convert convert
 }
 
 }  // namespace
+
+Wire wire_named(std::string_view word) {
+  for (const Wire wire : {Wire::f32, Wire::fp16, Wire::bf16})
+    if (name(wire) == word) return wire;
+  CHECK(false, "nothing travels as " + std::string(word));
+}
+
+std::string_view name(Wire wire) { return wire == Wire::f32 ? "f32" : wire == Wire::fp16 ? "fp16" : "bf16"; }
 
 void encode(Wire wire, const std::byte* f32, std::byte* out, int64_t elements) {
   if (wire == Wire::f32) std::memcpy(out, f32, static_cast<std::size_t>(4 * elements));

@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace tessera::comm {
 
 enum class Wire : std::uint8_t { f32, fp16, bf16 };
+Wire wire_named(std::string_view word);  // f32 | fp16 | bf16
+std::string_view name(Wire wire);
 inline std::int64_t wire_size(Wire wire) { return wire == Wire::f32 ? 4 : 2; }
 
 // No alignment needed.

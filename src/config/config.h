@@ -118,7 +118,7 @@ struct Parallel {
   ListOrWord weights;
   double bucket_mb = 4.0;
   bool overlap = true, prefetch = true, overlap_update = true;
-  std::string compress = "none", comm = "auto", all_reduce = "auto";
+  std::string compress = "none", comm = "auto", all_reduce = "auto", wire = "f32";
   double hang_s = 300.0;
   std::int64_t persist = 100000;  // elements
   bool operator==(const Parallel&) const = default;

@@ -152,6 +152,7 @@ const std::vector<Field>& fields() {
       {"parallel", "compress", AT(parallel.compress), any(), "gradients on the wire: none, fp16, bf16, int8, topk=FRACTION, onebit or powersgd=RANK"},
       {"parallel", "comm", AT(parallel.comm), one_of("auto|local|mpi", "nccl"), "how ranks talk: threads of one process, or MPI; auto: MPI under mpirun"},
       {"parallel", "all_reduce", AT(parallel.all_reduce), one_of("auto|shared|ring|hierarchical|mpi"), "how MPI ranks add up: in shared memory, around a ring, both, or by MPI itself; auto: shared on one machine, hierarchical across"},
+      {"parallel", "wire", AT(parallel.wire), one_of("f32|fp16|bf16"), "as what f32 sums of 64 KiB and more travel round a ring (all_reduce = ring, or between machines), added up in f32 all the same"},
       {"parallel", "hang_s", AT(parallel.hang_s), from(0, 1e6), "seconds without progress after which a rank that hangs is named and the job ends; 0: wait for ever"},
       {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
 

@@ -242,6 +242,11 @@ class Resolver {
   }
 
   void compression() {
+    if (const std::string& by = c_.parallel.all_reduce;
+        c_.parallel.wire != "f32" && (c_.parallel.comm == "local" || by == "shared" || by == "mpi"))
+      add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
+          "parallel.wire = " + value("parallel.wire") + " is for what travels round a ring between MPI ranks, and there is none here",
+          "choose parallel.all_reduce = ring, hierarchical or auto without parallel.comm = local; parallel.compress works with all");
     if (c_.parallel.compress == "none" || refused("parallel.compress")) return;
     const std::string said = "parallel.compress = " + value("parallel.compress");
     if (c_.parallel.zero == 3)

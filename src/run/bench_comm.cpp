@@ -34,10 +34,12 @@ class Bench {
  public:
   Bench(const BenchOptions& options, comm::Comm& world) : options_(options), world_(world) {
     const bool mpi = world.describe() == "mpi";
-    for (const char* name : {"shared", "ring", "hierarchical"}) {
-      if (std::string_view(name) == "hierarchical" && options.machines == 1) continue;
+    for (const std::string name : {"shared", "ring", "ring, bf16", "hierarchical", "hierarchical, bf16"}) {
+      if (name.starts_with("hierarchical") && options.machines == 1) continue;
+      if (name.ends_with("bf16") && options.verb == "all_gather") continue;  // adds up nothing
       comm::Choice choice;
-      choice.algorithm = comm::algorithm_named(name);
+      choice.algorithm = comm::algorithm_named(name.substr(0, name.find(',')));
+      if (name.ends_with("bf16")) choice.across.ring.wire = comm::Wire::bf16;
       if (options.machines > 1) choice.machine = fmt::format("machine {}", world.rank() * options.machines / world.size());
       add(name, comm::choose(world.split(0, world.rank()), choice));
     }

@@ -41,6 +41,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
   comm::Choice choice;
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
+  choice.across.ring.wire = comm::wire_named(config.parallel.wire);
   const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
   world->watch(&pulse, "world");
   const auto leave = [&] {  // waits for all, as a barrier does

@@ -33,11 +33,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
 
 comm::Traffic Session::traffic() const {
   comm::Traffic sum;
-  for (const auto& [axis, group] : groups_)
-    for (std::size_t i = 0; i < sum.rows.size(); ++i) {
-      sum.rows[i].count += group->traffic().rows[i].count;
-      sum.rows[i].bytes += group->traffic().rows[i].bytes;
-    }
+  for (const auto& [axis, group] : groups_) sum += group->traffic();
   return sum;
 }
 

@@ -119,6 +119,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
   for (int v = 0; v < comm::verb_count; ++v)
     if (const comm::Traffic::Row& row = results.comm[static_cast<comm::Verb>(v)]; row.count > 0)
       comm[std::string(comm::name(static_cast<comm::Verb>(v)))] = {{"count", row.count}, {"bytes", row.bytes}};
+  if (const comm::Traffic::Row& row = results.comm.messages; row.count > 0) comm["messages"] = {{"count", row.count}, {"bytes", row.bytes}};
   ordered_json summary = {
       {"images_per_s", q.median > 0 ? static_cast<double>(config.batch.global) / q.median * 1e3 : 0.0},
       {"step_ms", {{"median", q.median}, {"p10", q.p10}, {"p90", q.p90}}},

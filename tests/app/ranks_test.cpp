@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "app/binary.h"
 #include "config/study.h"
@@ -83,6 +84,29 @@ TEST(Ranks, ByEveryAlgorithm) {
     ASSERT_EQ(r.code, 0) << r.err;
     expect_same_losses(one_rank(), out);
   }
+}
+
+// Half the bytes of every large sum, and nearly the same losses.
+TEST(Ranks, RoundedOnTheRing) {
+  if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  std::map<std::string, json> sent;
+  std::map<std::string, std::vector<json>> steps;
+  for (const std::string wire : {"f32", "bf16"}) {
+    const fs::path out = scratch() / ("ranks_wire_" + wire);
+    const Result r = run("train" + single + "--np 2 --comm mpi --set parallel.all_reduce=ring --set parallel.wire=" + wire +
+                         " --fresh --out " + out.string());
+    ASSERT_EQ(r.code, 0) << r.err;
+    sent[wire] = json::parse(read(out / "summary.json"))["comm"], steps[wire] = lines_of(out, "step");
+  }
+  EXPECT_EQ(sent["f32"]["all_reduce"], sent["bf16"]["all_reduce"]);
+  const double whole = sent["f32"]["messages"]["bytes"].get<double>(), half = sent["bf16"]["messages"]["bytes"].get<double>();
+  EXPECT_GE(half, whole / 2);
+  EXPECT_LT(half, whole * 0.6);
+  ASSERT_EQ(steps["f32"].size(), steps["bf16"].size());
+  EXPECT_EQ(steps["f32"][0]["loss"], steps["bf16"][0]["loss"]);  // scalars travel whole
+  EXPECT_NE(steps["f32"][0]["grad_norm"], steps["bf16"][0]["grad_norm"]);
+  for (std::size_t i = 0; i < steps["f32"].size(); ++i)
+    EXPECT_NEAR(steps["f32"][i]["loss"].get<double>(), steps["bf16"][i]["loss"].get<double>(), 0.02);
 }
 
 TEST(Ranks, BenchComm) {

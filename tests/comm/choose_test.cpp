@@ -52,6 +52,8 @@ TEST(Chosen, SaysHowTheyTalk) {
   expect(Algorithm::automatic, 2, "shared memory within a machine (2 ranks here), ring over local between");
   for (const char* word : {"auto", "shared", "ring", "hierarchical", "mpi"}) EXPECT_NO_THROW(algorithm_named(word));
   EXPECT_THROW(algorithm_named("fastest"), Error);
+  for (const char* word : {"f32", "fp16", "bf16"}) EXPECT_EQ(name(wire_named(word)), word);
+  EXPECT_THROW(wire_named("f8"), Error);
 }
 
 // A file that may not be as large as it must: all ranks find out, and the base remains.
@@ -91,27 +93,50 @@ TEST(Chosen, SharedSumsHaveTheBitsOfLocalOnes) {
   });
 }
 
-TEST(Chosen, RingsMayTravelInHalfTheBytes) {
+// How far numbers that are sums of fractions over all ranks are from what they should be.
+double worst_error(const Comm& comm, const std::vector<float>& sums, std::int64_t begin = 0) {
+  double worst = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    double sum = 0;
+    for (int r = 0; r < comm.size(); ++r) sum += static_cast<float>(fraction(r, begin + static_cast<std::int64_t>(i)));
+    worst = std::max(worst, std::abs(sum - static_cast<double>(sums[i])));
+  }
+  return worst;
+}
+
+// Round one ring, and between two machines: half the bytes, rounded sums, the same bits on all ranks. Small ones travel whole.
+TEST(Chosen, LargeSumsMayTravelInHalfTheBytes) {
   for (const Wire wire : {Wire::fp16, Wire::bf16})
-    run_local(4, [&](Comm& world) {
-      Choice choice = choice_of(Algorithm::ring, world.rank(), 4, 1);
-      choice.across.ring.wire = wire;
-      const std::unique_ptr<Comm> comm = choose(world.split(0, world.rank()), choice);
-      constexpr std::size_t n = 10007;
-      std::vector<float> data(n), all(4 * n);
-      for (std::size_t i = 0; i < n; ++i) data[i] = static_cast<float>(fraction(comm->rank(), static_cast<std::int64_t>(i)));
-      comm->all_reduce(bytes(data), ir::DType::f32);
-      world.all_gather(const_bytes(data), bytes(all), std::vector<std::int64_t>(4, 4 * n));
-      double worst = 0;
-      for (std::size_t i = 0; i < n; ++i) {
-        double sum = 0;
-        for (int r = 0; r < 4; ++r) sum += static_cast<float>(fraction(r, static_cast<std::int64_t>(i)));
-        worst = std::max(worst, std::abs(sum - static_cast<double>(data[i])));
-      }
-      EXPECT_LT(worst, wire == Wire::fp16 ? 0.004 : 0.03);
-      EXPECT_GT(worst, 0);
-      for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(std::memcmp(all.data() + r * n, data.data(), 4 * n), 0) << "other bits on rank " << r;
-    });
+    for (const Algorithm algorithm : {Algorithm::ring, Algorithm::hierarchical})
+      run_local(4, [&](Comm& world) {
+        Choice choice = choice_of(algorithm, world.rank(), 4, 2);
+        const std::unique_ptr<Comm> exact = choose(world.split(0, world.rank()), choice);
+        choice.across.ring.wire = wire;
+        const std::unique_ptr<Comm> comm = choose(world.split(0, world.rank()), choice);
+        EXPECT_NE(comm->describe().find(", large f32 sums as " + std::string(name(wire))), std::string::npos) << comm->describe();
+        constexpr std::int64_t n = 40000;
+        const auto filled = [&](std::int64_t size) {
+          std::vector<float> data(static_cast<std::size_t>(size));
+          for (std::int64_t i = 0; i < size; ++i) data[static_cast<std::size_t>(i)] = static_cast<float>(fraction(comm->rank(), i));
+          return data;
+        };
+        std::vector<float> data = filled(n), all(4 * n), part(n / 4), unrounded = data, small = filled(1000);
+        comm->all_reduce(bytes(data), ir::DType::f32);
+        exact->all_reduce(bytes(unrounded), ir::DType::f32);
+        EXPECT_EQ(2 * comm->traffic().messages.bytes, exact->traffic().messages.bytes);
+        EXPECT_GT(comm->traffic().messages.bytes, 0);
+        world.all_gather(const_bytes(data), bytes(all), std::vector<std::int64_t>(4, 4 * n));
+        for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(std::memcmp(all.data() + r * n, data.data(), 4 * n), 0) << "other bits on rank " << r;
+        data = filled(n);
+        comm->reduce_scatter(const_bytes(data), bytes(part), std::vector<std::int64_t>(4, n), ir::DType::f32);
+        for (const double worst :
+             {worst_error(*comm, std::vector<float>(all.begin(), all.begin() + n)), worst_error(*comm, part, comm->rank() * (n / 4))}) {
+          EXPECT_LT(worst, wire == Wire::fp16 ? 0.004 : 0.03);
+          EXPECT_GT(worst, 1e-5);
+        }
+        comm->all_reduce(bytes(small), ir::DType::f32);
+        EXPECT_LT(worst_error(*comm, small), 1e-5);
+      });
 }
 
 TEST(Wires, RoundToNearestEven) {
