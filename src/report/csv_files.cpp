@@ -33,14 +33,14 @@ void csv_run(Csv& csv, const Repeat& repeat) {
   const RunRecord none;
   const RunRecord& r = repeat.record ? *repeat.record : none;
   if (!repeat.record) {
-    for (int i = 0; i < 36; ++i) csv.text("");
+    for (int i = 0; i < 37; ++i) csv.text("");
     csv.end();
     return;
   }
   csv.text(r.model).text(r.data).text(r.dtype).text(r.layout).whole(r.ranks).whole(r.hosts).whole(r.threads).whole(r.global_batch);
   csv.whole(r.accumulate).whole(r.steps).whole(r.seed).whole(r.skipped).number(r.images_per_s).number(r.mfu).number(r.step_ms.median);
   csv.number(r.step_ms.p10).number(r.step_ms.p90).number(r.epoch_seconds).number(r.latency_ms).number(r.wall);
-  csv_breakdown(csv, r.breakdown).number(r.bubble).number(r.comm_bytes).whole(r.planned).whole(r.measured);
+  csv_breakdown(csv, r.breakdown).number(r.bubble).number(r.comm_bytes).number(r.ring_bytes).whole(r.planned).whole(r.measured);
   csv.number(r.loss).number(r.test_loss).number(r.test_top1).number(r.best_top1);
   csv.text(r.env.is_object() && r.env.contains("host") && r.env["host"].is_string() ? r.env["host"].get<std::string>() : "");
   csv.text(r.env.is_object() && r.env.contains("commit") && r.env["commit"].is_string() ? r.env["commit"].get<std::string>() : "");
@@ -50,12 +50,13 @@ void csv_run(Csv& csv, const Repeat& repeat) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> csv_files(const Study& study) {
-  Csv runs(csv_columns({"outcome",       "reason",     "command",      "folder",     "model",           "data",           "dtype",
-                        "layout",        "ranks",      "hosts",        "threads",    "global_batch",    "accumulate",     "steps",
-                        "seed",          "skipped",    "images_per_s", "mfu",        "step_ms_median",  "step_ms_p10",    "step_ms_p90",
-                        "epoch_seconds", "latency_ms", "wall_s",       "compute_ms", "comm_exposed_ms", "comm_hidden_ms", "wait_ms",
-                        "data_ms",       "host_ms",    "bubble",       "comm_bytes", "planned_bytes",   "measured_bytes", "loss",
-                        "test_loss",     "test_top1",  "best_top1",    "host",       "commit"}));
+  Csv runs(csv_columns({"outcome",        "reason",          "command",        "folder",        "model",          "data",
+                        "dtype",          "layout",          "ranks",          "hosts",         "threads",        "global_batch",
+                        "accumulate",     "steps",           "seed",           "skipped",       "images_per_s",   "mfu",
+                        "step_ms_median", "step_ms_p10",     "step_ms_p90",    "epoch_seconds", "latency_ms",     "wall_s",
+                        "compute_ms",     "comm_exposed_ms", "comm_hidden_ms", "wait_ms",       "data_ms",        "host_ms",
+                        "bubble",         "comm_bytes",      "ring_bytes",     "planned_bytes", "measured_bytes", "loss",
+                        "test_loss",      "test_top1",       "best_top1",      "host",          "commit"}));
   Csv epochs(csv_columns({"epoch", "seconds", "elapsed_s", "loss", "train_top1", "test_loss", "test_top1", "barrier_wait_s"}));
   Csv losses(csv_columns({"step", "loss"}));
   Csv ranks(csv_columns({"rank", "host", "device", "compute_ms", "comm_exposed_ms", "comm_hidden_ms", "wait_ms", "data_ms", "host_ms",

@@ -1,4 +1,4 @@
-// The table of techniques, accuracy over seeds, and the parts of a model beside published numbers.
+// The table of techniques, and accuracy over seeds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,6 +28,7 @@ void technique_table(PageBuilder& page, const Part& part) {
                                             {"top-1", measures::top1, accuracy_text, 1},
                                             {"memory", measures::measured, byte_text, -1},
                                             {"sent a step", measures::comm_bytes, byte_text, 0},
+                                            {"by rings", measures::ring_bytes, byte_text, 0},
                                             {"bubble", measures::bubble, [](double v) { return fmt::format("{:.1f}%", 100 * v); }, 0},
                                             {"final loss", measures::loss, [](double v) { return fmt::format("{:.4f}", v); }, 0}};
   Table t;
@@ -60,18 +61,10 @@ void technique_table(PageBuilder& page, const Part& part) {
   }
   t.caption =
       "★ the best of a column, and what the spread does not tell from it. Medians over repeats, below them the least and the greatest. "
+      "Sent: what a rank hands over; by rings: what its ring messages had, round all hops, as they travelled. "
       "Loss − first's: of the last step, repeat by repeat with the same seed.";
   page.close_figures();
   page.html(html_table(t));
-}
-
-// Sum of a named row over a run's parts.
-double row_seconds(const RunRecord& r, const std::string& row) {
-  double sum = 0;
-  bool found = false;
-  for (const PartRecord& p : r.parts)
-    if (p.name == row) sum += p.seconds, found = true;
-  return found ? sum : kUnknown;
 }
 
 }  // namespace
@@ -136,73 +129,6 @@ void accuracy_figures(PageBuilder& page, const Part& part) {
                       spread_cell(spread_of(p, measures::epoch_seconds), seconds_text)});
   }
   mark_best(t, 2, tops, false);
-  page.close_figures();
-  page.html(html_table(t));
-}
-
-void layers_figures(PageBuilder& page, const Part& part) {
-  std::vector<std::string> rows;
-  for (const Point& p : part.points)
-    for (const RunRecord* r : records_of(p))
-      for (const PartRecord& row : r->parts)
-        if (std::find(rows.begin(), rows.end(), row.name) == rows.end() && rows.size() < 200) rows.push_back(row.name);
-  for (const auto& [row, value] : part.published)
-    if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(row);
-  if (rows.empty()) {
-    page.paragraph("The runs recorded no times of parts.", "soft");
-    return;
-  }
-  BarFigure f;
-  f.title = "Shares of the parts", f.x_label = "share of the time, %",
-  f.caption = "Each row is one point; parts in the order of the model.";
-  f.parts = rows;
-  Table t;
-  t.columns.push_back({"part", true});
-  for (const std::string& row : rows) t.rows.push_back({{row}});
-  t.rows.push_back({{"together"}});
-  std::size_t shown = 0;
-  for (const Point& p : part.points) {
-    const std::vector<const RunRecord*> runs = records_of(p);
-    if (runs.empty() || ++shown > 12) continue;
-    const std::string named = point_name(part, p).empty() ? "measured" : point_name(part, p);
-    t.columns.push_back({named}), t.columns.push_back({"share"});
-    const auto over_runs = [&](const auto& value) {
-      std::vector<double> v;
-      for (const RunRecord* r : runs) v.push_back(value(*r));
-      return spread_of(v);
-    };
-    const Spread all = over_runs(measures::parts_seconds);
-    BarRow bar;
-    bar.name = named, bar.total = seconds_text(all.median);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const Spread s = over_runs([&](const RunRecord& r) { return row_seconds(r, rows[i]); });
-      const Spread share = over_runs([&](const RunRecord& r) { return row_seconds(r, rows[i]) / measures::parts_seconds(r); });
-      t.rows[i].push_back(spread_cell(s, seconds_text));
-      t.rows[i].push_back({percent(share.median)});
-      bar.values.push_back(share.known() ? 100 * share.median : 0);
-    }
-    t.rows.back().push_back(spread_cell(all, seconds_text)), t.rows.back().push_back({all.known() ? "100%" : "–"});
-    f.rows.push_back(std::move(bar));
-  }
-  if (!part.published.empty()) {
-    double sum = 0;
-    for (const auto& [row, value] : part.published) sum += std::isfinite(value) && value > 0 ? value : 0;
-    const std::string by = part.published_by.empty() ? "published" : part.published_by;
-    t.columns.push_back({by}), t.columns.push_back({"share"});
-    BarRow bar;
-    bar.name = by, bar.total = "published";
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      double value = kUnknown;
-      for (const auto& [row, v] : part.published)
-        if (row == rows[i]) value = v;
-      t.rows[i].push_back({three(value)}), t.rows[i].push_back({percent(sum > 0 ? value / sum : kUnknown)});
-      bar.values.push_back(sum > 0 && std::isfinite(value) ? 100 * value / sum : 0);
-    }
-    t.rows.back().push_back({three(sum)}), t.rows.back().push_back({"100%"});
-    f.rows.push_back(std::move(bar));
-    t.caption = "Published numbers are as printed, in the publication's own unit; compare shares.";
-  }
-  page.figure(slug(part.name) + "-shares", bar_figure(f), f.caption);
   page.close_figures();
   page.html(html_table(t));
 }

@@ -195,6 +195,7 @@ void read_summary(const Values& s, RunRecord& run) {
   if (end.has("loss")) run.loss = end.number("loss");
   run.test_loss = end.number("test_loss"), run.test_top1 = end.number("test_top1");
   if (best.whole("step", 0) > 0) run.best_top1 = best.number("test_top1");
+  if (const Values comm = s.object("comm"); comm.has("messages")) run.ring_bytes = comm.object("messages").number("bytes");
   run.planned = bytes.whole("planned", 0), run.measured = bytes.whole("measured", 0);
   std::map<std::string, std::int64_t> axes;
   for (const char* axis : {"pp", "dp", "sp", "tp"}) axes[axis] = layout.whole(axis, 1, 1 << 20);

@@ -32,7 +32,8 @@ struct RankRecord {
 // A row of `tessera bench layers`, or of any table of parts whose times add up.
 struct PartRecord {
   std::string name;
-  double seconds = kUnknown, share = kUnknown;
+  double seconds = kUnknown;  // of one, on average
+  double share = kUnknown;    // of all of them, in the whole
   std::int64_t count = 1;
 };
 
@@ -50,6 +51,7 @@ struct RunRecord {
   double latency_ms = kUnknown;            // infer: of a batch
   Breakdown breakdown;                     // mean over ranks
   double comm_bytes = kUnknown;            // a step, a rank
+  double ring_bytes = kUnknown;            // of these, what rings sent, as it travelled
   std::int64_t planned = 0, measured = 0;  // peak bytes of the largest rank
   double bubble = kUnknown;                // of a pipeline
 

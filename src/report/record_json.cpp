@@ -45,7 +45,8 @@ void run_fields(V& v, R& r) {
   v("ranks", r.ranks), v("hosts", r.hosts), v("threads", r.threads), v("global_batch", r.global_batch), v("accumulate", r.accumulate);
   v("steps", r.steps), v("seed", r.seed), v("skipped", r.skipped), v("images_per_s", r.images_per_s), v("mfu", r.mfu), v("wall", r.wall);
   v("step_ms", r.step_ms), v("epoch_seconds", r.epoch_seconds), v("latency_ms", r.latency_ms), v("breakdown", r.breakdown);
-  v("comm_bytes", r.comm_bytes), v("planned", r.planned), v("measured", r.measured), v("bubble", r.bubble), v("loss", r.loss);
+  v("comm_bytes", r.comm_bytes), v("ring_bytes", r.ring_bytes), v("planned", r.planned), v("measured", r.measured), v("bubble", r.bubble),
+      v("loss", r.loss);
   v("test_loss", r.test_loss), v("test_top1", r.test_top1), v("best_top1", r.best_top1), v("epochs", r.epochs), v("losses", r.losses);
   v("by_rank", r.by_rank), v("parts", r.parts), v("env", r.env);
 }

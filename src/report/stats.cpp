@@ -54,10 +54,11 @@ double test_loss(const RunRecord& r) { return r.test_loss; }
 double planned(const RunRecord& r) { return r.planned > 0 ? static_cast<double>(r.planned) : kUnknown; }
 double measured(const RunRecord& r) { return r.measured > 0 ? static_cast<double>(r.measured) : kUnknown; }
 double comm_bytes(const RunRecord& r) { return r.comm_bytes; }
+double ring_bytes(const RunRecord& r) { return r.ring_bytes; }
 double bubble(const RunRecord& r) { return r.bubble; }
 double parts_seconds(const RunRecord& r) {
   double sum = 0;
-  for (const PartRecord& p : r.parts) sum += std::isfinite(p.seconds) ? p.seconds : 0;
+  for (const PartRecord& p : r.parts) sum += std::isfinite(p.seconds) ? p.seconds * static_cast<double>(p.count) : 0;
   return sum > 0 ? sum : kUnknown;
 }
 }  // namespace measures

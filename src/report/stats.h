@@ -38,8 +38,9 @@ double test_loss(const RunRecord& r);
 double planned(const RunRecord& r);  // bytes
 double measured(const RunRecord& r);
 double comm_bytes(const RunRecord& r);
+double ring_bytes(const RunRecord& r);
 double bubble(const RunRecord& r);
-double parts_seconds(const RunRecord& r);  // layers: all parts together
+double parts_seconds(const RunRecord& r);  // layers: the whole pass
 }  // namespace measures
 
 // What "time" is in a part: of an epoch where runs have epochs, of a step where not, of a batch in inference.

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "config/problem.h"
 #include "study/claim_expression.h"
 #include "study/claim_metrics.h"
@@ -136,6 +138,16 @@ std::string cell(const std::string& text) {
   return out;
 }
 
+// What runs the parts that a claim's number is made of.
+std::string claim_command(const StudyClaim& claim, const report::Study& study) {
+  if (claim.number.empty() || study.file.empty()) return study.command;
+  std::string out = "tessera study " + shell_word(study.file);
+  std::set<std::string> parts;
+  for (const Quantity& q : parse_expression(claim.number).quantities)
+    if (parts.insert(q.part).second) out += " --only " + shell_word(q.part);
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims, const report::Study& study) {
@@ -167,10 +179,11 @@ std::vector<ClaimResult> judge_claims(const std::vector<StudyClaim>& claims, con
   std::vector<ClaimResult> results;
   for (const StudyClaim& claim : claims) {
     ClaimResult& r = results.emplace_back();
-    r.paper = claim.paper, r.says = claim.says, r.command = study.command;
+    r.paper = claim.paper, r.says = claim.says;
     r.verdict = claim.untestable.empty() ? kNotRun : kNotTestable;
     add_note(r, claim.untestable);
     try {
+      r.command = claim_command(claim, study);
       if (claim.untestable.empty()) judge(claim, study, r);
     } catch (const Error& e) {  // check_claims says it before anything runs
       add_note(r, e.message);

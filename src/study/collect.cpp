@@ -72,8 +72,8 @@ report::RunRecord record_of_infer(const json& d, const std::string& where) {
       if (!op.is_object()) continue;
       const std::string group = word(op, "group");
       auto part = std::find_if(r.parts.begin(), r.parts.end(), [&](const report::PartRecord& p) { return p.name == group; });
-      if (part == r.parts.end()) part = r.parts.insert(part, {group, 0, 0, 0});
-      part->seconds += number(op, "ms") * 1e-3, part->share += number(op, "share"), part->count += 1;
+      if (part == r.parts.end()) part = r.parts.insert(part, {group, 0, 0, 1});
+      part->seconds += number(op, "ms") * 1e-3, part->share += number(op, "share");
     }
   return r;
 }

@@ -198,8 +198,8 @@ class Engine {
     } else {
       row.status = Status::failed, row.reason = failure_reason(result, child.time_limit, folder);
     }
+    if (row.status == Status::done && !file_.keep) tidy(folder);  // before it counts as done: whoever is killed here does it again
     state.put(run.identity, row);
-    if (row.status == Status::done && !file_.keep) tidy(folder);
     repeat_at(run) = repeat_of(row, run.repeat, run.identity);
     estimate(view_);
     if (result.stopped) return false;

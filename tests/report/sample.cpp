@@ -146,16 +146,14 @@ Part accuracy_part(int repeats, double spread) {
 Part layers_part() {
   Part part;
   part.name = "layers", part.title = "Parts of a ViT layer", part.kind = PartKind::layers, part.verb = "layers";
-  part.published = {{"ln_1", 0.01}, {"msa", 0.31}, {"ln_2", 0.01}, {"mlp", 0.6}}, part.published_by = "a publication";
+  part.published = {{"embeddings", 0.2}, {"ln_1", 0.01}, {"msa", 0.31}, {"ln_2", 0.01}, {"mlp", 0.6}}, part.published_by = "a publication";
   for (const int threads : {1, 2}) {
     Point p;
     p.axes = {{"run.threads", std::to_string(threads)}};
     RunRecord r = sample_run(1, 1, 5);
     r.verb = "layers", r.epochs.clear(), r.losses.clear(), r.threads = threads;
-    r.parts = {{"ln_1", 0.0002 / threads, 0.02, 12},
-               {"msa", 0.004 / threads, 0.36, 12},
-               {"ln_2", 0.0002 / threads, 0.02, 12},
-               {"mlp", 0.007 / threads, 0.6, 12}};
+    r.parts = {{"ln_1", 0.0002 / threads, 0.02, 12}, {"msa.qkv", 0.003 / threads, 0.27, 12}, {"msa.projection", 0.001 / threads, 0.09, 12},
+               {"ln_2", 0.0002 / threads, 0.02, 12}, {"mlp", 0.007 / threads, 0.6, 12},      {"head", 0.001 / threads, 0.01, 1}};
     p.repeats.push_back(done(0, r));
     part.points.push_back(p);
   }

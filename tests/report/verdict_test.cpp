@@ -216,5 +216,25 @@ TEST(Figures, StandAloneAndSurviveNothing) {
   }
 }
 
+// Families and shares of one layer; what stands outside of the layers is in the whole pass only.
+TEST(Verdict, OfTheLayersOfAModel) {
+  Part part = layers_part();
+  std::string text = said(part);
+  EXPECT_TRUE(has(text, "mlp takes 61.4% of a layer, msa 35.1%; the whole pass takes 138 ms with 1 thread, 68.9 ms with 2 threads."))
+      << text;
+  EXPECT_TRUE(has(text, "published: mlp takes 64.5% of a layer, msa 33.3%.")) << text;
+  // Two axes: a sentence for each value of the first, with the range over the other.
+  for (Point& p : part.points) p.axes.insert(p.axes.begin(), {"run.fuse", "false"});
+  for (Point p : layers_part().points) {
+    p.axes.insert(p.axes.begin(), {"run.fuse", "true"});
+    PartRecord& qkv = p.repeats[0].record->parts[1];
+    if (p.axes[1].second == "2") qkv.seconds *= 2;
+    part.points.push_back(p);
+  }
+  text = said(part);
+  EXPECT_TRUE(has(text, "fuse false: mlp takes 61.4% of a layer, msa 35.1%;")) << text;
+  EXPECT_TRUE(has(text, "fuse true: mlp takes 48.6% to 61.4% of a layer, msa 35.1% to 48.6%;")) << text;
+}
+
 }  // namespace sentences
 }  // namespace tessera::report::test

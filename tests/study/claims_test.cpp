@@ -52,7 +52,7 @@ report::Point point(const std::string& technique, std::vector<std::pair<std::str
 
 report::Study study() {
   report::Study s;
-  s.command = "tessera study studies/x.toml";
+  s.file = "studies/x.toml", s.command = "tessera study studies/x.toml --fresh";
   report::Part strong;
   strong.name = "strong";
   strong.points = {point("", {{"run.np", "1"}, {"batch.global", "64"}}, {4, 6, 5}),
@@ -165,7 +165,9 @@ TEST(Claims, TheMedianCountsAndTheRangeIsThatOfTheRepeats) {
   EXPECT_EQ(r.verdict, "holds");
   EXPECT_EQ(r.number, "2x (1.6 to 3), asked: >= 1.7");  // 5 / 2.5; by repeat 4 / 2.5, 6 / 2, 5 / 3
   EXPECT_EQ(r.note, "Single repeats fall on both sides.");
-  EXPECT_EQ(r.command, "tessera study studies/x.toml");
+  EXPECT_EQ(r.command, "tessera study studies/x.toml --only strong");
+  EXPECT_EQ(judged(claim(ratio + " / epoch_seconds(techniques; technique=one rank)")).command,
+            "tessera study studies/x.toml --only strong --only techniques");
   EXPECT_EQ(judged(claim(ratio, "> 2")).verdict, "does not hold");
   EXPECT_EQ(judged(claim("epoch_seconds(strong; run.np=1, batch.global=64, repeat=min)")).number.substr(0, 2), "4x");
   EXPECT_EQ(judged(claim("epoch_seconds(strong; batch.global=16.0)")).number, "8x, asked: >= 0");
@@ -233,7 +235,7 @@ TEST(Claims, TheDocumentHasARowForEachAndNothingBreaksItsTables) {
   odd.says = "a | b\nc <script>";
   const auto results = judge_claims({odd, claim_of("techniques", "It needs a cluster.", "", "", "there is none")}, study());
   const std::string text = claims_markdown(results, study());
-  EXPECT_NE(text.find("| a \\| b c &lt;script> | `tessera study studies/x.toml` | 2.5x (2 to 3), asked: >= 0 | holds |  |\n"),
+  EXPECT_NE(text.find("| a \\| b c &lt;script> | `tessera study studies/x.toml --only strong` | 2.5x (2 to 3), asked: >= 0 | holds |  |\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("| It needs a cluster. |  |  | not testable here | there is none. |\n"), std::string::npos) << text;
