@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command with Open MPI's mpirun over two hosts that are network namespaces of this machine: a cluster to try launches on (root only).
 #
-#   tools/two_hosts.sh RANKS-PER-HOST COMMAND...
+#   [RATE=1gbit] tools/two_hosts.sh RANKS-PER-HOST COMMAND...     RATE: of the wire between them, as tc writes it; without it that of memory
 #   tools/two_hosts.sh 2 build/tessera train --model vit_micro --dp 2 --tp 2 --epochs 1 --out /tmp/two
 #
 # Each host has an address, a loopback and a host name of its own; they share the file system, as the nodes of a cluster share theirs.
@@ -9,7 +9,7 @@
 set -euo pipefail
 [[ $# -ge 2 && $1 =~ ^[0-9]+$ ]] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
 ((EUID == 0)) || { echo "two_hosts: making network namespaces needs root" >&2; exit 1; }
-for tool in ip unshare mpirun; do
+for tool in ip ${RATE:+tc} unshare mpirun; do
   command -v $tool >/dev/null || { echo "two_hosts: $tool not found (Debian: iproute2, util-linux, openmpi-bin)" >&2; exit 1; }
 done
 ranks=$1
@@ -33,6 +33,7 @@ ip link add v0 netns "${hosts[0]}" type veth peer name v0 netns "${hosts[1]}"
 for i in 0 1; do
   ip -n "${hosts[$i]}" addr add "${addresses[$i]}/24" dev v0
   ip -n "${hosts[$i]}" link set v0 up
+  [[ -z ${RATE:-} ]] || tc -n "${hosts[$i]}" qdisc add dev v0 root tbf rate "$RATE" burst 256kb latency 100ms
 done
 
 # What mpirun calls instead of ssh: agent ADDRESS COMMAND...
