@@ -156,7 +156,10 @@ std::string three(double v) {
 std::string plain_number(double v) {
   return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e9 ? fmt::format("{:.0f}", v) : three(v);
 }
-std::string percent(double share) { return std::isfinite(share) ? three(100 * share) + "%" : "–"; }
+std::string percent(double share) {
+  if (std::abs(share) < 1e-9) share = 0;  // what is left of a difference of equal times
+  return std::isfinite(share) ? three(100 * share) + "%" : "–";
+}
 std::string accuracy_text(double share) { return std::isfinite(share) ? fmt::format("{:.2f}%", 100 * share) : "–"; }
 
 std::string byte_text(double bytes) {

@@ -98,7 +98,8 @@ std::vector<std::string> verdict(const Study& study) {
   if (t.runs == 0) return {"Nothing has been run yet."};
   std::vector<std::string> out;
   if (t.done == 0) {
-    out.push_back(t.failed == t.runs ? fmt::format("All {} runs failed: there is nothing to say.", t.runs)
+    out.push_back(t.failed == t.runs ? fmt::format("{} failed: there is nothing to say.",
+                                                   t.runs == 1 ? "The only run" : fmt::format("All {} runs", t.runs))
                                      : fmt::format("No run of {} is finished yet.", t.runs));
   }
   for (const Part& part : study.parts)

@@ -53,7 +53,7 @@ std::string leads(const Part& part, Measure measure, bool least, const std::stri
   const Difference d = difference(r.value, r.second_value);
   const double ratio = least ? r.second_value.median / r.value.median : r.value.median / r.second_value.median;
   if (!std::isfinite(ratio)) return "";
-  if (r.value.median == r.second_value.median)
+  if (words(r.value.median) == words(r.second_value.median))  // as far as anybody reads
     return fmt::format("{} is shared by {} and {} ({}).", most, called(part, *r.best), called(part, *r.second), words(r.value.median));
   return fmt::format("{} is {} with {}; {} follows with {} ({}% {}){}.", most, called(part, *r.best), spread_words(r.value, words),
                      called(part, *r.second), spread_words(r.second_value, words), three(100 * (ratio - 1)), least ? "more" : "less",
@@ -170,7 +170,7 @@ std::vector<std::string> accuracy_verdict(const Part& part) {
 std::vector<std::string> layers_verdict(const Part& part) {
   const std::vector<std::string> families = layer_families(part);
   const std::string of_what = has_layers(part) ? "of a layer" : "of the time";
-  // "mlp takes 61.0% to 62.3% of a layer, msa 36.6% to 38.1%": the largest ones.
+  // "of a layer mlp takes 61.0% to 62.3%, msa 36.6% to 38.1%": the largest ones.
   const auto said = [&](const auto& share) {
     std::vector<std::pair<Spread, std::string>> all;
     for (const std::string& family : families)
@@ -179,8 +179,8 @@ std::vector<std::string> layers_verdict(const Part& part) {
     std::string out;
     for (std::size_t i = 0; i < all.size() && i < 3 && (i == 0 || all[i].first.median > 0.02); ++i) {
       const std::string low = percent(all[i].first.low), high = percent(all[i].first.high);
-      out += fmt::format("{}{}{} {}{}", i == 0 ? "" : ", ", all[i].second, i == 0 ? " takes" : "", low == high ? low : low + " to " + high,
-                         i == 0 ? " " + of_what : "");
+      out += fmt::format("{} {}", i == 0 ? of_what + " " + all[i].second + " takes" : ", " + all[i].second,
+                         low == high ? low : low + " to " + high);
     }
     return out;
   };

@@ -32,7 +32,7 @@ std::string reach(const Scaling& s) {
                                               : fmt::format(": {} takes {} times as long as on {}", s.time.what, three(1 / last.efficiency),
                                                             ranks_words(s.points.front().ranks)));
   if (last.speedup <= 1)
-    return fmt::format("more ranks bring nothing: {} on {} give a speed-up of {}", s.time.what, ranks_words(last.ranks),
+    return fmt::format("more ranks bring nothing: {} on {} has a speed-up of {}", s.time.what, ranks_words(last.ranks),
                        speedup_words(last));
   if (last.efficiency >= scales_well)
     return fmt::format("scales to {} at {} efficiency (speed-up {})", ranks_words(last.ranks), percent(last.efficiency),
