@@ -1,8 +1,8 @@
 // Sums over ranks of several machines: within each machine in shared memory, then between machines, then within each machine again. So each
 // byte crosses the network once per machine instead of once per rank.
 // Conventions: where every machine has as many ranks, rank i of each adds up slice i with rank i of the others, all at once; otherwise
-// the first rank of each machine does it for all. Where large sums travel rounded, a reduce_scatter is a ring over all ranks, which crosses
-// the network once per machine too. Other verbs are left to the base.
+// the first rank of each machine does it for all. Where large sums travel rounded, a reduce_scatter is a ring over all ranks, which
+// crosses the network once per machine where neighbours in rank are neighbours. Other verbs are left to the base.
 #pragma once
 
 #include <memory>

@@ -49,13 +49,15 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
 Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
                      std::int64_t began_ns, double data_ms, double step_ms, bool stop) {
   Measured out;
-  out.sampled = number % sample_every == 0 || number == 1;
+  out.sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
   const bool several = ranks_.size() > 1;
   report::Breakdown now =
       breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
   now.data = data_ms;
   now.host = std::max(0.0, step_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
   if (out.sampled || !several) {
+    if (steps_ > 0 && cold_) sum_ = {}, sampled_ = 0;  // the first step, which warms up, counts only where it is alone
+    cold_ = steps_ == 0;
     now.pipelined = sum_.pipelined = pipelined_;
     if (pipelined_) now.bubble = bubble(timeline, plan);
     last_ = now;

@@ -39,7 +39,7 @@ class Meter {
   void shares_changed() { paces_.forget(); }
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();
-  // One object per rank: host, device, memory, mean breakdown of the sampled steps, waits at the end of epochs.
+  // One object per rank: host, device, memory, mean breakdown of the sampled steps but the first, waits at the end of epochs.
   nlohmann::ordered_json ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes);
 
  private:
@@ -60,6 +60,7 @@ class Meter {
   std::vector<report::TraceTurn> turns_;
   report::Breakdown last_, sum_;
   std::int64_t sampled_ = 0, steps_ = 0;
+  bool cold_ = false;  // all that was added up is the first step
   double barrier_s_ = 0;
 };
 
