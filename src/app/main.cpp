@@ -281,7 +281,7 @@ int dispatch(int argc, char** argv) {
   export_verb->add_flag("--best", ckpt.best, "of a run folder: the checkpoint with the best test top-1 instead of the newest");
   add_data_verbs(app, json, code);
 
-  app::add_study_verbs(app, argc, argv, code);
+  app::add_study_verbs(app, code);
 
   CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
   models_verb->callback([&] { code = run::list_models(json); });

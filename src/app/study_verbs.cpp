@@ -3,13 +3,12 @@
 #include <memory>
 #include <string>
 
-#include "base/check.h"
 #include "base/printable.h"
 #include "study/study.h"
 
 namespace tessera::app {
 
-void add_study_verbs(CLI::App& app, int argc, char** argv, int& code) {
+void add_study_verbs(CLI::App& app, int& code) {
   auto study = std::make_shared<study::StudyOptions>();
   CLI::App* study_verb = app.add_subcommand("study", "run a grid of trainings and benchmarks, resumable, and write its page");
   study_verb->add_option("STUDY", study->file, "a study's TOML file (docs/studies.md)")->required();
@@ -20,10 +19,9 @@ void add_study_verbs(CLI::App& app, int argc, char** argv, int& code) {
   study_verb->add_flag("--fresh", study->fresh, "forget what was run in the folder and start over");
   study_verb->add_flag("--quiet", study->quiet, "no progress on stderr");
   study_verb->add_flag("--json", study->json, "print one JSON document on stdout");
-  study_verb->callback([study, argc, argv, &code] {
-    std::vector<std::string> words = {"tessera"};
-    for (int i = 1; i < argc; ++i) words.push_back(shell_word(argv[i]));
-    study->command = join(words, " ");
+  study_verb->callback([study, &code] {
+    // What makes the whole study; --only, --retry and --fresh were of this once.
+    study->command = "tessera study " + shell_word(study->file) + (study->out.empty() ? "" : " --out " + shell_word(study->out));
     code = study::study(*study);
   });
 

@@ -5,7 +5,7 @@
 
 namespace tessera::app {
 
-// The callbacks write the exit code to `code`, which outlives the parsing, as do argc and argv.
-void add_study_verbs(CLI::App& app, int argc, char** argv, int& code);
+// The callbacks write the exit code to `code`, which outlives the parsing.
+void add_study_verbs(CLI::App& app, int& code);
 
 }  // namespace tessera::app

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 namespace tessera {
 
@@ -55,13 +56,31 @@ std::string find_mpirun() {
   return {};
 }
 
-void prepare_for_mpirun(bool crowded) {
+namespace {
+
+std::vector<std::pair<std::string, std::string>> settings_for_mpirun(bool crowded) {
+  std::vector<std::pair<std::string, std::string>> out;
   for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe",
                            "OMPI_MCA_orte_execute_quiet", "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
-    ::setenv(name, "1", 0);
-  ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
-  ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);  // a rank may have several threads
-  if (crowded) ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    out.emplace_back(name, "1");
+  out.emplace_back("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+  out.emplace_back("OMPI_MCA_hwloc_base_binding_policy", "none");  // a rank may have several threads
+  if (crowded) out.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
+  return out;
+}
+
+}  // namespace
+
+void prepare_for_mpirun(bool crowded) {
+  for (const auto& [name, value] : settings_for_mpirun(crowded)) ::setenv(name.c_str(), value.c_str(), 0);
+}
+
+std::vector<std::string> environment_for_mpirun(bool crowded) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry; ++entry) out.emplace_back(*entry);
+  for (const auto& [name, value] : settings_for_mpirun(crowded))
+    if (!std::getenv(name.c_str())) out.push_back(name + "=" + value);
+  return out;
 }
 
 }  // namespace tessera

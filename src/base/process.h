@@ -22,5 +22,7 @@ std::string find_mpirun();  // in PATH; empty: there is none
 // mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
 // we report ourselves are of no use. All by environment, which other launchers ignore. `crowded`: more ranks than cores.
 void prepare_for_mpirun(bool crowded);
+// The environment of one child with the same in it, each "NAME=VALUE"; this process's own stays as it is.
+std::vector<std::string> environment_for_mpirun(bool crowded);
 
 }  // namespace tessera

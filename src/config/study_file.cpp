@@ -23,7 +23,6 @@ constexpr std::int64_t most_repeats = 1000;
 const std::vector<std::string> kinds = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
 const std::vector<std::string> verbs = {"train", "infer", "layers"};
 const std::vector<std::string> launchers = {"local", "mpirun", "srun"};
-const std::vector<std::string> papers = {"vit", "inference", "techniques"};
 const std::vector<std::string> launch_keys = {"launch.hosts", "launch.per_host", "launch.throttle"};
 
 std::string near_name(std::string_view word, const std::vector<std::string>& names) { return word.size() > 64 ? "" : nearest(word, names); }
@@ -37,8 +36,7 @@ std::string own_axis(const std::string& kind) {
 class StudyReader {
  public:
   StudyReader(std::string_view text, const std::string& file) : file_(file), folder_(fs::path(file).parent_path()) {
-    out_.path = file;
-    out_.text = text;
+    out_.path = file, out_.text = text;
   }
 
   StudyFile read() {
@@ -130,7 +128,7 @@ class StudyReader {
       for (const Value& v : n.value.items) to.push_back(v.text);
     };
   }
-  // A name that becomes a folder.
+  // A name that becomes a folder, or stands for a publication.
   std::function<void(const Node&)> folder_name(std::string& to) {
     return [&to, this](const Node& n) {
       const std::string& s = n.value.text;
@@ -223,12 +221,13 @@ class StudyReader {
 
   void launch(const Node& n) {
     StudyLaunch& l = out_.launch;
+    const std::size_t before = problems_.size();
     keys_of(n, "in [launch]",
             {{"with", word(l.with, launchers)},
-             {"hostfile", path(l.hostfile)},
+             {"hostfile", [&](const Node& h) { l.hostfile_place = h.place, path(l.hostfile)(h); }},
              {"per_host", count(l.per_host, 0, 65536)},
              {"arguments", words(l.arguments)}});
-    if (l.with == "local" && (!l.hostfile.empty() || l.per_host > 0 || !l.arguments.empty()))
+    if (problems_.size() == before && l.with == "local" && (!l.hostfile.empty() || l.per_host > 0 || !l.arguments.empty()))
       problem(n.key_place, "hostfile, per_host and arguments are for a launcher, but with = \"local\"", "with = \"mpirun\" or \"srun\"");
   }
 
@@ -237,7 +236,7 @@ class StudyReader {
     const auto config =
         std::find_if(keys.children.begin(), keys.children.end(), [](const Node& c) { return c.key == "config" && !c.is_table(); });
     if (config != keys.children.end()) {
-      path(out_.config)(*config);
+      out_.config_place = config->place, path(out_.config)(*config);
       keys.children.erase(config);
     }
     settings(keys, "", out_.base);
@@ -340,7 +339,7 @@ class StudyReader {
     c.place = n.place;
     const std::size_t before = problems_.size();
     keys_of(n, "in [[claim]]",
-            {{"paper", word(c.paper, papers)},
+            {{"paper", folder_name(c.paper)},
              {"says", text(c.says)},
              {"number", text(c.number)},
              {"holds", text(c.holds)},

@@ -50,14 +50,15 @@ struct StudyPart {
 };
 
 struct StudyClaim {
-  std::string paper, says, number, holds, unit, note;  // note: for the page
-  std::string untestable;  // why it cannot be tested here; "": it can
+  std::string paper, says, number, holds, unit, note;  // paper: a short word for where it is from; note: for the page
+  std::string untestable;                              // why it cannot be tested here; "": it can
   Place place;
 };
 
 struct StudyLaunch {
   std::string with = "local";  // local | mpirun | srun
   std::string hostfile;        // as a path from where the command runs
+  Place hostfile_place;
   std::int64_t per_host = 0;
   std::vector<std::string> arguments;
 };
@@ -70,6 +71,7 @@ struct StudyFile {
   bool keep = false;  // checkpoints and weights of finished runs
   StudyLaunch launch;
   std::string config;  // the file under all runs, as a path from where the command runs; "": none
+  Place config_place;
   std::vector<StudySetting> base;
   std::vector<StudyPart> parts;
   std::vector<StudyClaim> claims;

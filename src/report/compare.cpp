@@ -67,33 +67,79 @@ Matched match(const Study& a, const Study& b) {
   return out;
 }
 
+// "3 points", "1 point".
+std::string points_words(std::size_t n) { return fmt::format("{} point{}", n, n == 1 ? "" : "s"); }
+
+// What tells two studies apart, from the first of these that does: title (where asked for), name, file or folder, folder of a run.
+std::pair<std::string, std::string> labels(const Study& a, const Study& b, bool titles) {
+  const auto told = [&](const Study& s) {
+    std::vector<std::string> out = {titles && !s.title.empty() ? s.title : s.name, s.name, s.file, ""};
+    for (const Part& part : s.parts)
+      for (const Point& p : part.points)
+        for (const RunRecord* r : records_of(p))
+          if (out.back().empty()) out.back() = r->folder;
+    return out;
+  };
+  const std::vector<std::string> x = told(a), y = told(b);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (x[i] != y[i] && !x[i].empty() && !y[i].empty()) return {x[i], y[i]};
+  return {"the first", "the second"};
+}
+
+// Why nothing stands beside each other, and what helps; "" where something does.
+std::string why_none(const Study& a, const Study& b, const Matched& m) {
+  if (!m.pairs.empty()) return "";
+  std::set<std::string> first, second;
+  for (const Part& part : a.parts) first.insert(part.name);
+  bool common = false;
+  for (const Part& part : b.parts) second.insert(part.name), common |= first.contains(part.name);
+  const auto listed_names = [](const std::set<std::string>& names) {
+    std::string out;
+    for (const std::string& n : names) out += (out.empty() ? "" : ", ") + shorten(n, 60);
+    return out.empty() ? std::string("none") : shorten(out, 400);
+  };
+  return fmt::format(
+      "No point is in both: {}. A point is the same where its part's name, its technique and its axes are; run both studies from files "
+      "that "
+      "name them alike, or compare two run folders.",
+      common ? "parts of the same name have points of other techniques or axes"
+             : fmt::format("no part has the same name (first: {}; second: {})", listed_names(first), listed_names(second)));
+}
+
+enum class Change : std::uint8_t { ratio, points, difference };
 struct Quantity {
   const char* name;
   Measure of;
   std::string (*words)(double);
-  bool absolute;  // the difference itself counts, in points; else the ratio
+  Change change;
 };
 
-// Times of both sides in the same measure, whatever else one of them may know.
+// Times and memory of both sides in the same measure, whatever else one of them may know.
 std::vector<Quantity> quantities(const PairOfPoints& p) {
+  const auto both = [&](Measure m) { return spread_of(*p.before, m).known() && spread_of(*p.after, m).known(); };
   Measure time = time_of(*p.part).of;
   const char* named = time == measures::epoch_seconds     ? "time of an epoch"
                       : time == measures::latency_seconds ? "time of a batch"
                                                           : "time of a step";
-  if (!spread_of(*p.before, time).known() || !spread_of(*p.after, time).known()) time = measures::step_seconds, named = "time of a step";
-  return {{named, time, seconds_text, false},
-          {"images/s", measures::images_per_s, three, false},
-          {"top-1", measures::top1, accuracy_text, true},
-          {"memory", measures::measured, byte_text, false},
-          {"sent a step", measures::comm_bytes, byte_text, false}};
+  if (!both(time)) time = measures::step_seconds, named = "time of a step";
+  const bool measured = both(measures::measured);
+  return {{named, time, seconds_text, Change::ratio},
+          {"images/s", measures::images_per_s, three, Change::ratio},
+          {"top-1", measures::top1, accuracy_text, Change::points},
+          {"final loss", measures::loss, three, Change::difference},
+          {measured ? "memory" : "planned memory", measured ? measures::measured : measures::planned, byte_text, Change::ratio},
+          {"sent a step", measures::comm_bytes, byte_text, Change::ratio}};
 }
 
 std::string change_words(const Quantity& q, const Spread& a, const Spread& b) {
   if (!a.known() || !b.known()) return "–";
   if (a.median == b.median) return "same";
-  if (q.absolute) return fmt::format("{:+.2f} points", 100 * (b.median - a.median));
+  const char* sign = b.median >= a.median ? "+" : "−";
+  const double apart = std::abs(b.median - a.median);
+  if (q.change == Change::points) return fmt::format("{}{:.2f} points", sign, 100 * apart);
+  if (q.change == Change::difference) return sign + three(apart);
   if (a.median == 0) return "from 0";
-  return fmt::format("{}{}%", b.median >= a.median ? "+" : "−", three(100 * std::abs(b.median / a.median - 1)));
+  return fmt::format("{}{}%", sign, three(100 * std::abs(b.median / a.median - 1)));
 }
 
 const char* judged(Difference d) {
@@ -124,6 +170,26 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunRecord& r) {
   return out;
 }
 
+// What the facts above say already.
+bool said_by_facts(const RunRecord& r, const std::string& key, const std::string& value) {
+  static const std::set<std::string> known = {"model.name",  "data.source", "precision.dtype", "parallel.pp",
+                                              "parallel.dp", "parallel.sp", "parallel.tp",     "parallel.zero",
+                                              "run.threads", "run.np",      "batch.global",    "batch.accumulate"};
+  return known.contains(key) || (key == "model.family" && value == r.model) ||
+         (key == "parallel.schedule" && r.layout.find(value) != r.layout.npos);
+}
+
+// Facts of both, with every other setting where both recorded their settings.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+std::pair<Facts, Facts> facts_of(const RunRecord& a, const RunRecord& b) {
+  std::pair<Facts, Facts> out = {facts_of(a), facts_of(b)};
+  if (a.settings.empty() || b.settings.empty()) return out;
+  for (const auto& [r, facts] : {std::pair(&a, &out.first), std::pair(&b, &out.second)})
+    for (const auto& [key, value] : r->settings)
+      if (!said_by_facts(*r, key, value)) facts->emplace_back(key, value);
+  return out;
+}
+
 // "commit: x, now y (all points)": each change once, with where it holds.
 std::vector<std::string> changes(const Matched& m) {
   std::map<std::string, std::vector<std::string>> where;
@@ -131,13 +197,19 @@ std::vector<std::string> changes(const Matched& m) {
   for (const PairOfPoints& p : m.pairs) {
     const std::vector<const RunRecord*> a = records_of(*p.before), b = records_of(*p.after);
     if (a.empty() || b.empty()) continue;
-    const auto before = facts_of(*a.front()), after = facts_of(*b.front());
-    for (const auto& [key, value] : after) {
-      std::string old = "not recorded";
-      for (const auto& [k, v] : before)
-        if (k == key) old = v;
-      if (old == value) continue;
-      const std::string change = fmt::format("{}: {}, now {}", key, old.empty() ? "none" : old, value.empty() ? "none" : value);
+    const auto [before, after] = facts_of(*a.front(), *b.front());
+    const auto value_in = [](const Facts& facts, const std::string& key) {
+      const auto found = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return f.first == key; });
+      return found == facts.end() ? std::string("not recorded") : found->second.empty() ? "none" : found->second;
+    };
+    std::vector<std::string> keys;
+    for (const Facts* facts : {&after, &before})
+      for (const auto& [key, unused] : *facts)
+        if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    for (const std::string& key : keys) {
+      const std::string old = value_in(before, key), now = value_in(after, key);
+      if (old == now) continue;
+      const std::string change = fmt::format("{}: {}, now {}", key, old, now);
       if (!where.contains(change)) order.push_back(change);
       where[change].push_back(p.named);
     }
@@ -147,7 +219,7 @@ std::vector<std::string> changes(const Matched& m) {
     const std::vector<std::string>& at = where[change];
     out.push_back(change + (at.size() == m.pairs.size() ? ""
                             : at.size() == 1            ? " (" + at.front() + ")"
-                                                        : fmt::format(" ({} points)", at.size())));
+                                                        : " (" + points_words(at.size()) + ")"));
   }
   return out;
 }
@@ -156,8 +228,9 @@ std::vector<std::string> changes(const Matched& m) {
 
 std::vector<std::string> comparison(const Study& a, const Study& b) {
   const Matched m = match(a, b);
-  std::vector<std::string> out = {fmt::format("{} against {}: {} points in both", b.name.empty() ? "second" : b.name,
-                                              a.name.empty() ? "first" : a.name, m.pairs.size())};
+  const auto [first, second] = labels(a, b, false);
+  std::vector<std::string> out = {fmt::format("{} against {}: {} in both", second, first, points_words(m.pairs.size()))};
+  if (const std::string why = why_none(a, b, m); !why.empty()) out.push_back(why);
   for (const std::string& c : changes(m)) out.push_back("changed: " + c);
   std::size_t same = 0;
   for (const PairOfPoints& p : m.pairs) {
@@ -175,17 +248,17 @@ std::vector<std::string> comparison(const Study& a, const Study& b) {
     else
       out.push_back(p.named + ": " + (any ? line : "not measured in both"));
   }
-  if (same > 0) out.push_back(fmt::format("the same to the last digit: {} point{}", same, same == 1 ? "" : "s"));
-  for (const std::string& s : m.only_a) out.push_back(fmt::format("only in {}: {}", a.name, s));
-  for (const std::string& s : m.only_b) out.push_back(fmt::format("only in {}: {}", b.name, s));
+  if (same > 0) out.push_back("the same to the last digit: " + points_words(same));
+  for (const std::string& s : m.only_a) out.push_back(fmt::format("only in {}: {}", first, s));
+  for (const std::string& s : m.only_b) out.push_back(fmt::format("only in {}: {}", second, s));
   return out;
 }
 
 std::string write_comparison(const Study& a, const Study& b, const std::string& folder) {
   const Matched m = match(a, b);
-  const std::string first = a.title.empty() ? a.name : a.title, second = b.title.empty() ? b.name : b.title;
-  std::string body = fmt::format("<h1>Comparison</h1>\n<p class=\"lead\">{} <strong>against</strong> {}: {} points in both.</p>\n",
-                                 escape(second, 200), escape(first, 200), m.pairs.size());
+  const auto [first, second] = labels(a, b, true);
+  std::string body = fmt::format("<h1>Comparison</h1>\n<p class=\"lead\">{} <strong>against</strong> {}: {} in both.</p>\n",
+                                 escape(second, 200), escape(first, 200), points_words(m.pairs.size()));
   const std::vector<std::string> changed = changes(m);
   body += "<h2 id=\"configuration\">What changed in the configuration</h2>\n";
   if (changed.empty()) body += "<p>Nothing that the records tell.</p>\n";
@@ -214,7 +287,8 @@ std::string write_comparison(const Study& a, const Study& b, const std::string& 
       csv.text(p.named).text(q.name).number(x.median).number(x.low).number(x.high).whole(x.n).number(y.median).number(y.low).number(y.high);
       csv.whole(y.n).text(judged(d)).end();
     }
-  body += t.rows.empty() ? "<p>No point is measured in both.</p>\n" : html_table(t);
+  const std::string none = why_none(a, b, m);
+  body += t.rows.empty() ? "<p>" + escape(none.empty() ? "No point is measured in both." : none) + "</p>\n" : html_table(t);
   const auto only = [&](const std::vector<std::string>& names, const std::string& whose, const char* id) {
     if (names.empty()) return;
     body += fmt::format("<h2 id=\"{}\">Only in {}</h2>\n<ul>", id, escape(whose, 200));

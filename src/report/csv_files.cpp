@@ -24,23 +24,39 @@ const char* csv_outcome(Outcome o) {
   return o == Outcome::done ? "done" : o == Outcome::failed ? "failed" : o == Outcome::running ? "running" : "waiting";
 }
 
+// Of what is never 0 where it is known: times of steps, peak bytes.
+double csv_known(double v) { return v > 0 ? v : kUnknown; }
+double csv_known(std::int64_t v) { return csv_known(static_cast<double>(v)); }
+
+// Empty where no step was sampled.
 Csv& csv_breakdown(Csv& csv, const Breakdown& b) {
-  return csv.number(b.compute).number(b.comm_exposed).number(b.comm_hidden).number(b.wait).number(b.data).number(b.host);
+  for (const double ms : {b.compute, b.comm_exposed, b.comm_hidden, b.wait, b.data, b.host}) csv.number(step_of(b) > 0 ? ms : kUnknown);
+  return csv;
 }
 
 void csv_run(Csv& csv, const Repeat& repeat) {
   csv.text(csv_outcome(repeat.outcome)).text(repeat.reason).text(repeat.command).text(repeat.folder);
-  const RunRecord none;
-  const RunRecord& r = repeat.record ? *repeat.record : none;
   if (!repeat.record) {
     for (int i = 0; i < 37; ++i) csv.text("");
     csv.end();
     return;
   }
+  const RunRecord& r = *repeat.record;
   csv.text(r.model).text(r.data).text(r.dtype).text(r.layout).whole(r.ranks).whole(r.hosts).whole(r.threads).whole(r.global_batch);
-  csv.whole(r.accumulate).whole(r.steps).whole(r.seed).whole(r.skipped).number(r.images_per_s).number(r.mfu).number(r.step_ms.median);
-  csv.number(r.step_ms.p10).number(r.step_ms.p90).number(r.epoch_seconds).number(r.latency_ms).number(r.wall);
-  csv_breakdown(csv, r.breakdown).number(r.bubble).number(r.comm_bytes).number(r.ring_bytes).whole(r.planned).whole(r.measured);
+  csv.whole(r.accumulate)
+      .whole(r.steps)
+      .whole(r.seed)
+      .whole(r.skipped)
+      .number(r.images_per_s)
+      .number(r.mfu)
+      .number(csv_known(r.step_ms.median));
+  csv.number(csv_known(r.step_ms.p10)).number(csv_known(r.step_ms.p90)).number(r.epoch_seconds).number(r.latency_ms).number(r.wall);
+  csv_breakdown(csv, r.breakdown)
+      .number(r.bubble)
+      .number(r.comm_bytes)
+      .number(r.ring_bytes)
+      .number(csv_known(r.planned))
+      .number(csv_known(r.measured));
   csv.number(r.loss).number(r.test_loss).number(r.test_top1).number(r.best_top1);
   csv.text(r.env.is_object() && r.env.contains("host") && r.env["host"].is_string() ? r.env["host"].get<std::string>() : "");
   csv.text(r.env.is_object() && r.env.contains("commit") && r.env["commit"].is_string() ? r.env["commit"].get<std::string>() : "");
@@ -82,7 +98,7 @@ std::vector<std::pair<std::string, std::string>> csv_files(const Study& study) {
           const RankRecord& k = r.by_rank[i];
           csv_key(ranks, part, point, repeat);
           ranks.whole(static_cast<std::int64_t>(i)).text(k.host).text(k.device);
-          csv_breakdown(ranks, k.breakdown).number(k.barrier_wait).whole(k.planned).whole(k.measured).end();
+          csv_breakdown(ranks, k.breakdown).number(k.barrier_wait).number(csv_known(k.planned)).number(csv_known(k.measured)).end();
         }
         for (const PartRecord& p : r.parts) {
           csv_key(parts, part, point, repeat);

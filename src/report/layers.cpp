@@ -60,15 +60,26 @@ std::vector<std::string> layer_rows(const Part& part, const std::string& family)
   return distinct(part, [&](const PartRecord& p) { return family_of(p.name) == family ? p.name : ""; });
 }
 
-double published_share(const Part& part, const std::string& family) {
+double published_value(const Part& part, const std::string& wanted) {
+  double sum = kUnknown;
+  for (const auto& [row, value] : part.published)
+    if (row == wanted && std::isfinite(value)) return value;
+  for (const auto& [row, value] : part.published)
+    if (family_of(row) == wanted && std::isfinite(value)) sum = (std::isfinite(sum) ? sum : 0) + value;
+  return sum;
+}
+
+double published_layer(const Part& part) {
+  double sum = 0;
+  for (const std::string& family : layer_families(part))
+    if (const double value = published_value(part, family); std::isfinite(value)) sum += value;
+  return sum > 0 ? sum : kUnknown;
+}
+
+double published_share(const Part& part, const std::string& wanted) {
   const std::vector<std::string> families = layer_families(part);
-  double sum = 0, mine = kUnknown;
-  for (const auto& [row, value] : part.published) {
-    if (!std::isfinite(value) || std::find(families.begin(), families.end(), family_of(row)) == families.end()) continue;
-    sum += value;
-    if (family_of(row) == family) mine = (std::isfinite(mine) ? mine : 0) + value;
-  }
-  return sum > 0 ? mine / sum : kUnknown;
+  if (std::find(families.begin(), families.end(), family_of(wanted)) == families.end()) return kUnknown;
+  return published_value(part, wanted) / published_layer(part);
 }
 
 std::vector<PointGroup> point_groups(const Part& part) {

@@ -19,7 +19,11 @@ Spread layer_share(const Point& point, const std::string& wanted);
 
 std::vector<std::string> layer_families(const Part& part);                         // in the order of the model
 std::vector<std::string> layer_rows(const Part& part, const std::string& family);  // of a family, in the order of the model
-double published_share(const Part& part, const std::string& family);               // of the published rows that are of a layer
+// Published, in the publication's unit: of a row or a family; of one layer; and the share of the first in the second. A family that is
+// published itself counts as that, not as its rows.
+double published_value(const Part& part, const std::string& wanted);
+double published_layer(const Part& part);
+double published_share(const Part& part, const std::string& wanted);
 
 // Points that have the value of the first differing axis in common, where others differ too; else one group of all without a name.
 struct PointGroup {

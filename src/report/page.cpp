@@ -27,8 +27,7 @@ void head(PageBuilder& page, const Study& study, const Tally& t) {
   };
   std::size_t points = 0;
   for (const Part& part : study.parts) points += part.points.size();
-  fact("parts", std::to_string(study.parts.size()));
-  fact("points", std::to_string(points));
+  if (t.runs > 1) fact("parts", std::to_string(study.parts.size())), fact("points", std::to_string(points));
   fact("runs", t.failed > 0 ? fmt::format("{} of {}, {} failed", t.done, t.runs, t.failed) : fmt::format("{} of {}", t.done, t.runs));
   if (study.elapsed > 0) fact("measured in", duration(study.elapsed));
   const RunRecord* any = nullptr;

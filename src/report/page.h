@@ -45,6 +45,8 @@ void batch_figures(PageBuilder& page, const Part& part);
 void technique_figures(PageBuilder& page, const Part& part);
 void accuracy_figures(PageBuilder& page, const Part& part);
 void layers_figures(PageBuilder& page, const Part& part);
+// " 3 more points are in data/runs.csv.", for the caption of what shows only the first of them; "" where it shows all.
+std::string more_points(std::size_t left_out, const char* file = "data/runs.csv");
 // Shared by several kinds.
 void breakdown_figure(PageBuilder& page, const Part& part);
 void memory_figure(PageBuilder& page, const Part& part);

@@ -11,7 +11,11 @@
 namespace tessera::report {
 namespace {
 
+constexpr std::size_t most_bars = 48;
+
 std::string speed_words(double v) { return three(v); }
+
+std::string apart_words(double v) { return v == 0 ? std::string("0") : fmt::format("{}{:.2e}", v < 0 ? "−" : "+", std::abs(v)); }
 
 struct TechniqueColumn {
   const char* name;
@@ -22,11 +26,12 @@ struct TechniqueColumn {
 
 void technique_table(PageBuilder& page, const Part& part) {
   const TimeMeasure time = time_of(part);
+  const MemoryMeasure memory = memory_of(part);
   const std::string time_name = "time of " + time.what;
   const std::vector<TechniqueColumn> all = {{time_name.c_str(), time.of, seconds_text, -1},
                                             {"images/s", measures::images_per_s, speed_words, 1},
                                             {"top-1", measures::top1, accuracy_text, 1},
-                                            {"memory", measures::measured, byte_text, -1},
+                                            {memory.planned ? "planned memory" : "memory", memory.of, byte_text, -1},
                                             {"sent a step", measures::comm_bytes, byte_text, 0},
                                             {"by rings", measures::ring_bytes, byte_text, 0},
                                             {"bubble", measures::bubble, [](double v) { return fmt::format("{:.1f}%", 100 * v); }, 0},
@@ -47,24 +52,32 @@ void technique_table(PageBuilder& page, const Part& part) {
     for (std::size_t i = 0; i < values.size(); ++i) t.rows[i].push_back(spread_cell(values[i], c.words));
     if (c.best != 0) mark_best(t, t.columns.size() - 1, values, c.best < 0);
   }
-  // Repeat by repeat with the first technique: both have the same seed.
   t.columns.push_back({"loss − first's"});
   for (std::size_t i = 0; i < part.points.size(); ++i) {
-    std::vector<double> apart;
-    for (const Repeat& a : part.points[i].repeats)
-      for (const Repeat& b : part.points.front().repeats)
-        if (a.number == b.number && a.record && b.record && a.outcome == Outcome::done && b.outcome == Outcome::done)
-          apart.push_back(a.record->loss - b.record->loss);
-    const Spread s = spread_of(apart);
-    t.rows[i].push_back(i == 0 ? Cell{"–"}
-                               : spread_cell(s, [](double v) { return v == 0 ? std::string("0") : fmt::format("{:+.2e}", v); }));
+    const Point *point = &part.points[i], *first = baseline_of(part, *point);
+    t.rows[i].push_back(!first || first == point ? Cell{"–"} : spread_cell(spread_of(losses_apart(*point, *first)), apart_words));
   }
   t.caption =
       "★ the best of a column, and what the spread does not tell from it. Medians over repeats, below them the least and the greatest. "
       "Sent: what a rank hands over; by rings: what its ring messages had, round all hops, as they travelled. "
-      "Loss − first's: of the last step, repeat by repeat with the same seed.";
+      "Loss − first's: of the last step, from that of the first technique with the same axes, repeat by repeat with the same seed.";
   page.close_figures();
   page.html(html_table(t));
+}
+
+// What came out of a single run, a row each.
+void one_run_table(PageBuilder& page, const RunRecord& r) {
+  Table t{{{"", true}, {"value"}}, {}, ""};
+  const auto row = [&](const char* name, double value, std::string (*words)(double)) {
+    if (std::isfinite(value)) t.rows.push_back({{name}, {words(value)}});
+  };
+  row("top-1 after the last epoch", r.test_top1, accuracy_text), row("top-1 of the best epoch", r.best_top1, accuracy_text);
+  row("test loss", r.test_loss, three), row("loss of the last step", r.loss, three);
+  row("time of an epoch", r.epoch_seconds, seconds_text), row("time of a step, median", measures::step_seconds(r), seconds_text);
+  row("time of a batch", measures::latency_seconds(r), seconds_text), row("images per second", r.images_per_s, three);
+  row("sent a step and rank", r.comm_bytes, byte_text);
+  page.close_figures();
+  if (!t.rows.empty()) page.html(html_table(t));
 }
 
 }  // namespace
@@ -75,14 +88,19 @@ void technique_figures(PageBuilder& page, const Part& part) {
   const TimeMeasure time = time_of(part);
   BarFigure f;
   f.title = "Time of " + time.what, f.x_label = time.label, f.parts = {time.label};
+  std::size_t left_out = 0;
   for (const Point& p : part.points)
-    if (const Spread s = spread_of(p, time.of); s.known() && f.rows.size() < 48) {
+    if (const Spread s = spread_of(p, time.of); s.known()) {
+      if (f.rows.size() == most_bars) {
+        ++left_out;
+        continue;
+      }
       BarRow row;
       row.name = point_name(part, p), row.values = {s.median}, row.total = seconds_text(s.median);
       if (row.name.empty()) row.name = "run";
       f.rows.push_back(std::move(row));
     }
-  f.caption = "Medians over repeats; their spread is in the table.";
+  f.caption = "Medians over repeats; their spread is in the table." + more_points(left_out);
   if (!f.rows.empty()) page.figure(slug(part.name) + "-time", bar_figure(f), f.caption);
   curve_figures(page, part);
   memory_figure(page, part);
@@ -90,6 +108,12 @@ void technique_figures(PageBuilder& page, const Part& part) {
 
 void accuracy_figures(PageBuilder& page, const Part& part) {
   curve_figures(page, part);
+  if (is_one_run(part)) {
+    breakdown_figure(page, part);
+    one_run_table(page, *records_of(part.points.front()).front());
+    memory_figure(page, part);
+    return;
+  }
   const bool numeric = !part.axis.empty() && !series_of(part).empty();
   if (numeric) {
     LineFigure f;
@@ -128,7 +152,7 @@ void accuracy_figures(PageBuilder& page, const Part& part) {
                       spread_cell(spread_of(p, measures::loss), three),
                       spread_cell(spread_of(p, measures::epoch_seconds), seconds_text)});
   }
-  mark_best(t, 2, tops, false);
+  mark_best(t, 2, tops, false, &Spread::mean);
   page.close_figures();
   page.html(html_table(t));
 }

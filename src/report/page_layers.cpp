@@ -12,7 +12,7 @@
 namespace tessera::report {
 namespace {
 
-constexpr std::size_t most_points = 24;
+constexpr std::size_t most_points = 24, most_columns = 12;
 constexpr double least_shown = 0.01;  // of a layer; smaller families are one colour
 
 std::string called(const Part& part, const PointGroup& group, const Point& point) {
@@ -43,17 +43,36 @@ void shares_figure(PageBuilder& page, const Part& part, const std::vector<PointG
     if (bars.rest) row.values.push_back(std::max(0.0, 100 - sum));
     if (sum > 0) f.rows.push_back(std::move(row));
   };
+  std::size_t left_out = 0;
   for (const PointGroup& group : groups)
     for (const Point* point : group.points) {
       std::vector<double> seconds;
       for (const RunRecord* r : records_of(*point)) seconds.push_back(layer_seconds(*r));
-      if (f.rows.size() < most_points)
+      if (f.rows.size() == most_points)
+        ++left_out;
+      else
         add(group.name, called(part, group, *point), seconds_text(spread_of(seconds).median),
             [&](const std::string& name) { return layer_share(*point, name).median; });
     }
-  if (bars.rest && !part.published.empty())
-    add("published", "as printed", "", [&](const std::string& name) { return published_share(part, name); });
+  if (!part.published.empty()) add("published", "as printed", "", [&](const std::string& name) { return published_share(part, name); });
+  f.caption += more_points(left_out, "data/parts.csv");
   if (!f.rows.empty()) page.figure(bars.slug, bar_figure(f), f.caption);
+}
+
+// As many as there are colours, less one for the rest: the largest ones, in the order of the model.
+std::vector<std::string> largest_families(const Part& part, const std::vector<std::string>& all) {
+  std::vector<std::pair<double, std::string>> sizes;
+  for (const std::string& family : all) {
+    double most = published_share(part, family);
+    for (const Point& p : part.points) most = std::fmax(most, layer_share(p, family).median);
+    if (most >= least_shown) sizes.emplace_back(most, family);
+  }
+  std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  sizes.resize(std::min(sizes.size(), static_cast<std::size_t>(kColours) - 1));
+  std::vector<std::string> out;
+  for (const std::string& family : all)
+    if (std::any_of(sizes.begin(), sizes.end(), [&](const auto& s) { return s.second == family; })) out.push_back(family);
+  return out;
 }
 
 // Rows of a group of points: a family of several rows has its sum before them.
@@ -76,7 +95,7 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
   if (layers) t.rows.push_back({{"one layer"}});
   t.rows.push_back({{"the whole pass"}});
   for (const Point* point : group.points) {
-    if (t.columns.size() > 12) break;
+    if (t.columns.size() > most_columns) break;
     t.columns.push_back({called(part, group, *point)});
     const auto cell = [&](const auto& seconds, double share) {
       std::vector<double> v;
@@ -99,16 +118,12 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
   }
   if (!part.published.empty()) {
     t.columns.push_back({"published"});
-    double layer = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      double value = kUnknown;
-      for (const auto& [row, v] : part.published)
-        if (row == rows[i]) value = v;
-      const double share = std::isfinite(value) ? published_share(part, rows[i]) : kUnknown;
-      if (std::isfinite(share)) layer += value;
+      const double value = published_value(part, rows[i]), share = published_share(part, rows[i]);
       t.rows[i].push_back({std::isfinite(value) ? three(value) + (std::isfinite(share) ? " (" + percent(share) + ")" : "") : "–"});
     }
-    if (layers) t.rows[rows.size()].push_back({three(layer) + " (100.0%)"});
+    const double layer = published_layer(part);
+    if (layers) t.rows[rows.size()].push_back({std::isfinite(layer) ? three(layer) + " (100.0%)" : "–"});
     t.rows.back().push_back({"–"});
   }
   t.caption = layers ? "Seconds of one layer on average, and its share of a layer; what stands outside of layers has no share."
@@ -116,6 +131,7 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
   if (!part.published.empty())
     t.caption += " Published: " + (part.published_by.empty() ? "" : part.published_by + "; ") +
                  "as printed, in the publication's own unit, so compare shares.";
+  if (group.points.size() > most_columns) t.caption += more_points(group.points.size() - most_columns, "data/parts.csv");
   page.html(html_table(t));
 }
 
@@ -123,16 +139,12 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
 
 void layers_figures(PageBuilder& page, const Part& part) {
   const std::vector<PointGroup> groups = point_groups(part);
-  std::vector<std::string> shown, all = layer_families(part);
+  const std::vector<std::string> all = layer_families(part);
   if (all.empty()) {
     page.paragraph("The runs recorded no times of parts.", "soft");
     return;
   }
-  for (const std::string& family : all) {
-    double most = published_share(part, family);
-    for (const Point& p : part.points) most = std::fmax(most, layer_share(p, family).median);
-    if (most >= least_shown && shown.size() + 1 < static_cast<std::size_t>(kColours)) shown.push_back(family);
-  }
+  const std::vector<std::string> shown = largest_families(part, all);
   shares_figure(page, part, groups,
                 {slug(part.name) + "-shares", has_layers(part) ? "What a layer is made of" : "What the time is made of",
                  "Each row is one point; parts in the order of the model.", shown, shown.size() < all.size()});

@@ -39,7 +39,7 @@ const RunRecord* largest_run(const Study& study) {
 
 void claims_section(PageBuilder& page, const Study& study) {
   if (study.claims.empty()) return;
-  page.section("claims", "Claims of publications");
+  page.section("claims", "Claims");
   Table t{{{"paper", true}, {"what it says", true}, {"here"}, {"verdict", true}, {"note", true}}, {}, ""};
   for (const ClaimResult& c : study.claims)
     t.rows.push_back({{c.paper},
@@ -48,6 +48,7 @@ void claims_section(PageBuilder& page, const Study& study) {
                       {c.verdict, "",
                        c.verdict == "holds"           ? "good"
                        : c.verdict == "does not hold" ? "bad"
+                       : c.verdict == "no number"     ? "bad"
                                                       : ""},
                       {c.note}});
   page.html(html_table(t));
@@ -56,20 +57,23 @@ void claims_section(PageBuilder& page, const Study& study) {
 void method_section(PageBuilder& page, const Study& study) {
   page.section("method", "How it was measured", "Method");
   const Tally t = tally(study);
-  page.paragraph(fmt::format(
-      "Every point was run up to {} time{}; repeats take turns, so that a machine that slows down slows all points alike, and each "
-      "has a seed of its own. A number is the median over repeats, and the spread reaches from the least to the greatest; two "
-      "numbers are called different only where their spreads do not meet. The first {} steps of a run count for no speed, and of "
-      "several epochs the first one does not.",
-      std::max(1, t.most_repeats), t.most_repeats == 1 ? "" : "s", study.warmup));
+  const std::string warm = fmt::format("The first {} step{} of a run count{} for no speed, and of several epochs the first one does not.",
+                                       study.warmup, study.warmup == 1 ? "" : "s", study.warmup == 1 ? "s" : "");
+  page.paragraph(t.runs == 1 ? "One run. The time of a step is the median over its steps. " + warm
+                             : fmt::format("Every point was run up to {} time{}; repeats take turns, so that a machine that slows down "
+                                           "slows all points alike, and each has a seed of its own. A number is the median over repeats, "
+                                           "and the spread reaches from the least to the greatest; two numbers are called different only "
+                                           "where their spreads do not meet. {}",
+                                           std::max(1, t.most_repeats), t.most_repeats == 1 ? "" : "s", warm));
   page.paragraph(
-      "The time of a step is compute + exposed communication + waiting for others + data + host, measured on the first and every tenth "
-      "step on every rank. Exposed: the rank handed a message over or waited for one that all had handed over. Wait: some rank had not. "
-      "Hidden: a message was under way while the rank computed. Memory is the peak of the rank that holds the most; bytes sent are what a "
-      "rank hands to communication in a step.");
+      "The time of a step is compute + exposed communication + waiting for others + data + host, measured on the first, the third and "
+      "every tenth step on every rank; the first does not count where there are others. Exposed: the rank handed a message over or waited "
+      "for one that all had handed over. Wait: some rank had not. Hidden: a message was under way while the rank computed. Memory is the "
+      "peak of the rank that holds the most; bytes sent are what a rank hands to communication in a step.");
   if (!study.command.empty())
-    page.html("<p>The whole study" + std::string(study.file.empty() ? "" : " (<code>" + escape(study.file) + "</code>)") + ":</p>\n<pre>" +
-              escape(study.command) + "</pre>\n");
+    page.html("<p>" + std::string(t.runs == 1 ? "This page" : "The whole study") +
+              std::string(study.file.empty() ? "" : " (<code>" + escape(study.file) + "</code>)") + ":</p>\n<pre>" + escape(study.command) +
+              "</pre>\n");
   std::string commands;
   std::size_t count = 0;
   for (const Part& part : study.parts)

@@ -11,7 +11,7 @@
 namespace tessera::report {
 namespace {
 
-constexpr std::size_t most_curves = 8;
+constexpr std::size_t most_curves = 8, most_rows_drawn = 48;
 
 // The repeat whose accuracy (or loss) is in the middle: a curve of a run that was, not a mean of none.
 const RunRecord* middle_run(const Point& point) {
@@ -72,6 +72,11 @@ LineFigure step_losses(const Part& part) {
 
 }  // namespace
 
+std::string more_points(std::size_t left_out, const char* file) {
+  if (left_out == 0) return "";
+  return fmt::format(" {} more point{} in {}.", left_out, left_out == 1 ? " is" : "s are", file);
+}
+
 void part_section(PageBuilder& page, const Part& part) {
   page.section("part-" + slug(part.name), part_title(part), part.name);
   if (!part.what.empty()) page.paragraph(part.what, "lead");
@@ -129,9 +134,14 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
     rows.clear();
     for (const Point& p : part.points) rows.emplace_back("", &p);
   }
+  std::size_t left_out = 0;
   for (const auto& [group, p] : rows) {
     const Breakdown b = breakdown_of(*p);
-    if (step_of(b) <= 0 || f.rows.size() == 48) continue;
+    if (step_of(b) <= 0) continue;
+    if (f.rows.size() == most_rows_drawn) {
+      ++left_out;
+      continue;
+    }
     BarRow row;
     row.group = group;
     row.name = grouped ? axis_words(part.axis, plain_number(axis_value(part, *p))) : point_name(part, *p);
@@ -143,6 +153,7 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
   }
   if (f.rows.empty()) return;
   if (std::none_of(f.rows.begin(), f.rows.end(), [](const BarRow& r) { return r.beside > 0; })) f.beside.clear();
+  f.caption += more_points(left_out);
   page.figure(slug(part.name) + "-breakdown", bar_figure(f), f.caption);
 }
 
@@ -152,12 +163,12 @@ void memory_figure(PageBuilder& page, const Part& part) {
           "Peak bytes of the rank that holds most: what the plan said before the run, and what was taken."};
   for (const Point& p : part.points) {
     const Spread planned = spread_of(p, measures::planned), measured = spread_of(p, measures::measured);
-    if (!planned.known() || !measured.known()) continue;
+    if (!planned.known()) continue;
     const std::string named = point_name(part, p);
     t.rows.push_back({{named.empty() ? "run" : named},
                       spread_cell(planned, byte_text),
                       spread_cell(measured, byte_text),
-                      {percent(measured.median / planned.median)}});
+                      {measured.known() ? percent(measured.median / planned.median) : "–"}});
   }
   if (t.rows.empty()) return;
   page.close_figures();
@@ -166,12 +177,14 @@ void memory_figure(PageBuilder& page, const Part& part) {
 
 void curve_figures(PageBuilder& page, const Part& part) {
   const std::string id = slug(part.name);
+  const bool several = tally(part).most_repeats > 1;  // else there is nothing to say of repeats
   const auto add = [&](const char* file, LineFigure f, bool shares, const char* caption) {
     std::size_t longest = 0;
     for (const Line& line : f.lines) longest = std::max(longest, line.marks.size());
     if (longest < 2) return;
-    f.percent_y = shares, f.caption = caption;
-    if (part.points.size() > most_curves) f.caption += fmt::format(" The first {} points of {}.", most_curves, part.points.size());
+    f.percent_y = shares, f.caption = several ? caption : "";
+    if (part.points.size() > most_curves)
+      f.caption += fmt::format("{}The first {} points of {}.", several ? " " : "", most_curves, part.points.size());
     page.figure(id + "-" + file, line_figure(f), f.caption);
   };
   const EpochValue top1 = [](const EpochRecord&e) { return e.test_top1; }, loss = [](const EpochRecord&e) { return e.loss; };

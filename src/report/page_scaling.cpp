@@ -23,7 +23,7 @@ LineFigure along_axis(const Part& part, const std::string& title, const std::str
   for (const PointSeries& s : series_of(part)) {
     Line line{s.name, {}};
     for (const auto& [x, point] : s.points)
-      if (const Spread v = spread_of(*point, measure); v.known()) line.marks.push_back(mark_of(x, v));
+      if (const Spread v = spread_of(*point, measure); v.known()) line.marks.push_back(mark_of(x, v)), f.log2_x &= x > 0;
     if (!line.marks.empty()) f.lines.push_back(std::move(line));
   }
   return f;
@@ -41,7 +41,7 @@ std::vector<double> all_ranks(const std::vector<Scaling>& all) {
 LineFigure speedup_figure(const Part& part, const std::vector<Scaling>& all) {
   LineFigure f;
   f.title = part.kind == PartKind::weak ? "Scaled speed-up" : "Speed-up";
-  f.x_label = axis_label(part.axis), f.y_label = "times as fast as the fewest ranks", f.log2_x = f.marks_are_x = true;
+  f.x_label = axis_label(part.axis), f.y_label = "times as fast as the fewest " + axis_label(part.axis), f.log2_x = f.marks_are_x = true;
   const double base = all.empty() || all.front().points.empty() ? 1 : all.front().points.front().ranks;
   Line ideal{"ideal", {}, LineLook::ideal};
   for (const double n : all_ranks(all)) ideal.marks.push_back({n * base, n});
@@ -86,12 +86,12 @@ LineFigure efficiency_figure(const Part& part, const std::vector<Scaling>& all) 
   return f;
 }
 
-void scaling_table(PageBuilder& page, const std::vector<Scaling>& all) {
+void scaling_table(PageBuilder& page, const Part& part, const std::vector<Scaling>& all) {
   Table t;
   const bool named = all.size() > 1 || (!all.empty() && !all.front().name.empty());
   if (named) t.columns.push_back({"", true});
   const bool weak = !all.empty() && all.front().weak;
-  for (const std::string& c : {std::string("ranks"), all.empty() ? std::string("time") : "time of " + all.front().time.what,
+  for (const std::string& c : {axis_label(part.axis), all.empty() ? std::string("time") : "time of " + all.front().time.what,
                                std::string("speed-up"), std::string("efficiency"), std::string("attainable"), std::string("by cores"),
                                std::string("exposed"), std::string("wait"), std::string("slowest rank")})
     t.columns.push_back({c});
@@ -99,7 +99,7 @@ void scaling_table(PageBuilder& page, const std::vector<Scaling>& all) {
     for (const ScalingPoint& p : s.points) {
       std::vector<Cell> row;
       if (named) row.push_back({s.name});
-      row.push_back({fmt::format("{:.0f}", p.ranks)});
+      row.push_back({plain_number(p.ranks)});
       row.push_back(spread_cell(p.time, seconds_text));
       row.push_back(
           {three(p.speedup) + "x", p.time.n > 1 && std::isfinite(p.low) ? fmt::format("{}x to {}x", three(p.low), three(p.high)) : ""});
@@ -114,7 +114,7 @@ void scaling_table(PageBuilder& page, const std::vector<Scaling>& all) {
           "Attainable: the speed-up if only the computing of the slowest rank took time: no communication, no waiting, no loading; it "
           "falls short of the ideal where work is uneven or cores and memory are shared. By cores: the ideal, or cores over threads "
           "where there are fewer. Exposed and wait: of the step. Slowest rank: by how much its computing exceeds the mean, of the step.") +
-      (weak ? " Speed-up: scaled, the work grows with the ranks." : "");
+      (weak ? " Speed-up: scaled, the work grows with the " + axis_label(part.axis) + "." : "");
   page.close_figures();
   page.html(html_table(t));
 }
@@ -126,7 +126,10 @@ void scaling_figures(PageBuilder& page, const Part& part) {
   if (all.empty()) return;
   const std::string id = slug(part.name);
   const TimeMeasure time = time_of(part);
-  LineFigure times = along_axis(part, part.kind == PartKind::weak ? "Time, work per rank the same" : "Time", time.label, time.of);
+  const std::string title = part.kind != PartKind::weak ? "Time"
+                            : part.axis == "run.np"     ? "Time, work per rank the same"
+                                                        : "Time, work growing alike";
+  LineFigure times = along_axis(part, title, time.label, time.of);
   int colour = 0;
   for (const Scaling& s : all) {
     Line ideal{colour == 0 ? "ideal" : "", {}, LineLook::ideal, colour};
@@ -139,14 +142,15 @@ void scaling_figures(PageBuilder& page, const Part& part) {
   times.caption = "Median over repeats; bars reach from the fastest to the slowest.";
   page.figure(id + "-time", line_figure(times), times.caption);
   LineFigure speed = speedup_figure(part, all);
-  speed.caption = part.kind == PartKind::weak ? "With n times the work on n ranks."
-                                              : "Against the fewest ranks; dotted: Amdahl's law fitted to the points.";
+  speed.caption = part.kind == PartKind::weak
+                      ? "With n times the work on n " + axis_label(part.axis) + "."
+                      : "Against the fewest " + axis_label(part.axis) + "; dotted: Amdahl's law fitted to the points that share no cores.";
   page.figure(id + "-speedup", line_figure(speed), speed.caption);
   LineFigure efficiency = efficiency_figure(part, all);
   efficiency.caption = "Speed-up over the ideal one.";
   page.figure(id + "-efficiency", line_figure(efficiency), efficiency.caption);
   breakdown_figure(page, part);
-  scaling_table(page, all);
+  scaling_table(page, part, all);
 }
 
 void batch_figures(PageBuilder& page, const Part& part) {
@@ -157,7 +161,7 @@ void batch_figures(PageBuilder& page, const Part& part) {
     f.caption = caption;
     page.figure(id + "-" + file, line_figure(f), caption);
   };
-  const std::string over = part.kind == PartKind::batch ? "batch size" : "accumulation";
+  const std::string over = axis_label(part.axis);
   add("time", along_axis(part, "Time against " + over, time.label, time.of),
       "Median over repeats; bars reach from the fastest to the slowest.");
   add("speed", along_axis(part, "Images per second", "images per second", measures::images_per_s), "");

@@ -13,6 +13,8 @@
 
 #include "base/check.h"
 #include "files/text.h"
+#include "report/html.h"
+#include "report/stats.h"
 
 namespace tessera::report {
 namespace {
@@ -21,7 +23,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uintmax_t longest_document = 64u << 20;  // summary.json of thousands of ranks
-constexpr std::size_t longest_line = 4u << 20, most_metric_lines = 50'000'000, most_losses = 200;
+constexpr std::size_t longest_line = 4u << 20, longest_setting_line = 64u << 10, most_metric_lines = 50'000'000, most_losses = 200;
+constexpr int deepest = 32;  // what we write has 4; copying and printing recurse
 
 [[noreturn]] void damaged(const std::string& where, const std::string& problem) {
   throw Error(ErrorKind::usage, problem, where, "the file is damaged, or not of a run folder; `tessera train` writes it");
@@ -32,9 +35,22 @@ json document_at(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return json::object();
   if (fs::file_size(path, error) > longest_document || error) damaged(path.string(), "expected at most 64 MiB of JSON");
-  json out = json::parse(files::read_text(path, longest_document), nullptr, false);
+  bool deep = false;
+  const json::parser_callback_t shallow = [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > deepest); };
+  json out = json::parse(files::read_text(path, longest_document), shallow, false);
+  if (deep) damaged(path.string(), fmt::format("expected at most {} levels of JSON", deepest));
   if (!out.is_object()) damaged(path.string(), "expected a JSON object");
   return out;
+}
+
+// As std::getline, but a line of more than `most` characters ends there, one longer than that: what is too long is never held.
+bool get_line(std::istream& file, std::string& line, std::size_t most) {
+  line.clear();
+  std::streambuf& bytes = *file.rdbuf();
+  for (int c; line.size() <= most && (c = bytes.sbumpc()) != std::istream::traits_type::eof(); line += static_cast<char>(c))
+    if (c == '\n') return true;
+  if (line.size() <= most) file.setstate(std::ios::eofbit);
+  return !line.empty();
 }
 
 // Values of one object; what is absent or null is unknown, what is of another kind is refused.
@@ -109,7 +125,8 @@ std::map<std::string, std::string> resolved_facts(const fs::path& path) {
   std::ifstream file(path);
   std::string section;
   std::size_t lines = 0;
-  for (std::string line; std::getline(file, line) && ++lines < 4096;) {
+  for (std::string line; get_line(file, line, longest_setting_line) && ++lines < 4096;) {
+    if (line.size() > longest_setting_line) break;  // nothing that a run writes
     if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
     const std::size_t equals = line.find('=');
     if (line.starts_with('[') || line.starts_with('#') || equals == line.npos || line.size() > 8192) continue;
@@ -134,14 +151,49 @@ std::string layout_words(const std::map<std::string, std::int64_t>& axes, std::i
   return out;
 }
 
+// Every key of resolved.toml but what names one run of many.
+std::vector<std::pair<std::string, std::string>> settings_from(const std::map<std::string, std::string>& facts) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [key, value] : facts)
+    if (key != "run.out" && key != "run.name" && key != "run.seed" && out.size() < kMostSettings)
+      out.emplace_back(shorten(key, kLongestSetting), shorten(value, kLongestSetting));
+  return out;
+}
+
+// Losses by step, evenly thinned while they come: of a run of any length no more than a few thousand are held.
+class ThinLosses {
+ public:
+  void add(std::int64_t step, double loss) {
+    last_ = {step, loss};
+    if (seen_++ % stride_ == 0) kept_.push_back(last_);
+    if (kept_.size() < 20 * most_losses) return;
+    for (std::size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
+    kept_.resize((kept_.size() + 1) / 2), stride_ *= 2;
+  }
+  // At most most_losses, the first and the last among them.
+  std::vector<std::pair<std::int64_t, double>> take() {
+    if (!kept_.empty() && kept_.back().first != last_.first) kept_.push_back(last_);
+    if (kept_.size() <= most_losses) return std::move(kept_);
+    std::vector<std::pair<std::int64_t, double>> out;
+    for (std::size_t i = 0; i < most_losses; ++i) out.push_back(kept_[i * (kept_.size() - 1) / (most_losses - 1)]);
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::int64_t, double>> kept_;
+  std::pair<std::int64_t, double> last_;
+  std::size_t seen_ = 0, stride_ = 1;
+};
+
 void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
   std::vector<double> step_ms, mfu;
-  std::vector<Breakdown> sampled;
+  std::vector<Breakdown> sampled;  // of the first rank, which writes the file
+  ThinLosses losses;
   double elapsed = 0;
   std::size_t number = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; get_line(file, line, longest_line);) {
     const std::string where = fmt::format("{}:{}", path.string(), ++number);
     if (line.size() > longest_line || number > most_metric_lines) damaged(where, "longer than what a run writes");
     if (line.empty()) continue;
@@ -157,7 +209,7 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
       run.steps = std::max(run.steps, step);
       const bool skipped = v.has("skipped");
       if (skipped) ++run.skipped;
-      if (!skipped) run.losses.emplace_back(step, v.number("loss")), run.loss = v.number("loss");
+      if (!skipped) losses.add(step, v.number("loss")), run.loss = v.number("loss");
       if (step > warmup && !skipped) {
         if (const double ms = v.number("step_ms"); ms > 0 && std::isfinite(ms)) step_ms.push_back(ms);
         if (const double share = v.number("mfu"); share > 0 && std::isfinite(share)) mfu.push_back(share);
@@ -176,11 +228,7 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   if (!step_ms.empty()) run.step_ms = quantiles(std::move(step_ms));
   if (!mfu.empty()) run.mfu = quantiles(std::move(mfu)).median;
   if (!sampled.empty()) run.breakdown = mean_of(sampled);
-  if (run.losses.size() > most_losses) {  // evenly, the first and the last among them
-    std::vector<std::pair<std::int64_t, double>> kept;
-    for (std::size_t i = 0; i < most_losses; ++i) kept.push_back(run.losses[i * (run.losses.size() - 1) / (most_losses - 1)]);
-    run.losses = std::move(kept);
-  }
+  run.losses = losses.take();
 }
 
 void read_summary(const Values& s, RunRecord& run) {
@@ -213,7 +261,12 @@ void read_summary(const Values& s, RunRecord& run) {
     all.push_back(rank.breakdown);
     run.by_rank.push_back(std::move(rank));
   }
-  if (!all.empty()) run.breakdown = mean_of(all), run.hosts = static_cast<int>(hosts.size());
+  if (!all.empty()) run.hosts = static_cast<int>(hosts.size());
+  // Of several ranks only the summary knows the mean; of one the sampled steps beyond the warm-up tell more.
+  if (all.size() == 1 && step_of(run.breakdown) > 0)
+    run.by_rank.front().breakdown = run.breakdown;
+  else if (!all.empty())
+    run.breakdown = mean_of(all);
   if (run.step_ms.median <= 0) {  // fewer steps than warm-up: what the run itself says
     const Values q = s.object("step_ms");
     for (const auto& [key, value] : {std::pair("median", &run.step_ms.median), {"p10", &run.step_ms.p10}, {"p90", &run.step_ms.p90}})
@@ -235,7 +288,7 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
     throw Error(ErrorKind::usage, "expected a run folder, found none of summary.json, metrics.jsonl and resolved.toml", folder,
                 "give the folder that `tessera train --out` made");
   RunRecord run;
-  run.folder = folder;
+  run.folder = folder, run.warmup = warmup;
   std::map<std::string, std::string> facts = resolved_facts(at / "resolved.toml");
   const auto number = [&](const char* key, std::int64_t otherwise) {
     const auto found = facts.find(key);
@@ -243,6 +296,7 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
     const long long v = found == facts.end() || found->second.empty() ? otherwise : std::strtoll(found->second.c_str(), &end, 10);
     return end && *end != '\0' ? otherwise : v;
   };
+  run.settings = settings_from(facts);
   run.model = facts["model.name"].empty() ? facts["model.family"] : facts["model.name"];
   run.data = facts["data.source"], run.dtype = facts["precision.dtype"];
   run.global_batch = std::max<std::int64_t>(0, number("batch.global", 0)),

@@ -43,13 +43,14 @@ struct RunRecord {
   int ranks = 1, hosts = 1, threads = 0;
   std::int64_t global_batch = 0, accumulate = 1, steps = 0, seed = 0;
   std::int64_t skipped = 0;  // steps that were not finite
+  std::int64_t warmup = 0;   // steps that count for no speed
 
   // Speed, warm-up dropped. Of training: images_per_s = global batch / median step.
   double images_per_s = kUnknown, mfu = kUnknown, wall = kUnknown;
   Quantiles step_ms;
   double epoch_seconds = kUnknown;         // mean over all epochs but warm-up ones (of the ViT study: 5)
   double latency_ms = kUnknown;            // infer: of a batch
-  Breakdown breakdown;                     // mean over ranks
+  Breakdown breakdown;                     // mean over ranks; of one rank without the warm-up
   double comm_bytes = kUnknown;            // a step, a rank
   double ring_bytes = kUnknown;            // of these, what rings sent, as it travelled
   std::int64_t planned = 0, measured = 0;  // peak bytes of the largest rank
@@ -61,11 +62,15 @@ struct RunRecord {
   std::vector<RankRecord> by_rank;
   std::vector<PartRecord> parts;
   nlohmann::ordered_json env;  // env.json as it is
+  // resolved.toml without name, folder and seed: ("optim.lr", "0.001"); at most 512, empty where a run writes none (infer, layers).
+  std::vector<std::pair<std::string, std::string>> settings;
 };
 
 // What `warmup` drops from speed: the first so many steps (and the first epoch's time when there are more than one).
 RunRecord read_run(const std::string& folder, std::int64_t warmup = 2);
 nlohmann::ordered_json to_json(const RunRecord& run);
 RunRecord run_from_json(const nlohmann::json& json, const std::string& where);
+
+inline constexpr std::size_t kMostSettings = 512, kLongestSetting = 400;  // characters
 
 }  // namespace tessera::report

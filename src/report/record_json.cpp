@@ -2,6 +2,7 @@
 // kind, or a list longer than any run writes, is refused before anything is made of it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -15,6 +16,12 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::size_t most_records = 1 << 20, longest_string = 1 << 16;
+constexpr int deepest_env = 32;  // what we write has 2; printing recurses
+
+bool deeper_than(const json& value, int most) {
+  if (!value.is_structured()) return false;
+  return most == 0 || std::any_of(value.begin(), value.end(), [&](const json& inner) { return deeper_than(inner, most - 1); });
+}
 
 template <class V, class B>
 void breakdown_fields(V& v, B& b) {
@@ -43,12 +50,13 @@ template <class V, class R>
 void run_fields(V& v, R& r) {
   v("verb", r.verb), v("folder", r.folder), v("model", r.model), v("data", r.data), v("dtype", r.dtype), v("layout", r.layout);
   v("ranks", r.ranks), v("hosts", r.hosts), v("threads", r.threads), v("global_batch", r.global_batch), v("accumulate", r.accumulate);
-  v("steps", r.steps), v("seed", r.seed), v("skipped", r.skipped), v("images_per_s", r.images_per_s), v("mfu", r.mfu), v("wall", r.wall);
+  v("steps", r.steps), v("seed", r.seed), v("skipped", r.skipped), v("warmup", r.warmup);
+  v("images_per_s", r.images_per_s), v("mfu", r.mfu), v("wall", r.wall);
   v("step_ms", r.step_ms), v("epoch_seconds", r.epoch_seconds), v("latency_ms", r.latency_ms), v("breakdown", r.breakdown);
   v("comm_bytes", r.comm_bytes), v("ring_bytes", r.ring_bytes), v("planned", r.planned), v("measured", r.measured), v("bubble", r.bubble),
       v("loss", r.loss);
   v("test_loss", r.test_loss), v("test_top1", r.test_top1), v("best_top1", r.best_top1), v("epochs", r.epochs), v("losses", r.losses);
-  v("by_rank", r.by_rank), v("parts", r.parts), v("env", r.env);
+  v("by_rank", r.by_rank), v("parts", r.parts), v("env", r.env), v("settings", r.settings);
 }
 
 template <class V>
@@ -66,6 +74,11 @@ class RecordWriter {
   void operator()(const char* key, const std::vector<std::pair<std::int64_t, double>>& pairs) {
     ordered_json list = ordered_json::array();
     for (const auto& [a, b] : pairs) list.push_back({a, number(b)});
+    out[key] = std::move(list);
+  }
+  void operator()(const char* key, const std::vector<std::pair<std::string, std::string>>& settings) {
+    ordered_json list = ordered_json::array();
+    for (const auto& [name, value] : settings) list.push_back({shorten(name, kLongestSetting), shorten(value, kLongestSetting)});
     out[key] = std::move(list);
   }
   template <class T>
@@ -123,7 +136,9 @@ class RecordReader {
     i = static_cast<int>(n);
   }
   void operator()(const char* key, ordered_json& j) {
-    if (const json* v = find(key)) j = ordered_json::parse(v->dump(-1, ' ', false, json::error_handler_t::replace));
+    const json* v = find(key);
+    if (v && deeper_than(*v, deepest_env)) refuse(key, "at most 32 levels");
+    if (v) j = ordered_json::parse(v->dump(-1, ' ', false, json::error_handler_t::replace));
   }
   void operator()(const char* key, std::vector<std::pair<std::int64_t, double>>& pairs) {
     const json* v = list(key);
@@ -131,6 +146,16 @@ class RecordReader {
     for (const json& p : *v) {
       if (!p.is_array() || p.size() != 2) refuse(key, "pairs of a step and a loss");
       pairs.emplace_back(whole(key, p[0]), p[1].is_null() ? kUnknown : number(key, p[1]));
+    }
+  }
+  void operator()(const char* key, std::vector<std::pair<std::string, std::string>>& settings) {
+    const json* v = list(key);
+    if (!v) return;
+    if (v->size() > kMostSettings) refuse(key, "at most 512 of them");
+    for (const json& p : *v) {
+      if (!p.is_array() || p.size() != 2 || !p[0].is_string() || !p[1].is_string()) refuse(key, "pairs of a name and a value");
+      settings.emplace_back(shorten(p[0].get_ref<const std::string&>(), kLongestSetting),
+                            shorten(p[1].get_ref<const std::string&>(), kLongestSetting));
     }
   }
   template <class T>

@@ -19,6 +19,8 @@ double core_limit(const Point& point, double ideal) {
 
 }  // namespace
 
+bool shares_cores(const ScalingPoint& p) { return std::isfinite(p.cores) && p.cores < p.ideal * 0.999; }
+
 double amdahl_speedup(double serial, double n) { return 1 / (serial + (1 - serial) / n); }
 
 double amdahl(const std::vector<std::pair<double, double>>& points) {
@@ -35,7 +37,7 @@ std::vector<Scaling> scaling_of(const Part& part) {
   std::vector<Scaling> out;
   const TimeMeasure time = time_of(part);
   for (const PointSeries& series : series_of(part)) {
-    Scaling s{series.name, part.kind == PartKind::weak, time, {}};
+    Scaling s{series.name, part.axis, part.kind == PartKind::weak, time, {}};
     for (const auto& [x, point] : series.points) {
       if (!(x > 0)) continue;
       ScalingPoint p;
@@ -45,7 +47,8 @@ std::vector<Scaling> scaling_of(const Part& part) {
     }
     if (s.points.empty()) continue;
     const ScalingPoint base = s.points.front();
-    const double base_step = step_of(breakdown_of(*base.point));
+    const Breakdown base_parts = breakdown_of(*base.point);
+    const double base_step = step_of(base_parts);
     std::vector<std::pair<double, double>> fit;
     for (ScalingPoint& p : s.points) {
       p.ideal = p.ranks / base.ranks;
@@ -60,9 +63,10 @@ std::vector<Scaling> scaling_of(const Part& part) {
         const double slowest = slowest_compute(*p.point);
         p.slowest = std::max(0.0, (slowest - b.compute) / step);
         if (base_step > 0 && slowest > 0) p.attainable = first ? 1 : work * base_step / slowest;
+        if (base_parts.compute > 0) p.longer = b.compute * p.ideal / (work * base_parts.compute) - 1;
       }
       p.cores = core_limit(*p.point, p.ideal);
-      if (!first) fit.emplace_back(p.ideal, p.speedup);
+      if (!first && !shares_cores(p)) fit.emplace_back(p.ideal, p.speedup);
     }
     if (!s.weak) s.serial = amdahl(fit), s.fitted = static_cast<int>(fit.size());
     out.push_back(std::move(s));

@@ -20,18 +20,20 @@ struct ScalingPoint {
   double attainable = kUnknown;
   double cores = kUnknown;  // min(ideal, cores of all hosts / threads): more ranks than that share cores
   double exposed = kUnknown, wait = kUnknown, data = kUnknown, host = kUnknown;  // shares of the step
+  double longer = kUnknown;   // by how much a rank's computing exceeds its share of the first point's, as a share of that
   double slowest = kUnknown;  // by how much the slowest rank's computing exceeds the mean, as a share of the step
 };
 
 struct Scaling {
-  std::string name;  // of the series
+  std::string name, axis;  // of the series; the key along which it scales
   bool weak = false;
   TimeMeasure time;
   std::vector<ScalingPoint> points;
   double serial = kUnknown;  // Amdahl's share, strong scaling with at least two numbers of ranks
-  int fitted = 0;            // from how many points beyond the first
+  int fitted = 0;            // from how many points beyond the first: those whose ranks have cores of their own
 };
 std::vector<Scaling> scaling_of(const Part& part);
+bool shares_cores(const ScalingPoint& p);
 
 // s of 1/S = s + (1-s)/n by least squares, within 0 and 1; NaN when no n exceeds 1.
 double amdahl(const std::vector<std::pair<double, double>>& n_and_speedup);

@@ -63,23 +63,49 @@ double parts_seconds(const RunRecord& r) {
 }
 }  // namespace measures
 
+namespace {
+// Every run that is done knows it, and there is one.
+bool all_know(const Part& part, Measure m) {
+  bool any = false;
+  for (const Point& p : part.points)
+    for (const RunRecord* r : records_of(p)) {
+      if (!std::isfinite(m(*r))) return false;
+      any = true;
+    }
+  return any;
+}
+}  // namespace
+
 TimeMeasure time_of(const Part& part) {
-  const auto all_have = [&](Measure m) {
-    bool any = false;
-    for (const Point& p : part.points)
-      for (const RunRecord* r : records_of(p)) {
-        if (!std::isfinite(m(*r))) return false;
-        any = true;
-      }
-    return any;
-  };
-  if (part.verb != "infer" && all_have(measures::epoch_seconds)) return {measures::epoch_seconds, "an epoch", "seconds per epoch"};
-  if (part.verb != "infer" && all_have(measures::step_seconds)) return {measures::step_seconds, "a step", "seconds per step"};
-  if (all_have(measures::latency_seconds)) return {measures::latency_seconds, "a batch", "seconds per batch"};
-  if (all_have(measures::parts_seconds)) return {measures::parts_seconds, "all parts", "seconds"};
+  if (part.verb != "infer" && all_know(part, measures::epoch_seconds)) return {measures::epoch_seconds, "an epoch", "seconds per epoch"};
+  if (part.verb != "infer" && all_know(part, measures::step_seconds)) return {measures::step_seconds, "a step", "seconds per step"};
+  if (all_know(part, measures::latency_seconds)) return {measures::latency_seconds, "a batch", "seconds per batch"};
+  if (all_know(part, measures::parts_seconds)) return {measures::parts_seconds, "all parts", "seconds"};
   return {part.verb == "infer" ? measures::latency_seconds : measures::step_seconds, part.verb == "infer" ? "a batch" : "a step",
           part.verb == "infer" ? "seconds per batch" : "seconds per step"};
 }
+
+MemoryMeasure memory_of(const Part& part) {
+  if (all_know(part, measures::measured)) return {measures::measured, false};
+  return {measures::planned, true};
+}
+
+const Point* baseline_of(const Part& part, const Point& point) {
+  for (const Point& p : part.points)
+    if (p.technique == part.points.front().technique && p.axes == point.axes) return &p;
+  return nullptr;
+}
+
+std::vector<double> losses_apart(const Point& point, const Point& base) {
+  std::vector<double> out;
+  for (const Repeat& a : point.repeats)
+    for (const Repeat& b : base.repeats)
+      if (a.number == b.number && a.record && b.record && a.outcome == Outcome::done && b.outcome == Outcome::done)
+        out.push_back(a.record->loss - b.record->loss);
+  return out;
+}
+
+bool is_one_run(const Part& part) { return part.points.size() == 1 && part.points.front().repeats.size() == 1; }
 
 Breakdown breakdown_of(const Point& point) {
   Breakdown out;

@@ -50,6 +50,19 @@ struct TimeMeasure {
   std::string label;  // "seconds per epoch"
 };
 TimeMeasure time_of(const Part& part);
+// What "memory" is in a part: as measured where all runs did, else (inference) as planned.
+struct MemoryMeasure {
+  Measure of = nullptr;
+  bool planned = false;
+};
+MemoryMeasure memory_of(const Part& part);
+
+// What a technique is compared with: the first technique's point with the same axes; nullptr where there is none.
+const Point* baseline_of(const Part& part, const Point& point);
+// The last step's loss less that of `base`, repeat by repeat: both have the same seed.
+std::vector<double> losses_apart(const Point& point, const Point& base);
+// A single run (`tessera report RUNFOLDER`): no repeats, no seeds, nothing to compare with.
+bool is_one_run(const Part& part);
 
 std::vector<const RunRecord*> records_of(const Point& point);
 Breakdown breakdown_of(const Point& point);  // mean over its runs, of each the mean over ranks

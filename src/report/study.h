@@ -50,7 +50,8 @@ struct Part {
 };
 
 struct ClaimResult {
-  std::string paper, says, command, number, verdict, note;  // number: ours, in words; verdict: holds | does not hold | not testable here
+  // number: ours, in words; verdict: holds | does not hold | not testable here | not run | no number (its runs failed, or it is not finite)
+  std::string paper, says, command, number, verdict, note;
 };
 
 struct Study {

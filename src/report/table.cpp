@@ -36,19 +36,18 @@ Cell spread_cell(const Spread& s, const Words& words) {
   return {words(s.median), s.n > 1 && low != high ? low + " to " + high : "", ""};
 }
 
-void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least) {
+void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least, double Spread::*by) {
   std::size_t best = values.size(), known = 0;
   bool differ = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].known()) continue;
     ++known;
-    if (best != values.size()) differ |= values[i].median != values[best].median;
-    if (best == values.size() || (least ? values[i].median < values[best].median : values[i].median > values[best].median)) best = i;
+    if (best != values.size()) differ |= values[i].*by != values[best].*by;
+    if (best == values.size() || (least ? values[i].*by < values[best].*by : values[i].*by > values[best].*by)) best = i;
   }
   if (known < 2 || !differ) return;
   for (std::size_t i = 0; i < values.size() && i < table.rows.size(); ++i)
-    if (values[i].known() &&
-        (i == best || values[i].median == values[best].median || difference(values[i], values[best]) == Difference::within))
+    if (values[i].known() && (i == best || values[i].*by == values[best].*by || difference(values[i], values[best]) == Difference::within))
       table.rows[i].at(column).look = "best";
 }
 

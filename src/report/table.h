@@ -30,7 +30,8 @@ using Words = std::function<std::string(double)>;
 // Median with "low to high" below it where there are several.
 Cell spread_cell(const Spread& s, const Words& words);
 // Marks the least (or greatest) of a column, and those that the spread does not tell from it. Nothing with fewer than two values.
-void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least);
+// by: what the column shows.
+void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least, double Spread::*by = &Spread::median);
 
 class Csv {
  public:

@@ -93,6 +93,24 @@ std::vector<std::string> verdict(const Part& part) {
   return out;
 }
 
+namespace {
+
+std::string claims_sentence(const std::vector<ClaimResult>& claims) {
+  const auto of = [&](const char* said) {
+    return std::count_if(claims.begin(), claims.end(), [&](const ClaimResult& c) { return c.verdict == said; });
+  };
+  const auto holds = of("holds"), fails = of("does not hold"), waiting = of("not run"), empty = of("no number");
+  const auto untested = static_cast<std::ptrdiff_t>(claims.size()) - holds - fails - waiting - empty;
+  std::string out = fmt::format("Of {} claim{}, {} {} here, {} {} not", claims.size(), claims.size() == 1 ? "" : "s", holds,
+                                holds == 1 ? "holds" : "hold", fails, fails == 1 ? "does" : "do");
+  if (untested > 0) out += fmt::format(", {} cannot be tested here", untested);
+  if (waiting > 0) out += fmt::format(", {} {}", waiting, waiting == 1 ? "waits for its runs" : "wait for their runs");
+  if (empty > 0) out += fmt::format(", {} {} no number", empty, empty == 1 ? "has" : "have");
+  return out + ".";
+}
+
+}  // namespace
+
 std::vector<std::string> verdict(const Study& study) {
   const Tally t = tally(study);
   if (t.runs == 0) return {"Nothing has been run yet."};
@@ -104,17 +122,8 @@ std::vector<std::string> verdict(const Study& study) {
   }
   for (const Part& part : study.parts)
     for (std::string& s : verdict(part)) out.push_back(std::move(s));
-  if (!study.claims.empty()) {
-    int holds = 0, fails = 0, open = 0;
-    for (const ClaimResult& c : study.claims)
-      holds += c.verdict == "holds", fails += c.verdict == "does not hold", open += c.verdict == "not run";
-    const auto untested = static_cast<int>(study.claims.size()) - holds - fails - open;
-    out.push_back(fmt::format("Of {} claims of publications, {} {} here, {} {} not{}{}.", study.claims.size(), holds,
-                              holds == 1 ? "holds" : "hold", fails, fails == 1 ? "does" : "do",
-                              untested > 0 ? fmt::format(", {} cannot be tested here", untested) : "",
-                              open > 0 ? fmt::format(", {} wait for their runs", open) : ""));
-  }
-  if (t.done > 0 && t.most_repeats == 1)
+  if (!study.claims.empty()) out.push_back(claims_sentence(study.claims));
+  if (t.done > 0 && t.most_repeats == 1 && t.runs > 1)
     out.push_back("Every point was measured once: there is no spread, and small differences may be chance.");
   // Every failed run by name, as many as one reads.
   int named = 0;

@@ -13,25 +13,18 @@ namespace tessera::report {
 namespace {
 
 struct Ranked {
-  const Point* best = nullptr;
+  const Point* point = nullptr;
   Spread value;
-  const Point* second = nullptr;
-  Spread second_value;
-  int known = 0;
 };
 
-Ranked rank_points(const std::vector<const Point*>& points, Measure measure, bool least) {
-  Ranked out;
-  const auto better = [&](const Spread& a, const Spread& b) { return least ? a.median < b.median : a.median > b.median; };
-  for (const Point* p : points) {
-    const Spread s = spread_of(*p, measure);
-    if (!s.known()) continue;
-    ++out.known;
-    if (!out.best || better(s, out.value))
-      out.second = out.best, out.second_value = out.value, out.best = p, out.value = s;
-    else if (!out.second || better(s, out.second_value))
-      out.second = p, out.second_value = s;
-  }
+// Points that know it, the best first.
+std::vector<Ranked> rank_points(const std::vector<const Point*>& points, Measure measure, bool least,
+                                double Spread::*by = &Spread::median) {
+  std::vector<Ranked> out;
+  for (const Point* p : points)
+    if (const Spread s = spread_of(*p, measure); s.known()) out.push_back({p, s});
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const Ranked& a, const Ranked& b) { return least ? a.value.*by < b.value.*by : a.value.*by > b.value.*by; });
   return out;
 }
 
@@ -46,18 +39,34 @@ std::string called(const Part& part, const Point& point) {
   return named.empty() ? "the only point" : named;
 }
 
-// "images per second"...: the best and by how much it leads; "" when nothing is known.
-std::string leads(const Part& part, Measure measure, bool least, const std::string& most, std::string (*words)(double)) {
-  const Ranked r = rank_points(all_points(part), measure, least);
-  if (!r.best || r.known < 2) return "";
-  const Difference d = difference(r.value, r.second_value);
-  const double ratio = least ? r.second_value.median / r.value.median : r.value.median / r.second_value.median;
+// "a", "a and b", "a, b, c, d and 2 more".
+std::string listed(const Part& part, const std::vector<Ranked>& ranked, std::size_t count) {
+  constexpr std::size_t most_named = 4;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(count, most_named); ++i)
+    out += (i == 0 ? "" : i + 1 == count ? " and " : ", ") + called(part, *ranked[i].point);
+  return count > most_named ? fmt::format("{} and {} more", out, count - most_named) : out;
+}
+
+// How many share the best value, as far as anybody reads.
+std::size_t sharing(const std::vector<Ranked>& ranked, std::string (*words)(double)) {
+  std::size_t n = 1;
+  while (n < ranked.size() && words(ranked[n].value.median) == words(ranked[0].value.median)) ++n;
+  return n;
+}
+
+// The least of a measure and by how much it leads; "" when there is nothing to compare. Exact: it would be the same in every run.
+std::string leads(const Part& part, Measure measure, const std::string& what, std::string (*words)(double), bool exact) {
+  const std::vector<Ranked> all = rank_points(all_points(part), measure, true);
+  if (all.size() < 2) return "";
+  if (const std::size_t n = sharing(all, words); n > 1)
+    return fmt::format("{} is shared by {} ({}).", what, listed(part, all, n), words(all[0].value.median));
+  const double ratio = all[1].value.median / all[0].value.median;
   if (!std::isfinite(ratio)) return "";
-  if (words(r.value.median) == words(r.second_value.median))  // as far as anybody reads
-    return fmt::format("{} is shared by {} and {} ({}).", most, called(part, *r.best), called(part, *r.second), words(r.value.median));
-  return fmt::format("{} is {} with {}; {} follows with {} ({}% {}){}.", most, called(part, *r.best), spread_words(r.value, words),
-                     called(part, *r.second), spread_words(r.second_value, words), three(100 * (ratio - 1)), least ? "more" : "less",
-                     difference_words(d));
+  const Difference d = difference(all[0].value, all[1].value);
+  return fmt::format("{} is {} with {}; {} follows with {} ({}% more){}.", what, called(part, *all[0].point),
+                     spread_words(all[0].value, words), called(part, *all[1].point), spread_words(all[1].value, words),
+                     three(100 * (ratio - 1)), exact && d == Difference::single ? "" : difference_words(d));
 }
 
 void add_if(std::vector<std::string>& out, const std::string& sentence) {
@@ -73,11 +82,11 @@ std::vector<std::string> batch_verdict(const Part& part) {
     const std::string whose = s.name.empty() ? "" : s.name + ": ";
     std::vector<const Point*> points;
     for (const auto& [x, p] : s.points) points.push_back(p);
-    const Ranked speed = rank_points(points, measures::images_per_s, false);
-    if (speed.known >= 2)
+    const std::vector<Ranked> speed = rank_points(points, measures::images_per_s, false);
+    if (speed.size() >= 2)
       out.push_back(whose + fmt::format("most images per second at {}: {}{}.",
-                                        axis_words(part.axis, plain_number(axis_value(part, *speed.best))),
-                                        spread_words(speed.value, three), difference_words(difference(speed.value, speed.second_value))));
+                                        axis_words(part.axis, plain_number(axis_value(part, *speed[0].point))),
+                                        spread_words(speed[0].value, three), difference_words(difference(speed[0].value, speed[1].value))));
     const auto exposed = [](const Point& p) {
       const Breakdown b = breakdown_of(p);
       return step_of(b) > 0 ? (b.comm_exposed + b.wait) / step_of(b) : kUnknown;
@@ -89,68 +98,77 @@ std::vector<std::string> batch_verdict(const Part& part) {
                                           percent(first), axis_words(part.axis, plain_number(axis_value(part, *points.front()))),
                                           percent(last), axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
     }
-    const Ranked top = rank_points(points, measures::top1, false);
-    if (top.known >= 2 && !accumulation)
-      out.push_back(whose + fmt::format("best accuracy at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *top.best))),
-                                        spread_words(top.value, accuracy_text), difference_words(difference(top.value, top.second_value))));
+    const std::vector<Ranked> top = rank_points(points, measures::top1, false);
+    if (top.size() >= 2 && !accumulation)
+      out.push_back(whose + fmt::format("best accuracy at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *top[0].point))),
+                                        spread_words(top[0].value, accuracy_text),
+                                        difference_words(difference(top[0].value, top[1].value))));
   }
   if (out.empty()) out.push_back("one point is measured; there is nothing to compare it with.");
   return out;
 }
 
+namespace {
+
+// Of those with several ranks (one rank sends nothing, which is no merit).
+std::string fewest_bytes(const Part& part) {
+  std::vector<const Point*> several;
+  for (const Point& p : part.points)
+    if (ranks_of(p) > 1) several.push_back(&p);
+  const std::vector<Ranked> all = rank_points(several, measures::comm_bytes, true);
+  if (all.size() < 2) return "";
+  const std::size_t n = sharing(all, byte_text);
+  const std::string least = byte_text(all[0].value.median);
+  if (n > 1) return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.", listed(part, all, n), least);
+  return fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
+                     called(part, *all[0].point), least, called(part, *all[1].point), byte_text(all[1].value.median));
+}
+
+// Techniques compute the same thing: how far their losses are apart, each from the first technique's with the same axes and seed.
+std::string losses_differ(const Part& part) {
+  double most = -1;
+  const Point *whose = nullptr, *base = nullptr;
+  for (const Point& p : part.points) {
+    const Point* first = baseline_of(part, p);
+    if (!first || first == &p) continue;
+    for (const double d : losses_apart(p, *first))
+      if (std::isfinite(d) && std::abs(d) > most) most = std::abs(d), whose = &p, base = first;
+  }
+  if (!whose) return "";
+  const Spread loss = spread_of(*base, measures::loss);
+  const std::string seeds = loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
+  return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", called(part, *base), three(loss.median),
+                     loss.n > 1 ? ", seed by seed," : "", three(most), most == 0 ? "" : " (" + called(part, *whose) + seeds + ")");
+}
+
+}  // namespace
+
 std::vector<std::string> technique_verdict(const Part& part) {
   std::vector<std::string> out;
   const TimeMeasure time = time_of(part);
-  add_if(out, leads(part, time.of, true, "the shortest time for " + time.what, seconds_text));
-  add_if(out, leads(part, measures::measured, true, "the least memory on a rank", byte_text));
-  const Ranked bytes = rank_points(
-      [&] {
-        std::vector<const Point*> several;  // one rank sends nothing, which is no merit
-        for (const Point& p : part.points)
-          if (ranks_of(p) > 1) several.push_back(&p);
-        return several;
-      }(),
-      measures::comm_bytes, true);
-  if (bytes.known >= 2)
-    out.push_back(bytes.value.median == bytes.second_value.median
-                      ? fmt::format("of those with several ranks {} and {} send the fewest bytes: {} a step and rank.",
-                                    called(part, *bytes.best), called(part, *bytes.second), byte_text(bytes.value.median))
-                      : fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
-                                    called(part, *bytes.best), byte_text(bytes.value.median), called(part, *bytes.second),
-                                    byte_text(bytes.second_value.median)));
-  // Techniques compute the same thing: how far the losses are apart.
-  if (part.points.size() >= 2) {
-    const Spread base = spread_of(part.points.front(), measures::loss);
-    double most = -1;
-    const Point* whose = nullptr;
-    for (const Point& p : part.points) {
-      const Spread s = spread_of(p, measures::loss);
-      if (&p == &part.points.front() || !s.known() || !base.known()) continue;
-      if (const double d = std::abs(s.median - base.median); d > most) most = d, whose = &p;
-    }
-    if (whose)
-      out.push_back(fmt::format("the final loss differs from that of {} ({}) by at most {}{}.", called(part, part.points.front()),
-                                three(base.median), three(most),
-                                most == 0 ? ""
-                                          : fmt::format(" ({}{})", called(part, *whose),
-                                                        base.n > 1 && most <= base.wide() ? ", within the spread over seeds" : "")));
-  }
+  const MemoryMeasure memory = memory_of(part);
+  add_if(out, leads(part, time.of, "the shortest time for " + time.what, seconds_text, false));
+  add_if(out,
+         leads(part, memory.of, memory.planned ? "the least planned memory on a rank" : "the least memory on a rank", byte_text, true));
+  add_if(out, fewest_bytes(part));
+  add_if(out, losses_differ(part));
   if (out.empty()) out.push_back("one technique is measured; there is nothing to compare it with.");
   return out;
 }
 
 std::vector<std::string> accuracy_verdict(const Part& part) {
+  if (is_one_run(part)) return run_verdict(*records_of(part.points.front()).front());
   std::vector<std::string> out;
-  const Ranked top = rank_points(all_points(part), measures::top1, false);
-  if (!top.best) return {"no run measured an accuracy."};
+  const std::vector<Ranked> top = rank_points(all_points(part), measures::top1, false, &Spread::mean);  // which is what is said
+  if (top.empty()) return {"no run measured an accuracy."};
   const auto words = [](const Spread& s) {
     return s.n > 1 ? fmt::format("{} in the mean of {} seeds ({} to {})", accuracy_text(s.mean), s.n, accuracy_text(s.low),
                                  accuracy_text(s.high))
                    : accuracy_text(s.median) + " with one seed";
   };
-  if (top.known == 1) return {fmt::format("{}: {}.", called(part, *top.best), words(top.value))};
-  out.push_back(fmt::format("best is {} with {}; {} has {}{}.", called(part, *top.best), words(top.value), called(part, *top.second),
-                            words(top.second_value), difference_words(difference(top.value, top.second_value))));
+  if (top.size() == 1) return {fmt::format("{}: {}.", called(part, *top[0].point), words(top[0].value))};
+  out.push_back(fmt::format("best is {} with {}; {} has {}{}.", called(part, *top[0].point), words(top[0].value),
+                            called(part, *top[1].point), words(top[1].value), difference_words(difference(top[0].value, top[1].value))));
   std::string beyond, within;
   const Spread base = spread_of(part.points.front(), measures::top1);
   for (const Point& p : part.points) {

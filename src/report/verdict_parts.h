@@ -13,5 +13,7 @@ std::vector<std::string> batch_verdict(const Part& part);
 std::vector<std::string> technique_verdict(const Part& part);
 std::vector<std::string> accuracy_verdict(const Part& part);
 std::vector<std::string> layers_verdict(const Part& part);
+// Of a single run: there is nothing to compare it with, so what it took and what came out.
+std::vector<std::string> run_verdict(const RunRecord& run);
 
 }  // namespace tessera::report

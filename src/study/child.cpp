@@ -3,14 +3,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/check.h"
@@ -67,7 +70,8 @@ struct Descriptor {
 };
 
 // The child waits for a byte before it becomes the command: by then its pid is in the database. Only calls that are safe after fork.
-[[noreturn]] void become(char** command, const sigset_t& signals, int go, int start, int parent, int out, int err, int in) {
+[[noreturn]] void become(char** command, char** environment, const sigset_t& signals, int go, int start, int parent, int out, int err,
+                         int in) {
   ::close(start);  // so that the end of the parent is the end of what is read
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -75,63 +79,35 @@ struct Descriptor {
   if (::getppid() != parent || ::read(go, &byte, 1) != 1) ::_exit(126);  // the parent is gone
   ::dup2(in, STDIN_FILENO), ::dup2(out, STDOUT_FILENO), ::dup2(err, STDERR_FILENO);
   ::sigprocmask(SIG_SETMASK, &signals, nullptr);
-  ::execvp(command[0], command);
+  ::execvpe(command[0], command, environment);
   const char* why = std::strerror(errno);
   for (const char* text : {"error: cannot start ", static_cast<const char*>(command[0]), ": ", why, "\n"})
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
   ::_exit(127);
 }
 
-}  // namespace
-
-StopRequests::StopRequests() {
-  sigemptyset(&kept_);
-  sigaddset(&kept_, SIGCHLD);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
-    if (struct sigaction now = {}; ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&kept_, signal);
-  ::pthread_sigmask(SIG_BLOCK, &kept_, &before_);
+// For execvpe; `words` must outlive it.
+std::vector<char*> pointers_to(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
+  out.push_back(nullptr);
+  return out;
 }
 
-StopRequests::~StopRequests() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-int StopRequests::wait(int ms) const {
-  const struct timespec pause = {ms / 1000, (ms % 1000) * 1'000'000L};
-  const int signal = ::sigtimedwait(&kept_, nullptr, &pause);
-  return signal > 0 && signal != SIGCHLD ? signal : 0;
-}
-
-ChildResult run_child(const ChildOptions& options, const StopRequests& requests) {
-  CHECK(!options.command.empty(), "a command without words");
-  Descriptor out(open_output(options.folder / "stdout.txt")), err(open_output(options.folder / "stderr.txt"));
-  Descriptor in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  int ends[2] = {-1, -1};
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno));
-  Descriptor go(ends[0]), start(ends[1]);
-  std::vector<char*> command;
-  for (const std::string& word : options.command) command.push_back(const_cast<char*>(word.c_str()));
-  command.push_back(nullptr);
-  if (options.launcher) prepare_for_mpirun(options.crowded);
-  const int self = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno), options.command[0]);
-  if (child == 0) become(command.data(), requests.before(), go.number, start.number, self, out.number, err.number, in.number);
-  go.close();
+// Lets the child begin, and waits for its end.
+ChildResult watch(pid_t child, Descriptor& start, const ChildOptions& options, const StopRequests& requests) {
   ChildResult result;
   const auto began = Clock::now();
-  try {
-    if (options.on_start) options.on_start(child, stat_of(child).started);
-  } catch (...) {
-    start.close();
-    ::waitpid(child, nullptr, 0);
-    throw;
-  }
-  const bool told = ::write(start.number, "x", 1) == 1;
+  if (options.on_start) options.on_start(child, stat_of(child).started);
+  ::send(start.number, "x", 1, MSG_NOSIGNAL);  // one that was killed meanwhile does not hear it
   start.close();
-  if (!told) result.code = 126;
   Throttler throttler(options.throttle, child, options.folder);
   int status = 0;
   auto asked = Clock::time_point::max();
-  while (::waitpid(child, &status, WNOHANG) != child) {
+  for (;;) {
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (ended == child || (ended < 0 && errno == ECHILD)) break;
     const bool again = asked != Clock::time_point::max();
     if (requests.wait(100) != 0) {
       result.stopped = true;
@@ -149,8 +125,59 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
   result.wall = seconds_since(began);
   result.throttled = throttler.end();
   kill_session(child);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
+}
+
+}  // namespace
+
+StopRequests::StopRequests() {
+  struct sigaction usual = {};  // ignored, as some who start us have it, no child could be waited for
+  usual.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &usual, &child_before_);
+  sigemptyset(&kept_);
+  sigaddset(&kept_, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    if (struct sigaction now = {}; ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&kept_, signal);
+  ::pthread_sigmask(SIG_BLOCK, &kept_, &before_);
+}
+
+StopRequests::~StopRequests() {
+  while (wait(0) != 0) continue;  // what came after all was done shall not end us
+  ::sigaction(SIGCHLD, &child_before_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int StopRequests::wait(int ms) const {
+  const struct timespec pause = {ms / 1000, (ms % 1000) * 1'000'000L};
+  const int signal = ::sigtimedwait(&kept_, nullptr, &pause);
+  return signal > 0 && signal != SIGCHLD ? signal : 0;
+}
+
+ChildResult run_child(const ChildOptions& options, const StopRequests& requests) {
+  CHECK(!options.command.empty(), "a command without words");
+  Descriptor out(open_output(options.folder / "stdout.txt")), err(open_output(options.folder / "stderr.txt"));
+  Descriptor in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno));
+  Descriptor go(ends[0]), start(ends[1]);
+  const std::vector<std::string> variables = options.launcher ? environment_for_mpirun(options.crowded) : std::vector<std::string>();
+  std::vector<char*> command = pointers_to(options.command), environment = pointers_to(variables);
+  const int self = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno), options.command[0]);
+  if (child == 0)
+    become(command.data(), options.launcher ? environment.data() : environ, requests.before(), go.number, start.number, self, out.number,
+           err.number, in.number);
+  go.close();
+  try {
+    return watch(child, start, options, requests);
+  } catch (...) {
+    ::kill(child, SIGKILL);
+    kill_session(child);
+    ::waitpid(child, nullptr, 0);
+    throw;
+  }
 }
 
 void end_session(int leader, std::uint64_t started, double grace) {
@@ -165,10 +192,47 @@ void end_session(int leader, std::uint64_t started, double grace) {
   kill_session(leader);
 }
 
+namespace {
+
+// So many bytes of a file from there; negative: from its end.
+std::string piece_of(const fs::path& path, std::streamoff from, std::size_t bytes) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg();
+  if (size <= 0) return "";
+  file.seekg(from < 0 ? std::max<std::streamoff>(size + from, 0) : from);
+  std::string out(bytes, '\0');
+  file.read(out.data(), static_cast<std::streamsize>(bytes));
+  out.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return out;
+}
+
+std::string without_blanks(const std::string& line) {
+  const auto first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");
+  return first == line.npos ? "" : line.substr(first, last - first + 1);
+}
+
+// What follows the first "error:" near the beginning of a line, however it is written; else the last line that has words; else "".
+std::string complaint_in(const fs::path& path) {
+  std::istringstream head(piece_of(path, 0, 1 << 20)), tail(piece_of(path, -4096, 4096));
+  for (std::string line; std::getline(head, line);) {
+    std::string lower = line.substr(0, 47);
+    for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (const auto at = lower.find("error:"); at < 40)
+      if (const std::string said = without_blanks(line.substr(at + 6)); !said.empty()) return said;
+  }
+  std::string last;
+  for (std::string line; std::getline(tail, line);)
+    if (std::any_of(line.begin(), line.end(), [](unsigned char c) { return c >= 128 || std::isalnum(c) != 0; }))
+      last = without_blanks(line);
+  return last;
+}
+
+}  // namespace
+
 std::string failure_reason(const ChildResult& result, double time_limit, const fs::path& folder) {
   if (result.timed_out) return fmt::format("it ran longer than its time limit of {:g} s and was ended", time_limit);
-  static const std::pair<int, const char*> words[] = {{1, "a difference was found"},
-                                                      {2, "the command line or configuration was refused"},
+  static const std::pair<int, const char*> words[] = {{2, "the command line or configuration was refused"},
                                                       {3, "the data set or an image is bad"},
                                                       {4, "a checkpoint or weights are bad"},
                                                       {5, "steps are not finite"},
@@ -179,18 +243,16 @@ std::string failure_reason(const ChildResult& result, double time_limit, const f
                                                       {70, "a defect of tessera's"},
                                                       {75, "it was stopped on request"},
                                                       {127, "the command could not be started"}};
-  std::string said = fmt::format("exit code {}", result.code);
+  std::string said = result.code < 0 ? "nobody knows how it ended" : fmt::format("exit code {}", result.code);
   for (const auto& [code, text] : words)
     if (code == result.code) said = fmt::format("{} (exit code {})", text, code);
-  if (result.code > 128) {
+  if (result.code > 128 && result.code <= 192) {
     const char* name = ::strsignal(result.code - 128);
     said = fmt::format("ended by signal {}{}", result.code - 128, name ? fmt::format(" ({})", name) : "");
   }
-  std::ifstream file(folder / "stderr.txt", std::ios::binary);
-  std::string line;
-  for (int i = 0; i < 10'000 && std::getline(file, line); ++i)
-    if (const auto at = line.find("error: "); at != line.npos && at < 40) return said + ": " + printable(line.substr(at + 7), 300);
-  return said;
+  const fs::path path = folder / "stderr.txt";
+  const std::string complaint = complaint_in(path);
+  return said + (complaint.empty() ? "; it said nothing in " + printable(path.string()) : ": " + printable(complaint, 300));
 }
 
 std::string machine_name() { return host_name() + " " + boot_id(); }

@@ -15,8 +15,8 @@
 
 namespace tessera::study {
 
-// Requests to stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1) are kept until somebody asks for them, from here to the end of the scope; but those
-// that whoever started us wanted ignored (nohup) are.
+// Requests to stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1) are kept until somebody asks for them, from here to the end of the scope, and those
+// that nobody asked for are dropped there; but those that whoever started us wanted ignored (nohup) are.
 class StopRequests {
  public:
   StopRequests();
@@ -29,6 +29,7 @@ class StopRequests {
 
  private:
   sigset_t kept_, before_;
+  struct sigaction child_before_ = {};
 };
 
 struct ChildOptions {
@@ -36,14 +37,14 @@ struct ChildOptions {
   std::filesystem::path folder;       // gets stdout.txt and stderr.txt
   double time_limit = 0, grace = 10;  // seconds; grace: from SIGTERM to SIGKILL
   Throttle throttle;
-  bool launcher = false;                                              // mpirun or srun: told what containers need
-  bool crowded = false;                                               // more ranks than cores
+  bool launcher = false;                                              // mpirun or srun: its environment says what containers need
+  bool crowded = false;                                               // more ranks on a host than cores
   std::function<void(int pid, std::uint64_t started)> on_start = {};  // before the command itself begins
   std::function<void(double seconds)> on_tick = {};                   // about ten times a second
 };
 
 struct ChildResult {
-  int code = -1;                                               // 128 + n: ended by signal n
+  int code = -1;                                               // 128 + n: ended by signal n; -1: not known
   bool timed_out = false, stopped = false, throttled = false;  // stopped: on request
   double wall = 0;
 };
@@ -53,7 +54,7 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
 // same number: `started` must match.
 void end_session(int leader, std::uint64_t started, double grace);
 
-// Why a run failed: its exit code in words, and the first `error:` line of its stderr.
+// Why a run failed: its exit code in words, and the first `error:` line of its stderr, else the last line.
 std::string failure_reason(const ChildResult& result, double time_limit, const std::filesystem::path& folder);
 // The name of this machine since it was started, for pids that were written down.
 std::string machine_name();

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "base/check.h"
 #include "base/printable.h"
 #include "config/problem.h"
+#include "report/stats.h"
 #include "study/claim_expression.h"
 #include "study/claim_metrics.h"
 
@@ -30,8 +32,7 @@ constexpr Paper kPapers[] = {
 // What is wrong with a claim's own words; its expressions are not looked at.
 std::vector<std::string> word_problems(const StudyClaim& claim) {
   std::vector<std::string> wrong;
-  if (std::none_of(std::begin(kPapers), std::end(kPapers), [&](const Paper& p) { return claim.paper == p.name; }))
-    wrong.push_back("paper = \"" + config::clean(claim.paper) + "\": choose vit, inference or techniques");
+  if (claim.paper.empty()) wrong.push_back("paper is missing: a short word for where the claim is from");
   if (claim.says.empty()) wrong.push_back("says is empty: what does the publication say?");
   const bool asks = !claim.number.empty() || !claim.holds.empty();
   if (asks && !claim.untestable.empty()) wrong.push_back("it has a number and is untestable: keep one of them");
@@ -43,10 +44,14 @@ std::vector<std::string> word_problems(const StudyClaim& claim) {
 
 std::string_view text_of(const Quantity& q, std::string_view text) { return text.substr(q.begin, q.end - q.begin); }
 
-// Four significant digits; whole numbers from 1000 on in full.
-std::string in_digits(double value) {
+// Three significant digits, numbers from 1000 on without a fraction; more where only they show on which side of the condition it is.
+std::string in_digits(double value, const Condition& condition) {
+  const bool large = std::abs(value) >= 1000 && std::abs(value) < 1e15;
   char text[64];
-  std::snprintf(text, sizeof text, std::abs(value) >= 1000 && std::abs(value) < 1e15 ? "%.0f" : "%.3g", value);
+  for (int digits = large ? 0 : 3; digits <= 17; ++digits) {
+    std::snprintf(text, sizeof text, large ? "%.*f" : "%.*g", digits, value);
+    if (condition.holds(std::strtod(text, nullptr)) == condition.holds(value)) break;
+  }
   return text;
 }
 std::string with_unit(const std::string& number, const std::string& unit) {
@@ -55,14 +60,8 @@ std::string with_unit(const std::string& number, const std::string& unit) {
 }
 
 double combined(std::vector<double> values, const std::string& how) {
-  std::sort(values.begin(), values.end());
-  if (how == "min") return values.front();
-  if (how == "max") return values.back();
-  double sum = 0;
-  for (double v : values) sum += v;
-  if (how == "mean") return sum / static_cast<double>(values.size());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+  const report::Spread s = report::spread_of(std::move(values));
+  return how == "min" ? s.low : how == "max" ? s.high : how == "mean" ? s.mean : s.median;
 }
 
 // The values of an expression's quantities: combined over repeats, and of each repeat that all have.
@@ -70,14 +69,26 @@ struct Measured {
   std::vector<double> all;
   std::map<int, std::vector<double>> by_repeat;
   std::string missing;  // why nothing can be said; "": all is there
+  bool open = false;    // a repeat is still to come
 };
+
+bool is_open(const report::Point& point) {
+  return std::any_of(point.repeats.begin(), point.repeats.end(), [](const report::Repeat& r) {
+    return r.outcome == report::Outcome::waiting || r.outcome == report::Outcome::running;
+  });
+}
 
 Measured measure(const Expression& expression, const StudyClaim& claim, const report::Study& study) {
   Measured m;
+  std::vector<const report::Point*> points;
   for (const Quantity& q : expression.quantities) {
-    const report::Point* point = nullptr;
+    if (m.missing = find_point(q, study, &points.emplace_back()); !m.missing.empty()) return m.open = true, m;
+    m.open |= is_open(*points.back());
+  }
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const Quantity& q = expression.quantities[i];
+    const report::Point* point = points[i];
     const std::string text(text_of(q, claim.number));
-    if (m.missing = find_point(q, study, &point); !m.missing.empty()) return m;
     const auto values = values_of(q, *point);
     if (values.empty()) {
       m.missing = text + " has no value";
@@ -105,6 +116,7 @@ void judge(const StudyClaim& claim, const report::Study& study, ClaimResult& res
   const Expression expression = parse_expression(claim.number);
   const Condition condition = parse_condition(claim.holds);
   const Measured measured = measure(expression, claim, study);
+  if (!measured.open) result.verdict = kNoNumber;
   if (!measured.missing.empty()) return add_note(result, measured.missing);
   const double number = expression.evaluate(measured.all);
   if (!std::isfinite(number)) return add_note(result, "the number is not finite");
@@ -118,8 +130,8 @@ void judge(const StudyClaim& claim, const report::Study& study, ClaimResult& res
     least = std::min(least, one), most = std::max(most, one);
     agree &= condition.holds(one) == condition.holds(number);
   }
-  const std::string from = in_digits(least), to = in_digits(most);
-  result.number = with_unit(in_digits(number), claim.unit);
+  const std::string from = in_digits(least, condition), to = in_digits(most, condition);
+  result.number = with_unit(in_digits(number, condition), claim.unit);
   if (from != to) result.number += " (" + from + " to " + to + ")";
   result.number += ", asked: " + claim.holds;
   if (!agree) add_note(result, "Single repeats fall on both sides");
@@ -135,6 +147,17 @@ std::string cell(const std::string& text) {
     else
       out += static_cast<unsigned char>(c) < 32 || c == 127 ? ' ' : c;
   }
+  return out;
+}
+
+// (name, title) of all that claims are from, each once: the three studies first, then others under their own name.
+std::vector<std::pair<std::string, std::string>> papers_of(const std::vector<ClaimResult>& claims) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const Paper& p : kPapers)
+    if (std::any_of(claims.begin(), claims.end(), [&](const ClaimResult& c) { return c.paper == p.name; }))
+      out.emplace_back(p.name, p.title);
+  for (const ClaimResult& c : claims)
+    if (std::none_of(out.begin(), out.end(), [&](const auto& known) { return known.first == c.paper; })) out.emplace_back(c.paper, c.paper);
   return out;
 }
 
@@ -154,7 +177,8 @@ std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims, con
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const StudyClaim& claim = claims[i];
-    const std::string which = "claim " + std::to_string(i + 1) + " (" + config::clean(claim.says, 50) + "): ";
+    const std::string line = claim.place.line > 0 ? "line " + std::to_string(claim.place.line) + ", " : "";
+    const std::string which = line + "claim " + std::to_string(i + 1) + " (" + config::clean(claim.says, 50) + "): ";
     for (const std::string& wrong : word_problems(claim)) problems.push_back(which + wrong);
     try {
       if (!claim.holds.empty()) (void)parse_condition(claim.holds);
@@ -196,7 +220,10 @@ std::vector<ClaimResult> judge_claims(const std::vector<StudyClaim>& claims, con
 std::string claims_markdown(const std::vector<ClaimResult>& claims, const report::Study& study) {
   std::map<std::string, int> count;
   for (const ClaimResult& c : claims) ++count[c.verdict];
-  std::string out = "# What the three studies say, tested\n\nMade by `" + cell(study.command) + "`";
+  const auto papers = papers_of(claims);
+  const bool known = std::all_of(papers.begin(), papers.end(), [](const auto& paper) { return paper.first != paper.second; });
+  std::string out =
+      std::string(known ? "# What the three studies say, tested" : "# Claims, tested") + "\n\nMade by `" + cell(study.command) + "`";
   if (!study.file.empty())
     out += "; `" + cell(study.file) + "` has the runs and, for each claim, the number that is computed and what it must satisfy";
   out += ".\n";
@@ -210,16 +237,16 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
           };
           out += "Machine: " + cell(text("cpu") + ", " + text("cores") + " cores, commit " + text("commit")) + ".\n";
         }
-  out +=
-      "Numbers are medians over repeats, in brackets their range; the studies ran on GPUs, this on the cores of one machine, so it "
-      "is\ntheir conclusions that are tested, not their seconds.\n\n";
-  for (std::string_view verdict : {kHolds, kDoesNotHold, kNotTestable, kNotRun})
+  out += "Numbers are medians over repeats, in brackets their range";
+  out += known ? "; the studies ran on GPUs, this on the cores of one machine, so it is\ntheir conclusions that are tested, not their "
+                 "seconds.\n\n"
+               : ".\n\n";
+  for (std::string_view verdict : {kHolds, kDoesNotHold, kNotTestable, kNotRun, kNoNumber})
     if (const int n = count[std::string(verdict)]; n > 0) out += "- " + std::string(verdict) + ": " + std::to_string(n) + "\n";
-  for (const Paper& paper : kPapers) {
-    if (std::none_of(claims.begin(), claims.end(), [&](const ClaimResult& c) { return c.paper == paper.name; })) continue;
-    out += "\n## " + std::string(paper.title) + "\n\n| what it says | command | our number | verdict | note |\n|---|---|---|---|---|\n";
+  for (const auto& [paper, title] : papers) {
+    out += "\n## " + cell(title) + "\n\n| what it says | command | our number | verdict | note |\n|---|---|---|---|---|\n";
     for (const ClaimResult& c : claims)
-      if (c.paper == paper.name)
+      if (c.paper == paper)
         out += "| " + cell(c.says) + " | " + (c.number.empty() ? "" : "`" + cell(c.command) + "`") + " | " + cell(c.number) + " | " +
                cell(c.verdict) + " | " + cell(c.note) + " |\n";
   }

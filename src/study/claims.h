@@ -12,7 +12,8 @@
 
 namespace tessera::study {
 
-inline constexpr std::string_view kHolds = "holds", kDoesNotHold = "does not hold", kNotTestable = "not testable here", kNotRun = "not run";
+inline constexpr std::string_view kHolds = "holds", kDoesNotHold = "does not hold", kNotTestable = "not testable here", kNotRun = "not run",
+                                  kNoNumber = "no number";  // its runs ended without one
 
 // All that is wrong with claims, each problem with its claim and column: what cannot be read, and names of parts, keys, techniques and
 // metrics that `study` does not have, or that fit several of its points. `study` is that of the plan; nothing of it needs to have run.

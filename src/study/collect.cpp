@@ -35,7 +35,7 @@ std::string word(const json& j, const char* key) {
 // "dp2 x tp2"; "one rank".
 std::string layout_words(const json& layout) {
   std::string out;
-  for (const char* axis : {"dp", "tp", "sp", "pp"})
+  for (const char* axis : {"pp", "dp", "sp", "tp"})
     if (const std::int64_t n = whole(layout, axis, 1); n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " x ", axis, n);
   return out.empty() ? "one rank" : out;
 }
@@ -64,7 +64,7 @@ report::RunRecord record_of_infer(const json& d, const std::string& where) {
   r.step_ms.min = r.step_ms.p10 = number(*ms, "min"), r.step_ms.max = r.step_ms.p90 = number(*ms, "max");
   r.images_per_s = number(d, "images_per_s");
   r.mfu = number(d, "gflops") / number(d, "peak_gflops");
-  r.planned = r.measured = whole(d, "peak_bytes");
+  r.planned = whole(d, "peak_bytes");  // of the plan; nothing measures it
   if (const auto bytes = d.find("comm_bytes"); bytes != d.end() && bytes->is_object()) r.comm_bytes = number(*bytes, "total");
   // Equations by the part of the model that they belong to.
   if (const auto ops = d.find("ops"); ops != d.end() && ops->is_array())

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
 #include "config/reader.h"
 #include "files/hash.h"
 #include "files/text.h"
+#include "study/launch.h"
 
 namespace tessera::study {
 namespace {
@@ -22,24 +24,47 @@ using config::StudySetting;
 // A key's value with where it was written.
 using Keys = std::map<std::string, StudySetting>;
 
+constexpr std::int64_t most_ranks = 65536, largest_seed = 9'200'000'000'000'000'000;  // what run.np and run.seed may be
+
 bool is_launch(const std::string& key) { return key.starts_with("launch."); }
 
 class Planner {
  public:
-  explicit Planner(const StudyFile& file) : file_(file) {
-    if (!file.config.empty()) config_text_ = files::read_text(file.config, 1 << 20);
+  Planner(const StudyFile& file, bool with_hosts) : file_(file) {
+    read_files(with_hosts);
+    if (!problems_.empty()) refuse();  // without the configuration every point would be wrong
   }
 
   Plan plan() {
     for (std::size_t p = 0; p < file_.parts.size(); ++p) part(p);
-    if (!problems_.empty())
-      throw config::ConfigError(std::move(problems_), {{file_.path, file_.text}, {file_.config, config_text_}},
-                                "`tessera study FILE --list` plans without running");
+    if (!problems_.empty()) refuse();
     order();
     return std::move(out_);
   }
 
  private:
+  [[noreturn]] void refuse() {
+    throw config::ConfigError(std::move(problems_), {{file_.path, file_.text}, {file_.config, config_text_}},
+                              "`tessera study FILE --list` plans without running");
+  }
+
+  void read_files(bool with_hosts) {
+    const auto unreadable = [&](const config::Place& place, const char* key, const std::string& path, const Error& e) {
+      problems_.push_back(
+          {place, fmt::format("{}: {}: {}", key, config::clean(path, 200), e.message), "give a path relative to the study's file"});
+    };
+    try {
+      if (!file_.config.empty()) config_text_ = files::read_text(file_.config, 1 << 20);
+    } catch (const Error& e) {
+      unreadable(file_.config_place, "config", file_.config, e);
+    }
+    try {
+      if (with_hosts && file_.launch.with == "mpirun" && !file_.launch.hostfile.empty()) hosts_ = hosts_in(file_.launch.hostfile).size();
+    } catch (const Error& e) {
+      unreadable(file_.launch.hostfile_place, "hostfile", file_.launch.hostfile, e);
+    }
+  }
+
   void part(std::size_t p) {
     const StudyPart& part = file_.parts[p];
     static const std::vector<config::StudyTechnique> none(1);
@@ -72,6 +97,10 @@ class Planner {
     for (const auto& [key, s] : keys)
       if (key != "run.seed") (is_launch(key) ? out.launch : out.keys).emplace_back(key, s.value);
     check_launch(part, keys, out);
+    if (const std::int64_t more = repeats_of(part) - 1; out.seed > largest_seed - more)
+      problem(keys.contains("run.seed") ? keys["run.seed"].place : part.place, out,
+              fmt::format("run.seed = {} and one more with each repeat passes the largest seed", out.seed),
+              fmt::format("at most {}", largest_seed - more));
     add(part, std::move(out));
   }
 
@@ -91,7 +120,7 @@ class Planner {
     Keys smallest = keys;
     smallest["run.np"].value = std::to_string(least);
     const config::Config* at_least = load(part, smallest, out);
-    if (!at_least || ranks == 0) return at_least != nullptr;  // what is no number is said of its own point
+    if (!at_least || ranks <= 0 || ranks > most_ranks) return at_least != nullptr;  // what is no such number is said of its own point
     const auto place = keys["run.np"].place;
     const std::int64_t batch = at_least->batch.global * ranks / least;
     const std::string fraction = fmt::format("{:.12g}", at_least->data.fraction * static_cast<double>(ranks) / static_cast<double>(least));
@@ -155,6 +184,9 @@ class Planner {
         problem(place, point, key + " is for a launcher, but [launch] with = \"local\"", "with = \"mpirun\" or \"srun\"");
       if (key == "launch.hosts" && with == "mpirun" && file_.launch.hostfile.empty())
         problem(place, point, "launch.hosts counts lines of a hostfile, but [launch] has none", "hostfile = \"hosts.txt\"");
+      if (key == "launch.hosts" && number && hosts_ && std::stoull(value) > *hosts_)
+        problem(place, point,
+                fmt::format("launch.hosts = {}, but {} has only {}", value, config::clean(file_.launch.hostfile, 200), *hosts_), "");
     }
   }
 
@@ -167,9 +199,11 @@ class Planner {
          advice});
   }
 
+  std::int64_t repeats_of(const StudyPart& part) const { return part.repeats > 0 ? part.repeats : file_.repeats; }
+
   void add(const StudyPart& part, PlannedPoint point) {
     const std::size_t index = out_.points.size();
-    const auto repeats = static_cast<int>(part.repeats > 0 ? part.repeats : file_.repeats);
+    const auto repeats = static_cast<int>(repeats_of(part));
     // Length before each text: no two lists of texts are written alike.
     std::string canonical = "tessera study 1";
     const auto append = [&](const std::string& text) { canonical += fmt::format("\n{}:{}", text.size(), text); };
@@ -236,7 +270,8 @@ class Planner {
   const StudyFile& file_;
   std::string config_text_;
   Plan out_;
-  config::Config config_;  // the one loaded last
+  std::optional<std::size_t> hosts_;  // lines of the hostfile
+  config::Config config_;             // the one loaded last
   std::vector<config::Problem> problems_;
   std::set<std::string> said_;
 };
@@ -258,7 +293,7 @@ Throttle parse_throttle(const std::string& text) {
   return out;
 }
 
-Plan plan_study(const StudyFile& file) { return Planner(file).plan(); }
+Plan plan_study(const StudyFile& file, bool with_hosts) { return Planner(file, with_hosts).plan(); }
 
 std::string point_name(const PlannedPoint& point) {
   std::string out = point.technique;

@@ -46,8 +46,9 @@ struct Plan {
   std::vector<PlannedRun> runs;      // in the order in which they are started
 };
 
-// Every configuration is loaded and validated: all problems of all points come as one ConfigError.
-Plan plan_study(const config::StudyFile& file);
+// Every configuration is loaded and validated: all problems of all points come as one ConfigError. `with_hosts`: the hostfile, too, must be
+// there with as many hosts as are asked for.
+Plan plan_study(const config::StudyFile& file, bool with_hosts = false);
 
 // "part strong, run.np=2 batch.global=64": how messages and tables call a point.
 std::string point_name(const PlannedPoint& point);

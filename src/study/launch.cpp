@@ -17,22 +17,40 @@ std::string value_of(const Pairs& pairs, const std::string& key) {
   return found == pairs.end() ? "" : found->second;
 }
 
-// The first `count` hosts of the hostfile; lines without one do not count.
-void write_hosts_file(const std::string& from, const fs::path& to, int count) {
-  std::istringstream lines(files::read_text(from, 1 << 20));
+// The first `count` hosts of the hostfile.
+void write_hosts_file(const std::string& from, const fs::path& to, std::size_t count) {
+  const std::vector<std::string> hosts = hosts_in(from);
+  if (hosts.size() < count)
+    throw Error(ErrorKind::usage, "launch.hosts = " + std::to_string(count) + ", but the hostfile has only " + std::to_string(hosts.size()),
+                from);
   std::string text;
-  int taken = 0;
-  for (std::string line; taken < count && std::getline(lines, line);) {
-    const auto first = line.find_first_not_of(" \t\r");
-    if (first == line.npos || line[first] == '#') continue;
-    text += line + "\n", ++taken;
-  }
-  if (taken < count)
-    throw Error(ErrorKind::usage, "launch.hosts = " + std::to_string(count) + ", but the hostfile has only " + std::to_string(taken), from);
+  for (std::size_t i = 0; i < count; ++i) text += hosts[i] + "\n";
   files::write_atomically(to, text);
 }
 
+std::string per_host_of(const config::StudyLaunch& launch, const PlannedPoint& point) {
+  const std::string own = value_of(point.launch, "launch.per_host");
+  return own.empty() && launch.per_host > 0 ? std::to_string(launch.per_host) : own;
+}
+
 }  // namespace
+
+std::vector<std::string> hosts_in(const fs::path& hostfile) {
+  std::istringstream lines(files::read_text(hostfile, 1 << 20));
+  std::vector<std::string> out;
+  for (std::string line; std::getline(lines, line);) {
+    const auto first = line.find_first_not_of(" \t\r");
+    if (first != line.npos && line[first] != '#') out.push_back(line);
+  }
+  return out;
+}
+
+int ranks_per_host(const config::StudyFile& file, const PlannedPoint& point) {
+  if (file.launch.with == "local") return point.ranks;
+  const std::string per_host = per_host_of(file.launch, point), hosts = value_of(point.launch, "launch.hosts");
+  if (!per_host.empty() && per_host != "0") return std::min(point.ranks, std::stoi(per_host));
+  return hosts.empty() ? point.ranks : (point.ranks + std::stoi(hosts) - 1) / std::stoi(hosts);
+}
 
 std::vector<std::string> command_of(const config::StudyFile& file, const PlannedPoint& point, const PlannedRun& run, const fs::path& folder,
                                     const std::string& binary, bool write_hosts) {
@@ -41,12 +59,11 @@ std::vector<std::string> command_of(const config::StudyFile& file, const Planned
   std::vector<std::string> words;
   const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
   const std::string hosts = value_of(point.launch, "launch.hosts");
-  std::string per_host = value_of(point.launch, "launch.per_host");
-  if (per_host.empty() && launch.per_host > 0) per_host = std::to_string(launch.per_host);
+  const std::string per_host = per_host_of(launch, point);
   if (launch.with == "mpirun") {
     add({"mpirun", "-np", std::to_string(point.ranks)});
     if (!hosts.empty()) {
-      if (write_hosts) write_hosts_file(launch.hostfile, folder / "hosts.txt", std::stoi(hosts));
+      if (write_hosts) write_hosts_file(launch.hostfile, folder / "hosts.txt", static_cast<std::size_t>(std::stoi(hosts)));
       add({"--hostfile", (folder / "hosts.txt").string()});
     } else if (!launch.hostfile.empty()) {
       add({"--hostfile", launch.hostfile});
@@ -62,8 +79,7 @@ std::vector<std::string> command_of(const config::StudyFile& file, const Planned
   add({binary});
   train ? add({"train"}) : add({"bench", part.verb});
   if (!file.config.empty()) add({file.config});
-  for (const auto& [key, value] : point.keys)
-    add({"--set", key + "=" + value});
+  for (const auto& [key, value] : point.keys) add({"--set", key + "=" + value});
   add({"--set", "run.seed=" + std::to_string(point.seed + run.repeat)});
   if (train) {
     add({"--out", folder.string(), "--fresh", "--quiet"});

@@ -15,5 +15,9 @@ std::vector<std::string> command_of(const config::StudyFile& file, const Planned
 // For a shell, with plain `tessera` in place of the binary's path.
 std::string shell_line(const std::vector<std::string>& command, const std::string& binary);
 Throttle throttle_of(const PlannedPoint& point);
+// The lines of a hostfile that name a host; Error(usage) where it cannot be read.
+std::vector<std::string> hosts_in(const std::filesystem::path& hostfile);
+// All ranks where nothing says how many hosts there are.
+int ranks_per_host(const config::StudyFile& file, const PlannedPoint& point);
 
 }  // namespace tessera::study

@@ -16,17 +16,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* what_folders_hold =
+    "`tessera study` makes runs/study-NAME (or --out DIR) with study.db, `tessera train` a folder with metrics.jsonl";
+
+void make_folder_of(const std::string& page) {
+  std::error_code error;
+  fs::create_directories(page, error);
+  if (error) throw Error(ErrorKind::disk, "cannot make the page's folder: " + error.message(), printable(page));
+}
+
 report::Study load_any(const std::string& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such folder", printable(folder));
+  if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such folder", printable(folder), what_folders_hold);
   if (is_study(folder)) return load_study(folder);
   if (!fs::exists(fs::path(folder) / "metrics.jsonl", error))
-    throw Error(ErrorKind::usage, "the folder holds neither a study (study.db) nor a run (metrics.jsonl)", printable(folder));
+    throw Error(ErrorKind::usage, "the folder holds neither a study (study.db) nor a run (metrics.jsonl)", printable(folder),
+                what_folders_hold);
   return study_of_run(folder);
 }
 
 int compare(const report::Study& a, const ReportOptions& options, const std::string& out) {
   const report::Study b = load_any(options.folders[1]);
+  make_folder_of(out);
   const std::string page = report::write_comparison(a, b, out);
   const std::vector<std::string> lines = report::comparison(a, b);
   if (options.json) {
@@ -48,13 +59,13 @@ int make_report(const ReportOptions& options) {
   const std::string& first = options.folders.front();
   const std::string out = options.out.empty() ? first : options.out;
   if (options.watch && (options.folders.size() != 1 || !is_study(first)))
-    throw Error(ErrorKind::usage, "--watch follows one study that runs", printable(first));
-  std::error_code error;
-  fs::create_directories(out, error);
+    throw Error(ErrorKind::usage, "--watch follows one study, and this is none (there is no study.db)", printable(first),
+                what_folders_hold);
   const StopRequests requests;
   for (;;) {
     const report::Study study = load_any(first);
     if (options.folders.size() == 2) return compare(study, options, out);
+    make_folder_of(out);
     const std::string page = report::write_page(study, out, first);
     const bool more = options.watch && study.running && requests.wait(2000) == 0;
     if (more) continue;

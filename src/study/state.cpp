@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr int application = 0x74737374, version = 1;  // "tsst": whose file it is, and how it is laid out
 constexpr const char* lock_file = "study.lock";
+constexpr const char* start_over = "start over with `tessera study FILE --fresh`";
 constexpr int patience_ms = 10'000;  // for readers of the same file
 
 constexpr const char* layout = R"(
@@ -77,12 +78,11 @@ class State::Statement {
 State::State(const fs::path& folder, bool read_only) : path_(folder / "study.db") {
   std::error_code error;
   const bool there = fs::exists(path_, error);
-  if (read_only && !there) throw Error(ErrorKind::usage, "the folder holds no study: there is no study.db in it", folder.string());
-  const int flags = read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-  const int code = sqlite3_open_v2(path_.c_str(), &db_, flags, nullptr);
+  if (read_only && !there)
+    throw Error(ErrorKind::usage, "the folder holds no study: there is no study.db in it", folder.string(),
+                "`tessera study FILE` makes one");
   try {
-    if (code != SQLITE_OK) fail("cannot be opened", code);
-    sqlite3_busy_timeout(db_, patience_ms);
+    open(read_only);
     const auto number = [&](const char* sql) {
       Statement s(*this, sql);
       return s.next() ? s.integer() : 0;
@@ -102,15 +102,28 @@ State::State(const fs::path& folder, bool read_only) : path_(folder / "study.db"
     if (laid_out != version)
       throw Error(ErrorKind::weights,
                   fmt::format("this study was kept by another version of tessera: layout {}, expected {}", laid_out, version),
-                  path_.string(), "use that version, or --fresh to start over");
+                  path_.string(), std::string("use that version, or ") + start_over);
     Statement sound(*this, "PRAGMA quick_check(1)");
     if (const std::string said = sound.next() ? sound.text() : "nothing"; said != "ok")
       throw Error(ErrorKind::weights, "the study's database is damaged: " + printable(said, 200), path_.string(),
-                  "restore it, or --fresh to start over");
+                  std::string("restore it, or ") + start_over);
     execute("PRAGMA synchronous = FULL");
   } catch (...) {
     sqlite3_close(std::exchange(db_, nullptr));
     throw;
+  }
+}
+
+// A study that was killed while it wrote leaves a journal that the next reader must undo, which one that only reads cannot.
+void State::open(bool read_only) {
+  for (const bool writing : {!read_only, true}) {
+    const int flags = writing ? SQLITE_OPEN_READWRITE | (read_only ? 0 : SQLITE_OPEN_CREATE) : SQLITE_OPEN_READONLY;
+    if (const int code = sqlite3_open_v2(path_.c_str(), &db_, flags, nullptr); code != SQLITE_OK) fail("cannot be opened", code);
+    sqlite3_busy_timeout(db_, patience_ms);
+    if (writing) return;
+    const int code = sqlite3_exec(db_, "PRAGMA schema_version", nullptr, nullptr, nullptr);
+    if ((code & 0xff) != SQLITE_READONLY) return;
+    sqlite3_close(std::exchange(db_, nullptr));
   }
 }
 
@@ -119,13 +132,15 @@ State::~State() { sqlite3_close(db_); }
 void State::fail(const std::string& what, int code) const {
   const std::string why = db_ ? sqlite3_errmsg(db_) : sqlite3_errstr(code);
   const int primary = code & 0xff;
-  if (primary == SQLITE_FULL || primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_READONLY ||
-      primary == SQLITE_PERM)
+  if (primary == SQLITE_READONLY)
+    throw Error(ErrorKind::disk, "the study's database " + what + ": " + why, path_.string(),
+                "make the folder writable: a change that was interrupted must be undone there first");
+  if (primary == SQLITE_FULL || primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM)
     throw Error(ErrorKind::disk, "the study's database " + what + ": " + why, path_.string());
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED)
     throw Error(ErrorKind::usage, "another process keeps the study's database busy", path_.string());
   throw Error(ErrorKind::weights, "the study's database " + what + " (is it damaged?): " + why, path_.string(),
-              "restore it, or --fresh to start over");
+              std::string("restore it, or ") + start_over);
 }
 
 void State::execute(const char* sql) const {

@@ -47,6 +47,7 @@ class State {
 
  private:
   class Statement;
+  void open(bool read_only);
   void execute(const char* sql) const;
   [[noreturn]] void fail(const std::string& what, int code) const;
   std::filesystem::path path_;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "base/check.h"
 #include "base/printable.h"
@@ -18,6 +19,7 @@
 #include "study/child.h"
 #include "study/claims.h"
 #include "study/collect.h"
+#include "study/folder.h"
 #include "study/launch.h"
 #include "study/table.h"
 #include "study/view.h"
@@ -29,6 +31,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr double page_every_s = 10, grace_s = 10;
+constexpr const char* status_names[] = {"waiting", "running", "done", "failed"};
 
 double now_utc() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -57,60 +60,76 @@ class Engine {
     view_ = study_of(document_, {});
     const std::vector<std::string> wrong = check_claims(file_, view_);
     if (wrong.empty()) return;
-    Error error(ErrorKind::usage, wrong.front(), file_.path, "docs/studies.md explains what a claim may say");
+    Error error(ErrorKind::usage, wrong.front(), file_.path, "docs/study_claims.md explains what a claim may say");
     for (std::size_t i = 1; i < std::min<std::size_t>(wrong.size(), 20); ++i) error.and_also(wrong[i]);
     throw error;
   }
 
-  int list() const {
+  int list() {
+    if (!options_.fresh && is_study(folder_)) rows_ = State(folder_, true).all();
+    const bool locked = is_locked(folder_);
+    int listed = 0, would_run = 0;
     nlohmann::ordered_json runs = nlohmann::ordered_json::array();
     for (const PlannedRun& run : plan_.runs) {
       if (!wanted(run)) continue;
       const PlannedPoint& point = plan_.points[run.point];
       const std::string& part = file_.parts[point.part].name;
       const std::string command = shell_line(command_of(file_, point, run, folder_ / run.folder, binary_, false), binary_);
+      const Status kept = status_of(run);
+      const char* status = status_names[static_cast<int>(kept == Status::running && !locked ? Status::waiting : kept)];
+      ++listed, would_run += to_do(run);
       if (options_.json)
         runs.push_back({{"identity", run.identity},
                         {"part", part},
                         {"point", point_name(point)},
                         {"repeat", run.repeat},
                         {"ranks", point.ranks},
+                        {"status", status},
                         {"command", command}});
       else
-        fmt::print("{}{}{}, repeat {}:\n  {}\n", part, point.axes.empty() && point.technique.empty() ? "" : " ",
-                   printable(point_name(point)), run.repeat, printable(command, 4000));
+        fmt::print("{}{}{}{}: {}\n  {}\n", part, point.axes.empty() && point.technique.empty() ? "" : " ", printable(point_name(point)),
+                   repeat_words(run.repeat, point.runs.size()), status, printable(command, 4000));
     }
     if (options_.json)
-      fmt::print("{}\n", nlohmann::ordered_json{{"name", file_.name}, {"folder", folder_.string()}, {"runs", runs}}.dump(
-                             2, ' ', false, nlohmann::json::error_handler_t::replace));
+      fmt::print("{}\n",
+                 nlohmann::ordered_json{{"name", file_.name}, {"folder", folder_.string()}, {"would_run", would_run}, {"runs", runs}}.dump(
+                     2, ' ', false, nlohmann::json::error_handler_t::replace));
+    else
+      fmt::print("{} of {} run{} would be made\n", would_run, listed, listed == 1 ? "" : "s");
     return 0;
   }
 
   int run() {
-    make_folder();
+    if (options_.fresh) check_forgettable(folder_);
+    make_study_folder(folder_);
     const StudyLock lock(folder_);
-    if (options_.fresh) forget();
+    if (options_.fresh) forget(folder_, grace_s);
     State state(folder_);
     take(state);
     const StopRequests requests;
     bool stopped = false;
-    for (const PlannedRun& run : plan_.runs) {
-      if (!wanted(run)) continue;
-      const Status status = rows_[run.identity].status;
-      if (status == Status::done || (status == Status::failed && !options_.retry)) continue;
-      if (requests.wait(0) != 0) stopped = true;
-      if (stopped || !run_one(state, run, requests)) {
-        stopped = true;
-        break;
-      }
-    }
-    return finish(stopped);
+    std::vector<const PlannedRun*> todo;
+    for (const PlannedRun& run : plan_.runs)
+      if (to_do(run)) todo.push_back(&run);
+    to_make_ = todo.size();
+    for (std::size_t i = 0; i < todo.size() && !stopped; ++i) stopped = requests.wait(0) != 0 || !run_one(state, *todo[i], requests);
+    const int code = finish(stopped);
+    std::fflush(stdout);
+    return code;
   }
 
  private:
   bool wanted(const PlannedRun& run) const {
     const std::string& part = file_.parts[plan_.points[run.point].part].name;
     return options_.only.empty() || std::find(options_.only.begin(), options_.only.end(), part) != options_.only.end();
+  }
+  Status status_of(const PlannedRun& run) const {
+    const auto row = rows_.find(run.identity);
+    return row == rows_.end() ? Status::waiting : row->second.status;
+  }
+  bool to_do(const PlannedRun& run) const {
+    const Status status = status_of(run);
+    return wanted(run) && status != Status::done && (status != Status::failed || options_.retry);
   }
   report::Point& point_at(const PlannedRun& run) {
     const std::size_t part = plan_.points[run.point].part;
@@ -119,21 +138,6 @@ class Engine {
     return view_.parts[part].points[within];
   }
   report::Repeat& repeat_at(const PlannedRun& run) { return point_at(run).repeats[static_cast<std::size_t>(run.repeat)]; }
-
-  void make_folder() const {
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    if (error)
-      throw Error(ErrorKind::disk, "cannot make the study's folder: " + error.message(), folder_.string(),
-                  "choose another folder with --out");
-  }
-
-  // Only what a study writes.
-  void forget() const {
-    std::error_code error;
-    for (const char* name : {"study.db", "study.db-journal", "runs", "report.html", "claims.md", "figures", "data"})
-      fs::remove_all(folder_ / name, error);
-  }
 
   // What the database knows; what was left over by a study that was killed is ended and waits again.
   void take(State& state) {
@@ -147,11 +151,42 @@ class Engine {
       row.status = Status::waiting, row.pid = 0, row.pid_started = 0;
       state.put(identity, row);
     }
+    count_warmup_anew(state);
     state.set("name", file_.name);
     state.set("text", file_.text);
     state.set("plan", document_.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     view_ = study_of(document_, rows_);
     view_.running = true;
+    estimate(view_, options_.only);
+  }
+
+  // A run's warm-up is no part of its identity: where the file has another one now, speeds are computed again from what the run left.
+  void count_warmup_anew(State& state) {
+    bool said = false;
+    std::error_code ignored;
+    for (const PlannedRun& run : plan_.runs) {
+      const config::StudyPart& part = file_.parts[plan_.points[run.point].part];
+      const auto row = rows_.find(run.identity);
+      if (part.verb != "train" || row == rows_.end() || row->second.status != Status::done) continue;
+      if (repeat_of(row->second, run.repeat, run.identity).record->warmup == file_.warmup) continue;
+      try {
+        if (const fs::path metrics = folder_ / run.folder / "metrics.jsonl"; !fs::is_regular_file(metrics, ignored))
+          throw Error(ErrorKind::data, "there is no such file", metrics.string());
+        row->second.record = record_of(part, run);
+        state.put(run.identity, row->second);
+      } catch (const Error& e) {
+        if (!std::exchange(said, true))
+          table_.line(fmt::format("warning: warmup = {} is not that of all finished runs, and of some nothing is left to count again: {}",
+                                  file_.warmup, printable(e.what())));
+      }
+    }
+  }
+
+  // Of a run that ended well, as JSON.
+  std::string record_of(const config::StudyPart& part, const PlannedRun& run) const {
+    report::RunRecord record = collect(part.verb, folder_ / run.folder, file_.warmup);
+    record.folder = run.folder;
+    return report::to_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 
   // False: stopped on request, and the run waits again.
@@ -165,12 +200,18 @@ class Engine {
     fs::create_directories(folder, ignored);
     if (!fs::is_directory(folder, ignored)) throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
     ChildOptions child;
-    child.command = command_of(file_, point, run, folder, binary_, true);
     child.folder = folder, child.throttle = throttle_of(point), child.grace = grace_s;
     child.time_limit = part.time_limit > 0 ? part.time_limit : file_.time_limit;
-    child.launcher = file_.launch.with != "local", child.crowded = point.ranks > available_cores();
+    child.launcher = file_.launch.with != "local", child.crowded = ranks_per_host(file_, point) > available_cores();
     row.attempts += 1, row.exit_code = -1, row.reason = row.record = "", row.ended = 0, row.started = now_utc(), row.wall = 0;
-    row.command = shell_line(child.command, binary_), row.folder = run.folder, row.machine = machine_name();
+    row.folder = run.folder, row.machine = machine_name();
+    try {
+      child.command = command_of(file_, point, run, folder, binary_, true);
+    } catch (const Error& e) {  // the hostfile was changed meanwhile
+      row.status = Status::failed, row.reason = printable(e.what()), row.ended = row.started;
+      return settle(state, run, row), true;
+    }
+    row.command = shell_line(child.command, binary_);
     child.on_start = [&](int pid, std::uint64_t started) {
       row.status = Status::running, row.pid = pid, row.pid_started = started;
       state.put(run.identity, row);
@@ -180,7 +221,7 @@ class Engine {
       r.outcome = report::Outcome::running;
       return r;
     }();
-    const std::string now = fmt::format("now: {} {}, repeat {}", part.name, point_words(point_at(run)), run.repeat);
+    const std::string now = fmt::format("now: {} {}{}", part.name, point_words(point_at(run)), repeat_words(run.repeat, point.runs.size()));
     const double elapsed = view_.elapsed, remaining = view_.remaining;
     child.on_tick = [&, shown = 0.0](double seconds) mutable {
       if (seconds < shown + 1) return;
@@ -194,44 +235,44 @@ class Engine {
     if (result.stopped) {
       row.status = Status::waiting;
     } else if (result.code == 0 && !result.timed_out) {
-      finished(part, run, folder, child.throttle, result, row);
+      finished(part, run, child.throttle, result, row);
     } else {
       row.status = Status::failed, row.reason = failure_reason(result, child.time_limit, folder);
     }
     if (row.status == Status::done && !file_.keep) tidy(folder);  // before it counts as done: whoever is killed here does it again
+    settle(state, run, row);
+    return !result.stopped;
+  }
+
+  // What became of a run is written down and shown.
+  void settle(State& state, const PlannedRun& run, const RunRow& row) {
     state.put(run.identity, row);
     repeat_at(run) = repeat_of(row, run.repeat, run.identity);
-    estimate(view_);
-    if (result.stopped) return false;
+    estimate(view_, options_.only);
+    if (row.status == Status::waiting) return;
+    ++made_;
     if (!table_.terminal()) say(run);
     table_.draw(view_, "", true);
     if (seconds_since_page() > page_every_s) write_page(false);
-    return true;
   }
 
-  void finished(const config::StudyPart& part, const PlannedRun& run, const fs::path& folder, const Throttle& throttle,
-                const ChildResult& result, RunRow& row) {
+  void finished(const config::StudyPart& part, const PlannedRun& run, const Throttle& throttle, const ChildResult& result, RunRow& row) {
     try {
       if (throttle.rank >= 0 && !result.throttled)
         throw Error(ErrorKind::data, fmt::format("no process of rank {} was found to slow down", throttle.rank));
-      report::RunRecord record = collect(part.verb, folder, file_.warmup);
-      record.folder = run.folder;
-      row.record = report::to_json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      row.record = record_of(part, run);
       row.status = Status::done;
     } catch (const Error& e) {
       row.status = Status::failed, row.reason = printable(e.what());
     }
   }
 
+  // Counts what this command makes.
   void say(const PlannedRun& run) {
-    int done = 0, all = 0;
-    for (const PlannedRun& other : plan_.runs) {
-      const auto row = rows_.find(other.identity);
-      ++all, done += row != rows_.end() && (row->second.status == Status::done || row->second.status == Status::failed);
-    }
-    const std::string left = std::isfinite(view_.remaining) && done < all ? ", about " + report::duration(view_.remaining) + " to go" : "";
-    table_.line(
-        fmt::format("[{}/{}] {}{}", done, all, run_line(view_.parts[plan_.points[run.point].part], point_at(run), repeat_at(run)), left));
+    const bool more = made_ < to_make_ && std::isfinite(view_.remaining) && view_.remaining > 0;  // 0: nothing says how long
+    const std::string left = more ? ", about " + report::duration(view_.remaining) + " to go" : "";
+    table_.line(fmt::format("[{}/{}] {}{}", made_, to_make_,
+                            run_line(view_.parts[plan_.points[run.point].part], point_at(run), repeat_at(run)), left));
   }
 
   double seconds_since_page() const { return std::chrono::duration<double>(Clock::now() - page_written_).count(); }
@@ -256,30 +297,25 @@ class Engine {
     table_.clear();
     int failed = 0, waiting = 0;
     for (const PlannedRun& run : plan_.runs) {
-      const auto row = rows_.find(run.identity);
-      const Status status = row == rows_.end() ? Status::waiting : row->second.status;
-      failed += status == Status::failed, waiting += status == Status::waiting && wanted(run);
+      if (!wanted(run)) continue;
+      failed += status_of(run) == Status::failed, waiting += status_of(run) == Status::waiting;
     }
     if (options_.json) {
       fmt::print("{}\n", document_of(view_, folder_.string(), page).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
       for (const std::string& line : table_lines(view_, 0)) fmt::print("{}\n", line);
       fmt::print("\n{}\n", progress_line(view_));
-      for (const report::Part& part : view_.parts)
-        for (const report::Point& point : part.points)
-          for (const report::Repeat& r : point.repeats)
-            if (r.outcome == report::Outcome::failed) fmt::print("  {}\n", run_line(part, point, r));
       for (const std::string& sentence : report::verdict(view_)) fmt::print("{}\n", printable(sentence, 2000));
       fmt::print("{}\n", printable(page, 2000));
     }
     if (stopped) {
       if (!options_.quiet)
-        fmt::print(stderr, "stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
-                   waiting == 1 ? "s" : "");
+        to_stderr(fmt::format("stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
+                              waiting == 1 ? "s" : ""));
       return static_cast<int>(ErrorKind::stopped);
     }
     if (failed > 0 && !options_.quiet)
-      fmt::print(stderr, "{} run{} failed; --retry runs {} again\n", failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them");
+      to_stderr(fmt::format("{} run{} failed; --retry runs {} again\n", failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them"));
     return failed > 0 ? 1 : 0;
   }
 
@@ -292,6 +328,7 @@ class Engine {
   report::Study view_;
   std::map<std::string, RunRow> rows_;
   LiveTable table_;
+  std::size_t to_make_ = 0, made_ = 0;  // runs of this command
   Clock::time_point page_written_ = Clock::now() - std::chrono::hours(1);
 };
 
@@ -300,7 +337,7 @@ class Engine {
 int study(const StudyOptions& options) {
   config::StudyFile file = config::read_study(options.file);
   check_names(file, options.only);
-  Plan plan = plan_study(file);
+  Plan plan = plan_study(file, true);
   Engine engine(options, std::move(file), std::move(plan));
   return options.list ? engine.list() : engine.run();
 }

@@ -13,7 +13,7 @@ struct StudyOptions {
   bool fresh = false;        // forget what was run
   bool retry = false;        // runs that failed once more
   bool list = false;         // only say what would run
-  std::string command = {};  // as typed, for the page
+  std::string command = {};  // what makes the whole study, for the page
   std::string binary = {};   // of tessera; "": this program
 };
 // 0: every run is done; 1: some failed; 75: stopped on request, the same command goes on.

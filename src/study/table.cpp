@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "base/printable.h"
 #include "report/console.h"
+#include "report/scaling.h"
 
 namespace tessera::study {
 namespace {
@@ -18,34 +20,33 @@ namespace {
 using report::Outcome;
 using report::RunRecord;
 
-struct Middle {
-  double median = report::kUnknown, low = report::kUnknown, high = report::kUnknown;
-  int count = 0;
-};
-
-template <class Get>
-Middle middle_of(const report::Point& point, Get get) {
-  std::vector<double> values;
-  for (const report::Repeat& r : point.repeats)
-    if (r.record)
-      if (const double v = get(*r.record); std::isfinite(v)) values.push_back(v);
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  const double median = values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-  return {median, values.front(), values.back(), static_cast<int>(values.size())};
-}
-
 // "123.4 +- 0.6": half of what lies between the least and the greatest repeat.
-std::string with_spread(const Middle& m, int digits) {
-  if (m.count == 0) return "";
-  return m.count == 1 ? fmt::format("{:.{}f}", m.median, digits)
-                      : fmt::format("{:.{}f} +-{:.{}f}", m.median, digits, (m.high - m.low) / 2, digits);
+std::string with_spread(const report::Spread& s, int digits) {
+  if (!s.known()) return "";
+  return s.n == 1 ? fmt::format("{:.{}f}", s.median, digits) : fmt::format("{:.{}f} +-{:.{}f}", s.median, digits, s.wide() / 2, digits);
 }
 
-double speed(const RunRecord& r) { return r.images_per_s; }
-double epoch(const RunRecord& r) { return r.epoch_seconds; }
-double top1(const RunRecord& r) { return r.test_top1 * 100; }
+double percent_top1(const RunRecord& r) { return r.test_top1 * 100; }
+
+// Of each point, as the verdict has it; nothing where a part is not about time.
+std::map<const report::Point*, double> speedups_of(const report::Part& part) {
+  using report::PartKind;
+  std::map<const report::Point*, double> out;
+  if (part.kind == PartKind::accuracy || part.kind == PartKind::layers) return out;
+  if (part.kind == PartKind::strong || part.kind == PartKind::weak) {
+    for (const report::Scaling& series : report::scaling_of(part))
+      for (const report::ScalingPoint& p : series.points) out[p.point] = p.speedup;
+    return out;
+  }
+  const bool by_images = part.verb == "infer" || part.kind != PartKind::techniques;  // batches differ
+  const report::Measure measure = by_images ? report::measures::images_per_s : report::time_of(part).of;
+  const auto median = [&](const report::Point& p) { return report::spread_of(p, measure).median; };
+  for (const report::Point& p : part.points) {
+    const double first = median(part.points.front());
+    out[&p] = by_images ? median(p) / first : first / median(p);
+  }
+  return out;
+}
 
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
@@ -74,10 +75,18 @@ std::string point_words(const report::Point& point) {
   return out.empty() ? "-" : out;
 }
 
+std::string repeat_words(int number, std::size_t repeats) {
+  return repeats > 1 ? fmt::format(", repeat {} of {}", number + 1, repeats) : "";
+}
+
+void to_stderr(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
+}
+
 std::vector<std::string> table_lines(const report::Study& study, int columns) {
   std::vector<std::vector<std::string>> rows = {{"part", "point", "done", "img/s", "s an epoch", "speed-up", "test top-1"}};
   for (const report::Part& part : study.parts) {
-    const double first = part.points.empty() ? report::kUnknown : middle_of(part.points.front(), speed).median;
+    const auto speedups = speedups_of(part);
     for (const report::Point& point : part.points) {
       const auto count = [&](Outcome o) {
         return std::count_if(point.repeats.begin(), point.repeats.end(), [&](const report::Repeat& r) { return r.outcome == o; });
@@ -85,11 +94,12 @@ std::vector<std::string> table_lines(const report::Study& study, int columns) {
       std::string done = fmt::format("{}/{}", count(Outcome::done), point.repeats.size());
       if (count(Outcome::failed) > 0) done += fmt::format(" ({} failed)", count(Outcome::failed));
       if (count(Outcome::running) > 0) done += " *";
-      const Middle s = middle_of(point, speed), t = middle_of(point, top1);
-      const double ratio = s.median / first;
+      const report::Spread s = report::spread_of(point, report::measures::images_per_s), t = report::spread_of(point, percent_top1);
+      const auto found = speedups.find(&point);
+      const double ratio = found == speedups.end() ? report::kUnknown : found->second;
       rows.push_back({printable(part.name, 40), point_words(point), done, with_spread(s, s.median < 10 ? 2 : 1),
-                      with_spread(middle_of(point, epoch), 2), std::isfinite(ratio) ? fmt::format("{:.2f}x", ratio) : "",
-                      t.count ? with_spread(t, 2) + "%" : ""});
+                      with_spread(report::spread_of(point, report::measures::epoch_seconds), 2),
+                      std::isfinite(ratio) ? fmt::format("{:.2f}x", ratio) : "", t.known() ? with_spread(t, 2) + "%" : ""});
     }
   }
   std::vector<std::size_t> widths(rows[0].size());
@@ -114,12 +124,14 @@ std::string progress_line(const report::Study& study) {
       for (const report::Repeat& r : point.repeats) ++all, done += r.outcome == Outcome::done, failed += r.outcome == Outcome::failed;
   std::string out = fmt::format("{} of {} runs done{}, {} of runs so far", done, all, failed ? fmt::format(", {} failed", failed) : "",
                                 report::duration(study.elapsed));
-  if (done + failed < all && std::isfinite(study.remaining)) out += ", about " + report::duration(study.remaining) + " to go";
+  if (done + failed < all && std::isfinite(study.remaining) && study.remaining > 0)
+    out += ", about " + report::duration(study.remaining) + " to go";
   return out;
 }
 
 std::string run_line(const report::Part& part, const report::Point& point, const report::Repeat& repeat) {
-  std::string out = fmt::format("{} {}, repeat {}: ", printable(part.name, 40), point_words(point), repeat.number);
+  std::string out =
+      fmt::format("{} {}{}: ", printable(part.name, 40), point_words(point), repeat_words(repeat.number, point.repeats.size()));
   if (repeat.outcome == Outcome::failed) return out + "failed: " + printable(repeat.reason);
   if (!repeat.record) return out + "waiting";
   const RunRecord& r = *repeat.record;
@@ -135,15 +147,14 @@ std::string run_line(const report::Part& part, const report::Point& point, const
 LiveTable::LiveTable(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 void LiveTable::clear() {
-  if (drawn_ > 0) fmt::print(stderr, "\033[{}A\r\033[J", drawn_);
+  if (drawn_ > 0) to_stderr(fmt::format("\033[{}A\r\033[J", drawn_));
   drawn_ = 0;
 }
 
 void LiveTable::line(const std::string& text) {
   if (quiet_) return;
   clear();
-  fmt::print(stderr, "{}\n", text);
-  std::fflush(stderr);
+  to_stderr(text + "\n");
 }
 
 void LiveTable::draw(const report::Study& study, const std::string& now, bool at_once) {
@@ -165,8 +176,9 @@ void LiveTable::draw(const report::Study& study, const std::string& now, bool at
   clear();
   lines.push_back(cut_to(progress_line(study), columns));
   if (!now.empty()) lines.push_back(cut_to(now, columns));
-  for (const std::string& l : lines) fmt::print(stderr, "{}\n", l);
-  std::fflush(stderr);
+  std::string text;
+  for (const std::string& l : lines) text += l + "\n";
+  to_stderr(text);
   drawn_ = static_cast<int>(lines.size());
 }
 

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/process.h"
 
@@ -15,24 +16,36 @@ namespace {
 
 constexpr double cycle_s = 0.03;
 
-// The rank that a launcher gave this process; -1: none.
-int rank_of(int pid) {
+// Within a job of Slurm all processes have SLURM_PROCID, mpirun and its ranks too: it counts only where no rank has another name.
+const std::vector<std::string> rank_names[] = {{"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK="}, {"SLURM_PROCID="}};
+
+// The rank that a launcher gave this process under one of these names; -1: none.
+int rank_of(int pid, const std::vector<std::string>& names) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
   std::string all(std::istreambuf_iterator<char>(file), {});
-  for (const char* name : {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK=", "SLURM_PROCID="})
+  for (const std::string& name : names)
     for (std::size_t at = all.find(name); at != all.npos; at = all.find(name, at + 1))
-      if (at == 0 || all[at - 1] == '\0') return std::atoi(all.c_str() + at + std::string(name).size());
+      if (at == 0 || all[at - 1] == '\0') return std::atoi(all.c_str() + at + name.size());
   return -1;
 }
 
 }  // namespace
 
 int process_of_rank(int session, int rank) {
-  std::map<int, int> parents;  // of the processes with that rank
-  for (const int pid : all_processes())
-    if (const ProcessStat s = stat_of(pid); s.session == session && s.state != 'Z' && rank_of(pid) == rank) parents[pid] = s.parent;
-  for (const auto& [pid, parent] : parents)
-    if (parents.contains(parent)) return pid;
+  for (const std::vector<std::string>& names : rank_names) {
+    bool named = false;
+    std::map<int, int> parents;  // of the processes with that rank
+    for (const int pid : all_processes()) {
+      const ProcessStat s = stat_of(pid);
+      if (s.session != session || s.state == 'Z') continue;
+      const int found = rank_of(pid, names);
+      named |= found >= 0;
+      if (found == rank) parents[pid] = s.parent;
+    }
+    for (const auto& [pid, parent] : parents)
+      if (parents.contains(parent)) return pid;
+    if (named) return 0;
+  }
   return 0;
 }
 

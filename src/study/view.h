@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "config/study_file.h"
 #include "report/study.h"
@@ -29,8 +30,9 @@ bool is_study(const std::filesystem::path& folder);
 // A run's folder as a study of one point.
 report::Study study_of_run(const std::filesystem::path& folder);
 
-// Seconds that runs took, and that those which wait will take: each as long as its like (of its point, else its part, else all).
-void estimate(report::Study& study);
+// Seconds that runs took, and that those which wait will take: each as long as its like (of its point, else its part, else all). `only`:
+// parts whose runs are waited for; empty: all.
+void estimate(report::Study& study, const std::vector<std::string>& only = {});
 
 // `tessera study --json`, `tessera report --json`.
 nlohmann::ordered_json document_of(const report::Study& study, const std::string& folder, const std::string& page);

@@ -74,6 +74,23 @@ TEST(Study, KilledItEndsWithTheSameTable) {
       EXPECT_FALSE(fs::exists(folder / "ckpt")) << folder;
       EXPECT_FALSE(fs::exists(folder / "weights.safetensors")) << folder;
     }
+  // Another warm-up: speeds are counted again, and nothing is run.
+  std::string counted = small + "[[part]]\nname = \"more\"\nkind = \"batch\"\nrepeats = 1\ngrid = { \"batch.global\" = [16] }\n";
+  counted.insert(counted.find("repeats"), "warmup = 0\n");
+  file_of("small", counted);
+  const json anew = json::parse(run("study " + file.string() + " --json --quiet --out " + parts.string()).out);
+  EXPECT_EQ(results(anew), results(more));
+  int changed = 0;
+  for (std::size_t p = 0; p < more["parts"][0]["points"].size(); ++p)
+    for (std::size_t r = 0; r < 2; ++r) {
+      const json &before = more["parts"][0]["points"][p]["runs"][r], &after = anew["parts"][0]["points"][p]["runs"][r];
+      EXPECT_EQ(before["attempts"], after["attempts"]);
+      changed += before["images_per_s"] != after["images_per_s"];
+    }
+  EXPECT_GT(changed, 0);
+  const json listed = json::parse(run("study " + file.string() + " --json --list --out " + parts.string()).out);
+  EXPECT_EQ(listed["would_run"], 0);
+  for (const json& r : listed["runs"]) EXPECT_EQ(r["status"], "done");
   const Result page = run("report " + parts.string() + " --json --out " + (scratch() / "page").string());
   EXPECT_EQ(page.code, 0) << page.err;
   EXPECT_EQ(results(json::parse(page.out)), results(more));
@@ -99,7 +116,22 @@ TEST(Study, AFailedRunIsToldAndTheOthersGoOn) {
   EXPECT_NE(slow["reason"].get<std::string>().find("time limit of 1 s"), std::string::npos) << slow["reason"];
   EXPECT_NE(r.err.find("[3/3]"), std::string::npos) << r.err;  // in a pipe a line per run
   EXPECT_EQ(run("study " + file.string() + " --quiet --out " + out.string()).code, 1);
-  const json after = json::parse(run("study " + file.string() + " --quiet --json --retry --only rows --out " + out.string()).out);
+  const Result list = run("study " + file.string() + " --list --retry --out " + out.string());
+  EXPECT_NE(list.out.find("rows good: done\n"), std::string::npos) << list.out;
+  EXPECT_NE(list.out.find("slow: failed\n"), std::string::npos) << list.out;
+  EXPECT_NE(list.out.find("\n2 of 3 runs would be made\n"), std::string::npos) << list.out;
+  const Result retried = run("study " + file.string() + " --retry --only rows --out " + out.string());
+  EXPECT_EQ(retried.code, 1);
+  EXPECT_NE(retried.err.find("[1/1]"), std::string::npos) << retried.err;  // of what this command makes
+  EXPECT_EQ(retried.out.find("(exit code 3)", retried.out.find("(exit code 3)") + 1), std::string::npos) << retried.out;
+  const std::string html = read(out / "report.html");
+  EXPECT_NE(html.find("tessera study " + file.string() + " --out " + out.string()), std::string::npos);
+  EXPECT_EQ(html.find("--only rows"), std::string::npos);
+  // What failed elsewhere is not asked for.
+  file_of("failing", read(file) + "[[part]]\nname = \"fine\"\nkind = \"accuracy\"\n");
+  const Result fine = run("study " + file.string() + " --quiet --json --only fine --out " + out.string());
+  EXPECT_EQ(fine.code, 0) << fine.err;
+  const json after = json::parse(fine.out);
   EXPECT_EQ(after["parts"][0]["points"][0]["runs"][0]["attempts"], 2);
   EXPECT_EQ(after["parts"][1]["points"][0]["runs"][0]["attempts"], 1);
 }
@@ -145,6 +177,21 @@ TEST(Study, ProblemsComeBeforeAnythingStarts) {
   EXPECT_FALSE(fs::exists(out));
   EXPECT_EQ(run("study " + (scratch() / "none.toml").string()).code, 2);
   EXPECT_EQ(run("report " + scratch().string()).code, 2);
+}
+
+TEST(Study, FreshAndReportTouchNothingOfOthers) {
+  const fs::path mine = scratch() / "mine";
+  fs::create_directories(mine / "data");
+  write(mine / "data" / "precious", "x");
+  const Result r = run("study " + file_of("good", small).string() + " --fresh --out " + mine.string());
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find("study.db"), std::string::npos) << r.err;
+  EXPECT_TRUE(fs::exists(mine / "data" / "precious"));
+  EXPECT_FALSE(fs::exists(mine / "study.lock"));
+  const Result typo = run("report " + (scratch() / "typo").string());
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_NE(typo.err.find("metrics.jsonl"), std::string::npos) << typo.err;
+  EXPECT_FALSE(fs::exists(scratch() / "typo"));
 }
 
 TEST(Study, HostileNamesReachNoTerminal) {

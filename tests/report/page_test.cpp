@@ -183,6 +183,115 @@ TEST_F(Page, Comparison) {
   EXPECT_NO_THROW(parse_xml(page));
   EXPECT_TRUE(has(page, "beyond the spread"));
   EXPECT_TRUE(fs::exists(folder_ / "data/comparison.csv"));
+  EXPECT_TRUE(has(page, ">after <strong>against</strong> sample: 29 points in both.")) << "one title, two names";
+}
+
+// Every setting counts, not only those that have a place in a record.
+TEST_F(Page, ComparisonListsSettings) {
+  Study a, b;
+  for (Study* s : {&a, &b}) {
+    s->name = s->title = "run";
+    s->parts.push_back(accuracy_part(1, 0));
+    s->parts[0].points.resize(1);
+  }
+  a.file = "out/first", b.file = "out/second";
+  RunRecord &before = *a.parts[0].points[0].repeats[0].record, &after = *b.parts[0].points[0].repeats[0].record;
+  after.settings[1].second = "0.01", after.settings.emplace_back("loss.label_smoothing", "0.1"), after.loss = 0.7;
+  after.global_batch = 128, after.settings[0].second = "128";
+  const auto lines = [&] {
+    std::string out;
+    for (const std::string& line : comparison(a, b)) out += line + "\n";
+    return out;
+  };
+  const std::string all = lines();
+  EXPECT_TRUE(has(all, "out/second against out/first: 1 point in both\n")) << all;
+  EXPECT_TRUE(has(all, "changed: optim.lr: 0.001, now 0.01\n")) << all;
+  EXPECT_TRUE(has(all, "changed: loss.label_smoothing: not recorded, now 0.1\n")) << all;
+  EXPECT_TRUE(has(all, "changed: global batch: 64, now 128\n")) << all;
+  EXPECT_FALSE(has(all, "batch.global")) << all;
+  EXPECT_TRUE(has(all, "final loss 1.20 -> 0.700 (−0.500")) << all;
+  const std::string page = text_of(write_comparison(a, b, folder_.string()));
+  EXPECT_TRUE(has(page, "<li>optim.lr: 0.001, now 0.01</li>"));
+  EXPECT_TRUE(has(page, "out/second <strong>against</strong> out/first: 1 point in both."));
+  before.settings.clear();  // of an older version
+  EXPECT_FALSE(has(lines(), "optim.lr")) << lines();
+  after.test_top1 -= 0.01;
+  EXPECT_TRUE(has(lines(), "−1.00 points")) << lines();
+  b.parts[0].name = "other";
+  EXPECT_TRUE(has(lines(), "No point is in both: no part has the same name (first: accuracy; second: other).")) << lines();
+  EXPECT_TRUE(has(text_of(write_comparison(a, b, folder_.string())), "No point is in both: no part has the same name"));
+}
+
+TEST_F(Page, OfASingleRunSpeaksOfNoRepeats) {
+  Study study;
+  study.name = study.title = "run", study.warmup = 2, study.command = "tessera report run";
+  Part part;
+  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02))}});
+  study.parts.push_back(part);
+  const std::string page = render(study);
+  EXPECT_NO_THROW(parse_xml(page));
+  EXPECT_TRUE(has(page, "id=\"figure-run-breakdown\"") && has(page, "Memory, planned and measured"));
+  EXPECT_TRUE(has(page, "an epoch takes") || has(page, "An epoch takes"));
+  EXPECT_TRUE(has(page, "the first, the third and every tenth step"));
+  const std::string read = page.substr(page.find("<main"));
+  for (const char* word : {"seeds", "repeats", "spread"}) EXPECT_FALSE(has(read, word)) << word << read.substr(read.find(word) - 60, 120);
+}
+
+// Nothing is left out in silence, and what is large is not called small.
+TEST_F(Page, WhatIsCutIsSaid) {
+  Study study;
+  study.parts.push_back(technique_part(1));
+  Part& part = study.parts[0];
+  for (int i = 0; part.points.size() < 50; ++i) part.points.push_back(part.points[1]), part.points.back().technique += std::to_string(i);
+  study.parts.push_back(layers_part());
+  Part& layers = study.parts[1];
+  std::vector<PartRecord> rows;
+  for (int i = 0; i < 9; ++i) rows.push_back({"small" + std::to_string(i), 0.001, 0.02, 12});
+  rows.push_back({"late", 0.009, 0.5, 12});
+  for (Point& p : layers.points) p.repeats[0].record->parts = rows;
+  layers.published = {{"late", 5}, {"small1", 1}};
+  while (layers.points.size() < 26) {
+    layers.points.push_back(layers.points[0]);
+    layers.points.back().axes[0].second = std::to_string(layers.points.size());
+  }
+  const std::string page = render(study);
+  EXPECT_TRUE(has(page, "2 more points are in data/runs.csv."));
+  EXPECT_TRUE(has(page, "2 more points are in data/parts.csv.") && has(page, "14 more points are in data/parts.csv."));
+  const std::string shares = text_of(folder_ / "figures/layers-shares.svg");
+  EXPECT_TRUE(has(shares, "late") && has(shares, "as printed") && has(shares, "smaller parts"));
+  // Few families: nothing is left for "smaller parts", and the published bar is there all the same.
+  rows.erase(rows.begin(), rows.begin() + 7);
+  for (Point& p : layers.points) p.repeats[0].record->parts = rows;
+  layers.published = {{"late", 5}, {"small8", 1}};
+  render(study);
+  const std::string few = text_of(folder_ / "figures/layers-shares.svg");
+  EXPECT_TRUE(has(few, "as printed") && !has(few, "smaller parts"));
+}
+
+// An axis that begins at 0 keeps its first point; figures are named after the axis.
+TEST_F(Page, BatchFiguresAlongAnyAxis) {
+  Study study;
+  study.parts.push_back(batch_part(1));
+  Part& part = study.parts[0];
+  part.points.resize(5), part.axis = "data.workers";
+  for (int i = 0; i < 5; ++i) part.points[static_cast<std::size_t>(i)].axes = {{"data.workers", std::to_string(i)}};
+  render(study);
+  const std::string time = text_of(folder_ / "figures/batch-time.svg");
+  EXPECT_TRUE(has(time, "Time against data.workers"));
+  EXPECT_TRUE(has(time, "data.workers 0: "));
+}
+
+TEST_F(Page, UnknownNumbersAreEmptyInSpreadsheets) {
+  Study study;
+  study.parts.push_back(accuracy_part(1, 0));
+  study.parts[0].points.resize(1);
+  RunRecord& r = *study.parts[0].points[0].repeats[0].record;
+  r.measured = r.planned = 0, r.step_ms = {}, r.breakdown = {};
+  render(study);
+  const std::string runs = text_of(folder_ / "data/runs.csv");
+  EXPECT_TRUE(has(runs, ",0.31,,,,")) << runs;               // mfu, then no quantiles
+  EXPECT_TRUE(has(runs, ",,,,,,,,592204,,,,1.2,")) << runs;  // no breakdown, no bubble; no bytes of rings, planned, measured
 }
 
 }  // namespace whole_page

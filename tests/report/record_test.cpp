@@ -1,6 +1,7 @@
 // Run folders as records: whole ones, ones of runs that go on, damaged ones; and records as JSON and back.
 #include "report/record.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "base/check.h"
@@ -111,6 +113,71 @@ TEST_F(Record, ReadsAFinishedRun) {
   EXPECT_EQ(r.losses.front().first, 1);
   EXPECT_EQ(r.losses.back().first, 500);
   EXPECT_EQ(r.env["cores"], 2);
+  EXPECT_EQ(r.warmup, 2);
+  std::map<std::string, std::string> settings(r.settings.begin(), r.settings.end());
+  EXPECT_EQ(settings["batch.global"], "64");
+  EXPECT_EQ(settings["parallel.schedule"], "1f1b");
+  EXPECT_FALSE(settings.contains("run.seed"));
+}
+
+// Of one rank the sampled steps beyond the warm-up, of several what the summary has of all.
+TEST_F(Record, BreakdownWithoutWarmUp) {
+  const auto step = [](int s, double compute) {
+    return json{{"kind", "step"}, {"step", s}, {"loss", 1.0}, {"step_ms", 9.0}, {"breakdown", {{"compute", compute}}}}.dump() + "\n";
+  };
+  write("metrics.jsonl", step(1, 900) + step(3, 10) + step(10, 20));
+  EXPECT_EQ(read().breakdown.compute, 42);
+  summary_["ranks"] = json::array({rank("a", 300)});
+  write("summary.json", summary_.dump());
+  EXPECT_EQ(read().breakdown.compute, 15);
+  EXPECT_EQ(read().by_rank.at(0).breakdown.compute, 15);
+  write("metrics.jsonl", step(1, 900));
+  EXPECT_EQ(read().breakdown.compute, 300);
+}
+
+TEST_F(Record, LongRunsAreThinnedWhileTheyAreRead) {
+  std::string lines;
+  for (int s = 1; s <= 9001; ++s) lines += fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1}}\n", s);
+  write("metrics.jsonl", lines);
+  const RunRecord r = read();
+  ASSERT_EQ(r.losses.size(), 200u);
+  EXPECT_EQ(r.losses.front().first, 1);
+  EXPECT_EQ(r.losses.back().first, 9001);
+  for (std::size_t i = 1; i < r.losses.size(); ++i) {
+    EXPECT_GT(r.losses[i].first - r.losses[i - 1].first, 20) << i;
+    EXPECT_LT(r.losses[i].first - r.losses[i - 1].first, 70) << i;
+  }
+}
+
+TEST_F(Record, SettingsAreBounded) {
+  std::string text = "[a]\nlong = \"" + std::string(5000, 'x') + "\"\n[run]\nout = \"here\"\nname = \"n\"\n[z]\n";
+  for (int i = 0; i < 2000; ++i) text += fmt::format("k{} = {}\n", i, i);
+  write("resolved.toml", text);
+  const RunRecord r = read();
+  EXPECT_EQ(r.settings.size(), 512u);
+  for (const auto& [key, value] : r.settings) EXPECT_TRUE(value.size() < 410 && key != "run.out" && key != "run.name") << key;
+  EXPECT_EQ(run_from_json(json::parse(to_json(r).dump()), "here").settings, r.settings);
+  json many = {{"settings", json::array()}};
+  for (int i = 0; i < 513; ++i) many["settings"].push_back({"a", "b"});
+  EXPECT_THROW((void)run_from_json(many, "here"), Error);
+  EXPECT_THROW((void)run_from_json(json::parse(R"({"settings": [["a", 1]]})"), "here"), Error);
+  write("resolved.toml", "[model]\nname = \"kept\"\n[z]\nk = " + std::string(200000, '1') + "\nafter = 1\n");
+  EXPECT_EQ(read().settings, (std::vector<std::pair<std::string, std::string>>{{"model.name", "kept"}}));
+}
+
+// Copying and printing recurse: what is nested deeper than anything we write is refused, not followed.
+TEST_F(Record, DeepDocumentsAreRefused) {
+  const std::string deep = "{\"a\": " + std::string(200000, '[') + std::string(200000, ']') + "}";
+  write("env.json", deep);
+  EXPECT_NE(problem().find("env.json: expected at most 32 levels of JSON"), std::string::npos) << problem();
+  EXPECT_THROW((void)run_from_json(json::parse("{\"env\": " + deep + "}"), "here"), Error);
+  write("env.json", R"({"a": {"b": [1, {"c": 2}]}})");
+  EXPECT_EQ(read().env["a"]["b"][1]["c"], 2);
+}
+
+TEST_F(Record, LinesOfAnyLengthAreNotHeld) {
+  write("metrics.jsonl", metrics_ + "{\"kind\": \"" + std::string(5u << 20, 'x') + "\"}\n");
+  EXPECT_NE(problem().find("longer than what a run writes"), std::string::npos) << problem();
 }
 
 TEST_F(Record, ReadsARunThatGoesOn) {

@@ -42,6 +42,7 @@ RunRecord sample_run(int ranks, std::int64_t batch, double step_ms, double expos
            {"host", "node1"},
            {"threads", 1},
            {"peak_gflops", {{"f32", 83.2}, {"how", "measured"}}}};
+  r.warmup = 2, r.settings = {{"batch.global", std::to_string(batch)}, {"optim.lr", "0.001"}, {"optim.name", "adamw"}};
   return r;
 }
 

@@ -8,6 +8,7 @@
 
 #include "report/figure.h"
 #include "report/html.h"
+#include "report/layers.h"
 #include "report/sample.h"
 #include "report/scaling.h"
 #include "report/table.h"
@@ -116,7 +117,7 @@ TEST(Verdict, FailuresAndOneRepeatAreSaid) {
   const std::string text = all_of(verdict(sample_study(1)));
   EXPECT_TRUE(has(text, "Every point was measured once")) << text;
   EXPECT_TRUE(has(text, "1 of 33 runs failed: Strong scaling, batch 64, 8 ranks (repeat 2: rank 5 was lost")) << text;
-  EXPECT_TRUE(has(text, "Of 3 claims of publications, 1 holds here, 1 does not, 1 cannot be tested here")) << text;
+  EXPECT_TRUE(has(text, "Of 3 claims, 1 holds here, 1 does not, 1 cannot be tested here.")) << text;
   EXPECT_EQ(all_of(verdict(Study{})), "Nothing has been run yet.\n");
   Study failing;
   failing.parts.push_back(technique_part(2));
@@ -129,6 +130,111 @@ TEST(Verdict, FailuresAndOneRepeatAreSaid) {
   for (Point& p : failing.parts[0].points)
     for (Repeat& r : p.repeats) r.outcome = Outcome::waiting;
   EXPECT_TRUE(has(all_of(verdict(failing)), "No run of 10 is finished yet"));
+}
+
+TEST(Verdict, ClaimsWithoutANumberDoNotWait) {
+  Study study = sample_study(1);
+  for (const char* said : {"not run", "no number", "no number"}) study.claims.push_back({"p", "s", "", "–", said, ""});
+  const std::string text = all_of(verdict(study));
+  EXPECT_TRUE(has(text, "Of 6 claims, 1 holds here, 1 does not, 1 cannot be tested here, 1 waits for its runs, 2 have no number.")) << text;
+}
+
+// Ranks that share cores say nothing of a serial share, and a law that a point is beyond sets no limit.
+TEST(Amdahl, IsFittedToRanksWithCoresOfTheirOwn) {
+  Part part = scaling_part(
+      PartKind::strong, {1, 2, 4, 8}, [](int n) { return n <= 4 ? amdahl_speedup(0.05, n) / n : 0.1; }, 1, 0);
+  for (Point& p : part.points)
+    for (Repeat& r : p.repeats) r.record->env["cores"] = 4, r.record->hosts = 1;
+  const Scaling s = scaling_of(part).front();
+  EXPECT_EQ(s.fitted, 2);
+  EXPECT_NEAR(s.serial, 0.05, 1e-9);
+  const Part beyond = scaling_part(
+      PartKind::strong, {1, 2, 4, 8}, [](int n) { return n == 8   ? 0.9
+                                                         : n == 1 ? 1.0
+                                                                  : 0.3; }, 1, 0);
+  const std::string text = said(beyond);
+  EXPECT_TRUE(has(text, "Amdahl's law, fitted to 3 points")) << text;
+  EXPECT_FALSE(has(text, "no number of ranks would pass")) << text;
+}
+
+TEST(Verdict, ScalingNamesSlowComputingAndWhatIsUndecided) {
+  const std::string slow = said(scaling_part(
+      PartKind::strong, {1, 2}, [](int n) { return n == 1 ? 1.0 : 0.6; }, 2, 0, 0));
+  EXPECT_TRUE(has(slow, "each rank computes 61.5% longer than its share of the work")) << slow;
+  const std::string well = said(scaling_part(
+      PartKind::strong, {1, 2}, [](int) { return 1.0; }, 2, 0, 0));
+  EXPECT_FALSE(has(well, "longer than its share")) << well;
+  const std::string open = said(scaling_part(
+      PartKind::strong, {1, 2}, [](int n) { return 1.0 / n; }, 3, 0.05));
+  EXPECT_TRUE(has(open, "no difference that the spread allows to tell")) << open;
+  EXPECT_FALSE(has(well, "no difference")) << well;
+}
+
+TEST(Verdict, ScalingAlongAnotherAxis) {
+  Part part = scaling_part(
+      PartKind::strong, {1, 2, 4}, [](int n) { return n == 1 ? 1.0 : 0.9 / n; }, 2);
+  part.axis = "run.threads";
+  for (Point& p : part.points) p.axes.back().first = "run.threads";
+  const std::string text = said(part);
+  EXPECT_TRUE(has(text, "more threads bring nothing: an epoch on 4 threads")) << text;
+  EXPECT_FALSE(has(text, "ranks")) << text;
+}
+
+// Losses are compared with those of the same seed and the same axes.
+TEST(Verdict, LossesArePaired) {
+  Part part = technique_part(3, 0.001);
+  part.points.resize(2);
+  for (int r = 0; r < 3; ++r)
+    for (int i = 0; i < 2; ++i) part.points[i].repeats[r].record->loss = 1 + 0.25 * r + 0.0625 * i;  // exact in binary
+  part.points[1].repeats.erase(part.points[1].repeats.begin());
+  EXPECT_TRUE(has(said(part), "by at most 0.0625 (data parallel; seeds alone move it by 0.500)")) << said(part);
+  const Part before = part;
+  for (Point& p : part.points) p.axes = {{"batch.global", "64"}};
+  for (Point p : before.points) {
+    p.axes = {{"batch.global", "256"}};
+    for (Repeat& r : p.repeats) r.record->loss += 7;
+    part.points.push_back(p);
+  }
+  EXPECT_TRUE(has(said(part), "by at most 0.0625 (data parallel, batch 64")) << said(part);
+}
+
+TEST(Verdict, AllThatShareTheBestAreNamed) {
+  Part part = technique_part(1);
+  for (Point& p : part.points) p.repeats[0].record->measured = 5000000, p.repeats[0].record->comm_bytes = 1000;
+  EXPECT_TRUE(
+      has(said(part), "the least memory on a rank is shared by one rank, data parallel, tensor parallel, ZeRO 3 and 1 more (5.00 MB)."))
+      << said(part);
+  EXPECT_TRUE(has(said(part), "data parallel, tensor parallel, ZeRO 3 and pipeline, 1F1B send the fewest bytes: 1.00 kB")) << said(part);
+  // A number that every run would have again is not put down to chance; what is not measured is planned.
+  part.points[3].repeats[0].record->measured = 4000000;
+  const std::string once = said(part);
+  EXPECT_TRUE(has(once, "the least memory on a rank is ZeRO 3 with 4.00 MB; one rank follows with 5.00 MB (25.0% more).")) << once;
+  for (Point& p : part.points) p.repeats[0].record->measured = 0;
+  EXPECT_TRUE(has(said(part), "the least planned memory on a rank is ZeRO 3 with 5.20 MB")) << said(part);
+}
+
+// The mean is said, so the mean decides.
+TEST(Verdict, BestAccuracyIsByTheMean) {
+  Part part = accuracy_part(3, 0);
+  const double tops[2][3] = {{0.50, 0.61, 0.62}, {0.58, 0.60, 0.64}};  // medians 0.61 and 0.60, means 0.577 and 0.607
+  part.points.resize(2);
+  for (int i = 0; i < 2; ++i)
+    for (int r = 0; r < 3; ++r) part.points[i].repeats[r].record->test_top1 = tops[i][r];
+  EXPECT_TRUE(has(said(part), "best is sgd with 60.67% in the mean of 3 seeds")) << said(part);
+}
+
+TEST(Verdict, OfASingleRun) {
+  Study study;
+  Part part;
+  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02, 0.61))}});
+  study.parts.push_back(part);
+  const std::string text = all_of(verdict(study));
+  EXPECT_TRUE(has(text, "run: an epoch takes 540 ms, a step 27.0 ms, 2,370 images per second.")) << text;
+  EXPECT_TRUE(has(text, "the rank that holds most takes 10.2 MB at its peak, 10.2 MB were planned.")) << text;
+  EXPECT_TRUE(has(text, "communication that is not hidden 5.00%, waiting for other ranks 2.00%")) << text;
+  EXPECT_TRUE(has(text, "the final accuracy is 61.00% (the best epoch had 62.00%), the last loss 1.20.")) << text;
+  EXPECT_FALSE(has(text, "seed") || has(text, "measured once")) << text;
 }
 
 TEST(Numbers, HaveThreeDigits) {
@@ -216,6 +322,18 @@ TEST(Figures, StandAloneAndSurviveNothing) {
     EXPECT_EQ(elements[3].name, "style");
     EXPECT_FALSE(has(svg, "nan") || has(svg, "\"inf"));
   }
+}
+
+TEST(Layers, PublishedRowsAreSharesOfTheirLayer) {
+  Part part = layers_part();
+  part.published = {{"embeddings", 5}, {"msa.qkv", 2}, {"msa.scores", 1}, {"mlp", 7}};
+  EXPECT_DOUBLE_EQ(published_layer(part), 10);
+  EXPECT_DOUBLE_EQ(published_share(part, "msa.qkv"), 0.2);
+  EXPECT_DOUBLE_EQ(published_share(part, "msa"), 0.3);
+  EXPECT_TRUE(std::isnan(published_share(part, "embeddings")));
+  part.published.emplace_back("msa", 3);  // the family itself: its rows count once
+  EXPECT_DOUBLE_EQ(published_layer(part), 10);
+  EXPECT_DOUBLE_EQ(published_share(part, "msa"), 0.3);
 }
 
 // Families and shares of one layer; what stands outside of the layers is in the whole pass only.

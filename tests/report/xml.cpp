@@ -114,6 +114,7 @@ void for_each_string(Study& study, const std::function<void(std::string&)>& chan
         for (std::string* s : {&run.verb, &run.folder, &run.model, &run.data, &run.dtype, &run.layout}) change(*s);
         for (RankRecord& k : run.by_rank) change(k.host), change(k.device);
         for (PartRecord& k : run.parts) change(k.name);
+        pairs(run.settings);
         nlohmann::ordered_json env = nlohmann::ordered_json::object();
         for (const auto& [key, value] : run.env.items()) {
           std::string k = key, v = value.is_string() ? value.get<std::string>() : "";

@@ -6,13 +6,17 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <thread>
 
 #include "base/printable.h"
 #include "base/process.h"
 #include "files/scratch.h"
+#include "study/throttle.h"
 
 namespace tessera::study::child_test {
 namespace {
@@ -127,6 +131,83 @@ TEST(Child, ARequestToStopEndsIt) {
   EXPECT_EQ(result.code, 75);
 }
 
+TEST(Child, AnExceptionLeavesNothingRunning) {
+  const Scratch scratch;
+  const StopRequests requests;
+  ChildOptions options = shell(scratch, "exec sleep 600");
+  int child = 0;
+  options.on_start = [&](int pid, std::uint64_t) { child = pid; };
+  options.on_tick = [](double) { throw std::runtime_error("no terminal"); };
+  EXPECT_THROW(run_child(options, requests), std::runtime_error);
+  EXPECT_EQ(stat_of(child).state, 0);
+}
+
+TEST(Child, TheEnvironmentOfALauncherIsItsOwn) {
+  const Scratch scratch;
+  const StopRequests requests;
+  const char* name = "OMPI_MCA_mpi_yield_when_idle";
+  const std::string before = std::getenv(name) ? std::getenv(name) : "";
+  ::unsetenv(name);
+  const auto told = [&](bool launcher, bool crowded) {
+    ChildOptions options = shell(scratch, "env");
+    options.launcher = launcher, options.crowded = crowded;
+    EXPECT_EQ(run_child(options, requests).code, 0);
+    return text_of(scratch / "stdout.txt");
+  };
+  EXPECT_NE(told(true, true).find(std::string(name) + "=1\n"), std::string::npos);
+  EXPECT_EQ(std::getenv(name), nullptr);
+  EXPECT_EQ(told(true, false).find(name), std::string::npos);
+  EXPECT_NE(told(true, false).find("PRTE_MCA_rmaps_default_mapping_policy="), std::string::npos);
+  EXPECT_EQ(told(false, true).find(name), std::string::npos);
+  if (!before.empty()) ::setenv(name, before.c_str(), 1);
+}
+
+TEST(Child, SignalsThatOthersSetOrSendDoNoHarm) {
+  const Scratch scratch;
+  const auto ignored = std::signal(SIGCHLD, SIG_IGN);
+  {
+    const StopRequests requests;
+    EXPECT_EQ(run_child(shell(scratch, "exit 3"), requests).code, 3);
+    // Killed before it is told to begin.
+    ChildOptions early = shell(scratch, "sleep 600");
+    early.on_start = [](int pid, std::uint64_t) {
+      ::kill(pid, SIGKILL);
+      while (stat_of(pid).state != 'Z') std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    EXPECT_EQ(run_child(early, requests).code, 128 + SIGKILL);
+    ::raise(SIGTERM);  // after the last run: nobody asks for it
+  }
+  EXPECT_EQ(std::signal(SIGCHLD, ignored), SIG_IGN);
+}
+
+// In a job of Slurm mpirun and what it starts have SLURM_PROCID=0, all of them.
+TEST(Child, RanksAreFoundByTheNamesOfTheirLauncher) {
+  const Scratch scratch;
+  const StopRequests requests;
+  const std::string guard = "sh -c 'sh -c \"echo \\$\\$ > FILE; exec sleep 600\" & wait' & ";
+  std::string script = "export SLURM_PROCID=0; sh -c \"sleep 600 & wait\" & ";
+  for (const char* rank : {"0", "1"}) {
+    std::string one = guard;
+    one.replace(one.find("FILE"), 4, (scratch / rank).string());
+    script += std::string("OMPI_COMM_WORLD_RANK=") + rank + " " + one;
+  }
+  ChildOptions options = shell(scratch, script + "wait");
+  int session = 0;
+  std::string found, expected;
+  options.on_start = [&](int pid, std::uint64_t) { session = pid; };
+  options.on_tick = [&](double) {
+    if (text_of(scratch / "0").empty() || text_of(scratch / "1").empty() || !found.empty()) return;
+    for (const int rank : {0, 1}) {
+      found += std::to_string(process_of_rank(session, rank)) + "\n";
+      expected += text_of(scratch / std::to_string(rank));
+    }
+    ::kill(session, SIGTERM);
+  };
+  run_child(options, requests);
+  EXPECT_FALSE(found.empty());
+  EXPECT_EQ(found, expected);
+}
+
 TEST(Child, ReasonsInWords) {
   const Scratch scratch;
   const StopRequests requests;
@@ -135,7 +216,11 @@ TEST(Child, ReasonsInWords) {
   };
   EXPECT_EQ(reason("echo 'note: x' >&2; echo 'error: no such data' >&2; echo 'error: second' >&2; exit 3"),
             "the data set or an image is bad (exit code 3): no such data");
-  EXPECT_EQ(reason("exit 44"), "exit code 44");
+  EXPECT_EQ(reason("exit 44"), "exit code 44; it said nothing in " + (scratch / "stderr.txt").string());
+  EXPECT_EQ(reason("exit 200").substr(0, 14), "exit code 200;");  // no signal has that number
+  // A launcher's words: its errors are written otherwise, and its 1 is no difference.
+  EXPECT_EQ(reason("echo 'mpirun: Error: unknown option' >&2; exit 1"), "exit code 1: unknown option");
+  EXPECT_EQ(reason("printf 'first\\nlast words\\n-----\\n\\n' >&2; exit 1"), "exit code 1: last words");
   EXPECT_NE(reason("kill -9 $$").find("ended by signal 9"), std::string::npos);
   const std::string hostile = reason("printf 'error: \\033[31m\\001red\\377\\n' >&2; exit 2");
   EXPECT_NE(hostile.find("\\x1b[31m\\x01red\ufffd"), std::string::npos) << hostile;

@@ -178,21 +178,41 @@ TEST(Claims, MetricsOfBreakdownsRanksAndTables) {
   EXPECT_EQ(judged(claim("hidden_share(techniques; technique=one rank)")).number, "0.1x, asked: >= 0");
   EXPECT_EQ(judged(claim("compute_share[1](techniques; technique=one rank)")).number, "1x, asked: >= 0");
   EXPECT_EQ(judged(claim("loss[2](techniques; technique=one rank)")).number, "0.25x, asked: >= 0");
-  EXPECT_EQ(judged(claim("loss[3](techniques; technique=one rank)")).verdict, "not run");
+  EXPECT_EQ(judged(claim("loss[3](techniques; technique=one rank)")).verdict, "no number");
   EXPECT_EQ(judged(claim("share[ln](techniques; technique=GPipe [1, 1])")).number, "0.4x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[msa](techniques; technique=one rank)")).number, "6x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[msa.qkv](techniques; technique=one rank)")).number, "4x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[ln](techniques; technique=GPipe [1, 1])")).number, "4x, asked: >= 0");
 }
 
-TEST(Claims, WhatIsMissingIsNotRun) {
+TEST(Claims, DigitsDoNotContradictTheVerdict) {
+  const report::ClaimResult r = judged(claim("1.6996", ">= 1.7"));
+  EXPECT_EQ(r.verdict, "does not hold");
+  EXPECT_EQ(r.number, "1.6996x, asked: >= 1.7");
+  EXPECT_EQ(judged(claim("1.6996", ">= 1.6")).number, "1.7x, asked: >= 1.6");
+  EXPECT_EQ(judged(claim("123456.25", "> 123456")).number, "123456.2x, asked: > 123456");
+  EXPECT_EQ(judged(claim("123456.25", "> 1")).number, "123456x, asked: > 1");
+}
+
+TEST(Claims, WhatIsStillToComeIsNotRun) {
+  report::Study s = study();
+  const StudyClaim broken = claim("epoch_seconds(techniques; technique=\"broken, alas\")");
+  EXPECT_EQ(judge_claims({broken}, s).at(0).verdict, "no number");
+  s.parts[1].points[2].repeats.emplace_back();
+  EXPECT_EQ(judge_claims({broken}, s).at(0).verdict, "not run");
+  // Open at one of its points, and not finite at the other.
+  const StudyClaim both = claim("loss(strong; run.np=2) + epoch_seconds(techniques; technique=\"broken, alas\")");
+  EXPECT_EQ(judge_claims({both}, s).at(0).verdict, "not run");
+}
+
+TEST(Claims, WhatEndedWithoutOneHasNoNumber) {
   report::ClaimResult r = judged(claim("epoch_seconds(techniques; technique=\"broken, alas\")"));
-  EXPECT_EQ(r.verdict, "not run");
+  EXPECT_EQ(r.verdict, "no number");
   EXPECT_NE(r.note.find("it ran out of memory"), std::string::npos) << r.note;
-  EXPECT_EQ(judged(claim("loss(strong; run.np=2)")).verdict, "not run");  // not written by the run
-  EXPECT_EQ(judged(claim("compute_share[7](techniques; technique=one rank)")).verdict, "not run");
-  EXPECT_EQ(judged(claim("share[mlp](techniques; technique=one rank)")).verdict, "not run");
-  EXPECT_EQ(judged(claim("1 / (epoch_seconds(strong; run.np=2) - epoch_seconds(strong; run.np=2))")).verdict, "not run");
+  EXPECT_EQ(judged(claim("loss(strong; run.np=2)")).verdict, "no number");  // not written by the run
+  EXPECT_EQ(judged(claim("compute_share[7](techniques; technique=one rank)")).verdict, "no number");
+  EXPECT_EQ(judged(claim("share[mlp](techniques; technique=one rank)")).verdict, "no number");
+  EXPECT_EQ(judged(claim("1 / (epoch_seconds(strong; run.np=2) - epoch_seconds(strong; run.np=2))")).verdict, "no number");
   StudyClaim untestable = claim_of("vit", "A100s are fast.", "", "", "it needs A100s", "So it is");
   r = judged(untestable);
   EXPECT_EQ(r.verdict, "not testable here");
@@ -208,7 +228,7 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
   const std::vector<StudyClaim> claims = {
       claim("epoch_seconds(strong; run.np=1) + epoch_secs(strong; run.np=2)", "~ 1"),
       claim("loss(stong) + loss(techniques) + loss(strong; run.np=3) + loss(strong; data.fraction=1)"),
-      claim_of("nobody", "", "", ""),
+      claim_of("", "", "", ""),
       claim_of("vit", "x", "1", ">= 1", "no machine"),
       claim_of("vit", "x", "1", ""),
       claim("share(strong; run.np=2) + wall[1](strong; run.np=2) + wait_share[a](strong; run.np=2)"),
@@ -222,12 +242,15 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
         "column 35: there is no metric epoch_secs; did you mean",
         "claim 1 (It is so.): holds, column 1: expected >=", "there is no part stong; there are strong, techniques",
         "3 points of techniques fit: say technique (one rank, GPipe [1, 1], broken, alas)", "part strong has no run.np = 3; there are 1, 2",
-        "part strong has no data.fraction in its grid", "claim 3 (): paper = \"nobody\": choose vit, inference or techniques",
-        "claim 3 (): says is empty", "claim 3 (): it has neither", "claim 4 (x): it has a number and is untestable",
-        "claim 5 (x): holds is missing", "share needs a row", "wall has no rows", "wait_share[RANK]: expected a number, found a"})
+        "part strong has no data.fraction in its grid", "claim 3 (): paper is missing", "claim 3 (): says is empty",
+        "claim 3 (): it has neither", "claim 4 (x): it has a number and is untestable", "claim 5 (x): holds is missing",
+        "share needs a row", "wall has no rows", "wait_share[RANK]: expected a number, found a"})
     EXPECT_NE(all.find(expected), std::string::npos) << expected << "\nin\n" << all;
   EXPECT_EQ(problems.size(), 15u) << all;
   EXPECT_EQ(all.find("claim 7"), std::string::npos) << all;
+  StudyClaim placed = claims[1];
+  placed.place = {"s.toml", 12, 1};
+  EXPECT_TRUE(check_claims({placed}, plan).at(0).starts_with("line 12, claim 1 (It is so.): "));
 }
 
 TEST(Claims, TheDocumentHasARowForEachAndNothingBreaksItsTables) {
@@ -242,6 +265,14 @@ TEST(Claims, TheDocumentHasARowForEachAndNothingBreaksItsTables) {
   EXPECT_NE(text.find("- holds: 1\n- not testable here: 1\n"), std::string::npos) << text;
   EXPECT_NE(text.find("## Benchmarking image"), std::string::npos) << text;
   EXPECT_EQ(text.find("## Performance"), std::string::npos) << text;
+  EXPECT_TRUE(text.starts_with("# What the three studies say, tested\n")) << text;
+  // One's own.
+  odd.paper = "mine";
+  const StudyClaim broken = claim("epoch_seconds(techniques; technique=\"broken, alas\")");
+  const std::string own = claims_markdown(judge_claims({odd, broken}, study()), study());
+  EXPECT_TRUE(own.starts_with("# Claims, tested\n")) << own;
+  EXPECT_NE(own.find("\n## mine\n"), std::string::npos) << own;
+  EXPECT_NE(own.find("- no number: 1\n"), std::string::npos) << own;
 }
 
 TEST(Claims, NoTextDoesHarm) {

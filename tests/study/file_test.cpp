@@ -179,7 +179,9 @@ TEST(StudyFile, WhatIsRefused) {
   refused(head + "[[part]]\nname = \"a\"\nkind = \"techniques\"\n", "needs [[part.technique]]");
   refused(part + grid + "[launch]\nhostfile = \"h\"\n", "with = \"local\"");
   refused(part + grid + "[[claim]]\npaper = \"vit\"\nsays = \"x\"\n", "needs number and holds");
-  refused(part + grid + "[[claim]]\npaper = \"viz\"\nsays = \"x\"\nuntestable = \"y\"\n", "did you mean \"vit\"?");
+  refused(part + grid + "[[claim]]\npaper = \"My Paper\"\nsays = \"x\"\nuntestable = \"y\"\n", "paper: expected a name of a-z");
+  EXPECT_TRUE(problems_of(part + grid + "[[claim]]\npaper = \"mine\"\nsays = \"x\"\nuntestable = \"y\"\n").empty());
+  EXPECT_EQ(problems_of(part + grid + "[launch]\nwith = \"mpiexec\"\nper_host = 1\n").size(), 1u);  // nothing of "local"
   refused(part + grid + "[base]\nconfig = 7\n", "expected text in quotes");
   refused("[study]\nname = \"../x\"\n" + part.substr(head.size()) + grid, "expected a name");
 }

@@ -148,6 +148,55 @@ TEST(Grid, AllProblemsOfAllPointsWithTheirNames) {
   }
 }
 
+std::string refusal(const std::string& text, const std::string& path) {
+  try {
+    plan_study(config::study_from_text(text, path), true);
+  } catch (const config::ConfigError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Grid, FilesThatAreNotThereAreSaidWithTheirPlace) {
+  const test::Scratch scratch;
+  const std::string path = (scratch / "s.toml").string(), part = "[[part]]\nname = \"a\"\nkind = \"accuracy\"\n";
+  const std::string config = refusal("[study]\nname = \"q\"\n[base]\nconfig = \"none.toml\"\n" + part, path);
+  EXPECT_NE(config.find(path + ":4:10: config: "), std::string::npos) << config;
+  EXPECT_NE(config.find("relative to the study's file"), std::string::npos) << config;
+  EXPECT_EQ(config.find("working directory"), std::string::npos) << config;
+  const std::string launch = head + "[launch]\nwith = \"mpirun\"\nhostfile = \"hosts\"\n" + part;
+  EXPECT_NE(refusal(launch, path).find(path + ":10:12: hostfile: "), std::string::npos) << refusal(launch, path);
+  std::ofstream(scratch / "hosts") << "# two\nnode1\nnode2\n";
+  EXPECT_EQ(refusal(launch + "set = { \"launch.hosts\" = 2 }\n", path), "");
+  const std::string many = refusal(launch + "set = { \"launch.hosts\" = 3 }\n", path);
+  EXPECT_NE(many.find("launch.hosts = 3, but "), std::string::npos) << many;
+  EXPECT_NE(many.find("has only 2"), std::string::npos) << many;
+}
+
+TEST(Grid, NumbersBeyondTheirLimitsAreRefused) {
+  const std::string weak = "[[part]]\nname = \"a\"\nkind = \"weak\"\nset = { \"batch.global\" = 16 }\ngrid = { \"run.np\" = [1, ";
+  const std::string ranks = refusal(head + weak + "9223372036854775807] }\n", "s.toml");
+  EXPECT_NE(ranks.find("run.np"), std::string::npos) << ranks;
+  EXPECT_EQ(ranks.find("shared out"), std::string::npos) << ranks;
+  const std::string part = "[[part]]\nname = \"b\"\nkind = \"accuracy\"\nset = { \"run.seed\" = 9200000000000000000 }\nrepeats = ";
+  EXPECT_EQ(refusal(head + part + "1\n", "s.toml"), "");
+  const std::string seed = refusal(head + part + "2\n", "s.toml");
+  EXPECT_NE(seed.find("passes the largest seed"), std::string::npos) << seed;
+}
+
+TEST(Launch, RanksOfAHost) {
+  const auto of = [](const std::string& launch, const std::string& set) {
+    const config::StudyFile file = config::study_from_text(
+        head + "[launch]\n" + launch + "[[part]]\nname = \"a\"\nkind = \"accuracy\"\nset = { \"run.np\" = 8" + set + " }\n", "s.toml");
+    return ranks_per_host(file, plan_study(file).points[0]);
+  };
+  EXPECT_EQ(of("", ""), 8);
+  EXPECT_EQ(of("with = \"srun\"\n", ""), 8);
+  EXPECT_EQ(of("with = \"srun\"\n", ", \"launch.hosts\" = 3"), 3);
+  EXPECT_EQ(of("with = \"srun\"\nper_host = 2\n", ", \"launch.hosts\" = 8"), 2);
+  EXPECT_EQ(of("with = \"srun\"\nper_host = 2\n", ", \"launch.per_host\" = 16"), 8);
+}
+
 TEST(Launch, Words) {
   const test::Scratch scratch;
   std::ofstream(scratch / "hosts.txt") << "# all\nnode1 slots=1\n\nnode2\nnode3\n";

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
@@ -129,9 +130,23 @@ TEST(State, DamagedAndForeignFilesAreRefusedAndKept) {
   refused(foreign, "another program's");
   std::ofstream(path, std::ios::binary) << sound;
   EXPECT_EQ(State(scratch.folder()).all().size(), 40u);
+  std::ofstream(path, std::ios::binary) << other;
+  EXPECT_NE(error_of([&] { State state(scratch.folder(), true); }).hint.find("`tessera study FILE --fresh`"), std::string::npos);
   const Scratch empty;
   EXPECT_EQ(error_of([&] { State state(empty.folder(), true); }).kind, ErrorKind::usage);
   EXPECT_FALSE(fs::exists(empty / "study.db"));
+}
+
+// A journal that was not taken away: its writer was killed. Who only reads must be able to read.
+TEST(State, AReaderUndoesWhatAKilledWriterBegan) {
+  const Scratch scratch;
+  State(scratch.folder()).put("x", finished(1));
+  std::string journal(512, '\0');
+  const unsigned char magic[] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+  std::copy(std::begin(magic), std::end(magic), journal.begin());
+  std::ofstream(scratch / "study.db-journal", std::ios::binary) << journal;
+  EXPECT_EQ(State(scratch.folder(), true).all().size(), 1u);
+  EXPECT_FALSE(fs::exists(scratch / "study.db-journal"));
 }
 
 TEST(State, OneStudyInAFolder) {

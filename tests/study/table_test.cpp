@@ -1,9 +1,12 @@
 // What a person sees of a study, and the records that are made of what benchmarks print.
 #include "study/table.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 
 #include "files/scratch.h"
 #include "study/collect.h"
@@ -42,12 +45,44 @@ TEST(Table, MediansSpreadAndSpeedUp) {
   EXPECT_NE(lines[1].find("11.0 +-1.0"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("1.00x"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("50.00"), std::string::npos) << lines[1];
-  EXPECT_NE(lines[2].find("2.00x"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("2.02x"), std::string::npos) << lines[2];  // of the time of an epoch, as the verdict has it
   EXPECT_NE(lines[3].find("0/2 (1 failed)"), std::string::npos) << lines[3];
   for (const std::string& line : lines) EXPECT_EQ(line.find_first_of("\033\n"), std::string::npos) << line;
   for (const std::string& line : table_lines(study, 30)) EXPECT_LE(line.size(), 40u);
   EXPECT_EQ(run_line(study.parts[0], study.parts[0].points[2], study.parts[0].points[2].repeats[0]),
-            "strong \\x1b[31m\\u202e run.np=4\\n, repeat 0: failed: why\\x1b[0m");
+            "strong \\x1b[31m\\u202e run.np=4\\n, repeat 1 of 2: failed: why\\x1b[0m");
+}
+
+TEST(Table, SpeedUpsAreThoseOfTheVerdict) {
+  report::Study study = sample();
+  report::Part& part = study.parts[0];
+  part.axis = "run.np", part.points.pop_back();
+  part.kind = report::PartKind::weak;  // twice the work
+  EXPECT_NE(table_lines(study, 0)[2].find("4.03x"), std::string::npos) << table_lines(study, 0)[2];
+  part.kind = report::PartKind::batch;  // images per second
+  EXPECT_NE(table_lines(study, 0)[2].find("2.00x"), std::string::npos) << table_lines(study, 0)[2];
+  for (const auto kind : {report::PartKind::accuracy, report::PartKind::layers}) {
+    part.kind = kind;
+    EXPECT_EQ(table_lines(study, 0)[2].find("0x"), std::string::npos) << table_lines(study, 0)[2];
+  }
+}
+
+// A terminal that was closed, or a full disk under 2>log.
+TEST(Table, WhatCannotBeSaidStopsNothing) {
+  const int before = ::dup(STDERR_FILENO), full = ::open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  ::dup2(full, STDERR_FILENO);
+  LiveTable table(false);
+  EXPECT_NO_THROW(table.line("x"));
+  EXPECT_NO_THROW(to_stderr("y\n"));
+  ::dup2(before, STDERR_FILENO);
+  std::clearerr(stderr);
+  ::close(before), ::close(full);
+}
+
+TEST(Table, PeopleCountFromOne) {
+  EXPECT_EQ(repeat_words(0, 3), ", repeat 1 of 3");
+  EXPECT_EQ(repeat_words(0, 1), "");
 }
 
 TEST(Table, WhatRemainsIsEstimatedFromItsLike) {
@@ -56,6 +91,9 @@ TEST(Table, WhatRemainsIsEstimatedFromItsLike) {
   EXPECT_DOUBLE_EQ(study.elapsed, 8);
   EXPECT_DOUBLE_EQ(study.remaining, 1 + 2);  // as the other repeat; as the median of the part
   EXPECT_EQ(progress_line(study), "3 of 6 runs done, 1 failed, 8.0 s of runs so far, about 3.0 s to go");
+  estimate(study, {"another"});
+  EXPECT_EQ(study.remaining, 0);
+  EXPECT_EQ(progress_line(study), "3 of 6 runs done, 1 failed, 8.0 s of runs so far");
   report::Study none;
   none.parts.push_back({});
   none.parts[0].points.push_back({"", {}, {}, {{}}});
@@ -65,13 +103,15 @@ TEST(Table, WhatRemainsIsEstimatedFromItsLike) {
 
 TEST(Collect, WhatBenchmarksPrint) {
   const auto infer =
-      nlohmann::json::parse(R"({"model":"vit_micro","batch":8,"dtype":"f32","threads":2,"layout":{"dp":2,"tp":1,"ranks":2},"runs":9,
+      nlohmann::json::parse(R"({"model":"vit_micro","batch":8,"dtype":"f32","threads":2,"layout":{"dp":2,"tp":1,"pp":2,"ranks":4},"runs":9,
     "ms":{"median":4.0,"min":3.0,"max":6.0},"images_per_s":2000,"gflops":10,"peak_gflops":40,"peak_bytes":1000,"comm_bytes":{"total":64},
     "ops":[{"name":"a","group":"msa","ms":1.0,"share":0.25},{"name":"b","group":"mlp","ms":2.0,"share":0.5},{"name":"c","group":"msa","ms":1.0,"share":0.25}]})");
   const report::RunRecord r = record_of_infer(infer, "x");
   EXPECT_EQ(r.verb, "infer");
-  EXPECT_EQ(r.layout, "dp2");
-  EXPECT_EQ(r.ranks, 2);
+  EXPECT_EQ(r.layout, "pp2 x dp2");
+  EXPECT_EQ(r.ranks, 4);
+  EXPECT_EQ(r.planned, 1000);
+  EXPECT_EQ(r.measured, 0);
   EXPECT_EQ(r.latency_ms, 4);
   EXPECT_EQ(r.mfu, 0.25);
   EXPECT_EQ(r.comm_bytes, 64);

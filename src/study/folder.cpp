@@ -1,0 +1,88 @@
+#include "study/folder.h"
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "study/child.h"
+#include "study/state.h"
+#include "study/view.h"
+
+namespace tessera::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* written[] = {"study.db-journal", "runs", "report.html", "claims.md", "figures", "data"};
+
+void end_what_runs(const fs::path& folder, double grace) {
+  try {
+    for (const auto& [identity, row] : State(folder).all())
+      if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, grace);
+  } catch (const Error&) {  // a damaged database is what --fresh is for
+  }
+}
+
+void remove_or_fail(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error)
+    throw Error(ErrorKind::disk, "cannot be removed: " + error.message(), path.string(), "remove it, or choose another folder with --out");
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(folder, error)) out.push_back(entry.path());
+  return out;
+}
+
+// As study/grid.h names them: [POINT-]rN-IDENTITY.
+bool is_run_folder(const std::string& name) {
+  static const std::regex pattern("(.*-)?r[0-9]+-[0-9a-f]{16}");
+  return std::regex_match(name, pattern);
+}
+
+// A folder may hold more than the study's own; what is left empty goes.
+void remove_own(const fs::path& folder) {
+  std::error_code not_empty;
+  for (const fs::path& part : entries_of(folder / "runs")) {
+    for (const fs::path& run : entries_of(part))
+      if (is_run_folder(run.filename().string())) remove_or_fail(run);
+    if (fs::is_directory(part, not_empty)) fs::remove(part, not_empty);
+  }
+  for (const fs::path& figure : entries_of(folder / "figures"))
+    if (figure.extension() == ".svg") remove_or_fail(figure);
+  for (const char* table : {"runs", "epochs", "losses", "ranks", "parts", "claims"})
+    remove_or_fail(folder / "data" / (std::string(table) + ".csv"));
+  for (const char* name : {"runs", "figures", "data"}) fs::remove(folder / name, not_empty);
+  for (const char* name : {"report.html", "claims.md", "study.db-journal", "study.db"}) remove_or_fail(folder / name);
+}
+
+}  // namespace
+
+void make_study_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw Error(ErrorKind::disk, "cannot make the study's folder: " + error.message(), folder.string(), "choose another folder with --out");
+}
+
+void check_forgettable(const fs::path& folder) {
+  if (is_study(folder)) return;
+  std::error_code error;
+  for (const char* name : written)
+    if (fs::exists(fs::symlink_status(folder / name, error)))
+      throw Error(ErrorKind::usage,
+                  std::string("--fresh would remove ") + name + ", but no study made it: there is no study.db in the folder",
+                  folder.string(), "choose another folder with --out, or remove it yourself");
+}
+
+void forget(const fs::path& folder, double grace) {
+  if (!is_study(folder)) return;
+  end_what_runs(folder, grace);
+  remove_own(folder);
+}
+
+}  // namespace tessera::study

@@ -1,0 +1,17 @@
+// The folder of a study: made where it is missing, and emptied by --fresh. Convention: only what a study wrote is removed, and study.db,
+// which says that a study wrote it, is removed last.
+#pragma once
+
+#include <filesystem>
+
+namespace tessera::study {
+
+// Error(disk) where it cannot be made.
+void make_study_folder(const std::filesystem::path& folder);
+
+// Error(usage) where --fresh would remove what no study made: it has names of a study's files, but no study.db.
+void check_forgettable(const std::filesystem::path& folder);
+// What a killed study left running in it is ended, then what it wrote is removed; Error(disk) where that cannot be done.
+void forget(const std::filesystem::path& folder, double grace);
+
+}  // namespace tessera::study
