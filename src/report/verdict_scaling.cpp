@@ -82,7 +82,7 @@ std::string lost(const Scaling& s) {
     if (last.attainable < attains_little * last.ideal && last.longer >= longer_from)
       also(fmt::format("each rank computes {} longer than its share of the work (they share caches and memory, or cores)",
                        percent(last.longer)));
-    if (last.wait >= exposed_from) also(fmt::format("waiting for other ranks takes {} of it", percent(last.wait)));
+    if (last.wait >= exposed_from) also(fmt::format("waiting for other ranks takes {} of the step", percent(last.wait)));
     if (last.data >= exposed_from) also(fmt::format("waiting for data takes {}", percent(last.data)));
     if (last.slowest >= slowest_from) also(fmt::format("the slowest rank costs {}", percent(last.slowest)));
   }
