@@ -32,7 +32,7 @@ struct Traffic {
     bool operator==(const Row&) const = default;
   };
   std::array<Row, verb_count> rows{};
-  Row messages;  // of rings (ring.h), as they travelled: a part of what the verbs above sent, which the back end moves itself elsewhere
+  Row messages;  // that rings (ring.h) sent for these verbs, as they travelled; what a back end moves by itself is not among them
   Row& operator[](Verb verb) { return rows[static_cast<std::size_t>(verb)]; }
   const Row& operator[](Verb verb) const { return rows[static_cast<std::size_t>(verb)]; }
   Row total() const;

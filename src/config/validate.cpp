@@ -62,6 +62,7 @@ class Resolver {
     pipeline();
     optimizer();
     texts();
+    wire();
     compression();
     length();
     names();
@@ -241,12 +242,16 @@ class Resolver {
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
   }
 
+  void wire() {
+    const std::string& by = c_.parallel.all_reduce;
+    const bool no_ring = c_.parallel.comm == "local" || by == "shared" || by == "mpi";
+    if (c_.parallel.wire == "f32" || !no_ring) return;
+    add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
+        "parallel.wire = " + value("parallel.wire") + " is for what travels round a ring between MPI ranks, and there is none here",
+        "choose parallel.all_reduce = ring, hierarchical or auto without parallel.comm = local; parallel.compress works with all");
+  }
+
   void compression() {
-    if (const std::string& by = c_.parallel.all_reduce;
-        c_.parallel.wire != "f32" && (c_.parallel.comm == "local" || by == "shared" || by == "mpi"))
-      add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
-          "parallel.wire = " + value("parallel.wire") + " is for what travels round a ring between MPI ranks, and there is none here",
-          "choose parallel.all_reduce = ring, hierarchical or auto without parallel.comm = local; parallel.compress works with all");
     if (c_.parallel.compress == "none" || refused("parallel.compress")) return;
     const std::string said = "parallel.compress = " + value("parallel.compress");
     if (c_.parallel.zero == 3)

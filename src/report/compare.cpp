@@ -99,9 +99,8 @@ std::string why_none(const Study& a, const Study& b, const Matched& m) {
     return out.empty() ? std::string("none") : shorten(out, 400);
   };
   return fmt::format(
-      "No point is in both: {}. A point is the same where its part's name, its technique and its axes are; run both studies from files "
-      "that "
-      "name them alike, or compare two run folders.",
+      "No point is in both: {}. A point is the same where its part's name, its technique and its axes are; "
+      "run both studies from files that name them alike, or compare two run folders.",
       common ? "parts of the same name have points of other techniques or axes"
              : fmt::format("no part has the same name (first: {}; second: {})", listed_names(first), listed_names(second)));
 }

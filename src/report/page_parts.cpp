@@ -172,7 +172,7 @@ void memory_figure(PageBuilder& page, const Part& part) {
   }
   if (t.rows.empty()) return;
   page.close_figures();
-  page.html("<details class=\"open\"><summary>Memory, planned and measured</summary>" + html_table(t) + "</details>\n");
+  page.html("<details class=\"printed\"><summary>Memory, planned and measured</summary>" + html_table(t) + "</details>\n");
 }
 
 void curve_figures(PageBuilder& page, const Part& part) {
