@@ -34,7 +34,11 @@ ordered_json to_json(const StepMetrics& m) {
 Quantiles quantiles(std::vector<double> v) {
   if (v.empty()) return {};
   std::sort(v.begin(), v.end());
-  auto at = [&](double q) { return v[static_cast<std::size_t>(q * static_cast<double>(v.size() - 1) + 0.5)]; };
+  const auto at = [&](double q) {  // between two values in proportion, so that the median of two is their mean
+    const double place = q * static_cast<double>(v.size() - 1);
+    const std::size_t below = static_cast<std::size_t>(place), above = std::min(below + 1, v.size() - 1);
+    return v[below] + (place - static_cast<double>(below)) * (v[above] - v[below]);
+  };
   return {at(0.5), at(0.1), at(0.9), v.front(), v.back()};
 }
 

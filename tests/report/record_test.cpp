@@ -120,6 +120,18 @@ TEST_F(Record, ReadsAFinishedRun) {
   EXPECT_FALSE(settings.contains("run.seed"));
 }
 
+// Few steps must not lean to one side: quantiles lie between the values, in proportion.
+TEST_F(Record, MedianOfFewSteps) {
+  const auto step = [](int s, double ms) { return fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1,\"step_ms\":{}}}\n", s, ms); };
+  write("metrics.jsonl", step(1, 900) + step(2, 900) + step(3, 30) + step(4, 10));
+  EXPECT_DOUBLE_EQ(read().step_ms.median, 20);
+  EXPECT_DOUBLE_EQ(read().step_ms.p10, 12);
+  EXPECT_DOUBLE_EQ(read().step_ms.p90, 28);
+  write("metrics.jsonl", step(3, 30));
+  EXPECT_DOUBLE_EQ(read().step_ms.median, 30);
+  EXPECT_DOUBLE_EQ(read().step_ms.p90, 30);
+}
+
 // Of one rank the sampled steps beyond the warm-up, of several what the summary has of all.
 TEST_F(Record, BreakdownWithoutWarmUp) {
   const auto step = [](int s, double compute) {
