@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "files/hash.h"
+#include "files/json.h"
 #include "files/safetensors.h"
 #include "files/safetensors_header.h"  // in_quotes
 
@@ -15,24 +16,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int max_depth = 32;  // what we write has 6; printing and comparing recurse
-
 [[noreturn]] void refuse(const std::string& where, const std::string& problem) {
   throw Error(ErrorKind::weights, problem, where, "the checkpoint is damaged or not ours");
 }
 
 json parsed(std::string_view text, const std::string& where) {
-  bool deep = false;
-  json document;
-  try {
-    document = json::parse(text.begin(), text.end(), [&](int depth, json::parse_event_t, json&) {
-      if (depth > max_depth) deep = true;
-      return !deep;
-    });
-  } catch (const json::exception&) {
-    refuse(where, "the manifest is not valid JSON");
-  }
-  if (deep || !document.is_object()) refuse(where, "the manifest is not the JSON object that it should be");
+  json document = parse_json(text);
+  if (!document.is_object()) refuse(where, fmt::format("the manifest is not a JSON object of at most {} levels", json_levels));
   return document;
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "files/json.h"
 #include "files/text.h"
 #include "report/html.h"
 #include "report/stats.h"
@@ -24,7 +25,6 @@ using nlohmann::json;
 
 constexpr std::uintmax_t longest_document = 64u << 20;  // summary.json of thousands of ranks
 constexpr std::size_t longest_line = 4u << 20, longest_setting_line = 64u << 10, most_metric_lines = 50'000'000, most_losses = 200;
-constexpr int deepest = 32;  // what we write has 4; copying and printing recurse
 
 [[noreturn]] void damaged(const std::string& where, const std::string& problem) {
   throw Error(ErrorKind::usage, problem, where, "the file is damaged, or not of a run folder; `tessera train` writes it");
@@ -35,11 +35,8 @@ json document_at(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return json::object();
   if (fs::file_size(path, error) > longest_document || error) damaged(path.string(), "expected at most 64 MiB of JSON");
-  bool deep = false;
-  const json::parser_callback_t shallow = [&](int depth, json::parse_event_t, json&) { return !(deep |= depth > deepest); };
-  json out = json::parse(files::read_text(path, longest_document), shallow, false);
-  if (deep) damaged(path.string(), fmt::format("expected at most {} levels of JSON", deepest));
-  if (!out.is_object()) damaged(path.string(), "expected a JSON object");
+  json out = files::parse_json(files::read_text(path, longest_document));
+  if (!out.is_object()) damaged(path.string(), fmt::format("expected a JSON object of at most {} levels", files::json_levels));
   return out;
 }
 
@@ -197,7 +194,7 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
     const std::string where = fmt::format("{}:{}", path.string(), ++number);
     if (line.size() > longest_line || number > most_metric_lines) damaged(where, "longer than what a run writes");
     if (line.empty()) continue;
-    const json parsed = json::parse(line, nullptr, false);
+    const json parsed = files::parse_json(line);
     if (!parsed.is_object()) {
       if (file.eof()) break;  // the run goes on and has not written all of it
       damaged(where, "expected a JSON object on every line");

@@ -2,7 +2,6 @@
 // kind, or a list longer than any run writes, is refused before anything is made of it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -16,13 +15,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::size_t most_records = 1 << 20, longest_string = 1 << 16;
-constexpr int deepest_env = 32;  // what we write has 2; printing recurses
-
-bool deeper_than(const json& value, int most) {
-  if (!value.is_structured()) return false;
-  return most == 0 || std::any_of(value.begin(), value.end(), [&](const json& inner) { return deeper_than(inner, most - 1); });
-}
-
 template <class V, class B>
 void breakdown_fields(V& v, B& b) {
   v("compute", b.compute), v("comm_exposed", b.comm_exposed), v("comm_hidden", b.comm_hidden), v("wait", b.wait), v("data", b.data);
@@ -136,9 +128,7 @@ class RecordReader {
     i = static_cast<int>(n);
   }
   void operator()(const char* key, ordered_json& j) {
-    const json* v = find(key);
-    if (v && deeper_than(*v, deepest_env)) refuse(key, "at most 32 levels");
-    if (v) j = ordered_json::parse(v->dump(-1, ' ', false, json::error_handler_t::replace));
+    if (const json* v = find(key)) j = ordered_json::parse(v->dump(-1, ' ', false, json::error_handler_t::replace));
   }
   void operator()(const char* key, std::vector<std::pair<std::int64_t, double>>& pairs) {
     const json* v = list(key);

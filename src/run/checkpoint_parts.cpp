@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "files/atomic_file.h"
 #include "files/disk.h"
+#include "files/json.h"
 #include "files/text.h"
 
 namespace tessera::run {
@@ -78,7 +79,7 @@ void join_parts(const fs::path& folder, int ranks, ShardTable& own, const std::a
                     folder.string(), "all ranks must see the same run folder");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    const json part = json::parse(files::read_text(path, std::size_t{64} << 20), nullptr, false);
+    const json part = files::parse_json(files::read_text(path, std::size_t{64} << 20));
     if (part.is_discarded() || part.contains("error"))
       throw Error(ErrorKind::disk,
                   fmt::format("rank {} could not write its part of the checkpoint: {}", rank,

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "config/reader.h"
+#include "files/json.h"
 #include "files/safetensors_header.h"  // in_quotes
 #include "models/interpolate.h"
 #include "models/weights.h"
@@ -298,7 +299,7 @@ class FileComparison {
 std::vector<std::string> class_names_of(const files::Safetensors& file, const models::ModelConfig& model) {
   std::vector<std::string> names;
   if (const auto it = file.metadata().find("tessera.classes"); it != file.metadata().end()) {
-    const auto parsed = nlohmann::json::parse(it->second, nullptr, false);
+    const nlohmann::json parsed = files::parse_json(it->second);
     if (!parsed.is_array() || parsed.size() != static_cast<std::size_t>(model.classes) ||
         !std::all_of(parsed.begin(), parsed.end(), [](const auto& v) { return v.is_string(); }))
       throw Error(ErrorKind::weights, "metadata 'tessera.classes' is not a list of " + std::to_string(model.classes) + " names",

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "config/reader.h"
+#include "files/json.h"
 #include "files/safetensors.h"
 #include "run/bytes.h"
 #include "run/checkpoint.h"
@@ -28,7 +29,7 @@ OpenedWeights from_file(const fs::path& path, const std::optional<models::ModelC
   out.source = weights_from(file, out.model, Adapt{}, out.notes);
   out.preprocess = preprocess_of(out.model);
   if (const auto said = file->metadata().find("tessera.preprocess"); said != file->metadata().end()) {
-    const json object = json::parse(said->second, nullptr, false);
+    const json object = files::parse_json(said->second);
     if (!object.is_object()) throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object", path.string());
     out.preprocess.update(object);
   }

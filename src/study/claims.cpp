@@ -82,7 +82,11 @@ Measured measure(const Expression& expression, const StudyClaim& claim, const re
   Measured m;
   std::vector<const report::Point*> points;
   for (const Quantity& q : expression.quantities) {
-    if (m.missing = find_point(q, study, &points.emplace_back()); !m.missing.empty()) return m.open = true, m;
+    m.missing = find_point(q, study, &points.emplace_back());
+    if (!m.missing.empty()) {
+      m.open = true;
+      return m;
+    }
     m.open |= is_open(*points.back());
   }
   for (std::size_t i = 0; i < points.size(); ++i) {

