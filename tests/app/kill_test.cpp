@@ -87,18 +87,23 @@ TEST(Kill, EverySignalSavesAndEndsAndASecondOneEndsAtOnce) {
     EXPECT_TRUE(listed[0]["valid"].get<bool>());
     EXPECT_EQ(listed[0]["step"], lines_of(folder, "step").size());
   }
-  // While the first one waits for a long evaluation's batch or a save, the second one does not wait.
-  const fs::path folder = scratch() / "signal_twice";
-  Process process("train --model vit_tiny_cifar --global-batch 256 --steps 50 --set data.train_size=512 --threads 1 --quiet --out " +
-                  folder.string());
-  for (int i = 0; i < 4000 && !fs::exists(folder / "metrics.jsonl"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // into the first step, which takes seconds
-  process.signal(SIGTERM);
-  // A launcher that signals the process and then its group asks once.
-  process.signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
-  process.signal(SIGINT);
-  EXPECT_EQ(process.wait(), 128 + SIGINT);
+  // While the first one waits for the end of a step that takes seconds, the second one does not wait. On a crowded machine the first one
+  // may come before that step begins, and then ends the run alone: that is tried again.
+  int code = 75;
+  for (int tries = 0; code == 75 && tries < 5; ++tries) {
+    const fs::path folder = scratch() / ("signal_twice_" + std::to_string(tries));
+    Process process("train --model vit_tiny_cifar --global-batch 256 --steps 50 --set data.train_size=512 --threads 1 --quiet --out " +
+                    folder.string());
+    for (int i = 0; i < 4000 && !fs::exists(folder / "metrics.jsonl"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300 * (tries + 1)));  // into the first step
+    process.signal(SIGTERM);
+    // A launcher that signals the process and then its group asks once.
+    process.signal(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    process.signal(SIGINT);
+    code = process.wait();
+  }
+  EXPECT_EQ(code, 128 + SIGINT);
 }
 
 // Two processes in one folder would tear each other's checkpoints.

@@ -66,14 +66,14 @@ TEST(Child, TheWholeSessionEnds) {
   const std::string stubborn =
       "trap '' TERM; set -m; sh -c \"trap '' TERM; while :; do sleep 1; done\" & echo $! > " + (scratch / "pid").string() + "; ";
   ChildOptions options = shell(scratch, stubborn + "while :; do sleep 1; done");
-  options.time_limit = 0.5, options.grace = 0.3;
+  options.time_limit = 2, options.grace = 0.3;
   const StopRequests requests;
   ChildResult result = run_child(options, requests);
   EXPECT_TRUE(result.timed_out);
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_FALSE(text_of(scratch / "pid").empty());
   EXPECT_FALSE(alive(text_of(scratch / "pid")));
-  EXPECT_NE(failure_reason(result, 0.5, scratch.folder()).find("time limit of 0.5 s"), std::string::npos);
+  EXPECT_NE(failure_reason(result, 2, scratch.folder()).find("time limit of 2 s"), std::string::npos);
   // Left behind by one that ended well.
   result = run_child(shell(scratch, stubborn + "exit 0"), requests);
   EXPECT_EQ(result.code, 0);
@@ -119,10 +119,10 @@ TEST(Child, WhatIsLeftOverIsEndedByItsNumberAndStart) {
 TEST(Child, ARequestToStopEndsIt) {
   const Scratch scratch;
   const StopRequests requests;
-  ChildOptions options = shell(scratch, "trap 'exit 75' TERM; while :; do sleep 0.05; done");
+  ChildOptions options = shell(scratch, "trap 'exit 75' TERM; echo ready; while :; do sleep 0.05; done");
   const pid_t self = ::getpid();
   std::thread asker([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    for (int i = 0; i < 2000 && text_of(scratch / "stdout.txt").empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ::kill(self, SIGINT);
   });
   const ChildResult result = run_child(options, requests);
