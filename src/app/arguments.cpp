@@ -61,20 +61,15 @@ void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
       ->required()
       ->type_name("W");
   verb.add_option("--model", model, "the preset, for weights that do not name their model (torchvision's, timm's)")->type_name("NAME");
-  verb.add_option("--set", sets, "change one key of it, or of the layout: --set model.classes=10")
+  verb.add_option("--set", sets, "change one key, of it or of how it is run: --set data.normalize=imagenet (may be repeated)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   flags.add_to(verb, {"--dtype", "--threads", "--np", "--dp", "--tp", "--pp", "--sp", "--comm"});
 }
 
 void WeightsArguments::apply_to(run::WeightsOptions& options) const {
-  std::vector<config::Override> described;
-  if (!model.empty()) described.push_back({"model.name", model, "--model " + model, true});
-  for (const std::string& set : sets) {
-    const config::Override one = config::from_set(set);
-    (one.key.starts_with("parallel.") ? options.overrides : described).push_back(one);
-  }
-  if (!described.empty()) options.model = config::load(std::nullopt, described, config::Purpose::other).model;
+  if (!model.empty()) options.overrides.push_back({"model.name", model, "--model " + model, true});
+  for (const std::string& set : sets) options.overrides.push_back(config::from_set(set));
   flags.append_to(options.overrides);
 }
 

@@ -40,7 +40,7 @@ struct ConfigArguments {
   config::Config load(config::Purpose purpose, int world = 1, bool table = false, bool speaks = true) const;
 };
 
-// --weights; --model and --set, which describe the model when the weights do not; element type, threads and layout.
+// --weights; --model and --set model.KEY, which describe the model when the weights do not; every other key, by --set or by a flag.
 struct WeightsArguments {
   std::string model;
   std::vector<std::string> sets;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "app/arguments.h"
+#include "app/bench_verb.h"
 #include "app/study_verbs.h"
 #include "base/check.h"
 #include "config/fields.h"
@@ -19,6 +20,7 @@
 #include "config/print.h"
 #include "config/reader.h"
 #include "config/validate.h"
+#include "report/document.h"
 #include "run/dataset.h"
 #include "run/launch.h"
 #include "run/pipeline.h"
@@ -31,11 +33,13 @@ using namespace tessera;
 using app::ConfigArguments;
 using app::WeightsArguments;
 
-int fail(const std::string& text, int code) {
+// On stderr for people; with `json` and unless the verb printed its document, also as one on stdout.
+int fail(const Error& error, bool json) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool color = ::isatty(STDERR_FILENO) && !(no_color && *no_color);
-  std::fputs(((color ? "\033[1;31merror:\033[0m " : "error: ") + text + "\n").c_str(), stderr);
-  return code;
+  std::fputs((std::string(color ? "\033[1;31merror:\033[0m " : "error: ") + error.what() + "\n").c_str(), stderr);
+  if (json && !report::document_printed()) report::print_document(report::error_document(error));
+  return error.exit_code();
 }
 
 // The flags of `verb` that were given but do not exist, each with the nearest one that does.
@@ -187,50 +191,7 @@ int dispatch(int argc, char** argv) {
   verify_verb->add_option("--threads", verify.threads, "cores to use (default: all)")->check(CLI::Range(1, 4096));
   verify_verb->callback([&] { verify.json = json, code = run::verify(verify); });
 
-  ConfigArguments bench_config;
-  run::BenchOptions bench;
-  CLI::App* bench_verb = verb("bench", "throughput with achieved against peak");
-  bench_verb->add_option("WHAT", bench.what, "infer | layers | train | ops | data | comm")
-      ->required()
-      ->check(CLI::IsMember({"infer", "layers", "train", "ops", "data", "comm"}));
-  bench_config.add_to(*bench_verb);
-  bench_verb->add_option("--batch", bench.batch, "images per run")->check(CLI::Range(1, 65536));
-  bench_verb->add_option("--repeats", bench.repeats, "timed runs (default: two seconds' worth)")->check(CLI::Range(1, 100000));
-  bench_verb->add_flag("--check", bench.check, "infer: also how far the logits of these ranks are from those of one");
-  bench_verb->add_option("--filter", bench.filter, "ops: only equations whose text contains this");
-  std::string bench_workers;
-  bench_verb->add_option("--workers", bench_workers, "data: threads that prepare batches")->check(CLI::Range(0, 256));
-  bench_verb->add_option("--split", bench.split, "data: train (augmented as configured) | test")->check(CLI::IsMember({"train", "test"}));
-  bench_verb->add_option("--verb", bench.verb, "comm: all_reduce | reduce_scatter | all_gather")
-      ->check(CLI::IsMember({"all_reduce", "reduce_scatter", "all_gather"}));
-  bench_verb->add_option("--min-bytes", bench.min_bytes, "comm: smallest message")->transform(CLI::AsSizeValue(false));
-  bench_verb->add_option("--max-bytes", bench.max_bytes, "comm: largest message (256MB)")->transform(CLI::AsSizeValue(false));
-  bench_verb->add_option("--machines", bench.machines, "comm: pretend that the ranks are on so many")->check(CLI::Range(1, 1024));
-  bench_verb->add_flag("--elsewhere", bench.elsewhere, "comm: buffers that other ranks cannot reach");
-  bench_verb->callback([&] {
-    bench.json = json;
-    if (bench.check && bench.what != "infer")
-      throw Error(ErrorKind::usage, "--check compares logits, which `bench " + bench.what + "` does not compute", "",
-                  "bench infer --check");
-    // --batch is what an update is made of.
-    if (bench_verb->get_option("--accumulate")->count() > 0 && bench_verb->get_option("--global-batch")->count() == 0)
-      bench_config.sets.push_back("batch.global=" + std::to_string(bench.batch));
-    if (!bench_workers.empty()) bench_config.sets.push_back("data.workers=" + bench_workers);
-    if (bench.what == "data" || bench.what == "ops" || bench.what == "layers") {  // of one rank
-      const bool layers = bench.what == "layers";
-      const config::Config c = bench_config.load(layers ? config::Purpose::inference : config::Purpose::other);
-      code = layers ? run::bench_layers(c, bench) : bench.what == "data" ? run::bench_data(c, bench) : run::bench(c, bench);
-      return;
-    }
-    const int started = run::launched_ranks();
-    const config::Purpose purpose = bench.what == "infer" ? config::Purpose::inference : config::Purpose::other;
-    config::Config c = bench_config.load(purpose, started > 1 ? started : 0, false, run::says_notes());
-    if (bench.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
-    code = run::on_ranks(c, argv, [&](comm::Comm* world) {
-      if (bench.what != "comm") return run::bench(c, bench, world);
-      return run::bench_comm(bench, world ? *world : throw Error(ErrorKind::usage, "bench comm needs ranks", "", "--np 2"));
-    });
-  });
+  app::add_bench_verb(app, argv, json, code);
 
   ConfigArguments explain_config;
   run::ExplainOptions explain;
@@ -303,10 +264,10 @@ int dispatch(int argc, char** argv) {
   check_verb->add_flag("--json", json, "as JSON");
   check_config.add_to(*check_verb);
   check_verb->callback([&] {
-    const config::Config c = check_config.load(config::Purpose::train, 0);
+    const config::Config c = check_config.load(config::Purpose::check, 0);
     run::check_schedule(c);
-    run::open_data(c, data::Split::train);  // also: is there such data?
-    fmt::print("{}", json ? "{\"ok\": true}\n" : "the configuration is sound\n");
+    run::open_data(c, data::Split::train);  // also: is it such data?
+    json ? report::print_document({{"ok", true}}) : fmt::print("the configuration is sound\n");
   });
 
   CLI::App* keys_verb = config_verb->add_subcommand("keys", "every key with its default and meaning, as Markdown (docs/config.md)");
@@ -324,20 +285,23 @@ int dispatch(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using tessera::Error, tessera::ErrorKind;
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write, which knows what to say
+  // Looked for here: what goes wrong may be the command line itself.
+  const bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
   try {
     const int code = dispatch(argc, argv);
-    if (std::fflush(stdout) != 0) return fail("cannot write to stdout: is the disk full?", static_cast<int>(tessera::ErrorKind::disk));
+    if (std::fflush(stdout) != 0) return fail(Error(ErrorKind::disk, "cannot write to stdout: is the disk full?"), false);
     return code;
-  } catch (const tessera::Error& error) {
+  } catch (const Error& error) {
     // What goes wrong before ranks can talk goes wrong on all of them: the first one says it. Launchers end the job with whoever fails
     // first; the others let it be that one.
-    if (tessera::run::launched_rank() == 0) return fail(error.what(), error.exit_code());
+    if (tessera::run::launched_rank() == 0) return fail(error, json);
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return error.exit_code();
   } catch (const std::bad_alloc&) {
-    return fail("out of memory", static_cast<int>(tessera::ErrorKind::memory));
+    return fail(Error(ErrorKind::memory, "out of memory"), json);
   } catch (const std::exception& error) {
-    return fail(std::string("unexpected: ") + error.what(), static_cast<int>(tessera::ErrorKind::internal));
+    return fail(Error(ErrorKind::internal, std::string("unexpected: ") + error.what()), json);
   }
 }

@@ -16,7 +16,7 @@ void add_study_verbs(CLI::App& app, int& code) {
   study_verb->add_option("--only", study->only, "only this part (may be repeated)")->type_name("PART")->allow_extra_args(false);
   study_verb->add_flag("--list", study->list, "say what would run, and start nothing");
   study_verb->add_flag("--retry", study->retry, "also run again what failed before");
-  study_verb->add_flag("--fresh", study->fresh, "forget what was run in the folder and start over");
+  study_verb->add_flag("--fresh", study->fresh, "forget what was run in the folder (with --only: of those parts) and start over");
   study_verb->add_flag("--quiet", study->quiet, "no progress on stderr");
   study_verb->add_flag("--json", study->json, "print one JSON document on stdout");
   study_verb->callback([study, &code] {
@@ -29,7 +29,7 @@ void add_study_verbs(CLI::App& app, int& code) {
   CLI::App* report_verb = app.add_subcommand("report", "the page of a run or a study, or of two of them side by side");
   report_verb->add_option("RUN|STUDY", report->folders, "folders of runs or studies: one, or two to compare")->required()->expected(1, 2);
   report_verb->add_option("--out", report->out, "folder of the page (default: the first one)")->type_name("DIR");
-  report_verb->add_flag("--watch", report->watch, "write it again every two seconds until the study is done");
+  report_verb->add_flag("--watch", report->watch, "write it again every two seconds until the study or run is done");
   report_verb->add_flag("--json", report->json, "print one JSON document on stdout");
   report_verb->callback([report, &code] { code = study::make_report(*report); });
 }

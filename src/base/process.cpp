@@ -61,7 +61,7 @@ namespace {
 std::vector<std::pair<std::string, std::string>> settings_for_mpirun(bool crowded) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe",
-                           "OMPI_MCA_orte_execute_quiet", "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
+                           "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
     out.emplace_back(name, "1");
   out.emplace_back("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
   out.emplace_back("OMPI_MCA_hwloc_base_binding_policy", "none");  // a rank may have several threads
@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, std::string>> settings_for_mpirun(bool crowde
 
 void prepare_for_mpirun(bool crowded) {
   for (const auto& [name, value] : settings_for_mpirun(crowded)) ::setenv(name.c_str(), value.c_str(), 0);
+  ::setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
 }
 
 std::vector<std::string> environment_for_mpirun(bool crowded) {

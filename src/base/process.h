@@ -19,10 +19,11 @@ std::string host_name();
 std::string boot_id();  // another one after every start of the machine; "": it does not say
 
 std::string find_mpirun();  // in PATH; empty: there is none
-// mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. Its own remarks on an exit status that
-// we report ourselves are of no use. All by environment, which other launchers ignore. `crowded`: more ranks than cores.
+// mpirun refuses root and more ranks than cores unless it is told; in a container both are normal. All by environment, which other
+// launchers ignore. `crowded`: more ranks than cores. Its own remarks are switched off, too: who calls this says how it ended.
 void prepare_for_mpirun(bool crowded);
-// The environment of one child with the same in it, each "NAME=VALUE"; this process's own stays as it is.
+// The environment of one child with the same in it, each "NAME=VALUE"; this process's own stays as it is. Here mpirun's remarks stay: they
+// are all that tells why it started nothing.
 std::vector<std::string> environment_for_mpirun(bool crowded);
 
 }  // namespace tessera

@@ -72,6 +72,7 @@ struct Session {
 
   Session() {
     const KeepSignals keep;
+    ::setenv("OMPI_MCA_opal_signal", "", 0);  // Open MPI: nor meanwhile, where its stack of a half-made process would crash
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     CHECK(provided >= MPI_THREAD_FUNNELED, "MPI supports no threads at all");

@@ -111,8 +111,7 @@ bool SharedGroup::publish(Job& job) {
   mine.put.store(0, std::memory_order_relaxed);
   mine.next.store(0, std::memory_order_relaxed);
   mine.finished.store(0, std::memory_order_relaxed);
-  if (job.verb == Verb::all_to_all)
-    std::copy(job.out_at.begin(), job.out_at.end(), std::copy(job.in_at.begin(), job.in_at.end(), table(rank_, n)));
+  std::copy(job.out_at.begin(), job.out_at.end(), std::copy(job.in_at.begin(), job.in_at.end(), table(rank_, n)));
   if (mine.in < 0 || mine.out < 0) put_chunk(job);
   face(rank_).started.store(n + 1, std::memory_order_release);
   job.published = true;
@@ -153,8 +152,13 @@ void SharedGroup::check_agreed(const Job& job, int rank) const {
   CHECK(same, "rank " + std::to_string(rank_) + " called " + describe(int(job.verb), int(job.dtype), job.total) + " where rank " +
                   std::to_string(rank) + " called " + describe(theirs.verb, theirs.dtype, theirs.total) + " (operation " +
                   std::to_string(job.number) + " of the group)");
-  if (job.verb != Verb::all_to_all) return;
   const int64_t* at = table(rank, job.number);
+  if (job.verb != Verb::all_to_all) {
+    const std::vector<int64_t>& mine = job.in_at.empty() ? job.out_at : job.in_at;  // of the others there are no parts, or these
+    CHECK(std::equal(mine.begin(), mine.end(), at), std::string(name(job.verb)) + " between ranks " + std::to_string(rank_) + " and " +
+                                                        std::to_string(rank) + ": they disagree about whose part is how large");
+    return;
+  }
   const auto r = static_cast<std::size_t>(rank);
   CHECK(at[rank_ + 1] - at[rank_] == job.out_at[r + 1] - job.out_at[r],
         "all_to_all between ranks " + std::to_string(rank_) + " and " + std::to_string(rank) + ": sent and expected bytes differ");

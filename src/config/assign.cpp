@@ -128,7 +128,8 @@ Result span(const Field& f, const Value& v, Span& out) {
   const auto [stop, code] = std::from_chars(v.text.data(), end, percent);
   if (code != std::errc() || stop + 1 != end || *stop != '%' || !std::isfinite(percent)) return wrong_type(f, expected, v);
   if (percent < 0 || percent > 100 || (percent == 0 && f.accepts.low > 0))
-    return Refusal{f.name() + " = " + describe(v) + " is out of range", "choose 0% to 100%"};
+    return Refusal{f.name() + " = " + describe(v) + " is out of range",
+                   f.accepts.low > 0 ? "choose more than 0%, at most 100%" : "choose 0% to 100%"};
   out = {0, percent, true};
   return {};
 }

@@ -94,7 +94,7 @@ std::string to_json(const Loaded& loaded) {
   for (const Effective& e : loaded.deepspeed)
     out["deepspeed"].push_back({{"deepspeed", e.deepspeed}, {"key", e.key}, {"value", e.value}, {"source", e.source}, {"note", e.note}});
   out["notes"] = loaded.notes;
-  return out.dump(2);
+  return out.dump(2, ' ', false, Json::error_handler_t::replace);  // a note may name a file whose name is no UTF-8
 }
 
 std::string model_to_json(const models::ModelConfig& model) {
@@ -115,8 +115,10 @@ models::ModelConfig model_from_json(std::string_view text) {
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw refuse("expected JSON, found text that is not: " + clean(e.what(), 200), "");
+  } catch (const nlohmann::json::parse_error& e) {
+    throw refuse(fmt::format("expected JSON; it goes wrong at byte {} of \"{}\"", e.byte, clean(text)), "");
+  } catch (const nlohmann::json::exception&) {
+    throw refuse("a number in it is too large for any key", "");
   }
   if (!json.is_object())
     throw refuse(std::string("expected a JSON object, found ") + json.type_name(), "for example {\"family\": \"vit\", \"dim\": 192}");
@@ -132,9 +134,13 @@ models::ModelConfig model_from_json(std::string_view text) {
     note(e.message, e.hint);
   }
   for (const auto& [key, value] : json.items()) {
-    const Field* field = key == "init" ? nullptr : find_field("model", key);
-    if (field == nullptr) {
-      const std::string near = key.size() > 64 ? "" : nearest(key, key_names("model"));
+    const Field* field = find_field("model", key);
+    if (key == "init") {
+      note("model.init is about a run, not about the model that a file holds", "leave it out");
+    } else if (field == nullptr) {
+      std::vector<std::string> names = key_names("model");
+      std::erase(names, "init");
+      const std::string near = key.size() > 64 ? "" : nearest(key, names);
       note("there is no key model." + clean(key, 60), near.empty() ? "" : "did you mean " + near + "?");
     } else if (foreign(*field, config)) {
       note("model." + key + " is not a key of the " + config.model.family + " family",

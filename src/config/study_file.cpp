@@ -43,7 +43,7 @@ class StudyReader {
     Tree tree = read_toml_tree(out_.text, file_);
     problems_ = std::move(tree.problems);
     if (problems_.empty()) document(tree.root);
-    if (problems_.empty()) count_runs();
+    if (problems_.empty()) problems_ = check_study(out_);
     if (!problems_.empty())
       throw ConfigError(std::move(problems_), {{file_, out_.text}},
                         "docs/studies.md explains the file; `tessera study FILE --list` shows its runs without starting one");
@@ -350,18 +350,6 @@ class StudyReader {
     if (problems_.size() == before && c.untestable.empty() && (c.number.empty() || c.holds.empty()))
       problem(n.place, "a claim needs number and holds, or untestable", "untestable = \"why it cannot be tested here\"");
     out_.claims.push_back(std::move(c));
-  }
-
-  void count_runs() {
-    std::int64_t all = 0;
-    for (const StudyPart& p : out_.parts) {
-      std::int64_t points = std::max<std::int64_t>(1, static_cast<std::int64_t>(p.techniques.size()));
-      for (const StudyAxis& a : p.grid) points = std::min<std::int64_t>(points * static_cast<std::int64_t>(a.values.size()), 1'000'000'000);
-      all += std::min<std::int64_t>(points, 1'000'000'000) * (p.repeats > 0 ? p.repeats : out_.repeats);
-      if (all > most_study_runs)
-        return problem(p.place, fmt::format("with part {} the study has {} runs", p.name, all),
-                       fmt::format("at most {}: fewer values in a grid, or fewer repeats", most_study_runs));
-    }
   }
 
   std::string file_;

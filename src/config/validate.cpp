@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "config/batch.h"
 #include "config/fields.h"
 #include "config/layout.h"
+#include "config/outside.h"
 #include "config/pipeline.h"
 #include "data/class_folders.h"
 
@@ -63,6 +65,7 @@ class Resolver {
     optimizer();
     texts();
     wire();
+    patience();
     compression();
     length();
     names();
@@ -71,6 +74,7 @@ class Resolver {
 
  private:
   bool given(std::string_view key) const { return given_.find(key) != given_.end(); }
+  bool trains() const { return now_.purpose == Purpose::train || now_.purpose == Purpose::check; }
   bool refused(std::string_view key) const { return refused_.count(std::string(key)) > 0; }
 
   // The problem stands at the first of `keys` that was given; nothing is said when one of them was already refused.
@@ -151,6 +155,8 @@ class Resolver {
       keys.push_back("model.name");
       add(keys, problem, advice);
     }
+    if (!trains()) return;
+    for (const Finding& problem : outside_problems(c_, read ? &source : nullptr, now_.purpose == Purpose::check)) add(problem);
   }
 
   void sampling() {
@@ -210,6 +216,21 @@ class Resolver {
     c_.batch = solved.batch;
     if (solved.problem) add(*solved.problem);
     if (!solved.note.empty()) notes_.push_back(solved.note);
+    if (!solved.problem) size();
+  }
+
+  // Numbers that are all in range can make a tensor that no memory holds.
+  void size() {
+    if (!models::problems(c_.model).empty()) return;
+    const std::int64_t at_once = largest_micro(c_.batch.global, c_.batch.accumulate, 1);
+    const double one = models::widest_tensor(c_.model, c_.run.fuse), elements = static_cast<double>(at_once) * one;
+    if (elements <= models::most_elements) return;
+    add({"batch.global", "batch.micro", "model.image", "model.patch", "model.mlp", "model.name"},
+        fmt::format("{} sample{} at once make a tensor of about {:.1e} elements; at most {:.1e} fit any memory", at_once,
+                    at_once == 1 ? "" : "s", elements, models::most_elements),
+        one > models::most_elements
+            ? "choose a smaller model.image, or run.fuse = true"
+            : fmt::format("choose at most {:.0f} with batch.global or batch.accumulate", std::floor(models::most_elements / one)));
   }
 
   void optimizer() {
@@ -219,6 +240,12 @@ class Resolver {
       add({"lr.warmup", "lr.schedule"}, "lr.schedule = \"onecycle\" rises first: lr.warmup must be more than 0",
           "choose a length such as \"30%\"");
     if (const std::string peak = peak_text(c_); !peak.empty() && now_.purpose != Purpose::inference) notes_.push_back(peak);
+    // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
+    if (c_.optim.name != "sgd" && c_.optim.eps < std::numeric_limits<float>::min() && c_.precision.dtype != "f64")
+      add({"optim.eps", "precision.dtype"},
+          fmt::format("optim.eps = {} is too small for precision.dtype = {}, whose optimizer computes in f32", value("optim.eps"),
+                      value("precision.dtype")),
+          "choose 1.2e-38 or more (1e-8 is usual), or f64");
     if (c_.precision.dtype == "f64" && c_.run.device != "cpu")
       add({"precision.dtype", "run.device"}, "precision.dtype = \"f64\" runs on the CPU only", "choose run.device = \"cpu\" or f32");
   }
@@ -243,21 +270,39 @@ class Resolver {
   }
 
   void wire() {
-    const std::string& by = c_.parallel.all_reduce;
-    const bool no_ring = c_.parallel.comm == "local" || by == "shared" || by == "mpi";
-    if (c_.parallel.wire == "f32" || !no_ring) return;
-    add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
-        "parallel.wire = " + value("parallel.wire") + " is for what travels round a ring between MPI ranks, and there is none here",
-        "choose parallel.all_reduce = ring, hierarchical or auto without parallel.comm = local; parallel.compress works with all");
+    const Parallel& p = c_.parallel;
+    const std::string& by = p.all_reduce;
+    const bool local = p.comm == "local", alone = p.dp * p.tp * p.pp * p.sp == 1;
+    const auto idle = [&](const char* key, const char* why) {
+      notes_.push_back(fmt::format("{} = {} changes nothing: {}", key, value(key), why));
+    };
+    if (by != "auto" && (alone || local))
+      idle("parallel.all_reduce", alone ? "there is one rank" : "ranks that are threads add up in each other's memory");
+    if (p.wire == "f32") return;
+    if (local || by == "shared" || by == "mpi")
+      add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
+          "parallel.wire = " + value("parallel.wire") + " is for what travels round a ring between MPI ranks, and there is none here",
+          "choose parallel.all_reduce = ring, hierarchical or auto without parallel.comm = local; parallel.compress works with all");
+    else if (alone)
+      idle("parallel.wire", "there is one rank");
+    else if (c_.precision.dtype == "f64")
+      idle("parallel.wire", "it is for f32 sums, and precision.dtype = \"f64\" has none");
+  }
+
+  void patience() {
+    if (c_.parallel.hang_s > 0 && c_.parallel.hang_s < 1)
+      add({"parallel.hang_s"}, fmt::format("parallel.hang_s = {} is out of range", value("parallel.hang_s")),
+          "choose at least 1 second, or 0 to wait for ever");
   }
 
   void compression() {
     if (c_.parallel.compress == "none" || refused("parallel.compress")) return;
     const std::string said = "parallel.compress = " + value("parallel.compress");
+    const bool cut_tokens = c_.parallel.sp > 1 || c_.parallel.sequence == "megatron";
     if (c_.parallel.zero == 3)
       add({"parallel.compress", "parallel.zero"}, said + " is for sums over dp ranks of whole gradients, which parallel.zero = 3 never has",
           "choose parallel.zero up to 2, or none");
-    else if (parse_compress(c_.parallel.compress).kind == "powersgd" && c_.parallel.zero > 0 && c_.parallel.sequence != "none")
+    else if (parse_compress(c_.parallel.compress).kind == "powersgd" && c_.parallel.zero > 0 && cut_tokens)
       add({"parallel.compress", "parallel.zero", "parallel.sequence", "parallel.sp"},
           said + fmt::format(" is for whole matrices, which sequence-parallel ranks with parallel.zero = {} never have", c_.parallel.zero),
           "choose parallel.zero = 0, or another kind");
@@ -280,7 +325,7 @@ class Resolver {
   }
 
   void length() {
-    if (now_.purpose == Purpose::train && c_.run.epochs == 0 && c_.run.steps == 0)
+    if (trains() && c_.run.epochs == 0 && c_.run.steps == 0)
       add({"run.epochs", "run.steps"}, "nothing says how long to train", "give run.epochs or run.steps (--epochs 10)");
     for (const char* key : {"run.epochs", "run.steps", "batch.global", "data.source", "data.train_size", "data.fraction"})
       if (refused(key)) return;

@@ -13,7 +13,9 @@
 
 namespace tessera::config {
 
-enum class Purpose { train, inference, other };  // train: the length of the run must be given; inference: nothing of training is said
+// train: the length of the run must be given, and the data be such that it can train; check: the same, and files and folders that are named
+// must be there; inference: nothing of training is said.
+enum class Purpose { train, check, inference, other };
 
 // What the configuration is read for, beside its own text.
 struct Situation {

@@ -62,6 +62,7 @@ class Reader {
 
   bool start_object(std::size_t) {
     if (at_ == At::start) return at_ = At::top, true;
+    if (stray()) return false;  // key() said so
     if (at_ != At::top) return stop(misplaced("an object"));
     if (name_ == metadata_key) return at_ = At::metadata, true;
     if (header_.entries.size() >= max_tensors) return stop(fmt::format("more than {} tensors", max_tensors));
@@ -80,7 +81,7 @@ class Reader {
     } else {
       field_ = std::move(key);
       bool* seen = field_ == "dtype" ? &entry().has_dtype : field_ == "shape" ? &entry().has_shape : &entry().has_offsets;
-      if (field_ != "dtype" && field_ != "shape" && field_ != "data_offsets")
+      if (stray())
         blame(fmt::format("unknown key {}, expected dtype, shape and data_offsets", in_quotes(field_)));
       else if (std::exchange(*seen, true))
         blame(fmt::format("duplicate key '{}'", field_));
@@ -101,7 +102,7 @@ class Reader {
       entry().offsets.clear();
       at_ = At::offsets;
     } else {
-      return stop(misplaced("an array"));
+      return stray() ? false : stop(misplaced("an array"));
     }
     return true;
   }
@@ -121,6 +122,8 @@ class Reader {
   enum class At { start, top, metadata, tensor, shape, offsets };
 
   HeaderEntry& entry() { return header_.entries.back(); }
+  // The value is of a key that no tensor has: whatever it is, it is not the mistake.
+  bool stray() const { return at_ == At::tensor && field_ != "dtype" && field_ != "shape" && field_ != "data_offsets"; }
 
   void blame(std::string problem) {
     entry().sound = false;
@@ -153,6 +156,7 @@ class Reader {
   // A value of the wrong kind spoils its entry, not the reading.
   bool scalar(std::string_view found) {
     if (at_ == At::start) return stop(misplaced(found));
+    if (stray()) return true;
     if (at_ != At::top && at_ != At::metadata) entry().sound = false;
     problems_.note("", misplaced(found));
     return true;

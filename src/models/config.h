@@ -48,6 +48,13 @@ const std::vector<FamilyKeys>& families();
 const FamilyKeys* find_family(std::string_view name);  // null: there is none
 // All problems of a model description, each "model.heads = 5 does not divide model.dim = 192" (empty: sound).
 std::vector<std::string> problems(const ModelConfig& config);
+
+// Sizes in double, which no product overflows; of sound descriptions only. Beyond these limits no plan can be made.
+inline constexpr double most_parameters = 64e9, most_elements = 0x1p49;
+double parameter_count(const ModelConfig& config);  // of what is trained
+// Elements of the largest tensor that one image makes on its way, from above; not `fused`: with all the weights of an attention.
+double widest_tensor(const ModelConfig& config, bool fused);
+
 // The blocks that a pipeline can cut between: encoder or residual blocks; a merging of Swin's counts as one. The embedding (stem) belongs
 // to the first, the head to the last.
 std::int64_t block_count(const ModelConfig& config);

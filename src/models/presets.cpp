@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -125,6 +127,18 @@ std::string text(const std::vector<std::int64_t>& list) {
   return "[" + join(words, ", ") + "]";
 }
 
+double as_real(std::int64_t v) { return static_cast<double>(v); }
+double token_count(const ModelConfig& m) { return as_real(m.image_h / m.patch) * as_real(m.image_w / m.patch); }
+
+// The keys that a model's size follows from, with their values.
+std::string size_words(const ModelConfig& m) {
+  const std::string classes = " and model.classes = " + text(m.classes);
+  if (m.family == "vit")
+    return "model.dim = " + text(m.dim) + ", model.mlp = " + text(m.mlp) + ", model.depth = " + text(m.depth) + classes;
+  if (m.family == "swin") return "model.dim = " + text(m.dim) + ", model.depths = " + text(m.depths) + classes;
+  return "model.width = " + text(m.width) + ", model.layers = " + text(m.layers) + classes;
+}
+
 // The checks of one description; each family adds its own to those that all share.
 struct Checks {
   const ModelConfig& c;
@@ -212,7 +226,64 @@ std::vector<std::string> problems(const ModelConfig& c) {
     checks.resnet();
   else
     checks.need(false, "model.family = \"" + c.family + "\" is not known; choose vit, swin or resnet");
+  if (const double count = checks.out.empty() ? parameter_count(c) : 0; count > most_parameters)
+    checks.need(false, size_words(c) + " make " + text(std::llround(count / 1e9)) + " billion parameters; at most " +
+                           text(std::llround(most_parameters / 1e9)) + " billion are possible");
   return checks.out;
+}
+
+double parameter_count(const ModelConfig& m) {
+  const double k = as_real(m.classes), channels = as_real(m.channels), p = as_real(m.patch), patch = p * p * channels;
+  // Attention and MLP of width c with hidden width f, their norms and biases.
+  const auto encoder = [](double c, double f) { return 4 * c * c + 2 * c * f + 9 * c + f; };
+  double n = 0;
+  if (m.family == "vit") {
+    const double c = as_real(m.dim), first = m.pool == "class" ? 1 : 0;
+    return c * (patch + 1 + first + token_count(m) + first + 2) + as_real(m.depth) * encoder(c, as_real(m.mlp)) + k * (c + 1);
+  }
+  if (m.family == "swin") {
+    const double offsets = (2 * as_real(m.window_h) - 1) * (2 * as_real(m.window_w) - 1);
+    n = as_real(m.dim) * (patch + 3);
+    double c = 0;
+    for (std::size_t s = 0; s < m.depths.size(); ++s) {
+      c = as_real(m.dim << s);
+      n += as_real(m.depths[s]) * (encoder(c, std::floor(c * m.mlp_ratio)) + offsets * as_real(m.stage_heads[s]));
+      if (s + 1 < m.depths.size()) n += 8 * c * c + 8 * c;  // the merging behind it
+    }
+    return n + 2 * c + k * (c + 1);
+  }
+  const bool bottleneck = m.block == "bottleneck";
+  double in = as_real(m.width), taps = m.stem == "cifar" ? 9 : 49;
+  n = in * (taps * channels + 2);
+  for (std::size_t s = 0; s < m.layers.size(); ++s)
+    for (std::int64_t i = 0; i < m.layers[s]; ++i) {
+      const double c = as_real(m.width << s), out = bottleneck ? 4 * c : c;
+      n += bottleneck ? c * (in + 9 * c + out) + 4 * c + 2 * out : 9 * c * (in + c) + 4 * c;
+      if ((s > 0 && i == 0) || in != out) n += out * (in + 2);
+      in = out;
+    }
+  return n + k * (in + 1);
+}
+
+double widest_tensor(const ModelConfig& m, bool fused) {
+  const double pixels = as_real(m.image_h) * as_real(m.image_w);
+  double widest = std::max(pixels * as_real(m.channels), as_real(m.classes));
+  if (m.family == "vit") {
+    widest = std::max(widest, (token_count(m) + 1) * std::max(3 * as_real(m.dim), as_real(m.mlp)));
+    return fused ? widest : std::max(widest, as_real(m.heads) * (token_count(m) + 1) * (token_count(m) + 1));
+  }
+  if (m.family == "resnet") {  // what a stage doubles in channels it loses twice in pixels
+    const double area = m.stem == "cifar" ? pixels : pixels / 4 + 1;
+    return std::max({widest, 4 * area * as_real(m.width), 4 * as_real(m.width << (m.layers.size() - 1))});
+  }
+  // Every stage has half the rows and columns, padded to whole windows, of which each token sees one.
+  double rows = as_real(m.image_h / m.patch), columns = as_real(m.image_w / m.patch);
+  const double window = as_real(m.window_h) * as_real(m.window_w);
+  for (std::size_t s = 0; s < m.depths.size(); ++s, rows = std::ceil(rows / 2), columns = std::ceil(columns / 2)) {
+    const double c = as_real(m.dim << s), seen = (rows + as_real(m.window_h)) * (columns + as_real(m.window_w));
+    widest = std::max(widest, seen * std::max({3 * c, c * m.mlp_ratio, fused ? 0 : as_real(m.stage_heads[s]) * window}));
+  }
+  return widest;
 }
 
 std::int64_t block_count(const ModelConfig& c) {

@@ -1,4 +1,5 @@
-// Where time goes: rows of stacked bars; what goes on at the same time is an outline below its row.
+// Where time goes: rows of stacked bars; what goes on at the same time is an outline below its row. A total with a spread has
+// an error bar.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +22,8 @@ std::string part_class(const std::string& part, std::size_t index) {
 
 double finite(double v) { return std::isfinite(v) && v > 0 ? v : 0; }
 
+bool has_spread(const BarRow& row) { return finite(row.low) > 0 && finite(row.high) > row.low; }
+
 }  // namespace
 
 std::string bar_figure(const BarFigure& f) {
@@ -33,7 +36,7 @@ std::string bar_figure(const BarFigure& f) {
   for (const BarRow& row : f.rows) {
     double sum = 0;
     for (const double v : row.values) sum += finite(v);
-    most = std::max({most, sum, finite(row.beside)});
+    most = std::max({most, sum, finite(row.beside), has_spread(row) ? row.high : 0});
     label = std::max(label, columns_of(shorten(row.name, 26)));
     total = std::max(total, columns_of(row.total));
   }
@@ -65,14 +68,22 @@ std::string bar_figure(const BarFigure& f) {
     canvas.text(left - 8, y + 15, "fg-text", name, "end", name == row.name ? "" : row.name);
     double sum = 0, all = 0;
     for (const double v : row.values) all += finite(v);
+    const std::string spread = has_spread(row) ? fmt::format(", from {} to {}", three(row.low), three(row.high)) : "";
     for (std::size_t i = 0; i < row.values.size() && i < f.parts.size(); ++i) {
       const double v = finite(row.values[i]);
       if (v <= 0) continue;
       canvas.rect(x(sum), y + 2, x(sum + v) - x(sum), 18, part_class(f.parts[i], i),
-                  fmt::format("{}: {} {} ({} of {})", row.name, f.parts[i], three(v), percent(v / all), three(all)));
+                  fmt::format("{}: {} {} ({} of {}{})", row.name, f.parts[i], three(v), percent(v / all), three(all), spread));
       sum += v;
     }
-    if (!row.total.empty()) canvas.text(x(sum) + 7, y + 15, "fg-text", row.total);
+    double end = sum;
+    if (has_spread(row)) {
+      canvas.path(fmt::format("M{0:.1f} {2:.1f}H{1:.1f}M{0:.1f} {3:.1f}V{4:.1f}M{1:.1f} {3:.1f}V{4:.1f}", x(row.low), x(row.high), y + 11,
+                              y + 7, y + 15),
+                  "fg-range");
+      end = std::max(end, row.high);
+    }
+    if (!row.total.empty()) canvas.text(x(end) + 7, y + 15, "fg-text", row.total);
     y += 24;
     if (const double beside = finite(row.beside); beside > 0)
       canvas.rect(x(0), y - 3, x(beside) - x(0), 6, "fg-beside", fmt::format("{}: {} {}", row.name, f.beside, three(beside))), y += 7;

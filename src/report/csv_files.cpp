@@ -37,7 +37,7 @@ Csv& csv_breakdown(Csv& csv, const Breakdown& b) {
 void csv_run(Csv& csv, const Repeat& repeat) {
   csv.text(csv_outcome(repeat.outcome)).text(repeat.reason).text(repeat.command).text(repeat.folder);
   if (!repeat.record) {
-    for (int i = 0; i < 37; ++i) csv.text("");
+    for (int i = 0; i < 38; ++i) csv.text("");
     csv.end();
     return;
   }
@@ -49,7 +49,8 @@ void csv_run(Csv& csv, const Repeat& repeat) {
       .whole(r.skipped)
       .number(r.images_per_s)
       .number(r.mfu)
-      .number(csv_known(r.step_ms.median));
+      .number(csv_known(r.step_ms.median))
+      .number(csv_known(r.step_ms.mean));
   csv.number(csv_known(r.step_ms.p10)).number(csv_known(r.step_ms.p90)).number(r.epoch_seconds).number(r.latency_ms).number(r.wall);
   csv_breakdown(csv, r.breakdown)
       .number(r.bubble)
@@ -66,13 +67,13 @@ void csv_run(Csv& csv, const Repeat& repeat) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> csv_files(const Study& study) {
-  Csv runs(csv_columns({"outcome",        "reason",          "command",        "folder",        "model",          "data",
-                        "dtype",          "layout",          "ranks",          "hosts",         "threads",        "global_batch",
-                        "accumulate",     "steps",           "seed",           "skipped",       "images_per_s",   "mfu",
-                        "step_ms_median", "step_ms_p10",     "step_ms_p90",    "epoch_seconds", "latency_ms",     "wall_s",
-                        "compute_ms",     "comm_exposed_ms", "comm_hidden_ms", "wait_ms",       "data_ms",        "host_ms",
-                        "bubble",         "comm_bytes",      "ring_bytes",     "planned_bytes", "measured_bytes", "loss",
-                        "test_loss",      "test_top1",       "best_top1",      "host",          "commit"}));
+  Csv runs(csv_columns(
+      {"outcome",      "reason",     "command",         "folder",         "model",       "data",        "dtype",         "layout",
+       "ranks",        "hosts",      "threads",         "global_batch",   "accumulate",  "steps",       "seed",          "skipped",
+       "images_per_s", "mfu",        "step_ms_median",  "step_ms_mean",   "step_ms_p10", "step_ms_p90", "epoch_seconds", "latency_ms",
+       "wall_s",       "compute_ms", "comm_exposed_ms", "comm_hidden_ms", "wait_ms",     "data_ms",     "host_ms",       "bubble",
+       "comm_bytes",   "ring_bytes", "planned_bytes",   "measured_bytes", "loss",        "test_loss",   "test_top1",     "best_top1",
+       "host",         "commit"}));
   Csv epochs(csv_columns({"epoch", "seconds", "elapsed_s", "loss", "train_top1", "test_loss", "test_top1", "barrier_wait_s"}));
   Csv losses(csv_columns({"step", "loss"}));
   Csv ranks(csv_columns({"rank", "host", "device", "compute_ms", "comm_exposed_ms", "comm_hidden_ms", "wait_ms", "data_ms", "host_ms",

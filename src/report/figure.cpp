@@ -20,10 +20,11 @@ constexpr const char* figure_style = R"(<style>
 .fg-s4{stroke:#e69f00;stroke-dasharray:12 4}.fg-s5{stroke:#56b4e9;stroke-dasharray:4 2}.fg-s6{stroke:#6a5acd;stroke-dasharray:2 2 6 2}.fg-s7{stroke:#777;stroke-dasharray:1 4}
 .fg-f0{fill:#0072b2}.fg-f1{fill:#d55e00}.fg-f2{fill:#009e73}.fg-f3{fill:#cc79a7}.fg-f4{fill:#e69f00}.fg-f5{fill:#56b4e9}.fg-f6{fill:#6a5acd}.fg-f7{fill:#777}
 .fg-e0,.fg-e1,.fg-e2,.fg-e3,.fg-e4,.fg-e5,.fg-e6,.fg-e7{stroke-dasharray:none}
+.fg-spot{opacity:0}.fg-spot:hover{opacity:1}.fg-range{fill:none;stroke:#1c1f23;stroke-width:1.4}
 .fg-ideal{fill:none;stroke:#6b737d;stroke-width:1.5;stroke-dasharray:5 5}.fg-fit{fill:none;stroke-width:1.3;stroke-dasharray:1 3}
 .fg-bar{stroke:#fff;stroke-width:.8}.fg-beside{fill:none;stroke:#d55e00;stroke-width:1.3;stroke-dasharray:4 2}
 .fg-compute{fill:#0072b2}.fg-exposed{fill:#d55e00}.fg-wait{fill:#e69f00}.fg-data{fill:#009e73}.fg-host{fill:#999}.fg-flight{fill:#56b4e9}
-@media screen and (prefers-color-scheme:dark){.fg-page{fill:#14161a}.fg-text{fill:#e8eaed}.fg-soft{fill:#a5adb8}.fg-grid{stroke:#2d323a}.fg-axis{stroke:#6d7681}.fg-row{fill:#22262d}.fg-box{fill:#1c1f25;stroke:#4a515b}
+@media screen and (prefers-color-scheme:dark){.fg-page{fill:#14161a}.fg-text{fill:#e8eaed}.fg-soft{fill:#a5adb8}.fg-range{stroke:#e8eaed}.fg-grid{stroke:#2d323a}.fg-axis{stroke:#6d7681}.fg-row{fill:#22262d}.fg-box{fill:#1c1f25;stroke:#4a515b}
 .fg-mark,.fg-bar{stroke:#14161a}.fg-mark:hover,.fg-bar:hover{stroke:#fff}.fg-ideal{stroke:#98a1ac}.fg-s0{stroke:#4aa8e0}.fg-f0{fill:#4aa8e0}.fg-s6{stroke:#a396ff}.fg-f6{fill:#a396ff}.fg-s7{stroke:#aaa}.fg-f7{fill:#aaa}.fg-compute{fill:#2f8fcb}}
 </style>
 )";
@@ -102,6 +103,11 @@ void Canvas::marker(double x, double y, int colour, const std::string& tip) {
       circle(3);
   }
   out_ += fmt::format("<path class=\"fg-mark fg-f{}\" d=\"{}\"", colour % kColours, d) + end;
+}
+
+void Canvas::spot(double x, double y, int colour, const std::string& tip) {
+  out_ += fmt::format("<path class=\"fg-spot fg-f{}\" d=\"M{:.1f} {:.1f}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0Z\"><title>{}</title></path>\n",
+                      colour % kColours, x - 5, y, escape(tip));
 }
 
 void Canvas::legend(const std::vector<Key>& keys, double left) {

@@ -17,7 +17,7 @@ struct Mark {  // a value with its spread
   std::string note = {};                   // in the tooltip, after the numbers
 };
 
-enum class LineLook : unsigned char { measured, ideal, fitted, plain };  // plain: no markers (curves of many points)
+enum class LineLook : unsigned char { measured, ideal, fitted, plain };  // plain: curves of many points, tooltips without markers
 
 struct Line {
   std::string name;
@@ -40,9 +40,10 @@ std::string line_figure(const LineFigure& figure);
 // Rows of stacked bars, from left to right; a row of a new group has its heading above it.
 struct BarRow {
   std::string group, name;
-  std::vector<double> values;  // by part
-  double beside = 0;           // what goes on at the same time (hidden communication): a dashed outline below the bar
-  std::string total;           // at the end of the bar, in words
+  std::vector<double> values;              // by part
+  double beside = 0;                       // what goes on at the same time (hidden communication): a dashed outline below the bar
+  std::string total;                       // at the end of the bar, in words
+  double low = kUnknown, high = kUnknown;  // error bar; not finite: none
 };
 struct BarFigure {
   std::string title, caption, x_label;
@@ -80,6 +81,7 @@ class Canvas {
   void line(double x1, double y1, double x2, double y2, const std::string& classes);
   void rect(double x, double y, double w, double h, const std::string& classes, const std::string& tip = "", double round = 0);
   void marker(double x, double y, int colour, const std::string& tip);  // a shape for each colour
+  void spot(double x, double y, int colour, const std::string& tip);    // a tooltip; seen where it is pointed at
   void path(const std::string& d, const std::string& classes);
   void raw(const std::string& svg) { out_ += svg; }
   // Entries beside each other, as many rows as they need; moves y() below them.

@@ -12,6 +12,7 @@ namespace tessera::report {
 namespace {
 
 constexpr double line_width = 560, line_plot = 260;  // of the picture; the height of the plot itself
+constexpr std::size_t most_told_marks = 30;
 
 class LinePlot {
  public:
@@ -48,7 +49,7 @@ class LinePlot {
     double low = f_.from_zero ? 0 : 1e308, high = -1e308;
     for (const Line& line : f_.lines)
       for (const Mark& m : line.marks) {
-        if (!seen(m) || (f_.log2_x && m.x <= 0)) continue;
+        if (!drawn(m)) continue;
         if (line.look != LineLook::fitted) xs_.insert(m.x);
         for (const double y : {m.y, m.low, m.high})
           if (std::isfinite(y)) low = std::min(low, y), high = std::max(high, y);
@@ -119,11 +120,23 @@ class LinePlot {
 
   std::string value(double v) const { return f_.percent_y ? accuracy_text(v) : three(v); }
 
+  bool drawn(const Mark& m) const { return seen(m) && (!f_.log2_x || m.x > 0); }
+
+  // Those with an error bar and a tooltip: all, but of a long curve no more than one can point at, the first and the last among them.
+  std::vector<const Mark*> told(const Line& line) const {
+    std::vector<const Mark*> all, out;
+    for (const Mark& m : line.marks)
+      if (drawn(m)) all.push_back(&m);
+    if (line.look != LineLook::plain || all.size() <= most_told_marks) return all;
+    for (std::size_t i = 0; i < most_told_marks; ++i) out.push_back(all[i * (all.size() - 1) / (most_told_marks - 1)]);
+    return out;
+  }
+
   void series(const Line& line, int c) {
     std::string d;
     bool pen = false;
     for (const Mark& m : line.marks) {
-      if (!seen(m) || (f_.log2_x && m.x <= 0)) {
+      if (!drawn(m)) {
         pen = false;
         continue;
       }
@@ -132,9 +145,9 @@ class LinePlot {
       pen = true;
     }
     if (!d.empty()) canvas_.path(d, style_of(line, c));
-    if (line.look != LineLook::measured) return;
-    for (const Mark& m : line.marks) {
-      if (!seen(m) || (f_.log2_x && m.x <= 0)) continue;
+    if (line.look != LineLook::measured && line.look != LineLook::plain) return;
+    for (const Mark* mark : told(line)) {
+      const Mark& m = *mark;
       std::string tip = fmt::format("{}{}{} {}: {}", line.name, line.name.empty() ? "" : ", ", f_.x_label, plain_number(m.x), value(m.y));
       if (std::isfinite(m.low) && std::isfinite(m.high) && m.high > m.low) {
         const double px = x(m.x), a = y(m.low), b = y(m.high);
@@ -143,7 +156,10 @@ class LinePlot {
         tip += fmt::format(" (from {} to {})", value(m.low), value(m.high));
       }
       if (!m.note.empty()) tip += "; " + m.note;
-      canvas_.marker(x(m.x), y(m.y), c, tip);
+      if (line.look == LineLook::plain)
+        canvas_.spot(x(m.x), y(m.y), c, tip);
+      else
+        canvas_.marker(x(m.x), y(m.y), c, tip);
     }
   }
 

@@ -1,6 +1,7 @@
 #include "report/metrics.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tessera::report {
 
@@ -39,7 +40,7 @@ Quantiles quantiles(std::vector<double> v) {
     const std::size_t below = static_cast<std::size_t>(place), above = std::min(below + 1, v.size() - 1);
     return v[below] + (place - static_cast<double>(below)) * (v[above] - v[below]);
   };
-  return {at(0.5), at(0.1), at(0.9), v.front(), v.back()};
+  return {at(0.5), at(0.1), at(0.9), v.front(), v.back(), std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size())};
 }
 
 }  // namespace tessera::report

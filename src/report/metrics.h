@@ -30,7 +30,7 @@ struct StepMetrics {
 nlohmann::ordered_json to_json(const StepMetrics& m);
 
 struct Quantiles {
-  double median = 0, p10 = 0, p90 = 0, min = 0, max = 0;
+  double median = 0, p10 = 0, p90 = 0, min = 0, max = 0, mean = 0;
 };
 Quantiles quantiles(std::vector<double> values);
 

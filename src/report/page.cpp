@@ -6,18 +6,23 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/check.h"
+#include "files/text.h"
 #include "report/console.h"
 #include "report/table.h"
 
 namespace tessera::report {
 namespace {
 
+constexpr const char* page_footer = "<footer>Made by tessera report.";
+constexpr std::size_t largest_page = std::size_t{1} << 30;
+
 // What stands below the title: how much was run, in how long, and where it is.
 void head(PageBuilder& page, const Study& study, const Tally& t) {
   page.html(fmt::format("<h1>{}</h1>\n", escape(study.title.empty() ? study.name : study.title, 300)));
   if (!study.what.empty()) page.paragraph(study.what, "lead");
   if (study.running) {
-    std::string said = fmt::format("Running: {} of {} runs done", t.done + t.failed, t.runs);
+    std::string said = t.runs == 1 ? "Running" : fmt::format("Running: {} of {} runs done", t.done + t.failed, t.runs);
     if (std::isfinite(study.remaining)) said += fmt::format(", about {} to go", duration(study.remaining));
     page.paragraph(said + ". The page looks for news every three seconds.", "running");
   }
@@ -35,14 +40,17 @@ void head(PageBuilder& page, const Study& study, const Tally& t) {
     for (const Point& p : part.points)
       for (const RunRecord* r : records_of(p))
         if (!any) any = r;
+  const std::string commits = commits_of(study);
   if (any && any->env.is_object()) {
     const auto text = [&](const char* key) {
       return any->env.contains(key) && any->env[key].is_string() ? any->env[key].get<std::string>() : std::string();
     };
     if (!text("cpu").empty()) fact("machine", text("cpu"));
-    if (!text("tessera").empty()) fact("tessera", text("tessera") + (text("commit").empty() ? "" : " (" + text("commit") + ")"));
+    const bool one = !text("commit").empty() && !is_mixed(commits);
+    if (!text("tessera").empty()) fact("tessera", text("tessera") + (one ? " (" + text("commit") + ")" : ""));
   }
   page.html("</dl>\n");
+  if (is_mixed(commits)) page.paragraph("Runs of different builds are mixed: " + commits + ". --fresh makes them anew.");
 }
 
 // Part by part, its title before its sentences; what is of the whole study follows.
@@ -111,6 +119,42 @@ void PageBuilder::close_figures() {
   open_ = false;
 }
 
+std::string commits_of(const Study& study) {
+  std::vector<std::pair<std::string, int>> found;  // in the order of the study
+  for (const Part& part : study.parts)
+    for (const Point& p : part.points)
+      for (const RunRecord* r : records_of(p)) {
+        if (!r->env.is_object() || !r->env.contains("commit") || !r->env["commit"].is_string()) continue;
+        const std::string commit = r->env["commit"].get<std::string>();
+        const auto known = std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.first == commit; });
+        ++(known != found.end() ? *known : found.emplace_back(commit, 0)).second;
+      }
+  if (found.empty()) return "";
+  if (found.size() == 1) return "commit " + found.front().first;
+  std::string out;
+  for (const auto& [commit, runs] : found)
+    out += fmt::format("{}{} ({} run{})", out.empty() ? "commits " : ", ", commit, runs, runs == 1 ? "" : "s");
+  return out;
+}
+
+std::set<std::string> files_of_page(const std::string& folder) {
+  std::set<std::string> out;
+  std::string page;
+  try {
+    page = files::read_text(std::filesystem::path(folder) / "report.html", largest_page);
+  } catch (const Error&) {
+    return out;
+  }
+  if (page.find(page_footer) == page.npos) return out;  // somebody else's
+  // As data_section() writes them; what comes from outside is escaped and has no quotes.
+  for (const auto& [before, in] : {std::pair<std::string, std::string>(" download=\"", "data/"), {" href=\"figures/", "figures/"}})
+    for (auto at = page.find(before); at != page.npos; at = page.find(before, at + 1)) {
+      const std::string name = page.substr(at + before.size(), page.find('"', at + before.size()) - at - before.size());
+      if ((name.ends_with(".csv") || name.ends_with(".svg")) && name.find('/') == name.npos) out.insert(in + name);
+    }
+  return out;
+}
+
 std::string write_page(const Study& study, const std::string& folder, const std::string& runs_at) {
   PageBuilder page;
   head(page, study, tally(study));
@@ -124,10 +168,17 @@ std::string write_page(const Study& study, const std::string& folder, const std:
   const std::vector<std::pair<std::string, std::string>> csvs = csv_files(study);
   data_section(page, csvs);
   page.close_figures();
-  page.html("<footer>Made by tessera report. Figures are in figures/, all numbers in data/.</footer>\n");
+  page.html(std::string(page_footer) + " Figures are in figures/, all numbers in data/.</footer>\n");
   const std::filesystem::path out = folder;
-  for (const auto& [name, svg] : page.figures_) write_whole((out / "figures" / name).string(), svg);
-  for (const auto& [name, csv] : csvs) write_whole((out / "data" / name).string(), csv);
+  std::set<std::string> old = files_of_page(folder);
+  const auto write_beside = [&](const std::string& name, const std::string& text) {
+    write_whole((out / name).string(), text);
+    old.erase(name);
+  };
+  for (const auto& [name, svg] : page.figures_) write_beside("figures/" + name, svg);
+  for (const auto& [name, csv] : csvs) write_beside("data/" + name, csv);
+  std::error_code ignored;
+  for (const std::string& name : old) std::filesystem::remove(out / name, ignored);
   const std::string path = (out / "report.html").string();
   write_whole(path, document({study.title.empty() ? study.name : study.title, study.running, page.contents_}, page.body_));
   return path;

@@ -1,8 +1,9 @@
 // The page of a study: its verdict, then part by part figures and tables, claims, how it was measured, on what, what failed, all data.
 // Convention: report.html needs no other file and no script; figures/*.svg and data/*.csv beside it hold the same for papers and
-// spreadsheets. Every file appears whole or not at all.
+// spreadsheets. Every file appears whole or not at all; those that the last page in the folder lists, and this one has no more, go.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,12 @@ namespace tessera::report {
 // Writes report.html, figures/*.svg, data/*.csv into folder. Returns the path of the page. runs_at: where Repeat::folder is relative to;
 // "" = folder.
 std::string write_page(const Study& study, const std::string& folder, const std::string& runs_at = "");
+// What the page in the folder lists as written beside it, "data/runs.csv", "figures/strong-time.svg"; empty where there is none of ours.
+std::set<std::string> files_of_page(const std::string& folder);
+
+// "commit 0e50cb7f0cad", or "commits 0e50cb7f0cad (3 runs), 9bc511100000 (1 run)"; "": no run recorded one.
+std::string commits_of(const Study& study);
+inline bool is_mixed(const std::string& commits) { return commits.starts_with("commits "); }
 
 // ---- what pages are put together from
 

@@ -36,6 +36,7 @@ void technique_table(PageBuilder& page, const Part& part) {
                                             {"by rings", measures::ring_bytes, byte_text, 0},
                                             {"bubble", measures::bubble, [](double v) { return fmt::format("{:.1f}%", 100 * v); }, 0},
                                             {"final loss", measures::loss, [](double v) { return fmt::format("{:.4f}", v); }, 0}};
+  const std::vector<SameWork> groups = same_work(part);
   Table t;
   t.columns = {{"technique", true}, {"ranks"}};
   for (const Point& p : part.points) {
@@ -50,17 +51,25 @@ void technique_table(PageBuilder& page, const Part& part) {
     if (std::none_of(values.begin(), values.end(), [](const Spread& s) { return s.known(); })) continue;
     t.columns.push_back({c.name});
     for (std::size_t i = 0; i < values.size(); ++i) t.rows[i].push_back(spread_cell(values[i], c.words));
-    if (c.best != 0) mark_best(t, t.columns.size() - 1, values, c.best < 0);
+    if (c.best == 0) continue;
+    for (const SameWork& group : groups) {
+      std::vector<Spread> own(values.size());  // of the others nothing is known
+      for (const Point* p : group.points) {
+        const auto i = static_cast<std::size_t>(p - part.points.data());
+        own[i] = values[i];
+      }
+      mark_best(t, t.columns.size() - 1, own, c.best < 0);
+    }
   }
   t.columns.push_back({"loss − first's"});
   for (std::size_t i = 0; i < part.points.size(); ++i) {
     const Point *point = &part.points[i], *first = baseline_of(part, *point);
     t.rows[i].push_back(!first || first == point ? Cell{"–"} : spread_cell(spread_of(losses_apart(*point, *first)), apart_words));
   }
-  t.caption =
-      "★ the best of a column, and what the spread does not tell from it. Medians over repeats, below them the least and the greatest. "
-      "Sent: what a rank hands over; by rings: what its ring messages had, round all hops, as they travelled. "
-      "Loss − first's: of the last step, from that of the first technique with the same axes, repeat by repeat with the same seed.";
+  t.caption = "★ the best of a column" + std::string(groups.size() > 1 ? " among points with the same axes" : "") +
+              ", and what the spread does not tell from it. Medians over repeats, below them the least and the greatest. "
+              "Sent: what a rank hands over; by rings: what its ring messages had, round all hops, as they travelled. "
+              "Loss − first's: of the last step, from that of the first technique with the same axes, repeat by repeat with the same seed.";
   page.close_figures();
   page.html(html_table(t));
 }
@@ -97,10 +106,11 @@ void technique_figures(PageBuilder& page, const Part& part) {
       }
       BarRow row;
       row.name = point_name(part, p), row.values = {s.median}, row.total = seconds_text(s.median);
+      row.low = s.low, row.high = s.high;
       if (row.name.empty()) row.name = "run";
       f.rows.push_back(std::move(row));
     }
-  f.caption = "Medians over repeats; their spread is in the table." + more_points(left_out);
+  f.caption = "Medians over repeats; lines reach from the fastest to the slowest." + more_points(left_out);
   if (!f.rows.empty()) page.figure(slug(part.name) + "-time", bar_figure(f), f.caption);
   curve_figures(page, part);
   memory_figure(page, part);

@@ -57,8 +57,10 @@ void claims_section(PageBuilder& page, const Study& study) {
 void method_section(PageBuilder& page, const Study& study) {
   page.section("method", "How it was measured", "Method");
   const Tally t = tally(study);
-  const std::string warm = fmt::format("The first {} step{} of a run count{} for no speed, and of several epochs the first one does not.",
-                                       study.warmup, study.warmup == 1 ? "" : "s", study.warmup == 1 ? "s" : "");
+  const std::string warm = fmt::format(
+      "The first {} step{} of a run count{} for no speed where there are others (the verdict says where there are none), and of several "
+      "epochs the first one does not.",
+      study.warmup, study.warmup == 1 ? "" : "s", study.warmup == 1 ? "s" : "");
   page.paragraph(t.runs == 1 ? "One run. The time of a step is the median over its steps. " + warm
                              : fmt::format("Every point was run up to {} time{}; repeats take turns, so that a machine that slows down "
                                            "slows all points alike, and each has a seed of its own. A number is the median over repeats, "
@@ -67,9 +69,9 @@ void method_section(PageBuilder& page, const Study& study) {
                                            std::max(1, t.most_repeats), t.most_repeats == 1 ? "" : "s", warm));
   page.paragraph(
       "The time of a step is compute + exposed communication + waiting for others + data + host, measured on the first, the third and "
-      "every tenth step on every rank; the first does not count where there are others. Exposed: the rank handed a message over or waited "
-      "for one that all had handed over. Wait: some rank had not. Hidden: a message was under way while the rank computed. Memory is the "
-      "peak of the rank that holds the most; bytes sent are what a rank hands to communication in a step.");
+      "every tenth step on every rank; the first and those of the warm-up do not count where there are others. Exposed: the rank handed a "
+      "message over or waited for one that all had handed over. Wait: some rank had not. Hidden: a message was under way while the rank "
+      "computed. Memory is the peak of the rank that holds the most; bytes sent are what a rank hands to communication in a step.");
   if (!study.command.empty())
     page.html("<p>" + std::string(t.runs == 1 ? "This page" : "The whole study") +
               std::string(study.file.empty() ? "" : " (<code>" + escape(study.file) + "</code>)") + ":</p>\n<pre>" + escape(study.command) +

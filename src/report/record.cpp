@@ -219,6 +219,7 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
       e.test_loss = v.number("test_loss"), e.test_top1 = v.number("test_top1"), e.barrier_wait = v.number("barrier_wait_s");
       elapsed += std::isfinite(e.seconds) ? e.seconds : 0;
       e.elapsed = v.has("elapsed_s") ? v.number("elapsed_s") : elapsed;
+      e.whole = !parsed.contains("whole") || parsed["whole"] != false;
       run.epochs.push_back(e);
     }
   }
@@ -226,6 +227,35 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   if (!mfu.empty()) run.mfu = quantiles(std::move(mfu)).median;
   if (!sampled.empty()) run.breakdown = mean_of(sampled);
   run.losses = losses.take();
+}
+
+// A rank's mean over so many steps, less the early ones that are warm-up; where all of them are, the mean as it is.
+Breakdown without_warmup(Breakdown mean, const Values& sampled, std::int64_t warmup) {
+  const std::int64_t all = sampled.whole("steps", 0);
+  std::vector<Breakdown> cold;
+  for (const json& entry : sampled.list("early")) {
+    if (!entry.is_object()) damaged("summary.json", "early: expected objects");
+    const Values e(entry, "summary.json, early");
+    if (e.whole("step", 0) <= warmup) cold.push_back(breakdown_from(e.object("breakdown")));
+  }
+  const std::int64_t left = all - static_cast<std::int64_t>(cold.size());
+  if (cold.empty() || left <= 0) return mean;
+  for (const auto part : breakdown_parts) {
+    mean.*part *= static_cast<double>(all);
+    for (const Breakdown& b : cold) mean.*part -= b.*part;
+    mean.*part = std::max(0.0, mean.*part / static_cast<double>(left));
+  }
+  return mean;
+}
+
+// Unknown where no epoch is whole, or the only one is led by its warm-up.
+double seconds_of_epoch(const RunRecord& run, std::int64_t warmup) {
+  std::vector<double> seconds;
+  for (const EpochRecord& e : run.epochs)
+    if (e.whole && std::isfinite(e.seconds)) seconds.push_back(e.seconds);
+  if (seconds.size() > 1) seconds.erase(seconds.begin());
+  const bool led = run.epochs.size() == 1 && run.steps < 20 * warmup;
+  return led ? kUnknown : spread_of(std::move(seconds)).mean;
 }
 
 void read_summary(const Values& s, RunRecord& run) {
@@ -251,7 +281,8 @@ void read_summary(const Values& s, RunRecord& run) {
     if (!entry.is_object()) damaged("summary.json", "ranks: expected objects");
     const Values r(entry, "summary.json, ranks");
     RankRecord rank;
-    rank.host = r.text("host"), rank.device = r.text("device"), rank.breakdown = breakdown_from(r.object("breakdown"));
+    rank.host = r.text("host"), rank.device = r.text("device");
+    rank.breakdown = without_warmup(breakdown_from(r.object("breakdown")), r.object("sampled"), run.warmup);
     if (const double wait = r.number("barrier_wait_s"); std::isfinite(wait)) rank.barrier_wait = wait;
     rank.planned = r.object("peak_bytes").whole("planned", 0), rank.measured = r.object("peak_bytes").whole("measured", 0);
     hosts.insert(rank.host);
@@ -259,7 +290,7 @@ void read_summary(const Values& s, RunRecord& run) {
     run.by_rank.push_back(std::move(rank));
   }
   if (!all.empty()) run.hosts = static_cast<int>(hosts.size());
-  // Of several ranks only the summary knows the mean; of one the sampled steps beyond the warm-up tell more.
+  // Of several ranks only the summary knows the mean; of one the lines of its steps do.
   if (all.size() == 1 && step_of(run.breakdown) > 0)
     run.by_rank.front().breakdown = run.breakdown;
   else if (!all.empty())
@@ -313,12 +344,7 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   run.env = env;
   if (run.step_ms.median > 0 && run.global_batch > 0) run.images_per_s = static_cast<double>(run.global_batch) / run.step_ms.median * 1e3;
   if (run.breakdown.pipelined) run.bubble = run.breakdown.bubble;
-  std::vector<double> seconds;
-  for (std::size_t i = run.epochs.size() > 1 ? 1 : 0; i < run.epochs.size(); ++i)
-    if (std::isfinite(run.epochs[i].seconds)) seconds.push_back(run.epochs[i].seconds);
-  double sum = 0;
-  for (const double s : seconds) sum += s;
-  if (!seconds.empty()) run.epoch_seconds = sum / static_cast<double>(seconds.size());
+  run.epoch_seconds = seconds_of_epoch(run, warmup);
   for (const EpochRecord& e : run.epochs) {
     if (summary.empty() && std::isfinite(e.test_top1)) run.test_top1 = e.test_top1, run.test_loss = e.test_loss;
     if (std::isfinite(e.test_top1) && !(run.best_top1 >= e.test_top1)) run.best_top1 = e.test_top1;

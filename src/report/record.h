@@ -20,11 +20,12 @@ struct EpochRecord {
   double seconds = kUnknown, elapsed = kUnknown;  // of its training steps; since the run began, with evaluations
   double loss = kUnknown, train_top1 = kUnknown, test_loss = kUnknown, test_top1 = kUnknown;
   double barrier_wait = kUnknown;
+  bool whole = true;  // false: the run ended in the middle of it
 };
 
 struct RankRecord {
   std::string host, device;
-  Breakdown breakdown;                     // mean of the sampled steps
+  Breakdown breakdown;                     // mean of the sampled steps, without the warm-up
   double barrier_wait = 0;                 // mean of an epoch
   std::int64_t planned = 0, measured = 0;  // peak bytes
 };
@@ -48,9 +49,9 @@ struct RunRecord {
   // Speed, warm-up dropped. Of training: images_per_s = global batch / median step.
   double images_per_s = kUnknown, mfu = kUnknown, wall = kUnknown;
   Quantiles step_ms;
-  double epoch_seconds = kUnknown;         // mean over all epochs but warm-up ones (of the ViT study: 5)
+  double epoch_seconds = kUnknown;         // mean over the whole epochs but the first (of the ViT study: 5)
   double latency_ms = kUnknown;            // infer: of a batch
-  Breakdown breakdown;                     // mean over ranks; of one rank without the warm-up
+  Breakdown breakdown;                     // mean over ranks
   double comm_bytes = kUnknown;            // a step, a rank
   double ring_bytes = kUnknown;            // of these, what rings sent, as it travelled
   std::int64_t planned = 0, measured = 0;  // peak bytes of the largest rank
@@ -66,7 +67,8 @@ struct RunRecord {
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
-// What `warmup` drops from speed: the first so many steps (and the first epoch's time when there are more than one).
+// What `warmup` drops from speed: the first so many steps. The first epoch's time is dropped when there are more than one; alone it counts
+// where it is long beside the warm-up.
 RunRecord read_run(const std::string& folder, std::int64_t warmup = 2);
 nlohmann::ordered_json to_json(const RunRecord& run);
 RunRecord run_from_json(const nlohmann::json& json, const std::string& where);

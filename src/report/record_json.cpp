@@ -22,12 +22,12 @@ void breakdown_fields(V& v, B& b) {
 }
 template <class V, class Q>
 void quantile_fields(V& v, Q& q) {
-  v("median", q.median), v("p10", q.p10), v("p90", q.p90), v("min", q.min), v("max", q.max);
+  v("median", q.median), v("p10", q.p10), v("p90", q.p90), v("min", q.min), v("max", q.max), v("mean", q.mean);
 }
 template <class V, class E>
 void epoch_fields(V& v, E& e) {
   v("seconds", e.seconds), v("elapsed", e.elapsed), v("loss", e.loss), v("train_top1", e.train_top1), v("test_loss", e.test_loss);
-  v("test_top1", e.test_top1), v("barrier_wait", e.barrier_wait);
+  v("test_top1", e.test_top1), v("barrier_wait", e.barrier_wait), v("whole", e.whole);
 }
 template <class V, class R>
 void rank_fields(V& v, R& r) {

@@ -48,7 +48,6 @@ std::vector<Scaling> scaling_of(const Part& part) {
     if (s.points.empty()) continue;
     const ScalingPoint base = s.points.front();
     const Breakdown base_parts = breakdown_of(*base.point);
-    const double base_step = step_of(base_parts);
     std::vector<std::pair<double, double>> fit;
     for (ScalingPoint& p : s.points) {
       p.ideal = p.ranks / base.ranks;
@@ -62,7 +61,7 @@ std::vector<Scaling> scaling_of(const Part& part) {
         p.exposed = b.comm_exposed / step, p.wait = b.wait / step, p.data = b.data / step, p.host = b.host / step;
         const double slowest = slowest_compute(*p.point);
         p.slowest = std::max(0.0, (slowest - b.compute) / step);
-        if (base_step > 0 && slowest > 0) p.attainable = first ? 1 : work * base_step / slowest;
+        if (slowest > 0) p.attainable = first ? 1 : p.speedup * std::max(1.0, step / slowest);  // were all else of its own step gone
         if (base_parts.compute > 0) p.longer = b.compute * p.ideal / (work * base_parts.compute) - 1;
       }
       p.cores = core_limit(*p.point, p.ideal);

@@ -63,6 +63,59 @@ Tally tally(const Study& study) {
   return t;
 }
 
+std::vector<SameWork> same_work(const Part& part) {
+  std::vector<SameWork> out;
+  for (const Point& p : part.points) {
+    auto found = std::find_if(out.begin(), out.end(), [&](const SameWork& g) { return g.points.front()->axes == p.axes; });
+    if (found == out.end()) found = out.insert(out.end(), SameWork{point_name(part, Point{"", p.axes, {}, {}}), {}});
+    found->points.push_back(&p);
+  }
+  return out;
+}
+
+namespace {
+
+constexpr double much_longer = 1.1;  // the mean step over the median one
+constexpr std::size_t most_named_points = 3;
+
+// "a, b and c", "a, b, c and 2 more"; "" of a single one without a name.
+std::string named_points(const std::vector<std::string>& names) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(names.size(), most_named_points); ++i)
+    out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return names.size() > most_named_points ? fmt::format("{} and {} more", out, names.size() - most_named_points) : out;
+}
+
+// Images per second are those of the median step: what some steps wait is not in them.
+std::string uneven_steps(const Part& part) {
+  const Measure uneven = [](const RunRecord& r) { return r.step_ms.median > 0 ? r.step_ms.mean / r.step_ms.median : kUnknown; };
+  std::vector<std::pair<double, std::string>> found;
+  for (const Point& p : part.points)
+    if (const double ratio = spread_of(p, uneven).median; ratio > much_longer) found.emplace_back(ratio, point_name(part, p));
+  if (found.empty()) return "";
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> names;
+  for (const auto& [ratio, name] : found)
+    names.push_back(fmt::format("{} times{}{}", three(ratio), names.empty() ? " the median" : "", name.empty() ? "" : " with " + name));
+  return fmt::format("the mean step takes {}: some steps take much longer than most, which images per second do not show.",
+                     named_points(names));
+}
+
+std::string only_warmup(const Part& part) {
+  std::vector<std::string> names;
+  for (const Point& p : part.points) {
+    const std::vector<const RunRecord*> runs = records_of(p);
+    if (std::any_of(runs.begin(), runs.end(), [](const RunRecord* r) { return r->steps > 0 && r->steps <= r->warmup; }))
+      names.push_back(point_name(part, p));
+  }
+  if (names.empty()) return "";
+  const std::string named = named_points(names);
+  return fmt::format("{}a run has no more steps than the warm-up, so its speed is that of steps that warm up.",
+                     named.empty() ? "" : "with " + named + " ");
+}
+
+}  // namespace
+
 std::vector<std::string> verdict(const Part& part) {
   const Tally t = tally(part);
   std::vector<std::string> out;
@@ -89,6 +142,8 @@ std::vector<std::string> verdict(const Part& part) {
       out = layers_verdict(part);
       break;
   }
+  for (const std::string& s : {uneven_steps(part), only_warmup(part)})
+    if (!s.empty()) out.push_back(s);
   for (std::string& s : out) s = part_title(part) + ": " + s;
   return out;
 }

@@ -22,6 +22,13 @@ std::string spread_words(const Spread& s, std::string (*words)(double));
 // "; no difference that the spread allows to tell", "", or that there is one run only.
 std::string difference_words(Difference d);
 
+// Points that do the same work: those with equal axes. Techniques beside a grid are compared within one of these, never across.
+struct SameWork {
+  std::string name;  // "image 16"; "" where all axes are equal
+  std::vector<const Point*> points;
+};
+std::vector<SameWork> same_work(const Part& part);
+
 // How many runs ended how, of a part or of all.
 struct Tally {
   int runs = 0, done = 0, failed = 0, open = 0, most_repeats = 0;

@@ -39,12 +39,17 @@ std::string called(const Part& part, const Point& point) {
   return named.empty() ? "the only point" : named;
 }
 
+constexpr std::size_t most_named = 4;
+constexpr std::size_t most_told = 3;  // groups of the same work with sentences of their own; of more it is counted who leads
+
+// Among points with equal axes.
+std::string technique_of(const Ranked& r) { return r.point->technique.empty() ? "the run" : r.point->technique; }
+
 // "a", "a and b", "a, b, c, d and 2 more".
-std::string listed(const Part& part, const std::vector<Ranked>& ranked, std::size_t count) {
-  constexpr std::size_t most_named = 4;
+std::string listed(const std::vector<Ranked>& ranked, std::size_t count) {
   std::string out;
   for (std::size_t i = 0; i < std::min(count, most_named); ++i)
-    out += (i == 0 ? "" : i + 1 == count ? " and " : ", ") + called(part, *ranked[i].point);
+    out += (i == 0 ? "" : i + 1 == count ? " and " : ", ") + technique_of(ranked[i]);
   return count > most_named ? fmt::format("{} and {} more", out, count - most_named) : out;
 }
 
@@ -56,21 +61,52 @@ std::size_t sharing(const std::vector<Ranked>& ranked, std::string (*words)(doub
 }
 
 // The least of a measure and by how much it leads; "" when there is nothing to compare. Exact: it would be the same in every run.
-std::string leads(const Part& part, Measure measure, const std::string& what, std::string (*words)(double), bool exact) {
-  const std::vector<Ranked> all = rank_points(all_points(part), measure, true);
+std::string leads(const SameWork& group, Measure measure, const std::string& what, std::string (*words)(double), bool exact) {
+  const std::vector<Ranked> all = rank_points(group.points, measure, true);
   if (all.size() < 2) return "";
   if (const std::size_t n = sharing(all, words); n > 1)
-    return fmt::format("{} is shared by {} ({}).", what, listed(part, all, n), words(all[0].value.median));
+    return fmt::format("{} is shared by {} ({}).", what, listed(all, n), words(all[0].value.median));
   const double ratio = all[1].value.median / all[0].value.median;
   if (!std::isfinite(ratio)) return "";
   const Difference d = difference(all[0].value, all[1].value);
-  return fmt::format("{} is {} with {}; {} follows with {} ({}% more){}.", what, called(part, *all[0].point),
-                     spread_words(all[0].value, words), called(part, *all[1].point), spread_words(all[1].value, words),
-                     three(100 * (ratio - 1)), exact && d == Difference::single ? "" : difference_words(d));
+  return fmt::format("{} is {} with {}; {} follows with {} ({}% more){}.", what, technique_of(all[0]), spread_words(all[0].value, words),
+                     technique_of(all[1]), spread_words(all[1].value, words), three(100 * (ratio - 1)),
+                     exact && d == Difference::single ? "" : difference_words(d));
 }
 
-void add_if(std::vector<std::string>& out, const std::string& sentence) {
-  if (!sentence.empty()) out.push_back(sentence);
+// How often each technique leads, where there are too many groups to tell of each.
+std::string counted(const std::vector<SameWork>& groups, Measure measure, const std::string& what, std::string (*words)(double),
+                    bool exact) {
+  std::vector<std::pair<std::string, int>> leaders;
+  int compared = 0, shared = 0, within = 0, once = 0;
+  for (const SameWork& group : groups) {
+    const std::vector<Ranked> all = rank_points(group.points, measure, true);
+    if (all.size() < 2) continue;
+    ++compared;
+    const std::size_t n = sharing(all, words);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::string name = technique_of(all[i]);
+      auto found = std::find_if(leaders.begin(), leaders.end(), [&](const auto& l) { return l.first == name; });
+      if (found == leaders.end()) found = leaders.insert(leaders.end(), {name, 0});
+      ++found->second;
+    }
+    const Difference d = difference(all[0].value, all[1].value);
+    shared += n > 1, within += n == 1 && d == Difference::within, once += n == 1 && d == Difference::single && !exact;
+  }
+  if (compared == 0) return "";
+  std::stable_sort(leaders.begin(), leaders.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string out = what;
+  for (std::size_t i = 0; i < std::min(leaders.size(), most_named); ++i)
+    out += fmt::format("{} {} at {}{}", i == 0 ? "" : ",", leaders[i].first, leaders[i].second,
+                       i == 0 ? fmt::format(" of {} setting{} of the grid", compared, compared == 1 ? "" : "s") : "");
+  if (leaders.size() > most_named) out += fmt::format(" and {} more", leaders.size() - most_named);
+  if (shared > 0) out += fmt::format("; at {} of these several share it", shared);
+  if (within > 0) out += fmt::format("; at {} the spread does not tell it from the next", within);
+  return out + (once > 0 ? difference_words(Difference::single) : "") + ".";
+}
+
+void add_if(std::vector<std::string>& out, const std::string& sentence, const std::string& whose = "") {
+  if (!sentence.empty()) out.push_back(whose + sentence);
 }
 
 }  // namespace
@@ -111,17 +147,19 @@ std::vector<std::string> batch_verdict(const Part& part) {
 namespace {
 
 // Of those with several ranks (one rank sends nothing, which is no merit).
-std::string fewest_bytes(const Part& part) {
-  std::vector<const Point*> several;
-  for (const Point& p : part.points)
-    if (ranks_of(p) > 1) several.push_back(&p);
-  const std::vector<Ranked> all = rank_points(several, measures::comm_bytes, true);
+std::vector<SameWork> with_several_ranks(std::vector<SameWork> groups) {
+  for (SameWork& group : groups) std::erase_if(group.points, [](const Point* p) { return ranks_of(*p) <= 1; });
+  return groups;
+}
+
+std::string fewest_bytes(const SameWork& group) {
+  const std::vector<Ranked> all = rank_points(group.points, measures::comm_bytes, true);
   if (all.size() < 2) return "";
   const std::size_t n = sharing(all, byte_text);
   const std::string least = byte_text(all[0].value.median);
-  if (n > 1) return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.", listed(part, all, n), least);
-  return fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
-                     called(part, *all[0].point), least, called(part, *all[1].point), byte_text(all[1].value.median));
+  if (n > 1) return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.", listed(all, n), least);
+  return fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.", technique_of(all[0]),
+                     least, technique_of(all[1]), byte_text(all[1].value.median));
 }
 
 // Techniques compute the same thing: how far their losses are apart, each from the first technique's with the same axes and seed.
@@ -147,10 +185,20 @@ std::vector<std::string> technique_verdict(const Part& part) {
   std::vector<std::string> out;
   const TimeMeasure time = time_of(part);
   const MemoryMeasure memory = memory_of(part);
-  add_if(out, leads(part, time.of, "the shortest time for " + time.what, seconds_text, false));
-  add_if(out,
-         leads(part, memory.of, memory.planned ? "the least planned memory on a rank" : "the least memory on a rank", byte_text, true));
-  add_if(out, fewest_bytes(part));
+  const std::string shortest = "the shortest time for " + time.what,
+                    least = memory.planned ? "the least planned memory on a rank" : "the least memory on a rank";
+  const std::vector<SameWork> groups = same_work(part), several = with_several_ranks(groups);
+  for (std::size_t i = 0; i < groups.size() && groups.size() <= most_told; ++i) {
+    const std::string whose = groups[i].name.empty() ? "" : groups[i].name + ": ";
+    add_if(out, leads(groups[i], time.of, shortest, seconds_text, false), whose);
+    add_if(out, leads(groups[i], memory.of, least, byte_text, true), whose);
+    add_if(out, fewest_bytes(several[i]), whose);
+  }
+  if (groups.size() > most_told) {
+    add_if(out, counted(groups, time.of, shortest + " is", seconds_text, false));
+    add_if(out, counted(groups, memory.of, least + " is", byte_text, true));
+    add_if(out, counted(several, measures::comm_bytes, "of those with several ranks the fewest bytes come from", byte_text, true));
+  }
   add_if(out, losses_differ(part));
   if (out.empty()) out.push_back("one technique is measured; there is nothing to compare it with.");
   return out;

@@ -36,10 +36,11 @@ data::AugmentOptions augment_options(const config::Config& config) {
   o.erase.random = d.erase_value == "random";
   o.cutout = static_cast<int>(d.cutout);
   o.eval_resize = static_cast<int>(d.eval_resize);
-  o.eval_keep = d.eval_resize == 0;
+  const std::int64_t side = std::min(config.model.image_h, config.model.image_w);
+  o.eval_keep = d.eval_resize == 0 || d.eval_resize == side;  // nothing to resize
   // Photographs have a margin to spare; small images that were made for their size do not.
   if (d.eval_resize == 0 && config::parse_source(d.source).kind == "folder")
-    o.eval_resize = static_cast<int>(std::min(config.model.image_h, config.model.image_w) * eval_margin_of / eval_margin_to);
+    o.eval_resize = static_cast<int>(side * eval_margin_of / eval_margin_to);
   return o;
 }
 
@@ -85,7 +86,7 @@ void follow_preprocess(const nlohmann::json& preprocess, const std::string& wher
   const std::int64_t side = std::min(config.model.image_h, config.model.image_w);
   if (!resize.is_number_integer() || resize < 0 || resize > 16384 || (resize != 0 && resize < side))
     refuse("resize", fmt::format("0, or pixels from the model's {} to 16384", side));
-  config.data.eval_resize = resize.get<std::int64_t>();
+  config.data.eval_resize = resize == 0 ? side : resize.get<std::int64_t>();
 }
 
 data::Transform train_transform(const config::Config& config) {

@@ -1,4 +1,4 @@
-// parallel.weights = "measured": the shares of a batch follow what the ranks have shown they can do, as far as their memory goes.
+// Shares of a batch: with parallel.weights = "measured" they follow what the ranks have shown they can do, as far as their memory goes.
 #pragma once
 
 #include <functional>
@@ -10,5 +10,7 @@ namespace tessera::run {
 
 // Every rank calls it after a step. "": the shares stay. Otherwise `before` was called, then the shares changed, and the text says how.
 std::string rebalance(Session& session, Meter& meter, const Ranks& ranks, std::int64_t samples, const std::function<void()>& before);
+// What to say where parallel.weights are given and small micro-batches miss them; "": nothing.
+std::string missed_shares(const config::Config& config);
 
 }  // namespace tessera::run

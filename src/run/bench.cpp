@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "comm/pulse.h"
 #include "exec/cpu/peak.h"
+#include "report/document.h"
 #include "report/metrics.h"
 #include "run/bench_ranks.h"
 #include "run/environment.h"
@@ -136,15 +137,14 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                  floor_ms / r.ms * 100, name);
   }
   if (options.json)
-    fmt::print("{}\n", ordered_json{{"model", config.model.name},
-                                    {"batch", options.batch},
-                                    {"dtype", config.precision.dtype},
-                                    {"threads", threads},
-                                    {"device", "cpu"},
-                                    {"peak_gflops", peak},
-                                    {"copy_gbytes", copy},
-                                    {"ops", all}}
-                           .dump(2));
+    report::print_document({{"model", config.model.name},
+                            {"batch", options.batch},
+                            {"dtype", config.precision.dtype},
+                            {"threads", threads},
+                            {"device", "cpu"},
+                            {"peak_gflops", peak},
+                            {"copy_gbytes", copy},
+                            {"ops", all}});
   else
     fmt::print("peak {:.0f} GFLOP/s f32, copy {:.0f} GB/s, both measured now on {} threads; floor = floor time / measured time\n", peak,
                copy, threads);
@@ -260,7 +260,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
                              {"ranks", ranks_json(used)}};
     if (options.check) document["logits_difference"] = difference;
     document["ops"] = ops;
-    fmt::print("{}\n", document.dump(2));
+    report::print_document(document);
     return 0;
   }
   print_groups(ops);

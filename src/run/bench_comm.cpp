@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "comm/choose.h"
 #include "comm/mpi_own.h"
+#include "report/document.h"
 #include "report/metrics.h"
 #include "run/run.h"
 
@@ -155,13 +156,12 @@ int bench_comm(const BenchOptions& options, comm::Comm& world) {
     if (table) std::fflush(stdout);
   }
   if (speaks && options.json)
-    fmt::print("{}\n", ordered_json{{"ranks", world.size()},
-                                    {"machines", options.machines},
-                                    {"verb", options.verb},
-                                    {"elsewhere", options.elsewhere},
-                                    {"algorithms", algorithms},
-                                    {"sizes", sizes}}
-                           .dump(2));
+    report::print_document({{"ranks", world.size()},
+                            {"machines", options.machines},
+                            {"verb", options.verb},
+                            {"elsewhere", options.elsewhere},
+                            {"algorithms", algorithms},
+                            {"sizes", sizes}});
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "data/decode.h"
 #include "data/folder.h"
+#include "report/document.h"
 #include "report/metrics.h"
 #include "run/dataset.h"
 #include "run/run.h"
@@ -137,7 +138,7 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
       document["decoder_images_per_cpu_s"] = rates(scaled.per_cpu_s());
       document["of_decoder_cpu"] = c.median / scaled.per_cpu_s().median;
     }
-    fmt::print("{}\n", document.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    report::print_document(document);
     return 0;
   }
   fmt::print("{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,

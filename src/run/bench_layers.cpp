@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "report/document.h"
 #include "run/bench_ranks.h"
 #include "run/init.h"
 #include "run/layers.h"
@@ -141,7 +142,7 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
 int bench_layers(const config::Config& config, const BenchOptions& options) {
   const LayerTimes times = measure_layers(config, options.batch, options.repeats);
   if (options.json)
-    fmt::print("{}\n", layers_json(times, config, options.batch).dump(2));
+    report::print_document(layers_json(times, config, options.batch));
   else
     print_layers(times, config, options.batch);
   return 0;

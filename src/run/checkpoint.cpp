@@ -67,10 +67,36 @@ void check_same_run(const files::Sharded& checkpoint, const Progress& p, const c
 // What each rank's own tensors belong to.
 json layout(const config::Config& c) {
   json out = {{"dp", c.parallel.dp}, {"sp", c.parallel.sp}, {"tp", c.parallel.tp}, {"zero", c.parallel.zero}};
-  // Which layers a bucket holds is in no name.
-  out["bucket_mb"] = c.parallel.bucket_mb;
+  // Which layers a bucket holds is in no name; ZeRO 2 cuts by blocks of layers.
+  if (c.parallel.zero < 2) out["bucket_mb"] = c.parallel.bucket_mb;
   if (c.parallel.pp > 1) out["stages"] = blocks_per_stage(c);
   return out;
+}
+
+// The keys in which a checkpoint's layout is another one.
+std::vector<std::string> layout_differences(const files::Sharded& checkpoint, const config::Config& config) {
+  const json mine = layout(config), theirs = checkpoint.manifest().state.value("layout", json::object());
+  std::vector<std::string> out;
+  for (const char* key : {"dp", "sp", "tp", "zero", "bucket_mb", "stages"}) {
+    const bool counts = mine.contains(key) || std::string_view(key) == "stages";  // older versions wrote bucket_mb always
+    if (counts && mine.value(key, json()) != (theirs.is_object() ? theirs.value(key, json()) : json())) out.push_back(key);
+  }
+  return out;
+}
+
+// Of two bytes a number nothing is left to send.
+bool keeps_nothing(const std::string& kind) { return kind == "fp16" || kind == "bf16"; }
+
+// Why the residuals that this run asks for are not there; `had`: some were written.
+std::string why_no_residuals(const files::Sharded& checkpoint, const config::Config& config, bool had) {
+  const json said = checkpoint.manifest().state.value("compress", json());
+  const std::string kind = said.is_string() ? said.get<std::string>() : "";  // older versions did not say
+  if (!had) return keeps_nothing(kind) ? fmt::format("with parallel.compress = \"{}\", which keeps nothing", kind) : "without compression";
+  if (const auto differ = layout_differences(checkpoint, config); !differ.empty()) return "by another layout (" + join(differ, ", ") + ")";
+  if (kind.empty()) return "with another kind of compression, or with other buckets";
+  // It leaves out the buckets in which nothing is a matrix.
+  if (kind.starts_with("powersgd") && kind != config.parallel.compress) return "with another kind of compression, " + kind;
+  return "with other buckets: optim.layer_decay or optim.decay_all has changed";
 }
 
 // What compression kept, where this layout wrote it; else it starts over, which costs what was not sent yet and nothing else.
@@ -78,7 +104,7 @@ void load_own(const files::Sharded& checkpoint, Session& session, const std::vec
               std::vector<std::string>& notes) {
   const auto& stored = checkpoint.manifest().tensors;
   const bool had = std::any_of(stored.begin(), stored.end(), [](const auto& tensor) { return tensor.first.starts_with("rank-"); });
-  const bool same = checkpoint.manifest().state.value("layout", json()) == layout(session.config());
+  const bool same = layout_differences(checkpoint, session.config()).empty();
   bool wanted = false, missing = false;
   for (const StateTensor& t : tensors) {
     if (!t.own) continue;
@@ -88,18 +114,39 @@ void load_own(const files::Sharded& checkpoint, Session& session, const std::vec
                                         fits ? checkpoint.read(t.name) : std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
     wanted = true, missing |= !fits && t.buffer.starts_with("residual.");
   }
+  const std::string& kind = session.config().parallel.compress;
   if (missing)
-    notes.push_back(std::string("what compressed gradients had not sent yet starts at zero: the checkpoint was written ") +
-                    (!had   ? "without compression"
-                     : same ? "with another kind of compression"
-                            : "by another layout"));
+    notes.push_back("what compressed gradients had not sent yet starts at zero: the checkpoint was written " +
+                    why_no_residuals(checkpoint, session.config(), had));
   else if (had && !wanted)
-    notes.push_back("gradients are not compressed any more: what the checkpoint had not sent yet is dropped");
+    notes.push_back((keeps_nothing(kind) ? fmt::format("parallel.compress = \"{}\" keeps nothing", kind)
+                                         : std::string("gradients are not compressed any more")) +
+                    ": what the checkpoint had not sent yet is dropped");
+}
+
+// A tensor that a run of the same model lacks: which key has changed since.
+void check_same_tensors(const files::Sharded& checkpoint, const std::vector<StateTensor>& tensors) {
+  const auto has = [&](const std::string& name) { return checkpoint.manifest().tensors.contains(name); };
+  const auto changed = [&](const std::string& what) {
+    return Error(ErrorKind::weights, what, checkpoint.path().string(),
+                 "set it as it was; or --fresh starts over in this folder, --out chooses another");
+  };
+  for (const StateTensor& t : tensors) {
+    if (t.own || has(t.name)) continue;
+    const std::string name = t.name.substr(t.name.find('.') + 1);
+    if (t.name.starts_with("buffer.") && has("param." + name))
+      throw changed("optim.freeze has changed: " + name + " is frozen now, and was trained when the checkpoint was written");
+    if (t.name.starts_with("param.") && has("buffer." + name))
+      throw changed("optim.freeze has changed: " + name + " is trained now, and was frozen when the checkpoint was written");
+    if (t.name.starts_with("ema.") && checkpoint.manifest().state.value("ema", json()) == false)
+      throw changed("ema.decay has changed: the checkpoint was written without a moving average");
+  }
 }
 
 // Everything is compared before the first byte of the session changes.
 void load(const files::Sharded& checkpoint, Session& session, std::vector<std::string>& notes) {
   const std::vector<StateTensor> tensors = state_tensors(session);
+  check_same_tensors(checkpoint, tensors);
   for (const StateTensor& t : tensors) {
     if (t.own) continue;
     const files::GlobalTensor& stored = checkpoint.at(t.name);
@@ -127,6 +174,7 @@ void take_snapshot(Session& session, const Progress& progress, const json& notes
   into.state = notes;
   into.state["identity"] = identity(session.config());
   into.state["layout"] = layout(session.config());
+  into.state["compress"] = session.config().parallel.dp > 1 ? session.config().parallel.compress : "none";
   into.state["progress"] = to_json(progress);
   into.state["ema"] = session.config().ema.decay > 0;
   into.state["tessera"] = version();

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "files/safetensors.h"
+#include "report/document.h"
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "run/weights_open.h"
@@ -184,7 +185,7 @@ int ckpt_list(const CkptOptions& options) {
   if (!options.json) return print_table(entries, best), 0;
   ordered_json all = ordered_json::array();
   for (const Entry& e : entries) all.push_back(to_json(e, best));
-  fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  report::print_document(all);
   return 0;
 }
 
@@ -197,8 +198,7 @@ int ckpt_verify(const CkptOptions& options) {
     all.push_back(to_json(e, best_step(entries)));
     if (!options.json) fmt::print("{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
   }
-  if (options.json)
-    fmt::print("{}\n", ordered_json{{"ok", ok}, {"checkpoints", all}}.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}});
   return ok ? 0 : static_cast<int>(ErrorKind::weights);
 }
 
@@ -233,7 +233,7 @@ int ckpt_diff(const CkptOptions& options) {
   }
   const bool same = equal == names.size();
   if (options.json)
-    fmt::print("{}\n", ordered_json{{"equal", same}, {"tensors", all}}.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    report::print_document({{"equal", same}, {"tensors", all}});
   else
     fmt::print("{} of {} tensors are equal\n", equal, names.size());
   return same ? 0 : 1;

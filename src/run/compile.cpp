@@ -70,18 +70,21 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
   return b.take();
 }
 
-transforms::Optimizer optimizer_of(const config::Config& config) {
-  const config::Optim& o = config.optim;
-  return {o.name,           o.betas[0],
-          o.betas[1],       o.eps,
-          o.momentum,       o.weight_decay,
-          o.nesterov,       o.clip,
-          config.ema.decay, config.parallel.overlap_update && layout_of(config).dp * layout_of(config).sp > 1};
-}
-
 transforms::Compression compression_of(const config::Config& config) {
   const config::Compression c = config::parse_compress(config.parallel.compress);
   return {c.kind, c.fraction, c.rank, false};
+}
+
+// Whether a step may be judged by what each rank has before it is added up. As fp16 a sum may overflow though nothing was large before; all
+// other kinds have f32's range.
+bool judged_early(const config::Config& config) {
+  const config::Parallel& p = config.parallel;
+  return p.overlap_update && p.dp * p.sp > 1 && p.wire != "fp16" && compression_of(config).kind != "fp16";
+}
+
+transforms::Optimizer optimizer_of(const config::Config& config) {
+  const config::Optim& o = config.optim;
+  return {o.name, o.betas[0], o.betas[1], o.eps, o.momentum, o.weight_decay, o.nesterov, o.clip, config.ema.decay, judged_early(config)};
 }
 
 // The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no stage's, or nobody knows.
@@ -242,7 +245,7 @@ std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
 transforms::Layout layout_of(const config::Config& config) {
   const config::Parallel& p = config.parallel;
   return {static_cast<int>(p.dp),   static_cast<int>(p.sp),   static_cast<int>(p.tp), static_cast<int>(p.pp),
-          static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list};
+          static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list,         config.batch.global};
 }
 
 Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "data/folder.h"
 #include "report/console.h"
+#include "report/document.h"
 #include "run/dataset.h"
 #include "run/run.h"
 
@@ -125,7 +126,7 @@ std::vector<std::string> problems(const std::vector<Part>& parts) {
   return out;
 }
 
-void print(const ordered_json& document) { fmt::print("{}\n", document.dump(2, ' ', false, ordered_json::error_handler_t::replace)); }
+void print(const ordered_json& document) { report::print_document(document); }
 
 }  // namespace
 

@@ -33,7 +33,8 @@ std::unique_ptr<data::Dataset> open_data(const config::Config& config, data::Spl
   const auto agree = [&](const char* key, std::int64_t model, std::int64_t found) {
     if (model != found)
       throw Error(ErrorKind::usage, fmt::format("the model has {} = {}, but the data has {}", key, model, found),
-                  "data.source = \"" + config.data.source + "\"", fmt::format("leave {} out and it follows the data", key));
+                  "data.source = \"" + config.data.source + "\"",
+                  "choose data that has as many, or weights that were trained on such data");
   };
   agree("model.classes", config.model.classes, dataset->classes());
   agree("model.channels", config.model.channels, dataset->channels());

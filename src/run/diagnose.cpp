@@ -79,6 +79,16 @@ double place_in_program(const Compiled& compiled, const plan::Step& step, std::s
   return static_cast<double>(found - all.eqns.begin());
 }
 
+bool has_bad_state(Session& session) {
+  bool bad = false;
+  for (const StateTensor& t : state_tensors(session)) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(t.bytes()));
+    session.executor().read_persistent(t.buffer, t.offset, bytes);
+    bad |= count_bad(bytes, t.dtype).any();
+  }
+  return Ranks(session.world()).any(bad);
+}
+
 }  // namespace
 
 BadElements count_bad(std::span<const std::byte> bytes, ir::DType dtype) {
@@ -134,15 +144,19 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
 }
 
 Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last, std::int64_t tries,
-                 const std::filesystem::path& good) {
+                 const std::filesystem::path& saved) {
   const config::Config& config = session.config();
+  const bool was_bad = has_bad_state(session);
   return {ErrorKind::nonfinite,
-          fmt::format("{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; "
-                      "the last good state is in {}",
-                      tries, inputs.step, last.loss, std::abs(last.grad_norm), first_bad_tensor(session, inputs), good.string()),
+          fmt::format(
+              "{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; {} {}", tries,
+              inputs.step, last.loss, std::abs(last.grad_norm), first_bad_tensor(session, inputs),
+              was_bad ? "the state was not finite before the first of them, nor is the newest checkpoint in" : "the last good state is in",
+              saved.string()),
           config.run.name,
-          config.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
-                                          : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32"};
+          was_bad ? "start over from other weights (--init, --fresh), or from an older checkpoint if there is one (`tessera ckpt ls`)"
+          : config.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
+                                            : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32"};
 }
 
 }  // namespace tessera::run

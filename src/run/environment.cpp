@@ -14,6 +14,14 @@
 #include "run/run.h"
 
 namespace tessera::run {
+namespace {
+
+std::string ranks_talk;
+
+}  // namespace
+
+void tell_how_ranks_talk(const std::string& how) { ranks_talk = how; }
+const std::string& how_ranks_talk() { return ranks_talk; }
 
 std::string cpu_name() {
   // x86 names the model; Arm gives implementer and part numbers.
@@ -46,17 +54,20 @@ std::string version() { return std::string(TESSERA_VERSION) + " (" + TESSERA_COM
 nlohmann::json environment(int threads) {
   utsname name{};
   ::uname(&name);
-  return {{"tessera", TESSERA_VERSION},
-          {"commit", TESSERA_COMMIT},
-          {"compiler", TESSERA_COMPILER},
-          {"host", host_name()},
-          {"system", std::string(name.sysname) + " " + name.release},
-          {"machine", name.machine},
-          {"cpu", cpu_name()},
-          {"cores", available_cores()},
-          {"threads", threads},
-          {"device", "cpu"},
-          {"peak_gflops", {{"f32", peak_gflops(threads)}, {"how", "measured: independent f32 multiply-adds in registers on all threads"}}}};
+  nlohmann::json out = {
+      {"tessera", TESSERA_VERSION},
+      {"commit", TESSERA_COMMIT},
+      {"compiler", TESSERA_COMPILER},
+      {"host", host_name()},
+      {"system", std::string(name.sysname) + " " + name.release},
+      {"machine", name.machine},
+      {"cpu", cpu_name()},
+      {"cores", available_cores()},
+      {"threads", threads},
+      {"device", "cpu"},
+      {"peak_gflops", {{"f32", peak_gflops(threads)}, {"how", "measured: independent f32 multiply-adds in registers on all threads"}}}};
+  if (!ranks_talk.empty()) out["ranks_talk"] = ranks_talk;
+  return out;
 }
 
 }  // namespace tessera::run

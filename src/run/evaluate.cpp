@@ -13,8 +13,10 @@
 #include "config/reader.h"
 #include "data/decode.h"
 #include "report/console.h"
+#include "report/document.h"
 #include "run/augment.h"
 #include "run/dataset.h"
+#include "run/eval_data.h"
 #include "run/launch.h"
 #include "run/ranks.h"
 #include "run/run.h"
@@ -27,36 +29,68 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What lies where --weights points, and how it is run: the model of the weights, the rest as the flags say.
+// What lies where --weights points, and how it is run: the model of the weights, the rest as flags and keys say.
 struct Found {
   OpenedWeights weights;
   config::Config config;
+  config::Given given;
   std::vector<std::string> notes;
 };
 
+// Images are prepared as the weights say, but for what a key says.
+void prepare_images(Found& found) {
+  found.config.data.source = "folder:.";  // photographs, where nobody knows better
+  nlohmann::json said = found.weights.preprocess;
+  const auto given = [&](const char* key) { return found.given.contains(key); };
+  if (given("data.normalize") || given("data.mean")) said.erase("mean");
+  if (given("data.normalize") || given("data.deviation")) said.erase("std");
+  if (given("data.eval_resize")) said.erase("resize");
+  follow_preprocess(said, found.weights.from.string(), found.config);
+  if (!found.weights.assumed.empty() && (said.contains("mean") || said.contains("std"))) found.notes.push_back(found.weights.assumed);
+}
+
 Found find(const WeightsOptions& options) {
   Found out;
-  out.weights = open_weights(options.weights, options.model);
   config::Inputs inputs;
-  inputs.overrides = options.overrides;
+  std::vector<config::Override> described;
+  for (const config::Override& one : options.overrides) {
+    if (one.key == "data.source")
+      throw Error(ErrorKind::usage, "the data is not a key here: eval has --data, predict the images that it is given", one.origin,
+                  "leave it out");
+    (one.key.starts_with("model.") ? described : inputs.overrides).push_back(one);
+  }
+  out.weights = open_weights(options.weights, described);
   inputs.purpose = config::Purpose::inference;
   inputs.world = launched_ranks() > 1 ? launched_ranks() : 0;
   inputs.model = out.weights.model;
   config::Loaded loaded = config::load_inputs(inputs);
   out.config = std::move(loaded.config);
-  out.config.data = photographs_for(out.weights.model).data;
-  follow_preprocess(out.weights.preprocess, out.weights.from.string(), out.config);
+  out.given = std::move(loaded.given);
   out.notes = out.weights.notes;
   out.notes.insert(out.notes.end(), loaded.notes.begin(), loaded.notes.end());
+  prepare_images(out);
   return out;
 }
 
+// What is said instead of numbers that mean nothing: which parameter is to blame, where one is.
+Error unsound(const Found& found, const std::string& what) {
+  const std::string where = found.weights.from.string();
+  for (const models::Param& p : models::parameters(found.weights.model)) {
+    const std::vector<double> values = found.weights.source(p);
+    if (const auto bad = std::count_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); }); bad > 0)
+      return {ErrorKind::nonfinite, fmt::format("{}: {} of the {} elements of {} are NaN or infinite", what, bad, values.size(), p.name),
+              where, "the weights are damaged or their training diverged: use others, or an older checkpoint"};
+  }
+  return {ErrorKind::nonfinite, what + ", though every weight is", where, "they overflow on the way: try --dtype f64"};
+}
+
 // On every rank.
-std::unique_ptr<Session> load(const Found& found, const Ranks& ranks) {
+std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64_t batch) {
   if (ranks.first())
     for (const std::string& note : found.notes) fmt::print(stderr, "note: {}\n", note);
   config::Config config = found.config;
   settle_stages(config, ranks.world());
+  config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
   auto session = std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world());
   ranks.together([&] { comm::Pulse::doing("loading the weights"), session->load(found.weights.source); });
   return session;
@@ -71,12 +105,12 @@ void print_score(const Score& s, const std::vector<std::string>& names, const Ev
         {"weights", options.weights}, {"data", options.data}, {"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5},
         {"seconds", s.seconds},       {"classes", classes}};
     if (s.top1_tta >= 0) document["top1_tta"] = s.top1_tta;
-    fmt::print("{}\n", document.dump(2));
+    report::print_document(document);
     return;
   }
   fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
              s.top5 * 100, s.seconds);
-  if (s.top1_tta >= 0) fmt::print("with test-time augmentation ({})   top1 {:.2f}%\n", options.tta, s.top1_tta * 100);
+  if (s.top1_tta >= 0) fmt::print("with test-time augmentation (flip)   top1 {:.2f}%\n", s.top1_tta * 100);
   fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
   for (std::size_t i = 0; i < names.size(); ++i)
     fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
@@ -130,28 +164,33 @@ Pictures read_pictures(std::span<const std::string> paths, const Session& sessio
 }
 
 int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ranks) {
-  const std::unique_ptr<Session> session = load(found, ranks);
+  const std::unique_ptr<Session> session = load(found, ranks, options.batch);
   std::unique_ptr<data::Dataset> dataset;
   ranks.together([&] {
     comm::Pulse::doing("opening the data");
-    dataset = open_data(found.config, data::Split::test);
+    dataset = labelled_by(found.weights.classes, open_data(found.config, data::Split::test), options.data);
     session->compiled(Goal::evaluate, std::min(options.batch, dataset->size()));
   });
   comm::Pulse::doing("evaluating");
   report::Console console;
-  const Score s = score(*session, found.config, *dataset, options.batch, 1, ranks.first() ? &console : nullptr);
+  const Score s = score(*session, found.config, *dataset, options.batch, static_cast<int>(found.config.data.workers),
+                        ranks.first() ? &console : nullptr);
   console.finish();
+  ranks.together([&] {
+    if (!s.finite) throw unsound(found, "the loss or a prediction is not finite");
+  });
   if (ranks.first()) print_score(s, dataset->class_names(), options);
   return 0;
 }
 
 int predict_on(const Found& found, const PredictOptions& options, const Ranks& ranks) {
-  const std::unique_ptr<Session> session = load(found, ranks);
+  const std::int64_t most = options.batch > 0 ? options.batch : std::max<std::int64_t>(8, found.config.parallel.dp);
+  const auto batch = static_cast<std::size_t>(most);
+  const std::unique_ptr<Session> session = load(found, ranks, most);
   const data::Transform transform = eval_transform(found.config);
   std::size_t width = 0;
   for (const std::string& path : options.images) width = std::max(width, path.size());
   const auto classes = static_cast<std::size_t>(found.config.model.classes);
-  const auto batch = static_cast<std::size_t>(options.batch > 0 ? options.batch : std::max<std::int64_t>(8, found.config.parallel.dp));
   ordered_json all = ordered_json::array();
   for (std::size_t first = 0; first < options.images.size(); first += batch) {
     const auto paths = std::span(options.images).subspan(first, std::min(batch, options.images.size() - first));
@@ -161,7 +200,11 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
     const auto good = paths.size() - static_cast<std::size_t>(ranks.most(static_cast<double>(paths.size() - mine.bad_at)));
     const std::vector<double> logits =
         good > 0 ? session->predict(mine.pixels, static_cast<std::int64_t>(paths.size())) : std::vector<double>{};
-    for (std::size_t i = 0; i < good && ranks.first(); ++i) {
+    std::size_t sound = 0;
+    while (sound < good &&
+           std::all_of(&logits[sound * classes], &logits[sound * classes] + classes, [](double v) { return std::isfinite(v); }))
+      ++sound;
+    for (std::size_t i = 0; i < sound && ranks.first(); ++i) {
       const double* row = &logits[i * classes];
       const ordered_json line = {{"file", paths[i]}, {"top", top_of(softmax({row, row + classes}), found.weights.classes, options.top)}};
       if (options.json)
@@ -172,23 +215,28 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
         fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
     }
     ranks.together([&] {
+      if (sound < good) throw unsound(found, "the prediction for " + paths[sound] + " is not finite");
       if (mine.bad && mine.bad_at == good) throw *mine.bad;
     });
   }
-  if (options.json && ranks.first()) fmt::print("{}\n", all.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  if (options.json && ranks.first()) report::print_document(all);
   return 0;
 }
 
 }  // namespace
 
 int evaluate(const EvalOptions& options, char** argv) {
-  Found found = find(options);
+  WeightsOptions keys = options;  // with the flags of this verb alone
+  const auto flag = [&](const char* name, const char* key, const std::string& value) {
+    keys.overrides.push_back({key, value, fmt::format("{} {}", name, value), true});
+  };
+  if (options.seed) flag("--seed", "run.seed", std::to_string(*options.seed));
+  if (options.test_size > 0) flag("--test-size", "data.test_size", std::to_string(options.test_size));
+  if (options.val_fraction >= 0) flag("--val-fraction", "data.val_fraction", fmt::format("{}", options.val_fraction));
+  if (!options.tta.empty()) flag("--tta", "data.tta", options.tta);
+  Found found = find(keys);
   config::Config& config = found.config;
   config.data.source = options.data;
-  config.run.seed = options.seed;
-  config.data.tta = options.tta;
-  if (options.test_size > 0) config.data.test_size = options.test_size;
-  if (options.val_fraction >= 0) config.data.val_fraction = options.val_fraction;
   const config::Source source = config::parse_source(options.data);
   auto agree = [&](const char* what, std::int64_t data, std::int64_t mine) {
     if (data != 0 && data != mine)
@@ -199,6 +247,7 @@ int evaluate(const EvalOptions& options, char** argv) {
   agree("width", source.w, config.model.image_w);
   agree("channels", source.channels, config.model.channels);
   agree("classes", source.classes, config.model.classes);
+  follow_run(found.weights.from, found.given, config, found.notes);
   return on_ranks(config, argv, [&](comm::Comm* world) { return evaluate_on(found, options, Ranks(world)); });
 }
 

@@ -15,6 +15,7 @@
 #include "files/text.h"
 #include "plan/traffic.h"
 #include "report/console.h"
+#include "report/document.h"
 #include "run/compile.h"
 #include "run/explain_pipeline.h"
 #include "run/pipeline.h"
@@ -185,7 +186,8 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
   if (e.pipeline) out["pipeline"] = e.pipeline->json();
   if (!e.unmeasured.empty()) out["unmeasured"] = e.unmeasured;
   if (options.program) out["program"] = ir::print(c.program);
-  if (options.program) out["program_before"] = e.before;
+  if (options.program || options.before) out["program_before"] = e.before;
+  if (options.plan) out["plan"] = plan::print(plan);
   return out;
 }
 
@@ -303,7 +305,7 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   if (!options.schedule_svg.empty())
     files::write_atomically(options.schedule_svg, e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));
   if (options.json)
-    fmt::print("{}\n", to_json(config, options, e).dump(2));
+    report::print_document(to_json(config, options, e));
   else
     print_text(config, options, e);
   return 0;

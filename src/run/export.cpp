@@ -67,7 +67,7 @@ ordered_json preprocessor_of(const OpenedWeights& w) {
 }  // namespace
 
 int ckpt_export(const CkptOptions& options) {
-  const OpenedWeights w = open_weights(options.path, std::nullopt, options.best);
+  const OpenedWeights w = open_weights(options.path, {}, options.best);
   const fs::path out = options.out;
   std::error_code error;
   fs::create_directories(out, error);
@@ -82,6 +82,7 @@ int ckpt_export(const CkptOptions& options) {
   files::write_atomically(out / "config.json", text(config_of(w, options)));
   files::write_atomically(out / "preprocessor_config.json", text(preprocessor_of(w)));
   for (const std::string& note : w.notes) fmt::print(stderr, "note: {}\n", note);
+  if (!w.assumed.empty()) fmt::print(stderr, "note: {}\n", w.assumed);
   if (options.json)
     fmt::print("{}", text({{"from", w.from.string()},
                            {"out", out.string()},

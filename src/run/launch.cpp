@@ -15,6 +15,7 @@
 #include "base/process.h"  // defines: find_mpirun
 #include "base/threads.h"
 #include "comm/choose.h"
+#include "run/environment.h"
 #include "run/guard.h"
 #include "run/pipeline.h"
 #include "run/ranks.h"
@@ -43,6 +44,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
   const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
+  tell_how_ranks_talk(world->describe());
   world->watch(&pulse, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
     comm::Pulse::doing("leaving the other ranks");
@@ -114,6 +116,7 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
         mpirun.empty() ? "parallel.comm = \"mpi\", but there is no mpirun in PATH" : "parallel.comm = \"mpi\", but this build has no MPI",
         "", "./setup installs Open MPI; --comm local starts ranks as threads of one process");
   if (!mpirun.empty() && comm::mpi_built()) return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
+  tell_how_ranks_talk("local (threads of one process)");
   std::atomic<int> code = 0;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const int mine = watched(config, world.rank(), ranks, [&] {

@@ -15,6 +15,7 @@ namespace tessera::run {
 namespace {
 
 constexpr std::int64_t sample_every = 10;  // steps
+constexpr std::size_t most_early = 16;
 
 std::string name_of(const plan::Plan& plan, const plan::Step& step) {
   const std::string op(ir::name(step.op));
@@ -47,43 +48,51 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       trace_left_(config.run.trace) {}
 
 Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
-                     std::int64_t began_ns, double data_ms, double step_ms, bool stop) {
+                     std::int64_t began_ns, double data_ms, double ran_ms, bool stop) {
+  const std::int64_t entered = steady_ns();
   Measured out;
   out.sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
-  const bool several = ranks_.size() > 1;
+  const bool several = ranks_.size() > 1, counts = out.sampled || !several;
   report::Breakdown now =
       breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
   now.data = data_ms;
-  now.host = std::max(0.0, step_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
-  if (out.sampled || !several) {
-    if (steps_ > 0 && cold_) sum_ = {}, sampled_ = 0;  // the first step, which warms up, counts only where it is alone
+  now.host = std::max(0.0, ran_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
+  if (pipelined_ && counts) now.pipelined = true, now.bubble = bubble(timeline, plan);
+  const std::int64_t met = steady_ns();
+  out.stop = stop;
+  if (several) {
+    const double mine[] = {stop ? 1.0 : 0.0, static_cast<double>(session_.own_samples(samples)), now.compute, now.data, now.host};
+    const std::vector<double> all = ranks_.gather(mine);
+    std::vector<Pace> paces;
+    for (std::size_t at = 0; at < all.size(); at += std::size(mine)) {
+      paces.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
+      out.stop |= all[at] > 0;
+    }
+    for (const Straggler& s : paces_.add(std::move(paces)))
+      out.remarks.push_back(fmt::format(
+          "rank {} is slow: {:.0f}% of the median speed{} for {} steps, most of it in {} ({:.1f} ms a step where the median is {:.1f} ms)",
+          s.rank, s.speed * 100, session_.mesh().find("pp") < 0 ? "" : " of its stage", Paces::patience, s.what, s.ms, s.median_ms));
+  }
+  // The step ends when the last rank has said how it was.
+  const double measured_ms = static_cast<double>(met - entered) * 1e-6, waited_ms = static_cast<double>(steady_ns() - met) * 1e-6;
+  out.step_ms = ran_ms + measured_ms + waited_ms;
+  now.host += measured_ms, (several ? now.wait : now.host) += waited_ms;
+  if (counts) {
+    if (steps_ > 0 && cold_) sum_ = {}, sampled_ = 0, early_.clear();  // the first step, which warms up, counts only where it is alone
     cold_ = steps_ == 0;
-    now.pipelined = sum_.pipelined = pipelined_;
-    if (pipelined_) now.bubble = bubble(timeline, plan);
+    sum_.pipelined = pipelined_;
     last_ = now;
     for (double report::Breakdown::*part : report::breakdown_parts) sum_.*part += now.*part;
     ++sampled_;
+    if (several && early_.size() < most_early) early_.emplace_back(number, now);
   }
   out.breakdown = last_;
   if (steps_++ > 0 && trace_left_ > 0) {  // the first step warms up
-    trace(number, timeline, plan, began_ns, data_ms, step_ms);
+    trace(number, timeline, plan, began_ns, data_ms, ran_ms);
+    const double left = static_cast<double>(met + clock_.behind_ns) * 1e-3;
+    if (several) doing_.push_back({"wait for the other ranks", "wait", std::max(left, doing_.back().end_us), left + waited_ms * 1e3});
     if (--trace_left_ == 0) write_trace();
   }
-  if (!several) {
-    out.stop = stop;
-    return out;
-  }
-  const double mine[] = {stop ? 1.0 : 0.0, static_cast<double>(session_.own_samples(samples)), now.compute, now.data, now.host};
-  const std::vector<double> all = ranks_.gather(mine);
-  std::vector<Pace> paces;
-  for (std::size_t at = 0; at < all.size(); at += std::size(mine)) {
-    paces.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
-    out.stop |= all[at] > 0;
-  }
-  for (const Straggler& s : paces_.add(std::move(paces)))
-    out.remarks.push_back(fmt::format(
-        "rank {} is slow: {:.0f}% of the median speed{} for {} steps, most of it in {} ({:.1f} ms a step where the median is {:.1f} ms)",
-        s.rank, s.speed * 100, session_.mesh().find("pp") < 0 ? "" : " of its stage", Paces::patience, s.what, s.ms, s.median_ms));
   return out;
 }
 
@@ -151,12 +160,15 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
   if (trace_left_ > 0 && steps_ > 1) write_trace();  // of a run that ended before it had all it was asked for
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts) mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
-  const nlohmann::ordered_json mine = {{"host", host_},
-                                       {"device", "cpu"},
-                                       {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
-                                       {"breakdown", report::to_json(mean)},
-                                       {"barrier_wait_s", barrier_s_},
-                                       {"clock_behind_ns", clock_.behind_ns}};
+  nlohmann::ordered_json mine = {{"host", host_},
+                                 {"device", "cpu"},
+                                 {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
+                                 {"breakdown", report::to_json(mean)},
+                                 {"barrier_wait_s", barrier_s_},
+                                 {"clock_behind_ns", clock_.behind_ns}};
+  if (ranks_.size() > 1) mine["sampled"] = {{"steps", sampled_}, {"early", nlohmann::ordered_json::array()}};
+  for (const auto& [step, breakdown] : early_)
+    mine["sampled"]["early"].push_back({{"step", step}, {"breakdown", report::to_json(breakdown)}});
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const std::string& text : ranks_.gather_text(mine.dump())) out.push_back(nlohmann::ordered_json::parse(text));
   return out;

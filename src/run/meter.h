@@ -19,6 +19,7 @@ namespace tessera::run {
 struct Measured {
   bool stop = false;     // some rank was asked to
   bool sampled = false;  // `breakdown` is this step's, else that of the last sampled one
+  double step_ms = 0;    // until the last rank had ended it, too
   report::Breakdown breakdown;
   std::vector<std::string> remarks;  // for the reader: slow ranks
 };
@@ -30,16 +31,17 @@ class Meter {
  public:
   Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out);
 
-  // `began_ns`: of the steady clock, when the step began; data_ms of it were spent on waiting for the batch.
+  // `began_ns`: of the steady clock, when the step began; data_ms of the ran_ms since were spent on waiting for the batch.
   Measured step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples, std::int64_t began_ns,
-                double data_ms, double step_ms, bool stop);
-  std::optional<std::vector<double>> better_weights(const std::vector<double>& now, std::int64_t samples) const {
-    return paces_.better_weights(now, samples);
+                double data_ms, double ran_ms, bool stop);
+  std::optional<std::vector<double>> better_weights(const std::vector<double>& now, const std::vector<std::int64_t>& micro) const {
+    return paces_.better_weights(now, micro);
   }
   void shares_changed() { paces_.forget(); }
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();
-  // One object per rank: host, device, memory, mean breakdown of the sampled steps but the first, waits at the end of epochs.
+  // One object per rank: host, device, memory, mean breakdown of the sampled steps but the first, waits at the end of epochs; of several
+  // ranks also the first of these steps, so that a reader may take more of them for warm-up.
   nlohmann::ordered_json ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes);
 
  private:
@@ -59,6 +61,7 @@ class Meter {
   std::vector<report::TraceEvent> doing_, under_way_;
   std::vector<report::TraceTurn> turns_;
   report::Breakdown last_, sum_;
+  std::vector<std::pair<std::int64_t, report::Breakdown>> early_;  // (step, of it): the first that are in the sum
   std::int64_t sampled_ = 0, steps_ = 0;
   bool cold_ = false;  // all that was added up is the first step
   double barrier_s_ = 0;

@@ -5,6 +5,7 @@
 
 #include "models/model.h"
 #include "report/console.h"
+#include "report/document.h"
 #include "run/compile.h"
 #include "run/run.h"
 
@@ -36,7 +37,7 @@ int list_models(bool json) {
                  report::millions(params), flops * 1e-9, row.note);
   }
   if (json)
-    fmt::print("{}\n", all.dump(2));
+    report::print_document(all);
   else
     fmt::print("params and GFLOP (2 x multiply-adds) are for one image; every dimension can be changed: --set model.depth=4\n");
   return 0;

@@ -55,7 +55,16 @@ std::vector<Straggler> Paces::add(std::vector<Pace> step) {
   return out;
 }
 
-std::optional<std::vector<double>> Paces::better_weights(const std::vector<double>& now, std::int64_t samples) const {
+ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& weights) {
+  ir::Shape out(weights.size());
+  for (const std::int64_t n : micro) {
+    const ir::Shape parts = ir::split_by(n, weights);
+    for (std::size_t i = 0; i < parts.size(); ++i) out[i] += parts[i];
+  }
+  return out;
+}
+
+std::optional<std::vector<double>> Paces::better_weights(const std::vector<double>& now, const std::vector<std::int64_t>& micro) const {
   const int dp = mesh_.find("dp");
   if (dp < 0 || steps_.size() < window) return std::nullopt;
   // A dp rank is as fast as the slowest of the ranks that share its samples.
@@ -79,7 +88,7 @@ std::optional<std::vector<double>> Paces::better_weights(const std::vector<doubl
     out.push_back(std::max(0.01, std::round(s / fastest * 1000) / 1000));
   }
   const auto longest = [&](const std::vector<double>& weights) {
-    const ir::Shape parts = ir::split_by(samples, weights);
+    const ir::Shape parts = shares_of(micro, weights);
     double ms = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) ms = std::max(ms, static_cast<double>(parts[i]) / speeds[i]);
     return ms;

@@ -26,6 +26,9 @@ struct Straggler {
   double ms = 0, median_ms = 0;
 };
 
+// Samples of a batch per dp rank: every micro-batch is shared out by itself.
+ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& weights);
+
 class Paces {
  public:
   static constexpr double slow = 0.7;  // of the median speed of a stage
@@ -36,8 +39,8 @@ class Paces {
 
   // One step of all ranks. Answers who has just been slow for `patience` steps; again only after it has recovered.
   std::vector<Straggler> add(std::vector<Pace> step);
-  // Weights of the dp ranks that would make a step of `samples` shorter by a twentieth or more; none: leave them as they are.
-  std::optional<std::vector<double>> better_weights(const std::vector<double>& now, std::int64_t samples) const;
+  // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or more; none: leave them as they are.
+  std::optional<std::vector<double>> better_weights(const std::vector<double>& now, const std::vector<std::int64_t>& micro) const;
   void forget() { steps_.clear(); }  // after the shares changed
 
  private:

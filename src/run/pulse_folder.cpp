@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -112,7 +113,8 @@ std::vector<Seen> PulseFolder::read_all() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error))
     if (const std::string name = entry.path().filename(); name.starts_with("rank-"))
-      if (auto seen = read(std::atoi(name.c_str() + 5))) out.push_back(std::move(*seen));
+      if (const int rank = std::atoi(name.c_str() + 5); rank != launcher_rank)
+        if (auto seen = read(rank)) out.push_back(std::move(*seen));
   return out;
 }
 
@@ -143,6 +145,24 @@ PulseFolder given_folder() {
   const char* path = std::getenv(pulse_variable);
   std::error_code ignored;
   return path && fs::is_directory(path, ignored) ? PulseFolder(path) : PulseFolder();
+}
+
+PulseFolder new_pulse_folder(const fs::path& place) {
+  const std::string prefix = ".ranks-";
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(place, ignored)) {
+    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    const PulseFolder old(entry.path());
+    const std::optional<Seen> launcher = old.read(launcher_rank);  // without one it is just being made, or another version's
+    const auto gone = [](const Seen& process) { return state_of(process) == 'X'; };
+    const std::vector<Seen> ranks = old.read_all();
+    if (launcher && gone(*launcher) && std::all_of(ranks.begin(), ranks.end(), gone)) old.remove();
+  }
+  std::string path = place / (prefix + "XXXXXX");
+  if (!::mkdtemp(path.data())) return {};
+  const PulseFolder made(path);
+  made.write(this_process(launcher_rank));
+  return made;
 }
 
 void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict, const fs::path& log) {

@@ -13,6 +13,8 @@
 
 namespace tessera::run {
 
+inline constexpr int launcher_rank = -1;  // whoever made the folder for ranks that it starts has a record, too
+
 // This process as others see it.
 Seen this_process(int rank);
 // Whether that process is still there, on this machine.
@@ -29,7 +31,7 @@ class PulseFolder {
   // Nothing here throws: what cannot be written is missed by others, and that is all.
   void write(const Seen& me) const;
   std::optional<Seen> read(int rank) const;
-  std::vector<Seen> read_all() const;  // those that are there
+  std::vector<Seen> read_all() const;  // the ranks that are there
 
   struct Verdict {
     int code = 0;
@@ -47,6 +49,10 @@ class PulseFolder {
 // Set by the launcher of --np: the folder that its ranks use from their very start. It reads the verdict there and says it.
 inline constexpr const char* pulse_variable = "TESSERA_PULSE";
 PulseFolder given_folder();  // none without the variable
+
+// The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written. What launchers that were killed left
+// there is removed: folders whose processes are all known to be gone.
+PulseFolder new_pulse_folder(const std::filesystem::path& place);
 
 // Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and appends it to `log` if that exists;
 // silently when another rank was first. Never returns.

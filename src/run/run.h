@@ -24,15 +24,18 @@ int train(const config::Config& config, const TrainOptions& options, comm::Comm*
 // command line).
 struct WeightsOptions {
   std::string weights;
-  std::optional<models::ModelConfig> model;  // for weight files that do not name theirs
-  std::vector<config::Override> overrides;   // of the configuration that they are run with: element type, threads, layout
+  // Of the configuration that they are run with. Keys of the model describe weights that do not name theirs and may not contradict others.
+  std::vector<config::Override> overrides;
   bool json = false;
 };
 
 struct EvalOptions : WeightsOptions {
-  std::string data, tta = "none";
-  std::int64_t batch = 128, seed = 0, test_size = 0;
-  double val_fraction = -1;  // of a folder without val/ or test/; below 0: as configured
+  std::string data, tta;  // tta "": not given
+  std::int64_t batch = 128;
+  // Which images are scored; not given (also test_size 0, val_fraction below 0): as keys say, else as the run that trained the weights did.
+  std::optional<std::int64_t> seed;
+  std::int64_t test_size = 0;
+  double val_fraction = -1;
 };
 int evaluate(const EvalOptions& options, char** argv);
 

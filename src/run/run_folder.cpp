@@ -4,9 +4,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -25,13 +24,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* kept_schedule = "schedule.txt";
 
-// What a resolved configuration says that changes results ("parallel.chunks = 2"): not where, with how many threads or with which reports
-// it runs.
-std::set<std::string> meaning(const std::string& toml) {
+// What a resolved configuration says that changes results, by key ("parallel.chunks": " = 2"): not where, with how many threads or with
+// which reports it runs.
+std::map<std::string, std::string> meaning(const std::string& toml) {
   static const std::set<std::string> no_matter = {"run.threads",      "run.out",         "run.name",
                                                   "run.csv",          "run.tensorboard", "data.workers",
                                                   "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best"};
-  std::set<std::string> lines;
+  std::map<std::string, std::string> values;
   std::string section;
   std::istringstream text(toml);
   for (std::string line; std::getline(text, line);) {
@@ -39,9 +38,9 @@ std::set<std::string> meaning(const std::string& toml) {
     const std::size_t equals = line.find(" = ");
     if (equals == line.npos) continue;
     const std::string key = section + line.substr(0, line.find(' '));
-    if (!no_matter.contains(key)) lines.insert(key + line.substr(equals));
+    if (!no_matter.contains(key)) values[key] = line.substr(equals);
   }
-  return lines;
+  return values;
 }
 
 // Whether the schedule that is asked for now is the one that the folder keeps: what counts is what it says, not where.
@@ -56,12 +55,16 @@ bool same_schedule(const fs::path& folder, const config::Config& config) {
 std::vector<std::string> changes_since(const fs::path& folder, const config::Config& config) {
   std::error_code error;
   if (!fs::exists(folder / "resolved.toml", error)) return {};
-  const auto from_file = [](const std::string& line) { return line.starts_with("parallel.schedule = \"file:"); };
-  const std::set<std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20));
-  std::set<std::string> now = meaning(config::to_toml(config));
-  if (std::any_of(before.begin(), before.end(), from_file) && same_schedule(folder, config)) std::erase_if(now, from_file);
+  std::map<std::string, std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20)),
+                                     now = meaning(config::to_toml(config));
+  const std::string schedule = "parallel.schedule";
+  if (before[schedule].starts_with(" = \"file:") && same_schedule(folder, config)) before.erase(schedule), now.erase(schedule);
   std::vector<std::string> differ;
-  std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(differ));
+  for (const auto& [key, value] : now)
+    if (const auto found = before.find(key); found == before.end() || found->second != value) differ.push_back(key + value);
+  // A key that was set then and is not now changes results just as well.
+  for (const auto& [key, value] : before)
+    if (!now.contains(key)) differ.push_back(key + ": not set");
   return differ;
 }
 

@@ -14,7 +14,8 @@ namespace tessera::run {
 // A finished run of the same configuration; of another one: Error(usage).
 bool holds_finished_run(const std::filesystem::path& folder, const config::Config& config);
 
-// What a run that goes on will do differently from now on: the lines of the configuration that changed. Empty without an older one.
+// What a run that goes on will do differently from now on: the lines of the configuration that changed
+// ("run.until: not set" where one is gone). Empty without an older one.
 std::vector<std::string> changes_since(const std::filesystem::path& folder, const config::Config& config);
 
 // resolved.toml of a run folder; Error(usage) where there is none.

@@ -11,6 +11,13 @@
 namespace tessera::run {
 namespace {
 
+// As the op `correct` counts: a score that is no number is never the largest, and of equal ones the first is.
+bool is_hit(const double* scores, std::size_t classes, std::size_t label) {
+  std::size_t better = 0;
+  for (std::size_t i = 0; i < classes; ++i) better += scores[i] > scores[label] || (scores[i] == scores[label] && i < label);
+  return !std::isnan(scores[label]) && better == 0;
+}
+
 // How many labels have the largest mean probability of two views.
 std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<double>& b, const std::vector<std::int32_t>& labels) {
   const std::size_t classes = a.size() / std::max<std::size_t>(1, labels.size());
@@ -19,7 +26,7 @@ std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<dou
     std::vector<double> p = softmax({&a[i * classes], &a[i * classes] + classes});
     const std::vector<double> q = softmax({&b[i * classes], &b[i * classes] + classes});
     for (std::size_t k = 0; k < classes; ++k) p[k] += q[k];
-    correct += std::max_element(p.begin(), p.end()) - p.begin() == labels[i];
+    correct += is_hit(p.data(), classes, static_cast<std::size_t>(labels[i]));
   }
   return correct;
 }
@@ -66,12 +73,12 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
     out.top1 += r.correct;
     out.top5 += r.correct5;
     out.images += b.count;
+    out.finite &= std::isfinite(r.loss_sum) && std::all_of(r.logits.begin(), r.logits.end(), [](double v) { return std::isfinite(v); });
     if (console) console->bar(static_cast<double>(out.images) / static_cast<double>(dataset.size()), seconds());
     for (std::size_t i = 0; i < b.labels.size(); ++i) {
-      const auto row = r.logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
       const auto label = static_cast<std::size_t>(b.labels[i]);
       ++out.class_count[label];
-      out.class_correct[label] += std::max_element(row, row + static_cast<std::ptrdiff_t>(classes)) - row == b.labels[i];
+      out.class_correct[label] += is_hit(&r.logits[i * classes], classes, label);
     }
   }
   const double n = std::max<double>(1.0, static_cast<double>(out.images));

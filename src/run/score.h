@@ -17,6 +17,7 @@ struct Score {
   double loss = 0, top1 = 0, top5 = 0, seconds = 0;
   double top1_tta = -1;  // of the mean prediction of image and mirror image, where data.tta asks for it; never in place of top1
   std::int64_t images = 0;
+  bool finite = true;                                    // the loss and every logit
   std::vector<std::int64_t> class_count, class_correct;  // per true class
 };
 // Images at a time while training: a micro-batch; with stages as many as keep them busy, but no more than a step has room for.

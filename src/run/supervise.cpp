@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -26,15 +27,21 @@ namespace fs = std::filesystem;
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
 
-// The ranks that mpirun started here. They are asked one by one: not every mpirun hands signals on, and all end the job at once on SIGTERM.
-void ask_ranks(pid_t mpirun) {
+// The ranks that mpirun started here and that are not among `asked` yet. They are asked one by one: not every mpirun hands signals on, and
+// all end the job at once on SIGTERM. Only what mpirun itself started: a guard hands it on to its rank, for whom one more might be a second
+// request.
+void ask_ranks(pid_t mpirun, std::set<pid_t>& asked) {
   std::error_code ignored;
-  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+  const auto exe_of = [&](pid_t process) { return fs::read_symlink(fmt::format("/proc/{}/exe", process), ignored); };
+  const fs::path self = exe_of(::getpid());
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const pid_t process = std::atoi(entry.path().filename().c_str());
-    if (process <= 1 || fs::read_symlink(entry.path() / "exe", ignored) != self) continue;
-    for (pid_t above = stat_of(process).parent; above > 1; above = stat_of(above).parent)
+    if (process <= 1 || asked.contains(process) || exe_of(process) != self) continue;
+    const pid_t parent = stat_of(process).parent;
+    if (exe_of(parent) == self) continue;
+    for (pid_t above = parent; above > 1; above = stat_of(above).parent)
       if (above == mpirun) {
+        asked.insert(process);
         ::kill(process, SIGUSR1);
         break;
       }
@@ -51,9 +58,7 @@ PulseFolder new_folder(const fs::path& out) {
   std::error_code ignored;
   fs::path place = fs::absolute(out, ignored);
   while (!fs::is_directory(place, ignored) && place.has_relative_path()) place = place.parent_path();
-  std::string path = place / ".ranks-XXXXXX";
-  if (!::mkdtemp(path.data())) return {};
-  return PulseFolder(path);
+  return new_pulse_folder(place);
 }
 
 // Both end with this function, however it ends.
@@ -94,15 +99,14 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
     std::_Exit(127);
   }
   int status = 0, asked = 0;
+  std::set<pid_t> told;
   std::chrono::steady_clock::time_point decided = std::chrono::steady_clock::time_point::max();
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
-      if (asked++ == 0)
-        ask_ranks(child);
-      else
-        ::kill(child, SIGTERM);  // asked again: mpirun ends them
+      if (asked++ > 0) ::kill(child, SIGTERM);  // asked again: mpirun ends them
     }
+    if (asked == 1) ask_ranks(child, told);  // also those that were yet to start
     if (decided == std::chrono::steady_clock::time_point::max() && job.folder.verdict()) decided = std::chrono::steady_clock::now();
     if (decided == std::chrono::steady_clock::time_point::max()) continue;
     if (std::chrono::steady_clock::now() - decided > grace) kill_ranks(job.folder);
@@ -117,6 +121,11 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
     throw Error(ErrorKind::rank_lost, fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status))),
                 mpirun);
   const int code = WEXITSTATUS(status), signal = code - 128;
+  if (asked == 1 && signal == SIGUSR1) {  // what we sent came before a rank listened to it
+    fmt::print(stderr,
+               "stopped on request before there was anything to save; the same command starts it, or goes on from the newest checkpoint\n");
+    return static_cast<int>(ErrorKind::stopped);
+  }
   if (signal > 0 && signal < 32 && asked == 0 && signal != SIGTERM && signal != SIGINT && signal != SIGUSR1)
     throw Error(ErrorKind::rank_lost,
                 fmt::format("mpirun says that a rank was ended by signal {} ({}), but nobody saw which", signal, ::strsignal(signal)),

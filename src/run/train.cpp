@@ -12,6 +12,7 @@
 #include "files/disk.h"
 #include "files/text.h"
 #include "report/console.h"
+#include "report/document.h"
 #include "report/metrics_log.h"
 #include "run/augment.h"
 #include "run/balance.h"
@@ -47,7 +48,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 class Trainer {
  public:
   Trainer(const config::Config& config, const TrainOptions& options, comm::Comm* world)
-      : config_(config), options_(options), ranks_(world), out_(config.run.out) {
+      : config_(config), options_(options), ranks_(world), out_(config.run.out), asked_batch_(config.batch.global) {
     console_.set_quiet(options.quiet || !ranks_.first());
   }
 
@@ -69,7 +70,7 @@ class Trainer {
     ranks_.barrier();
     ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
     ranks_.together([&] {
-      if (ranks_.first()) open_folder(out_, config_, options_, lock_);
+      if (ranks_.first()) open_folder(out_, asked(), options_, lock_);
     });
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / pulses);
     if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
@@ -100,7 +101,7 @@ class Trainer {
     for (const auto* set : {train_.get(), test_.get()})
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
     samples_ = used_samples(config_, *train_);
-    config_.batch.global = std::min(config_.batch.global, samples_);
+    config_.batch.global = std::min(asked_batch_, samples_);
     if (config_.parallel.weights.word == "measured")
       config_.parallel.weights.list.assign(static_cast<std::size_t>(config_.parallel.dp), 1.0);
     const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
@@ -109,12 +110,19 @@ class Trainer {
     if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
   }
 
+  // The configuration as a command has it, which does not know how many samples there are.
+  config::Config asked() const {
+    config::Config out = config_;
+    out.batch.global = asked_batch_;
+    return out;
+  }
+
   // Weights: from the newest checkpoint, from --init, or drawn.
   void begin() {
     if (!options_.fresh) {
       const std::optional<Progress> found = load_newest_checkpoint(out_, *session_, epoch_samples_, notes_);
       if (found) progress_ = *found, resumed_ = true;
-      if (const auto changes = changes_since(out_, config_); resumed_ && !changes.empty())
+      if (const auto changes = changes_since(out_, asked()); resumed_ && !changes.empty())
         notes_.push_back("the run goes on with another configuration than before: " + join(changes, ", "));
     }
     wall_before_ = progress_.wall_s;
@@ -132,6 +140,7 @@ class Trainer {
     const std::vector<plan::Memory> memory = memory_of_ranks(ranks_, plan.memory);
     const std::string resumed = resumed_ ? fmt::format("  resumed from step {}", progress_.step) : "";
     for (const std::string& line : introduction(config_, memory, samples_, test_->size(), resumed)) console_.line(line);
+    if (const std::string missed = missed_shares(config_); !missed.empty()) notes_.push_back(missed);
     for (const std::string& note : notes_) console_.line("note: " + note);
     flops_ = plan.cost.flops, results_.planned_bytes = plan.peak_bytes();
     if (ranks_.first()) peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
@@ -201,17 +210,16 @@ class Trainer {
     const comm::Traffic before = session_->traffic();
     const StepResult r = session_->train_step(inputs);
     results_.comm = session_->traffic() - before;
-    const double ms = seconds_since(start) * 1e3;
+    const double ran_ms = seconds_since(start) * 1e3;
     progress_.epoch = batch_.epoch;
     progress_.position = batch_.first_position + batch_.count;
     progress_.add(r.ok, batch_.count, r.loss, r.correct);
-    report::StepMetrics m{number, batch_.epoch,     r.loss, r.correct / count,           lr,    r.grad_norm,
-                          ms,     count / ms * 1e3, 0,      results_.comm.total().bytes, !r.ok, {},
-                          {}};
     const Measured seen = meter_->step(number, r.timeline, session_->compiled(Goal::train, batch_.count).plan, batch_.count, began_ns,
-                                       data_ms, ms, stop_requested());
-    m.sampled = seen.sampled, m.breakdown = seen.breakdown;
-    m.mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
+                                       data_ms, ran_ms, stop_requested());
+    const double ms = seen.step_ms, mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
+    const report::StepMetrics m{
+        number, batch_.epoch, r.loss,        r.correct / count, lr, r.grad_norm, ms, count / ms * 1e3, mfu, results_.comm.total().bytes,
+        !r.ok,  seen.sampled, seen.breakdown};
     say(report::to_json(m));
     show(m);
     for (const std::string& remark : seen.remarks) console_.line("note: " + remark);
@@ -268,13 +276,10 @@ class Trainer {
     const std::vector<double> waits = meter_->barrier();
     EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n};
     record.barrier_wait_s = *std::max_element(waits.begin(), waits.end());
-    ordered_json line = {{"kind", "epoch"},
-                         {"epoch", epoch},
-                         {"step", progress_.step},
-                         {"loss", record.loss},
-                         {"train_top1", record.train_top1},
-                         {"seconds", record.seconds},
-                         {"barrier_wait_s", record.barrier_wait_s}};
+    ordered_json line = {{"kind", "epoch"},           {"epoch", epoch},
+                         {"step", progress_.step},    {"whole", progress_.position >= epoch_samples_},
+                         {"loss", record.loss},       {"train_top1", record.train_top1},
+                         {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
     if (waits.size() > 1) line["barrier_waits_s"] = waits;
     if (scored) {
       const Score s = evaluate();
@@ -309,13 +314,6 @@ class Trainer {
                               epoch, progress_.step));
   }
 
-  // What evaluation did with its images, so that whoever loads the weights does the same.
-  nlohmann::json preprocess() const {
-    nlohmann::json out = preprocess_of(config_.model, normalisation(config_));
-    if (config_.data.eval_resize > 0) out["resize"] = config_.data.eval_resize;
-    return out;
-  }
-
   // Starts to save what the loop stands at, unless that was the last thing saved.
   void save() {
     if (saved_lines_ == lines_) return;  // every batch and every epoch adds a line
@@ -328,17 +326,14 @@ class Trainer {
                  {{"samples", samples_},
                   {"lr", {{"step", progress_.step}, {"total", total_}}},
                   {"classes", train_->class_names()},
-                  {"preprocess", preprocess()}},
+                  {"preprocess", preprocess_of(config_)}},
                  out_ / "metrics.jsonl");
   }
 
   void show(const report::StepMetrics& m) {
     const double now = seconds_since(start_);
     const bool always = m.step == 1 || m.step == total_ || epoch_pending() || (m.skipped && progress_.skipped_in_a_row == 1);
-    if (always || now - shown_ >= (console_.terminal() ? 2.0 : 10.0)) {
-      shown_ = now;
-      console_.line(step_line(m, total_));
-    }
+    if (always || now - shown_ >= (console_.terminal() ? 2.0 : 10.0)) shown_ = now, console_.line(step_line(m, total_));
     console_.bar(static_cast<double>(m.step - first_step_) / static_cast<double>(std::max<std::int64_t>(1, total_ - first_step_)), now);
   }
 
@@ -350,20 +345,21 @@ class Trainer {
     if (!ranks_.first()) return;
     save_weights(
         out_ / "weights.safetensors", config_.model, [&](const std::string& name) { return weights.at(name); }, Naming::torchvision,
-        storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names(), preprocess().dump());
+        storage_dtype(config_) == ir::DType::f64 ? "F64" : "F32", train_->class_names(), preprocess_of(config_).dump());
     progress_.wall_s = wall_before_ + seconds_since(start_);
     const ordered_json summary = summary_of(config_, progress_, results_);
     files::write_atomically(out_ / "summary.json", summary.dump(2) + "\n");
     console_.line(fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}",
                               report::duration(progress_.wall_s), results_.final.top1 * 100, progress_.step,
                               summary["images_per_s"].get<double>(), out_.string()));
-    if (options_.json) fmt::print("{}\n", summary.dump(2));
+    if (options_.json) report::print_document(summary);
   }
 
   config::Config config_;
   TrainOptions options_;
   Ranks ranks_;
   fs::path out_;
+  const std::int64_t asked_batch_;
   report::Console console_;
   FolderLock lock_;
   std::unique_ptr<data::Dataset> train_, test_;

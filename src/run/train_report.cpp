@@ -10,6 +10,7 @@
 #include "config/pipeline.h"
 #include "models/model.h"
 #include "report/console.h"
+#include "run/environment.h"
 #include "run/stages.h"
 
 namespace tessera::run {
@@ -84,13 +85,22 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
   for (const models::Param& p : models::parameters(config.model)) params += p.buffer ? 0 : ir::elements(p.shape);
   const auto [m, whose] = largest(memory);
   auto mib = [](std::int64_t bytes) { return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20), bytes < (10 << 20) ? 1 : 0); };
-  return {fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
-          fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
-                      config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
-                      report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
-                      ranks_of(config), config.run.threads, config.run.threads == 1 ? "" : "s", ranks_of(config) == 1 ? "" : " each"),
-          fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose, mib(m.weights),
-                      mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total()))};
+  std::string talk;
+  if (!how_ranks_talk().empty()) {
+    talk = "ranks talk: " + how_ranks_talk();
+    if (config.parallel.wire != "f32" && talk.find("ring") == talk.npos)
+      talk += fmt::format("; parallel.wire = \"{}\" changes nothing, no sum goes round a ring", config.parallel.wire);
+  }
+  std::vector<std::string> lines = {
+      fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
+      fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
+                  config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
+                  report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
+                  ranks_of(config), config.run.threads, config.run.threads == 1 ? "" : "s", ranks_of(config) == 1 ? "" : " each")};
+  if (!talk.empty()) lines.push_back(talk);
+  lines.push_back(fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose, mib(m.weights),
+                              mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total())));
+  return lines;
 }
 
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {

@@ -5,13 +5,16 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/check.h"
 #include "base/threads.h"
 #include "config/reader.h"
 #include "exec/executor.h"
 #include "files/safetensors.h"
+#include "files/safetensors_header.h"  // in_quotes
 #include "models/weights.h"
+#include "report/document.h"
 #include "run/bytes.h"
 #include "run/compile.h"
 #include "run/run.h"
@@ -30,8 +33,34 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   return reference > 0 ? std::sqrt(difference / reference) : std::sqrt(difference);
 }
 
-[[noreturn]] void refuse(const std::string& golden, const std::string& what) {
-  throw Error(ErrorKind::weights, what, golden, "tools/make_goldens.py writes the format that docs/cli.md describes");
+constexpr const char* format_hint = "tools/make_goldens.py writes the format that docs/cli.md describes";
+
+[[noreturn]] void refuse(const std::string& golden, const std::string& what) { throw Error(ErrorKind::weights, what, golden, format_hint); }
+
+// A golden that says something we do not read would pass for one that was compared. All that is wrong comes at once.
+void check_names_and_dtypes(const files::Safetensors& file, const std::vector<models::Param>& params) {
+  std::set<std::string> floats = {"input", "logits", "loss"};
+  for (const models::Param& p : params) floats.insert((p.buffer ? "after." : "grad.") + p.name);
+  std::vector<std::string> strangers, problems;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const bool whole = tensor.dtype.starts_with("I") || tensor.dtype.starts_with("U");
+    if (name.starts_with("param.")) continue;  // compared with the model where they are read
+    if (name != "labels" && !floats.contains(name))
+      strangers.push_back(files::in_quotes(name));
+    else if (name == "labels" ? !whole : tensor.dtype != "F32" && tensor.dtype != "F64")
+      problems.push_back(fmt::format("tensor '{}' is {}, expected {}", name, tensor.dtype, name == "labels" ? "I64" : "F32 or F64"));
+  }
+  constexpr std::size_t most = 50;
+  if (!strangers.empty()) {
+    const std::size_t count = strangers.size();
+    if (count > most) strangers.resize(most), strangers.push_back(fmt::format("{} more", count - most));
+    problems.insert(problems.begin(), fmt::format("{} of the tensors mean{} nothing in a golden of this model: {}", count,
+                                                  count == 1 ? "s" : "", join(strangers, ", ")));
+  }
+  if (problems.empty()) return;
+  Error error(ErrorKind::weights, problems[0], file.path().string(), format_hint);
+  for (std::size_t i = 1; i < std::min(problems.size(), most); ++i) error.and_also(problems[i]);
+  throw error;
 }
 
 void check_shape(const std::string& golden, const std::string& name, const files::TensorView& t, const std::vector<std::int64_t>& want) {
@@ -60,6 +89,9 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   const auto file = std::make_shared<const files::Safetensors>(given.golden);
   VerifyOptions options = given;
   options.dtype = dtype_for(*file, given.dtype);
+  // Said here: the words of other verbs advise flags that this one does not have.
+  if (!file->metadata().contains("tessera.model"))
+    refuse(options.golden, "the file does not say which model it holds: metadata 'tessera.model' is absent");
   config::Config config;
   config.model = model_of(*file);
   config.precision.dtype = options.dtype;
@@ -67,6 +99,8 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   const models::ModelConfig& m = config.model;
   for (const char* name : {"input", "labels", "logits", "loss"})
     if (!file->has(name)) refuse(options.golden, "tensor '" + std::string(name) + "' is missing");
+  const std::vector<models::Param> params = models::parameters(m);
+  check_names_and_dtypes(*file, params);
   const files::TensorView& input = file->at("input");
   const std::int64_t batch = input.shape.empty() ? 0 : input.shape[0];
   if (batch < 1) refuse(options.golden, "tensor 'input' holds no image");
@@ -85,7 +119,6 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   const plan::Plan plan = compile(config, Goal::gradients, {batch}, executor->workspace_rule()).plan;
   executor->prepare(plan);
   const ir::DType real = storage_dtype(config);
-  const std::vector<models::Param> params = models::parameters(m);
   for (const models::Param& p : params) executor->write_persistent(p.name, 0, encode(source(p), real));
   executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(input, "input"), input.shape), real));
   executor->write(plan, "labels", encode(labels, ir::DType::i32));
@@ -137,15 +170,14 @@ int verify(const VerifyOptions& given) {
   const Comparison* worst = &all[0];
   for (const Comparison& c : all) {
     failed += !c.ok();
-    if (!(c.error / c.tolerance <= worst->error / worst->tolerance)) worst = &c;
+    // What is NaN is worst of all, and stays it: nothing compares with it.
+    if (!std::isnan(worst->error) && !(c.error / c.tolerance <= worst->error / worst->tolerance)) worst = &c;
   }
   if (options.json) {
-    nlohmann::json tensors = nlohmann::json::array();
+    nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
     for (const Comparison& c : all) tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"ok", c.ok()}});
-    fmt::print(
-        "{}\n",
-        nlohmann::json{{"golden", options.golden}, {"dtype", options.dtype}, {"ok", failed == 0}, {"failed", failed}, {"tensors", tensors}}
-            .dump(2));
+    report::print_document(
+        {{"golden", options.golden}, {"dtype", options.dtype}, {"ok", failed == 0}, {"failed", failed}, {"tensors", tensors}});
   } else {
     std::size_t width = 0;
     for (const Comparison& c : all) width = std::max(width, c.name.size());

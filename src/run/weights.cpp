@@ -47,6 +47,7 @@ class FileComparison {
     index_names();
     compare_layers();
     compare_class_token();
+    compare_heads();
     compare_parameters();
     compare_head();
     report_names();
@@ -130,6 +131,13 @@ class FileComparison {
     if (stored) tensors.erase(std::string(models::class_token_name));
   }
 
+  // A ViT's tensors have the same shapes whatever the number of heads; only the file's own words can tell.
+  void compare_heads() {
+    if (!stored_ || model_.family != "vit" || stored_->family != "vit" || stored_->heads == model_.heads) return;
+    problem(fmt::format("the file's attention has {} heads, model.heads = {}", stored_->heads, model_.heads),
+            fmt::format("loading cannot change the number of heads: set model.heads = {}", stored_->heads));
+  }
+
   void compare_parameters() {
     std::set<std::string> known;
     for (const models::Param& param : models::parameters(model_)) compare(param), known.insert(param.name);
@@ -151,7 +159,7 @@ class FileComparison {
       head_.push_back({param, found->second});
     else if (param.name == models::positions_name)
       compare_positions(param, found->second, view.shape);
-    else if (view.shape != param.torch_shape && param.name.ends_with(models::bias_table_ending))
+    else if (param.name.ends_with(models::bias_table_ending) && (view.shape != param.torch_shape || another_window(view.shape)))
       compare_table(param, found->second, view.shape);
     else if (view.shape != param.torch_shape)
       wrong_shape(param, found->second);
@@ -161,15 +169,26 @@ class FileComparison {
     problem(fmt::format("{}: expected shape {}, found {}", in_quotes(name), text(param.torch_shape), text(file_.at(name).shape)));
   }
 
-  // Where the stored positions lie: as the file says, else on a square.
+  static std::int64_t rows_of(Grid window) { return (2 * window.h - 1) * (2 * window.w - 1); }
+  // A window of 3x5 has as many biases as one of 5x3; only the file's own words can tell.
+  bool another_window(const ir::Shape& table) const {
+    if (!stored_ || stored_->family != model_.family) return false;
+    const Grid said{stored_->window_h, stored_->window_w};
+    return rows_of(said) == table[0] && !(said == Grid{model_.window_h, model_.window_w});
+  }
+
+  // Where the stored positions lie: as the file says, else on a square. Without interpolation the model is what the file is said to hold:
+  // then its own grid comes first.
   std::optional<Grid> stored_grid(std::int64_t patches) const {
     if (stored_ && stored_->family == model_.family) {
       const Grid said{stored_->image_h / stored_->patch, stored_->image_w / stored_->patch};
       if (said.h * said.w == patches) return said;
     }
-    if (patches == grid().h * grid().w) return grid();
+    const bool fits = patches == grid().h * grid().w;
+    if (fits && !adapt_.interpolate_positions) return grid();
     const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
-    return side * side == patches ? std::optional(Grid{side, side}) : std::nullopt;
+    if (side * side == patches) return Grid{side, side};
+    return fits ? std::optional(grid()) : std::nullopt;
   }
 
   void compare_positions(const models::Param& param, const std::string& name, const ir::Shape& shape) {
@@ -194,7 +213,6 @@ class FileComparison {
   // A table of another window, whose sides the file says, or which is a square.
   void compare_table(const models::Param& param, const std::string& name, const ir::Shape& shape) {
     if (shape.size() != 2 || shape[1] != param.torch_shape[1] || shape[0] < 1) return wrong_shape(param, name);
-    const auto rows_of = [](Grid window) { return (2 * window.h - 1) * (2 * window.w - 1); };
     const auto side = static_cast<std::int64_t>(std::llround((std::sqrt(static_cast<double>(shape[0])) + 1) / 2));
     Grid from{side, side};
     if (stored_ && stored_->family == model_.family && rows_of({stored_->window_h, stored_->window_w}) == shape[0])

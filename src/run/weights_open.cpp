@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "config/fields.h"
 #include "config/reader.h"
 #include "files/json.h"
 #include "files/safetensors.h"
+#include "run/augment.h"
 #include "run/bytes.h"
 #include "run/checkpoint.h"
 #include "run/weights.h"
@@ -21,24 +25,72 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-OpenedWeights from_file(const fs::path& path, const std::optional<models::ModelConfig>& model) {
+using Described = std::vector<config::Override>;
+
+// What was said of a model must be what the weights say of it. Only the keys that were given count: a name says nothing of the others.
+void expect_described(const Described& described, const models::ModelConfig& model, const std::string& where) {
+  config::Inputs inputs;
+  for (const config::Override& one : described)  // a name that fits would bring its preset's values
+    if (!(one.key == "model.name" && one.value == model.name) && !(one.key == "model.family" && one.value == model.family))
+      inputs.overrides.push_back(one);
+  if (inputs.overrides.empty()) return;
+  inputs.purpose = config::Purpose::inference;
+  inputs.model = model;
+  const config::Config asked = config::load_inputs(inputs).config;
+  config::Config held;
+  held.model = model;
+  for (const config::Override& one : inputs.overrides) {
+    const config::Field* field = config::find_field("model", std::string_view(one.key).substr(one.key.find('.') + 1));
+    CHECK(field, one.key + " was read");
+    if (const std::string said = config::toml_value(*field, held); said != config::toml_value(*field, asked))
+      throw Error(ErrorKind::usage, fmt::format("{} was given, but the weights hold a model with {} = {}", one.origin, one.key, said),
+                  where, "leave it out: these weights name their model");
+  }
+}
+
+// torchvision's published weights were trained on ImageNet's statistics and do not say so; timm's ViTs of these shapes on 0.5, mostly.
+bool is_imagenet(const models::ModelConfig& model, const files::Safetensors& file) {
+  const auto& all = models::presets();
+  const bool published = std::any_of(all.begin(), all.end(), [&](const models::Preset& row) {
+    return row.name == model.name && row.config.classes == 1000 && model.classes == 1000 && model.channels == 3;
+  });
+  return published && !(model.family == "vit" && file.has("pos_embed"));
+}
+
+// `usual`: what is taken where the weights are silent.
+void read_preprocess(const json& said, const char* usual, OpenedWeights& out) {
+  out.preprocess = preprocess_of(out.model, data::normalisation(usual));
+  if (!said.contains("mean") || !said.contains("std"))
+    out.assumed = fmt::format(
+        "{} does not say how its images were normalised: assumed mean {} and deviation {} (data.normalize = \"{}\"); change it with "
+        "--set data.normalize=half|imagenet|cifar10|cifar100, or data.mean and data.deviation",
+        out.from.string(), said.value("mean", out.preprocess["mean"]).dump(), said.value("std", out.preprocess["std"]).dump(), usual);
+  out.preprocess.update(said);
+}
+
+OpenedWeights from_file(const fs::path& path, const Described& described) {
   const auto file = std::make_shared<const files::Safetensors>(path);
   OpenedWeights out;
-  out.model = model && !file->metadata().contains("tessera.model") ? *model : model_of(*file);
+  out.from = path;
+  if (!described.empty() && !file->metadata().contains("tessera.model")) {
+    out.model = config::load(std::nullopt, described, config::Purpose::other).model;
+  } else {
+    out.model = model_of(*file);
+    expect_described(described, out.model, path.string());
+  }
   out.classes = class_names_of(*file, out.model);
   out.source = weights_from(file, out.model, Adapt{}, out.notes);
-  out.preprocess = preprocess_of(out.model);
+  json preprocess = json::object();
   if (const auto said = file->metadata().find("tessera.preprocess"); said != file->metadata().end()) {
-    const json object = files::parse_json(said->second);
-    if (!object.is_object()) throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object", path.string());
-    out.preprocess.update(object);
+    preprocess = files::parse_json(said->second);
+    if (!preprocess.is_object()) throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object", path.string());
   }
-  out.from = path;
+  read_preprocess(preprocess, is_imagenet(out.model, *file) ? "imagenet" : "half", out);
   return out;
 }
 
 // The averaged weights where the run keeps an average (ema.), else the weights themselves (param.).
-OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) {
+OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint, const Described& described) {
   OpenedWeights out;
   out.from = checkpoint->path();
   const std::string where = out.from.string();
@@ -51,6 +103,7 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) 
   } catch (Error& error) {
     throw error.in(where);
   }
+  expect_described(described, out.model, where);
   std::string prefix = "param.";
   for (const auto& [name, tensor] : checkpoint->manifest().tensors)
     if (name.starts_with("ema.")) prefix = "ema.";
@@ -72,8 +125,8 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) 
   if (const json names = state.value("classes", json()); names.is_array() && names.size() == out.classes.size())
     for (std::size_t i = 0; i < names.size(); ++i)
       if (names[i].is_string()) out.classes[i] = names[i].get<std::string>();
-  out.preprocess = preprocess_of(out.model);
-  if (const json said = state.value("preprocess", json()); said.is_object()) out.preprocess.update(said);
+  const json said = state.value("preprocess", json());
+  read_preprocess(said.is_object() ? said : json::object(), "half", out);
   out.source = [checkpoint, name_of](const models::Param& p) {
     const ir::DType dtype = checkpoint->at(name_of(p)).dtype == "F64" ? ir::DType::f64 : ir::DType::f32;
     return decode(checkpoint->read(name_of(p)), dtype);
@@ -81,7 +134,7 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint) 
   return out;
 }
 
-OpenedWeights from_run(const fs::path& run, bool best) {
+OpenedWeights from_run(const fs::path& run, const Described& described, bool best) {
   std::vector<std::string> notes;
   const bool has_file = is_there(run / "weights.safetensors");
   try {
@@ -91,7 +144,7 @@ OpenedWeights from_run(const fs::path& run, bool best) {
                   "expected a run folder, a checkpoint (step-N), an exported folder or a .safetensors file");
     if (checkpoint && best) checkpoint = open_checkpoint(run / "ckpt" / fmt::format("step-{}", progress_of(*checkpoint).best_step));
     if (checkpoint) {
-      OpenedWeights out = from_checkpoint(std::move(checkpoint));
+      OpenedWeights out = from_checkpoint(std::move(checkpoint), described);
       out.notes.insert(out.notes.begin(), notes.begin(), notes.end());
       return out;
     }
@@ -99,7 +152,7 @@ OpenedWeights from_run(const fs::path& run, bool best) {
     if (error.kind != ErrorKind::weights || !has_file || best) throw;
     notes.push_back(std::string("no checkpoint can be used: ") + error.message);
   }
-  OpenedWeights out = from_file(run / "weights.safetensors", std::nullopt);
+  OpenedWeights out = from_file(run / "weights.safetensors", described);
   out.notes.insert(out.notes.begin(), notes.begin(), notes.end());
   return out;
 }
@@ -120,15 +173,27 @@ json preprocess_of(const models::ModelConfig& model, const data::Normalisation& 
 fs::path weight_file(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
-  return is_there(path / "model.safetensors") ? path / "model.safetensors" : path / "weights.safetensors";
+  for (const char* name : {"model.safetensors", "weights.safetensors"})
+    if (is_there(path / name)) return path / name;
+  const bool saved = is_there(path / files::manifest_name) || is_there(path / "ckpt");
+  throw Error(
+      ErrorKind::weights, "the folder holds no weight file: neither model.safetensors nor weights.safetensors", path.string(),
+      saved ? fmt::format("`tessera ckpt export {} --out DIR` writes the weights of a checkpoint as one; then give DIR", path.string())
+            : "give a safetensors file, an exported folder or the folder of a finished run");
 }
 
-OpenedWeights open_weights(const fs::path& path, const std::optional<models::ModelConfig>& model, bool best) {
+OpenedWeights open_weights(const fs::path& path, const std::vector<config::Override>& described, bool best) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return from_file(path, model);
-  if (is_there(path / files::manifest_name)) return from_checkpoint(open_checkpoint(path));
-  if (is_there(path / "model.safetensors")) return from_file(path / "model.safetensors", model);
-  return from_run(path, best);
+  if (!fs::is_directory(path, error)) return from_file(path, described);
+  if (is_there(path / files::manifest_name)) return from_checkpoint(open_checkpoint(path), described);
+  if (is_there(path / "model.safetensors")) return from_file(path / "model.safetensors", described);
+  return from_run(path, described, best);
+}
+
+json preprocess_of(const config::Config& config) {
+  json out = preprocess_of(config.model, normalisation(config));
+  if (config.data.eval_resize > 0 || augment_options(config).eval_resize == 0) out["resize"] = config.data.eval_resize;
+  return out;
 }
 
 }  // namespace tessera::run

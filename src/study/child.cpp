@@ -212,20 +212,32 @@ std::string without_blanks(const std::string& line) {
   return first == line.npos ? "" : line.substr(first, last - first + 1);
 }
 
-// What follows the first "error:" near the beginning of a line, however it is written; else the last line that has words; else "".
+bool has_words(const std::string& line) {
+  return std::any_of(line.begin(), line.end(), [](unsigned char c) { return c >= 128 || std::isalnum(c) != 0; });
+}
+
+// What follows the first "error:" near the beginning of a line, however it is written; else the last line that has words; else "". What
+// Open MPI puts between lines of dashes is a remark on what others said before, so it counts only where there is nothing else; then the
+// first box does, all its lines as one.
 std::string complaint_in(const fs::path& path) {
-  std::istringstream head(piece_of(path, 0, 1 << 20)), tail(piece_of(path, -4096, 4096));
+  constexpr std::size_t most_head = 1 << 20, dashes = 40;
+  const std::string text = piece_of(path, 0, most_head);
+  std::istringstream head(text), tail(text.size() < most_head ? "" : piece_of(path, -4096, 4096));
+  std::string last, box;
+  int borders = 0;
   for (std::string line; std::getline(head, line);) {
     std::string lower = line.substr(0, 47);
     for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     if (const auto at = lower.find("error:"); at < 40)
       if (const std::string said = without_blanks(line.substr(at + 6)); !said.empty()) return said;
+    if (line.size() >= dashes && line.find_first_not_of("-\r") == line.npos) ++borders;
+    if (!has_words(line)) continue;
+    if (borders % 2 == 0) last = without_blanks(line);
+    if (borders == 1) box += (box.empty() ? "" : " ") + without_blanks(line);
   }
-  std::string last;
   for (std::string line; std::getline(tail, line);)
-    if (std::any_of(line.begin(), line.end(), [](unsigned char c) { return c >= 128 || std::isalnum(c) != 0; }))
-      last = without_blanks(line);
-  return last;
+    if (has_words(line)) last = without_blanks(line);
+  return last.empty() ? box : last;
 }
 
 }  // namespace

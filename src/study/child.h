@@ -54,7 +54,8 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
 // same number: `started` must match.
 void end_session(int leader, std::uint64_t started, double grace);
 
-// Why a run failed: its exit code in words, and the first `error:` line of its stderr, else the last line.
+// Why a run failed: its exit code in words, and the first `error:` line of its stderr, else the last line, else what a launcher put into a
+// box of dashes.
 std::string failure_reason(const ChildResult& result, double time_limit, const std::filesystem::path& folder);
 // The name of this machine since it was started, for pids that were written down.
 std::string machine_name();

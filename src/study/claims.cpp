@@ -10,6 +10,8 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "config/problem.h"
+#include "files/text.h"
+#include "report/page.h"
 #include "report/stats.h"
 #include "study/claim_expression.h"
 #include "study/claim_metrics.h"
@@ -239,7 +241,8 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
           auto text = [&](const char* key) {
             return !env.contains(key) ? std::string("?") : env[key].is_string() ? env[key].get<std::string>() : env[key].dump();
           };
-          out += "Machine: " + cell(text("cpu") + ", " + text("cores") + " cores, commit " + text("commit")) + ".\n";
+          const std::string commits = report::commits_of(study);
+          out += "Machine: " + cell(text("cpu") + ", " + text("cores") + " cores, " + (commits.empty() ? "commit ?" : commits)) + ".\n";
         }
   out += "Numbers are medians over repeats, in brackets their range";
   out += known ? "; the studies ran on GPUs, this on the cores of one machine, so it is\ntheir conclusions that are tested, not their "
@@ -251,10 +254,19 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
     out += "\n## " + cell(title) + "\n\n| what it says | command | our number | verdict | note |\n|---|---|---|---|---|\n";
     for (const ClaimResult& c : claims)
       if (c.paper == paper)
-        out += "| " + cell(c.says) + " | " + (c.number.empty() ? "" : "`" + cell(c.command) + "`") + " | " + cell(c.number) + " | " +
-               cell(c.verdict) + " | " + cell(c.note) + " |\n";
+        out += "| " + cell(c.says) + " | " + (c.verdict == kNotTestable ? "" : "`" + cell(c.command) + "`") + " | " + cell(c.number) +
+               " | " + cell(c.verdict) + " | " + cell(c.note) + " |\n";
   }
   return out;
+}
+
+void write_claims(const report::Study& study, const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "claims.md";
+  std::error_code error;
+  if (!study.claims.empty())
+    files::write_atomically(path, claims_markdown(study.claims, study));
+  else if (report::files_of_page(folder.string()).contains("data/claims.csv"))
+    std::filesystem::remove(path, error);
 }
 
 }  // namespace tessera::study

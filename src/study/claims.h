@@ -3,6 +3,7 @@
 // r of all points ran in the same round with the same seed).
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,5 +30,7 @@ inline std::vector<report::ClaimResult> judge_claims(const config::StudyFile& fi
 
 // docs/claims.md: a table for each publication, a row for each claim, and how it was made.
 std::string claims_markdown(const std::vector<report::ClaimResult>& claims, const report::Study& study);
+// The same as claims.md in the folder of a page; where the study has no claims any more, the one that was written with the page there goes.
+void write_claims(const report::Study& study, const std::filesystem::path& folder);
 
 }  // namespace tessera::study

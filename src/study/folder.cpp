@@ -1,12 +1,8 @@
 #include "study/folder.h"
 
 #include <regex>
-#include <string>
-#include <vector>
-
 #include "base/check.h"
 #include "study/child.h"
-#include "study/state.h"
 #include "study/view.h"
 
 namespace tessera::study {
@@ -16,10 +12,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* written[] = {"study.db-journal", "runs", "report.html", "claims.md", "figures", "data"};
 
+void end_if_running(const RunRow& row, double grace) {
+  if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, grace);
+}
+
 void end_what_runs(const fs::path& folder, double grace) {
   try {
-    for (const auto& [identity, row] : State(folder).all())
-      if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, grace);
+    for (const auto& [identity, row] : State(folder).all()) end_if_running(row, grace);
   } catch (const Error&) {  // a damaged database is what --fresh is for
   }
 }
@@ -45,13 +44,16 @@ bool is_run_folder(const std::string& name) {
 }
 
 // A folder may hold more than the study's own; what is left empty goes.
+void remove_runs(const fs::path& part) {
+  std::error_code not_empty;
+  for (const fs::path& run : entries_of(part))
+    if (is_run_folder(run.filename().string())) remove_or_fail(run);
+  if (fs::is_directory(part, not_empty)) fs::remove(part, not_empty);
+}
+
 void remove_own(const fs::path& folder) {
   std::error_code not_empty;
-  for (const fs::path& part : entries_of(folder / "runs")) {
-    for (const fs::path& run : entries_of(part))
-      if (is_run_folder(run.filename().string())) remove_or_fail(run);
-    if (fs::is_directory(part, not_empty)) fs::remove(part, not_empty);
-  }
+  for (const fs::path& part : entries_of(folder / "runs")) remove_runs(part);
   for (const fs::path& figure : entries_of(folder / "figures"))
     if (figure.extension() == ".svg") remove_or_fail(figure);
   for (const char* table : {"runs", "epochs", "losses", "ranks", "parts", "claims"})
@@ -83,6 +85,15 @@ void forget(const fs::path& folder, double grace) {
   if (!is_study(folder)) return;
   end_what_runs(folder, grace);
   remove_own(folder);
+}
+
+void forget_parts(const fs::path& folder, State& state, const std::vector<std::string>& parts, double grace) {
+  const auto rows = state.all();
+  for (const std::string& part : parts) {
+    for (const auto& [identity, row] : rows)
+      if (row.folder.starts_with("runs/" + part + "/")) end_if_running(row, grace), state.remove(identity);
+    remove_runs(folder / "runs" / part);
+  }
 }
 
 }  // namespace tessera::study

@@ -59,7 +59,7 @@ class Planner {
       unreadable(file_.config_place, "config", file_.config, e);
     }
     try {
-      if (with_hosts && file_.launch.with == "mpirun" && !file_.launch.hostfile.empty()) hosts_ = hosts_in(file_.launch.hostfile).size();
+      if (with_hosts && file_.launch.with == "mpirun" && !file_.launch.hostfile.empty()) hosts_ = hosts_in(file_.launch.hostfile);
     } catch (const Error& e) {
       unreadable(file_.launch.hostfile_place, "hostfile", file_.launch.hostfile, e);
     }
@@ -96,7 +96,8 @@ class Planner {
     out.ranks = static_cast<int>(loaded->run.np), out.seed = loaded->run.seed, out.batch = loaded->batch.global;
     for (const auto& [key, s] : keys)
       if (key != "run.seed") (is_launch(key) ? out.launch : out.keys).emplace_back(key, s.value);
-    check_launch(part, keys, out);
+    if (!check_launch(part, keys, out)) return;
+    check_room(part, keys, out);
     if (const std::int64_t more = repeats_of(part) - 1; out.seed > largest_seed - more)
       problem(keys.contains("run.seed") ? keys["run.seed"].place : part.place, out,
               fmt::format("run.seed = {} and one more with each repeat passes the largest seed", out.seed),
@@ -160,34 +161,57 @@ class Planner {
     return nullptr;
   }
 
-  void check_launch(const StudyPart& part, const Keys& keys, const PlannedPoint& point) {
+  // False: refused, and its launch.* values may be no numbers.
+  bool check_launch(const StudyPart& part, const Keys& keys, const PlannedPoint& point) {
     const std::string& with = file_.launch.with;
+    bool sound = true;
+    const auto refused = [&](const config::Place& place, const std::string& message, const std::string& advice) {
+      sound = false;
+      problem(place, point, message, advice);
+    };
     for (const auto& [key, value] : point.launch) {
       const config::Place& place = keys.at(key).place;
       if (key == "launch.throttle") {
         try {
           const Throttle t = parse_throttle(value);
           if (t.rank >= point.ranks)
-            problem(place, point, fmt::format("launch.throttle names rank {}, but there are {}", t.rank, point.ranks), "");
+            refused(place, fmt::format("launch.throttle names rank {}, but there are {}", t.rank, point.ranks), "");
           if (part.verb != "train" || point.ranks < 2 || config_.parallel.comm == "local")
-            problem(place, point, "launch.throttle slows one process of a training on several",
+            refused(place, "launch.throttle slows one process of a training on several",
                     "leave it out, or give run.np and no parallel.comm = \"local\"");
         } catch (const Error& e) {
-          problem(place, point, e.message, e.hint);
+          refused(place, e.message, e.hint);
         }
         continue;
       }
       const bool number = !value.empty() && value.size() < 7 && value.find_first_not_of("0123456789") == value.npos;
       if (!number || (key == "launch.hosts" && value == "0"))
-        problem(place, point, key + ": expected a whole number, found " + config::clean(value), "");
-      if (with == "local")
-        problem(place, point, key + " is for a launcher, but [launch] with = \"local\"", "with = \"mpirun\" or \"srun\"");
+        refused(place, key + ": expected a whole number, found " + config::clean(value), "");
+      if (with == "local") refused(place, key + " is for a launcher, but [launch] with = \"local\"", "with = \"mpirun\" or \"srun\"");
       if (key == "launch.hosts" && with == "mpirun" && file_.launch.hostfile.empty())
-        problem(place, point, "launch.hosts counts lines of a hostfile, but [launch] has none", "hostfile = \"hosts.txt\"");
-      if (key == "launch.hosts" && number && hosts_ && std::stoull(value) > *hosts_)
-        problem(place, point,
-                fmt::format("launch.hosts = {}, but {} has only {}", value, config::clean(file_.launch.hostfile, 200), *hosts_), "");
+        refused(place, "launch.hosts counts lines of a hostfile, but [launch] has none", "hostfile = \"hosts.txt\"");
+      if (key == "launch.hosts" && number && hosts_ && std::stoull(value) > hosts_->size())
+        refused(place,
+                fmt::format("launch.hosts = {}, but {} has only {}", value, config::clean(file_.launch.hostfile, 200), hosts_->size()), "");
     }
+    return sound;
+  }
+
+  // The hosts of a point, where something says how many.
+  std::optional<std::size_t> hosts_of(const PlannedPoint& point) const {
+    for (const auto& [key, value] : point.launch)
+      if (key == "launch.hosts") return std::stoull(value);
+    return hosts_ ? std::optional(hosts_->size()) : std::nullopt;
+  }
+
+  void check_room(const StudyPart& part, const Keys& keys, const PlannedPoint& point) {
+    const std::optional<std::size_t> hosts = hosts_of(point);
+    const int each = ranks_per_host(file_, point);
+    if (!hosts || *hosts * static_cast<std::size_t>(each) >= static_cast<std::size_t>(point.ranks)) return;
+    const auto own = keys.find("launch.per_host");
+    problem(own != keys.end() ? own->second.place : part.place, point,
+            fmt::format("{} ranks do not fit on {} host{} with {} on each", point.ranks, *hosts, *hosts == 1 ? "" : "s", each),
+            "name more hosts, or change per_host or run.np");
   }
 
   void problem(const config::Place& place, const PlannedPoint& point, const std::string& message, const std::string& advice) {
@@ -209,7 +233,7 @@ class Planner {
     const auto append = [&](const std::string& text) { canonical += fmt::format("\n{}:{}", text.size(), text); };
     append(part.name), append(part.verb), append(point.technique),
         append(config_text_.empty() ? "" : files::hash_text(files::xxh3(config_text_)));
-    append(file_.launch.with), append(file_.launch.hostfile), append(std::to_string(file_.launch.per_host));
+    append(file_.launch.with), append(hosts_hash(point)), append(std::to_string(file_.launch.per_host));
     for (const auto* words : {&file_.launch.arguments, &part.arguments}) {
       append(std::to_string(words->size()));
       for (const std::string& word : *words) append(word);
@@ -228,6 +252,14 @@ class Planner {
       out_.runs.push_back(std::move(run));
     }
     out_.points.push_back(std::move(point));
+  }
+
+  // Of the lines of the hostfile that the point may use: those below them can change.
+  std::string hosts_hash(const PlannedPoint& point) const {
+    if (!hosts_) return "";
+    std::string lines;
+    for (std::size_t i = 0; i < std::min(hosts_->size(), hosts_of(point).value_or(0)); ++i) lines += (*hosts_)[i] + "\n";
+    return files::hash_text(files::xxh3(lines));
   }
 
   // A readable beginning of a folder's name.
@@ -270,8 +302,8 @@ class Planner {
   const StudyFile& file_;
   std::string config_text_;
   Plan out_;
-  std::optional<std::size_t> hosts_;  // lines of the hostfile
-  config::Config config_;             // the one loaded last
+  std::optional<std::vector<std::string>> hosts_;  // of the hostfile
+  config::Config config_;                          // the one loaded last
   std::vector<config::Problem> problems_;
   std::set<std::string> said_;
 };

@@ -6,8 +6,10 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "report/compare.h"
+#include "report/document.h"
 #include "report/page.h"
 #include "study/child.h"
+#include "study/claims.h"
 #include "study/study.h"
 #include "study/view.h"
 
@@ -25,14 +27,15 @@ void make_folder_of(const std::string& page) {
   if (error) throw Error(ErrorKind::disk, "cannot make the page's folder: " + error.message(), printable(page));
 }
 
-report::Study load_any(const std::string& folder) {
+// `follow`: a run counts as running until its summary.json is there, as a study does while its folder is held.
+report::Study load_any(const std::string& folder, bool follow = false) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such folder", printable(folder), what_folders_hold);
   if (is_study(folder)) return load_study(folder);
   if (!fs::exists(fs::path(folder) / "metrics.jsonl", error))
     throw Error(ErrorKind::usage, "the folder holds neither a study (study.db) nor a run (metrics.jsonl)", printable(folder),
                 what_folders_hold);
-  return study_of_run(folder);
+  return study_of_run(folder, follow);
 }
 
 int compare(const report::Study& a, const ReportOptions& options, const std::string& out) {
@@ -42,7 +45,7 @@ int compare(const report::Study& a, const ReportOptions& options, const std::str
   const std::vector<std::string> lines = report::comparison(a, b);
   if (options.json) {
     const nlohmann::ordered_json document = {{"a", options.folders[0]}, {"b", options.folders[1]}, {"page", page}, {"lines", lines}};
-    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    report::print_document(document);
     return 0;
   }
   for (const std::string& line : lines) fmt::print("{}\n", printable(line, 2000));
@@ -58,19 +61,20 @@ int make_report(const ReportOptions& options) {
                 "tessera report");
   const std::string& first = options.folders.front();
   const std::string out = options.out.empty() ? first : options.out;
-  if (options.watch && (options.folders.size() != 1 || !is_study(first)))
-    throw Error(ErrorKind::usage, "--watch follows one study, and this is none (there is no study.db)", printable(first),
-                what_folders_hold);
+  if (options.watch && options.folders.size() != 1)
+    throw Error(ErrorKind::usage, "--watch follows one study or run, found two folders", "tessera report",
+                "leave --watch out, or give one of them");
   const StopRequests requests;
   for (;;) {
-    const report::Study study = load_any(first);
+    const report::Study study = load_any(first, options.watch);
     if (options.folders.size() == 2) return compare(study, options, out);
     make_folder_of(out);
+    write_claims(study, out);
     const std::string page = report::write_page(study, out, first);
     const bool more = options.watch && study.running && requests.wait(2000) == 0;
     if (more) continue;
     if (options.json)
-      fmt::print("{}\n", document_of(study, first, page).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      report::print_document(document_of(study, first, page));
     else
       fmt::print("{}\n", printable(page, 2000));
     return 0;

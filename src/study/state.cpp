@@ -202,6 +202,11 @@ void State::put(const std::string& identity, const RunRow& r) {
   s.next();
 }
 
+void State::remove(const std::string& identity) {
+  Statement s(*this, "DELETE FROM runs WHERE identity = ?");
+  s.with(identity).next();
+}
+
 StudyLock::StudyLock(const fs::path& folder) {
   const fs::path path = folder / lock_file;
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);

@@ -1,6 +1,6 @@
 // What a study knows, in one SQLite file (study.db in its folder): the plan that was run last, and of every run ever planned its status,
 // how it was started, how it ended and its record. Convention: each change is one transaction that is on the disk when the call returns, so
-// kill -9 at any moment loses nothing that was finished; rows are found by identity and never removed.
+// kill -9 at any moment loses nothing that was finished; rows are found by identity, and only --fresh removes them.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,7 @@ class State {
   std::optional<RunRow> find(const std::string& identity) const;
   std::map<std::string, RunRow> all() const;
   void put(const std::string& identity, const RunRow& row);  // new or changed
+  void remove(const std::string& identity);
 
  private:
   class Statement;

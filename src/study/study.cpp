@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "base/threads.h"  // defines: available_cores
-#include "files/text.h"
 #include "report/console.h"
+#include "report/document.h"
 #include "report/page.h"
 #include "study/child.h"
 #include "study/claims.h"
@@ -103,8 +103,11 @@ class Engine {
     if (options_.fresh) check_forgettable(folder_);
     make_study_folder(folder_);
     const StudyLock lock(folder_);
-    if (options_.fresh) forget(folder_, grace_s);
+    const bool some = !options_.only.empty();
+    if (options_.fresh && !some) forget(folder_, grace_s);
     State state(folder_);
+    check_is_ours(state);
+    if (options_.fresh && some) forget_parts(folder_, state, options_.only, grace_s);
     take(state);
     const StopRequests requests;
     bool stopped = false;
@@ -139,11 +142,14 @@ class Engine {
   }
   report::Repeat& repeat_at(const PlannedRun& run) { return point_at(run).repeats[static_cast<std::size_t>(run.repeat)]; }
 
-  // What the database knows; what was left over by a study that was killed is ended and waits again.
-  void take(State& state) {
+  void check_is_ours(const State& state) const {
     if (const std::string name = state.get("name"); !name.empty() && name != file_.name)
       throw Error(ErrorKind::usage, fmt::format("the folder holds the study '{}', not '{}'", printable(name, 60), file_.name),
-                  folder_.string(), "choose another folder with --out, or --fresh to start over in it");
+                  folder_.string(), "choose another folder with --out, or --fresh without --only to start over in it");
+  }
+
+  // What the database knows; what was left over by a study that was killed is ended and waits again.
+  void take(State& state) {
     rows_ = state.all();
     for (auto& [identity, row] : rows_) {
       if (row.status != Status::running) continue;
@@ -283,7 +289,7 @@ class Engine {
     view_.running = !last;
     view_.claims = judge_claims(file_, view_);
     try {
-      if (!view_.claims.empty()) files::write_atomically(folder_ / "claims.md", claims_markdown(view_.claims, view_));
+      write_claims(view_, folder_);  // before the page, which tells what the last one wrote
       return report::write_page(view_, folder_.string());
     } catch (const Error& e) {
       if (last) throw;
@@ -301,13 +307,15 @@ class Engine {
       failed += status_of(run) == Status::failed, waiting += status_of(run) == Status::waiting;
     }
     if (options_.json) {
-      fmt::print("{}\n", document_of(view_, folder_.string(), page).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      report::print_document(document_of(view_, folder_.string(), page));
     } else {
       for (const std::string& line : table_lines(view_, 0)) fmt::print("{}\n", line);
       fmt::print("\n{}\n", progress_line(view_));
       for (const std::string& sentence : report::verdict(view_)) fmt::print("{}\n", printable(sentence, 2000));
       fmt::print("{}\n", printable(page, 2000));
     }
+    if (const std::string commits = report::commits_of(view_); report::is_mixed(commits) && !options_.quiet)
+      to_stderr("note: runs of different builds are mixed: " + printable(commits, 1000) + "; --fresh makes them anew\n");
     if (stopped) {
       if (!options_.quiet)
         to_stderr(fmt::format("stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
@@ -337,7 +345,13 @@ class Engine {
 int study(const StudyOptions& options) {
   config::StudyFile file = config::read_study(options.file);
   check_names(file, options.only);
-  Plan plan = plan_study(file, true);
+  std::error_code error;
+  const config::StudyLaunch& launch = file.launch;
+  const bool no_hosts = options.list && launch.with == "mpirun" && !launch.hostfile.empty() && !fs::exists(launch.hostfile, error);
+  Plan plan = plan_study(file, !no_hosts);
+  if (no_hosts)
+    to_stderr("note: the hostfile " + printable(launch.hostfile, 200) +
+              " is not there: nothing is said of hosts, and what was run with one counts as waiting\n");
   Engine engine(options, std::move(file), std::move(plan));
   return options.list ? engine.list() : engine.run();
 }

@@ -42,8 +42,9 @@ std::map<const report::Point*, double> speedups_of(const report::Part& part) {
   const report::Measure measure = by_images ? report::measures::images_per_s : report::time_of(part).of;
   const auto median = [&](const report::Point& p) { return report::spread_of(p, measure).median; };
   for (const report::Point& p : part.points) {
-    const double first = median(part.points.front());
-    out[&p] = by_images ? median(p) / first : first / median(p);
+    // Techniques beside a grid do the same work only where their axes are equal.
+    const report::Point* base = part.kind == PartKind::techniques ? report::baseline_of(part, p) : &part.points.front();
+    if (base) out[&p] = by_images ? median(p) / median(*base) : median(*base) / median(p);
   }
   return out;
 }

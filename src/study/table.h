@@ -10,7 +10,8 @@
 namespace tessera::study {
 
 // The table as lines: part, point, repeats done (and failed), speed with its spread, time of an epoch, speed-up (of scaling as the verdict
-// has it, else against the part's first point), test accuracy. `columns`: of the terminal; longer lines are cut.
+// has it, of techniques against the first one with the same axes, else against the part's first point), test accuracy. `columns`: of the
+// terminal; longer lines are cut.
 std::vector<std::string> table_lines(const report::Study& study, int columns);
 // "7 of 12 runs done, 1 failed, 3 m 2 s so far, about 2 m 10 s to go".
 std::string progress_line(const report::Study& study);

@@ -161,9 +161,10 @@ report::Study load_study(const fs::path& folder) {
   return out;
 }
 
-report::Study study_of_run(const fs::path& folder) {
+report::Study study_of_run(const fs::path& folder, bool follow) {
   report::Study out;
   std::error_code error;
+  out.running = follow && !fs::exists(folder / "summary.json", error);  // before it is read: what comes meanwhile is read next time
   const std::string name = fs::absolute(folder, error).lexically_normal().filename().string();
   out.name = out.title = name.empty() ? "run" : name;
   out.file = folder.string(), out.command = "tessera report " + folder.string(), out.warmup = 2;
@@ -177,6 +178,7 @@ report::Study study_of_run(const fs::path& folder) {
   part.points.push_back({"", {}, {}, {std::move(repeat)}});
   out.parts.push_back(std::move(part));
   estimate(out);
+  if (out.running) out.remaining = report::kUnknown;
   return out;
 }
 

@@ -27,8 +27,8 @@ report::Repeat repeat_of(const RunRow& row, int number, const std::string& ident
 // Of a study's folder, with its claims judged; running: while a `tessera study` holds the folder.
 report::Study load_study(const std::filesystem::path& folder);
 bool is_study(const std::filesystem::path& folder);
-// A run's folder as a study of one point.
-report::Study study_of_run(const std::filesystem::path& folder);
+// A run's folder as a study of one point; `follow`: running until its summary.json is there.
+report::Study study_of_run(const std::filesystem::path& folder, bool follow = false);
 
 // Seconds that runs took, and that those which wait will take: each as long as its like (of its point, else its part, else all). `only`:
 // parts whose runs are waited for; empty: all.

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/check.h"
 #include "transforms/transforms.h"
 
 namespace tessera::transforms {
@@ -45,6 +46,13 @@ void put(Type& type, const Mesh& mesh, const std::string& axis, int dim) {
   if (const int a = mesh.find(axis); a >= 0) set_place(type, mesh, a, {Place::S, dim});
 }
 
+// A cut goes by the extent alone. Where batches are cut unevenly a bucket as long as one of them would be cut like it, and evenly by a plan
+// of another batch; so one that may be as long as a batch stays whole.
+bool may_be_cut(const Type& bucket, const Layout& layout) {
+  if (layout.weights.empty()) return true;
+  return bucket.shape.back() > layout.sp * layout.most_samples;
+}
+
 }  // namespace
 
 Program strategy(const Program& program, const Layout& layout) {
@@ -55,7 +63,10 @@ Program strategy(const Program& program, const Layout& layout) {
     std::set<std::int64_t> samples;  // of the micro-batches
     for (const Input& in : p.inputs)
       if (in.kind == Input::batch) samples.insert(p.type(in.var).shape[0]);
-    for (const std::int64_t n : samples) p.mesh.axes[static_cast<std::size_t>(dp)].cuts.push_back(split_by(n, layout.weights));
+    for (const std::int64_t n : samples) {
+      CHECK(n <= layout.most_samples, "a batch of more samples than the layout was told of");
+      p.mesh.axes[static_cast<std::size_t>(dp)].cuts.push_back(split_by(n, layout.weights));
+    }
   }
   const std::vector<std::string> over_data = {"dp", "sp"};
   Where params = {{"part", {"tp"}}};
@@ -71,7 +82,8 @@ Program strategy(const Program& program, const Layout& layout) {
       const Where& where = in.name.starts_with("weights.") || in.kind == Input::param ? params : state;
       // An average that is read as the weights is still kept as state.
       const Where& kept = in.name.starts_with("ema.") ? state : where;
-      if (const auto axes = kept.find(in.dims[static_cast<std::size_t>(dim)]); axes != kept.end())
+      const std::string& name = in.dims[static_cast<std::size_t>(dim)];
+      if (const auto axes = kept.find(name); axes != kept.end() && (name != "bucket" || may_be_cut(type, layout)))
         for (const std::string& axis : axes->second) put(type, p.mesh, axis, dim);
     }
   }
@@ -79,7 +91,7 @@ Program strategy(const Program& program, const Layout& layout) {
     if (eqn.op != Op::mark) continue;
     const Mark& mark = std::get<Mark>(eqn.attrs);
     Type& type = p.values[static_cast<std::size_t>(eqn.out[0])].type;
-    if (mark.label == "grad" && layout.zero >= 1)
+    if (mark.label == "grad" && layout.zero >= 1 && may_be_cut(type, layout))
       for (const std::string& axis : over_data) put(type, p.mesh, axis, type.rank() - 1);
     if (mark.dim < 0) continue;
     if (mark.label == "residual" && layout.megatron_sequence) put(type, p.mesh, "tp", mark.dim);

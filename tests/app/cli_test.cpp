@@ -68,6 +68,12 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"config show --np 3 --deepspeed eyJ0cmFpbl9iYXRjaF9zaXplIjogMzJ9", 2, "32 != 10 x 1 x 3 = 30"},  // a batch of 32, in base64
       {"config check --steps 1 --deepspeed " + s + "/none.json", 2, "none.json: there is no such file"},
       {"train" + tiny + "--steps 1 --np 2 --dp 3", 2, "dp x tp x pp"},
+      {"explain --model vit_micro --set model.image=16384 --set model.patch=1 --global-batch 16777216", 2, "fit any memory"},
+      {"train --model vit_micro --steps 1 --set model.dim=65536 --set model.mlp=1048576 --set model.heads=4096", 2, "billion parameters"},
+      {"config check --model vit_micro --steps 1 --set model.init=" + s + "/none.safetensors", 2, "model.init"},
+      {"config check --model vit_micro --steps 1 --set model.heads=5 --data folder:" + s + "/none", 2, "there is no such folder"},
+      {"bench infer --model vit_micro --batch 8 --global-batch 64", 2, "--batch 8 and --global-batch 64 are two batches"},
+      {"bench train --model vit_micro --batch 8 --micro-batch 4 --accumulate 4", 2, "--batch 8: batch.micro x batch.accumulate"},
       {"models > /dev/full", 9, "stdout"},
   };
   for (const auto& [arguments, code, words] : rows) {
@@ -158,6 +164,70 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_GT(json::parse(run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out)["ops"].size(), 10u);
 }
 
+// A script that asked for JSON gets one document whatever happens, also about names that are no UTF-8.
+TEST(Cli, ErrorsAreDocumentsToo) {
+  const std::string s = scratch().string(), golden = TESSERA_SOURCE_DIR "/tests/golden/vit_square.safetensors";
+  write(scratch() / "two.toml", "[model]\nname = \"vit_micro\"\nheads = 3\n[optim]\nlr = -1\n");
+  const Result r = run("config check --json " + s + "/two.toml --steps 1");
+  EXPECT_EQ(r.code, 2);
+  EXPECT_EQ(r.err.find("error: "), 0u) << r.err;
+  const json e = json::parse(r.out);
+  EXPECT_FALSE(e["ok"].get<bool>());
+  EXPECT_EQ(e["exit"], 2);
+  EXPECT_NE(e["error"].get<std::string>().find("does not divide"), std::string::npos) << r.out;
+  EXPECT_EQ(e["where"], s + "/two.toml:3:9");
+  EXPECT_NE(e["help"].get<std::string>().find("config check"), std::string::npos) << r.out;
+  EXPECT_EQ(e["also"].size(), 1u);
+  EXPECT_TRUE(json::parse(run("config check --json --model vit_micro --steps 1").out)["ok"].get<bool>());
+  EXPECT_EQ(json::parse(run("trian --json").out)["exit"], 2);
+  EXPECT_EQ(json::parse(run("verify --json " + s + "/none.safetensors").out)["exit"], 4);
+  const std::string odd = s + "/g\xff.safetensors";
+  fs::copy_file(golden, odd, fs::copy_options::overwrite_existing);
+  const Result v = run("verify --json '" + odd + "'");
+  EXPECT_EQ(v.code, 0) << v.err;
+  EXPECT_EQ(json::parse(v.out)["golden"], s + "/g\uFFFD.safetensors");
+  EXPECT_EQ(json::parse(run("verify --json '" + s + "/none\xff'").out)["exit"], 4);
+}
+
+TEST(Cli, ExplainGivesScriptsWhatWasAskedFor) {
+  const std::string arguments = "explain --model vit_micro --set model.depth=1 --global-batch 4 --json --no-program";
+  const json little = json::parse(run(arguments).out), all = json::parse(run(arguments + " --plan --before").out);
+  for (const char* key : {"plan", "program_before"}) EXPECT_FALSE(little.contains(key)) << key;
+  EXPECT_NE(all["plan"].get<std::string>().find("arena+"), std::string::npos);
+  EXPECT_NE(all["program_before"].get<std::string>().find("attention"), std::string::npos);
+  EXPECT_FALSE(all.contains("program"));
+}
+
+// What is measured is the batch that was given, by whatever key.
+TEST(Cli, BenchTakesTheConfiguredBatch) {
+  write(scratch() / "batch.toml", "[model]\nname = \"vit_micro\"\ndepth = 1\n[batch]\nglobal = 6\nmicro = 3\naccumulate = 2\n");
+  const std::string file = (scratch() / "batch.toml").string(), model = "--model vit_micro --set model.depth=1";
+  for (const auto& [arguments, batch] : std::map<std::string, int>{{"infer " + model, 8},
+                                                                   {"infer --global-batch 5 " + model, 5},
+                                                                   {"layers --set batch.global=5 " + model, 5},
+                                                                   {"train --micro-batch 4 --accumulate 3 " + model, 12},
+                                                                   {"train --accumulate 2 " + model, 8},
+                                                                   {"train --accumulate 2 --batch 6 " + model, 6},
+                                                                   {"train " + file, 6},
+                                                                   {"train --batch 4 " + file, 4}}) {
+    const Result r = run("bench " + arguments + " --threads 1 --repeats 1 --json");
+    ASSERT_EQ(r.code, 0) << arguments << "\n" << r.err;
+    EXPECT_EQ(json::parse(r.out)["batch"], batch) << arguments;
+  }
+}
+
+// What was asked for then and is not now makes another run of it, too.
+TEST(Cli, AKeyThatIsGoneIsAChange) {
+  const std::string folder = (scratch() / "gone").string(), before = (scratch() / "gone_before").string();
+  const std::string arguments = "train" + tiny + "--epochs 2 --quiet --out ";
+  ASSERT_EQ(run(arguments + before + " --fresh").code, 0);
+  ASSERT_EQ(run(arguments + folder + " --fresh --until top1=0.01 --init " + before).code, 0);
+  EXPECT_EQ(run(arguments + folder + " --until top1=0.01 --init " + before).code, 0);
+  const Result r = run(arguments + folder);
+  EXPECT_EQ(r.code, 2) << r.err;
+  EXPECT_NE(r.err.find("another configuration; now asked: model.init: not set, run.until: not set"), std::string::npos) << r.err;
+}
+
 TEST(Cli, AFinishedRunIsLeftAloneAndAResolvedConfigRepeatsIt) {
   const fs::path a = scratch() / "a", b = scratch() / "b";
   ASSERT_EQ(run("train" + tiny + "--steps 4 --seed 3 --quiet --fresh --out " + a.string()).code, 0);
@@ -167,6 +237,17 @@ TEST(Cli, AFinishedRunIsLeftAloneAndAResolvedConfigRepeatsIt) {
   EXPECT_NE(again.err.find("already finished"), std::string::npos);
   ASSERT_EQ(run("train " + (a / "resolved.toml").string() + " --quiet --fresh --out " + b.string()).code, 0);
   EXPECT_EQ(read(b / "weights.safetensors"), weights);
+  // A batch of more samples than there are is cut to them; the command and the resolved configuration stay what they were.
+  const fs::path all = scratch() / "all", again_all = scratch() / "again_all";
+  const std::string whole =
+      "train --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 --threads 2 --steps 2 --out ";
+  ASSERT_EQ(run(whole + all.string() + " --fresh").code, 0);
+  EXPECT_EQ(json::parse(read(all / "summary.json"))["batch"]["global"], 96);
+  const Result same = run(whole + all.string());
+  EXPECT_NE(same.err.find("already finished"), std::string::npos) << same.err;
+  const Result repeated = run("train " + (all / "resolved.toml").string() + " --quiet --fresh --out " + again_all.string());
+  ASSERT_EQ(repeated.code, 0) << repeated.err;
+  EXPECT_EQ(read(again_all / "weights.safetensors"), read(all / "weights.safetensors"));
 }
 
 // Stops a run with SIGTERM, then lets the same command go on: the end must be that of a run that was never stopped.

@@ -117,5 +117,62 @@ TEST(DataVerbs, FoldersAreTrainedOnAndBadFilesAreFound) {
   EXPECT_EQ(run("train --model vit_micro --epochs 1 --set data.balanced=true --set data.shuffle=false").code, 2);
 }
 
+// A part of a folder is kept for testing by the run's seed and fraction: evaluation scores that part and no other, unless a flag says so.
+TEST(DataVerbs, EvaluationScoresWhatTheRunKept) {
+  const Scratch scratch;
+  for (const char* name : {"red", "green"}) test::write_class(scratch / "f" / name, 20, 40, 50);
+  const std::string source = "folder:" + (scratch / "f").string(), out = (scratch / "run").string();
+  const Result t = run("train" + small + "--json --steps 3 --seed 7 --set data.val_fraction=0.3 --set model.head_init=normal --data " +
+                       source + " --out " + out);
+  ASSERT_EQ(t.code, 0) << t.err;
+  const json trained = json::parse(t.out)["final"];
+  for (const std::string& weights : {out, out + "/weights.safetensors", out + "/ckpt/step-3"}) {
+    const Result r = run("eval --json --weights " + weights + " --data folder:" + (scratch / "f/../f").string());
+    ASSERT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(json::parse(r.out)["images"], 12) << weights;
+    EXPECT_NEAR(json::parse(r.out)["loss"].get<double>(), trained["test_loss"].get<double>(), 1e-5) << weights;
+    EXPECT_EQ(r.err.find("trained on"), std::string::npos) << r.err;
+  }
+  const Result other = run("eval --json --seed 3 --weights " + out + " --data " + source);
+  EXPECT_EQ(json::parse(other.out)["images"], 12);
+  EXPECT_NE(other.err.find("run.seed is 3, the run had 7"), std::string::npos) << other.err;
+  fs::copy_file(scratch / "run/weights.safetensors", scratch / "w.safetensors");
+  const Result alone = run("eval --json --weights " + (scratch / "w.safetensors").string() + " --data " + source);
+  EXPECT_EQ(json::parse(alone.out)["images"], 4);
+  EXPECT_NE(alone.err.find("is not known"), std::string::npos) << alone.err;
+}
+
+// Labels are what the weights call them: the same names in another order are matched, other names are refused.
+TEST(DataVerbs, ClassesAreMatchedByName) {
+  const Scratch scratch;
+  const fs::path f = scratch / "f";
+  int count = 4;  // another number of images in each, so that a wrong label shows
+  for (const char* name : {"a", "b", "c"})
+    for (const char* split : {"train", "val"}) test::write_class(f / split / name, count += 3, 32, 32);
+  const std::string source = "folder:" + f.string(), out = (scratch / "run").string();
+  ASSERT_EQ(run("train" + small + "--steps 3 --set model.head_init=normal --data " + source + " --out " + out).code, 0);
+  const std::string weights = out + "/weights.safetensors", eval = "eval --json --weights " + weights + " --data " + source;
+  const json before = json::parse(run(eval).out);
+  // Everything is renamed: the classes by turns, in the weights and on the disk.
+  std::string bytes = test::read_bytes(weights);
+  const std::string names = R"([\"a\",\"b\",\"c\"])";
+  ASSERT_NE(bytes.find(names), std::string::npos);
+  test::write_bytes(weights, bytes.replace(bytes.find(names), names.size(), R"([\"b\",\"c\",\"a\"])"));
+  for (const char* split : {"train", "val"})
+    for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"a", "x"}, {"c", "a"}, {"b", "c"}, {"x", "b"}})
+      fs::rename(f / split / from, f / split / to);
+  const json after = json::parse(run(eval).out);
+  EXPECT_NEAR(after["loss"].get<double>(), before["loss"].get<double>(), 1e-5);
+  EXPECT_EQ(after["top1"], before["top1"]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(after["classes"][i]["class"], (std::vector<std::string>{"b", "c", "a"})[i]);
+    for (const char* key : {"images", "correct"}) EXPECT_EQ(after["classes"][i][key], before["classes"][i][key]) << i << key;
+  }
+  for (const char* split : {"train", "val"}) fs::rename(f / split / "b", f / split / "zebra");
+  const Result r = run(eval);
+  EXPECT_EQ(r.code, 3);
+  EXPECT_NE(r.err.find("only the data has zebra; only the weights have b"), std::string::npos) << r.err;
+}
+
 }  // namespace
 }  // namespace tessera::data_test

@@ -1,7 +1,10 @@
-// eval, predict and bench on several ranks from outside: the numbers of one rank, in the same form and order.
+// eval, predict and bench from outside: on several ranks the numbers of one, in the same form and order; keys that are heard; weights that
+// cannot be served.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <sstream>
 
 #include "app/binary.h"
@@ -37,6 +40,31 @@ void expect_same_prediction(const json& a, const json& b) {
     EXPECT_NEAR(a["top"][i]["probability"].get<double>(), b["top"][i]["probability"].get<double>(), 1e-6) << a["file"];
   }
 }
+
+// The weight file of the run, to be changed and written elsewhere.
+struct WeightFile {
+  json header;
+  std::string data;
+
+  WeightFile() {
+    const std::string bytes = read(fs::path(weights()) / "weights.safetensors");
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    header = json::parse(bytes.substr(8, length));
+    data = bytes.substr(8 + length);
+  }
+  void poison(const std::string& tensor, float value) {
+    std::memcpy(&data[header.at(tensor)["data_offsets"][0].get<std::size_t>()], &value, sizeof(value));
+  }
+  std::string write_as(const std::string& name) const {
+    const std::string path = (scratch() / name).string();
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::uint64_t length = text.size();
+    write(path, std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text + data);
+    return path;
+  }
+};
 
 TEST(Inference, EvalOnRanks) {
   // Batches of 8, 8 and 5, of which two ranks get 4 and 4, and 3 and 2.
@@ -131,6 +159,66 @@ TEST(Inference, BenchOnRanks) {
   const Result train = run("bench train --model vit_micro --batch 3 --threads 1 --repeats 1 --np 2 --comm local --json");
   ASSERT_EQ(train.code, 0) << train.err;
   EXPECT_GT(json::parse(train.out)["comm_bytes"]["all_reduce"].get<std::int64_t>(), 0);
+}
+
+// Every key but the model's is that of the configuration; what is said of the model must be what the weights say.
+TEST(Inference, KeysAreHeard) {
+  const std::string eval = "eval --json --threads 1 --data synthetic --weights " + weights() + " ";
+  const auto number = [&](const std::string& arguments, const char* key) {
+    const Result r = run(eval + arguments);
+    EXPECT_EQ(r.code, 0) << arguments << "\n" << r.err;
+    return r.code == 0 ? json::parse(r.out)[key].get<double>() : std::nan("");
+  };
+  EXPECT_EQ(number("--set data.test_size=10", "images"), 10);
+  EXPECT_EQ(number("--set data.test_size=10 --test-size 12", "images"), 12);
+  EXPECT_EQ(number("", "images"), 32) << "as many as the run was tested on";
+  const double loss = number("", "loss");
+  EXPECT_NE(number("--set precision.dtype=bf16", "loss"), loss);
+  EXPECT_NE(number("--set run.seed=5", "loss"), loss);
+  EXPECT_NE(number("--set data.normalize=imagenet", "loss"), loss);
+  EXPECT_EQ(number("--model vit_micro --set model.depth=1", "loss"), loss);
+  EXPECT_FALSE(std::isnan(number("--set data.tta=flip", "top1_tta")));
+  for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{{"--model resnet50", "vit_micro"},
+                                                                                         {"--set model.depth=2", "model.depth = 1"},
+                                                                                         {"--set run.threads=many", "run.threads"},
+                                                                                         {"--set data.source=synthetic", "--data"},
+                                                                                         {"--set nonsense", "key=value"},
+                                                                                         {"--seed -1", "run.seed"}}) {
+    const Result r = run(eval + arguments);
+    EXPECT_EQ(r.code, 2) << arguments << "\n" << r.err;
+    EXPECT_NE(r.err.find(words), std::string::npos) << arguments << "\n" << r.err;
+  }
+}
+
+// A run on synthetic images tells prediction to cut no margin off; a silent file is normalised by what a key says, else by what a note
+// says.
+TEST(Inference, ImagesArePreparedAsTheWeightsOrAKeySays) {
+  WeightFile file;
+  EXPECT_EQ(json::parse(file.header["__metadata__"]["tessera.preprocess"].get<std::string>())["resize"], 0);
+  file.header["__metadata__"].erase("tessera.model"), file.header["__metadata__"].erase("tessera.preprocess");
+  const std::string picture = TESSERA_SOURCE_DIR "/tests/golden/disc.png";
+  const std::string predict =
+      "predict --threads 1 --model vit_micro --set model.depth=1 --weights " + file.write_as("silent.safetensors") + " ";
+  const Result assumed = run(predict + picture), said = run(predict + "--set data.normalize=imagenet " + picture);
+  ASSERT_EQ(assumed.code + said.code, 0) << assumed.err << said.err;
+  EXPECT_NE(assumed.err.find("assumed mean [0.5,0.5,0.5]"), std::string::npos) << assumed.err;
+  EXPECT_EQ(said.err.find("assumed"), std::string::npos) << said.err;
+  EXPECT_NE(json::parse(assumed.out)["top"], json::parse(said.out)["top"]);
+}
+
+// Numbers that mean nothing are not printed: the parameter that is to blame is named.
+TEST(Inference, WeightsThatAreNotFinite) {
+  const std::string picture = TESSERA_SOURCE_DIR "/tests/golden/disc.png";
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const std::string& verb :
+         std::vector<std::string>{"eval --data synthetic", "eval --data synthetic --np 2 --comm local", "predict " + picture}) {
+      WeightFile file;
+      file.poison("encoder.ln.weight", bad);
+      const Result r = run(verb + " --threads 1 --weights " + file.write_as("bad.safetensors"));
+      EXPECT_EQ(r.code, 5) << verb << "\n" << r.err;
+      EXPECT_TRUE(r.out.empty()) << verb << "\n" << r.out;
+      EXPECT_NE(r.err.find("1 of the 64 elements of encoder.ln.weight"), std::string::npos) << verb << "\n" << r.err;
+    }
 }
 
 // What cannot be meant is refused once, before a rank starts.

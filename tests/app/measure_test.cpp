@@ -33,6 +33,10 @@ TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
     if (++sampled > 1) computing += b["compute"].get<double>();
   }
   EXPECT_EQ(sampled, 4);  // steps 1, 3, 10 and 20
+  double all = 0, epochs = 0;
+  for (const json& line : lines_of(out, "step")) all += line["step_ms"].get<double>() * 1e-3;
+  for (const json& line : lines_of(out, "epoch")) epochs += line["seconds"].get<double>();
+  EXPECT_LE(all, epochs) << "steps do not overlap";
   const json summary = json::parse(read(out / "summary.json"));
   const double mean = summary["ranks"][0]["breakdown"]["compute"].get<double>();
   EXPECT_NEAR(mean, computing / 3, 1e-3 * mean) << "the first step warms up and is left out";
@@ -40,14 +44,16 @@ TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
   for (const json& line : lines_of(out, "epoch")) EXPECT_EQ(line["barrier_waits_s"].size(), 2u);
 
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> lanes;
-  std::map<int, int> waits;
+  std::map<int, int> waits, met;
   const json trace = json::parse(read(out / "trace.json"));
   for (const json& e : trace["traceEvents"]) {
     if (e["ph"] != "X") continue;
     lanes[{e["pid"], e["tid"]}].emplace_back(e["ts"], e["ts"].get<double>() + e["dur"].get<double>());
     waits[e["pid"].get<int>()] += e["cat"] == "flight";
+    met[e["pid"].get<int>()] += e["name"] == "wait for the other ranks";
   }
   EXPECT_EQ(waits.size(), 2u);
+  EXPECT_EQ(met, (std::map<int, int>{{0, 3}, {1, 3}})) << "a step ends when all ranks have ended it";
   EXPECT_EQ(waits[0], waits[1]);
   EXPECT_GT(waits[0], 0);
   for (auto& [lane, spans] : lanes) {

@@ -145,6 +145,15 @@ TEST(Study, AFailedRunIsToldAndTheOthersGoOn) {
   const json after = json::parse(fine.out);
   EXPECT_EQ(after["parts"][0]["points"][0]["runs"][0]["attempts"], 2);
   EXPECT_EQ(after["parts"][1]["points"][0]["runs"][0]["attempts"], 1);
+  // Forgotten is what is asked for, and nothing else.
+  const Result anew = run("study " + file.string() + " --quiet --json --fresh --only fine --out " + out.string());
+  EXPECT_EQ(anew.code, 0) << anew.err;
+  const json parts = json::parse(anew.out)["parts"];
+  EXPECT_EQ(parts[0], after["parts"][0]);
+  EXPECT_EQ(parts[1], after["parts"][1]);
+  EXPECT_EQ(parts[2]["points"][0]["runs"][0]["attempts"], 1);
+  EXPECT_NE(parts[2], after["parts"][2]);  // another time
+  EXPECT_TRUE(fs::exists(out / parts[0]["points"][1]["runs"][0]["folder"].get<std::string>() / "metrics.jsonl"));
 }
 
 TEST(Study, StopsOnRequestAndRefusesASecond) {
@@ -186,6 +195,13 @@ TEST(Study, ProblemsComeBeforeAnythingStarts) {
   EXPECT_EQ(list.code, 0);
   EXPECT_NE(list.out.find("tessera train --set batch.global=32"), std::string::npos) << list.out;
   EXPECT_FALSE(fs::exists(out));
+  // The hostfile is needed to run, not to say what would.
+  const std::string hosts = "[launch]\nwith = \"mpirun\"\nhostfile = \"nohosts\"\n";
+  const Result many = run("study " + file_of("many", small + hosts).string() + " --list --out " + out.string());
+  EXPECT_EQ(many.code, 0) << many.err;
+  EXPECT_NE(many.out.find("8 of 8 runs would be made"), std::string::npos) << many.out;
+  EXPECT_NE(many.err.find("note: the hostfile"), std::string::npos) << many.err;
+  EXPECT_EQ(run("study " + (scratch() / "many.toml").string() + " --out " + out.string()).code, 2);
   EXPECT_EQ(run("study " + (scratch() / "none.toml").string()).code, 2);
   EXPECT_EQ(run("report " + scratch().string()).code, 2);
 }
@@ -203,6 +219,26 @@ TEST(Study, FreshAndReportTouchNothingOfOthers) {
   EXPECT_EQ(typo.code, 2);
   EXPECT_NE(typo.err.find("metrics.jsonl"), std::string::npos) << typo.err;
   EXPECT_FALSE(fs::exists(scratch() / "typo"));
+}
+
+TEST(Study, ReportFollowsARunToItsEnd) {
+  const fs::path folder = scratch() / "followed";
+  fs::create_directories(folder);
+  write(folder / "metrics.jsonl", R"({"kind":"step","step":1,"loss":2.0,"step_ms":5.0})"
+                                  "\n");
+  Process process("report " + folder.string() + " --watch >/dev/null");
+  const auto running = [&] {
+    return fs::exists(folder / "report.html") && read(folder / "report.html").find(">Running") != std::string::npos;
+  };
+  for (int i = 0; i < 4000 && !running(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(running());
+  write(folder / "new", "{}");
+  fs::rename(folder / "new", folder / "summary.json");
+  EXPECT_EQ(process.wait(), 0);
+  EXPECT_FALSE(running());
+  const Result two = run("report " + folder.string() + " " + folder.string() + " --watch");
+  EXPECT_EQ(two.code, 2);
+  EXPECT_NE(two.err.find("follows one study or run, found two folders"), std::string::npos) << two.err;
 }
 
 TEST(Study, HostileNamesReachNoTerminal) {

@@ -211,6 +211,22 @@ TEST(ChosenFailure, DifferentCallsAreNamed) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(" bytes as f32 where rank "), std::string::npos) << error.what();
   }
+  // As many bytes in all, but not of the same ranks.
+  for (const bool gather : {false, true}) {
+    try {
+      run(2, Algorithm::shared, 1, true, [&](Comm& comm) {
+        std::vector<float> all(4), mine(1);
+        const std::vector<std::int64_t> counts = comm.rank() ? std::vector<std::int64_t>{12, 4} : std::vector<std::int64_t>{4, 12};
+        if (gather)
+          comm.all_gather(const_bytes(mine), bytes(all), counts);
+        else
+          comm.reduce_scatter(const_bytes(all), bytes(mine), counts, ir::DType::f32);
+      });
+      ADD_FAILURE() << "different parts were taken";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("disagree about whose part is how large"), std::string::npos) << error.what();
+    }
+  }
 }
 
 }  // namespace

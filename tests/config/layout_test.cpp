@@ -72,6 +72,13 @@ TEST(Layout, NotesSayWhatWasDecided) {
   EXPECT_EQ(note(3, {"parallel.sp=3"}), "parallel.sequence = \"ulysses\", because parallel.sp = 3");
   EXPECT_EQ(note(1, {"parallel.zero=2"}), "parallel.zero = 2 shares out nothing: there is one data-parallel rank");
   EXPECT_EQ(note(1, {"parallel.sequence=ulysses"}), "parallel.sequence = \"ulysses\" shares out nothing with parallel.sp = 1");
+  EXPECT_EQ(note(1, {"parallel.wire=bf16"}), "parallel.wire = \"bf16\" changes nothing: there is one rank");
+  EXPECT_EQ(note(2, {"parallel.wire=bf16"}), "");  // between machines it does
+  EXPECT_EQ(note(2, {"parallel.wire=bf16", "parallel.all_reduce=ring", "precision.dtype=f64"}),
+            "parallel.wire = \"bf16\" changes nothing: it is for f32 sums, and precision.dtype = \"f64\" has none");
+  EXPECT_EQ(note(2, {"parallel.comm=local", "parallel.all_reduce=ring"}),
+            "parallel.all_reduce = \"ring\" changes nothing: ranks that are threads add up in each other's memory");
+  EXPECT_EQ(note(1, {"parallel.all_reduce=ring"}), "parallel.all_reduce = \"ring\" changes nothing: there is one rank");
   EXPECT_NE(note(2, {"batch.global=10", "batch.micro=4"}).find("batch.micro = 4 becomes 3"), std::string::npos);
 }
 
@@ -89,6 +96,9 @@ TEST(Layout, SoundOnesAreAccepted) {
            {5, {"model.name=vit_b_16", "parallel.sp=5"}},  // 12 heads: 3, 3, 2, 2, 2
            {2, {"parallel.comm=mpi", "parallel.zero=1"}},
            {2, {"parallel.comm=local", "parallel.overlap=false", "parallel.bucket_mb=4"}},
+           {2, {"parallel.compress=powersgd=4", "parallel.zero=1", "parallel.sequence=ulysses"}},  // but sp = 1
+           {2, {"parallel.hang_s=0"}},
+           {2, {"parallel.hang_s=1"}},
            {65536, {}}})
     EXPECT_EQ(refusal(row.world, row.sets), "(accepted)") << join(row.sets, " ");
 }
@@ -181,6 +191,8 @@ const std::vector<Wrong>& wrong() {
       {4,
        {vit, "parallel.compress=powersgd=2", "parallel.zero=2", "parallel.tp=2", "parallel.sequence=megatron"},
        {"powersgd=2\" is for whole matrices, which sequence-parallel ranks with parallel.zero = 2 never have"}},
+      // Patience.
+      {2, {"parallel.hang_s=0.001"}, {"parallel.hang_s = 0.001 is out of range", "choose at least 1 second, or 0"}},
       // What this build does not have.
       {3, {"parallel.weights=[2,1]"}, {"parallel.weights has 2 numbers, but there are 3 data-parallel ranks"}},
       {2, {"parallel.weights=[0,0]"}, {"parallel.weights gives nobody a sample"}},

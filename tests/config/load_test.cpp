@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "config/fields.h"
 #include "config/print.h"
 #include "config/reader.h"
+#include "data/synthetic.h"
 
 namespace tessera::config::load_test {
 namespace {
@@ -118,6 +120,40 @@ TEST(Data, ModelFollowsASourceThatStatesItsSize) {
               "t.toml:2:10: model.patch = 4 does not divide model.image = [50, 50]");
 }
 
+// config/ knows the limits of what is drawn without the code that draws.
+TEST(Data, WhatIsDrawnHasTheLimitsOfTheSource) {
+  const auto agree = [](std::int64_t h, std::int64_t w, std::int64_t c, std::int64_t classes) {
+    const data::SyntheticSpec spec{static_cast<int>(h), static_cast<int>(w), static_cast<int>(c), static_cast<int>(classes), 1, 1};
+    const std::string text = "[model]\nname = \"vit_micro\"\npatch = 1\nimage = [" + std::to_string(h) + ", " + std::to_string(w) +
+                             "]\nchannels = " + std::to_string(c) + "\nclasses = " + std::to_string(classes) + "\n[run]\nsteps = 1\n";
+    EXPECT_EQ(refusal(text, {}, Purpose::train).empty(), data::problems(spec).empty()) << text;
+    EXPECT_EQ(refusal(text), "") << "nothing is drawn";
+  };
+  const std::int64_t side = data::max_synthetic_side, channels = data::max_synthetic_channels, classes = data::max_synthetic_classes;
+  agree(4, side, channels, classes), agree(side, 4, 1, 2);
+  agree(3, 32, 3, 10), agree(32, 3, 3, 10), agree(side + 1, 32, 3, 10), agree(32, side + 1, 3, 10);
+  agree(32, 32, channels + 1, 10), agree(32, 32, 3, 1), agree(32, 32, 3, classes + 1);
+}
+
+// Only a check asks for what is named: a run that goes on needs its weights no more, and its data says more than that it is not there.
+TEST(Data, ACheckLooksForWhatIsNamed) {
+  const std::string text = "[model]\ninit  = \"nope.safetensors\"\nheads = 5\n[data]\nsource = \"folder:/nonexistent\"\n[run]\nsteps = 1\n";
+  const std::string message = refusal(text, {}, Purpose::check);
+  expect_says(message, "t.toml:2:9: model.init = \"nope.safetensors\": there is no such file or folder");
+  expect_says(message, "t.toml:3:9: model.heads = 5 does not divide");
+  expect_says(message, "t.toml:5:10: data.source = \"folder:/nonexistent\": there is no such folder");
+  EXPECT_EQ(refusal(text, {}, Purpose::train).find("nope"), std::string::npos);
+  expect_says(refusal("", {}, Purpose::check), "nothing says how long to train");
+  expect_says(refusal("[data]\nsource = \"cifar10:/nonexistent\"\n", {}, Purpose::check), "tessera data get cifar10");
+  EXPECT_EQ(refusal("[model]\ninit = \".\"\n[data]\nsource = \"cifar10:.\"\n[run]\nsteps = 1\n", {}, Purpose::check), "");
+}
+
+TEST(Optimizer, ATinyEpsilonIsForF64) {
+  EXPECT_EQ(refusal("[optim]\neps = 1e-46\n[precision]\ndtype = \"f64\"\n"), "");
+  EXPECT_EQ(refusal("[optim]\neps = 1.2e-38\n"), "");
+  expect_says(refusal("[optim]\neps = 1e-46\n[precision]\ndtype = \"bf16\"\n"), "optim.eps = 1e-46 is too small");
+}
+
 TEST(Run, NamesAndLength) {
   EXPECT_EQ(read("").run.name, "t");
   EXPECT_EQ(read("").run.out, "runs/t");
@@ -182,7 +218,7 @@ TEST(Swin, EachMistakeHasItsMessage) {
 }
 
 TEST(Print, RoundTripsExactly) {
-  Config c = load({}, {from_set("optim.lr=0.1"), from_set("optim.eps=4.9406564584124654e-324"),
+  Config c = load({}, {from_set("optim.lr=0.1"), from_set("optim.eps=4.9406564584124654e-324"), from_set("precision.dtype=f64"),
                        from_set("optim.weight_decay=0.30000000000000004"), from_set("optim.clip=1e9"), from_set("lr.warmup=\"0.1%\""),
                        from_set("run.seed=9007199254740993"), from_set("model.image=[64,32]"), from_set("run.name=a \"b\" \\c é"),
                        from_set("run.until=top1=0.94"), from_set("batch.global=10"), from_set("batch.accumulate=3"),
@@ -270,6 +306,18 @@ TEST(ModelJson, RefusesWithTheCodeOfWeights) {
     expect_says(e.what(), "there is no key model.dpeth; did you mean depth?");
     EXPECT_EQ(e.also.size(), 1u);
   }
+  for (const auto& [text, says] : std::map<std::string, std::string>{
+           {R"({"init": "w"})", "model.init is about a run, not about the model that a file holds; leave it out"},
+           {R"({"int": "w"})", "there is no key model.int"},
+           {"{\"depth\": 4", "expected JSON; it goes wrong at byte 12 of \"{\"depth\": 4\""},
+           {R"({"depth": 1e400})", "a number in it is too large for any key"}})
+    try {
+      model_from_json(text);
+    } catch (const Error& e) {
+      expect_says(e.what(), says);
+      EXPECT_EQ(std::string(e.what()).find("json.exception"), std::string::npos) << e.what();
+      EXPECT_EQ(std::string(e.what()).find("did you mean init"), std::string::npos) << e.what();
+    }
 }
 
 TEST(Syntax, Texts) {

@@ -78,7 +78,7 @@ std::vector<Case> corpus() {
       {"lone surrogate escape", file("{\"\\ud800\":1}"), "not valid JSON"},
       {"control character in a name", file("{\"a\nb\":1}"), "not valid JSON"},
       {"deep arrays", file("{\"a\":" + repeat("[", 1'000'000)), "must be an object, found an array"},
-      {"deep objects", file(repeat("{\"a\":", 200'000)), "must be an array of two, found an object"},
+      {"deep objects", file(repeat("{\"a\":", 200'000)), "unknown key 'a', expected dtype, shape and data_offsets"},
       {"deep metadata", file("{\"__metadata__\":" + repeat("{\"a\":", 100'000)), "must be a string, found an object"},
       {"deep shape", entry("\"F32\"", repeat("[", 500'000), "[0,8]"), "shape must hold integers >= 0, found an array"},
       {"duplicate tensor",
@@ -189,6 +189,19 @@ TEST(Hostile, AllProblemsOfAFileAreToldAtOnce) {
     const std::string text = error.what();
     for (const char* words : {"'c' must be an object", "'a': unknown dtype", "'b': missing key 'dtype'", "'d': shape [3]"})
       EXPECT_NE(text.find(words), std::string::npos) << text;
+  }
+}
+
+// Whatever its value is, nothing more is said of it.
+TEST(Hostile, AStrayKeyIsOneMistake) {
+  for (const char* value : {"1", "\"x\"", "null", "[1]", "{}"}) {
+    try {
+      parse_safetensors(bytes_of(file(fmt::format(R"({{"a":{{"dtype":"U8","shape":[0],"data_offsets":[0,0],"foo":{}}}}})", value))), "f");
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message, "unknown key 'foo', expected dtype, shape and data_offsets");
+      EXPECT_TRUE(error.also.empty()) << error.what();
+    }
   }
 }
 

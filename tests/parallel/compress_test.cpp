@@ -7,6 +7,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "comm/choose.h"
 #include "files/scratch.h"
 #include "parallel/world.h"
 #include "plan/traffic.h"
@@ -119,6 +120,38 @@ TEST_P(Kinds, ASkippedStepChangesNothing) {
   });
 }
 
+// Gradients that f32 holds and fp16 does not. Nothing is clipped, so that updates would begin before all gradients have arrived.
+TEST(Compressed, WhatOverflowsOnTheWayIsSkipped) {
+  const run::ParamSource drawn = run::initial_weights(3);
+  const run::ParamSource steep = [&](const models::Param& p) {
+    std::vector<double> values = drawn(p);
+    for (double& v : values) v *= p.name == "heads.head.weight" ? 1e7 : 1;
+    return values;
+  };
+  for (const char* layout : {"dp2", "dp2 zero1", "dp2 zero2"})
+    for (const bool on_ring : {false, true})
+      for (const char* kind : {"fp16", "bf16"}) {
+        SCOPED_TRACE(std::string(layout) + (on_ring ? " wire=" : " compress=") + kind);
+        config::Config c = with_layout(tiny("vit", "f32"), layout);
+        c.optim.clip = 0;
+        (on_ring ? c.parallel.wire : c.parallel.compress) = kind;
+        comm::run_local(2, [&](comm::Comm& threads) {
+          comm::Choice choice;
+          choice.algorithm = on_ring ? comm::Algorithm::ring : comm::Algorithm::mpi;
+          choice.across.ring.wire = comm::wire_named(c.parallel.wire), choice.across.ring.wire_from = 1024;  // all buckets, no number
+          const std::unique_ptr<comm::Comm> world = comm::choose(threads.split(0, threads.rank()), choice);
+          run::Session session(c, {}, world.get());
+          session.load(steep);
+          const Samples s = samples_of(c.model, 1, 8);
+          session.compiled(run::Goal::train, 8);
+          const Buffers before = buffers_of(session);
+          const bool fits = std::string(kind) == "bf16";
+          EXPECT_EQ(session.train_step(s.images, s.labels, 1e-2, 1, 0).ok, fits);
+          EXPECT_EQ(buffers_of(session) == before, !fits);
+        });
+      }
+}
+
 // Trains steps first..last, from the newest checkpoint if first > 1, saves, and gives rank 0's losses, notes and buffers.
 struct Part {
   std::vector<double> losses;
@@ -177,7 +210,8 @@ TEST(Compressed, AnotherLayoutStartsOverAndSaysSo) {
   part_of(with_layout(plain, "dp2 compress=int8"), scratch / "run", 1, 3);
   const Part other = part_of(with_layout(plain, "dp3 zero1 compress=int8"), scratch / "run", 4, 6);
   ASSERT_EQ(other.notes.size(), 1u);
-  EXPECT_NE(other.notes[0].find("starts at zero: the checkpoint was written by another layout"), std::string::npos) << other.notes[0];
+  EXPECT_NE(other.notes[0].find("starts at zero: the checkpoint was written by another layout (dp, zero)"), std::string::npos)
+      << other.notes[0];
   for (const double loss : other.losses) EXPECT_TRUE(std::isfinite(loss));
   const Part none = part_of(with_layout(plain, "dp3 zero1"), scratch / "run", 7, 8);
   ASSERT_EQ(none.notes.size(), 1u);
@@ -187,6 +221,26 @@ TEST(Compressed, AnotherLayoutStartsOverAndSaysSo) {
   EXPECT_NE(again.notes[0].find("written without compression"), std::string::npos) << again.notes[0];
   // What onebit did not send, topk sends: a residual is a residual.
   EXPECT_TRUE(part_of(with_layout(plain, "dp3 zero1 compress=topk=0.1"), scratch / "run", 10, 11).notes.empty());
+}
+
+// The reason is the one that counts, not another one that would fit.
+TEST(Compressed, ANoteSaysWhyResidualsAreNotThere) {
+  const config::Config plain = tiny("vit", "f32");
+  const auto note = [&](const std::string& before, const std::string& after, double layer_decay = 1, double bucket_mb = 4) {
+    const Scratch scratch;
+    part_of(with_layout(plain, before), scratch / "run", 1, 2);
+    config::Config c = with_layout(plain, after);
+    c.optim.layer_decay = layer_decay, c.parallel.bucket_mb = bucket_mb;
+    const Part part = part_of(c, scratch / "run", 3, 3);
+    return part.notes.empty() ? std::string() : part.notes[0];
+  };
+  const auto expect = [](const std::string& got, const std::string& want) { EXPECT_NE(got.find(want), got.npos) << got; };
+  expect(note("dp2 compress=int8", "dp2 compress=fp16"), "parallel.compress = \"fp16\" keeps nothing: what the checkpoint had not sent");
+  expect(note("dp2 compress=fp16", "dp2 compress=int8"), "written with parallel.compress = \"fp16\", which keeps nothing");
+  expect(note("dp2 compress=onebit", "dp2 compress=int8", 0.5), "with other buckets: optim.layer_decay");
+  expect(note("dp2 compress=powersgd=8", "dp2 compress=int8"), "with another kind of compression, powersgd=8");
+  expect(note("dp2 compress=int8", "dp2 compress=int8", 1, 0.004), "by another layout (bucket_mb)");
+  EXPECT_EQ(note("dp2 zero2 compress=int8", "dp2 zero2 compress=int8", 1, 0.004), "");  // it cuts by blocks of layers
 }
 
 // The bytes of gradients, against 4 a number.

@@ -40,6 +40,12 @@ Training training_of(const Case& c) {
   if (c.with.find("no_prefetch") != c.with.npos) config.parallel.prefetch = false;
   if (c.with.find("wide") != c.with.npos) config.batch = {16, 16, 1};
   config = with_layout(config, c.layout);
+  if (c.with.find("as_bucket") != c.with.npos) {  // a batch as long as a bucket that is cut
+    config.parallel.persist = 0;
+    std::int64_t least = 1 << 20;
+    for (const transforms::Bucket& b : run::model_buckets(config)) least = std::min(least, b.size);
+    config.batch = {least, least, 1};
+  }
   const double shares[] = {2, 1, 0.5, 3};
   if (c.with.find("shares") != c.with.npos) config.parallel.weights.list.assign(shares, shares + config.parallel.dp);
   return t;
@@ -134,6 +140,8 @@ const Case vit[] = {
     {"vit", "dp4 zero3 acc2", "shares odd ragged dropout"},
     {"vit", "dp3 sp2 zero1", "shares buckets"},
     {"vit", "dp2 tp2 zero2 acc2", "shares mix"},
+    {"vit", "dp2 zero3", "shares ragged as_bucket"},
+    {"vit", "dp2 sp2 zero3", "shares ragged as_bucket"},
     // all of a gradient, in lists
     {"vit", "dp2 compress=topk=1"},
     {"vit", "dp3 zero1 compress=topk=1", "odd ragged"},
@@ -174,6 +182,7 @@ const Case resnet[] = {
     {"resnet", "dp2 tp2 zero1 recompute acc2", "mix"},
     {"resnet", "dp8 zero1", "wide"},
     {"resnet", "dp3 zero2", "shares"},
+    {"resnet", "dp3 zero3", "shares ragged as_bucket"},
     {"resnet", "dp2", "buckets"},
     {"resnet", "dp2 tp2 zero2 compress=topk=1"},
 };

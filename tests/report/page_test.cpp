@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "report/compare.h"
+#include "report/figure.h"
 #include "report/sample.h"
 
 namespace tessera::report::test {
@@ -234,6 +235,7 @@ TEST_F(Page, OfASingleRunSpeaksOfNoRepeats) {
   EXPECT_TRUE(has(page, "id=\"figure-run-breakdown\"") && has(page, "Memory, planned and measured"));
   EXPECT_TRUE(has(page, "an epoch takes") || has(page, "An epoch takes"));
   EXPECT_TRUE(has(page, "the first, the third and every tenth step"));
+  EXPECT_TRUE(has(page, "count for no speed where there are others (the verdict says where there are none)"));
   const std::string read = page.substr(page.find("<main"));
   for (const char* word : {"seeds", "repeats", "spread"}) EXPECT_FALSE(has(read, word)) << word << read.substr(read.find(word) - 60, 120);
 }
@@ -282,15 +284,65 @@ TEST_F(Page, BatchFiguresAlongAnyAxis) {
   EXPECT_TRUE(has(time, "data.workers 0: "));
 }
 
+// One star for each image size, not for the smallest.
+TEST_F(Page, StarsAreAmongPointsWithTheSameAxes) {
+  Study study;
+  study.parts.push_back(technique_grid({16, 32}, 2));
+  const std::string page = render(study), best = "<td class=\"best\"><span class=\"value\">";
+  for (const char* value : {"540 ms", "1.08 s", "5.20 MB", "10.4 MB"}) EXPECT_TRUE(has(page, best + value)) << value;
+  EXPECT_FALSE(has(page, best + "580 ms") || has(page, best + "1.16 s"));
+  EXPECT_TRUE(has(page, "the best of a column among points with the same axes, and"));
+  study.parts = {technique_part(2)};
+  EXPECT_TRUE(has(render(study), "the best of a column, and"));
+}
+
+int times_in(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+TEST_F(Page, BarsOfTechniquesHaveErrorBars) {
+  Study study;
+  study.parts = {technique_part(3)};
+  render(study);
+  const std::string several = text_of(folder_ / "figures/techniques-time.svg");
+  EXPECT_EQ(times_in(several, "class=\"fg-range\""), 5);
+  EXPECT_EQ(times_in(several, ", from "), 5) << several;
+  study.parts = {technique_part(1)};
+  render(study);
+  EXPECT_EQ(times_in(text_of(folder_ / "figures/techniques-time.svg"), "class=\"fg-range\""), 0);
+}
+
+// Of a long curve as many as one can point at, the first and the last among them.
+TEST_F(Page, LongCurvesHaveTooltips) {
+  LineFigure f;
+  f.x_label = "step";
+  for (const int count : {7, 200}) {
+    Line line{"loss", {}, LineLook::plain};
+    for (int i = 1; i <= count; ++i) line.marks.push_back({static_cast<double>(i), 1.0, 0.9, 1.1});
+    f.lines = {line};
+    const std::string svg = line_figure(f);
+    EXPECT_EQ(times_in(svg, "class=\"fg-spot "), std::min(count, 30));
+    EXPECT_TRUE(has(svg, "loss, step 1: 1.00 (from 0.900 to 1.10)")) << svg;
+    EXPECT_TRUE(has(svg, "loss, step " + std::to_string(count) + ": 1.00")) << svg;
+    EXPECT_NO_THROW(parse_xml(svg));
+  }
+}
+
 TEST_F(Page, UnknownNumbersAreEmptyInSpreadsheets) {
   Study study;
   study.parts.push_back(accuracy_part(1, 0));
   study.parts[0].points.resize(1);
   RunRecord& r = *study.parts[0].points[0].repeats[0].record;
+  r.step_ms.mean = 33.5;
+  render(study);
+  EXPECT_TRUE(has(text_of(folder_ / "data/runs.csv"), ",step_ms_median,step_ms_mean,step_ms_p10,"));
+  EXPECT_TRUE(has(text_of(folder_ / "data/runs.csv"), ",27,33.5,"));
   r.measured = r.planned = 0, r.step_ms = {}, r.breakdown = {};
   render(study);
   const std::string runs = text_of(folder_ / "data/runs.csv");
-  EXPECT_TRUE(has(runs, ",0.31,,,,")) << runs;               // mfu, then no quantiles
+  EXPECT_TRUE(has(runs, ",0.31,,,,,0.54,")) << runs;         // mfu, then no quantiles
   EXPECT_TRUE(has(runs, ",,,,,,,,592204,,,,1.2,")) << runs;  // no breakdown, no bubble; no bytes of rings, planned, measured
 }
 

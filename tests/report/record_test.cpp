@@ -127,6 +127,7 @@ TEST_F(Record, MedianOfFewSteps) {
   EXPECT_DOUBLE_EQ(read().step_ms.median, 20);
   EXPECT_DOUBLE_EQ(read().step_ms.p10, 12);
   EXPECT_DOUBLE_EQ(read().step_ms.p90, 28);
+  EXPECT_DOUBLE_EQ(read().step_ms.mean, 20);
   write("metrics.jsonl", step(3, 30));
   EXPECT_DOUBLE_EQ(read().step_ms.median, 30);
   EXPECT_DOUBLE_EQ(read().step_ms.p90, 30);
@@ -145,6 +146,50 @@ TEST_F(Record, BreakdownWithoutWarmUp) {
   EXPECT_EQ(read().by_rank.at(0).breakdown.compute, 15);
   write("metrics.jsonl", step(1, 900));
   EXPECT_EQ(read().breakdown.compute, 300);
+}
+
+// Of several ranks the summary has the mean and the first steps that are in it.
+TEST_F(Record, BreakdownOfSeveralRanksWithoutWarmUp) {
+  const auto early = [](int step, double compute) { return json{{"step", step}, {"breakdown", {{"compute", compute}, {"wait", 2.0}}}}; };
+  json one = rank("a", 25);  // of 4 steps: 60, 20, 10, 10
+  one["breakdown"]["wait"] = 2.0;
+  one["sampled"] = {{"steps", 4}, {"early", json::array({early(3, 60), early(10, 20)})}};
+  summary_["ranks"] = json::array({one, one});
+  write("summary.json", summary_.dump());
+  EXPECT_DOUBLE_EQ(read().breakdown.compute, 25);  // warm-up of 2
+  EXPECT_DOUBLE_EQ(read_run(folder_.string(), 3).breakdown.compute, 40.0 / 3);
+  EXPECT_DOUBLE_EQ(read_run(folder_.string(), 19).by_rank.at(1).breakdown.compute, 10);
+  EXPECT_DOUBLE_EQ(read_run(folder_.string(), 19).breakdown.wait, 2);
+  for (json& r : summary_["ranks"]) r["sampled"]["steps"] = 2;
+  write("summary.json", summary_.dump());
+  EXPECT_DOUBLE_EQ(read_run(folder_.string(), 19).breakdown.compute, 25);  // nothing would be left
+  summary_["ranks"][0]["sampled"]["early"] = {1};
+  write("summary.json", summary_.dump());
+  EXPECT_NE(problem().find("early: expected objects"), std::string::npos) << problem();
+}
+
+// The time of an epoch is that of whole ones, and of one that its warm-up does not lead.
+TEST_F(Record, SecondsOfAnEpoch) {
+  fs::remove(folder_ / "summary.json");
+  const auto lines = [](int steps) {
+    std::string out;
+    for (int s = 1; s <= steps; ++s) out += fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1,\"step_ms\":10}}\n", s);
+    return out;
+  };
+  const auto epoch = [](double seconds, bool whole) {
+    return json{{"kind", "epoch"}, {"seconds", seconds}, {"whole", whole}}.dump() + "\n";
+  };
+  write("metrics.jsonl", lines(100) + epoch(5, false));
+  EXPECT_TRUE(std::isnan(read().epoch_seconds));
+  write("metrics.jsonl", lines(100) + epoch(5, true));
+  EXPECT_EQ(read().epoch_seconds, 5);
+  EXPECT_TRUE(std::isnan(read_run(folder_.string(), 6).epoch_seconds));
+  write("metrics.jsonl", lines(100) + epoch(9, true) + epoch(5, true) + epoch(7, true) + epoch(1, false));
+  EXPECT_EQ(read().epoch_seconds, 6);
+  EXPECT_FALSE(read().epochs.at(3).whole);
+  EXPECT_FALSE(run_from_json(json::parse(to_json(read()).dump()), "here").epochs.at(3).whole);
+  write("metrics.jsonl", lines(100) + epoch(9, true) + epoch(1, false));
+  EXPECT_EQ(read().epoch_seconds, 9);
 }
 
 TEST_F(Record, LongRunsAreThinnedWhileTheyAreRead) {

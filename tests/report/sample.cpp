@@ -113,6 +113,22 @@ Part technique_part(int repeats, double noise) {
   return part;
 }
 
+Part technique_grid(const std::vector<int>& images, int repeats) {
+  Part part = technique_part(repeats, 0);
+  std::vector<Point> points;
+  for (const Point& p : part.points)
+    for (const int image : images) {
+      points.push_back(p), points.back().axes = {{"model.image", std::to_string(image)}};
+      for (Repeat& r : points.back().repeats) {
+        r.record->epoch_seconds *= image, r.record->epoch_seconds /= images.front();
+        r.record->comm_bytes *= image, r.record->comm_bytes /= images.front();
+        r.record->measured = r.record->planned = r.record->measured * image / images.front();
+      }
+    }
+  part.points = std::move(points);
+  return part;
+}
+
 Part batch_part(int repeats) {
   Part part;
   part.name = "batch", part.title = "Batch size", part.kind = PartKind::batch, part.axis = "batch.global";

@@ -20,6 +20,8 @@ Repeat failed(int number, const std::string& reason);
 Part scaling_part(PartKind kind, const std::vector<int>& ranks, const std::function<double(int)>& efficiency, int repeats,
                   double noise = 0.01, double exposed = 0.02, const std::vector<std::int64_t>& batches = {64});
 Part technique_part(int repeats, double noise = 0.01);
+// The same at every image size, without noise: a larger image takes more time, memory and bytes in proportion.
+Part technique_grid(const std::vector<int>& images, int repeats);
 Part batch_part(int repeats);
 Part accuracy_part(int repeats, double spread);
 Part layers_part();

@@ -198,6 +198,45 @@ TEST(Verdict, LossesArePaired) {
   EXPECT_TRUE(has(said(part), "by at most 0.0625 (data parallel, batch 64")) << said(part);
 }
 
+// The least work would lead everywhere: techniques are compared where their axes are equal.
+TEST(Verdict, TechniquesBesideAGrid) {
+  const std::string two = said(technique_grid({16, 32}, 2));
+  for (const char* sentence :
+       {": image 16: the shortest time for an epoch is data parallel with 540 ms; ZeRO 3 follows with 580 ms (7.41% more).",
+        ": image 32: the shortest time for an epoch is data parallel with 1.08 s; ZeRO 3 follows with 1.16 s (7.41% more).",
+        ": image 32: the least memory on a rank is ZeRO 3 with 10.4 MB;",
+        ": image 32: of those with several ranks pipeline, 1F1B sends the fewest bytes: 131 kB"})
+    EXPECT_TRUE(has(two, sentence)) << sentence << "\n" << two;
+  Part many = technique_grid({16, 32, 64, 128, 256}, 2);
+  for (Point& p : many.points)
+    for (Repeat& r : p.repeats) {
+      if (p.technique == "tensor parallel" && p.axes[0].second.size() == 3) r.record->epoch_seconds /= 2;
+      if (p.technique == "data parallel" && p.axes[0].second == "16") r.record->epoch_seconds = r.number == 0 ? 0.5 : 0.62;
+    }
+  const std::string text = said(many);
+  EXPECT_TRUE(has(text, "the shortest time for an epoch is data parallel at 3 of 5 settings of the grid, tensor parallel at 2;")) << text;
+  EXPECT_TRUE(has(text, "; at 1 the spread does not tell it from the next.")) << text;
+  EXPECT_TRUE(has(text, "the least memory on a rank is ZeRO 3 at 5 of 5 settings of the grid.")) << text;
+  EXPECT_TRUE(has(text, "the fewest bytes come from pipeline, 1F1B at 5 of 5 settings of the grid.")) << text;
+  EXPECT_FALSE(has(text, "follows")) << text;
+}
+
+// What a speed does not tell: steps that wait now and then, and that all steps were warm-up.
+TEST(Verdict, SpeedsThatHideSomethingAreNamed) {
+  Part part = technique_part(1);
+  EXPECT_FALSE(has(said(part), "the mean step") || has(said(part), "warm-up")) << said(part);
+  const double ratios[] = {1.05, 1.2, 1.6, 1.3, 1.15};
+  for (int i = 0; i < 5; ++i) {
+    RunRecord& r = *part.points[i].repeats[0].record;
+    r.step_ms.mean = ratios[i] * r.step_ms.median, r.steps = i == 1 || i == 3 ? 2 : 3;
+  }
+  const std::string text = said(part);
+  EXPECT_TRUE(has(text, "the mean step takes 1.60 times the median with tensor parallel, 1.30 times with ZeRO 3, 1.20 times with "))
+      << text;
+  EXPECT_TRUE(has(text, "data parallel and 1 more: some steps take much longer than most, which images per second do not show.")) << text;
+  EXPECT_TRUE(has(text, "with data parallel and ZeRO 3 a run has no more steps than the warm-up, so its speed is")) << text;
+}
+
 TEST(Verdict, AllThatShareTheBestAreNamed) {
   Part part = technique_part(1);
   for (Point& p : part.points) p.repeats[0].record->measured = 5000000, p.repeats[0].record->comm_bytes = 1000;

@@ -71,6 +71,11 @@ TEST(RunAugment, FollowsWhatTheWeightsSay) {
   EXPECT_EQ(normalisation(config).mean, (std::vector<float>{0.1f, 0.2f, 0.3f}));
   EXPECT_EQ(normalisation(config).deviation, (std::vector<float>{0.4f, 0.5f, 0.6f}));
   EXPECT_EQ(augment_options(config).eval_resize, 240);
+  // No margin: neither of a large photograph, nor is an image of the model's size touched.
+  config::Config whole = with({"model.name=vit_b_16", "data.source=folder:photos"});
+  follow_preprocess({{"resize", 0}}, "w", whole);
+  EXPECT_EQ(augment_options(whole).eval_resize, 224);
+  EXPECT_TRUE(augment_options(whole).eval_keep);
   config::Config silent = with({"model.name=vit_b_16"});
   follow_preprocess({}, "w", silent);
   EXPECT_EQ(silent, with({"model.name=vit_b_16"}));

@@ -130,6 +130,21 @@ TEST(Checkpoint, RunningStatisticsAreIn) {
   EXPECT_GT(buffers, 4);
 }
 
+// --init takes weight files; of a checkpoint, and of a run that has not ended, it says how to make one.
+TEST(Checkpoint, IsNoWeightFile) {
+  const Scratch scratch;
+  Trained t(tiny());
+  save(scratch.folder(), t);
+  for (const fs::path& path : {scratch.folder(), scratch / "ckpt/step-0"}) {
+    const Error error = error_of([&] { weight_file(path); });
+    EXPECT_EQ(error.kind, ErrorKind::weights);
+    EXPECT_NE(error.hint.find("tessera ckpt export " + path.string()), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(weight_file(scratch / "w.safetensors"), scratch / "w.safetensors");
+  files::write_atomically(scratch / "weights.safetensors", "");
+  EXPECT_EQ(weight_file(scratch.folder()), scratch / "weights.safetensors");
+}
+
 // The same state cut over three ranks by hand loads as if it had been written whole.
 TEST(Checkpoint, AnotherLayoutLoads) {
   const Scratch scratch;
@@ -194,6 +209,24 @@ TEST(Checkpoint, ADamagedOneIsPassedOverAndNothingButDamageIsAnError) {
   const Error error = error_of([&] { load_newest_checkpoint(scratch.folder(), t.session, 100, notes); });
   EXPECT_EQ(error.kind, ErrorKind::weights);
   EXPECT_NE(error.message.find("none of the 2 checkpoints"), std::string::npos) << error.what();
+}
+
+// The key that was changed is named, not the tensor that is missed.
+TEST(Checkpoint, WhatNoLongerFitsIsNamed) {
+  config::Config frozen = tiny(), averaged = tiny();
+  frozen.optim.freeze = "backbone", averaged.ema.decay = 0.9;
+  const auto refused = [](const config::Config& before, const config::Config& now) {
+    const Scratch scratch;
+    Trained a(before), b(now);
+    save(scratch.folder(), a);
+    std::vector<std::string> notes;
+    return std::string(error_of([&] { load_newest_checkpoint(scratch.folder(), b.session, 100, notes); }).what());
+  };
+  const auto expect = [](const std::string& got, const std::string& want) { EXPECT_NE(got.find(want), got.npos) << got; };
+  expect(refused(tiny(), frozen), "optim.freeze has changed");
+  expect(refused(tiny(), frozen), " is frozen now");
+  expect(refused(frozen, tiny()), " is trained now, and was frozen");
+  expect(refused(tiny(), averaged), "ema.decay has changed");
 }
 
 // Wherever the disk fills up, the error says so, the older checkpoint is whole and nothing else is left.

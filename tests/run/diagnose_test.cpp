@@ -8,7 +8,9 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "run/dataset.h"
 #include "run/init.h"
+#include "run/score.h"
 #include "run/state_tensors.h"
 
 namespace tessera::run::diagnose_test {
@@ -57,6 +59,35 @@ TEST(Diagnose, APoisonedWeightIsNamed) {
     EXPECT_TRUE(has(text, "blocks.0.mlp")) << text;
     EXPECT_TRUE(has(text, "forward pass")) << text;
   }
+}
+
+// A run that was given bad weights has no good state to go back to, and its message does not promise one.
+TEST(Diagnose, ABadStateIsNotCalledGood) {
+  Fixture f, sound;
+  f.poison("param.encoder.ln.weight", std::numeric_limits<float>::quiet_NaN());
+  sound.images[5] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(f.step());
+  EXPECT_FALSE(sound.step());
+  const Error bad = not_finite(f.session, f.inputs(), {}, 10, "run/ckpt"),
+              good = not_finite(sound.session, sound.inputs(), {}, 10, "run/ckpt");
+  EXPECT_TRUE(has(bad.message, "the state was not finite before the first of them, nor is the newest checkpoint in run/ckpt"))
+      << bad.what();
+  EXPECT_FALSE(has(bad.message, "good state")) << bad.what();
+  EXPECT_TRUE(has(bad.hint, "other weights")) << bad.what();
+  EXPECT_TRUE(has(good.message, "the last good state is in run/ckpt")) << good.what();
+}
+
+// The table per class counts as top-1 does: what is no number hits nothing.
+TEST(Diagnose, AScoreThatIsNotFiniteHasNoHits) {
+  Fixture f;
+  f.poison("param.encoder.ln.weight", std::numeric_limits<float>::quiet_NaN());
+  config::Config config = tiny("f32");
+  config.data.test_size = 12;
+  const Score s = score(f.session, config, *open_data(config, data::Split::test), 4, 0);
+  EXPECT_FALSE(s.finite);
+  EXPECT_EQ(s.images, 12);
+  EXPECT_EQ(s.top1, 0);
+  for (const std::int64_t hits : s.class_correct) EXPECT_EQ(hits, 0);
 }
 
 TEST(Diagnose, APoisonedImageIsNamed) {

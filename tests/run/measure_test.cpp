@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "report/trace.h"
+#include "run/balance.h"
 #include "run/breakdown.h"
 #include "run/pace.h"
 #include "run/turns.h"
@@ -88,18 +89,33 @@ TEST(Paces, AreComparedInsideAStage) {
 TEST(Paces, WeightsFollowSpeed) {
   Paces paces(dp(3));
   const std::vector<double> even = {1, 1, 1};
-  EXPECT_FALSE(paces.better_weights(even, 70));  // nothing measured
+  EXPECT_FALSE(paces.better_weights(even, {70}));  // nothing measured
   for (int step = 0; step < Paces::window; ++step) paces.add({{0, 24, 24, 0, 0}, {0, 23, 23, 0, 0}, {0, 23, 69, 0, 0}});
-  const auto better = paces.better_weights(even, 70);
+  const auto better = paces.better_weights(even, {70});
   ASSERT_TRUE(better);
   EXPECT_EQ(ir::split_by(70, *better), (ir::Shape{30, 30, 10}));
-  EXPECT_FALSE(paces.better_weights(*better, 70));  // as good as it gets
+  EXPECT_FALSE(paces.better_weights(*better, {70}));  // as good as it gets
+  // Micro-batches of three samples cannot be shared out better than one each.
+  EXPECT_EQ(shares_of({3, 3, 3, 3}, {3, 3, 2}), (ir::Shape{4, 4, 4}));
+  EXPECT_FALSE(paces.better_weights(even, std::vector<std::int64_t>(4, 2)));
+}
+
+TEST(Paces, SharesThatMicroBatchesMissAreSaid) {
+  config::Config config;
+  config.parallel.dp = 2, config.parallel.weights.list = {3, 1};
+  config.batch = {32, 32, 1};
+  EXPECT_EQ(missed_shares(config), "");
+  config.batch = {32, 8, 4};
+  EXPECT_EQ(missed_shares(config), "");
+  config.batch = {32, 2, 16};
+  EXPECT_NE(missed_shares(config).find("16 micro-batches of 2 samples"), std::string::npos) << missed_shares(config);
+  EXPECT_NE(missed_shares(config).find("ranks get 32 0 where 24 8 were asked for"), std::string::npos) << missed_shares(config);
 }
 
 TEST(Paces, NobodyIsLeftOutForEver) {
   Paces paces(dp(2));
   for (int step = 0; step < Paces::window; ++step) paces.add({{0, 100, 100, 0, 0}, {0, 0, 0, 0, 1}});
-  const auto better = paces.better_weights({1, 0.001}, 100);
+  const auto better = paces.better_weights({1, 0.001}, {100});
   ASSERT_TRUE(better);
   EXPECT_GT(ir::split_by(100, *better)[1], 0);
 }

@@ -9,6 +9,7 @@
 #include "files/scratch.h"
 #include "files/text.h"
 #include "report/metrics_log.h"
+#include "run/environment.h"
 #include "run/train_report.h"
 
 namespace tessera::report::report_test {
@@ -117,6 +118,24 @@ TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
   EXPECT_EQ(memory({less, more, more}),
             "memory/rank (most: rank 1)  weights 1.0  grads 0.0  optim 0.0  activations 20  buffers 0.0  = 21 MiB");
   EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
+}
+
+// How, not how it was asked for; and where a key had no effect.
+TEST(TrainReport, SaysHowRanksTalk) {
+  config::Config config;
+  const auto lines = [&](const std::string& how) {
+    run::tell_how_ranks_talk(how);
+    std::string out;
+    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 1, 1, "")) out += line + "\n";
+    EXPECT_EQ(run::environment(1).value("ranks_talk", ""), how);
+    run::tell_how_ranks_talk("");
+    return out;
+  };
+  EXPECT_EQ(lines("").find("ranks talk"), std::string::npos);
+  EXPECT_NE(lines("mpi (no shared memory: x)").find("\nranks talk: mpi (no shared memory: x)\n"), std::string::npos);
+  config.parallel.wire = "bf16";
+  EXPECT_NE(lines("shared memory").find("\nranks talk: shared memory; parallel.wire = \"bf16\" changes nothing"), std::string::npos);
+  EXPECT_NE(lines("ring over mpi").find("\nranks talk: ring over mpi\n"), std::string::npos);
 }
 
 }  // namespace

@@ -159,6 +159,10 @@ TEST(Child, TheEnvironmentOfALauncherIsItsOwn) {
   EXPECT_EQ(told(true, false).find(name), std::string::npos);
   EXPECT_NE(told(true, false).find("PRTE_MCA_rmaps_default_mapping_policy="), std::string::npos);
   EXPECT_EQ(told(false, true).find(name), std::string::npos);
+  // Why mpirun started nothing is said by nobody else.
+  const char* quiet = "OMPI_MCA_orte_execute_quiet";
+  ::unsetenv(quiet);
+  EXPECT_EQ(told(true, false).find(quiet), std::string::npos);
   if (!before.empty()) ::setenv(name, before.c_str(), 1);
 }
 
@@ -221,6 +225,11 @@ TEST(Child, ReasonsInWords) {
   // A launcher's words: its errors are written otherwise, and its 1 is no difference.
   EXPECT_EQ(reason("echo 'mpirun: Error: unknown option' >&2; exit 1"), "exit code 1: unknown option");
   EXPECT_EQ(reason("printf 'first\\nlast words\\n-----\\n\\n' >&2; exit 1"), "exit code 1: last words");
+  const std::string dashes(74, '-'),
+      box = dashes + "\\nYour job has requested more processes than\\nfit:\\n\\n  PPR: 1:node\\n" + dashes + "\\n";
+  EXPECT_EQ(reason("printf -- '" + box + dashes + "\\nAnother box.\\n" + dashes + "\\n' >&2; exit 1"),
+            "exit code 1: Your job has requested more processes than fit: PPR: 1:node");
+  EXPECT_EQ(reason("printf -- 'a rank: no such file\\n" + box + "' >&2; exit 1"), "exit code 1: a rank: no such file");
   EXPECT_NE(reason("kill -9 $$").find("ended by signal 9"), std::string::npos);
   const std::string hostile = reason("printf 'error: \\033[31m\\001red\\377\\n' >&2; exit 2");
   EXPECT_NE(hostile.find("\\x1b[31m\\x01red\ufffd"), std::string::npos) << hostile;

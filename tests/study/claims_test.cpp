@@ -7,6 +7,9 @@
 #include <random>
 
 #include "base/check.h"
+#include "files/scratch.h"
+#include "files/text.h"
+#include "report/page.h"
 #include "study/claim_expression.h"
 
 namespace tessera::study {
@@ -273,6 +276,23 @@ TEST(Claims, TheDocumentHasARowForEachAndNothingBreaksItsTables) {
   EXPECT_TRUE(own.starts_with("# Claims, tested\n")) << own;
   EXPECT_NE(own.find("\n## mine\n"), std::string::npos) << own;
   EXPECT_NE(own.find("- no number: 1\n"), std::string::npos) << own;
+  EXPECT_NE(own.find("| It is so. | `tessera study studies/x.toml --only techniques` |  | no number |"), std::string::npos) << own;
+}
+
+TEST(Claims, RunsOfSeveralBuildsAreCounted) {
+  report::Study s = study();
+  const auto build = [&](std::size_t part, std::size_t point, const char* commit) {
+    for (report::Repeat& r : s.parts[part].points[point].repeats) r.record->env = {{"cpu", "x"}, {"cores", 2}, {"commit", commit}};
+  };
+  EXPECT_EQ(report::commits_of(s), "");
+  build(0, 0, "aaaa");
+  EXPECT_EQ(report::commits_of(s), "commit aaaa");
+  EXPECT_NE(claims_markdown({}, s).find("Machine: x, 2 cores, commit aaaa.\n"), std::string::npos) << claims_markdown({}, s);
+  build(0, 2, "bbbb");
+  EXPECT_NE(claims_markdown({}, s).find(", commits aaaa (3 runs), bbbb (1 run).\n"), std::string::npos) << claims_markdown({}, s);
+  const test::Scratch scratch;
+  const std::string page = files::read_text(report::write_page(s, scratch.folder().string()));
+  EXPECT_NE(page.find("Runs of different builds are mixed: commits aaaa (3 runs), bbbb (1 run). --fresh makes them anew."), page.npos);
 }
 
 TEST(Claims, NoTextDoesHarm) {

@@ -177,6 +177,18 @@ TEST(StudyFile, WhatIsRefused) {
   refused(part + grid + "[[part.technique]]\nset = {}\n", "the technique has no name");
   refused(part + grid + "[[part.technique]]\nname = \"x\"\n[[part.technique]]\nname = \"x\"\n", "two techniques are called 'x'");
   refused(head + "[[part]]\nname = \"a\"\nkind = \"techniques\"\n", "needs [[part.technique]]");
+  refused(part + grid + "[[part.technique]]\nname = \"large\"\nset = { \"batch.global\" = 64 }\n",
+          "technique 'large' sets batch.global, but the grid of part a does, too");
+  const std::string seeds = "[[part]]\nname = \"a\"\nkind = \"accuracy\"\ngrid = { \"run.seed\" = [1, 2] }\n";
+  EXPECT_TRUE(problems_of(head + seeds).empty());
+  refused(head + "repeats = 2\n" + seeds, "leave run.seed out of the grid, or give the part repeats = 1");
+  refused(seeds + "repeats = 2\n" + head, "part a has run.seed in its grid and 2 repeats");
+  EXPECT_TRUE(problems_of(head + "repeats = 2\n" + seeds + "repeats = 1\n").empty());
+  const std::string infer = part + grid + "verb = \"infer\"\n";
+  EXPECT_TRUE(problems_of(infer + "arguments = [\"--repeats\", \"-1\", \"--check\", \"--dtype=bf16\"]\n").empty());
+  refused(infer + "arguments = [\"--bogus\"]\n", "`tessera bench infer` has no --bogus");
+  refused(infer + "arguments = [\"--repeat=3\"]\n", "did you mean --repeats?");
+  refused(part + grid + "verb = \"layers\"\narguments = [\"--check\"]\n", "`tessera bench layers` has no --check");
   refused(part + grid + "[launch]\nhostfile = \"h\"\n", "with = \"local\"");
   refused(part + grid + "[[claim]]\npaper = \"vit\"\nsays = \"x\"\n", "needs number and holds");
   refused(part + grid + "[[claim]]\npaper = \"My Paper\"\nsays = \"x\"\nuntestable = \"y\"\n", "paper: expected a name of a-z");

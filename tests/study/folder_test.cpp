@@ -5,14 +5,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <thread>
 
 #include "base/process.h"
 #include "files/scratch.h"
+#include "report/page.h"
 #include "study/child.h"
+#include "study/claims.h"
 #include "study/state.h"
 #include "study/view.h"
 
@@ -67,6 +72,82 @@ TEST(Folder, FreshEndsWhatAKilledStudyLeft) {
   EXPECT_FALSE(fs::exists(scratch / "study.db"));
   EXPECT_FALSE(fs::exists(scratch / "data/runs.csv"));
   EXPECT_TRUE(fs::exists(scratch / "data/cifar.bin"));  // no study's
+}
+
+TEST(Folder, FreshWithOnlyForgetsThosePartsAlone) {
+  const Scratch scratch;
+  State state(scratch.folder());
+  for (const std::string part : {"a", "ab", "b"}) {
+    RunRow row;
+    row.status = Status::done, row.folder = "runs/" + part + "/r0-0123456789abcdef", row.record = "{}";
+    state.put(part, row);
+    fs::create_directories(scratch / row.folder / "ckpt");
+  }
+  fs::create_directories(scratch / "runs/a/mine");
+  forget_parts(scratch.folder(), state, {"a"}, 1);
+  EXPECT_FALSE(state.find("a"));
+  EXPECT_TRUE(state.find("ab") && state.find("b"));
+  EXPECT_FALSE(fs::exists(scratch / "runs/a/r0-0123456789abcdef"));
+  EXPECT_TRUE(fs::exists(scratch / "runs/a/mine"));  // no study's
+  EXPECT_TRUE(fs::exists(scratch / "runs/ab/r0-0123456789abcdef/ckpt"));
+  EXPECT_TRUE(fs::exists(scratch / "runs/b/r0-0123456789abcdef/ckpt"));
+}
+
+// What one page wrote and the next one has no more goes; what others put there stays.
+TEST(Folder, APageTakesItsOldFilesAlong) {
+  const Scratch scratch;
+  const std::string folder = scratch.folder().string();
+  report::Study study;
+  study.name = study.title = "q \" href=\"figures/mine.svg\" download=\"mine.csv\"";  // names nothing
+  for (const char* name : {"one", "two"}) {
+    report::Part part;
+    part.name = name, part.kind = report::PartKind::layers;
+    report::Repeat repeat;
+    repeat.outcome = report::Outcome::done, repeat.record.emplace();
+    repeat.record->verb = "layers", repeat.record->parts = {{"msa", 1, 0.5, 1}, {"mlp", 1, 0.5, 1}};
+    part.points.push_back({"", {}, {}, {repeat}});
+    study.parts.push_back(part);
+  }
+  study.claims.push_back({"mine", "x", "c", "1", "holds", ""});
+  const auto files = [&] {
+    std::set<std::string> out;
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      if (entry.is_regular_file()) out.insert(fs::relative(entry.path(), folder).generic_string());
+    return out;
+  };
+  const auto write = [&] { write_claims(study, folder), report::write_page(study, folder); };
+  // A page of somebody else's lists nothing of ours.
+  fs::create_directories(scratch / "figures"), fs::create_directories(scratch / "data");
+  for (const char* name : {"figures/mine.svg", "data/mine.csv"}) std::ofstream(scratch / name) << "x";
+  std::ofstream(scratch / "report.html") << "<a href=\"figures/mine.svg\">";
+  write();
+  std::set<std::string> before = files();
+  EXPECT_TRUE(before.contains("claims.md") && before.contains("data/claims.csv") && before.contains("data/parts.csv"));
+  EXPECT_TRUE(std::any_of(before.begin(), before.end(), [](const auto& f) { return f.starts_with("figures/two-"); }));
+  study.parts.pop_back(), study.claims.clear();
+  write();
+  std::set<std::string> expected;
+  for (const std::string& f : before)
+    if (!f.starts_with("figures/two-") && f != "claims.md" && f != "data/claims.csv") expected.insert(f);
+  EXPECT_EQ(files(), expected);
+  EXPECT_TRUE(expected.contains("figures/mine.svg") && expected.contains("data/mine.csv"));
+  std::ofstream(scratch / "claims.md") << "one's own";
+  write();
+  EXPECT_TRUE(fs::exists(scratch / "claims.md"));
+}
+
+TEST(Folder, ARunIsFollowedUntilItsSummaryIsThere) {
+  const Scratch scratch;
+  std::ofstream(scratch / "metrics.jsonl") << R"({"kind":"step","step":1,"loss":2.0,"step_ms":5.0})"
+                                           << "\n";
+  EXPECT_FALSE(study_of_run(scratch.folder()).running);
+  const report::Study study = study_of_run(scratch.folder(), true);
+  EXPECT_TRUE(study.running);
+  std::ifstream in(report::write_page(study, (scratch / "page").string()));
+  const std::string page((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_NE(page.find(">Running. The page looks for news"), std::string::npos);
+  std::ofstream(scratch / "summary.json") << "{}";
+  EXPECT_FALSE(study_of_run(scratch.folder(), true).running);
 }
 
 constexpr uid_t nobody = 65534;

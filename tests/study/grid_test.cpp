@@ -125,6 +125,29 @@ TEST(Grid, TheConfigurationUnderItCounts) {
   EXPECT_NE(one.runs[0].identity, two.runs[0].identity);
 }
 
+// Where the hostfile lies does not count, what is in it does: as much of it as the run uses.
+TEST(Grid, TheHostsCount) {
+  const test::Scratch scratch;
+  const std::string text = head +
+                           "[launch]\nwith = \"mpirun\"\nhostfile = \"hosts\"\n[[part]]\nname = \"a\"\nkind = \"accuracy\"\n"
+                           "[[part]]\nname = \"b\"\nkind = \"accuracy\"\nset = { \"launch.hosts\" = 2 }\n";
+  std::filesystem::create_directories(scratch / "other");
+  const auto planned_in = [&](const std::string& folder, const char* hosts) {
+    std::ofstream(scratch / folder / "hosts") << hosts;
+    std::vector<std::string> out;
+    for (const PlannedRun& run : plan_study(config::study_from_text(text, (scratch / folder / "s.toml").string()), true).runs)
+      out.push_back(run.identity);
+    return out;
+  };
+  const auto before = planned_in("", "node1\nnode2\n");
+  EXPECT_EQ(planned_in("other", "# all\nnode1\nnode2\n"), before);
+  const auto more = planned_in("", "node1\nnode2\nnode3\n"), other = planned_in("", "node1\nnode3\n");
+  EXPECT_NE(more[0], before[0]);
+  EXPECT_EQ(more[1], before[1]);  // the first two, as before
+  EXPECT_NE(other[0], before[0]);
+  EXPECT_NE(other[1], before[1]);
+}
+
 TEST(Grid, AllProblemsOfAllPointsWithTheirNames) {
   try {
     planned(head +
@@ -171,6 +194,15 @@ TEST(Grid, FilesThatAreNotThereAreSaidWithTheirPlace) {
   const std::string many = refusal(launch + "set = { \"launch.hosts\" = 3 }\n", path);
   EXPECT_NE(many.find("launch.hosts = 3, but "), std::string::npos) << many;
   EXPECT_NE(many.find("has only 2"), std::string::npos) << many;
+  const std::string words = refusal(launch + "set = { \"launch.hosts\" = \"x\" }\ngrid = { \"run.np\" = [1, 2] }\n", path);
+  EXPECT_NE(words.find("launch.hosts: expected a whole number"), std::string::npos) << words;
+  // Ranks that find no room.
+  const std::string ranks = "grid = { \"run.np\" = [2, 3], \"launch.per_host\" = [0, 1] }\n", room = refusal(launch + ranks, path);
+  EXPECT_NE(room.find("part a, run.np=3 launch.per_host=1: 3 ranks do not fit on 2 hosts with 1 on each"), std::string::npos) << room;
+  EXPECT_EQ(room.find("run.np=2"), std::string::npos) << room;
+  EXPECT_EQ(room.find("launch.per_host=0"), std::string::npos) << room;
+  const std::string one = refusal(launch + "set = { \"launch.hosts\" = 1, \"launch.per_host\" = 1, \"run.np\" = 2 }\n", path);
+  EXPECT_NE(one.find("2 ranks do not fit on 1 host with 1 on each"), std::string::npos) << one;
 }
 
 TEST(Grid, NumbersBeyondTheirLimitsAreRefused) {

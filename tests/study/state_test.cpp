@@ -54,6 +54,10 @@ TEST(State, WhatIsPutIsFound) {
   EXPECT_EQ(state.get("plan"), "two");
   EXPECT_EQ(state.get("nothing"), "");
   EXPECT_EQ(state.all().size(), 1u);
+  State writer(scratch.folder());
+  writer.put("y", row), writer.remove("x"), writer.remove("z");
+  EXPECT_FALSE(writer.find("x"));
+  EXPECT_TRUE(writer.find("y"));
 }
 
 // A child writes rows and tells through a pipe which of them are written; it is killed in the middle.

@@ -26,7 +26,7 @@ report::Repeat done(int number, double speed, double wall) {
 report::Study sample() {
   report::Study study;
   report::Part part;
-  part.name = "strong";
+  part.name = "strong", part.kind = report::PartKind::strong, part.axis = "run.np";
   part.points.push_back({"", {{"run.np", "1"}}, {}, {done(0, 10, 2), done(1, 12, 4)}});
   part.points.push_back({"", {{"run.np", "2"}}, {}, {done(0, 22, 1), {}}});
   report::Repeat failed;
@@ -65,6 +65,27 @@ TEST(Table, SpeedUpsAreThoseOfTheVerdict) {
     part.kind = kind;
     EXPECT_EQ(table_lines(study, 0)[2].find("0x"), std::string::npos) << table_lines(study, 0)[2];
   }
+}
+
+// Not against the part's first point, which does other work.
+TEST(Table, SpeedUpsOfTechniquesAreAtEqualAxes) {
+  report::Study study;
+  report::Part part;
+  part.name = "techniques", part.kind = report::PartKind::techniques;
+  const auto at = [](const char* image) { return decltype(report::Point::axes){{"model.image", image}}; };
+  part.points.push_back({"t0", at("16"), {}, {done(0, 100, 1)}});
+  part.points.push_back({"t0", at("32"), {}, {done(0, 20, 1)}});
+  part.points.push_back({"t1", at("16"), {}, {done(0, 150, 1)}});
+  part.points.push_back({"t1", at("32"), {}, {done(0, 50, 1)}});
+  part.points.push_back({"t1", at("64"), {}, {done(0, 5, 1)}});  // t0 has none
+  study.parts.push_back(part);
+  const std::vector<std::string> lines = table_lines(study, 0);
+  ASSERT_EQ(lines.size(), 6u);
+  for (const auto& [line, speedup] : std::vector<std::pair<int, const char*>>{{1, "1.00x"}, {2, "1.00x"}, {3, "1.50x"}, {4, "2.50x"}})
+    EXPECT_NE(lines[static_cast<std::size_t>(line)].find(speedup), std::string::npos) << lines[static_cast<std::size_t>(line)];
+  EXPECT_EQ(lines[5].find("0x"), std::string::npos) << lines[5];
+  study.parts[0].verb = "infer";  // by images per second
+  EXPECT_NE(table_lines(study, 0)[4].find("2.50x"), std::string::npos) << table_lines(study, 0)[4];
 }
 
 // A terminal that was closed, or a full disk under 2>log.

@@ -4,11 +4,13 @@
 #include "config/reader.h"
 #include "models/interpolate.h"
 #include "run/init.h"
+#include "run/weights_open.h"
 #include "weights/fixture.h"
 
 namespace tessera::run::load_test {
 namespace {
 
+using test::error_of;
 using test::numbers_of;
 using test::Scratch;
 using test::small_vit;
@@ -148,7 +150,8 @@ TEST(Adapt, TheStoredGridIsBelieved) {
   EXPECT_THROW(weights_from(open(scratch / "w"), to, {}, notes), Error);
 }
 
-// Without metadata: the model's own grid when the number fits, else a square.
+// Without metadata a square, and the model's own grid only where no square has the number; 16 positions are 4x4, not 2x8. Where nothing may
+// be adapted, the model is what the file was said to hold.
 TEST(Adapt, WithoutMetadataASquareIsAssumed) {
   const Scratch scratch;
   models::ModelConfig wide = small_vit();
@@ -158,6 +161,72 @@ TEST(Adapt, WithoutMetadataASquareIsAssumed) {
   EXPECT_TRUE(notes.empty());
   weights_from(Tensors(small_vit()).write(scratch / "square"), wide, {true, true}, notes);
   EXPECT_EQ(notes, (std::vector<std::string>{"position embeddings interpolated 3x3 -> 3x6"}));
+  models::ModelConfig square = small_vit(), flat = small_vit();
+  square.image_h = square.image_w = 16, flat.image_h = 8, flat.image_w = 32;
+  notes.clear();
+  weights_from(Tensors(square).write(scratch / "w"), flat, {true, true}, notes);
+  EXPECT_EQ(notes, (std::vector<std::string>{"position embeddings interpolated 4x4 -> 2x8"}));
+  notes.clear();
+  weights_from(Tensors(flat).write(scratch / "w"), flat, {}, notes);
+  weights_from(Tensors(wide).write(scratch / "w"), wide, {true, true}, notes);
+  EXPECT_TRUE(notes.empty());
+}
+
+// Shapes do not show the number of heads; what the file says of it is believed.
+TEST(Adapt, AnotherNumberOfHeadsIsRefused) {
+  const Scratch scratch;
+  models::ModelConfig to = small_vit();
+  to.heads = 6;
+  save_weights(scratch / "w", small_vit(), numbers_of(small_vit()));
+  for (const Adapt& adapt : {Adapt{}, Adapt{true, true}}) {
+    std::vector<std::string> notes;
+    const Error error = error_of([&] { weights_from(open(scratch / "w"), to, adapt, notes); });
+    EXPECT_EQ(error.exit_code(), 4);
+    EXPECT_NE(error.message.find("the file's attention has 3 heads, model.heads = 6"), std::string::npos) << error.what();
+    EXPECT_NE(error.hint.find("model.heads = 3"), std::string::npos) << error.what();
+  }
+  std::vector<std::string> notes;
+  EXPECT_NO_THROW(weights_from(Tensors(small_vit()).write(scratch / "silent"), to, {}, notes));
+}
+
+// torchvision's models with ImageNet's classes have ImageNet's statistics unless the file says otherwise; timm's ViTs have 0.5.
+TEST(Open, WhatIsAssumedOfSilentFiles) {
+  const Scratch scratch;
+  models::ModelConfig published = small_vit(), other = small_vit();
+  published.name = "vit_b_16", published.classes = 1000;
+  const auto mean_of = [&](const models::ModelConfig& m, Naming naming, const std::string& preprocess) {
+    save_weights(scratch / "w", m, numbers_of(m), naming, "F32", {}, preprocess);
+    const OpenedWeights w = open_weights(scratch / "w");
+    EXPECT_EQ(w.assumed.empty(), !preprocess.empty()) << w.assumed;
+    EXPECT_TRUE(preprocess.empty() == (w.assumed.find("--set data.normalize") != w.assumed.npos)) << w.assumed;
+    EXPECT_EQ(w.preprocess["std"].size(), 3u);
+    return w.preprocess["mean"].get<std::vector<double>>();
+  };
+  const std::vector<double> imagenet = {0.485, 0.456, 0.406}, half = {0.5, 0.5, 0.5};
+  EXPECT_EQ(mean_of(published, Naming::torchvision, ""), imagenet);
+  EXPECT_EQ(mean_of(published, Naming::timm, ""), half);
+  EXPECT_EQ(mean_of(other, Naming::torchvision, ""), half);
+  EXPECT_EQ(mean_of(published, Naming::torchvision, R"({"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]})"), half);
+}
+
+// What is said of a model must be what the weights say; a name says nothing of the other keys.
+TEST(Open, ADescriptionMayNotContradict) {
+  const Scratch scratch;
+  const models::ModelConfig m = small_vit();
+  save_weights(scratch / "w", m, numbers_of(m));
+  const auto open_as = [&](const std::vector<std::string>& settings) {
+    std::vector<config::Override> described;
+    for (const std::string& setting : settings) described.push_back(config::from_set(setting));
+    return open_weights(scratch / "w", described).model;
+  };
+  EXPECT_EQ(open_as({"model.name=vit_tiny_cifar", "model.depth=2", "model.image=12"}), m);
+  for (const auto& [wrong, words] : std::vector<std::pair<std::string, std::string>>{{"model.name=resnet50", "vit_tiny_cifar"},
+                                                                                     {"model.depth=3", "model.depth = 2"},
+                                                                                     {"model.window=3", "not a key of the vit family"}}) {
+    const Error error = error_of([&] { open_as({wrong}); });
+    EXPECT_EQ(error.exit_code(), 2);
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
 }
 
 TEST(Adapt, AFileWithoutAHeadGetsOne) {

@@ -104,6 +104,21 @@ TEST(Swin, AnotherWindowAndOtherClasses) {
   }
 }
 
+// A window of 1x3 has as many biases as one of 3x1, but not the same ones.
+TEST(Swin, ATurnedWindowIsAnotherOne) {
+  const Scratch scratch;
+  models::ModelConfig from = small_swin(), to = small_swin();
+  from.window_h = to.window_w = 1;
+  save_weights(scratch / "w", from, numbers_of(from));
+  std::vector<std::string> notes;
+  const Error error = error_of([&] { weights_from(open(scratch / "w"), to, {}, notes); });
+  EXPECT_NE(std::string(error.what()).find("expected the biases of 3x1 windows, found 1x3 windows"), std::string::npos) << error.what();
+  const ParamSource source = weights_from(open(scratch / "w"), to, {true, true}, notes);
+  EXPECT_EQ(notes, (std::vector<std::string>{"bias tables interpolated from 1x3 to 3x1 windows"}));
+  const models::Param table = find(to, "features.1.0.attn.relative_position_bias_table");
+  EXPECT_EQ(source(table), models::interpolate_table(numbers_of(from)(table.name), {1, 3}, {3, 1}, table.shape[1]));
+}
+
 TEST(Swin, FilesThatDoNotFit) {
   const Scratch scratch;
   struct Row {
