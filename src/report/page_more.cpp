@@ -96,7 +96,7 @@ void machine_section(PageBuilder& page, const Study& study) {
       for (const RunRecord* r : records_of(p)) {
         if (!r->env.is_object() || r->env.empty()) continue;
         nlohmann::ordered_json key = r->env;
-        for (const char* differs : {"threads", "peak_gflops"}) key.erase(differs);
+        for (const char* differs : {"threads", "peak_gflops", "ranks_talk"}) key.erase(differs);
         auto& entry = machines[key.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)];
         if (!entry.first) entry.first = r;
         ++entry.second;

@@ -75,7 +75,7 @@ std::vector<SameWork> same_work(const Part& part) {
 
 namespace {
 
-constexpr double much_longer = 1.1;  // the mean step over the median one
+constexpr double much_longer = 1.25;  // the mean step over the median one
 constexpr std::size_t most_named_points = 3;
 
 // "a, b and c", "a, b, c and 2 more"; "" of a single one without a name.

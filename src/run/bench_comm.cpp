@@ -15,6 +15,7 @@
 #include "comm/mpi_own.h"
 #include "report/document.h"
 #include "report/metrics.h"
+#include "run/ranks.h"
 #include "run/run.h"
 
 namespace tessera::run {
@@ -30,6 +31,17 @@ struct CommSide {
   std::unique_ptr<comm::Memory> memory{}, other{};
   std::vector<double> us{};
 };
+
+// What is measured: 8 bytes to 4 KiB by eights, then by fours; where every rank has a part, of equal parts that are whole numbers.
+std::vector<int64_t> sizes_of(const BenchOptions& options, int ranks) {
+  std::vector<int64_t> out;
+  const int64_t most = std::min(options.max_bytes, int64_t{1} << 50);
+  for (int64_t bytes = 8; bytes <= most; bytes *= bytes < 4096 ? 8 : 4) {
+    const int64_t moved = options.verb == "all_reduce" ? bytes : bytes / 4 / ranks * 4 * ranks;
+    if (bytes >= options.min_bytes && moved > 0) out.push_back(moved);
+  }
+  return out;
+}
 
 class Bench {
  public:
@@ -134,6 +146,14 @@ class Bench {
 
 int bench_comm(const BenchOptions& options, comm::Comm& world) {
   if (world.size() == 1) throw Error(ErrorKind::usage, "one rank has nobody to talk to", "", "--np 2");
+  const std::vector<int64_t> measured = sizes_of(options, world.size());
+  if (measured.empty())
+    Ranks(&world).together([&] {
+      throw Error(ErrorKind::usage,
+                  fmt::format("there is nothing to measure from --min-bytes {} to --max-bytes {} between {} ranks", options.min_bytes,
+                              options.max_bytes, world.size()),
+                  "", "sizes are 8, 64, 512 and 4096 bytes, then 16 KiB and four times as much each; --max-bytes 64KB");
+    });
   Bench bench(options, world);
   const bool speaks = world.rank() == 0, table = speaks && !options.json;
   const std::map<std::string, std::string> algorithms = bench.algorithms();
@@ -142,8 +162,7 @@ int bench_comm(const BenchOptions& options, comm::Comm& world) {
     fmt::print("\n{:>10}  {:28} {:>10} {:>21} {:>8} {:>8} {:>7}\n", "bytes", options.verb, "us", "p10 - p90", "GB/s", "bus", "x");
   }
   ordered_json sizes = ordered_json::array();
-  for (int64_t bytes = 8; bytes <= options.max_bytes; bytes *= bytes < 4096 ? 8 : 4) {
-    if (bytes < options.min_bytes) continue;
+  for (const int64_t bytes : measured) {
     bench.measure(bytes);
     const ordered_json rows = bench.rows(bytes);
     sizes.push_back({{"bytes", bytes}, {"rows", rows}});

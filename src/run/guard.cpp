@@ -33,7 +33,7 @@ bool asked_for(int signal) { return signal == SIGTERM || signal == SIGINT || sig
 
 struct Guard::Shared {
   comm::Pulse pulse;
-  std::atomic<bool> told = false;
+  std::atomic<bool> told = false, joined = false;
   char folder[4096] = "";
 };
 
@@ -82,16 +82,18 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const std::string less =
       help + "; less memory: a larger batch.accumulate, parallel.recompute = \"full\", parallel.zero; `tessera explain` shows the peak";
   // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not waited meanwhile.
-  int status = 0, asked = 0, stopped = -1, decided = -1, round = 0;
+  int status = 0, asked = 0, handed = 0, request = 0, stopped = -1, decided = -1, round = 0;
   const auto rounds = [](double seconds) { return static_cast<int>(std::min(seconds / round_s, 1e9)); };
   for (pid_t changed = 0;; changed = ::waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED)) {
     if (changed == child && (WIFEXITED(status) || WIFSIGNALED(status))) break;
     if (changed == child) stopped = WIFSTOPPED(status) ? 0 : -1;
     const struct timespec pause = {0, static_cast<long>(round_s * 1e9)};
-    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
+    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) request = signal, ++asked;
+    // The first is kept until the rank has joined the others: of one that ends in the middle of that, mpirun may wait to hear for ever.
+    if (asked > handed && (asked > 1 || shared_->joined.load(std::memory_order_acquire))) {
       union sigval value = {};
-      value.sival_int = ++asked;
-      ::sigqueue(child, signal, value);
+      value.sival_int = handed = asked;
+      ::sigqueue(child, request, value);
     }
     if (decided < 0 && ++round % rounds(look_s) == 0 && folder().verdict()) decided = 0;
     const bool late = decided >= 0 && ++decided > rounds(grace_s);
@@ -116,6 +118,8 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
 }
 
 comm::Pulse& Guard::pulse() { return shared_->pulse; }
+
+void Guard::joined() { shared_->joined.store(true, std::memory_order_release); }
 
 void Guard::tell(const PulseFolder& folder) {
   const std::string path = folder.path();

@@ -19,6 +19,7 @@ class Guard {
 
   comm::Pulse& pulse();                  // in memory that both see
   void tell(const PulseFolder& folder);  // where verdicts are left
+  void joined();                         // the other ranks: from now on the first request to stop is handed on, too
 
  private:
   struct Shared;

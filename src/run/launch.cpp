@@ -44,6 +44,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
   const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
+  guard.joined();
   tell_how_ranks_talk(world->describe());
   world->watch(&pulse, "world");
   const auto leave = [&] {  // waits for all, as a barrier does

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+const std::string folder_prefix = ".ranks-";
 constexpr std::size_t record_bytes = 3072;  // always as long, so that a new one covers the old one in one write
 
 std::string file_text(const fs::path& path) {
@@ -148,21 +149,23 @@ PulseFolder given_folder() {
 }
 
 PulseFolder new_pulse_folder(const fs::path& place) {
-  const std::string prefix = ".ranks-";
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(place, ignored)) {
-    if (!entry.path().filename().string().starts_with(prefix)) continue;
-    const PulseFolder old(entry.path());
-    const std::optional<Seen> launcher = old.read(launcher_rank);  // without one it is just being made, or another version's
-    const auto gone = [](const Seen& process) { return state_of(process) == 'X'; };
-    const std::vector<Seen> ranks = old.read_all();
-    if (launcher && gone(*launcher) && std::all_of(ranks.begin(), ranks.end(), gone)) old.remove();
-  }
-  std::string path = place / (prefix + "XXXXXX");
+  std::string path = place / (folder_prefix + "XXXXXX");
   if (!::mkdtemp(path.data())) return {};
   const PulseFolder made(path);
   made.write(this_process(launcher_rank));
   return made;
+}
+
+void sweep_pulse_folders(const fs::path& place) {
+  const auto gone = [](const Seen& process) { return state_of(process) == 'X'; };
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(place, ignored)) {
+    if (!entry.path().filename().string().starts_with(folder_prefix)) continue;
+    const PulseFolder old(entry.path());
+    const std::optional<Seen> launcher = old.read(launcher_rank);  // without one it is just being made, or another version's
+    const std::vector<Seen> ranks = old.read_all();
+    if (launcher && gone(*launcher) && std::all_of(ranks.begin(), ranks.end(), gone)) old.remove();
+  }
 }
 
 void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict, const fs::path& log) {

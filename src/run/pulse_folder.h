@@ -50,9 +50,10 @@ class PulseFolder {
 inline constexpr const char* pulse_variable = "TESSERA_PULSE";
 PulseFolder given_folder();  // none without the variable
 
-// The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written. What launchers that were killed left
-// there is removed: folders whose processes are all known to be gone.
+// The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written.
 PulseFolder new_pulse_folder(const std::filesystem::path& place);
+// Removes what launchers that were killed left in `place`: folders whose processes are all known to be gone.
+void sweep_pulse_folders(const std::filesystem::path& place);
 
 // Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and appends it to `log` if that exists;
 // silently when another rank was first. Never returns.

@@ -57,6 +57,7 @@ void kill_ranks(const PulseFolder& folder) {
 PulseFolder new_folder(const fs::path& out) {
   std::error_code ignored;
   fs::path place = fs::absolute(out, ignored);
+  for (const fs::path& where : {place, place.parent_path()}) sweep_pulse_folders(where);  // later runs have theirs inside
   while (!fs::is_directory(place, ignored) && place.has_relative_path()) place = place.parent_path();
   return new_pulse_folder(place);
 }

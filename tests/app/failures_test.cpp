@@ -81,6 +81,15 @@ class Job {
   std::unique_ptr<Process> process_;
 };
 
+// The parent of a rank's process.
+int guard_of(int pid) {
+  std::istringstream stat(read("/proc/" + std::to_string(pid) + "/stat"));
+  std::string skipped;
+  int guard = 0;
+  stat >> skipped >> skipped >> skipped >> guard;
+  return guard;
+}
+
 bool says(const std::string& log, const std::string& text) { return log.find(text) != log.npos; }
 std::string rank_name(int rank) { return "error: rank " + std::to_string(rank) + " ("; }
 
@@ -253,11 +262,7 @@ TEST(Failures, PreemptionReachesAllRanks) {
       job.process().signal(SIGTERM);
     } else {
       const int pid = job.pid_of(i);
-      std::istringstream stat(read("/proc/" + std::to_string(pid) + "/stat"));
-      std::string skipped;
-      int guard = 0;
-      stat >> skipped >> skipped >> skipped >> guard;
-      ::kill(i == 2 ? guard : pid, i == 1 ? SIGUSR1 : SIGTERM);
+      ::kill(i == 2 ? guard_of(pid) : pid, i == 1 ? SIGUSR1 : SIGTERM);
     }
     EXPECT_EQ(job.end(), 75) << job.log();
     const json listed = json::parse(run("ckpt ls --json " + job.out().string()).out);
@@ -270,7 +275,38 @@ TEST(Failures, PreemptionReachesAllRanks) {
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["step"], i + 1);
 }
 
-// A launcher that is killed takes its job along.
+// The launcher asks guards alone: a rank that heard of one request from both might take the later one for a second.
+TEST(Failures, OneRequestReachesARankOnce) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  Job job("once");
+  job.start(2, " --epochs 10000");
+  job.wait_for_steps(3);
+  const int guards[] = {guard_of(job.pid_of(0)), guard_of(job.pid_of(1))};
+  for (const int guard : guards) ::kill(guard, SIGSTOP);
+  job.process().signal(SIGTERM);
+  std::this_thread::sleep_for(milliseconds(1000));  // the launcher looks five times a second
+  const std::size_t before = lines_of(job.out(), "step").size();
+  job.wait_for_steps(before + 2);
+  EXPECT_GE(lines_of(job.out(), "step").size(), before + 2) << "who asked the ranks?";
+  for (const int guard : guards) ::kill(guard, SIGCONT);
+  EXPECT_EQ(job.end(), 75) << job.log();
+}
+
+// As soon as there is an mpirun, whether it has started any rank or not.
+TEST(Failures, ARequestBeforeAnythingBeganCounts) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  for (const int after_ms : {0, 30, 60, 100}) {
+    Job job("at_once_" + std::to_string(after_ms));
+    job.start(2, " --epochs 10000");
+    for (int i = 0; i < 6000 && processes_of(job.out()).size() < 2; ++i) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(after_ms));
+    job.process().signal(SIGTERM);
+    EXPECT_EQ(job.end(), 75) << after_ms << " ms\n" << job.log();
+    EXPECT_FALSE(says(job.log(), "error:")) << job.log();
+  }
+}
+
+// A launcher that is killed takes its job along, and the next one removes what it left.
 TEST(Failures, NothingOutlivesTheLauncher) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   Job job("orphans");
@@ -280,6 +316,8 @@ TEST(Failures, NothingOutlivesTheLauncher) {
   EXPECT_EQ(job.process().wait(), 128 + SIGKILL);
   for (int i = 0; i < 3000 && !processes_of(job.out()).empty(); ++i) std::this_thread::sleep_for(milliseconds(10));
   EXPECT_TRUE(processes_of(job.out()).empty());
+  job.start(2, short_length + " --fresh");
+  EXPECT_EQ(job.end(), 0) << job.log();
 }
 
 }  // namespace

@@ -121,7 +121,16 @@ TEST(Ranks, BenchComm) {
       EXPECT_GT(row["us"]["median"], 0.0) << row;
       EXPECT_GT(row["times_faster_than_" + comm], 0.0) << row;
     }
+    for (const std::string sizes : {" --min-bytes 1MB --max-bytes 64KB", " --max-bytes 4", " --min-bytes 100 --max-bytes 200"}) {
+      const Result refused = run("bench comm --np 2 --comm " + comm + sizes);
+      EXPECT_EQ(refused.code, 2) << sizes << refused.err;
+      EXPECT_NE(refused.err.find("there is nothing to measure from --min-bytes"), std::string::npos) << refused.err;
+    }
   }
+  // Bytes are those that move: 8 are two numbers, too few for three ranks; of 64, 60 are three equal parts.
+  const json parts = json::parse(run("bench comm --np 3 --comm local --verb all_gather --max-bytes 64 --repeats 2 --json").out);
+  ASSERT_EQ(parts["sizes"].size(), 1u);
+  EXPECT_EQ(parts["sizes"][0]["bytes"], 60);
 }
 
 TEST(Ranks, AResNetWithAnAverage) {

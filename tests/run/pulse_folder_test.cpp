@@ -111,4 +111,26 @@ TEST(PulseFolder, AProcessIsSeenRunningStoppedAndGone) {
   EXPECT_EQ(state_of(seen), 0);
 }
 
+// Who is known to be gone leaves nothing behind; who may be alive, here or elsewhere, keeps its folder.
+TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
+  const test::Scratch scratch;
+  const auto made = [&](const Seen& launcher, const std::optional<Seen>& rank) {
+    const PulseFolder folder = new_pulse_folder(scratch.folder());
+    folder.write(launcher);
+    if (rank) folder.write(*rank);
+    return folder.path();
+  };
+  Seen alive = this_process(launcher_rank), dead = alive, elsewhere = alive;
+  dead.started += 1, elsewhere.host = "elsewhere";
+  const auto as_rank = [](Seen seen) { return seen.rank = 0, seen; };
+  const fs::path of_alive = made(alive, std::nullopt), of_elsewhere = made(elsewhere, as_rank(dead)),
+                 rank_left = made(dead, as_rank(alive));
+  fs::create_directories(scratch / ".ranks-empty");
+  const fs::path of_dead = made(dead, as_rank(dead)), never_began = made(dead, std::nullopt);
+  EXPECT_TRUE(PulseFolder(of_alive).read_all().empty()) << "a launcher is no rank";
+  sweep_pulse_folders(scratch.folder());
+  for (const fs::path& kept : {of_alive, of_elsewhere, rank_left, scratch / ".ranks-empty"}) EXPECT_TRUE(fs::exists(kept)) << kept;
+  for (const fs::path& swept : {of_dead, never_began}) EXPECT_FALSE(fs::exists(swept)) << swept;
+}
+
 }  // namespace

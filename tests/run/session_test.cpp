@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "comm/pulse.h"
 #include "run/init.h"
 #include "run/schedule.h"
 
@@ -177,6 +178,19 @@ TEST(Schedule, WarmsUpThenFalls) {
   EXPECT_DOUBLE_EQ(at("step", 30), 1.0);
   EXPECT_DOUBLE_EQ(at("step", 31), 0.1);
   EXPECT_NEAR(at("step", 91), 0.001, 1e-15);
+}
+
+// What a rank does after a step must not be called by the step's last equation.
+TEST(Session, AStepLeavesItsLastEquation) {
+  const config::Config c = tiny("f32", 1);
+  comm::Pulse pulse;
+  const comm::Pulse::Here here(&pulse);
+  Session session(c);
+  session.load(initial_weights(1));
+  const Data d = data(c, c.batch.global, 1);
+  comm::Pulse::inside("something");
+  session.train_step(d.images, d.labels, 1e-3, 1, 0);
+  EXPECT_EQ(pulse.look().inside, "");
 }
 
 }  // namespace
