@@ -1,6 +1,7 @@
 #include "study/folder.h"
 
 #include <regex>
+
 #include "base/check.h"
 #include "study/child.h"
 #include "study/view.h"
