@@ -25,6 +25,7 @@ using nlohmann::json;
 
 constexpr std::uintmax_t longest_document = 64u << 20;  // summary.json of thousands of ranks
 constexpr std::size_t longest_line = 4u << 20, longest_setting_line = 64u << 10, most_metric_lines = 50'000'000, most_losses = 200;
+constexpr std::int64_t warmups_of_an_epoch = 20;  // as long an only epoch must be for its time to count
 
 [[noreturn]] void damaged(const std::string& where, const std::string& problem) {
   throw Error(ErrorKind::usage, problem, where, "the file is damaged, or not of a run folder; `tessera train` writes it");
@@ -254,7 +255,7 @@ double seconds_of_epoch(const RunRecord& run, std::int64_t warmup) {
   for (const EpochRecord& e : run.epochs)
     if (e.whole && std::isfinite(e.seconds)) seconds.push_back(e.seconds);
   if (seconds.size() > 1) seconds.erase(seconds.begin());
-  const bool led = run.epochs.size() == 1 && run.steps < 20 * warmup;
+  const bool led = run.epochs.size() == 1 && run.steps < warmups_of_an_epoch * warmup;
   return led ? kUnknown : spread_of(std::move(seconds)).mean;
 }
 

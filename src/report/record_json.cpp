@@ -15,6 +15,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::size_t most_records = 1 << 20, longest_string = 1 << 16;
+
 template <class V, class B>
 void breakdown_fields(V& v, B& b) {
   v("compute", b.compute), v("comm_exposed", b.comm_exposed), v("comm_hidden", b.comm_hidden), v("wait", b.wait), v("data", b.data);

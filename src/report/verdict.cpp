@@ -63,6 +63,12 @@ Tally tally(const Study& study) {
   return t;
 }
 
+std::string listed(const std::vector<std::string>& names, std::size_t most) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return names.size() > most ? fmt::format("{} and {} more", out, names.size() - most) : out;
+}
+
 std::vector<SameWork> same_work(const Part& part) {
   std::vector<SameWork> out;
   for (const Point& p : part.points) {
@@ -78,14 +84,6 @@ namespace {
 constexpr double much_longer = 1.25;  // the mean step over the median one
 constexpr std::size_t most_named_points = 3;
 
-// "a, b and c", "a, b, c and 2 more"; "" of a single one without a name.
-std::string named_points(const std::vector<std::string>& names) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), most_named_points); ++i)
-    out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return names.size() > most_named_points ? fmt::format("{} and {} more", out, names.size() - most_named_points) : out;
-}
-
 // Images per second are those of the median step: what some steps wait is not in them.
 std::string uneven_steps(const Part& part) {
   const Measure uneven = [](const RunRecord& r) { return r.step_ms.median > 0 ? r.step_ms.mean / r.step_ms.median : kUnknown; };
@@ -98,7 +96,7 @@ std::string uneven_steps(const Part& part) {
   for (const auto& [ratio, name] : found)
     names.push_back(fmt::format("{} times{}{}", three(ratio), names.empty() ? " the median" : "", name.empty() ? "" : " with " + name));
   return fmt::format("the mean step takes {}: some steps take much longer than most, which images per second do not show.",
-                     named_points(names));
+                     listed(names, most_named_points));
 }
 
 std::string only_warmup(const Part& part) {
@@ -109,7 +107,7 @@ std::string only_warmup(const Part& part) {
       names.push_back(point_name(part, p));
   }
   if (names.empty()) return "";
-  const std::string named = named_points(names);
+  const std::string named = listed(names, most_named_points);  // "": a single one without a name
   return fmt::format("{}a run has no more steps than the warm-up, so its speed is that of steps that warm up.",
                      named.empty() ? "" : "with " + named + " ");
 }

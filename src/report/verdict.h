@@ -22,6 +22,9 @@ std::string spread_words(const Spread& s, std::string (*words)(double));
 // "; no difference that the spread allows to tell", "", or that there is one run only.
 std::string difference_words(Difference d);
 
+// "a", "a and b", "a, b, c and 2 more": at most so many by name.
+std::string listed(const std::vector<std::string>& names, std::size_t most);
+
 // Points that do the same work: those with equal axes. Techniques beside a grid are compared within one of these, never across.
 struct SameWork {
   std::string name;  // "image 16"; "" where all axes are equal

@@ -45,12 +45,10 @@ constexpr std::size_t most_told = 3;  // groups of the same work with sentences 
 // Among points with equal axes.
 std::string technique_of(const Ranked& r) { return r.point->technique.empty() ? "the run" : r.point->technique; }
 
-// "a", "a and b", "a, b, c, d and 2 more".
-std::string listed(const std::vector<Ranked>& ranked, std::size_t count) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(count, most_named); ++i)
-    out += (i == 0 ? "" : i + 1 == count ? " and " : ", ") + technique_of(ranked[i]);
-  return count > most_named ? fmt::format("{} and {} more", out, count - most_named) : out;
+std::string first_techniques(const std::vector<Ranked>& ranked, std::size_t count) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count; ++i) names.push_back(technique_of(ranked[i]));
+  return listed(names, most_named);
 }
 
 // How many share the best value, as far as anybody reads.
@@ -65,7 +63,7 @@ std::string leads(const SameWork& group, Measure measure, const std::string& wha
   const std::vector<Ranked> all = rank_points(group.points, measure, true);
   if (all.size() < 2) return "";
   if (const std::size_t n = sharing(all, words); n > 1)
-    return fmt::format("{} is shared by {} ({}).", what, listed(all, n), words(all[0].value.median));
+    return fmt::format("{} is shared by {} ({}).", what, first_techniques(all, n), words(all[0].value.median));
   const double ratio = all[1].value.median / all[0].value.median;
   if (!std::isfinite(ratio)) return "";
   const Difference d = difference(all[0].value, all[1].value);
@@ -157,7 +155,8 @@ std::string fewest_bytes(const SameWork& group) {
   if (all.size() < 2) return "";
   const std::size_t n = sharing(all, byte_text);
   const std::string least = byte_text(all[0].value.median);
-  if (n > 1) return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.", listed(all, n), least);
+  if (n > 1)
+    return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.", first_techniques(all, n), least);
   return fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.", technique_of(all[0]),
                      least, technique_of(all[1]), byte_text(all[1].value.median));
 }
