@@ -9,6 +9,9 @@
 
 // Highway compiles a file once per instruction set. On the server cores known to us SVE is not faster than NEON, and what lies between the
 // baseline, which runs everywhere, and AVX2 serves no machine of today: left out, a build takes half the time. Before any Highway header.
+// Highway falls back to one lane (HWY_SCALAR) for compilers with GCC bug 106322, which miscompiles 16-bit MulHigh in its emulation of
+// 128-bit vectors. The kernels have no such multiplication and need at least four lanes, so the emulation stays the fallback.
+#define HWY_BROKEN_EMU128 0
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 
 namespace tessera::exec::cpu {
