@@ -253,8 +253,8 @@ std::string keys_markdown() {
   // A key that the default model does not read shows the default of the first family that does.
   const auto defaults_for = [&](const Field& f) {
     Config c = standard;
-    for (const models::FamilyKeys& family : models::families())
-      if (!applies(f, c.model) && family.has(f.key)) c.model = models::preset(family.preset);
+    for (const models::Family* family : models::families())
+      if (!applies(f, c.model) && family->has(f.key)) c.model = models::preset(family->preset);
     return c;
   };
   for (const std::string& section : section_names()) {

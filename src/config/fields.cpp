@@ -24,6 +24,12 @@ Accepts derived(Accepts accepts, std::string_view standard) {
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
+// One number of heads, or one for each stage.
+Ref heads(Config& c) {
+  const models::Family* family = models::find_family(c.model.family);
+  return family && family->staged() ? Ref(&c.model.stage_heads) : Ref(&c.model.heads);
+}
+
 }  // namespace
 
 #define AT(member) [](Config& c) -> Ref { return &c.member; }
@@ -40,7 +46,7 @@ const std::vector<Field>& fields() {
       {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream; swin: of the first stage, it doubles with each"},
       {"model", "depth", AT(model.depth), from(1, 1024), "number of encoder blocks"},
       {"model", "heads",
-       [](Config& c) -> Ref { return c.model.family == "swin" ? Ref(&c.model.stage_heads) : Ref(&c.model.heads); }, from(1, 4096),
+       heads, from(1, 4096),
        "attention heads; divides dim; swin: a list, one number per stage"},
       {"model", "mlp", AT(model.mlp), from(1, 1048576), "hidden width of the MLP"},
       {"model", "classes", AT(model.classes), from(1, 1048576), "number of classes; follows data.source likewise"},
@@ -181,7 +187,7 @@ const std::vector<Field>& fields() {
 #undef AT
 
 bool applies(const Field& field, const models::ModelConfig& model) {
-  const models::FamilyKeys* family = models::find_family(model.family);
+  const models::Family* family = models::find_family(model.family);
   return field.section != "model" || family == nullptr || family->has(field.key);
 }
 

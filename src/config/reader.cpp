@@ -245,7 +245,7 @@ std::string read_file(const std::string& path, const char* kind) {
 
 models::ModelConfig base_model(const std::string& name, const std::string& family) {
   if (name.empty()) {
-    const models::FamilyKeys* known = models::find_family(family);
+    const models::Family* known = models::find_family(family);
     models::ModelConfig model = models::preset(known ? known->preset : "vit_b_16");
     model.name = "";
     if (!family.empty()) model.family = family;

@@ -110,11 +110,11 @@ class Resolver {
 
   // A key that the family does not read would be a silent mistake.
   void foreign_keys() {
-    const models::FamilyKeys* family = models::find_family(c_.model.family);
+    const models::Family* family = models::find_family(c_.model.family);
     for (const auto& [key, place] : given_) {
       const auto dot = key.find('.');
       if (family == nullptr || applies(*find_field(key.substr(0, dot), key.substr(dot + 1)), c_.model)) continue;
-      add({key}, fmt::format("{} is not a key of the {} family", key, family->family), "it has " + std::string(family->keys));
+      add({key}, fmt::format("{} is not a key of the {} family", key, family->name), "it has " + std::string(family->keys));
       refused_.insert(key);
     }
   }

@@ -167,7 +167,7 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
       }
     ops.push_back({{"name", name},
                    {"op", ir::name(eqn->op)},
-                   {"group", plan::sends(step.op) ? messages : scope_group(eqn->scope)},
+                   {"group", plan::crosses_ranks(step.op) ? messages : scope_group(eqn->scope)},
                    {"ms", ms},
                    {"gflops", step_cost(step).flops / std::max(ms, 1e-6) * 1e-6}});
     sum += ms;

@@ -19,11 +19,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::int64_t layer_count(const models::ModelConfig& m) {
-  const std::vector<std::int64_t>& stages = m.family == "swin" ? m.depths : m.layers;
-  return m.family == "vit" ? m.depth : std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
-}
-
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -130,7 +125,7 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
     }
     seconds.back().back() = std::max(0.0, rest);
   }
-  LayerTimes out{std::move(parts.rows),   layer_count(m), static_cast<std::int64_t>(whole.size()), plan.cost.flops, 0,
+  LayerTimes out{std::move(parts.rows),   models::layer_count(m), static_cast<std::int64_t>(whole.size()), plan.cost.flops, 0,
                  report::quantiles(whole)};
   for (std::size_t i = 0; i < out.rows.size(); ++i) {
     out.rows[i].all = report::quantiles(seconds[i]);

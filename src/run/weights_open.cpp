@@ -54,7 +54,7 @@ bool is_imagenet(const models::ModelConfig& model, const files::Safetensors& fil
   const bool published = std::any_of(all.begin(), all.end(), [&](const models::Preset& row) {
     return row.name == model.name && row.config.classes == 1000 && model.classes == 1000 && model.channels == 3;
   });
-  return published && !(model.family == "vit" && file.has("pos_embed"));
+  return published && !file.has("pos_embed");
 }
 
 // `usual`: what is taken where the weights are silent.

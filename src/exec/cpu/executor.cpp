@@ -20,11 +20,11 @@ namespace {
 using namespace cpu;
 
 // Casts round themselves, and what crosses ranks crosses as it is.
-bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && !plan::sends(op) && type.dtype == ir::DType::bf16; }
+bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && !plan::crosses_ranks(op) && type.dtype == ir::DType::bf16; }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64 && !plan::sends(op)) return {};  // reference kernels need none
+    if (type.dtype == ir::DType::f64 && !plan::crosses_ranks(op)) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
@@ -107,11 +107,11 @@ class CpuExecutor final : public Executor {
       const double begin = record.now();
       note(plan, step);
       if (step.stream == 1)
-        flights.add(number, begin, start(plan, step), plan::passes_on(step.op));
+        flights.add(number, begin, start(plan, step), plan::is_point_to_point(step.op));
       else
         execute(plan, step);
-      record(number, step.stream == 1 ? Timeline::post : plan::sends(step.op) ? Timeline::wait : Timeline::compute, begin);
-      if (step.stream == 0 && plan::sends(step.op)) record.flight(number, begin);
+      record(number, step.stream == 1 ? Timeline::post : plan::crosses_ranks(step.op) ? Timeline::wait : Timeline::compute, begin);
+      if (step.stream == 0 && plan::crosses_ranks(step.op)) record.flight(number, begin);
       if (observe)
         observe(i, [&](const plan::Slot& slot) {
           return slot ? std::span<const std::byte>(address(plan, slot), static_cast<std::size_t>(slot.type.bytes()))
