@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "base/threads.h"
 #include "exec/cpu/peak.h"
+#include "run/build_info.h"
 #include "run/run.h"
 
 namespace tessera::run {
@@ -49,15 +50,15 @@ double peak_gflops(int threads) {
   return it->second;
 }
 
-std::string version() { return std::string(TESSERA_VERSION) + " (" + TESSERA_COMMIT + ")"; }
+std::string version() { return std::string(build_version) + " (" + build_commit + ")"; }
 
 nlohmann::json environment(int threads) {
   utsname name{};
   ::uname(&name);
   nlohmann::json out = {
-      {"tessera", TESSERA_VERSION},
-      {"commit", TESSERA_COMMIT},
-      {"compiler", TESSERA_COMPILER},
+      {"tessera", build_version},
+      {"commit", build_commit},
+      {"compiler", build_compiler},
       {"host", host_name()},
       {"system", std::string(name.sysname) + " " + name.release},
       {"machine", name.machine},

@@ -1,6 +1,6 @@
 #include "study/folder.h"
 
-#include <regex>
+#include <string_view>
 
 #include "base/check.h"
 #include "study/child.h"
@@ -38,10 +38,19 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return out;
 }
 
-// As study/grid.h names them: [POINT-]rN-IDENTITY.
-bool is_run_folder(const std::string& name) {
-  static const std::regex pattern("(.*-)?r[0-9]+-[0-9a-f]{16}");
-  return std::regex_match(name, pattern);
+// As study/grid.h names them: [POINT-]rN-IDENTITY, where N is a number and IDENTITY 16 hexadecimal
+// digits.
+bool is_run_folder(std::string_view name) {
+  const auto last_word = [&name] {
+    const std::size_t dash = name.rfind('-');
+    const std::string_view word = dash == name.npos ? name : name.substr(dash + 1);
+    name = dash == name.npos ? std::string_view() : name.substr(0, dash);
+    return word;
+  };
+  const std::string_view identity = last_word(), round = last_word();
+  return identity.size() == 16 && identity.find_first_not_of("0123456789abcdef") == identity.npos &&
+         round.size() > 1 && round[0] == 'r' &&
+         round.find_first_not_of("0123456789", 1) == round.npos;
 }
 
 // A folder may hold more than the study's own; what is left empty goes.
