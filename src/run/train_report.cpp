@@ -92,7 +92,7 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
       talk += fmt::format("; parallel.wire = \"{}\" changes nothing, no sum goes round a ring", config.parallel.wire);
   }
   std::vector<std::string> lines = {
-      fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
+      fmt::format("tessera {}  run {} in {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.out, config.run.seed, resumed),
       fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
                   config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
                   report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
