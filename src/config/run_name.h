@@ -1,6 +1,6 @@
 // The name of a run and of its folder where none was given.
 // Convention: equal commands have equal names, so a command that is repeated goes on with its run; commands that differ in a value
-// that changes results have different names: runs/vit_micro-synthetic-zero2-epochs10-np4.
+// that changes results have different names: runs/vit_micro-synthetic-zero2-np4-epochs10.
 #pragma once
 
 #include <string>
