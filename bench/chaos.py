@@ -79,7 +79,7 @@ def doubling(curve, least):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "build/tessera"))
-    parser.add_argument("--lr", type=float, nargs="+", default=[2e-3, 5e-4])
+    parser.add_argument("--lr", type=float, nargs="+", default=[2e-3, 2.5e-4])
     parser.add_argument("--steps", type=int, default=128)
     parser.add_argument("--dtype", choices=["f64", "f32"], default="f64")
     options = parser.parse_args()

@@ -125,8 +125,10 @@ TEST(TrainReport, TheFirstLineNamesTheFolder) {
   config::Config config;
   config.run.name = "vit_micro-synthetic-np2";
   config.run.out = "runs/vit_micro-synthetic-np2";
-  const std::string first = run::introduction(config, {plan::Memory{}}, 1, 1, "").front();
-  EXPECT_NE(first.find("run vit_micro-synthetic-np2 in runs/vit_micro-synthetic-np2  seed 0"), std::string::npos) << first;
+  const auto first = [&] { return run::introduction(config, {plan::Memory{}}, 1, 1, "").front(); };
+  EXPECT_NE(first().find("  run runs/vit_micro-synthetic-np2  seed 0"), std::string::npos) << first();
+  config.run.out = "elsewhere/x";
+  EXPECT_NE(first().find("  run vit_micro-synthetic-np2 in elsewhere/x  seed 0"), std::string::npos) << first();
 }
 
 // How, not how it was asked for; and where a key had no effect.
