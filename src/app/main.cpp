@@ -126,7 +126,7 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
 
 int dispatch(int argc, char** argv) {
   CLI::App app(
-      "Tessera trains and serves image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process or on many ranks. "
+      "Tessera trains and runs image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process or on many ranks. "
       "Manual: docs/cli.md.");
   app.set_version_flag("--version", "tessera " + run::version());
   app.require_subcommand(1);

@@ -166,8 +166,8 @@ const std::vector<Field>& fields() {
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
       {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
 
-      {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
-      {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
+      {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file (without one: model and data) and every value of the command line that changes results"},
+      {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME, shown in the first line of a run"},
       {"run", "device", AT(run.device), one_of("cpu", "cuda"), "where it runs"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},

@@ -6,12 +6,12 @@
 
 #include <cerrno>
 #include <map>
-#include <set>
 #include <sstream>
 #include <vector>
 
 #include "base/check.h"
 #include "config/print.h"
+#include "config/run_name.h"
 #include "files/text.h"
 #include "run/environment.h"
 #include "run/pipeline.h"
@@ -27,9 +27,6 @@ constexpr const char* kept_schedule = "schedule.txt";
 // What a resolved configuration says that changes results, by key ("parallel.chunks": " = 2"): not where, with how many threads or with
 // which reports it runs.
 std::map<std::string, std::string> meaning(const std::string& toml) {
-  static const std::set<std::string> no_matter = {"run.threads",      "run.out",         "run.name",
-                                                  "run.csv",          "run.tensorboard", "data.workers",
-                                                  "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best"};
   std::map<std::string, std::string> values;
   std::string section;
   std::istringstream text(toml);
@@ -38,7 +35,7 @@ std::map<std::string, std::string> meaning(const std::string& toml) {
     const std::size_t equals = line.find(" = ");
     if (equals == line.npos) continue;
     const std::string key = section + line.substr(0, line.find(' '));
-    if (!no_matter.contains(key)) values[key] = line.substr(equals);
+    if (config::changes_results(key)) values[key] = line.substr(equals);
   }
   return values;
 }

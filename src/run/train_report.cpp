@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "config/layout.h"
 #include "config/pipeline.h"
@@ -92,8 +93,10 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
     if (config.parallel.wire != "f32" && talk.find("ring") == talk.npos)
       talk += fmt::format("; parallel.wire = \"{}\" changes nothing, no sum goes round a ring", config.parallel.wire);
   }
+  const bool folder_says_name = std::filesystem::path(config.run.out).filename() == config.run.name;
+  const std::string where = folder_says_name ? config.run.out : config.run.name + " in " + config.run.out;
   std::vector<std::string> lines = {
-      fmt::format("tessera {}  run {}  seed {}{}", build_version, config.run.name, config.run.seed, resumed),
+      fmt::format("tessera {}  run {}  seed {}{}", build_version, where, config.run.seed, resumed),
       fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
                   config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
                   report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,

@@ -158,7 +158,7 @@ TEST(Run, NamesAndLength) {
   EXPECT_EQ(read("").run.name, "t");
   EXPECT_EQ(read("").run.out, "runs/t");
   EXPECT_EQ(read("[run]\nout = \"/x/y z/\"\n").run.name, "y-z");
-  EXPECT_EQ(load({}, {}, Purpose::other).run.name, "vit_tiny_cifar-synthetic");
+  EXPECT_EQ(load({}, {}, Purpose::other).run.name, "vit_tiny_cifar-synthetic");  // run_name_test.cpp has the rest
   EXPECT_GE(read("").run.threads, 1);
   expect_says(refusal("", {}, Purpose::train), "nothing says how long to train");
   expect_says(refusal("[lr]\nwarmup = 100\n", {with("--steps", "50")}), "lr.warmup = 100 is longer than the run of 50 steps");

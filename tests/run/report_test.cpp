@@ -120,6 +120,17 @@ TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
   EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
 }
 
+// Who did not choose a folder sees at once which one it is.
+TEST(TrainReport, TheFirstLineNamesTheFolder) {
+  config::Config config;
+  config.run.name = "vit_micro-synthetic-np2";
+  config.run.out = "runs/vit_micro-synthetic-np2";
+  const auto first = [&] { return run::introduction(config, {plan::Memory{}}, 1, 1, "").front(); };
+  EXPECT_NE(first().find("  run runs/vit_micro-synthetic-np2  seed 0"), std::string::npos) << first();
+  config.run.out = "elsewhere/x";
+  EXPECT_NE(first().find("  run vit_micro-synthetic-np2 in elsewhere/x  seed 0"), std::string::npos) << first();
+}
+
 // How, not how it was asked for; and where a key had no effect.
 TEST(TrainReport, SaysHowRanksTalk) {
   config::Config config;
