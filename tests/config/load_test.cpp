@@ -167,6 +167,15 @@ TEST(Run, NamesAndLength) {
   EXPECT_EQ(total_steps(read("", {with("--epochs", "2"), with("--data", "folder:x")})), std::nullopt);
 }
 
+TEST(Run, ANoteSaysWhereDeepSpeedsCosineRisesAgain) {
+  const auto notes = [](std::string_view steps) {
+    const std::vector<Override> asked = {from_set("lr.schedule=ds_cosine"), from_set("lr.steps=10"), with("--steps", steps)};
+    return join(load_all_text("", "", asked, Purpose::train).notes, "\n");
+  };
+  EXPECT_NE(notes("12").find("the run of 12 steps is longer than lr.steps = 10: past it the rate rises again"), std::string::npos);
+  EXPECT_EQ(notes("11").find("rises again"), std::string::npos);
+}
+
 TEST(Later, NeutralValuesPassAndOthersAreRefused) {
   read(
       "[parallel]\ndp=1\ntp=1\npp=1\nsp=1\nzero=0\nsequence=\"none\"\nschedule=\"zb\"\ncompress=\"none\"\ncomm=\"local\"\n[run]\nnp="
