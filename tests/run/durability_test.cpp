@@ -39,12 +39,12 @@ config::Config small() {
   return c;
 }
 
-struct Run {
+struct RunFolder {
   const Scratch scratch;
   const fs::path folder = scratch / "run";
   Session session{small()};
   std::vector<std::string> notes;
-  Run() {
+  RunFolder() {
     session.load(initial_weights(3));
     fs::create_directories(folder);
     files::write_atomically(folder / "metrics.jsonl", "{}\n");
@@ -67,7 +67,7 @@ struct Run {
 using Steps = std::vector<std::int64_t>;
 
 TEST(Durability, AFolderThatCannotBeListedIsAnErrorAndNotANewRun) {
-  Run run;
+  RunFolder run;
   run.save(1), run.save(2);
   for (const int problem : {ESTALE, EACCES, EIO, EMFILE}) {
     const Fault fault("opendir /ckpt$ errno=" + std::to_string(problem));
@@ -88,7 +88,7 @@ TEST(Durability, AFolderThatCannotBeListedIsAnErrorAndNotANewRun) {
 
 // An empty mount point looks like a folder without checkpoints; the run remembers that it had some.
 TEST(Durability, CheckpointsThatAreGoneAreAnError) {
-  Run run;
+  RunFolder run;
   EXPECT_FALSE(run.load());
   run.save(1);
   fs::rename(run.folder / "ckpt", run.scratch / "elsewhere");
@@ -103,7 +103,7 @@ TEST(Durability, CheckpointsThatAreGoneAreAnError) {
 }
 
 TEST(Durability, WhatIsNewerThanTheOneLoadedStays) {
-  Run run;
+  RunFolder run;
   for (const int step : {2, 4, 6}) run.save(step);
   fs::resize_file(run.folder / "ckpt/step-6/rank-0.safetensors", 1000);
   ASSERT_EQ(run.load()->step, 4);
@@ -122,7 +122,7 @@ TEST(Durability, WhatIsNewerThanTheOneLoadedStays) {
 
 // Whatever cannot be flushed: Error(disk), and the older checkpoint stays although only one is kept.
 TEST(Durability, WithoutAFlushNothingOldGoes) {
-  Run run;
+  RunFolder run;
   run.save(1, 1);
   for (const char* path : {"metrics.jsonl$", "/run$", "/ckpt$", ".part-step-2$", ".tmp$"}) {
     const Fault fault(std::string("fsync ") + path + " errno=" + std::to_string(EIO));
@@ -144,7 +144,7 @@ TEST(Durability, WithoutAFlushNothingOldGoes) {
 
 // Readers beside a run that keeps one checkpoint: there always is one.
 TEST(Durability, ReadersTakeTheNextOne) {
-  Run run;
+  RunFolder run;
   run.save(1, 1);
   std::atomic<bool> stop = false;
   std::thread writer([&] {
