@@ -160,6 +160,7 @@ const std::vector<Field>& fields() {
       {"parallel", "all_reduce", AT(parallel.all_reduce), one_of("auto|shared|ring|hierarchical|mpi"), "how MPI ranks add up: in shared memory, around a ring, both, or by MPI itself; auto: shared on one machine, hierarchical across"},
       {"parallel", "wire", AT(parallel.wire), one_of("f32|fp16|bf16"), "as what f32 sums of 64 KiB and more travel round a ring (all_reduce = ring, or between machines), added up in f32 all the same"},
       {"parallel", "hang_s", AT(parallel.hang_s), from(0, 1e6), "seconds without progress after which a rank that hangs is named and the job ends, at least 1; 0: wait for ever"},
+      {"parallel", "disk_s", AT(parallel.disk_s), from(0, 1e6), "seconds that one call to a disk (a flush, a rename) may take before the rank that waits for it counts as hanging; 0: for ever"},
       {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},

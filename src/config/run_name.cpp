@@ -56,9 +56,11 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 9> no_matter = {"run.threads",      "run.out",         "run.name",
-                                                                "run.csv",          "run.tensorboard", "data.workers",
-                                                                "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best"};
+  static constexpr std::array<std::string_view, 11> no_matter = {
+      "run.threads",      "run.out",         "run.name",
+      "run.csv",          "run.tensorboard", "data.workers",
+      "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best",
+      "parallel.hang_s",  "parallel.disk_s"};
   return std::find(no_matter.begin(), no_matter.end(), key) == no_matter.end();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace tessera::data {
 
 namespace fs = std::filesystem;
@@ -14,6 +16,9 @@ std::vector<std::string> folders_in(const fs::path& dir) {
     std::error_code ignored;
     if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));
   }
+  // Half a list would be a data set with fewer classes.
+  if (problem && problem != std::errc::no_such_file_or_directory && problem != std::errc::not_a_directory)
+    throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -58,6 +58,8 @@ class Walk {
       const std::string name = it->path().filename().string(), path = below.empty() ? name : below + "/" + name;
       std::error_code ignored;
       const fs::file_status status = it->status(ignored);  // of what a link leads to
+      if (status.type() == fs::file_type::none && ignored != std::errc::too_many_symbolic_link_levels)
+        throw Error(ErrorKind::data, "cannot look at the file: " + ignored.message(), (root_ / path).string());
       if (fs::is_directory(status) && !name.starts_with("."))
         folders.push_back(path);
       else if (fs::is_regular_file(status) && called_like_an_image(name))

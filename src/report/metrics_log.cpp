@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "files/disk_call.h"
 
 namespace tessera::report {
 namespace {
@@ -68,6 +69,7 @@ MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
 }
 
 void MetricsLog::write(std::ofstream& file, const std::string& path, const std::string& text) {
+  const files::DiskCall call("writing", path);
   if (!(file << text).flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path, "is the disk full or the folder read-only?");
 }
 

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "base/check.h"
+#include "files/look.h"
 #include "files/safetensors.h"
 #include "report/document.h"
 #include "run/checkpoint.h"
@@ -33,17 +36,19 @@ struct Entry {
 
 std::uint64_t bytes_on_disk(const fs::path& folder) {
   std::uint64_t sum = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (entry.is_regular_file(error)) sum += entry.file_size(error);
+  std::error_code gone;
+  if (!fs::is_directory(folder, gone)) return 0;
+  for (const fs::path& file : files::entries_of(folder)) {
+    if (const std::uintmax_t bytes = fs::file_size(file, gone); !gone) sum += bytes;
+  }
   return sum;
 }
 
 // Every checkpoint of a run folder, or the one that the path names; each proved byte by byte.
-std::vector<Entry> look_at(const fs::path& path) {
-  std::error_code error;
-  std::vector<CheckpointPath> found = checkpoints_in(path);
-  if (fs::exists(path / files::manifest_name, error)) found = {{-1, path}};
+// A run may go on meanwhile: what it removed is left out, and when that was all, the folder is looked at again.
+std::vector<Entry> look_at(const fs::path& path, int more_looks = 50) {
+  const bool one = files::is_there(path / files::manifest_name);
+  const std::vector<CheckpointPath> found = one ? std::vector<CheckpointPath>{{-1, path}} : checkpoints_in(path);
   if (found.empty())
     throw Error(ErrorKind::weights, "there is no checkpoint here", path.string(),
                 "expected a run folder with ckpt/step-N, or such a folder");
@@ -53,7 +58,8 @@ std::vector<Entry> look_at(const fs::path& path) {
     entry.at = at;
     entry.bytes = bytes_on_disk(at.path);
     try {
-      const auto checkpoint = open_checkpoint(at.path);
+      const auto checkpoint = one ? open_checkpoint(at.path) : open_unless_replaced(at.path);
+      if (!checkpoint) continue;
       entry.progress = progress_of(*checkpoint);
       if (const json time = checkpoint->manifest().state.value("time", json()); time.is_number_integer()) entry.time = time;
       if (at.step >= 0 && at.step != entry.progress.step) entry.problem = fmt::format("the manifest is of step {}", entry.progress.step);
@@ -64,7 +70,11 @@ std::vector<Entry> look_at(const fs::path& path) {
     }
     out.push_back(std::move(entry));
   }
-  return out;
+  if (!out.empty()) return out;
+  if (more_looks == 0)
+    throw Error(ErrorKind::weights, "checkpoints are replaced faster than they can be opened", path.string(), "give the command again");
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return look_at(path, more_looks - 1);
 }
 
 std::string when(std::int64_t time) {
@@ -115,9 +125,9 @@ struct DiffSide {
 
 std::shared_ptr<const files::Sharded> as_checkpoint(const fs::path& path) {
   std::error_code error;
-  if (fs::exists(path / files::manifest_name, error)) return open_checkpoint(path);
+  if (files::is_there(path / files::manifest_name)) return open_checkpoint(path);
   std::vector<std::string> notes;
-  if (!fs::is_directory(path, error) || fs::exists(path / "model.safetensors", error)) return nullptr;
+  if (!files::is_there(path) || !fs::is_directory(path, error) || files::is_there(path / "model.safetensors")) return nullptr;
   return newest_checkpoint(path, notes);
 }
 

@@ -15,6 +15,7 @@
 #include "base/process.h"  // defines: find_mpirun
 #include "base/threads.h"
 #include "comm/choose.h"
+#include "run/disk_calls.h"
 #include "run/environment.h"
 #include "run/guard.h"
 #include "run/pipeline.h"
@@ -26,7 +27,7 @@ namespace tessera::run {
 namespace {
 
 Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
-  return {rank, ranks, config.parallel.hang_s, config.run.out + "/log.txt", {}};
+  return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt", {}};
 }
 
 // One MPI rank: what only this rank knows of ends the others too.
@@ -37,6 +38,8 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   options.tell = [](const PulseFolder& folder) { guard.tell(folder); };
   comm::Pulse& pulse = guard.pulse();
   const comm::Pulse::Here here(&pulse);
+  PulsedDisk disk(pulse);
+  const files::DiskObserver::Here told(&disk);
   comm::Pulse::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
@@ -78,6 +81,8 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
 int watched(const config::Config& config, int rank, int ranks, const std::function<int()>& body) {
   comm::Pulse pulse;
   const comm::Pulse::Here here(&pulse);
+  PulsedDisk disk(pulse);
+  const files::DiskObserver::Here told(&disk);
   const Watchdog watchdog(pulse, options_of(config, rank, ranks));
   return body();
 }

@@ -83,6 +83,7 @@ void PulseFolder::write(const Seen& me) const {
                        {"idle_s", me.look.idle_s},
                        {"doing", me.look.doing},
                        {"inside", me.look.inside},
+                       {"disk", me.look.disk},
                        {"groups", groups},
                        {"waits", to_json(me.look.waits)},
                        {"left", to_json(me.look.left)}};
@@ -99,7 +100,7 @@ std::optional<Seen> PulseFolder::read(int rank) const {
     Seen out;
     out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"), out.tick = j.at("tick"),
     out.ended = j.at("ended");
-    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"), out.look.inside = j.at("inside");
+    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"), out.look.inside = j.at("inside"), out.look.disk = j.at("disk");
     for (const json& g : j.at("groups")) out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
     out.look.waits = call_from(j.at("waits"), out.look.groups.size());
     out.look.left = call_from(j.at("left"), out.look.groups.size());

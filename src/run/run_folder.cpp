@@ -5,14 +5,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <sstream>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
 #include "config/print.h"
 #include "config/run_name.h"
+#include "files/atomic_folder.h"
+#include "files/disk.h"
+#include "files/look.h"
 #include "files/text.h"
+#include "run/checkpoint.h"
 #include "run/environment.h"
 #include "run/pipeline.h"
 #include "run/watchdog.h"
@@ -23,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kept_schedule = "schedule.txt";
+constexpr int lock_tries = 20;  // to take the lock, 10 ms apart
 
 // What a resolved configuration says that changes results, by key ("parallel.chunks": " = 2"): not where, with how many threads or with
 // which reports it runs.
@@ -42,16 +49,48 @@ std::map<std::string, std::string> meaning(const std::string& toml) {
 
 // Whether the schedule that is asked for now is the one that the folder keeps: what counts is what it says, not where.
 bool same_schedule(const fs::path& folder, const config::Config& config) {
-  std::error_code error;
   const std::string path = schedule_file(config);
-  return !path.empty() && fs::exists(folder / kept_schedule, error) && schedule_text(path) == schedule_text(folder / kept_schedule);
+  return !path.empty() && files::is_there(folder / kept_schedule) && schedule_text(path) == schedule_text(folder / kept_schedule);
+}
+
+// Only what a run writes; never the whole folder. What says that a run has ended goes first and what says that it has saved goes last, so
+// that a process that is killed in between leaves a folder that nobody takes for a finished or a new one.
+void remove_old_run(const fs::path& folder) {
+  std::vector<fs::path> all;
+  for (const char* name : {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "log.txt", "weights.safetensors",
+                           "config.toml", "resolved.toml", "env.json", "trace.json"})
+    all.push_back(folder / name);
+  for (const fs::path& path : files::entries_of(folder))
+    if (path.filename().string().starts_with("events.out.tfevents.")) all.push_back(path);
+  all.push_back(folder / saved_mark);
+  for (const fs::path& path : all) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error)
+      throw Error(ErrorKind::disk, "the old run cannot be removed: " + error.message(), path.string(),
+                  "remove it, or choose another folder with --out");
+  }
+}
+
+// Makes the folder where there is none, and locks it. Who finds a run in it that was not there at the start has looked too early.
+void own_folder(const fs::path& folder, FolderLock& lock) {
+  if (lock.held()) return;
+  std::error_code error;
+  const bool made = fs::create_directories(folder, error);
+  if (error)
+    throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), folder.string(), "choose another folder with --out");
+  if (made) files::sync_folder(fs::absolute(folder).lexically_normal().parent_path());
+  lock.take(folder);
+  for (const char* name : {"resolved.toml", "ckpt", "metrics.jsonl", saved_mark})
+    if (files::is_there(folder / name))
+      throw Error(ErrorKind::usage, "another process has trained in this folder since this one started", folder.string(),
+                  "give the command again to go on from there, or choose another --out");
 }
 
 }  // namespace
 
 std::vector<std::string> changes_since(const fs::path& folder, const config::Config& config) {
-  std::error_code error;
-  if (!fs::exists(folder / "resolved.toml", error)) return {};
+  if (!files::is_there(folder / "resolved.toml")) return {};
   std::map<std::string, std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20)),
                                      now = meaning(config::to_toml(config));
   const std::string schedule = "parallel.schedule";
@@ -67,20 +106,18 @@ std::vector<std::string> changes_since(const fs::path& folder, const config::Con
 
 std::string configuration_of_run(const fs::path& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such run folder", folder.string());
-  if (!fs::exists(folder / "resolved.toml", error))
+  if (!files::is_there(folder) || !fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such run folder", folder.string());
+  if (!files::is_there(folder / "resolved.toml"))
     throw Error(ErrorKind::usage, "the folder holds no run: there is no resolved.toml in it", folder.string());
   return (folder / "resolved.toml").string();
 }
 
 std::string schedule_of_run(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / kept_schedule, error) ? (folder / kept_schedule).string() : "";
+  return files::is_there(folder / kept_schedule) ? (folder / kept_schedule).string() : "";
 }
 
 bool holds_finished_run(const fs::path& folder, const config::Config& config) {
-  std::error_code error;
-  if (!fs::exists(folder / "summary.json", error)) return false;
+  if (!files::is_there(folder / "summary.json")) return false;
   const std::vector<std::string> differ = changes_since(folder, config);
   if (!differ.empty())
     throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "),
@@ -94,11 +131,34 @@ FolderLock::~FolderLock() {
 
 void FolderLock::take(const fs::path& folder) {
   if (descriptor_ >= 0) return;
-  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) return;
-  // File systems without locks are trusted.
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0 && (errno == ENOENT || errno == ENOTDIR)) return;
+  if (opened < 0) files::fail_disk(folder, "open the run folder", errno);
+  // A reader that asks whether a run is alive holds the lock for an instant.
+  for (int tries = 0; ::flock(opened, LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if (errno != EWOULDBLOCK && errno != EINTR) break;  // file systems without locks are trusted
+    if (tries < lock_tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
+    ::close(opened);
     throw Error(ErrorKind::usage, "another process is training in this folder", folder.string(), "wait for it, or choose another --out");
+  }
+  descriptor_ = opened;
+}
+
+bool is_training_in(const fs::path& folder) {
+  const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0) return false;
+  const bool held = ::flock(opened, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(opened);
+  return held;
+}
+
+void clean_run_folder(const fs::path& folder, const FolderLock& lock) {
+  if (!lock.held()) return;
+  files::clean_leftovers(folder);
+  files::clean_leftovers(folder / "ckpt");
 }
 
 void open_folder(const fs::path& folder, const config::Config& config, const TrainOptions& options, FolderLock& lock) {
@@ -106,22 +166,10 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   // Read before anything is removed: they may lie in this folder.
   const std::string schedule = schedule_file(config), given = options.given.empty() ? "" : files::read_text(options.given);
   const std::string turns = schedule.empty() ? "" : schedule_text(schedule);
-  if (options.fresh) {
-    // Only what a run writes; never the whole folder.
-    for (const char* name : {"ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "summary.json", "log.txt", "weights.safetensors",
-                             "config.toml", "resolved.toml", "env.json", "trace.json"})
-      fs::remove_all(folder / name, error);
-    std::vector<fs::path> events;
-    for (const auto& entry : fs::directory_iterator(folder, error))
-      if (entry.path().filename().string().starts_with("events.out.tfevents.")) events.push_back(entry.path());
-    for (const fs::path& path : events) fs::remove(path, error);
-  }
-  fs::create_directories(folder, error);
-  if (error)
-    throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), folder.string(), "choose another folder with --out");
-  lock.take(folder);
+  own_folder(folder, lock);
+  if (options.fresh) remove_old_run(folder);
   fs::remove_all(folder / pulses, error);
-  if (config.run.np > 1 && !given_folder()) fs::create_directories(folder / pulses, error);
+  if (config.run.np > 1 && !given_folder()) fs::create_directories(folder / pulses, error);  // without it ranks are not watched
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
   // The schedule stays with the run, whatever becomes of its file.
   config::Config resolved = config;

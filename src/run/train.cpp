@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "data/loader.h"
-#include "files/atomic_folder.h"
 #include "files/disk.h"
 #include "files/text.h"
 #include "report/console.h"
@@ -54,7 +53,10 @@ class Trainer {
 
   int run() {
     bool finished_before = false;
-    ranks_.together([&] { finished_before = ranks_.first() && !options_.fresh && holds_finished_run(out_, config_); });
+    ranks_.together([&] {
+      if (ranks_.first()) lock_.take(out_);
+      finished_before = ranks_.first() && !options_.fresh && holds_finished_run(out_, config_);
+    });
     if (ranks_.any(finished_before)) {
       console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
       if (options_.json && ranks_.first()) fmt::print("{}", files::read_text(out_ / "summary.json"));
@@ -66,17 +68,19 @@ class Trainer {
     comm::Pulse::doing("compiling");
     session_ = std::make_unique<Session>(config_, transforms::RunOptions{}, ranks_.world());
     ranks_.together([&] { session_->compiled(Goal::train, config_.batch.global); });
-    if (ranks_.first()) files::clean_leftovers(out_), files::clean_leftovers(out_ / "ckpt");
-    ranks_.barrier();
+    ranks_.together([&] { clean_run_folder(out_, lock_); });
     ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
+    expect_same_step(ranks_, out_, resumed_ ? progress_.step : -1);
     ranks_.together([&] {
-      if (ranks_.first()) open_folder(out_, asked(), options_, lock_);
+      if (!ranks_.first()) return;
+      open_folder(out_, asked(), options_, lock_);
+      if (resumed_) set_newer_aside(out_, progress_.step, notes_);
     });
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / pulses);
     if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(config_, ranks_, *session_, out_);
-    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_);
+    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_, config_.parallel.disk_s);
     const bool finished = loop();
     console_.finish();
     save();
@@ -95,7 +99,6 @@ class Trainer {
  private:
   // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
   void prepare() {
-    if (ranks_.first()) lock_.take(out_);
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
     for (const auto* set : {train_.get(), test_.get()})
