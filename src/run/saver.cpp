@@ -1,5 +1,7 @@
 #include "run/saver.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -37,6 +39,7 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
     if (ranks_.first()) write = std::make_shared<CheckpointWrite>(run_, progress.step);
   });
   writing_ = std::async(std::launch::async, [this, write] {
+    ::pthread_setname_np(::pthread_self(), "tessera-saver");
     if (write)
       write->finish(snapshot_, retention_, ranks_.size(), cancelled_);
     else

@@ -80,9 +80,12 @@ void Watchdog::watch() {
     }
     me_.look = pulse_.look();
     ++me_.tick;
-    folder_.write(me_);
-    if (const auto verdict = folder_.verdict()) std::_Exit(verdict->code);  // somebody has said why
-    if (options_.hang_s > 0) look_around();
+    try {
+      folder_.write(me_);
+      if (const auto verdict = folder_.verdict()) std::_Exit(verdict->code);  // somebody has said why
+      if (options_.hang_s > 0) look_around();
+    } catch (const std::exception&) {  // no memory: the rank itself will meet that and say so
+    }
   }
 }
 
