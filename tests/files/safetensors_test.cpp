@@ -67,7 +67,7 @@ TEST(Safetensors, NoTensors) {
   EXPECT_TRUE(Safetensors(scratch / "e").tensors().empty());
 }
 
-TEST(Safetensors, MovesKeepTheMapping) {
+TEST(Safetensors, MovesKeepTheFile) {
   const Scratch scratch;
   const std::vector<float> a{42};
   write_safetensors(scratch / "a", {tensor("a", "F32", {1}, a)});

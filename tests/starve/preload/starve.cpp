@@ -64,7 +64,7 @@ void operator delete(void* at, std::size_t) noexcept { std::free(at); }
 
 extern "C" {
 
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept {
   static const long first = number_in("TESSERA_STARVE_THREADS");
   static std::atomic<long> count{0};
   if (first > 0 && ++count >= first) return EAGAIN;
