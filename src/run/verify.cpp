@@ -120,7 +120,7 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   executor->prepare(plan);
   const ir::DType real = storage_dtype(config);
   for (const models::Param& p : params) executor->write_persistent(p.name, 0, encode(source(p), real));
-  executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(input, "input"), input.shape), real));
+  executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(file->read("input"), "input"), input.shape), real));
   executor->write(plan, "labels", encode(labels, ir::DType::i32));
   executor->write(plan, "inv_count", encode(std::vector{1.0 / static_cast<double>(batch)}, real));
   executor->run(plan);

