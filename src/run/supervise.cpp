@@ -47,7 +47,7 @@ bool comes_from(pid_t process, pid_t mpirun) {
 
 bool has_ranks(pid_t mpirun) {
   for (const int process : all_processes())
-    if (process != mpirun && comes_from(process, mpirun)) return true;
+    if (process != mpirun && stat_of(process).state != 'Z' && comes_from(process, mpirun)) return true;  // one that ended may lie there
   return false;
 }
 
