@@ -14,7 +14,9 @@
 #include "app/arguments.h"
 #include "app/bench_verb.h"
 #include "app/study_verbs.h"
+#include "base/as_error.h"
 #include "base/check.h"
+#include "base/streams.h"
 #include "config/fields.h"
 #include "config/flags.h"
 #include "config/print.h"
@@ -40,6 +42,17 @@ int fail(const Error& error, bool json) {
   std::fputs((std::string(color ? "\033[1;31merror:\033[0m " : "error: ") + error.what() + "\n").c_str(), stderr);
   if (json && !report::document_printed()) report::print_document(report::error_document(error));
   return error.exit_code();
+}
+
+// The same of what libraries throw. Where there is not even memory for a message: the one that needs none.
+int fail_without_memory(const std::exception& thrown, bool json) {
+  try {
+    return fail(as_error(thrown), json);
+  } catch (const std::exception&) {
+    constexpr std::string_view text = "error: out of memory\n";
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
+    return static_cast<int>(ErrorKind::memory);
+  }
 }
 
 // The flags of `verb` that were given but do not exist, each with the nearest one that does.
@@ -286,12 +299,16 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using tessera::Error, tessera::ErrorKind;
+  tessera::occupy_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write, which knows what to say
+  // What trains for days goes on when nobody reads what it says any more; `tessera models | head` ends as every tool does.
+  if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "study")) tessera::survive_closed_pipes();
   // Looked for here: what goes wrong may be the command line itself.
   const bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
   try {
     const int code = dispatch(argc, argv);
-    if (std::fflush(stdout) != 0) return fail(Error(ErrorKind::disk, "cannot write to stdout: is the disk full?"), false);
+    if (tessera::cannot_write_stdout())
+      return fail(Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?"), false);
     return code;
   } catch (const Error& error) {
     // What goes wrong before ranks can talk goes wrong on all of them: the first one says it. Launchers end the job with whoever fails
@@ -299,9 +316,7 @@ int main(int argc, char** argv) {
     if (tessera::run::launched_rank() == 0) return fail(error, json);
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return error.exit_code();
-  } catch (const std::bad_alloc&) {
-    return fail(Error(ErrorKind::memory, "out of memory"), json);
-  } catch (const std::exception& error) {
-    return fail(Error(ErrorKind::internal, std::string("unexpected: ") + error.what()), json);
+  } catch (const std::exception& thrown) {
+    return fail_without_memory(thrown, json);
   }
 }

@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "files/mapped_file.h"
+#include "base/utf8.h"
+#include "files/regular_file.h"
 #include "files/text.h"
 
 namespace tessera::data {
@@ -59,6 +60,9 @@ std::vector<std::string> read_names(const fs::path& path, int classes) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty()) names.push_back(line);
   }
+  for (const std::string& name : names)
+    if (!is_utf8(name))
+      throw Error(ErrorKind::data, fmt::format("the name of the class '{}' is not UTF-8", bytes_shown(name)), path.string());
   if (static_cast<int>(names.size()) != classes)
     throw Error(ErrorKind::data, fmt::format("expected {} names of classes, one a line; found {}", classes, names.size()), path.string());
   return names;
@@ -87,14 +91,14 @@ class Cifar : public Dataset {
 
  private:
   void append(const CifarForm& form, const fs::path& path) {
-    const files::MappedFile file(path, ErrorKind::data);
-    const std::span<const std::byte> bytes = file.bytes();
+    const files::RegularFile file(path, ErrorKind::data);
     const std::size_t record = form.record();
-    if (bytes.empty() || bytes.size() % record != 0)
+    if (file.size() == 0 || file.size() % record != 0)
       throw Error(ErrorKind::data,
                   fmt::format("expected a whole number of records of {} bytes, found {} bytes ({} records and {} bytes more)", record,
-                              bytes.size(), bytes.size() / record, bytes.size() % record),
+                              file.size(), file.size() / record, file.size() % record),
                   path.string(), fmt::format("the file is cut off or another one; fetch it again: `tessera data get {}`", form.name));
+    const std::vector<std::byte> bytes = file.read(0, file.size());
     const std::size_t count = bytes.size() / record, before = labels_.size();
     labels_.reserve(before + count);
     pixels_.resize((before + count) * planes * pixels);

@@ -11,7 +11,9 @@ namespace fs = std::filesystem;
 std::vector<std::string> folders_in(const fs::path& dir) {
   std::vector<std::string> names;
   std::error_code problem;
-  for (fs::directory_iterator it(dir, problem), end; !problem && it != end; it.increment(problem)) {
+  fs::directory_iterator it(dir, problem), end;
+  if (problem == std::errc::no_such_file_or_directory || problem == std::errc::not_a_directory) return names;
+  for (; !problem && it != end; it.increment(problem)) {
     std::string name = it->path().filename().string();
     std::error_code ignored;
     if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "data/class_folders.h"
 #include "data/decode.h"
 
@@ -144,6 +145,11 @@ class Folder : public ImageFolder {
         if (!folders_in(dir / name).empty())
           throw Error(ErrorKind::data, fmt::format("found {}/ with folders in it, but no train/ beside it", name), dir.string(),
                       std::string("expected ") + form);
+    for (const std::string& name : found.names)
+      if (!is_utf8(name))
+        throw Error(ErrorKind::data,
+                    fmt::format("the name of the class '{}' is not UTF-8, as weights and reports need it", bytes_shown(name)),
+                    bytes_shown(found.train.string()), "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
     if (found.names.size() < 2)
       throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0], found.train.string(),
                   std::string("expected ") + form);

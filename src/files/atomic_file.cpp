@@ -47,6 +47,16 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   write_all(descriptor_, bytes, path_, needed_);
 }
 
+void AtomicFile::overwrite(std::uint64_t offset, std::span<const std::byte> bytes) {
+  CHECK(descriptor_ >= 0, "write after commit");
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) fail_disk(path_, "write the file", errno, needed_);
+    offset += static_cast<std::uint64_t>(done), bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
 void AtomicFile::commit() {
   CHECK(descriptor_ >= 0, "commit after commit");
   sync_file(descriptor_, path_, needed_);

@@ -35,8 +35,12 @@ AtomicFolder::AtomicFolder(const fs::path& place) : place_(place), part_(part_of
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;
-  if (!done_) fs::remove_all(part_, ignored);
+  if (done_) return;
+  try {  // remove_all() needs memory; what it leaves, clean_leftovers() takes
+    std::error_code ignored;
+    fs::remove_all(part_, ignored);
+  } catch (const std::exception&) {
+  }
 }
 
 void AtomicFolder::commit() {

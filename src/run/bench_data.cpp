@@ -73,9 +73,15 @@ Rate turn(const std::vector<std::vector<std::byte>>& files, const data::Wants& w
     }
   };
   std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
+  std::exception_ptr none;  // no more threads, or no memory for them
+  try {
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+  } catch (const std::exception&) {
+    none = std::current_exception();
+  }
   for (std::thread& t : others) t.join();
+  if (none) std::rethrow_exception(none);
   return watch.rate(done);
 }
 

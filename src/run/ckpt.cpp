@@ -77,6 +77,29 @@ std::vector<Entry> look_at(const fs::path& path, int more_looks = 50) {
   return look_at(path, more_looks - 1);
 }
 
+struct WeightEntry {
+  fs::path path;
+  bool hashed = false;
+  std::string problem;  // empty: valid
+};
+
+// The weight file that the path is, or that a finished run has.
+std::vector<WeightEntry> weights_at(const fs::path& path) {
+  std::error_code error;
+  const fs::path file = fs::is_directory(path, error) ? path / "weights.safetensors" : path;
+  const bool finished = fs::exists(path / "summary.json", error), there = fs::exists(file, error);
+  if (!there && !finished) return {};
+  WeightEntry entry{file, false, there ? "" : "it is gone, and the run is finished: `tessera train` makes it anew"};
+  if (!there) return {entry};
+  try {
+    entry.hashed = files::Safetensors(file).metadata().contains(files::hash_key);
+  } catch (const Error& e) {
+    if (e.kind != ErrorKind::weights) throw;
+    entry.problem = e.message;
+  }
+  return {entry};
+}
+
 std::string when(std::int64_t time) {
   // Years that a calendar has; a hostile manifest may say anything.
   if (time <= 0 || time > 253402300799) return "-";
@@ -147,8 +170,8 @@ DiffSide tensors_of(std::shared_ptr<const files::Safetensors> f) {
   DiffSide out;
   for (const auto& [name, tensor] : f->tensors()) out.names.insert(name);
   out.type = [f](const std::string& name) { return f->at(name).dtype + " " + ir::to_string(f->at(name).shape); };
-  out.bytes = [f](const std::string& name) { return std::vector<std::byte>(f->at(name).bytes.begin(), f->at(name).bytes.end()); };
-  out.numbers = [f](const std::string& name) { return files::to_doubles(f->at(name), name); };
+  out.bytes = [f](const std::string& name) { return f->read(name).bytes; };
+  out.numbers = [f](const std::string& name) { return files::to_doubles(f->read(name), name); };
   return out;
 }
 
@@ -200,7 +223,9 @@ int ckpt_list(const CkptOptions& options) {
 }
 
 int ckpt_verify(const CkptOptions& options) {
-  const std::vector<Entry> entries = look_at(options.path);
+  const std::vector<WeightEntry> weights = weights_at(options.path);
+  std::error_code error;
+  const std::vector<Entry> entries = fs::is_regular_file(options.path, error) ? std::vector<Entry>() : look_at(options.path);
   bool ok = true;
   ordered_json all = ordered_json::array();
   for (const Entry& e : entries) {
@@ -208,7 +233,15 @@ int ckpt_verify(const CkptOptions& options) {
     all.push_back(to_json(e, best_step(entries)));
     if (!options.json) fmt::print("{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
   }
-  if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}});
+  ordered_json files = ordered_json::array();
+  for (const WeightEntry& w : weights) {
+    ok &= w.problem.empty();
+    files.push_back({{"path", w.path.string()}, {"valid", w.problem.empty()}, {"hashed", w.hashed}});
+    if (!w.problem.empty()) files.back()["problem"] = w.problem;
+    const char* sound = w.hashed ? "its hash fits" : "sound as far as can be seen: it carries no hash";
+    if (!options.json) fmt::print("{}: {}\n", w.path.string(), w.problem.empty() ? sound : "BAD: " + w.problem);
+  }
+  if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}, {"weights", files}});
   return ok ? 0 : static_cast<int>(ErrorKind::weights);
 }
 

@@ -11,8 +11,10 @@
 #include <string_view>
 #include <thread>
 
+#include "base/as_error.h"
 #include "base/check.h"
 #include "base/process.h"  // defines: find_mpirun
+#include "base/streams.h"
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "run/disk_calls.h"
@@ -68,10 +70,9 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
     // Whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
     reason = std::string("error: ") + error.what(), code = error.exit_code();
-  } catch (const std::bad_alloc&) {
-    reason = "error: out of memory", code = static_cast<int>(ErrorKind::memory);
-  } catch (const std::exception& error) {
-    reason = std::string("error: unexpected: ") + error.what(), code = static_cast<int>(ErrorKind::internal);
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    reason = std::string("error: ") + error.what(), code = error.exit_code();
   }
   world->abort(reason, code);
   return code;
@@ -113,8 +114,8 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
   }
   if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
-    fmt::print(stderr, "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
-               config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+    to_stderr(fmt::format("warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
+                          config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s"));
   const std::string mpirun = config.parallel.comm == "local" ? "" : find_mpirun();
   if (config.parallel.comm == "mpi" && (mpirun.empty() || !comm::mpi_built()))
     throw Error(

@@ -17,6 +17,8 @@
 #include "files/atomic_folder.h"
 #include "files/disk.h"
 #include "files/look.h"
+#include "files/json.h"
+#include "files/safetensors.h"
 #include "files/text.h"
 #include "run/checkpoint.h"
 #include "run/environment.h"
@@ -123,6 +125,35 @@ bool holds_finished_run(const fs::path& folder, const config::Config& config) {
     throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "),
                 folder.string(), "--fresh starts over in it, --out chooses another folder");
   return true;
+}
+
+std::string damage_of_finished_run(const fs::path& folder) {
+  std::error_code error;
+  try {
+    const nlohmann::json summary = files::parse_json(files::read_text(folder / "summary.json"));
+    if (!summary.is_object() || !summary.contains("steps") || !summary.contains("final"))
+      return "summary.json is not what a run writes at its end";
+    if (!fs::exists(folder / "weights.safetensors", error)) return "weights.safetensors is gone";
+  } catch (const Error& e) {
+    return "summary.json cannot be used (" + e.message + ")";
+  }
+  try {
+    const files::Safetensors weights(folder / "weights.safetensors");
+    return weights.tensors().empty() ? "weights.safetensors holds no tensor" : "";
+  } catch (const Error& e) {
+    return "weights.safetensors cannot be used (" + e.message + ")";
+  }
+}
+
+bool holds_whole_run(const fs::path& folder, const config::Config& config, std::vector<std::string>& notes) {
+  if (!holds_finished_run(folder, config)) return false;
+  const std::string damage = damage_of_finished_run(folder);
+  if (damage.empty()) return true;
+  if (checkpoints_in(folder).empty())
+    throw Error(ErrorKind::weights, "the run is finished, but " + damage + ", and there is no checkpoint to make it from", folder.string(),
+                "put a copy in its place; or --fresh starts over in this folder");
+  notes.push_back("the run was finished, but " + damage + ": its results are made anew from its last checkpoint");
+  return false;
 }
 
 FolderLock::~FolderLock() {

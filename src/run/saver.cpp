@@ -1,6 +1,7 @@
 #include "run/saver.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,6 +48,7 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
   });
   writing_ = std::async(std::launch::async, [this, write] {
     const files::DiskObserver::Here told(&calls_);
+    ::pthread_setname_np(::pthread_self(), "tessera-saver");
     if (write)
       write->finish(snapshot_, retention_, ranks_.size(), state_);
     else

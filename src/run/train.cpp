@@ -55,11 +55,11 @@ class Trainer {
     bool finished_before = false;
     ranks_.together([&] {
       if (ranks_.first()) lock_.take(out_);
-      finished_before = ranks_.first() && !options_.fresh && holds_finished_run(out_, config_);
+      finished_before = ranks_.first() && !options_.fresh && holds_whole_run(out_, config_, notes_);
     });
     if (ranks_.any(finished_before)) {
       console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
-      if (options_.json && ranks_.first()) fmt::print("{}", files::read_text(out_ / "summary.json"));
+      if (options_.json && ranks_.first()) std::fputs(files::read_text(out_ / "summary.json").c_str(), stdout);
       return 0;
     }
     const StopOnSignal guard;
@@ -168,6 +168,7 @@ class Trainer {
     if (ranks_.first()) {
       log_.emplace(out_.string(), report::LogOptions{resumed_ ? progress_.metrics_bytes : 0, progress_.step + 1, config_.run.csv,
                                                      config_.run.tensorboard});
+      for (const std::string& warning : log_->warnings()) console_.line("warning: " + warning);
       results_.recall(log_->kept());
     }
     if (resumed_) saved_lines_ = 0;

@@ -82,9 +82,12 @@ void Watchdog::watch() {
     // Inside a call to a disk a rank cannot move; it has a limit of its own.
     if (!me_.look.disk.empty() && (options_.disk_s == 0 || me_.look.disk_s < options_.disk_s)) me_.look.idle_s = 0;
     ++me_.tick;
-    folder_.write(me_);
-    if (const auto verdict = folder_.verdict()) std::_Exit(verdict->code);  // somebody has said why
-    if (options_.hang_s > 0) look_around();
+    try {
+      folder_.write(me_);
+      if (const auto verdict = folder_.verdict()) std::_Exit(verdict->code);  // somebody has said why
+      if (options_.hang_s > 0) look_around();
+    } catch (const std::exception&) {  // no memory: the rank itself will meet that and say so
+    }
   }
 }
 

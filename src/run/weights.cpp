@@ -152,7 +152,7 @@ class FileComparison {
       if (!counted) missing_.push_back(param.name);
       return;
     }
-    const files::TensorView& view = file_.at(found->second);
+    const files::TensorPlace& view = file_.at(found->second);
     if (view.dtype != "F64" && view.dtype != "F32" && view.dtype != "BF16" && view.dtype != "F16")
       problem(fmt::format("{}: expected dtype F64, F32, BF16 or F16, found {}", in_quotes(found->second), view.dtype));
     if (models::is_head(model_.family, param.name))
@@ -350,7 +350,7 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const m
     if (new_head && models::is_head(model.family, param.name)) return initial_weights(seed)(param);
     const auto found = tensors.find(param.name);
     CHECK(found != tensors.end(), param.name + " is a parameter of the model that was compared with the file");
-    std::vector<double> values = files::to_doubles(file->at(found->second), found->second);
+    std::vector<double> values = files::to_doubles(file->read(found->second), found->second);
     if (const auto from = resized.find(param.name); from != resized.end())
       values = param.name == models::positions_name
                    ? models::interpolate_positions(values, model.pool == "class", from->second,

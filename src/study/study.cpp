@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "base/streams.h"
 #include "base/threads.h"  // defines: available_cores
 #include "report/console.h"
 #include "report/document.h"

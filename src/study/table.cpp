@@ -11,6 +11,7 @@
 #include <map>
 
 #include "base/printable.h"
+#include "base/streams.h"
 #include "report/console.h"
 #include "report/scaling.h"
 
@@ -78,10 +79,6 @@ std::string point_words(const report::Point& point) {
 
 std::string repeat_words(int number, std::size_t repeats) {
   return repeats > 1 ? fmt::format(", repeat {} of {}", number + 1, repeats) : "";
-}
-
-void to_stderr(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
 }
 
 std::vector<std::string> table_lines(const report::Study& study, int columns) {

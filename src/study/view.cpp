@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "base/streams.h"
 #include "files/json.h"
 #include "report/page.h"
 #include "study/claims.h"

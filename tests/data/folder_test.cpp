@@ -149,6 +149,16 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
   has(says(other / "file"), "found a file");
 }
 
+// Names of classes go into weights, manifests and pages, all of which are UTF-8: what is not is refused before anything is trained.
+TEST(Folder, AClassWhoseNameIsNotUtf8IsRefusedWithItsBytes) {
+  const Scratch scratch;
+  write_class(scratch / "caf\xe9", 2);
+  write_class(scratch / "th\xc3\xa9", 2);
+  const Error error = error_of([&] { image_folder(scratch.folder(), Split::train, {}); });
+  EXPECT_EQ(error.kind, ErrorKind::data);
+  EXPECT_NE(std::string(error.what()).find("'caf\\xe9' is not UTF-8"), std::string::npos) << error.what();
+}
+
 TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {
   const Scratch scratch;
   write_class(scratch / "a", 1, 400, 600);
