@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
+
 namespace tessera {
 
 Error::Error(ErrorKind k, std::string m, std::string w, std::string h)
@@ -22,10 +24,28 @@ Error& Error::and_also(std::string problem) {
   return *this;
 }
 
+namespace {
+
+// One line, or several where each further one begins with three blanks, as all of ours do: no name that came from outside
+// can begin a line of its own.
+std::string shown_message(const std::string& message) {
+  std::string out;
+  for (std::size_t at = 0; at <= message.size();) {
+    std::size_t end = message.find("\n   ", at);
+    end = std::min(end, message.size());
+    out += (at == 0 ? "" : "\n") + printable(std::string_view(message).substr(at, end - at), message.npos);
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 void Error::compose() {
-  text_ = where.empty() ? message : where + ": " + message;
-  for (const std::string& other : also) text_ += "\n   also: " + other;
-  if (!hint.empty()) text_ += "\n   help: " + hint;
+  const auto line = [](const std::string& text) { return printable(text, text.npos); };
+  text_ = where.empty() ? shown_message(message) : line(where) + ": " + shown_message(message);
+  for (const std::string& other : also) text_ += "\n   also: " + shown_message(other);
+  if (!hint.empty()) text_ += "\n   help: " + line(hint);
 }
 
 void fail_check(const char* condition, const std::string& message, const char* file, int line) {

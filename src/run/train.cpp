@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "data/loader.h"
 #include "files/atomic_folder.h"
 #include "files/disk.h"
@@ -57,7 +58,7 @@ class Trainer {
     ranks_.together([&] { finished_before = ranks_.first() && !options_.fresh && holds_finished_run(out_, config_); });
     if (ranks_.any(finished_before)) {
       console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
-      if (options_.json && ranks_.first()) fmt::print("{}", files::read_text(out_ / "summary.json"));
+      if (options_.json && ranks_.first()) say_json(stdout, files::read_text(out_ / "summary.json"));
       return 0;
     }
     const StopOnSignal guard;
@@ -98,6 +99,7 @@ class Trainer {
     if (ranks_.first()) lock_.take(out_);
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
+    for (const auto* set : {train_.get(), test_.get()}) note_links(*set, notes_);
     for (const auto* set : {train_.get(), test_.get()})
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
     samples_ = used_samples(config_, *train_);

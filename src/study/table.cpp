@@ -11,6 +11,7 @@
 #include <map>
 
 #include "base/printable.h"
+#include "base/say.h"
 #include "report/console.h"
 #include "report/scaling.h"
 
@@ -81,7 +82,8 @@ std::string repeat_words(int number, std::size_t repeats) {
 }
 
 void to_stderr(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
+  say_lines(stderr, text);
+  std::fflush(stderr);
 }
 
 std::vector<std::string> table_lines(const report::Study& study, int columns) {
@@ -148,7 +150,7 @@ std::string run_line(const report::Part& part, const report::Point& point, const
 LiveTable::LiveTable(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 void LiveTable::clear() {
-  if (drawn_ > 0) to_stderr(fmt::format("\033[{}A\r\033[J", drawn_));
+  if (drawn_ > 0) std::fputs(fmt::format("\033[{}A\r\033[J", drawn_).c_str(), stderr);
   drawn_ = 0;
 }
 
