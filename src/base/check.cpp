@@ -26,15 +26,22 @@ Error& Error::and_also(std::string problem) {
 
 namespace {
 
-// One line, or several where each further one begins with three blanks, as all of ours do: no name that came from outside
-// can begin a line of its own.
-std::string shown_message(const std::string& message) {
+// Whether a further line of a message is one of ours: it begins with three blanks, or quotes a file ("  120 | tp = 5").
+bool is_own_line(std::string_view rest) {
+  if (rest.starts_with("   ")) return true;
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const std::size_t digits = rest.find_first_not_of("0123456789");
+  return digits != rest.npos && digits > 0 && rest.substr(digits).starts_with(" | ");
+}
+
+// No name that came from outside begins a line of its own: other line ends are shown, not obeyed.
+std::string shown_message(std::string_view message) {
   std::string out;
-  for (std::size_t at = 0; at <= message.size();) {
-    std::size_t end = message.find("\n   ", at);
-    end = std::min(end, message.size());
-    out += (at == 0 ? "" : "\n") + printable(std::string_view(message).substr(at, end - at), message.npos);
-    at = end + 1;
+  for (std::size_t begin = 0, at = 0; at <= message.size(); ++at) {
+    const bool end = at == message.size();
+    if (!end && (message[at] != '\n' || !is_own_line(message.substr(at + 1)))) continue;
+    out += (begin == 0 ? "" : "\n") + printable(message.substr(begin, at - begin), message.npos);
+    begin = at + 1;
   }
   return out;
 }

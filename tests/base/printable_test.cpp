@@ -65,6 +65,7 @@ TEST(Printable, AnErrorShowsWhatItKeepsExactly) {
   EXPECT_EQ(std::string(error.what()), "a\\x1b[2J\\nerror: b: cannot read a\\x1b[2J\\nerror: b\n   help: remove a\\x1b[2J\\nerror: b");
   // A quoted line of a file keeps its place below the message.
   EXPECT_EQ(std::string(Error(ErrorKind::usage, "wrong\n    3 | x = 1\n      | ^").what()), "wrong\n    3 | x = 1\n      | ^");
+  EXPECT_EQ(std::string(Error(ErrorKind::usage, "wrong\n  120 | x = 1\n12345 | y\n12 x").what()), "wrong\n  120 | x = 1\n12345 | y\\n12 x");
 }
 
 TEST(Say, ArgumentsStayOnTheirLine) {
