@@ -16,6 +16,7 @@
 #include "app/study_verbs.h"
 #include "base/as_error.h"
 #include "base/check.h"
+#include "base/say.h"
 #include "base/streams.h"
 #include "config/fields.h"
 #include "config/flags.h"
@@ -39,7 +40,8 @@ using app::WeightsArguments;
 int fail(const Error& error, bool json) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool color = ::isatty(STDERR_FILENO) && !(no_color && *no_color);
-  std::fputs((std::string(color ? "\033[1;31merror:\033[0m " : "error: ") + error.what() + "\n").c_str(), stderr);
+  std::fputs(color ? "\033[1;31merror:\033[0m " : "error: ", stderr);
+  say_lines(stderr, std::string(error.what()) + "\n");
   if (json && !report::document_printed()) report::print_document(report::error_document(error));
   return error.exit_code();
 }
@@ -115,7 +117,8 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
   get_verb->add_option("NAME", get->name, "cifar10 | cifar100")->required();
   get_verb->add_option("--out", get->out, "folder to put it in (default: data)")->type_name("DIR");
   get_verb->add_option("--url", get->url, "another address of the same archive")->type_name("URL");
-  get_verb->add_option("--md5", get->md5, "checksum of another archive at that address")->type_name("HEX");
+  get_verb->add_option("--sha256", get->sha256, "checksum of another archive at that address")->type_name("HEX");
+  get_verb->add_option("--md5", get->md5, "the same where only an MD5 is known")->type_name("HEX");
   get_verb->callback([get, &json, &code] { get->json = json, code = run::data_get(*get); });
 
   const auto reading = [&](const char* name, const char* help, int (*act)(const config::Config&, bool)) {
@@ -140,7 +143,8 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
 int dispatch(int argc, char** argv) {
   CLI::App app(
       "Tessera trains and runs image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process or on many ranks. "
-      "Manual: docs/cli.md.");
+      "Manual: docs/cli.md.",
+      "tessera");  // whatever name it was started by
   app.set_version_flag("--version", "tessera " + run::version());
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -268,10 +272,10 @@ int dispatch(int argc, char** argv) {
   show_config.add_to(*show_verb);
   show_verb->callback([&] {
     const config::Loaded loaded = show_config.load_all(config::Purpose::other, 0);
-    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
-    if (json) return fmt::print("{}\n", config::to_json(loaded));
-    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n')) fmt::print("# {}\n", line);
-    fmt::print("{}{}", loaded.deepspeed.empty() ? "" : "\n", config::to_toml(loaded.config));
+    for (const std::string& note : loaded.notes) say(stderr, "note: {}\n", note);
+    if (json) return say_json(stdout, config::to_json(loaded));
+    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n')) say(stdout, "# {}\n", line);
+    say_lines(stdout, (loaded.deepspeed.empty() ? "" : "\n") + config::to_toml(loaded.config));
   });
   CLI::App* check_verb = config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
   check_verb->add_flag("--json", json, "as JSON");
@@ -280,11 +284,11 @@ int dispatch(int argc, char** argv) {
     const config::Config c = check_config.load(config::Purpose::check, 0);
     run::check_schedule(c);
     run::open_data(c, data::Split::train);  // also: is it such data?
-    json ? report::print_document({{"ok", true}}) : fmt::print("the configuration is sound\n");
+    json ? report::print_document({{"ok", true}}) : say(stdout, "the configuration is sound\n");
   });
 
   CLI::App* keys_verb = config_verb->add_subcommand("keys", "every key with its default and meaning, as Markdown (docs/config.md)");
-  keys_verb->callback([&] { fmt::print("{}", config::keys_markdown()); });
+  keys_verb->callback([&] { say_lines(stdout, config::keys_markdown()); });
 
   try {
     app.parse(argc, argv);

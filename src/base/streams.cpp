@@ -19,11 +19,6 @@ void occupy_standard_streams() {
 
 void survive_closed_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
-void to_stderr(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-}
-
 bool cannot_write_stdout() {
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   struct pollfd pipe = {STDOUT_FILENO, POLLOUT, 0};

@@ -3,8 +3,6 @@
 // whoever ends the process (cannot_write_stdout).
 #pragma once
 
-#include <string_view>
-
 namespace tessera {
 
 // Puts /dev/null in the place of each of 0, 1 and 2 that is closed, or the next file that is opened would get what is meant for people. Of
@@ -13,9 +11,6 @@ void occupy_standard_streams();
 
 // A reader that goes away is no reason to end: writes fail from now on, they do not kill.
 void survive_closed_pipes();
-
-// A message; never throws.
-void to_stderr(std::string_view text);
 
 // Flushes stdout. Whether something of it is lost: not when it is a pipe and its reader has gone, who wanted no more.
 bool cannot_write_stdout();

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdio>
 
+#include "base/say.h"
+
 namespace tessera::report {
 namespace {
 
@@ -14,12 +16,13 @@ ordered_json text_or_null(const std::string& text) { return text.empty() ? order
 
 }  // namespace
 
-std::string document_text(const ordered_json& document) { return document.dump(2, ' ', false, ordered_json::error_handler_t::replace); }
+std::string document_text(const ordered_json& document) {
+  return printable_json(document.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+}
 
 void print_document(const ordered_json& document) {
   printed = true;
-  const std::string text = document_text(document) + "\n";
-  std::fwrite(text.data(), 1, text.size(), stdout);  // whoever ends the process looks whether it was written
+  say_json(stdout, document_text(document));
 }
 
 bool document_printed() { return printed; }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "files/look.h"
 #include "files/safetensors.h"
 #include "report/document.h"
@@ -128,13 +129,13 @@ ordered_json to_json(const Entry& e, std::int64_t best) {
 }
 
 void print_table(const std::vector<Entry>& entries, std::int64_t best) {
-  fmt::print("{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes", "when", "valid");
+  say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes", "when", "valid");
   for (const Entry& e : entries) {
     if (e.problem.empty())
-      fmt::print("{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch, e.progress.position, e.bytes, when(e.time),
-                 best > 0 && e.at.step == best ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100) : "");
+      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch, e.progress.position, e.bytes, when(e.time),
+          best > 0 && e.at.step == best ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100) : "");
     else
-      fmt::print("{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-", e.problem);
+      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-", e.problem);
   }
 }
 
@@ -231,7 +232,7 @@ int ckpt_verify(const CkptOptions& options) {
   for (const Entry& e : entries) {
     ok &= e.problem.empty();
     all.push_back(to_json(e, best_step(entries)));
-    if (!options.json) fmt::print("{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
+    if (!options.json) say(stdout, "{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
   }
   ordered_json files = ordered_json::array();
   for (const WeightEntry& w : weights) {
@@ -239,7 +240,7 @@ int ckpt_verify(const CkptOptions& options) {
     files.push_back({{"path", w.path.string()}, {"valid", w.problem.empty()}, {"hashed", w.hashed}});
     if (!w.problem.empty()) files.back()["problem"] = w.problem;
     const char* sound = w.hashed ? "its hash fits" : "sound as far as can be seen: it carries no hash";
-    if (!options.json) fmt::print("{}: {}\n", w.path.string(), w.problem.empty() ? sound : "BAD: " + w.problem);
+    if (!options.json) say(stdout, "{}: {}\n", w.path.string(), w.problem.empty() ? sound : "BAD: " + w.problem);
   }
   if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}, {"weights", files}});
   return ok ? 0 : static_cast<int>(ErrorKind::weights);
@@ -272,13 +273,13 @@ int ckpt_diff(const CkptOptions& options) {
     if (d.contains("elements"))
       detail = fmt::format(": {} elements, at most by {}", d["elements"].get<std::int64_t>(),
                            d["max_abs"].is_null() ? "NaN or Inf" : d["max_abs"].dump());
-    fmt::print("{}: {}{}\n", name, d["status"].get<std::string>(), detail);
+    say(stdout, "{}: {}{}\n", name, d["status"].get<std::string>(), detail);
   }
   const bool same = equal == names.size();
   if (options.json)
     report::print_document({{"equal", same}, {"tensors", all}});
   else
-    fmt::print("{} of {} tensors are equal\n", equal, names.size());
+    say(stdout, "{} of {} tensors are equal\n", equal, names.size());
   return same ? 0 : 1;
 }
 

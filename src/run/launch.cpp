@@ -14,7 +14,7 @@
 #include "base/as_error.h"
 #include "base/check.h"
 #include "base/process.h"  // defines: find_mpirun
-#include "base/streams.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "run/disk_calls.h"
@@ -114,8 +114,8 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
   }
   if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
-    to_stderr(fmt::format("warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
-                          config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s"));
+    say(stderr, "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
+        config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
   const std::string mpirun = config.parallel.comm == "local" ? "" : find_mpirun();
   if (config.parallel.comm == "mpi" && (mpirun.empty() || !comm::mpi_built()))
     throw Error(

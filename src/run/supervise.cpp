@@ -18,7 +18,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
-#include "base/streams.h"
+#include "base/say.h"
 #include "run/pulse_folder.h"
 #include "run/relay.h"
 #include "run/stop.h"
@@ -74,7 +74,7 @@ void ask_ranks(pid_t mpirun, std::set<pid_t>& asked) {
 
 void kill_ranks(const PulseFolder& folder) {
   for (const Seen& rank : folder.read_all())
-    if (is_alive(rank)) ::kill(rank.pid, SIGKILL);
+    if (is_alive(rank) && is_own(rank.pid)) ::kill(rank.pid, SIGKILL);
 }
 
 // Beside the run folder, which must not be made before its configuration was found sound; all machines of the job see that place.
@@ -171,7 +171,7 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   relay.finish();
   if (const auto verdict = job.folder.verdict()) {
-    to_stderr(fmt::format("error: {}\n", verdict->text));
+    say_lines(stderr, "error: " + verdict->text + "\n");
     return verdict->code;
   }
   if (WIFSIGNALED(status))
@@ -179,7 +179,8 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
                 mpirun);
   const int code = WEXITSTATUS(status), signal = code - 128;
   if (asked == 1 && signal == SIGUSR1) {  // what we sent came before a rank listened to it
-    to_stderr("stopped on request before there was anything to save; the same command starts it, or goes on from the newest checkpoint\n");
+    say(stderr,
+        "stopped on request before there was anything to save; the same command starts it, or goes on from the newest checkpoint\n");
     return static_cast<int>(ErrorKind::stopped);
   }
   if (signal > 0 && signal < 32 && asked == 0 && signal != SIGTERM && signal != SIGINT && signal != SIGUSR1 && signal != SIGHUP)

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "data/loader.h"
 #include "files/disk.h"
 #include "files/text.h"
@@ -59,7 +60,7 @@ class Trainer {
     });
     if (ranks_.any(finished_before)) {
       console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
-      if (options_.json && ranks_.first()) std::fputs(files::read_text(out_ / "summary.json").c_str(), stdout);
+      if (options_.json && ranks_.first()) say_json(stdout, files::read_text(out_ / "summary.json"));
       return 0;
     }
     const StopOnSignal guard;
@@ -101,6 +102,7 @@ class Trainer {
   void prepare() {
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
+    for (const auto* set : {train_.get(), test_.get()}) note_links(*set, notes_);
     for (const auto* set : {train_.get(), test_.get()})
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
     samples_ = used_samples(config_, *train_);

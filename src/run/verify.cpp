@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "config/reader.h"
 #include "exec/executor.h"
@@ -182,9 +183,9 @@ int verify(const VerifyOptions& given) {
     std::size_t width = 0;
     for (const Comparison& c : all) width = std::max(width, c.name.size());
     for (const Comparison& c : all)
-      fmt::print("{:{}} {:10.2e}  {}\n", c.name, width, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
-    fmt::print("{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(),
-               options.dtype, worst->name, worst->error, worst->tolerance);
+      say(stdout, "{:{}} {:10.2e}  {}\n", c.name, width, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
+    say(stdout, "{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(),
+        options.dtype, worst->name, worst->error, worst->tolerance);
   }
   return failed == 0 ? 0 : 1;
 }

@@ -13,13 +13,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* written[] = {"study.db-journal", "runs", "report.html", "claims.md", "figures", "data"};
 
-void end_if_running(const RunRow& row, double grace) {
-  if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, grace);
+void end_if_running(const RunRow& row, const fs::path& folder, double grace) {
+  if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, folder, grace);
 }
 
 void end_what_runs(const fs::path& folder, double grace) {
   try {
-    for (const auto& [identity, row] : State(folder).all()) end_if_running(row, grace);
+    for (const auto& [identity, row] : State(folder).all()) end_if_running(row, folder, grace);
   } catch (const Error&) {  // a damaged database is what --fresh is for
   }
 }
@@ -101,7 +101,7 @@ void forget_parts(const fs::path& folder, State& state, const std::vector<std::s
   const auto rows = state.all();
   for (const std::string& part : parts) {
     for (const auto& [identity, row] : rows)
-      if (row.folder.starts_with("runs/" + part + "/")) end_if_running(row, grace), state.remove(identity);
+      if (row.folder.starts_with("runs/" + part + "/")) end_if_running(row, folder, grace), state.remove(identity);
     remove_runs(folder / "runs" / part);
   }
 }

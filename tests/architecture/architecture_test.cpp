@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -210,6 +211,44 @@ TEST(Architecture, FilesHoldOneIdea) {
     }
   for (const std::string& path : kLongFiles)
     EXPECT_TRUE(fs::exists(kRoot / path)) << path << " is in kLongFiles but is gone: remove the entry";
+}
+
+// Text leaves this program through base/say.h, which shows what would steer a terminal. Files that write by themselves write what is
+// their own (the codes of a bar, of colour) or between fork and exec; each says which.
+TEST(Architecture, TextIsSaidInOnePlace) {
+  const std::map<std::string, std::string> own = {
+      {"base/say.cpp", "the place itself"},
+      {"app/main.cpp", "the colour of `error:`"},
+      {"report/console.cpp", "the bar; its lines are made printable"},
+      {"study/table.cpp", "the codes that redraw a table"},
+      {"study/child.cpp", "after fork, where nothing else may be called; into the run's own file"},
+      {"run/pulse_folder.cpp", "at once and whole, just before the process ends; made printable"},
+      {"data/fetch.cpp", "bytes of a download into its file"},
+  };
+  const Strings writers = {"print", "printf", "fprintf", "puts", "fputs", "putchar", "fwrite", "perror", "psignal"};
+  const auto writes = [&](const std::string& code) {
+    for (const char* stream : {"std::cout", "std::cerr", "std::clog", "write(STD"})
+      if (code.find(stream) != code.npos) return true;
+    for (std::size_t at = 0; (at = code.find('(', at)) != code.npos; ++at) {
+      std::size_t begin = at;
+      while (begin > 0 && (std::isalnum(static_cast<unsigned char>(code[begin - 1])) || code[begin - 1] == '_')) --begin;
+      const std::string name = code.substr(begin, at - begin);
+      const bool ours = name == "print" && !code.substr(0, begin).ends_with("fmt::");  // ir::print() makes a text
+      if (!ours && std::find(writers.begin(), writers.end(), name) != writers.end()) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(writes("  fmt::print(stderr, x);") && writes("std::fputs(a, b)") && writes("::write(STDERR_FILENO, a, 1)"));
+  EXPECT_FALSE(writes("say(stderr, x); ir::print(p); snprintf(a, 1, x); inputs(1)"));
+  for (const std::string& file : code_in("src")) {
+    if (own.contains(file)) continue;
+    const Strings lines = lines_of(kRoot / "src" / file);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const std::string code = lines[i].substr(0, lines[i].find("//"));
+      EXPECT_FALSE(writes(code)) << "src/" << file << ":" << i + 1 << ": use say(), say_lines() or say_json() of base/say.h: " << lines[i];
+    }
+  }
+  for (const auto& [file, why] : own) EXPECT_TRUE(fs::exists(kRoot / "src" / file)) << file << " is gone: remove the entry (" << why << ")";
 }
 
 TEST(Architecture, HeadersOpenWithWhatTheyAre) {

@@ -122,6 +122,21 @@ TEST(Folder, OddFilesAreCountedAndLoopsEnd) {
   EXPECT_EQ(set->ignored(), 5);
 }
 
+TEST(Folder, LinksThatLeadOutsideAreNamed) {
+  const Scratch scratch, elsewhere;
+  write_class(scratch / "a", 3);
+  write_class(scratch / "b", 3);
+  write_class(elsewhere / "c", 3);
+  const auto outside = [&] { return image_folder(scratch.folder(), Split::train, {3, 0.0, 0})->outside(); };
+  fs::create_symlink("../a/0.jpg", scratch / "b/inside.jpg");
+  EXPECT_EQ(outside(), "");
+  fs::create_symlink(elsewhere.folder() / "c/0.jpg", scratch / "b/out.jpg");
+  EXPECT_EQ(outside(), (scratch / "b/out.jpg").string() + " -> " + fs::canonical(elsewhere / "c/0.jpg").string());
+  fs::remove(scratch / "b/out.jpg");
+  fs::create_directory_symlink(elsewhere.folder() / "c", scratch / "c");  // a whole class
+  EXPECT_EQ(outside(), (scratch / "c").string() + " -> " + fs::canonical(elsewhere / "c").string());
+}
+
 TEST(Folder, RefusalsNameTheClassAndTheForm) {
   const auto says = [](const fs::path& dir, Split split = Split::train) {
     const Error error = error_of([&] { image_folder(dir, split, {}); });
