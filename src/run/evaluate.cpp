@@ -169,8 +169,11 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
   ranks.together([&] {
     comm::Pulse::doing("opening the data");
     dataset = labelled_by(found.weights.classes, open_data(found.config, data::Split::test), options.data);
-    session->compiled(Goal::evaluate, std::min(options.batch, dataset->size()));
   });
+  const std::int64_t batch = std::min(options.batch, dataset->size());
+  std::vector<PlanKey> plans = {{Goal::evaluate, batch}};
+  if (const std::int64_t last = batch > 0 ? dataset->size() % batch : 0; last > 0) plans.push_back({Goal::evaluate, last});
+  reserve(*session, plans, ranks);
   comm::Pulse::doing("evaluating");
   report::Console console;
   const Score s = score(*session, found.config, *dataset, options.batch, static_cast<int>(found.config.data.workers),
