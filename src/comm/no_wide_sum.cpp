@@ -3,6 +3,8 @@
 
 namespace tessera::comm::wide {
 
-bool sum(std::span<const std::byte* const>, std::span<std::byte* const>, std::int64_t) { return false; }
+bool sum(std::span<const std::byte* const>, std::span<std::byte* const>, std::int64_t) {
+  return false;
+}
 
 }  // namespace tessera::comm::wide

@@ -9,7 +9,8 @@ namespace tessera::plan {
 void Footprint::add(const Plan& plan) {
   for (const Buffer& buffer : plan.persistent) {
     const auto [it, fresh] = persistent_.try_emplace(buffer.name, Room{buffer.bytes, false});
-    CHECK(fresh || it->second.bytes == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+    CHECK(fresh || it->second.bytes == buffer.bytes,
+          "two plans disagree about the size of " + buffer.name);
     it->second.shared |= buffer.shared;
   }
   arena_ = std::max(arena_, plan.arena_bytes);

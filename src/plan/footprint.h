@@ -1,4 +1,5 @@
-// The memory that several plans need together: persistent buffers are shared by name, and the arena is as large as the largest of them.
+// The memory that several plans need together: persistent buffers are shared by name, and the arena
+// is as large as the largest of them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,9 @@ class Footprint {
   const std::map<std::string, Room, std::less<>>& persistent() const { return persistent_; }
   std::int64_t persistent_bytes() const;
   std::int64_t arena_bytes() const { return arena_; }
-  std::int64_t shared_bytes() const { return shared_; }  // the first of the arena: what ranks hand to each other
+  std::int64_t shared_bytes() const {
+    return shared_;
+  }  // the first of the arena: what ranks hand to each other
   // Bytes that an executor allocates once it has made room for all of these plans.
   std::int64_t bytes() const { return persistent_bytes() + arena_; }
 

@@ -147,8 +147,9 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                             {"copy_gbytes", copy},
                             {"ops", all}});
   else
-    fmt::print("peak {:.0f} GFLOP/s f32, measured {}{}, copy {:.0f} GB/s, measured now, on {} threads; floor = floor time / measured time\n",
-               peak, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy, threads);
+    fmt::print(
+        "peak {:.0f} GFLOP/s f32, measured {}{}, copy {:.0f} GB/s, measured now, on {} threads; floor = floor time / measured time\n", peak,
+        known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy, threads);
 }
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts towards; then what is left of the median run.

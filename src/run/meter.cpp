@@ -49,7 +49,11 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       waited_for_(static_cast<std::size_t>(ranks.size())) {}
 
 int Meter::tell(const report::Breakdown& now, std::int64_t samples, Measured& out) {
-  const double mine[] = {out.stop ? 1.0 : 0.0, static_cast<double>(session_.own_samples(samples)), now.compute, now.data, now.host,
+  const double mine[] = {out.stop ? 1.0 : 0.0,
+                         static_cast<double>(session_.own_samples(samples)),
+                         now.compute,
+                         now.data,
+                         now.host,
                          static_cast<double>(steady_ns() + clock_.behind_ns)};
   const std::vector<double> all = ranks_.gather(mine);
   std::vector<Pace> paces;

@@ -26,7 +26,7 @@ double median_of(const std::vector<Pace>& all, const Part& part) {
 void describe(Straggler& out, const Pace& pace, const std::vector<Pace>& others) {
   double worst = -HUGE_VAL;
   const auto look = [&](const char* what, double Pace::*part) {
-    const double mine = pace.*part, theirs = median_of(others, [&](const Pace& p) { return p.*part; });
+    const double mine = pace.*part, theirs = median_of(others, [&](const Pace&p) { return p.*part; });
     if (mine - theirs > worst) worst = mine - theirs, out.what = what, out.ms = mine, out.median_ms = theirs;
   };
   look("compute", &Pace::compute);

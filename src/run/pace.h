@@ -22,9 +22,9 @@ struct Pace {
 // A rank that was slow over the last steps, and what it is slow at.
 struct Straggler {
   int rank = 0;
-  std::int64_t steps = 0;       // that were looked at
-  double speed = 0;             // of the median of the others of its stage
-  std::string what;             // compute | data | host
+  std::int64_t steps = 0;        // that were looked at
+  double speed = 0;              // of the median of the others of its stage
+  std::string what;              // compute | data | host
   double ms = 0, median_ms = 0;  // a step: its own, the others' median
 };
 
@@ -33,11 +33,11 @@ ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<do
 
 class Paces {
  public:
-  static constexpr double slow = 0.7;        // of the median speed of the others
-  static constexpr double recovered = 0.8;   // may be named again after that
-  static constexpr int blocks = 5;           // of consecutive steps, which a judgement looks back at
-  static constexpr int block_steps = 6;      // a block has at least so many, and
-  static constexpr double block_ms = 200;    // takes at least so long: a rank that is stopped and goes on in turns shows its mean
+  static constexpr double slow = 0.7;       // of the median speed of the others
+  static constexpr double recovered = 0.8;  // may be named again after that
+  static constexpr int blocks = 5;          // of consecutive steps, which a judgement looks back at
+  static constexpr int block_steps = 6;     // a block has at least so many, and
+  static constexpr double block_ms = 200;   // takes at least so long: a rank that is stopped and goes on in turns shows its mean
   static constexpr int patience = blocks * block_steps;
   static constexpr int window = 16;  // steps that shares by speed look back at
 

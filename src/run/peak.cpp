@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr double largest_spread = 0.15;  // of the rounds of one measurement
 constexpr double least_share = 0.8;      // of the CPU time that the threads could have had
-constexpr int peak_version = 1;              // of how it is measured: others are not taken over
+constexpr int peak_version = 1;          // of how it is measured: others are not taken over
 
 // The numbers of the cores that this process may use, "0 1 5".
 std::string usable_cores() {
@@ -43,13 +43,16 @@ std::string usable_cores() {
 }
 
 std::string now_in_utc() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+  return fmt::format(
+      "{:%Y-%m-%dT%H:%M:%SZ}",
+      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
 }
 
 fs::path file_of(const PeakKey& key) {
   const fs::path folder = peak_folder();
   if (folder.empty()) return {};
-  const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", peak_version, key.host, key.cpu, key.ranks, key.threads, key.cores);
+  const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", peak_version, key.host, key.cpu,
+                                       key.ranks, key.threads, key.cores);
   return folder / fmt::format("peak-{:016x}.json", hash_name(name));
 }
 
@@ -60,8 +63,10 @@ class PeakLock {
     std::error_code error;
     if (file.empty()) return;
     fs::create_directories(file.parent_path(), error);
-    descriptor_ = ::open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    for (int tries = 0; descriptor_ >= 0 && tries < 100 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++tries)
+    descriptor_ = ::open((file.string() + ".lock").c_str(),
+                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    for (int tries = 0;
+         descriptor_ >= 0 && tries < 100 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   ~PeakLock() {
@@ -81,16 +86,20 @@ double sound_number(const nlohmann::json& from, const char* key) {
   return std::isfinite(value) && value > 0 && value < 1e9 ? value : 0;
 }
 std::string sound_text(const nlohmann::json& from, const char* key) {
-  return from.is_object() && from.contains(key) && from[key].is_string() ? from[key].get<std::string>().substr(0, 200) : "";
+  return from.is_object() && from.contains(key) && from[key].is_string()
+             ? from[key].get<std::string>().substr(0, 200)
+             : "";
 }
 
 // gflops 0: there is none, or nobody can read it.
 MachinePeak kept_peak(const fs::path& file) {
   if (file.empty()) return {};
   struct stat info {};
-  if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid()) return {};
+  if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid())
+    return {};
   try {
-    const nlohmann::json kept = nlohmann::json::parse(files::read_text(file, 1 << 16), nullptr, false);
+    const nlohmann::json kept =
+        nlohmann::json::parse(files::read_text(file, 1 << 16), nullptr, false);
     return {sound_number(kept, "gflops"), sound_text(kept, "measured"), sound_text(kept, "doubt")};
   } catch (const Error&) {
     return {};
@@ -100,16 +109,17 @@ MachinePeak kept_peak(const fs::path& file) {
 void keep_peak(const fs::path& file, const PeakKey& key, const MachinePeak& peak) {
   if (file.empty()) return;
   try {
-    files::write_atomically(file, nlohmann::json{{"host", key.host},
-                                                 {"cpu", key.cpu},
-                                                 {"ranks", key.ranks},
-                                                 {"threads", key.threads},
-                                                 {"cores", key.cores},
-                                                 {"gflops", peak.gflops},
-                                                 {"measured", peak.measured},
-                                                 {"doubt", peak.doubt}}
-                                          .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-                                      "\n");
+    files::write_atomically(file,
+                            nlohmann::json{{"host", key.host},
+                                           {"cpu", key.cpu},
+                                           {"ranks", key.ranks},
+                                           {"threads", key.threads},
+                                           {"cores", key.cores},
+                                           {"gflops", peak.gflops},
+                                           {"measured", peak.measured},
+                                           {"doubt", peak.doubt}}
+                                    .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                                "\n");
   } catch (const Error&) {  // a home that cannot be written: measured anew the next time
   }
 }
@@ -119,9 +129,11 @@ MachinePeak peak_of_segments(const nlohmann::json& segments, const PeakKey& key)
   MachinePeak out;
   if (!segments.is_array()) return out;
   for (const nlohmann::json& s : segments)
-    if (sound_text(s, "host") == key.host && sound_text(s, "cpu") == key.cpu && sound_number(s, "ranks_here") == key.ranks &&
-        sound_number(s, "threads") == key.threads && sound_number(s, "cores") == key.cores)
-      out = {sound_number(s, "peak_gflops") * key.ranks, sound_text(s, "measured"), sound_text(s, "doubt")};
+    if (sound_text(s, "host") == key.host && sound_text(s, "cpu") == key.cpu &&
+        sound_number(s, "ranks_here") == key.ranks && sound_number(s, "threads") == key.threads &&
+        sound_number(s, "cores") == key.cores)
+      out = {sound_number(s, "peak_gflops") * key.ranks, sound_text(s, "measured"),
+             sound_text(s, "doubt")};
   return out;
 }
 
@@ -160,7 +172,9 @@ MachinePeak judge_peak(const std::vector<exec::cpu::MeasuredPeak>& ranks, const 
   const int threads = key.ranks * key.threads;
   if (threads > key.cores) out.gflops *= static_cast<double>(key.cores) / threads;
   if (wall < least_share * out.gflops)
-    out.doubt = fmt::format("the machine was busy: its threads had {:.0f}% of the time that they could use", wall / out.gflops * 100);
+    out.doubt =
+        fmt::format("the machine was busy: its threads had {:.0f}% of the time that they could use",
+                    wall / out.gflops * 100);
   else if (spread > largest_spread)
     out.doubt = fmt::format("the rounds of the measurement differ by {:.0f}%", spread * 100);
   return out;
@@ -177,7 +191,8 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   const fs::path file = leads ? file_of(key) : fs::path();
   const PeakLock lock(file);
   MachinePeak found;
-  const MachinePeak earlier = leads ? peak_of_segments(before, key) : MachinePeak{}, kept = leads ? kept_peak(file) : MachinePeak{};
+  const MachinePeak earlier = leads ? peak_of_segments(before, key) : MachinePeak{},
+                    kept = leads ? kept_peak(file) : MachinePeak{};
   if (earlier.gflops > 0)
     found = earlier;
   else if (kept.gflops > 0 && kept.doubt.empty())
@@ -203,12 +218,17 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   const std::vector<double> leaders = ranks.gather({&found.gflops, 1});
   for (const double gflops : leaders) out.all_gflops += gflops;  // 0 where a rank leads no machine
   out.gflops = leaders[static_cast<std::size_t>(leader)] / key.ranks;
-  const std::vector<std::string> when = ranks.gather_text(found.measured), doubts = ranks.gather_text(found.doubt);
+  const std::vector<std::string> when = ranks.gather_text(found.measured),
+                                 doubts = ranks.gather_text(found.doubt);
   out.measured = when[static_cast<std::size_t>(leader)];
   out.doubt = doubts[static_cast<std::size_t>(leader)];
   const std::string crowded =
-      out.threads > out.cores ? fmt::format("{} threads share {} cores: the peak is that of the cores", out.threads, out.cores) : "";
-  if (out.doubt.find(crowded) == out.doubt.npos) out.doubt += (out.doubt.empty() ? "" : "; ") + crowded;
+      out.threads > out.cores
+          ? fmt::format("{} threads share {} cores: the peak is that of the cores", out.threads,
+                        out.cores)
+          : "";
+  if (out.doubt.find(crowded) == out.doubt.npos)
+    out.doubt += (out.doubt.empty() ? "" : "; ") + crowded;
   return out;
 }
 

@@ -1,6 +1,7 @@
-// The peak that "% of peak" is against: f32 multiply-adds that the cores of a job can do. It is measured once per machine and number of
-// threads, under a lock, and kept (docs/measuring.md), so that a run which goes on later has the same denominator.
-// Convention: ranks that share cores share their peak; threads beyond the number of cores add nothing.
+// The peak that "% of peak" is against: f32 multiply-adds that the cores of a job can do. It is
+// measured once per machine and number of threads, under a lock, and kept (docs/measuring.md), so
+// that a run which goes on later has the same denominator. Convention: ranks that share cores share
+// their peak; threads beyond the number of cores add nothing.
 #pragma once
 
 #include <filesystem>
@@ -13,12 +14,12 @@
 namespace tessera::run {
 
 struct Peak {
-  double gflops = 0;       // of one rank: its part of what its machine gives to all of them
-  double all_gflops = 0;   // of all ranks on all machines
-  int threads = 0;         // of all ranks of this machine
-  int cores = 0;           // that they may use
-  std::string measured;    // when, in UTC
-  std::string doubt;       // why it may be wrong; "": nothing speaks against it
+  double gflops = 0;      // of one rank: its part of what its machine gives to all of them
+  double all_gflops = 0;  // of all ranks on all machines
+  int threads = 0;        // of all ranks of this machine
+  int cores = 0;          // that they may use
+  std::string measured;   // when, in UTC
+  std::string doubt;      // why it may be wrong; "": nothing speaks against it
   bool operator==(const Peak&) const = default;
 };
 
@@ -40,8 +41,8 @@ MachinePeak judge_peak(const std::vector<exec::cpu::MeasuredPeak>& ranks, const 
 // $XDG_CACHE_HOME/tessera or ~/.cache/tessera; empty: neither is set.
 std::filesystem::path peak_folder();
 
-// Of all ranks, each with so many threads; all make the call. `before`: segments of a run that goes on (segments.h), whose own peak is
-// taken where the machine is the same.
+// Of all ranks, each with so many threads; all make the call. `before`: segments of a run that goes
+// on (segments.h), whose own peak is taken where the machine is the same.
 Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);
 
 }  // namespace tessera::run

@@ -34,12 +34,14 @@ std::int64_t sum_on_this_machine(const Ranks& ranks, std::int64_t mine, int* cou
 }  // namespace
 
 std::string name_of(const PlanKey& key) {
-  static constexpr const char* goals[] = {"train", "gradients", "evaluate", "predict", "recalibrate"};
-  return fmt::format("{} {}{}", goals[static_cast<int>(key.goal)], key.samples, key.weights == Weights::average ? " (average)" : "");
+  static constexpr const char* goals[] = {"train", "gradients", "evaluate", "predict",
+                                          "recalibrate"};
+  return fmt::format("{} {}{}", goals[static_cast<int>(key.goal)], key.samples,
+                     key.weights == Weights::average ? " (average)" : "");
 }
 
-Extent extent_of(const config::Config& config, std::int64_t samples, std::int64_t test) {
-  Extent out{.samples = samples, .test = test, .batch = std::min(config.batch.global, samples)};
+RunExtent extent_of(const config::Config& config, std::int64_t samples, std::int64_t test) {
+  RunExtent out{.samples = samples, .test = test, .batch = std::min(config.batch.global, samples)};
   const bool drop = config.data.drop_last;
   out.epoch_batches = (samples + (drop ? 0 : out.batch - 1)) / out.batch;
   out.epoch_samples = drop ? out.epoch_batches * out.batch : samples;
@@ -48,14 +50,16 @@ Extent extent_of(const config::Config& config, std::int64_t samples, std::int64_
   return out;
 }
 
-std::vector<PlanKey> plans_of_training(const config::Config& config, const Extent& extent) {
+std::vector<PlanKey> plans_of_training(const config::Config& config, const RunExtent& extent) {
   std::vector<PlanKey> out;
   std::set<PlanKey> there;
   const auto add = [&](Goal goal, std::int64_t samples, Weights weights) {
-    if (samples > 0 && there.insert({goal, samples, weights}).second) out.push_back({goal, samples, weights});
+    if (samples > 0 && there.insert({goal, samples, weights}).second)
+      out.push_back({goal, samples, weights});
   };
   const bool averages = config.ema.decay > 0;
-  const std::int64_t last = extent.epoch_samples % extent.batch;  // of an epoch; 0: its batches are all whole
+  const std::int64_t last =
+      extent.epoch_samples % extent.batch;  // of an epoch; 0: its batches are all whole
   add(Goal::train, extent.batch, Weights::live);
   if (extent.steps >= extent.epoch_batches) add(Goal::train, last, Weights::live);
   // Loading weights makes the buffers by the smallest plan that reads them.
@@ -64,7 +68,8 @@ std::vector<PlanKey> plans_of_training(const config::Config& config, const Exten
   if (extent.test == 0) return out;
   if (averages && has_running_statistics(config.model)) {
     add(Goal::recalibrate, extent.batch, Weights::average);
-    if (extent.epoch_batches <= recalibration_batches) add(Goal::recalibrate, last, Weights::average);
+    if (extent.epoch_batches <= recalibration_batches)
+      add(Goal::recalibrate, last, Weights::average);
   }
   const Weights scored = averages ? Weights::average : Weights::live;
   const std::int64_t batch = std::min(evaluation_batch(config), extent.test);
@@ -79,18 +84,22 @@ void check_room(const Ranks& ranks, std::int64_t bytes) {
   ranks.together([&] {
     const std::int64_t available = exec::available_memory();
     if (here == 1 || all <= available) return;  // of a single rank the executor says it
-    throw Error(ErrorKind::memory,
-                fmt::format("the {} ranks of this machine need {} MiB together and the system has {} MiB", here, all >> 20, available >> 20),
-                "memory",
-                "use a smaller micro-batch (--accumulate), --set parallel.recompute=full, fewer ranks a machine or a smaller model; "
-                "`tessera explain` shows the peak without running");
+    throw Error(
+        ErrorKind::memory,
+        fmt::format("the {} ranks of this machine need {} MiB together and the system has {} MiB",
+                    here, all >> 20, available >> 20),
+        "memory",
+        "use a smaller micro-batch (--accumulate), --set parallel.recompute=full, fewer ranks a "
+        "machine or a smaller model; "
+        "`tessera explain` shows the peak without running");
   });
 }
 
 plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, const Ranks& ranks) {
   plan::Footprint room;
   ranks.together([&] {
-    for (const PlanKey& key : plans) room.add(session.planned(key.goal, key.samples, key.weights).plan);
+    for (const PlanKey& key : plans)
+      room.add(session.planned(key.goal, key.samples, key.weights).plan);
   });
   check_room(ranks, session.executor().more_for(room));
   ranks.together([&] { session.executor().reserve(room); });

@@ -12,7 +12,8 @@ nlohmann::json environment_of(const std::filesystem::path& folder) {
   std::error_code error;
   if (!std::filesystem::exists(folder / "env.json", error)) return nullptr;
   try {
-    return nlohmann::json::parse(files::read_text(folder / "env.json", most_environment_bytes), nullptr, false);
+    return nlohmann::json::parse(files::read_text(folder / "env.json", most_environment_bytes),
+                                 nullptr, false);
   } catch (const Error&) {
     return nullptr;
   }
@@ -22,11 +23,13 @@ nlohmann::json environment_of(const std::filesystem::path& folder) {
 
 nlohmann::json segments_of(const std::filesystem::path& folder) {
   const nlohmann::json environment = environment_of(folder);
-  const bool there = environment.is_object() && environment.contains("segments") && environment["segments"].is_array();
+  const bool there = environment.is_object() && environment.contains("segments") &&
+                     environment["segments"].is_array();
   return there ? environment["segments"] : nlohmann::json::array();
 }
 
-Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder, std::int64_t step) {
+Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
+                      std::int64_t step) {
   Segment out;
   out.after_step = step;
   out.all = ranks.first() && step > 0 ? segments_of(folder) : nlohmann::json::array();
@@ -51,7 +54,9 @@ void Segment::write(const std::filesystem::path& folder) const {
   nlohmann::json environment = environment_of(folder);
   if (!environment.is_object()) environment = nlohmann::json::object();
   environment["segments"] = all;
-  files::write_atomically(folder / "env.json", environment.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  files::write_atomically(
+      folder / "env.json",
+      environment.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace tessera::run

@@ -1,4 +1,5 @@
-// The segments of a run: one for each process that went on with it, with the machine, the step it began after and the peak that its
+// The segments of a run: one for each process that went on with it, with the machine, the step it
+// began after and the peak that its
 // "% of peak" is against. They lie in env.json and in summary.json.
 #pragma once
 
@@ -22,7 +23,9 @@ struct Segment {
   // Into env.json, which a run has just written.
   void write(const std::filesystem::path& folder) const;
 };
-// Of this process, which goes on after `step` (0: begins) in the folder of the run; all ranks make the call.
-Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder, std::int64_t step);
+// Of this process, which goes on after `step` (0: begins) in the folder of the run; all ranks make
+// the call.
+Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
+                      std::int64_t step);
 
 }  // namespace tessera::run

@@ -371,7 +371,7 @@ class Trainer {
   data::Batch batch_;
   Progress progress_;
   TrainResults results_;
-  Extent extent_;
+  RunExtent extent_;
   Segment segment_;
   std::vector<PlanKey> plans_;
   std::vector<std::string> notes_;

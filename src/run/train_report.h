@@ -23,7 +23,7 @@ struct EpochRecord {
 struct TrainResults {
   std::vector<EpochRecord> epochs;
   std::vector<double> step_ms;
-  nlohmann::ordered_json ranks;  // an object each
+  nlohmann::ordered_json ranks;                                       // an object each
   nlohmann::ordered_json segments = nlohmann::ordered_json::array();  // of the run, an object each (segments.h)
   double last_loss = 0;
   Score final;

@@ -1,4 +1,5 @@
-// Sums by wide vectors have the bits of plain additions in the order of the buffers, whatever their number, length and place.
+// Sums by wide vectors have the bits of plain additions in the order of the buffers, whatever their
+// number, length and place.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +13,8 @@ namespace {
 
 std::vector<float> numbers(std::uint64_t key, std::size_t n) {
   std::vector<float> out(n);
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(normal(Key{key}, i)) * (i % 7 == 0 ? 1e6F : 1.0F);
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = static_cast<float>(normal(Key{key}, i)) * (i % 7 == 0 ? 1e6F : 1.0F);
   return out;
 }
 
@@ -38,7 +40,8 @@ TEST(Reduce, SumsAreThoseOfAdditionsInOrder) {
           }
           reduce(ir::DType::f32, Reduction::sum, from, to, static_cast<std::int64_t>(n));
           for (std::size_t r = 0; r < ranks; ++r) {
-            EXPECT_EQ(std::memcmp(to[r], want.data(), n * 4), 0) << ranks << " ranks, " << n << " elements, shift " << shift;
+            EXPECT_EQ(std::memcmp(to[r], want.data(), n * 4), 0)
+                << ranks << " ranks, " << n << " elements, shift " << shift;
             EXPECT_EQ(to[r][n * 4], std::byte{0x5a}) << "nothing is written behind the end";
           }
         }

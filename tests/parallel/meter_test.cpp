@@ -39,9 +39,11 @@ Seen train_with_a_late_rank() {
       const std::int64_t began = run::steady_ns();
       const run::StepResult r = session.train_step(images, labels, 1e-3, step, 0);
       const double ran_ms = static_cast<double>(run::steady_ns() - began) * 1e-6;
-      if (world.rank() == late_rank) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(late_ms));
-      const run::Measured seen = meter.step(step, r.timeline, session.compiled(run::Goal::train, config.batch.global).plan,
-                                            config.batch.global, began, 0, ran_ms, false);
+      if (world.rank() == late_rank)
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(late_ms));
+      const run::Measured seen =
+          meter.step(step, r.timeline, session.compiled(run::Goal::train, config.batch.global).plan,
+                     config.batch.global, began, 0, ran_ms, false);
       if (step == 3) out.breakdowns[static_cast<std::size_t>(world.rank())] = seen.breakdown;
     }
     const nlohmann::ordered_json all = meter.ranks_json(0, 0);
@@ -59,7 +61,9 @@ TEST(Meter, WaitingForALateRankIsNoWorkOfItsPeers) {
     EXPECT_GE(b.wait, late_ms * 0.8) << "rank " << rank;
     EXPECT_LT(b.host, late_ms * 0.8) << "rank " << rank;
   }
-  const auto waited = [&](int rank) { return seen.ranks[static_cast<std::size_t>(rank)]["others_waited_ms"].get<double>(); };
+  const auto waited = [&](int rank) {
+    return seen.ranks[static_cast<std::size_t>(rank)]["others_waited_ms"].get<double>();
+  };
   EXPECT_GE(waited(late_rank), late_ms * 0.8);
   for (const int rank : {0, 1}) EXPECT_LT(waited(rank), waited(late_rank)) << rank;
 }

@@ -30,7 +30,9 @@ TEST(WaitedFor, IsNamedWhereItMatters) {
   std::vector<RankRecord>& ranks = study.parts[0].points[0].repeats[0].record->by_rank;
   ASSERT_EQ(ranks.size(), 2u);
   ranks[0].others_waited = 0.1, ranks[1].others_waited = 5;
-  EXPECT_NE(all_said(study).find("waiting for other ranks 20.0% (mostly for rank 1: the others 5.00 ms a step)"), std::string::npos)
+  EXPECT_NE(all_said(study).find(
+                "waiting for other ranks 20.0% (mostly for rank 1: the others 5.00 ms a step)"),
+            std::string::npos)
       << all_said(study);
   ranks[1].others_waited = 0.2;
   EXPECT_EQ(all_said(study).find("mostly for rank"), std::string::npos) << "too little to matter";

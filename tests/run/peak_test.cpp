@@ -1,4 +1,5 @@
-// The peak that "% of peak" is against: measured once, kept, never more than the cores can give, and doubted where that is due.
+// The peak that "% of peak" is against: measured once, kept, never more than the cores can give,
+// and doubted where that is due.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -80,7 +81,8 @@ TEST_F(PeakCache, ALinkIsNotFollowed) {
 }
 
 TEST_F(PeakCache, WithoutAHomeItIsMeasured) {
-  files::write_atomically((fs::create_directories(folder_), folder_ / "tessera"), "a file where the folder would be");
+  fs::create_directories(folder_);
+  files::write_atomically(folder_ / "tessera", "a file where the folder would be");
   EXPECT_GT(peak_of(Ranks(nullptr), 1).gflops, 0.1);
 }
 
@@ -92,7 +94,9 @@ TEST_F(PeakCache, RanksBeyondTheCoresAddNothing) {
     const Peak peak = peak_of(Ranks(&world), 1);
     EXPECT_LT(peak.all_gflops, 1.5 * machine);
     EXPECT_NEAR(peak.gflops * ranks, peak.all_gflops, 1e-9 * peak.all_gflops);
-    EXPECT_NE(peak.doubt.find(std::to_string(ranks) + " threads share " + std::to_string(cores) + " cores"), std::string::npos)
+    EXPECT_NE(peak.doubt.find(std::to_string(ranks) + " threads share " + std::to_string(cores) +
+                              " cores"),
+              std::string::npos)
         << peak.doubt;
   });
 }
@@ -119,13 +123,16 @@ TEST_F(PeakCache, ARunThatGoesOnHasItsOwn) {
 
 TEST(Peak, IsDoubtedWhereThatIsDue) {
   const PeakKey key{.host = "a", .cpu = "b", .ranks = 4, .threads = 1, .cores = 2};
-  const MachinePeak crowded = judge_peak(std::vector<exec::cpu::MeasuredPeak>(4, {140, 70, 0.02}), key);
+  const MachinePeak crowded =
+      judge_peak(std::vector<exec::cpu::MeasuredPeak>(4, {140, 70, 0.02}), key);
   EXPECT_DOUBLE_EQ(crowded.gflops, 280);
   EXPECT_EQ(crowded.doubt, "");
   const PeakKey two{.host = "a", .cpu = "b", .ranks = 1, .threads = 2, .cores = 2};
   EXPECT_EQ(judge_peak({{300, 295, 0.02}}, two).doubt, "");
-  EXPECT_EQ(judge_peak({{300, 150, 0.02}}, two).doubt, "the machine was busy: its threads had 50% of the time that they could use");
-  EXPECT_EQ(judge_peak({{300, 290, 0.4}}, two).doubt, "the rounds of the measurement differ by 40%");
+  EXPECT_EQ(judge_peak({{300, 150, 0.02}}, two).doubt,
+            "the machine was busy: its threads had 50% of the time that they could use");
+  EXPECT_EQ(judge_peak({{300, 290, 0.4}}, two).doubt,
+            "the rounds of the measurement differ by 40%");
   EXPECT_DOUBLE_EQ(judge_peak({{300, 150, 0.02}}, two).gflops, 300) << "CPU time is what counts";
 }
 
