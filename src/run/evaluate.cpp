@@ -172,8 +172,11 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
     std::unique_ptr<data::Dataset> opened = open_data(found.config, data::Split::test);
     if (const std::string note = links_note(*opened); ranks.first() && !note.empty()) say(stderr, "note: {}\n", note);
     dataset = labelled_by(found.weights.classes, std::move(opened), options.data);
-    session->compiled(Goal::evaluate, std::min(options.batch, dataset->size()));
   });
+  const std::int64_t batch = std::min(options.batch, dataset->size());
+  std::vector<PlanKey> plans = {{Goal::evaluate, batch}};
+  if (const std::int64_t last = batch > 0 ? dataset->size() % batch : 0; last > 0) plans.push_back({Goal::evaluate, last});
+  reserve(*session, plans, ranks);
   comm::Pulse::doing("evaluating");
   report::Console console;
   const Score s = score(*session, found.config, *dataset, options.batch, static_cast<int>(found.config.data.workers),

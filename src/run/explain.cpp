@@ -18,6 +18,7 @@
 #include "report/console.h"
 #include "report/document.h"
 #include "run/compile.h"
+#include "run/explain_memory.h"
 #include "run/explain_pipeline.h"
 #include "run/pipeline.h"
 #include "run/run.h"
@@ -130,6 +131,7 @@ struct Explained {
   std::size_t micros = 1;
   PlansOfRanks ranks;
   std::optional<PipelineView> pipeline;
+  std::optional<RunMemory> run_memory;  // of a training
   std::string unmeasured;  // why nothing of the run that was asked for is shown; "": it is, or there is none
 };
 
@@ -184,6 +186,7 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"gradients", {{"kept", plan.gradients.kept}, {"in_flight", plan.gradients.in_flight}}},
       {"ranks", range},
       {"passes", passes}};
+  if (e.run_memory) out["run"] = e.run_memory->json();
   if (e.pipeline) out["pipeline"] = e.pipeline->json();
   if (!e.unmeasured.empty()) out["unmeasured"] = e.unmeasured;
   if (options.program) out["program"] = ir::print(c.program);
@@ -248,6 +251,7 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
   say(stdout, "\n");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
+  if (e.run_memory) say_lines(stdout, e.run_memory->text(layout_of(config).mesh().ranks() > 1));
   if (e.pipeline) say_lines(stdout, e.pipeline->text(report::chart_columns()));
   if (!e.unmeasured.empty()) say(stdout, "\nnothing is measured: {}\n", e.unmeasured);
   say(stdout, "\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
@@ -304,6 +308,11 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   look_at(e.compiled.plan, true);
   for (const int rank : different_ranks(mesh))
     if (rank != options.rank) look_at(plan::lower(e.compiled.program, rank, executor->workspace_rule(), config.parallel.overlap), false);
+  if (goal == Goal::train) {
+    transforms::RunOptions quiet;
+    quiet.disabled = passes.disabled;
+    e.run_memory = memory_of_run(config, options.rank, different_ranks(mesh), executor->workspace_rule(), quiet);
+  }
   if (!options.schedule_svg.empty())
     files::write_atomically(options.schedule_svg, e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));
   if (options.json)

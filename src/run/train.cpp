@@ -20,12 +20,14 @@
 #include "run/diagnose.h"
 #include "run/environment.h"
 #include "run/init.h"
+#include "run/plans.h"
 #include "run/ranks.h"
 #include "run/run.h"
 #include "run/run_folder.h"
 #include "run/saver.h"
 #include "run/schedule.h"
 #include "run/score.h"
+#include "run/segments.h"
 #include "run/stages.h"
 #include "run/stop.h"
 #include "run/train_report.h"
@@ -68,13 +70,16 @@ class Trainer {
     settle_stages(config_, ranks_.world());
     comm::Pulse::doing("compiling");
     session_ = std::make_unique<Session>(config_, transforms::RunOptions{}, ranks_.world());
-    ranks_.together([&] { session_->compiled(Goal::train, config_.batch.global); });
+    plans_ = plans_of_training(config_, extent_);
+    results_.planned_bytes = reserve(*session_, plans_, ranks_).bytes();
     ranks_.together([&] { clean_run_folder(out_, lock_); });
     ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
     expect_same_step(ranks_, out_, resumed_ ? progress_.step : -1);
+    segment_ = begin_segment(ranks_, static_cast<int>(config_.run.threads), out_, progress_.step);
     ranks_.together([&] {
       if (!ranks_.first()) return;
       open_folder(out_, asked(), options_, lock_);
+      segment_.write(out_);
       if (resumed_) set_newer_aside(out_, progress_.step, notes_);
     });
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / pulses);
@@ -105,14 +110,11 @@ class Trainer {
     for (const auto* set : {train_.get(), test_.get()}) note_links(*set, notes_);
     for (const auto* set : {train_.get(), test_.get()})
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
-    samples_ = used_samples(config_, *train_);
-    config_.batch.global = std::min(asked_batch_, samples_);
+    extent_ = extent_of(config_, used_samples(config_, *train_), test_->size());
+    config_.batch.global = extent_.batch;
     if (config_.parallel.weights.word == "measured")
       config_.parallel.weights.list.assign(static_cast<std::size_t>(config_.parallel.dp), 1.0);
-    const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
-    epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
-    total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
-    if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
+    samples_ = extent_.samples, epoch_samples_ = extent_.epoch_samples, total_ = extent_.steps;
   }
 
   // The configuration as a command has it, which does not know how many samples there are.
@@ -144,11 +146,13 @@ class Trainer {
     const plan::Plan& plan = session_->compiled(Goal::train, config_.batch.global).plan;
     const std::vector<plan::Memory> memory = memory_of_ranks(ranks_, plan.memory);
     const std::string resumed = resumed_ ? fmt::format("  resumed from step {}", progress_.step) : "";
-    for (const std::string& line : introduction(config_, memory, samples_, test_->size(), resumed)) console_.line(line);
-    if (const std::string missed = missed_shares(config_); !missed.empty()) notes_.push_back(missed);
+    const auto planned = static_cast<std::int64_t>(ranks_.most(static_cast<double>(results_.planned_bytes)));
+    for (const std::string& line : introduction(config_, memory, planned, samples_, test_->size(), resumed)) console_.line(line);
+    for (const std::string& more : {missed_shares(config_), doubt_of_peak(segment_.peak)})
+      if (!more.empty()) notes_.push_back(more);
     for (const std::string& note : notes_) console_.line("note: " + note);
-    flops_ = plan.cost.flops, results_.planned_bytes = plan.peak_bytes();
-    if (ranks_.first()) peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
+    flops_ = plan.cost.flops;
+    peak_ = segment_.peak.gflops * 1e9, results_.segments = segment_.all;
   }
 
   // All batches of the epoch (or of the run) are done, its evaluation and its line are not.
@@ -240,8 +244,9 @@ class Trainer {
 
   void follow_speed(data::LoaderOptions options) {
     // The loader has read ahead for the old shares.
-    const std::string changed = rebalance(*session_, *meter_, ranks_, config_.batch.global, [&] { loader_.reset(); });
+    const std::string changed = rebalance(*session_, *meter_, ranks_, plans_, [&] { loader_.reset(); });
     if (changed.empty()) return;
+    results_.planned_bytes = std::max(results_.planned_bytes, reserve(*session_, plans_, ranks_).bytes());
     options.first_epoch = progress_.epoch, options.first_position = progress_.position;
     loader_.emplace(*train_, options);
     console_.line("note: " + changed);
@@ -260,17 +265,13 @@ class Trainer {
     ranks_.together([&] { throw not_finite(*session_, inputs, r, most_skipped_in_a_row, out_ / "ckpt"); });
   }
 
-  // The moving average where one is kept, with statistics of its own.
+  // The moving average where one is kept, with statistics of its own: of the epoch that ends or has just ended, because a process that
+  // resumes at the very end must find the same batches.
   Score evaluate() {
-    if (session_->averages() && session_->has_statistics()) recalibrate();
+    const std::int64_t epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
+    if (session_->averages() && session_->has_statistics()) recalibrate(*session_, config_, *train_, epoch);
     return score(*session_, config_, *test_, evaluation_batch(config_), static_cast<int>(config_.data.workers), nullptr,
                  [this] { return stopping(); });
-  }
-
-  void recalibrate() {
-    // Of the epoch that ends or has just ended: a process that resumes at the very end must find the same batches.
-    const std::int64_t epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
-    run::recalibrate(*session_, config_, *train_, epoch);
   }
 
   // Evaluates, writes the epoch's line and begins the next one; false when a request to stop came in between and the epoch is still
@@ -377,6 +378,9 @@ class Trainer {
   data::Batch batch_;
   Progress progress_;
   TrainResults results_;
+  RunExtent extent_;
+  Segment segment_;
+  std::vector<PlanKey> plans_;
   std::vector<std::string> notes_;
   std::int64_t samples_ = 0, epoch_samples_ = 0, total_ = 0, first_step_ = 0, lines_ = 0, saved_lines_ = -1;
   double flops_ = 0, peak_ = 1, shown_ = -100, wall_before_ = 0;

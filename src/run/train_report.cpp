@@ -64,6 +64,19 @@ std::int64_t most_bytes(const ordered_json& ranks, const char* which) {
   return most;
 }
 
+// The rank that the others waited for the most, in ms a step and as a share of one; null: there is one rank, or nobody waited.
+ordered_json waited_for(const ordered_json& ranks, double step_ms) {
+  ordered_json out = nullptr;
+  double most = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const double ms = ranks[r].value("others_waited_ms", 0.0);
+    if (ms <= most) continue;
+    most = ms;
+    out = {{"rank", r}, {"ms", ms}, {"share", step_ms > 0 ? ms / step_ms : 0.0}};
+  }
+  return out;
+}
+
 }  // namespace
 
 void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
@@ -81,8 +94,8 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
   }
 }
 
-std::vector<std::string> introduction(const config::Config& config, const std::vector<plan::Memory>& memory, std::int64_t train_samples,
-                                      std::int64_t test_samples, const std::string& resumed) {
+std::vector<std::string> introduction(const config::Config& config, const std::vector<plan::Memory>& memory, std::int64_t planned,
+                                      std::int64_t train_samples, std::int64_t test_samples, const std::string& resumed) {
   std::int64_t params = 0;
   for (const models::Param& p : models::parameters(config.model)) params += p.buffer ? 0 : ir::elements(p.shape);
   const auto [m, whose] = largest(memory);
@@ -104,7 +117,13 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
   if (!talk.empty()) lines.push_back(talk);
   lines.push_back(fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose, mib(m.weights),
                               mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total())));
+  if (planned > m.total()) lines.back() += fmt::format("; with evaluation {} MiB", mib(planned));
   return lines;
+}
+
+std::string doubt_of_peak(const Peak& peak) {
+  if (peak.doubt.empty()) return {};
+  return fmt::format("the peak that \"% of peak\" is against, {:.0f} GFLOP/s a rank, may be wrong: {}", peak.gflops, peak.doubt);
 }
 
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {
@@ -147,6 +166,8 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
       {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
       {"epochs", epochs},
       {"ranks", results.ranks},
+      {"waited_for", waited_for(results.ranks, q.median)},
+      {"segments", results.segments},
       {"comm", comm},
       {"layout", summary_layout(config)},
       {"model", config.model.name.empty() ? config.model.family : config.model.name},

@@ -180,7 +180,7 @@ TEST(TrainReport, SharesOfAStepAddUp) {
 }
 
 TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
-  const auto memory = [](const std::vector<plan::Memory>& ranks) { return run::introduction({}, ranks, 1, 1, "").back(); };
+  const auto memory = [](const std::vector<plan::Memory>& ranks) { return run::introduction({}, ranks, 0, 1, 1, "").back(); };
   constexpr std::int64_t mib = 1 << 20;
   const plan::Memory less{mib, 0, 0, mib, 0}, more{mib, 0, 0, 20 * mib, 0};
   EXPECT_EQ(memory({less, less}), "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.0 MiB");
@@ -206,7 +206,7 @@ TEST(TrainReport, SaysHowRanksTalk) {
   const auto lines = [&](const std::string& how) {
     run::tell_how_ranks_talk(how);
     std::string out;
-    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 1, 1, "")) out += line + "\n";
+    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 0, 1, 1, "")) out += line + "\n";
     EXPECT_EQ(run::environment(1).value("ranks_talk", ""), how);
     run::tell_how_ranks_talk("");
     return out;

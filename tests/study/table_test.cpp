@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/say.h"
 #include "files/scratch.h"
 #include "study/collect.h"
 #include "study/view.h"
