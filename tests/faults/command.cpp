@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -22,15 +23,18 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr double longest_s = 240;  // of a command that needs a fraction of a second on an idle machine
+constexpr double longest_s =
+    240;  // of a command that needs a fraction of a second on an idle machine
 
 // A Record in a file of its own, mapped.
 class MappedRecord {
  public:
   explicit MappedRecord(const fs::path& path) {
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (descriptor < 0 || ::ftruncate(descriptor, sizeof(Record)) != 0) throw std::runtime_error("no record at " + path.string());
-    at_ = static_cast<Record*>(::mmap(nullptr, sizeof(Record), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0));
+    if (descriptor < 0 || ::ftruncate(descriptor, sizeof(Record)) != 0)
+      throw std::runtime_error("no record at " + path.string());
+    at_ = static_cast<Record*>(
+        ::mmap(nullptr, sizeof(Record), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0));
     ::close(descriptor);
     if (at_ == MAP_FAILED) throw std::runtime_error("the record cannot be mapped");
   }
@@ -54,18 +58,22 @@ std::string binary() {
 std::string Fault::words() const {
   std::string out(call_names[static_cast<std::size_t>(call)]);
   out += " " + std::to_string(n) + (for_ever ? " and all after it: " : ": ");
-  out += action == "fail" ? std::strerror(static_cast<int>(value)) : action == "slow" ? std::to_string(value) + " ms" : action;
+  out += action == "fail"   ? std::strerror(static_cast<int>(value))
+         : action == "slow" ? std::to_string(value) + " ms"
+                            : action;
   if (rank >= 0) out += ", rank " + std::to_string(rank);
   if (!only.empty()) out += ", paths with " + only;
   return out;
 }
 
-void Started::start(const std::string& arguments, const fs::path& log, const std::vector<std::string>& variables) {
+void Started::start(const std::string& arguments, const fs::path& log,
+                    const std::vector<std::string>& variables) {
   const std::string command = "exec " + binary() + " " + arguments;
   std::vector<std::string> all = variables;
   for (char** at = environ; *at; ++at)
     if (!std::string_view(*at).starts_with("TESSERA_FAULT")) all.emplace_back(*at);
-  for (const char* allowed : {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}) all.emplace_back(allowed);
+  for (const char* allowed : {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"})
+    all.emplace_back(allowed);
   std::vector<char*> environment;
   for (std::string& variable : all) environment.push_back(variable.data());
   environment.push_back(nullptr);
@@ -76,7 +84,8 @@ void Started::start(const std::string& arguments, const fs::path& log, const std
     return;
   }
   ::setpgid(0, 0);
-  const int to = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), from = ::open("/dev/null", O_RDONLY);
+  const int to = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+            from = ::open("/dev/null", O_RDONLY);
   ::dup2(from, 0), ::dup2(to, 1), ::dup2(to, 2);
   ::execve("/bin/sh", const_cast<char* const*>(words), environment.data());
   ::_exit(127);
@@ -84,13 +93,18 @@ void Started::start(const std::string& arguments, const fs::path& log, const std
 
 Started::Started(const std::string& arguments, const fs::path& log) { start(arguments, log, {}); }
 
-Started::Started(const std::string& arguments, const fs::path& log, const Fault& fault, const fs::path& under, const fs::path& record) {
+Started::Started(const std::string& arguments, const fs::path& log, const Fault& fault,
+                 const fs::path& under, const fs::path& record) {
   std::ostringstream order;
-  order << call_names[static_cast<std::size_t>(fault.call)] << ' ' << fault.n << ' ' << (fault.for_ever ? 1'000'000'000 : 1) << ' '
-        << fault.action << ' ' << fault.value << ' ' << (fault.rank < 0 ? -1 : fault.rank + 1);
+  order << call_names[static_cast<std::size_t>(fault.call)] << ' ' << fault.n << ' '
+        << (fault.for_ever ? 1'000'000'000 : 1) << ' ' << fault.action << ' ' << fault.value << ' '
+        << (fault.rank < 0 ? -1 : fault.rank + 1);
   start(arguments, log,
-        {std::string("LD_PRELOAD=") + TESSERA_PRELOAD, std::string(under_variable) + "=" + under.string(),
-         std::string(record_variable) + "=" + record.string(), std::string(only_variable) + "=" + fault.only,
+        {std::string("LD_PRELOAD=") + TESSERA_PRELOAD,
+         std::string(under_variable) + "=" + under.string(),
+         std::string(record_variable) + "=" + record.string(),
+         std::string(only_variable) + "=" + fault.only,
+         std::string(await_variable) + "=" + fault.awaited.string(),
          std::string(fault_variable) + "=" + (fault.n > 0 ? order.str() : "")});
 }
 
@@ -123,7 +137,8 @@ int Started::wait(double limit_s) {
   return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
 }
 
-Ended run_with(const Fault& fault, const std::string& arguments, const fs::path& under, const fs::path& scratch) {
+Ended run_with(const Fault& fault, const std::string& arguments, const fs::path& under,
+               const fs::path& scratch) {
   fs::create_directories(scratch);
   const MappedRecord record(scratch / "record");
   const auto start = steady_clock::now();
@@ -133,7 +148,8 @@ Ended run_with(const Fault& fault, const std::string& arguments, const fs::path&
   out.seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
   out.said = text_of(scratch / "log");
   for (std::size_t slot = 0; slot < slot_count; ++slot)
-    for (std::size_t call = 0; call < call_count; ++call) out.seen[slot][call] = record->seen[slot][call];
+    for (std::size_t call = 0; call < call_count; ++call)
+      out.seen[slot][call] = record->seen[slot][call];
   out.fired = record->fired;
   out.first = record->first;
   return out;
@@ -148,9 +164,20 @@ Ended run_plainly(const std::string& arguments, const fs::path& scratch) {
   return out;
 }
 
+void make_record(const fs::path& path) { const MappedRecord made(path); }
+
+std::int64_t fired_in(const fs::path& record) {
+  std::ifstream file(record, std::ios::binary);
+  file.seekg(offsetof(Record, fired));
+  std::int64_t fired = 0;
+  file.read(reinterpret_cast<char*>(&fired), sizeof(fired));
+  return fired;
+}
+
 fs::path scratch_folder() {
   struct Folder {
-    fs::path path = fs::canonical(fs::temp_directory_path()) / ("tessera_faults_" + std::to_string(::getpid()));
+    fs::path path =
+        fs::canonical(fs::temp_directory_path()) / ("tessera_faults_" + std::to_string(::getpid()));
     Folder() { fs::create_directories(path); }
     ~Folder() {
       std::error_code ignored;

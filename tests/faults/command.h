@@ -1,5 +1,6 @@
-// A command of the binary under test in a process group of its own, with a fault in it, and what it left: exit code, words, and the record of
-// its calls. Convention: whatever runs longer than its limit is killed with all its children and counts as a hang (exit code -1).
+// A command of the binary under test in a process group of its own, with a fault in it, and what it
+// left: exit code, words, and the record of its calls. Convention: whatever runs longer than its
+// limit is killed with all its children and counts as a hang (exit code -1).
 #pragma once
 
 #include <filesystem>
@@ -21,6 +22,7 @@ struct Fault {
   std::int64_t value = 5;  // an errno, or milliseconds
   int rank = -1;           // of an MPI job; -1: of any process
   std::string only = {};   // text that a path must contain
+  fs::path awaited = {};   // what an "await" waits for
 
   std::string words() const;  // "fsync 3, for ever: Input/output error"
 };
@@ -38,8 +40,10 @@ struct Ended {
 // A process that is still running.
 class Started {
  public:
-  Started(const std::string& arguments, const fs::path& log);  // without any fault; stdout and stderr go to `log`
-  Started(const std::string& arguments, const fs::path& log, const Fault& fault, const fs::path& under, const fs::path& record);
+  Started(const std::string& arguments,
+          const fs::path& log);  // without any fault; stdout and stderr go to `log`
+  Started(const std::string& arguments, const fs::path& log, const Fault& fault,
+          const fs::path& under, const fs::path& record);
   ~Started();  // kills what is left
   Started(const Started&) = delete;
   Started& operator=(const Started&) = delete;
@@ -49,13 +53,20 @@ class Started {
   void signal(int number) const;
 
  private:
-  void start(const std::string& arguments, const fs::path& log, const std::vector<std::string>& variables);
+  void start(const std::string& arguments, const fs::path& log,
+             const std::vector<std::string>& variables);
   int process_ = -1, status_ = 0;
 };
 
-// Runs `tessera ARGUMENTS` to its end with this fault on paths below `under`. `scratch` is a folder for its log and its record.
-Ended run_with(const Fault& fault, const std::string& arguments, const fs::path& under, const fs::path& scratch);
+// Runs `tessera ARGUMENTS` to its end with this fault on paths below `under`. `scratch` is a folder
+// for its log and its record.
+Ended run_with(const Fault& fault, const std::string& arguments, const fs::path& under,
+               const fs::path& scratch);
 Ended run_plainly(const std::string& arguments, const fs::path& scratch);
+
+// An empty record, for a process that is started by hand; how many calls failed or were held up.
+void make_record(const fs::path& path);
+std::int64_t fired_in(const fs::path& record);
 
 // A folder of this test program, gone when it ends.
 fs::path scratch_folder();
