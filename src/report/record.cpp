@@ -42,11 +42,15 @@ json document_at(const fs::path& path) {
 }
 
 // As std::getline, but a line of more than `most` characters ends there, one longer than that: what is too long is never held.
-bool get_line(std::istream& file, std::string& line, std::size_t most) {
+bool get_line(std::istream& file, std::string& line, std::size_t most, const fs::path& path) {
   line.clear();
   std::streambuf& bytes = *file.rdbuf();
-  for (int c; line.size() <= most && (c = bytes.sbumpc()) != std::istream::traits_type::eof(); line += static_cast<char>(c))
-    if (c == '\n') return true;
+  try {
+    for (int c; line.size() <= most && (c = bytes.sbumpc()) != std::istream::traits_type::eof(); line += static_cast<char>(c))
+      if (c == '\n') return true;
+  } catch (const std::ios_base::failure& problem) {  // how the library says that the disk could not read
+    throw Error(ErrorKind::usage, std::string("cannot read the file: ") + problem.what(), path.string());
+  }
   if (line.size() <= most) file.setstate(std::ios::eofbit);
   return !line.empty();
 }
@@ -123,7 +127,7 @@ std::map<std::string, std::string> resolved_facts(const fs::path& path) {
   std::ifstream file(path);
   std::string section;
   std::size_t lines = 0;
-  for (std::string line; get_line(file, line, longest_setting_line) && ++lines < 4096;) {
+  for (std::string line; get_line(file, line, longest_setting_line, path) && ++lines < 4096;) {
     if (line.size() > longest_setting_line) break;  // nothing that a run writes
     if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
     const std::size_t equals = line.find('=');
@@ -191,7 +195,7 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   ThinLosses losses;
   double elapsed = 0;
   std::size_t number = 0;
-  for (std::string line; get_line(file, line, longest_line);) {
+  for (std::string line; get_line(file, line, longest_line, path);) {
     const std::string where = fmt::format("{}:{}", path.string(), ++number);
     if (line.size() > longest_line || number > most_metric_lines) damaged(where, "longer than what a run writes");
     if (line.empty()) continue;
