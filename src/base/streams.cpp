@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <initializer_list>
 
 namespace tessera {
 

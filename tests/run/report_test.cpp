@@ -194,7 +194,7 @@ TEST(TrainReport, TheFirstLineNamesTheFolder) {
   config::Config config;
   config.run.name = "vit_micro-synthetic-np2";
   config.run.out = "runs/vit_micro-synthetic-np2";
-  const auto first = [&] { return run::introduction(config, {plan::Memory{}}, 1, 1, "").front(); };
+  const auto first = [&] { return run::introduction(config, {plan::Memory{}}, 0, 1, 1, "").front(); };
   EXPECT_NE(first().find("  run runs/vit_micro-synthetic-np2  seed 0"), std::string::npos) << first();
   config.run.out = "elsewhere/x";
   EXPECT_NE(first().find("  run vit_micro-synthetic-np2 in elsewhere/x  seed 0"), std::string::npos) << first();
