@@ -283,20 +283,14 @@ class Trainer {
     const std::vector<double> waits = meter_->barrier();
     EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n};
     record.barrier_wait_s = *std::max_element(waits.begin(), waits.end());
-    ordered_json line = {{"kind", "epoch"},           {"epoch", epoch},
-                         {"step", progress_.step},    {"whole", progress_.position >= epoch_samples_},
-                         {"loss", record.loss},       {"train_top1", record.train_top1},
-                         {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
-    if (waits.size() > 1) line["barrier_waits_s"] = waits;
+    ordered_json line = epoch_json(epoch, progress_.step, progress_.position >= epoch_samples_, record, waits);
     if (scored) {
       const Score s = evaluate();
       if (stopping() && s.images < test_->size()) return false;
       results_.final = s, record.test_top1 = s.top1;
       if (progress_.best_step == 0 || s.top1 > progress_.best_top1)
         progress_.best_top1 = s.top1, progress_.best_epoch = epoch, progress_.best_step = progress_.step;
-      console_.line(fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",
-                                epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
-                                progress_.best_top1 * 100, progress_.best_epoch));
+      console_.line(eval_line(epoch, s, progress_));
       line.update({{"test_loss", s.loss}, {"test_top1", s.top1}, {"test_top5", s.top5}});
       if (s.top1_tta >= 0) line["test_top1_tta"] = record.test_top1_tta = s.top1_tta;
       check_target(s, epoch);

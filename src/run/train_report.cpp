@@ -140,6 +140,22 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
       b.comm_exposed * share, b.wait * share, b.data * share, b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
 }
 
+std::string eval_line(std::int64_t epoch, const Score& s, const Progress& progress) {
+  return fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",
+                     epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
+                     progress.best_top1 * 100, progress.best_epoch);
+}
+
+nlohmann::ordered_json epoch_json(std::int64_t epoch, std::int64_t step, bool whole, const EpochRecord& record,
+                                  const std::vector<double>& waits) {
+  nlohmann::ordered_json line = {{"kind", "epoch"},           {"epoch", epoch},
+                                 {"step", step},              {"whole", whole},
+                                 {"loss", record.loss},       {"train_top1", record.train_top1},
+                                 {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
+  if (waits.size() > 1) line["barrier_waits_s"] = waits;
+  return line;
+}
+
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
   const report::Quantiles q = report::quantiles(results.step_ms);
   ordered_json epochs = ordered_json::array();

@@ -40,6 +40,10 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
 // What to say of a peak that may be wrong; "": nothing.
 std::string doubt_of_peak(const Peak& peak);
 std::string step_line(const report::StepMetrics& m, std::int64_t total);
+std::string eval_line(std::int64_t epoch, const Score& score, const Progress& progress);
+// The line of an epoch in metrics.jsonl, without its evaluation. `waits`: of each rank at the epoch's end.
+nlohmann::ordered_json epoch_json(std::int64_t epoch, std::int64_t step, bool whole, const EpochRecord& record,
+                                  const std::vector<double>& waits);
 nlohmann::ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results);
 
 }  // namespace tessera::run
