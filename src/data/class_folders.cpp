@@ -8,19 +8,29 @@ namespace tessera::data {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// No folder can be at this path: nothing is there, a file is in the way, the name is longer than the file system
+// allows, or links lead in a circle. Every other problem hides a folder that may be there.
+bool no_folder(const std::error_code& problem) {
+  return problem == std::errc::no_such_file_or_directory || problem == std::errc::not_a_directory ||
+         problem == std::errc::filename_too_long || problem == std::errc::too_many_symbolic_link_levels;
+}
+
+}  // namespace
+
 std::vector<std::string> folders_in(const fs::path& dir) {
   std::vector<std::string> names;
   std::error_code problem;
   fs::directory_iterator it(dir, problem), end;
-  if (problem == std::errc::no_such_file_or_directory || problem == std::errc::not_a_directory) return names;
+  if (no_folder(problem)) return names;
   for (; !problem && it != end; it.increment(problem)) {
     std::string name = it->path().filename().string();
     std::error_code ignored;
     if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));
   }
   // Half a list would be a data set with fewer classes.
-  if (problem && problem != std::errc::no_such_file_or_directory && problem != std::errc::not_a_directory)
-    throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
+  if (problem) throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
   std::sort(names.begin(), names.end());
   return names;
 }

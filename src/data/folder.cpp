@@ -156,9 +156,14 @@ class Folder : public ImageFolder {
   static void refuse_nonsense(const fs::path& dir, const ClassFolders& found) {
     std::error_code ignored;
     const char* form = "a folder per class, or train/ and val/ with a folder per class in each";
-    if (!fs::is_directory(dir, ignored))
-      throw Error(ErrorKind::data, fs::exists(dir, ignored) ? "expected a folder of images, found a file" : "there is no such folder",
-                  dir.string(), std::string("expected ") + form);
+    std::error_code problem;
+    const fs::file_status status = fs::status(dir, problem);
+    if (!fs::is_directory(status)) {
+      std::string what = "cannot look at the folder: " + problem.message();
+      if (fs::exists(status)) what = "expected a folder of images, found a file";
+      if (status.type() == fs::file_type::not_found) what = "there is no such folder";
+      throw Error(ErrorKind::data, what, dir.string(), std::string("expected ") + form);
+    }
     if (found.names.empty()) throw Error(ErrorKind::data, std::string("expected ") + form + "; found no folders", dir.string());
     if (found.train == dir && !fs::is_directory(dir / "train", ignored))
       for (const char* name : {"val", "test"})

@@ -64,7 +64,11 @@ std::string name_aside(const std::string& path) {
   return out;
 }
 
-bool is_line(const json& line) { return line.is_object() && line.contains("kind") && line["kind"].is_string(); }
+// Lines of this file are of one of three kinds. Damage that leaves valid JSON shows in any other kind.
+bool is_line(const json& line) {
+  if (!line.is_object() || !line.contains("kind")) return false;
+  return line["kind"] == "step" || line["kind"] == "epoch" || line["kind"] == "lost";
+}
 
 }  // namespace
 
@@ -96,7 +100,7 @@ void MetricsLog::take_up(std::int64_t keep) {
     const bool blank = text.empty() || line == json::object();  // what lost_lines() may leave
     if (!blank && !is_line(line) && ++bad == 1) first_bad = lines;
     mended += blank || is_line(line) ? std::string(text) + "\n" : lost_lines(text.size() + 1);
-    if (is_line(line) && (line["kind"] == "step" || line["kind"] == "epoch")) kept_.push_back(std::move(line));
+    if (is_line(line) && line["kind"] != "lost") kept_.push_back(std::move(line));
   }
   const std::size_t missing = wanted - mended.size();
   if (bad == 0 && missing == 0) {

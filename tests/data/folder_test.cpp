@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "data/class_folders.h"
 #include "data/decode.h"
 #include "data/fixtures.h"
 #include "files/scratch.h"
@@ -162,6 +163,23 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
   has(says(other.folder(), Split::test), "zebra");
   write_bytes(other / "file", "x");
   has(says(other / "file"), "found a file");
+}
+
+// A path at which no folder can be has no classes, which is no error of the disk; whoever wants the images is told why.
+TEST(Folder, APathThatCannotExistHasNoClasses) {
+  const Scratch scratch;
+  fs::create_symlink("circle", scratch / "circle");
+  const std::string name(300, 'a'), path = std::string(5000, 'a');
+  for (const auto& [dir, why] : {std::pair{scratch / name, "File name too long"},
+                                 {fs::path(path), "File name too long"},
+                                 {scratch / "circle", "Too many levels"},
+                                 {scratch / "circle/below", "Too many levels"}}) {
+    EXPECT_TRUE(folders_in(dir).empty()) << dir;
+    EXPECT_TRUE(class_folders(dir).names.empty()) << dir;
+    const Error error = error_of([&, dir = dir] { image_folder(dir, Split::train, {}); });
+    EXPECT_EQ(error.kind, ErrorKind::data);
+    EXPECT_NE(error.message.find(why), std::string::npos) << error.what();
+  }
 }
 
 // Names of classes go into weights, manifests and pages, all of which are UTF-8: what is not is refused before anything is trained.
