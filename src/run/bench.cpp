@@ -9,7 +9,6 @@
 
 #include "base/rng.h"
 #include "comm/pulse.h"
-#include "exec/cpu/peak.h"
 #include "report/document.h"
 #include "report/metrics.h"
 #include "run/bench_ranks.h"
@@ -119,7 +118,8 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
   std::erase_if(sorted, [&](const auto& r) { return r.first.find(options.filter) == std::string::npos; });
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   const int threads = static_cast<int>(config.run.threads);
-  const double peak = peak_gflops(threads), copy = exec::cpu::measure_copy_gbytes(threads);
+  const double peak = peak_gflops(config.run.device, threads);
+  const double copy = exec::device_info(config.run.device, threads).copy_gbytes();
   ordered_json all = ordered_json::array();
   if (!options.json) fmt::print("{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor", "equation");
   for (const auto& [name, r] : sorted) {
@@ -141,7 +141,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                             {"batch", options.batch},
                             {"dtype", config.precision.dtype},
                             {"threads", threads},
-                            {"device", "cpu"},
+                            {"device", config.run.device},
                             {"peak_gflops", peak},
                             {"copy_gbytes", copy},
                             {"ops", all}});
@@ -180,10 +180,10 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
 }
 
 // Of all ranks at once: they may share cores and a clock.
-double peak_of(const Ranks& ranks, int threads) {
-  if (ranks.size() == 1) return peak_gflops(threads);
+double peak_of(const Ranks& ranks, const std::string& device, int threads) {
+  if (ranks.size() == 1) return peak_gflops(device, threads);
   ranks.barrier();
-  return ranks.total(exec::cpu::measure_peak_gflops(threads));
+  return ranks.total(exec::device_info(device, threads).peak_gflops());
 }
 
 }  // namespace
@@ -209,7 +209,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
   });
   const plan::Plan& plan = *found;
-  // Inputs are written anew each time: they lie in the arena, where a run may overwrite them.
+  // Inputs are written anew each time, as every run of a training or of a service does.
   std::int64_t step = 0;
   std::vector<double> logits;
   auto once = [&] {
@@ -230,7 +230,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     return 0;
   }
   const int threads = static_cast<int>(config.run.threads);
-  const double peak = peak_of(ranks, threads);
+  const double peak = peak_of(ranks, config.run.device, threads);
   double difference = 0;
   ranks.together([&] {
     if (options.check && ranks.first()) difference = difference_from_one_rank(config, images, logits);
@@ -248,7 +248,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
                              {"batch", options.batch},
                              {"dtype", config.precision.dtype},
                              {"threads", threads},
-                             {"device", "cpu"},
+                             {"device", config.run.device},
                              {"layout", layout_json(config)},
                              {"runs", samples.size()},
                              {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},

@@ -10,7 +10,7 @@
 
 #include "base/process.h"
 #include "base/threads.h"
-#include "exec/cpu/peak.h"
+#include "exec/device.h"
 #include "run/run.h"
 
 namespace tessera::run {
@@ -42,16 +42,16 @@ std::string cpu_name() {
   return part.empty() ? "unknown" : "Arm part " + part;
 }
 
-double peak_gflops(int threads) {
-  static std::map<int, double> known;
-  const auto [it, fresh] = known.try_emplace(threads, 0.0);
-  if (fresh) it->second = exec::cpu::measure_peak_gflops(threads);
+double peak_gflops(const std::string& device, int threads) {
+  static std::map<std::pair<std::string, int>, double> known;
+  const auto [it, fresh] = known.try_emplace({device, threads}, 0.0);
+  if (fresh) it->second = exec::device_info(device, threads).peak_gflops();
   return it->second;
 }
 
 std::string version() { return std::string(TESSERA_VERSION) + " (" + TESSERA_COMMIT + ")"; }
 
-nlohmann::json environment(int threads) {
+nlohmann::json environment(const std::string& device, int threads) {
   utsname name{};
   ::uname(&name);
   nlohmann::json out = {
@@ -64,8 +64,8 @@ nlohmann::json environment(int threads) {
       {"cpu", cpu_name()},
       {"cores", available_cores()},
       {"threads", threads},
-      {"device", "cpu"},
-      {"peak_gflops", {{"f32", peak_gflops(threads)}, {"how", "measured: independent f32 multiply-adds in registers on all threads"}}}};
+      {"device", exec::device_info(device, threads).name},
+      {"peak_gflops", {{"f32", peak_gflops(device, threads)}, {"how", "measured: independent f32 multiply-adds in registers on all threads"}}}};
   if (!ranks_talk.empty()) out["ranks_talk"] = ranks_talk;
   return out;
 }

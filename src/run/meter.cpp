@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/process.h"
 #include "files/text.h"
-#include "run/environment.h"
 #include "run/pipeline.h"
 #include "run/stages.h"
 #include "run/turns.h"
@@ -42,19 +42,29 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       session_(session),
       pipelined_(pipelined(config, Goal::train)),
       out_(std::move(out)),
-      host_(environment(static_cast<int>(config.run.threads))["host"].get<std::string>()),
+      host_(host_name()),
       clock_(compare_clocks(ranks)),
       paces_(session.mesh()),
       trace_left_(config.run.trace) {}
 
-Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
+Meter::Wanted Meter::wanted(std::int64_t number) const {
+  const bool sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
+  return {sampled, sampled || trace_left_ > 0};
+}
+
+Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
                      std::int64_t began_ns, double data_ms, double ran_ms, bool stop) {
   const std::int64_t entered = steady_ns();
   Measured out;
-  out.sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
-  const bool several = ranks_.size() > 1, counts = out.sampled || !several;
-  report::Breakdown now =
-      breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
+  out.sampled = wanted.sampled;
+  const bool several = ranks_.size() > 1, counts = out.sampled;
+  report::Breakdown now;
+  if (counts) {
+    now = breakdown_of(timeline, several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
+  } else {  // only who is how fast
+    now.compute = timeline.wall_ms - timeline.messages_ms;
+    now.comm_exposed = timeline.messages_ms;
+  }
   now.data = data_ms;
   now.host = std::max(0.0, ran_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
   if (pipelined_ && counts) now.pipelined = true, now.bubble = bubble(timeline, plan);
@@ -87,7 +97,7 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
     if (several && early_.size() < most_early) early_.emplace_back(number, now);
   }
   out.breakdown = last_;
-  if (steps_++ > 0 && trace_left_ > 0) {  // the first step warms up
+  if (steps_++ > 0 && trace_left_ > 0 && wanted.spans) {  // the first step warms up
     trace(number, timeline, plan, began_ns, data_ms, ran_ms);
     const double left = static_cast<double>(met + clock_.behind_ns) * 1e-3;
     if (several) doing_.push_back({"wait for the other ranks", "wait", std::max(left, doing_.back().end_us), left + waited_ms * 1e3});
@@ -161,7 +171,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts) mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
   nlohmann::ordered_json mine = {{"host", host_},
-                                 {"device", "cpu"},
+                                 {"device", session_.config().run.device},
                                  {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
                                  {"breakdown", report::to_json(mean)},
                                  {"barrier_wait_s", barrier_s_},
