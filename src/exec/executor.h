@@ -1,5 +1,6 @@
-// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans, and one arena as large as the largest
-// plan needs. Convention: bytes in, bytes out; what the bytes mean is in the plan's bindings.
+// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans, and one arena as large as the
+// largest plan needs. A plan is loaded once, which binds it to kernels and addresses, and then run as often as it is wanted.
+// Convention: bytes in, bytes out; what the bytes mean is in the plan's bindings.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "comm/comm.h"
+#include "exec/device.h"
 #include "plan/footprint.h"
 #include "plan/plan.h"
 
@@ -27,39 +29,82 @@ struct Timeline {
     double start = 0, end = 0;
     Kind kind = compute;
   };
-  std::vector<Span> spans;
+  std::vector<Span> spans;    // empty where nobody asked for them
   std::int64_t began_ns = 0;  // of the steady clock
   double wall_ms = 0;
+  double messages_ms = 0;  // of stream 0: handing over, polling and waiting, all together
 };
 
 // Called after each step of a run with its index and a way to see the bytes of its slots.
 using Observer = std::function<void(std::size_t step, const std::function<std::span<const std::byte>(const plan::Slot&)>& bytes)>;
 
+// How one run is to be made.
+struct RunOptions {
+  Observer observe{};
+  bool spans = false;  // a timeline with a span for every step
+};
+
+// What a run says when it is done: its outputs that are single numbers, and where its time went. They are copies: later runs do
+// not change them.
+struct Results {
+  std::map<std::string, double, std::less<>> scalars;
+  Timeline timeline;
+
+  double scalar(std::string_view output) const;  // CHECKs that there is one
+};
+
+// A run that was submitted. Its results come when it is done, which may be long after submit() returned.
+class Ticket {
+ public:
+  struct Run {
+    virtual ~Run() = default;
+    virtual bool done() = 0;
+    virtual Results wait() = 0;
+  };
+  explicit Ticket(std::unique_ptr<Run> run) : run_(std::move(run)) {}
+
+  bool done() const { return run_->done(); }
+  Results wait() { return std::exchange(run_, nullptr)->wait(); }  // once; throws what the run threw
+
+ private:
+  std::unique_ptr<Run> run_;
+};
+
+// A plan in an executor, which must outlive it; so must the plan.
+class Loaded {
+ public:
+  virtual ~Loaded() = default;
+
+  // What the next run is fed with, while earlier ones may be under way: write all batch and scalar inputs before every run. Of
+  // persistent inputs it is what the next run finds.
+  virtual void write(std::string_view input, std::span<const std::byte> bytes) = 0;
+  // Runs of one executor happen in the order in which they were submitted. Where plan.copies of them are under way, it waits for the
+  // first. The ticket must not outlive the loaded plan.
+  virtual Ticket submit(const RunOptions& options = {}) = 0;
+  // Of the run that was waited for last, as long as no other plan of the executor and fewer than plan.copies further runs of this one
+  // were submitted; else it is refused.
+  virtual void read(std::string_view output, std::span<std::byte> bytes) = 0;
+  Results run(const RunOptions& options = {}) { return submit(options).wait(); }
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  // What a step needs beside its operands; lowering asks, so that the peak is known before anything runs.
-  virtual plan::WorkspaceRule workspace_rule() const = 0;
+  virtual const plan::Target& target() const = 0;
   // Bytes that reserve() would take beyond those that are held already.
   virtual std::int64_t more_for(const plan::Footprint& room) const = 0;
-  // Makes room: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
+  // Makes room for several plans at once: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
   virtual void reserve(const plan::Footprint& room) = 0;
-  bool fits(const plan::Plan& plan) const;  // whether the system could give what prepare() would take
-  void prepare(const plan::Plan& plan);     // reserve() for one plan
-  // Batch and scalar inputs lie in the arena, where a run may overwrite them: write all of them before every run.
-  virtual void write(const plan::Plan& plan, std::string_view input, std::span<const std::byte> bytes) = 0;
-  virtual void read(const plan::Plan& plan, std::string_view output, std::span<std::byte> bytes) = 0;
-  // Persistent buffers by name, from `offset` bytes on.
+  virtual bool fits(const plan::Plan& plan) const = 0;  // whether the system could give what load() would take
+  // Makes room (persistent buffers that are new, zeroed, and the arena) and binds the plan. Error(memory) when there is no room.
+  virtual std::unique_ptr<Loaded> load(const plan::Plan& plan) = 0;
+  // Persistent buffers by name, from `offset` bytes on; in the order of the runs that were submitted.
   virtual void write_persistent(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void read_persistent(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const = 0;
-  virtual Timeline run(const plan::Plan& plan, const Observer& observe = {}) = 0;
   virtual std::int64_t allocated_bytes() const = 0;
+  // How many runs are worth submitting before the first of them is waited for, beyond one. 0: submit() returns when all is done.
+  virtual int runs_ahead() const = 0;
 };
-
-std::int64_t available_memory();  // bytes that the system could still give
-
-// `groups`: by axis of the mesh, the ranks that this one shares the axis with; they must outlive the executor.
-std::unique_ptr<Executor> make_cpu_executor(int threads, std::map<std::string, comm::Comm*, std::less<>> groups = {});
 
 }  // namespace tessera::exec

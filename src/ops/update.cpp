@@ -49,6 +49,19 @@ Types infer_finite(const Attrs&, In in) {
 }
 std::string finite_signature(const Attrs&, int operands) { return scalars(std::max(0, operands - 1)) + "->"; }
 
+// The number of applied updates, and a flag.
+Types infer_advance(const Attrs&, In in) {
+  CHECK((in.size() == 1 || in.size() == 2) && in[0].dtype == DType::i64 && in[0].shape.empty(), "advance takes a step i64[] [and a flag]");
+  CHECK(in.size() == 1 || (in[1].shape.empty() && is_float(in[1].dtype)), "the flag of advance is one floating number");
+  return {{DType::i64, {}, {}}};
+}
+Types infer_lookup(const Attrs&, In in) {
+  CHECK(in.size() == 3 && in[0].rank() == 1 && is_float(in[0].dtype), "lookup takes a table of numbers, an index and the first index");
+  CHECK(in[0].shape[0] > 0, "lookup takes a table that is not empty");
+  for (const Type& index : in.subspan(1)) CHECK(index.dtype == DType::i64 && index.shape.empty(), "the indices of lookup are i64[]");
+  return {{in[0].dtype, {}, {}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> update_rows() {
@@ -72,6 +85,16 @@ std::vector<OpDef> update_rows() {
        .sig = "",
        .infer = infer_finite,
        .signature = finite_signature},
+      {.op = Op::advance,
+       .doc = "step, [ok] -> step + 1; step itself where ok is 0",
+       .sig = "",
+       .infer = infer_advance,
+       .may_alias = {{0, 0}},
+       .signature = finite_signature},
+      {.op = Op::lookup,
+       .doc = "table, index, first -> table[index - first]; beyond either end the last one there",
+       .sig = "a!,,->",
+       .infer = infer_lookup},
   };
 }
 

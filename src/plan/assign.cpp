@@ -15,6 +15,7 @@ using namespace ir;
 
 struct Assigner {
   const Program& p;
+  const Target& target;
   const int end;
   int last_backward = 0;  // equation
   Assignment out;
@@ -26,8 +27,9 @@ struct Assigner {
   std::vector<int> held, group_held;   // until which equation a message under way reads or writes the value, its bytes
   std::map<Var, std::string> donated;  // result -> the input it updates
 
-  Assigner(const Program& program, const std::vector<int>& due_before)
+  Assigner(const Program& program, const std::vector<int>& due_before, const Target& plan_target)
       : p(program),
+        target(plan_target),
         end(static_cast<int>(program.eqns.size())),
         needed(p.values.size(), -1),
         home(p.values.size(), {none, 0}),
@@ -107,7 +109,7 @@ struct Assigner {
   }
 
   void open(Var v, int when, std::int64_t bytes) {
-    out.intervals.push_back({aligned(bytes), when, when});
+    out.intervals.push_back({target.aligned(bytes), when, when});
     out.owner.push_back(v);
     out.values[at(v)] = {0, static_cast<int>(out.intervals.size()) - 1, 0};
     join(v, new_group());
@@ -122,11 +124,13 @@ struct Assigner {
   void place_inputs() {
     for (const Input& in : p.inputs) {
       if (in.kind == Input::param || in.kind == Input::state) {
-        out.persistent.push_back({in.name, in.kind, aligned(p.type(in.var).bytes())});
+        out.persistent.push_back({in.name, in.kind, target.aligned(p.type(in.var).bytes())});
         out.values[at(in.var)] = {static_cast<int>(out.persistent.size()), -1, 0};
         join(in.var, new_group());
       } else {
-        open(in.var, -1, p.type(in.var).bytes());
+        out.values[at(in.var)] = {Slot::feed, -1, out.feed_bytes};
+        out.feed_bytes += target.aligned(p.type(in.var).bytes());
+        join(in.var, new_group());
       }
     }
   }
@@ -224,8 +228,8 @@ std::int64_t own_part(const Collective& a, const Type& whole) {
   return offset * bytes;
 }
 
-Assignment assign(const Program& program, const std::vector<int>& due) {
-  Assigner a(program, due);
+Assignment assign(const Program& program, const std::vector<int>& due, const Target& target) {
+  Assigner a(program, due, target);
   a.find_lifetimes();
   a.place_inputs();
   for (int i = 0; i < a.end; ++i) {

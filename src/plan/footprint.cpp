@@ -13,8 +13,14 @@ void Footprint::add(const Plan& plan) {
           "two plans disagree about the size of " + buffer.name);
     it->second.shared |= buffer.shared;
   }
-  arena_ = std::max(arena_, plan.arena_bytes);
+  arena_ = std::max(arena_, plan.arena_bytes + plan.outside_bytes());
   shared_ = std::max(shared_, plan.shared_bytes);
+}
+
+Footprint footprint_of(const Plan& plan) {
+  Footprint out;
+  out.add(plan);
+  return out;
 }
 
 std::int64_t Footprint::persistent_bytes() const {

@@ -1,5 +1,5 @@
 // The memory that several plans need together: persistent buffers are shared by name, and the arena
-// is as large as the largest of them.
+// is as large as the largest of them, with what its runs are fed with and leave behind it.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +33,7 @@ class Footprint {
   std::map<std::string, Room, std::less<>> persistent_;
   std::int64_t arena_ = 0, shared_ = 0;
 };
+
+Footprint footprint_of(const Plan& plan);
 
 }  // namespace tessera::plan

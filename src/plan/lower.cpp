@@ -1,5 +1,6 @@
 // Program -> Plan for one rank.
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "base/index.h"
@@ -47,15 +48,17 @@ Gradients count_gradients(const Program& p, const Assignment& a, const std::vect
   return {most(false), most(true)};
 }
 
-// The arena: what ranks hand to each other first, then the rest; each half is laid out by itself.
+// The arena: what ranks hand to each other first, then the rest; each half is laid out by itself. A target without a shared half
+// has all of it in the other one.
 struct Arena {
   std::vector<bool> shared;  // per interval
   Layout halves[2];          // the rest, the shared
   std::int64_t shared_bytes = 0;
 
-  Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of) : shared(a.intervals.size()) {
+  Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of, const Target& target)
+      : shared(a.intervals.size()) {
     const auto share = [&](int interval) {
-      if (interval >= 0) shared[static_cast<std::size_t>(interval)] = true;
+      if (interval >= 0 && target.shared_half > 0) shared[static_cast<std::size_t>(interval)] = true;
     };
     for (std::size_t i = 0; i < p.eqns.size(); ++i) {
       if (!crosses_ranks(p.eqns[i].op) || is_point_to_point(p.eqns[i].op)) continue;
@@ -70,7 +73,7 @@ struct Arena {
         if (shared[i] != half) own[i].bytes = 0;
       halves[half] = lay_out(own);
     }
-    shared_bytes = (halves[true].bytes + page - 1) / page * page;
+    if (const std::int64_t unit = target.shared_half; unit > 0) shared_bytes = (halves[true].bytes + unit - 1) / unit * unit;
   }
   std::int64_t bytes() const { return shared_bytes + halves[false].bytes; }
   std::int64_t live() const { return halves[false].live + halves[true].live; }
@@ -81,6 +84,36 @@ struct Arena {
     const int step = halves[shared[interval]].peak_step;
     return life.first <= step && step <= life.last;
   }
+};
+
+// What the target cannot run: every op and element type once, with the first equation that needs it.
+class MissingKernels {
+ public:
+  MissingKernels(const Program& program, const Target& target) : program_(program), target_(target) {}
+
+  void look_at(const Eqn& e) {
+    if (!target_.supports) return;
+    for (const auto* list : {&e.in, &e.out})
+      for (const Var v : *list) {
+        if (v == none || target_.supports(e.op, program_.type(v).dtype)) continue;
+        if (!seen_.emplace(e.op, program_.type(v).dtype).second) continue;
+        found_.push_back("the device " + target_.device + " has no kernel for the op " + std::string(name(e.op)) + " with elements of " +
+                         std::string(name(program_.type(v).dtype)) + ", which `" + print(program_, e) + "` needs");
+      }
+  }
+  bool any() const { return !found_.empty(); }
+  void refuse() const {
+    if (found_.empty()) return;
+    Error error(ErrorKind::usage, found_[0], program_.name, "choose another --dtype, or another --device");
+    for (std::size_t i = 1; i < found_.size(); ++i) error.and_also(found_[i]);
+    throw error;
+  }
+
+ private:
+  const Program& program_;
+  const Target& target_;
+  std::set<std::pair<Op, DType>> seen_;
+  std::vector<std::string> found_;
 };
 
 // What is live in the arena at the step where the most is, by kind.
@@ -97,7 +130,7 @@ Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena, std::s
       m.activations += a.intervals[i].bytes;
   }
   // What the layout could not close up belongs to the activations too: the sum is the arena.
-  m.activations += arena.bytes() - arena.live();
+  m.activations += arena.bytes() - arena.live() + plan.outside_bytes();
   return m;
 }
 
@@ -117,14 +150,14 @@ const Binding* Plan::output(std::string_view name) const {
   return it == outputs.end() ? nullptr : &*it;
 }
 
-Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool overlap) {
+Plan lower(const Program& global, int rank, const Target& target, bool overlap) {
   Plan plan;
   plan.program = localise(global, rank);
   if (overlap) plan.program = receive_early(plan.program);
   plan.rank = rank;
   const Program& program = plan.program;
   const std::vector<int> due_before = due(program, overlap);
-  Assignment a = assign(program, due_before);
+  Assignment a = assign(program, due_before, target);
   const std::size_t first_workspace = a.intervals.size();
   std::vector<int> workspace_of(program.eqns.size(), -1);
 
@@ -146,21 +179,27 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool
     }
     return false;
   };
+  MissingKernels missing(program, target);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
-    const std::int64_t bytes = is_step(e) ? workspace(e.op, e.attrs, program.types(e.in), program.types(e.out)) : 0;
+    if (!is_step(e)) continue;
+    missing.look_at(e);
+    if (missing.any() || !target.workspace) continue;
+    const std::int64_t bytes = target.workspace(e.op, e.attrs, program.types(e.in), program.types(e.out));
     if (bytes == 0) continue;
     workspace_of[i] = static_cast<int>(a.intervals.size());
-    a.intervals.push_back({aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
+    a.intervals.push_back({target.aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
   }
-  const Arena arena(program, a, workspace_of);
+  missing.refuse();
+  const Arena arena(program, a, workspace_of, target);
   plan.arena_bytes = arena.bytes();
   plan.shared_bytes = arena.shared_bytes;
   plan.live_bytes = arena.live();
   plan.persistent = a.persistent;
+  plan.feed_bytes = a.feed_bytes, plan.copies = target.copies;
 
   auto slot = [&](Var v) {
-    if (v == none || a.values[at(v)].base < 0) return Slot{};
+    if (v == none || a.values[at(v)].base == Slot::absent) return Slot{};
     const Storage& s = a.values[at(v)];
     return Slot{s.base, s.offset + (s.interval < 0 ? 0 : arena.offset(static_cast<std::size_t>(s.interval))), program.type(v)};
   };
@@ -192,17 +231,24 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool
     plan.steps.push_back(std::move(step));
   }
   for (const Input& in : program.inputs) plan.inputs.push_back({in.name, in.kind, slot(in.var)});
+  const auto copy = [&](const char* label, const Slot& from, const Slot& to) {
+    plan.steps.push_back({Op::mark, Mark{label}, {from}, {to}, {}, 0, {}, -1});
+    wait_for(plan.steps.back(), static_cast<int>(program.eqns.size()));
+  };
+  // First what leaves, then what stays: a buffer that is updated by a copy may be an output as it was before.
   for (const Output& o : program.outputs) {
-    Slot from = slot(o.var);
-    if (!o.updates.empty()) {
-      const Slot to = slot(program.input(o.updates)->var);
-      if (to.base != from.base || to.offset != from.offset) {
-        plan.steps.push_back({Op::mark, Mark{"donate"}, {from}, {to}, {}, 0, {}, -1});
-        wait_for(plan.steps.back(), static_cast<int>(program.eqns.size()));
-      }
-      from = to;
+    Slot to = slot(o.updates.empty() ? o.var : program.input(o.updates)->var);
+    if (const Slot from = to; from && o.updates.empty()) {
+      to.base = Slot::result, to.offset = plan.result_bytes;
+      plan.result_bytes += target.aligned(to.type.bytes());
+      copy("result", from, to);
     }
-    plan.outputs.push_back({o.name, Input::batch, from});
+    plan.outputs.push_back({o.name, Input::batch, to});
+  }
+  for (const Output& o : program.outputs) {
+    if (o.updates.empty()) continue;
+    const Slot from = slot(o.var), to = slot(program.input(o.updates)->var);
+    if (to.base != from.base || to.offset != from.offset) copy("donate", from, to);
   }
   const std::vector<bool> gradients = gradients_of(program);
   plan.memory = by_kind(plan, a, arena, first_workspace, gradients);

@@ -1,21 +1,23 @@
 // A plan: a program with nothing left to decide, for one rank and one whole step. Local shapes, order, storage of every value.
-// Convention: weights and state are persistent buffers (shared between plans by name); everything else lies in one arena at fixed offsets.
+// Convention: weights and state are persistent buffers (shared between plans by name); what a run is fed with and what it leaves lie
+// apart, so that the next may be fed and the last read while one is under way; everything else lies in one arena at fixed offsets.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "ir/program.h"
+#include "plan/target.h"
 
 namespace tessera::plan {
 
-// Where a value lies: base 0 is the arena, base i > 0 is persistent[i - 1]; base -1: absent.
+// Where a value lies: base 0 is the arena, base i > 0 is persistent[i - 1]; the other bases have names.
 struct Slot {
-  int base = -1;
+  static constexpr int absent = -1, feed = -2, result = -3;
+  int base = absent;
   std::int64_t offset = 0;  // bytes
   ir::Type type;            // local shape
-  explicit operator bool() const { return base >= 0; }
+  explicit operator bool() const { return base != absent; }
 };
 
 struct Step {
@@ -47,7 +49,7 @@ struct Binding {
   Slot slot;
 };
 
-// Peak bytes by what they are for. `activations` counts everything live at the peak that is nothing else.
+// Peak bytes by what they are for. `activations` counts everything live at the peak that is nothing else, batches and results too.
 struct Memory {
   std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0;
   std::int64_t total() const { return weights + gradients + optimizer + activations + workspace; }
@@ -66,31 +68,27 @@ struct Plan {
   std::int64_t arena_bytes = 0;
   std::int64_t shared_bytes = 0;  // the first of the arena: what ranks hand to each other lies there
   std::int64_t live_bytes = 0;    // the most that is live at once: the arena cannot be smaller
+  std::int64_t feed_bytes = 0, result_bytes = 0;  // of batch and scalar inputs; of outputs that update nothing: one copy of each
+  int copies = 1;                                 // of both
   std::vector<Binding> inputs, outputs;
   Memory memory;
   Gradients gradients;
   ir::Cost cost;  // recomputation left out (docs/cli.md)
 
   std::int64_t persistent_bytes() const;
-  std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes; }  // what an executor allocates, to the byte
+  std::int64_t outside_bytes() const { return copies * (feed_bytes + result_bytes); }  // of the arena and of persistent buffers
+  // What an executor allocates, to the byte.
+  std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes + outside_bytes(); }
   const Binding* input(std::string_view name) const;
   const Binding* output(std::string_view name) const;
 };
-
-inline constexpr std::int64_t alignment = 64;
-inline constexpr std::int64_t page = 4096;
-constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
-// Bytes of workspace that the executor needs for one equation (0: none). Comes from the executor that will run the plan.
-using WorkspaceRule =
-    std::function<std::int64_t(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
 
 // The program as one rank runs it: local shapes, no mesh.
 ir::Program localise(const ir::Program& program, int rank);
 
 // Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap` messages are under way while later steps
-// run.
-Plan lower(const ir::Program& program, int rank, const WorkspaceRule& workspace, bool overlap = false);
+// run. Error(usage) when the target lacks a kernel; it names every op and element type that is missing.
+Plan lower(const ir::Program& program, int rank, const Target& target, bool overlap = false);
 
 // One rank's program of a pipeline with its receives one turn earlier, so that what arrives is under way while the turn before it computes.
 ir::Program receive_early(const ir::Program& program);
@@ -121,7 +119,7 @@ inline bool gathers(ir::Op op, const ir::Attrs& attrs) {
 
 // Where values live, decided before offsets: which share storage (views, donated inputs, in-place results, gathered operands).
 struct Storage {
-  int base = -1;  // as in Slot; for the arena `interval` says which interval
+  int base = Slot::absent;  // as in Slot; for the arena `interval` says which interval
   int interval = -1;
   std::int64_t offset = 0;  // bytes inside the buffer or interval
 };
@@ -130,9 +128,10 @@ struct Assignment {
   std::vector<Interval> intervals;
   std::vector<ir::Var> owner;  // per interval: the value that opened it
   std::vector<Buffer> persistent;
+  std::int64_t feed_bytes = 0;
 };
-Assignment assign(const ir::Program& program, const std::vector<int>& due);
-inline Assignment assign(const ir::Program& program) { return assign(program, due(program, false)); }
+Assignment assign(const ir::Program& program, const std::vector<int>& due, const Target& target);
+inline Assignment assign(const ir::Program& program) { return assign(program, due(program, false), Target{}); }
 // Where this rank's part of a value lies inside of it, in bytes; -1: it is no single range.
 std::int64_t own_part(const ir::Collective& cut, const ir::Type& whole);
 

@@ -43,10 +43,10 @@ Content part(const Content& whole, std::int64_t offset, std::int64_t bytes) {
 
 class Bytes {
  public:
-  explicit Bytes(std::size_t bases) : pieces_(bases) {}
+  explicit Bytes(const Plan& plan) : persistent_(plan.persistent.size()), pieces_(persistent_ + 3) {}
 
   Content read(const Slot& s) const {
-    const auto& pieces = pieces_[static_cast<std::size_t>(s.base)];
+    const auto& pieces = pieces_[place_of(s)];
     Content out;
     std::int64_t reached = s.offset;
     const std::int64_t end = s.offset + s.type.bytes();
@@ -64,7 +64,7 @@ class Bytes {
   }
 
   void write(const Slot& s, const Content& content) {
-    auto& pieces = pieces_[static_cast<std::size_t>(s.base)];
+    auto& pieces = pieces_[place_of(s)];
     const std::int64_t begin = s.offset, end = begin + s.type.bytes();
     auto it = pieces.upper_bound(begin);
     if (it != pieces.begin()) --it;
@@ -87,7 +87,12 @@ class Bytes {
   }
 
  private:
-  std::vector<std::map<std::int64_t, Piece>> pieces_;  // by base: begin -> piece
+  std::size_t place_of(const Slot& s) const {
+    return s.base >= 0 ? static_cast<std::size_t>(s.base) : persistent_ + (s.base == Slot::feed ? 1 : 2);
+  }
+
+  std::size_t persistent_;
+  std::vector<std::map<std::int64_t, Piece>> pieces_;  // by base (arena, persistent buffers, feed, result): begin -> piece
 };
 
 bool overlap(const Slot& a, const Slot& b) {
@@ -158,7 +163,7 @@ class UnderWay {
 
 void verify(const Plan& plan) {
   const Program& p = plan.program;
-  Bytes memory(plan.persistent.size() + 1);
+  Bytes memory(plan);
   std::vector<Content> holds(p.values.size());  // what each value consists of
   int writes = 0;
   auto fresh = [&](const Slot& s) { return s.type.bytes() ? Content{{s.type.bytes(), ++writes, 0}} : Content{}; };
@@ -223,7 +228,8 @@ void verify(const Plan& plan) {
       if (e.out[r] != none && step.out[r])
         memory.write(step.out[r], holds[at(e.out[r])] = gathers(e.op, e.attrs) ? gathered(e, step) : fresh(step.out[r]));
   }
-  // What a step leaves behind: first the copies into donated inputs that could not be written in place, then every output where it is read.
+  // What a step leaves behind: first the copies to where results are read and into donated inputs that could not be written in place, then
+  // every output where it is read.
   for (const Step& copy : plan.steps)
     if (copy.eqn < 0) memory.write(copy.out[0], memory.read(copy.in[0]));
   for (std::size_t i = 0; i < p.outputs.size(); ++i)

@@ -10,7 +10,6 @@
 #include "base/rng.h"
 #include "base/say.h"
 #include "comm/pulse.h"
-#include "exec/cpu/peak.h"
 #include "report/document.h"
 #include "report/metrics.h"
 #include "run/bench_ranks.h"
@@ -121,7 +120,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   const int threads = static_cast<int>(config.run.threads);
   const Peak known = peak_of(Ranks(nullptr), threads);
-  const double peak = known.gflops, copy = exec::cpu::measure_copy_gbytes(threads);
+  const double peak = known.gflops, copy = exec::device_info(config.run.device, threads).copy_gbytes();
   ordered_json all = ordered_json::array();
   if (!options.json) say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor", "equation");
   for (const auto& [name, r] : sorted) {
@@ -143,7 +142,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                             {"batch", options.batch},
                             {"dtype", config.precision.dtype},
                             {"threads", threads},
-                            {"device", "cpu"},
+                            {"device", config.run.device},
                             {"peak_gflops", peak},
                             {"copy_gbytes", copy},
                             {"ops", all}});
@@ -205,7 +204,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
   });
   const plan::Plan& plan = *found;
-  // Inputs are written anew each time: they lie in the arena, where a run may overwrite them.
+  // Inputs are written anew each time, as every run of a training or of a service does.
   std::int64_t step = 0;
   std::vector<double> logits;
   auto once = [&] {
@@ -245,7 +244,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
                              {"batch", options.batch},
                              {"dtype", config.precision.dtype},
                              {"threads", threads},
-                             {"device", "cpu"},
+                             {"device", config.run.device},
                              {"layout", layout_json(config)},
                              {"runs", samples.size()},
                              {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},

@@ -176,6 +176,8 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal, const std:
   passes.push_back({"tidy", transforms::simplify});
   if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)
     passes.push_back({"prefetch", transforms::prefetch});
+  // The step counts itself, on every rank.
+  if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
   return passes;
 }
 
@@ -248,14 +250,14 @@ transforms::Layout layout_of(const config::Config& config) {
           static_cast<int>(p.zero), p.sequence == "megatron", p.weights.list,         config.batch.global};
 }
 
-Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
+Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::Target& target,
                  const transforms::RunOptions& options, Weights weights, int rank) {
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)), "who has several micro-batches?");
   Compiled out;
   const Program program =
       transforms::run(write_model(config, goal, micro[0], weights), passes_for(config, goal, micro, weights), options, &out.passes);
   out.program = program;
-  out.plan = plan::lower(program, rank, workspace, config.parallel.overlap);
+  out.plan = plan::lower(program, rank, target, config.parallel.overlap);
   return out;
 }
 

@@ -31,7 +31,7 @@ struct Compiled {
 };
 
 // `micro`: samples of each micro-batch (several only for train).
-Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::WorkspaceRule& workspace,
+Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::Target& target,
                  const transforms::RunOptions& options = {}, Weights weights = Weights::live, int rank = 0);
 
 // How the configuration arranges ranks.

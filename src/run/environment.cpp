@@ -11,6 +11,7 @@
 
 #include "base/process.h"
 #include "base/threads.h"
+#include "exec/device.h"
 #include "run/build_info.h"
 #include "run/run.h"
 
@@ -58,7 +59,7 @@ std::string cpu_name() {
 
 std::string version() { return std::string(build_version) + " (" + build_commit + ")"; }
 
-nlohmann::json environment(int threads) {
+nlohmann::json environment(const std::string& device, int threads) {
   utsname name{};
   ::uname(&name);
   nlohmann::json out = {
@@ -71,7 +72,7 @@ nlohmann::json environment(int threads) {
       {"cpu", cpu_name()},
       {"cores", available_cores()},
       {"threads", threads},
-      {"device", "cpu"},
+      {"device", exec::device_info(device, threads).name},
       {"peak_gflops", peak_json(told_peak ? *told_peak : peak_of(Ranks(nullptr), threads))}};
   if (!ranks_talk.empty()) out["ranks_talk"] = ranks_talk;
   return out;

@@ -15,6 +15,6 @@ void tell_peak(const Peak& peak);
 // How this job's ranks talk (comm::Comm::describe), told by whoever starts them, before any of them asks; empty: there is one.
 void tell_how_ranks_talk(const std::string& how);
 const std::string& how_ranks_talk();
-nlohmann::json environment(int threads);
+nlohmann::json environment(const std::string& device, int threads);
 
 }  // namespace tessera::run

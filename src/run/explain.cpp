@@ -284,7 +284,7 @@ int explain(const config::Config& given, const ExplainOptions& options) {
     throw Error(ErrorKind::usage, fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())), "",
                 mesh.ranks() == 1 ? "give a layout (--pp, --dp, --tp, --sp), or leave --rank out"
                                   : fmt::format("choose 0 to {}", mesh.ranks() - 1));
-  const auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
+  const plan::Target target = exec::target_of(config.run.device, static_cast<int>(config.run.threads));
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;
   passes.disabled = {options.disabled.begin(), options.disabled.end()};
@@ -300,18 +300,18 @@ int explain(const config::Config& given, const ExplainOptions& options) {
     throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage", "--schedule-svg",
                 "choose --pp N, or parallel.segments for a training");
   if (run) e.pipeline->measure(*run);
-  e.compiled = compile(config, goal, micro, executor->workspace_rule(), passes, Weights::live, options.rank);
+  e.compiled = compile(config, goal, micro, target, passes, Weights::live, options.rank);
   const auto look_at = [&](const plan::Plan& plan, bool first) {
     e.ranks.add(plan, first);
     if (e.pipeline) e.pipeline->add(plan);
   };
   look_at(e.compiled.plan, true);
   for (const int rank : different_ranks(mesh))
-    if (rank != options.rank) look_at(plan::lower(e.compiled.program, rank, executor->workspace_rule(), config.parallel.overlap), false);
+    if (rank != options.rank) look_at(plan::lower(e.compiled.program, rank, target, config.parallel.overlap), false);
   if (goal == Goal::train) {
     transforms::RunOptions quiet;
     quiet.disabled = passes.disabled;
-    e.run_memory = memory_of_run(config, options.rank, different_ranks(mesh), executor->workspace_rule(), quiet);
+    e.run_memory = memory_of_run(config, options.rank, different_ranks(mesh), target, quiet);
   }
   if (!options.schedule_svg.empty())
     files::write_atomically(options.schedule_svg, e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));

@@ -61,7 +61,7 @@ std::string RunMemory::text(bool several_ranks) const {
 }
 
 RunMemory memory_of_run(const config::Config& given, int rank, const std::vector<int>& others,
-                        const plan::WorkspaceRule& workspace,
+                        const plan::Target& target,
                         const transforms::RunOptions& options) {
   RunMemory out;
   config::Config config = given;
@@ -72,13 +72,13 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
   std::map<int, plan::Footprint> rooms;
   for (const PlanKey& key : plans_of_training(config, extent)) {
     const Compiled compiled =
-        compile(config, key.goal, micro_batches_for(config, key.goal, key.samples), workspace,
+        compile(config, key.goal, micro_batches_for(config, key.goal, key.samples), target,
                 options, key.weights, rank);
     rooms[rank].add(compiled.plan);
     out.plans.push_back({key, compiled.plan.arena_bytes});
     for (const int other : others)
       if (other != rank)
-        rooms[other].add(plan::lower(compiled.program, other, workspace, config.parallel.overlap));
+        rooms[other].add(plan::lower(compiled.program, other, target, config.parallel.overlap));
   }
   out.bytes = out.least = out.most = rooms[rank].bytes();
   for (const auto& [other, room] : rooms) {

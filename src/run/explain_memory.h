@@ -28,7 +28,7 @@ struct RunMemory {
 
 // `others`: further ranks that may differ.
 RunMemory memory_of_run(const config::Config& config, int rank, const std::vector<int>& others,
-                        const plan::WorkspaceRule& workspace,
+                        const plan::Target& target,
                         const transforms::RunOptions& options);
 
 }  // namespace tessera::run

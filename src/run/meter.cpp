@@ -73,13 +73,24 @@ int Meter::tell(const report::Breakdown& now, std::int64_t samples, Measured& ou
   return last;
 }
 
-Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
+Meter::Wanted Meter::wanted(std::int64_t number) const {
+  const bool sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
+  return {sampled, sampled || trace_left_ > 0};
+}
+
+Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
                      std::int64_t began_ns, double data_ms, double ran_ms, bool stop) {
   const std::int64_t entered = steady_ns();
   Measured out;
-  out.sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
-  const bool several = ranks_.size() > 1, counts = out.sampled || !several;
-  report::Breakdown now = breakdown_of(timeline, {});
+  out.sampled = wanted.sampled;
+  const bool several = ranks_.size() > 1, counts = out.sampled;
+  report::Breakdown now;
+  if (counts) {
+    now = breakdown_of(timeline, {});
+  } else {  // only who is how fast
+    now.compute = timeline.wall_ms - timeline.messages_ms;
+    now.comm_exposed = timeline.messages_ms;
+  }
   now.data = data_ms;
   now.host = std::max(0.0, ran_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
   out.stop = stop;
@@ -115,7 +126,7 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
     if (several && early_.size() < most_early) early_.emplace_back(number, now);
   }
   out.breakdown = last_;
-  if (steps_++ > 0 && trace_left_ > 0) {  // the first step warms up
+  if (steps_++ > 0 && trace_left_ > 0 && wanted.spans) {  // the first step warms up
     trace(number, timeline, plan, began_ns, data_ms, ran_ms);
     const double left = static_cast<double>(told + clock_.behind_ns) * 1e-3;
     if (several) doing_.push_back({"wait for the other ranks", "wait", std::max(left, doing_.back().end_us), left + waited_ms * 1e3});
@@ -194,7 +205,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
   for (std::size_t r = 0; r < waited_for_.size(); ++r) waited += all[r * waited_for_.size() + static_cast<std::size_t>(ranks_.rank())];
   waited /= static_cast<double>(std::max<std::int64_t>(1, sampled_) * std::max(1, ranks_.size() - 1));
   nlohmann::ordered_json mine = {{"host", host_},
-                                 {"device", "cpu"},
+                                 {"device", session_.config().run.device},
                                  {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
                                  {"breakdown", report::to_json(mean)},
                                  {"barrier_wait_s", barrier_s_},

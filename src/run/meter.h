@@ -31,9 +31,15 @@ class Meter {
  public:
   Meter(const config::Config& config, const Ranks& ranks, Session& session, std::filesystem::path out);
 
+  // What a step that is about to start is for: a sample of where time goes, which all ranks look at together; and whether its
+  // timeline is wanted with spans, for a sample or for trace.json.
+  struct Wanted {
+    bool sampled = false, spans = false;
+  };
+  Wanted wanted(std::int64_t number) const;
   // `began_ns`: of the steady clock, when the step began; data_ms of the ran_ms since were spent on waiting for the batch.
-  Measured step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples, std::int64_t began_ns,
-                double data_ms, double ran_ms, bool stop);
+  Measured step(std::int64_t number, Wanted wanted, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
+                std::int64_t began_ns, double data_ms, double ran_ms, bool stop);
   std::optional<std::vector<double>> better_weights(const std::vector<double>& now, const std::vector<std::int64_t>& micro) const {
     return paces_.better_weights(now, micro);
   }

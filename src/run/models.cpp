@@ -22,7 +22,7 @@ int list_models(bool json) {
     for (const models::Param& p : models::parameters(row.config)) params += p.buffer ? 0 : ir::elements(p.shape);
     config::Config config;
     config.model = row.config;
-    const double flops = compile(config, Goal::predict, {1}, [](auto&&...) { return std::int64_t{0}; }).plan.cost.flops;
+    const double flops = compile(config, Goal::predict, {1}, plan::Target{}).plan.cost.flops;
     const models::ModelConfig& m = row.config;
     if (json)
       all.push_back({{"name", row.name},

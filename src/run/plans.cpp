@@ -78,11 +78,10 @@ std::vector<PlanKey> plans_of_training(const config::Config& config, const RunEx
   return out;
 }
 
-void check_room(const Ranks& ranks, std::int64_t bytes) {
+void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available) {
   int here = 0;
   const std::int64_t all = sum_on_this_machine(ranks, bytes, &here);
   ranks.together([&] {
-    const std::int64_t available = exec::available_memory();
     if (here == 1 || all <= available) return;  // of a single rank the executor says it
     throw Error(
         ErrorKind::memory,
@@ -101,7 +100,9 @@ plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, con
     for (const PlanKey& key : plans)
       room.add(session.planned(key.goal, key.samples, key.weights).plan);
   });
-  check_room(ranks, session.executor().more_for(room));
+  const config::Config& config = session.config();
+  const int threads = static_cast<int>(config.run.threads);
+  check_room(ranks, session.executor().more_for(room), exec::device_info(config.run.device, threads).memory());
   ranks.together([&] { session.executor().reserve(room); });
   return room;
 }

@@ -38,8 +38,8 @@ RunExtent extent_of(const config::Config& config, std::int64_t samples, std::int
 std::vector<PlanKey> plans_of_training(const config::Config& config, const RunExtent& extent);
 
 // Error(memory) on all ranks when those of some machine together need more than it has; each tells
-// what it needs itself.
-void check_room(const Ranks& ranks, std::int64_t bytes);
+// what it needs itself, and `available` says what the machine has.
+void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available);
 
 // Makes room for all of these plans at once, on every rank; all ranks make the call. Answers what
 // they need on this one. Error(memory), before anything is allocated, when the ranks of a machine

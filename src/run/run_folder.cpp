@@ -211,7 +211,7 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
     resolved.parallel.schedule = "file:" + fs::absolute(folder / kept_schedule).lexically_normal().string();
   }
   files::write_atomically(folder / "resolved.toml", config::to_toml(resolved));
-  files::write_atomically(folder / "env.json", environment(static_cast<int>(config.run.threads)).dump(2) + "\n");
+  files::write_atomically(folder / "env.json", environment(config.run.device, static_cast<int>(config.run.threads)).dump(2) + "\n");
 }
 
 }  // namespace tessera::run

@@ -1,6 +1,7 @@
 #include "run/session.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "comm/pulse.h"
@@ -19,7 +20,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
       mesh_(layout_of(config_).mesh()),
       buckets_(model_buckets(config_)) {
   CHECK(mesh_.ranks() == (world ? world->size() : 1), "a session has as many ranks as its layout");
-  std::map<std::string, comm::Comm*, std::less<>> groups;
+  exec::Groups groups;
   for (int axis = 0; axis < static_cast<int>(mesh_.axes.size()); ++axis) {
     const std::string& name = mesh_.axes[static_cast<std::size_t>(axis)].name;
     const int first = mesh_.group(rank_, axis)[0];
@@ -28,7 +29,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     groups[name] = groups_[name].get();
     if (name == "pp") reader_ = first_stage_rank(config_), reads_images_ = groups_[name]->rank() == reader_;
   }
-  executor_ = exec::make_cpu_executor(static_cast<int>(config_.run.threads), std::move(groups));
+  executor_ = exec::make_executor(config_.run.device, static_cast<int>(config_.run.threads), std::move(groups));
 }
 
 comm::Traffic Session::traffic() const {
@@ -74,14 +75,13 @@ bool Session::fits_with(const std::vector<double>& weights, const std::vector<Pl
   other.parallel.weights.list = weights;
   return std::all_of(plans.begin(), plans.end(), [&](const PlanKey& key) {
     const auto micro = micro_batches_for(other, key.goal, key.samples);
-    return executor_->fits(compile(other, key.goal, micro, executor_->workspace_rule(), {}, key.weights, rank_).plan);
+    return executor_->fits(compile(other, key.goal, micro, executor_->target(), {}, key.weights, rank_).plan);
   });
 }
 
 void Session::share_by(const std::vector<double>& weights) {
   config_.parallel.weights.list = weights;
   plans_.clear();  // the buffers stay with the executor
-  prepared_.clear();
 }
 
 std::size_t Session::pixels() const {
@@ -95,29 +95,25 @@ std::vector<std::int64_t> Session::micro_batches(std::int64_t samples, std::int6
   return out;
 }
 
-const Compiled& Session::planned(Goal goal, std::int64_t samples, Weights weights) {
-  std::unique_ptr<Compiled>& slot = plans_[{goal, samples, weights}];
+Session::Ready& Session::known(Goal goal, std::int64_t samples, Weights weights) {
+  std::unique_ptr<Ready>& slot = plans_[{goal, samples, weights}];
   if (!slot) {
-    slot = std::make_unique<Compiled>(
-        compile(config_, goal, micro_batches_for(config_, goal, samples), executor_->workspace_rule(), options_, weights, rank_));
+    slot = std::make_unique<Ready>(Ready{
+        compile(config_, goal, micro_batches_for(config_, goal, samples), executor_->target(), options_, weights, rank_), nullptr});
     options_.dump_dir.clear();  // the first plan is the one that was asked for
   }
   return *slot;
 }
 
-const Compiled& Session::compiled(Goal goal, std::int64_t samples, Weights weights) {
-  const Compiled& out = planned(goal, samples, weights);
-  if (const PlanKey key{goal, samples, weights}; !prepared_.contains(key)) {
-    executor_->prepare(out.plan);
-    prepared_.insert(key);
-  }
-  return out;
+Session::Ready& Session::ready(Goal goal, std::int64_t samples, Weights weights) {
+  Ready& slot = known(goal, samples, weights);
+  if (!slot.loaded) slot.loaded = executor_->load(slot.plan());
+  return slot;
 }
-
 Session::Home Session::home_of(const models::Param& param, Weights weights) const {
   const auto type_of = [&](const std::string& buffer) {  // as any plan that holds it says
-    for (const auto& [key, compiled] : plans_)
-      if (const ir::Input* in = compiled->program.input(buffer)) return compiled->program.type(in->var);
+    for (const auto& [key, ready] : plans_)
+      if (const ir::Input* in = ready->compiled.program.input(buffer)) return ready->compiled.program.type(in->var);
     throw Error(ErrorKind::internal, "no plan holds the buffer " + buffer);
   };
   for (const transforms::Bucket& bucket : buckets_)
@@ -142,7 +138,7 @@ void Session::write_param(const models::Param& param, Weights weights, const std
 void Session::load(const ParamSource& source) {
   std::vector<Weights> sets = {Weights::live};
   if (averages()) sets.push_back(Weights::average);
-  for (const Weights set : sets) compiled(Goal::predict, 1, set);  // makes the buffers
+  for (const Weights set : sets) ready(Goal::predict, 1, set);  // makes the buffers
   for (const models::Param& param : models::parameters(config_.model)) {
     const std::vector<double> values = source(param);
     CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape), param.name + " was given a wrong number of elements");
@@ -181,13 +177,13 @@ bool Session::has_statistics() const {
   return std::any_of(params.begin(), params.end(), [](const models::Param& p) { return p.buffer; });
 }
 
-void Session::write_real(const plan::Plan& plan, const std::string& input, std::span<const float> values) {
+void Session::write_real(Ready& ready, const std::string& input, std::span<const float> values) {
   if (storage_dtype(config_) == DType::f32)
-    executor_->write(plan, input, std::as_bytes(values));
+    ready.loaded->write(input, std::as_bytes(values));
   else
-    executor_->write(plan, input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
+    ready.loaded->write(input, encode(std::vector<double>(values.begin(), values.end()), DType::f64));
 }
-void Session::feed(const plan::Plan& plan, const std::vector<std::int64_t>& micro, const StepInputs& in) {
+void Session::feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& in) {
   const auto classes = static_cast<std::size_t>(config_.model.classes);
   std::size_t at = 0;
   for (std::size_t i = 0; i < micro.size(); ++i) {
@@ -195,75 +191,93 @@ void Session::feed(const plan::Plan& plan, const std::vector<std::int64_t>& micr
     const ir::Range mine = share(micro[i]);
     const std::size_t first = at + static_cast<std::size_t>(mine.begin), n = static_cast<std::size_t>(mine.size);
     const auto real = [&](const std::string& name, std::span<const float> values, std::size_t each) {
-      if (plan.input(name + tag)) write_real(plan, name + tag, values.subspan(first * each, n * each));
+      if (ready.plan().input(name + tag)) write_real(ready, name + tag, values.subspan(first * each, n * each));
     };
     real("images", in.images, pixels());
     real("targets", in.targets, classes);
     real("weights", in.weights, 1);
-    if (plan.input("labels" + tag)) executor_->write(plan, "labels" + tag, std::as_bytes(in.labels.subspan(first, n)));
+    if (ready.plan().input("labels" + tag)) ready.loaded->write("labels" + tag, std::as_bytes(in.labels.subspan(first, n)));
     at += static_cast<std::size_t>(micro[i]);
   }
 }
-void Session::write_scalar(const plan::Plan& plan, const std::string& input, double value) {
-  if (plan.input(input)) executor_->write(plan, input, encode(std::span(&value, 1), storage_dtype(config_)));
+void Session::write_scalar(Ready& ready, const std::string& input, double value) {
+  if (ready.plan().input(input)) ready.loaded->write(input, encode(std::span(&value, 1), storage_dtype(config_)));
 }
-std::vector<double> Session::read_real(const plan::Plan& plan, const std::string& output) {
-  const plan::Binding* binding = plan.output(output);
+std::vector<double> Session::read_real(Ready& ready, const std::string& output) {
+  const plan::Binding* binding = ready.plan().output(output);
   CHECK(binding, "the plan has no output " + output);
   std::vector<std::byte> bytes(static_cast<std::size_t>(binding->slot.type.bytes()));
-  executor_->read(plan, output, bytes);
+  ready.loaded->read(output, bytes);
   return decode(bytes, binding->slot.type.dtype);
 }
-double Session::read_scalar(const plan::Plan& plan, const std::string& output) { return read_real(plan, output).at(0); }
 
 // Of all micro-batches, one after the other.
-std::vector<double> Session::read_logits(const plan::Plan& plan, std::size_t micro) {
-  if (micro == 1) return read_real(plan, "logits");
+std::vector<double> Session::read_logits(Ready& ready, std::size_t micro) {
+  if (micro == 1) return read_real(ready, "logits");
   std::vector<double> all;
   for (std::size_t i = 0; i < micro; ++i) {
-    const std::vector<double> part = read_real(plan, "logits." + std::to_string(i));
+    const std::vector<double> part = read_real(ready, "logits." + std::to_string(i));
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
 }
 
+StepResult PendingStep::wait() {
+  exec::Results found = ticket_.wait();
+  const bool ok = found.scalar("ok") != 0;
+  return {.loss = found.scalar("loss"),
+          .correct = found.scalar("correct"),
+          .grad_norm = found.scalar("grad_norm"),
+          .ok = ok,
+          .step = static_cast<std::int64_t>(found.scalar("step")) + (ok ? 0 : 1),
+          .timeline = std::move(found.timeline)};
+}
+
+void Session::set_step(std::int64_t applied) {
+  executor_->write_persistent("step", 0, std::as_bytes(std::span<const std::int64_t>(&applied, 1)));
+}
+
 StepResult Session::train_step(const StepInputs& in) {
+  ready(Goal::train, static_cast<std::int64_t>(in.labels.size()));
+  set_step(in.step - 1);
+  return submit(in).wait();
+}
+
+PendingStep Session::submit(const StepInputs& in, bool spans) {
   const auto samples = static_cast<std::int64_t>(in.labels.size());
-  const plan::Plan& plan = compiled(Goal::train, samples).plan;
+  Ready& plan = ready(Goal::train, samples);
   feed(plan, micro_batches_for(config_, Goal::train, samples), in);
   write_scalar(plan, "inv_count", 1.0 / static_cast<double>(samples));
-  write_scalar(plan, "lr", in.lr);
-  if (plan.input("step")) executor_->write(plan, "step", std::as_bytes(std::span<const std::int64_t>(&in.step, 1)));
-  const std::int64_t rng[3] = {config_.run.seed, in.step, in.position};
-  if (plan.input("rng")) executor_->write(plan, "rng", std::as_bytes(std::span<const std::int64_t>(rng)));
-  StepResult result;
-  result.timeline = executor_->run(plan, observer_);
-  result.loss = read_scalar(plan, "loss");
-  result.correct = read_scalar(plan, "correct");
-  result.grad_norm = read_scalar(plan, "grad_norm");
-  result.ok = read_scalar(plan, "ok") != 0;
-  return result;
+  const std::array<double, transforms::rates_ahead> rates = {in.lr, in.next_lr};
+  plan.loaded->write("rates", encode(rates, storage_dtype(config_)));
+  const auto whole = [&](const char* input, std::int64_t value) {
+    if (plan.plan().input(input)) plan.loaded->write(input, std::as_bytes(std::span<const std::int64_t>(&value, 1)));
+  };
+  whole("first_rate", in.step);
+  whole("seed", config_.run.seed);
+  whole("position", in.position);
+  return PendingStep(plan.loaded->submit({.observe = observer_, .spans = spans}));
 }
 
 EvalResult Session::evaluate(std::span<const float> images, std::span<const std::int32_t> labels, Weights weights) {
   const auto samples = static_cast<std::int64_t>(labels.size());
-  const plan::Plan& plan = compiled(Goal::evaluate, samples, weights).plan;
+  Ready& plan = ready(Goal::evaluate, samples, weights);
   const auto micro = micro_batches_for(config_, Goal::evaluate, samples);
   feed(plan, micro, {.images = images, .labels = labels});
   write_scalar(plan, "inv_count", 1.0);
-  executor_->run(plan);
-  return {read_scalar(plan, "loss"), read_scalar(plan, "correct"), read_scalar(plan, "correct5"), read_logits(plan, micro.size())};
+  const exec::Results found = plan.loaded->run();
+  return {found.scalar("loss"), found.scalar("correct"), found.scalar("correct5"), read_logits(plan, micro.size())};
 }
 
 void Session::recalibrate(std::span<const float> images) {
   const auto samples = static_cast<std::int64_t>(images.size() / pixels());
-  const plan::Plan& plan = compiled(Goal::recalibrate, samples, Weights::average).plan;
+  Ready& plan = ready(Goal::recalibrate, samples, Weights::average);
   feed(plan, {samples}, {.images = images, .labels = {}});
   const std::vector<models::Param> params = models::parameters(config_.model);
   // From zero, or the rounding of what was there before would show in the last bit, and a resumed run would differ.
   for (const models::Param& p : params)
     if (p.buffer) write_param(p, Weights::average, std::vector<double>(static_cast<std::size_t>(ir::elements(p.shape))));
-  executor_->run(plan);
+  plan.loaded->run();
   for (const models::Param& p : params) {
     if (!p.buffer) continue;
     std::vector<double>& sum = statistics_[p.name];
@@ -286,11 +300,11 @@ void Session::finish_recalibration() {
 }
 
 std::vector<double> Session::predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline) {
-  const plan::Plan& plan = compiled(Goal::predict, count).plan;
+  Ready& plan = ready(Goal::predict, count);
   const auto micro = micro_batches_for(config_, Goal::predict, count);
   feed(plan, micro, {.images = images, .labels = {}});
-  const exec::Timeline ran = executor_->run(plan);
-  if (timeline) *timeline = ran;
+  exec::Results found = plan.loaded->run({.spans = timeline != nullptr});
+  if (timeline) *timeline = std::move(found.timeline);
   return read_logits(plan, micro.size());
 }
 

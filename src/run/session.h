@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,11 +29,22 @@ struct StepInputs {
   double lr = 0;
   std::int64_t step = 0, position = 0;  // applied updates counted from 1; of the first sample in the run
   std::span<const float> targets = {}, weights = {};
+  double next_lr = 0;  // of update step + 1, which this one is where it is submitted behind another that is applied
 };
 struct StepResult {
   double loss = 0, correct = 0, grad_norm = 0;
-  bool ok = true;  // false: something was not finite and nothing was changed
+  bool ok = true;         // false: something was not finite and nothing was changed
+  std::int64_t step = 0;  // the update that was tried: the first that had not been applied
   exec::Timeline timeline;
+};
+// A step that was submitted.
+class PendingStep {
+ public:
+  explicit PendingStep(exec::Ticket ticket) : ticket_(std::move(ticket)) {}
+  StepResult wait();  // once
+
+ private:
+  exec::Ticket ticket_;
 };
 struct EvalResult {
   double loss_sum = 0, correct = 0, correct5 = 0;
@@ -51,7 +61,11 @@ class Session {
   std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
   std::map<std::string, std::vector<double>> parameters(Weights weights) const;  // all of them, by name
 
-  // One update over a global batch; rng is keyed by (seed, step, position).
+  // One update over a global batch; rng is keyed by (seed, step, position). The program counts applied updates: set_step says how
+  // many there are, train_step(inputs) is set_step(inputs.step - 1), submit and wait. A step may be submitted while the one before
+  // is under way: then it is update inputs.step or the one after it, as that one was applied or not.
+  PendingStep submit(const StepInputs& inputs, bool spans = true);
+  void set_step(std::int64_t applied);
   StepResult train_step(const StepInputs& inputs);
   StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step,
                         std::int64_t position) {
@@ -72,9 +86,13 @@ class Session {
   bool fits_with(const std::vector<double>& weights, const std::vector<PlanKey>& plans) const;
   void share_by(const std::vector<double>& weights);
 
-  // A plan and the room that it needs; planned(): without making room for it, so it cannot run yet.
-  const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live);
-  const Compiled& planned(Goal goal, std::int64_t samples, Weights weights = Weights::live);
+  // A plan in the executor, with the room that it needs; planned(): not yet in the executor, so it cannot run.
+  const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
+    return ready(goal, samples, weights).compiled;
+  }
+  const Compiled& planned(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
+    return known(goal, samples, weights).compiled;
+  }
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
@@ -101,14 +119,20 @@ class Session {
   static std::vector<std::int64_t> micro_batches(std::int64_t samples, std::int64_t accumulate);
 
  private:
+  struct Ready {  // a plan, and the same in the executor
+    Compiled compiled;
+    std::unique_ptr<exec::Loaded> loaded;
+    const plan::Plan& plan() const { return compiled.plan; }
+  };
+  Ready& ready(Goal goal, std::int64_t samples, Weights weights = Weights::live);
+  Ready& known(Goal goal, std::int64_t samples, Weights weights);  // compiled; perhaps not loaded
   ir::Range share(std::int64_t samples) const;  // of a micro-batch
   // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage reads.
-  void feed(const plan::Plan& plan, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
-  void write_real(const plan::Plan& plan, const std::string& input, std::span<const float> values);
-  void write_scalar(const plan::Plan& plan, const std::string& input, double value);
-  double read_scalar(const plan::Plan& plan, const std::string& output);
-  std::vector<double> read_real(const plan::Plan& plan, const std::string& output);
-  std::vector<double> read_logits(const plan::Plan& plan, std::size_t micro);
+  void feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
+  void write_real(Ready& ready, const std::string& input, std::span<const float> values);
+  void write_scalar(Ready& ready, const std::string& input, double value);
+  std::vector<double> read_real(Ready& ready, const std::string& output);
+  std::vector<double> read_logits(Ready& ready, std::size_t micro);
   std::size_t pixels() const;
   std::vector<double> read_param(const models::Param& param, Weights weights) const;
   void write_param(const models::Param& param, Weights weights, const std::vector<double>& values);
@@ -124,8 +148,7 @@ class Session {
   std::unique_ptr<exec::Executor> executor_;
   exec::Observer observer_;
   std::vector<transforms::Bucket> buckets_;
-  std::map<PlanKey, std::unique_ptr<Compiled>> plans_;
-  std::set<PlanKey> prepared_;  // there is room for them
+  std::map<PlanKey, std::unique_ptr<Ready>> plans_;
   std::map<std::string, std::vector<double>> statistics_;  // sums over the batches of a recalibration
   std::int64_t recalibrated_ = 0;
 };

@@ -47,6 +47,7 @@ std::vector<StateTensor> state_tensors(Session& session) {
   std::vector<StateTensor> out;
   for (const ir::Input& buffer : program.inputs) {
     if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
+    if (buffer.name == "step") continue;  // Progress has it
     const ir::Type& type = program.type(buffer.var);
     if (!is_here(type, program.mesh, session.rank())) continue;
     if (buffer.name.starts_with("residual.") || buffer.name.starts_with("powersgd.")) {

@@ -31,6 +31,7 @@
 #include "run/stages.h"
 #include "run/stop.h"
 #include "run/train_report.h"
+#include "run/under_way.h"
 #include "run/watchdog.h"
 #include "run/weights.h"
 #include "run/weights_open.h"
@@ -86,6 +87,7 @@ class Trainer {
     if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(config_, ranks_, *session_, out_);
+    under_way_.emplace(*session_, extent_, options_.ahead);
     saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_, config_.parallel.disk_s);
     const bool finished = loop();
     console_.finish();
@@ -133,6 +135,7 @@ class Trainer {
         notes_.push_back("the run goes on with another configuration than before: " + join(changes, ", "));
     }
     wall_before_ = progress_.wall_s;
+    session_->set_step(progress_.step);
     if (resumed_) return;
     const auto seed = static_cast<std::uint64_t>(config_.run.seed);
     if (config_.init.empty())
@@ -205,30 +208,27 @@ class Trainer {
     return !(stopping() && results_.final.images < test_->size());
   }
 
-  // True when some rank was asked to stop.
+  // Starts a step and accounts for those that must be over before the next. True when some rank was asked to stop.
   bool step() {
-    const auto start = std::chrono::steady_clock::now();
-    const std::int64_t began_ns = steady_ns(), number = progress_.step + 1;
-    comm::Pulse::doing("loading the data of step", number);
-    hang_if_asked(ranks_.rank(), number);
-    next_batch(*loader_, *session_, config_, batch_);
-    const double data_ms = seconds_since(start) * 1e3;
-    comm::Pulse::doing("computing step", number);
-    const double lr = learning_rate(config_, number, total_), count = static_cast<double>(batch_.count);
-    const StepInputs inputs{batch_.images,  batch_.labels, lr, number, batch_.epoch * samples_ + batch_.first_position,
-                            batch_.targets, batch_.weights};
-    const comm::Traffic before = session_->traffic();
-    const StepResult r = session_->train_step(inputs);
-    results_.comm = session_->traffic() - before;
-    const double ran_ms = seconds_since(start) * 1e3;
-    progress_.epoch = batch_.epoch;
-    progress_.position = batch_.first_position + batch_.count;
-    progress_.add(r.ok, batch_.count, r.loss, r.correct);
-    const Measured seen = meter_->step(number, r.timeline, session_->compiled(Goal::train, batch_.count).plan, batch_.count, began_ns,
-                                       data_ms, ran_ms, stop_requested());
-    const double ms = seen.step_ms, mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
+    under_way_->submit(*loader_, progress_, *meter_, ranks_.rank());
+    bool stop = false;
+    while (under_way_->full(progress_) || (stop && !under_way_->empty())) stop |= account(under_way_->wait());
+    return stop;
+  }
+
+  bool account(FinishedStep step) {
+    const data::Batch& batch = step.batch;
+    const StepResult& r = step.result;
+    results_.comm = step.sent;
+    progress_.epoch = batch.epoch;
+    progress_.position = batch.first_position + batch.count;
+    progress_.add(r.ok, batch.count, r.loss, r.correct);
+    const Measured seen = meter_->step(r.step, step.wanted, r.timeline, session_->compiled(Goal::train, batch.count).plan, batch.count,
+                                       step.began_ns, step.data_ms, step.ran_ms, stop_requested());
+    const double count = static_cast<double>(batch.count), ms = seen.step_ms, lr = learning_rate(config_, r.step, total_);
+    const double mfu = flops_ * count / static_cast<double>(config_.batch.global) / (ms * 1e-3) / peak_;
     const report::StepMetrics m{
-        number, batch_.epoch, r.loss,        r.correct / count, lr, r.grad_norm, ms, count / ms * 1e3, mfu, results_.comm.total().bytes,
+        r.step, batch.epoch,  r.loss,        r.correct / count, lr, r.grad_norm, ms, count / ms * 1e3, mfu, results_.comm.total().bytes,
         !r.ok,  seen.sampled, seen.breakdown};
     say(report::to_json(m));
     show(m);
@@ -237,8 +237,9 @@ class Trainer {
       results_.step_ms.push_back(ms);
       results_.last_loss = r.loss;
     } else if (progress_.skipped_in_a_row >= most_skipped_in_a_row) {
-      give_up(r, inputs);
+      give_up(r, under_way_->inputs_of(batch, r.step));
     }
+    under_way_->give_back(std::move(step.batch));
     return seen.stop;
   }
 
@@ -369,7 +370,7 @@ class Trainer {
   std::optional<Meter> meter_;
   std::optional<data::Loader> loader_;
   std::optional<Saver> saver_;  // after the session: it waits for its thread first
-  data::Batch batch_;
+  std::optional<StepsUnderWay> under_way_;
   Progress progress_;
   TrainResults results_;
   RunExtent extent_;

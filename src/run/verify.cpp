@@ -116,20 +116,20 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
 
   std::vector<std::string> notes;
   const ParamSource source = weights_from(file, m, Adapt{}, notes, "param.");
-  auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
-  const plan::Plan plan = compile(config, Goal::gradients, {batch}, executor->workspace_rule()).plan;
-  executor->prepare(plan);
+  auto executor = exec::make_executor(config.run.device, static_cast<int>(config.run.threads));
+  const plan::Plan plan = compile(config, Goal::gradients, {batch}, executor->target()).plan;
+  const auto loaded = executor->load(plan);
   const ir::DType real = storage_dtype(config);
   for (const models::Param& p : params) executor->write_persistent(p.name, 0, encode(source(p), real));
-  executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(file->read("input"), "input"), input.shape), real));
-  executor->write(plan, "labels", encode(labels, ir::DType::i32));
-  executor->write(plan, "inv_count", encode(std::vector{1.0 / static_cast<double>(batch)}, real));
-  executor->run(plan);
+  loaded->write("images", encode(nchw_to_nhwc(files::to_doubles(file->read("input"), "input"), input.shape), real));
+  loaded->write("labels", encode(labels, ir::DType::i32));
+  loaded->write("inv_count", encode(std::vector{1.0 / static_cast<double>(batch)}, real));
+  loaded->run();
 
   auto output = [&](const std::string& name) {
     const ir::Type& type = plan.output(name)->slot.type;
     std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
-    executor->read(plan, name, bytes);
+    loaded->read(name, bytes);
     return decode(bytes, type.dtype);
   };
   // What was stored in f32 cannot be met more closely than its own rounding.

@@ -97,6 +97,12 @@ struct Optimizer {
 // A step whose loss or gradient is not finite changes nothing.
 Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& buckets);
 
+// The inputs lr, step and rng become state and what follows from it: "step" counts applied updates, and the update that is tried
+// is the next one. Its rate is looked up in "rates", those of updates "first_rate" and on, since whoever starts a step may not
+// know yet whether the one before it was applied; the key of its random numbers is made of it, "seed" and "position".
+inline constexpr std::int64_t rates_ahead = 2;
+Program count(const Program& program);
+
 // Recomputes what the backward pass reads instead of keeping it; every n-th mark "residual" is kept (1: all of them, 0: no recomputation),
 // and what a stage gets from the one before.
 Program remat(const Program& program, int every);

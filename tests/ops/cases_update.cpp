@@ -37,6 +37,12 @@ Rows update_cases() {
       {"clip_passes", Op::clip, Clip{100}, {scalar_positive}, rounding},
       {"finite_one", Op::finite, None{}, {scalar_positive}, exact},
       {"finite_three", Op::finite, None{}, {scalar_positive, {{}}, scalar_zero}, exact},
+      {"advance", Op::advance, None{}, {scalar_step}, exact},
+      {"advance_applied", Op::advance, None{}, {scalar_step, scalar_one}, exact},
+      {"advance_skipped", Op::advance, None{}, {scalar_step, scalar_zero}, exact},
+      {"lookup_inside", Op::lookup, None{}, {{{5}}, scalar_step, {{}, one, DType::i64}}, exact},
+      {"lookup_beyond", Op::lookup, None{}, {{{2}}, scalar_step, {{}, zero, DType::i64}}, exact},
+      {"lookup_before", Op::lookup, None{}, {{{2}}, {{}, zero, DType::i64}, scalar_step}, exact},
   };
   rows.insert(rows.end(), more.begin(), more.end());
   return rows;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/rng.h"
 #include "comm/comm.h"
@@ -62,12 +63,9 @@ std::vector<Array> shares_of(const Array& whole, int n, const std::string& name)
 // A fresh arena holds zeros, which would pass for results that nobody wrote.
 void fill_arena(exec::Executor& executor, std::int64_t bytes) {
   ir::Builder b;
-  b.output("p", b.input(ir::Input::batch, "p", {ir::DType::u8, {bytes}, {}}));
-  const plan::Plan plan = plan::lower(b.program(), 0, executor.workspace_rule());
-  executor.prepare(plan);
-  Array nans(ir::DType::u8, {bytes});
-  nans.set_bytes(std::byte{0xff});
-  executor.write(plan, "p", {nans.data(), nans.bytes()});
+  b.output("p", b.constant(std::numeric_limits<double>::quiet_NaN(), ir::DType::f32, {bytes / 4}));
+  const plan::Plan plan = plan::lower(b.program(), 0, executor.target());
+  executor.load(plan)->run();
 }
 
 }  // namespace
@@ -123,17 +121,17 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
       own[mesh.axes[a].name] = world.split(mesh.group(rank, axis)[0], mesh.coordinates(rank)[a]);
       groups[mesh.axes[a].name] = own[mesh.axes[a].name].get();
     }
-    const std::unique_ptr<exec::Executor> executor = exec::make_cpu_executor(1, groups);
-    const plan::Plan plan = plan::lower(program, rank, executor->workspace_rule());
+    const std::unique_ptr<exec::Executor> executor = exec::make_executor("cpu", 1, groups);
+    const plan::Plan plan = plan::lower(program, rank, executor->target());
+    const auto loaded = executor->load(plan);
     fill_arena(*executor, plan.arena_bytes);
-    executor->prepare(plan);
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      executor->write(plan, program.inputs[i].name, {inputs[i][at(rank)].data(), inputs[i][at(rank)].bytes()});
-    executor->run(plan);
+      loaded->write(program.inputs[i].name, {inputs[i][at(rank)].data(), inputs[i][at(rank)].bytes()});
+    loaded->run();
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const plan::Binding* binding = plan.output(program.outputs[i].name);
       Array& result = outputs[i][at(rank)] = Array(binding->slot.type.dtype, binding->slot.type.shape);
-      executor->read(plan, program.outputs[i].name, {result.data(), result.bytes()});
+      loaded->read(program.outputs[i].name, {result.data(), result.bytes()});
     }
   });
   return outputs;

@@ -217,5 +217,16 @@ TEST(Reference, ClipAndFinite) {
   expect_values(run(Op::finite, ir::None{}, {scalar(std::numeric_limits<double>::infinity()), scalar(0)})[0], {0});
 }
 
+TEST(Reference, AStepCountsAndLooksUpItsRate) {
+  const auto count = [](double n) { return scalar(n, DType::i64); };
+  expect_values(run(Op::advance, ir::None{}, {count(4)})[0], {5});
+  expect_values(run(Op::advance, ir::None{}, {count(4), scalar(1)})[0], {5});
+  expect_values(run(Op::advance, ir::None{}, {count(4), scalar(0)})[0], {4});
+  const Array rates = values({3}, {0.5, 0.25, 0.125});
+  expect_values(run(Op::lookup, ir::None{}, {rates, count(8), count(7)})[0], {0.25});
+  expect_values(run(Op::lookup, ir::None{}, {rates, count(6), count(7)})[0], {0.5});
+  expect_values(run(Op::lookup, ir::None{}, {rates, count(70), count(7)})[0], {0.125});
+}
+
 }  // namespace
 }  // namespace tessera::test::reference_test

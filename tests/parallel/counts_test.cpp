@@ -16,7 +16,7 @@ using ir::Op;
 using ir::Phase;
 
 run::Compiled compiled(const config::Config& config) {
-  const auto none = [](auto&&...) { return std::int64_t{0}; };
+  const plan::Target none;
   return run::compile(config, run::Goal::train, run::Session::micro_batches(config.batch.global, config.batch.accumulate), none);
 }
 
@@ -253,7 +253,7 @@ TEST(Counts, Pipelines) {
     const std::int64_t ranks = c.parallel.pp, stages = ranks * c.parallel.chunks, micros = c.batch.accumulate;
     const std::int64_t message = batch / micros * tokens * dim * word;
     const run::Compiled program = compiled(c);
-    const auto none = [](auto&&...) { return std::int64_t{0}; };
+    const plan::Target none;
     for (int rank = 0; rank < ranks; ++rank) {
       std::int64_t before = 0, after = 0;  // of its stages: those that get something from another, and those that hand on
       for (std::int64_t s = rank; s < stages; s += ranks) before += s > 0, after += s + 1 < stages;

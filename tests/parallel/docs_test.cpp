@@ -42,7 +42,7 @@ Programs programs_of(const config::Config& c) {
     if (pass.name == "combine") out.after = p;
   };
   run::compile(
-      c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate), [](auto&&...) { return std::int64_t{0}; },
+      c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate), plan::Target{},
       options);
   return out;
 }
@@ -77,9 +77,7 @@ std::string excerpt(const ir::Program& p, const std::set<std::string>& names) {
 }
 
 std::string sent(const config::Config& c) {
-  const plan::Plan plan = run::compile(c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate), [](auto&&...) {
-                            return std::int64_t{0};
-                          }).plan;
+  const plan::Plan plan = run::compile(c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate), plan::Target{}).plan;
   std::string out = "| phase | op | axis | what | count | bytes |\n|---|---|---|---|---|---|\n";
   for (const plan::CommRow& row : plan::communication(plan))
     out += fmt::format("| {} | `{}` | {} | {} | {} | {} |\n", plan::name(row.phase), ir::name(row.op), row.axis, row.what, row.count,
@@ -127,7 +125,7 @@ std::string kinds_table() {
     c.batch = {8, 8, 1};
     c.run.threads = 1;
     c.parallel.dp = ranks, c.parallel.zero = zero, c.parallel.compress = kind;
-    const plan::Plan plan = run::compile(c, run::Goal::train, {8}, [](auto&&...) { return std::int64_t{0}; }).plan;
+    const plan::Plan plan = run::compile(c, run::Goal::train, {8}, plan::Target{}).plan;
     double payload = 0, ring = 0;
     for (const plan::CommRow& row : plan::communication(plan)) {
       if (row.what != "gradients") continue;

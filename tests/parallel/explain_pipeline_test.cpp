@@ -29,11 +29,11 @@ int micros_of(const config::Config& c, Goal goal) { return static_cast<int>(run:
 
 // The plans of all ranks, as `explain` makes them.
 std::vector<plan::Plan> plans_of(const config::Config& c, Goal goal = Goal::train) {
-  const auto executor = exec::make_cpu_executor(static_cast<int>(c.run.threads));
+  const plan::Target target = exec::target_of("cpu", static_cast<int>(c.run.threads));
   const std::vector<std::int64_t> micro = run::micro_batches_for(c, goal, c.batch.global);
-  const ir::Program program = run::compile(c, goal, micro, executor->workspace_rule()).program;
+  const ir::Program program = run::compile(c, goal, micro, target).program;
   std::vector<plan::Plan> out;
-  for (int rank = 0; rank < ranks_of(c); ++rank) out.push_back(plan::lower(program, rank, executor->workspace_rule(), c.parallel.overlap));
+  for (int rank = 0; rank < ranks_of(c); ++rank) out.push_back(plan::lower(program, rank, target, c.parallel.overlap));
   return out;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // The program of a layout before placement, in an executor of its own: one rank, no collectives.
 Trace unplaced(const config::Config& config, int steps) {
-  const auto executor = exec::make_cpu_executor(1);
+  const auto executor = exec::make_executor("cpu", 1);
   ir::Program program;
   transforms::RunOptions options;
   options.before = [&](const transforms::Pass& pass, const ir::Program& p) {
@@ -19,9 +19,9 @@ Trace unplaced(const config::Config& config, int steps) {
   };
   const std::int64_t n = config.batch.global;
   const std::vector<std::int64_t> micro = run::Session::micro_batches(n, config.batch.accumulate);
-  run::compile(config, run::Goal::train, micro, executor->workspace_rule(), options);
-  const plan::Plan plan = plan::lower(program, 0, executor->workspace_rule());
-  executor->prepare(plan);
+  run::compile(config, run::Goal::train, micro, executor->target(), options);
+  const plan::Plan plan = plan::lower(program, 0, executor->target());
+  const auto loaded = executor->load(plan);
 
   const run::ParamSource source = run::initial_weights(static_cast<std::uint64_t>(config.run.seed));
   std::map<std::string, std::pair<std::string, std::int64_t>> home;  // parameter -> buffer, offset
@@ -32,11 +32,11 @@ Trace unplaced(const config::Config& config, int steps) {
     executor->write_persistent(buffer, offset * 8, run::encode(source(p), ir::DType::f64));
   }
   const auto scalar = [&](const char* name, double value) {
-    executor->write(plan, name, run::encode(std::span(&value, 1), plan.input(name)->slot.type.dtype));
+    loaded->write(name, run::encode(std::span(&value, 1), plan.input(name)->slot.type.dtype));
   };
   const auto read = [&](const char* name) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(plan.output(name)->slot.type.bytes()));
-    executor->read(plan, name, bytes);
+    loaded->read(name, bytes);
     return run::decode(bytes, plan.output(name)->slot.type.dtype)[0];
   };
   Trace out;
@@ -51,10 +51,10 @@ Trace unplaced(const config::Config& config, int steps) {
         const std::size_t each = all.size() / static_cast<std::size_t>(n);
         return all.subspan(static_cast<std::size_t>(begin) * each, static_cast<std::size_t>(micro[m]) * each);
       };
-      executor->write(plan, "images" + tag, part(images)), executor->write(plan, "labels" + tag, part(labels));
+      loaded->write("images" + tag, part(images)), loaded->write("labels" + tag, part(labels));
     }
     scalar("inv_count", 1.0 / static_cast<double>(n)), scalar("lr", config.optim.lr), scalar("step", step);
-    executor->run(plan);
+    loaded->run();
     out.loss.push_back(read("loss")), out.grad_norm.push_back(read("grad_norm"));
   }
   for (const models::Param& p : models::parameters(config.model)) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "exec/device.h"
 #include "parallel/world.h"
 #include "run/explain_memory.h"
 #include "run/plans.h"
@@ -53,12 +54,12 @@ void expect_as_planned(const std::string& family, const std::string& layout) {
   const config::Config config = whole_run(family, layout);
   const nlohmann::json summary = summary_of_training(config);
   ASSERT_EQ(summary["ranks"].size(), static_cast<std::size_t>(ranks_of(config)));
-  const auto executor = exec::make_cpu_executor(static_cast<int>(config.run.threads));
+  const plan::Target target = exec::target_of("cpu", static_cast<int>(config.run.threads));
   for (int rank = 0; rank < ranks_of(config); ++rank) {
     const nlohmann::json& peak = summary["ranks"][static_cast<std::size_t>(rank)]["peak_bytes"];
     EXPECT_EQ(peak["planned"], peak["measured"]) << "rank " << rank;
     const run::RunMemory explained =
-        run::memory_of_run(config, rank, {}, executor->workspace_rule(), {});
+        run::memory_of_run(config, rank, {}, target, {});
     EXPECT_EQ(explained.bytes, peak["measured"].get<std::int64_t>())
         << "rank " << rank << ", as explain says";
     EXPECT_EQ(explained.assumed, "");
@@ -124,12 +125,12 @@ TEST(RunMemory, APlanThatDoesNotFitIsRefusedAtTheStart) {
 
 // Each of two ranks would fit alone; together they do not.
 TEST(RunMemory, RanksOfAMachineShareIt) {
-  const std::int64_t available = exec::available_memory();
+  const std::int64_t available = exec::device_info("cpu", 1).memory();
   comm::run_local(2, [&](comm::Comm& world) {
     const run::Ranks ranks(&world);
-    EXPECT_NO_THROW(run::check_room(ranks, available / 4));
+    EXPECT_NO_THROW(run::check_room(ranks, available / 4, available));
     try {
-      run::check_room(ranks, available / 4 * 3);
+      run::check_room(ranks, available / 4 * 3, available);
       ADD_FAILURE() << "twice three quarters of the memory were accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind, ErrorKind::memory);

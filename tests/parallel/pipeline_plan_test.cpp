@@ -17,7 +17,7 @@ config::Config config_of(const std::string& layout) {
 
 run::Compiled compiled(const config::Config& c, run::Goal goal, int rank = 0) {
   return run::compile(
-      c, goal, run::micro_batches_for(c, goal, c.batch.global), [](auto&&...) { return std::int64_t{0}; }, {}, run::Weights::live, rank);
+      c, goal, run::micro_batches_for(c, goal, c.batch.global), plan::Target{}, {}, run::Weights::live, rank);
 }
 
 TEST(PipelinePlan, WhatAnotherStageWaitsForLeavesFirst) {

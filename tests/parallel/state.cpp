@@ -45,15 +45,15 @@ std::int64_t gradient_bytes(const plan::Plan& plan, bool parts) {
 
 StateBytes state_bytes(int stage, int ranks, int rank, bool as_it_runs) {
   const config::Config c = config_of(stage, ranks, as_it_runs);
-  const auto executor = exec::make_cpu_executor(1);
+  const auto executor = exec::make_executor("cpu", 1);
   const plan::Plan plan =
-      run::compile(c, run::Goal::train, {c.batch.global}, executor->workspace_rule(), {}, run::Weights::live, rank).plan;
-  executor->prepare(plan);
+      run::compile(c, run::Goal::train, {c.batch.global}, executor->target(), {}, run::Weights::live, rank).plan;
+  executor->load(plan);
   const bool parts = stage >= 2 && ranks > 1;
   StateBytes out{plan.memory.weights, plan.gradients.kept, plan.memory.optimizer, plan.gradients.in_flight, 0};
   // Before stage 2 the whole bucket is what waits; a rank's part of the sum lies inside of it.
   if (!parts) out.gradients += std::exchange(out.in_flight, 0);
-  out.allocated = executor->allocated_bytes() - plan.arena_bytes + gradient_bytes(plan, parts);
+  out.allocated = executor->allocated_bytes() - plan.arena_bytes - plan.outside_bytes() + gradient_bytes(plan, parts);
   return out;
 }
 

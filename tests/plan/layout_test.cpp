@@ -48,7 +48,7 @@ void expect_sound(const std::vector<Interval>& intervals, const Layout& l) {
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const Interval& a = intervals[i];
     ASSERT_GE(l.offsets[i], 0);
-    ASSERT_EQ(l.offsets[i] % alignment, 0);
+    ASSERT_EQ(l.offsets[i] % Target{}.alignment, 0);
     end = std::max(end, l.offsets[i] + a.bytes);
     for (std::size_t j = 0; j < i; ++j) {
       const Interval& b = intervals[j];
@@ -71,7 +71,7 @@ TEST(Layout, RandomIntervalsNeverCollide) {
     const int steps = 2 + below(60), longest = 1 + below(steps);
     for (int i = below(80); i-- > 0;) {
       const int first = below(steps) - 1;
-      intervals.push_back({alignment * below(1 << below(10)), first, first + below(longest)});
+      intervals.push_back({Target{}.alignment * below(1 << below(10)), first, first + below(longest)});
     }
     const Layout l = lay_out(intervals);
     expect_sound(intervals, l);
@@ -82,7 +82,7 @@ TEST(Layout, RandomIntervalsNeverCollide) {
 
 // What stays unused in the arena of real training steps.
 TEST(Layout, TrainingStepsWasteLittle) {
-  const auto executor = exec::make_cpu_executor(2);
+  const plan::Target target = exec::target_of("cpu", 2);
   struct Row {
     const char* model;
     std::vector<std::int64_t> micro;
@@ -101,7 +101,7 @@ TEST(Layout, TrainingStepsWasteLittle) {
   };
   for (const Row& row : rows) {
     const Plan plan =
-        lower(test::vit_step(models::preset(row.model), ir::DType::f32, row.micro, row.options), 0, executor->workspace_rule());
+        lower(test::vit_step(models::preset(row.model), ir::DType::f32, row.micro, row.options), 0, target);
     const double ratio = static_cast<double>(plan.arena_bytes) / static_cast<double>(plan.live_bytes);
     std::printf("%-16s %zu micro-batches%s remat %d: arena %9.1f MiB, %.4f of what is live\n", row.model, row.micro.size(),
                 row.options.bf16 ? " bf16" : "", row.options.remat, static_cast<double>(plan.arena_bytes) / 1048576.0, ratio);

@@ -22,18 +22,20 @@ constexpr const char* small = R"(program t mesh()
 
 TEST(Plan, HandComputed) {
   const Planned p(small);
-  EXPECT_EQ(p.plan.steps.size(), 3u);
-  EXPECT_EQ(p["x"].offset, 0);
-  EXPECT_EQ(p["h"].offset, 256);  // x is still read
+  EXPECT_EQ(p.plan.steps.size(), 3u + 2u);  // two results are copied to where they are read
+  EXPECT_EQ(p["x"].base, Slot::feed);
+  EXPECT_EQ(p["h"].offset, 0);
   EXPECT_TRUE(p.same("h", "y"));  // gelu in place
-  EXPECT_EQ(p["s"].offset, 0);    // x is gone
-  EXPECT_EQ(p.plan.arena_bytes, 256 + 128);
-  EXPECT_EQ(p.plan.live_bytes, 256 + 128);
+  EXPECT_EQ(p["s"].offset, 128);  // y is still to be copied
+  EXPECT_EQ(p.plan.arena_bytes, 128 + 64);
+  EXPECT_EQ(p.plan.live_bytes, 128 + 64);
+  EXPECT_EQ(p.plan.feed_bytes, 256);
+  EXPECT_EQ(p.plan.result_bytes, 128 + 64);
   EXPECT_EQ(p.plan.persistent_bytes(), 512);
-  EXPECT_EQ(p.plan.peak_bytes(), 512 + 384);
+  EXPECT_EQ(p.plan.peak_bytes(), 512 + 192 + 256 + 192);
   EXPECT_EQ(p.plan.cost.flops, 2.0 * 4 * 16 * 8);
   EXPECT_EQ(p.plan.memory.weights, 512);
-  EXPECT_EQ(p.plan.memory.activations, 384);
+  EXPECT_EQ(p.plan.memory.activations, 192 + 256 + 192);
   EXPECT_EQ(p.plan.memory.total(), p.plan.peak_bytes());
 }
 
@@ -41,12 +43,53 @@ TEST(Plan, WorkspaceIsThereWhileAStepRuns) {
   auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&, const std::vector<ir::Type>&) {
     return std::int64_t{op == ir::Op::contract ? 1000 : 0};
   };
-  const Plan p = lower(ir::parse(small), 0, rule);
+  const Plan p = lower(ir::parse(small), 0, {.workspace = rule});
   EXPECT_EQ(p.steps[0].workspace.type.bytes(), 1024);  // rounded up to 64
   EXPECT_FALSE(p.steps[1].workspace);
-  EXPECT_EQ(p.arena_bytes, 256 + 128 + 1024);
+  EXPECT_EQ(p.arena_bytes, 128 + 1024);
   EXPECT_EQ(p.memory.workspace, 1024);
   EXPECT_EQ(p.memory.total(), p.peak_bytes());
+}
+
+TEST(Plan, TheTargetSaysHowBytesAreAligned) {
+  const Plan p = lower(test::vit_step(test::tiny_model(), ir::DType::f32, {3}), 0, {.alignment = 512});
+  for (const Buffer& buffer : p.persistent) EXPECT_EQ(buffer.bytes % 512, 0) << buffer.name;
+  std::size_t values = 0;
+  for (const Binding& in : p.inputs) EXPECT_EQ(in.slot.offset % 512, 0) << in.name;
+  for (const plan::Step& step : p.steps)
+    if (step.op == ir::Op::contract && step.out[0].base == 0) values += step.out[0].offset % 512 == 0;
+  EXPECT_GT(values, 0u);
+  EXPECT_GT(p.arena_bytes, lower(test::vit_step(test::tiny_model(), ir::DType::f32, {3}), 0, {}).arena_bytes);
+}
+
+// A sum over ranks and something that no rank hands over: with a shared half the two lie apart.
+TEST(Plan, ATargetMayHaveNoSharedHalf) {
+  const ir::Program p = ir::parse(
+      "program t mesh(dp=2:data)\n  input x : f32[4,16]{dp:S0} batch \"x\"\n  y : f32[4,16]{dp:S0} = gelu x\n"
+      "  s : f32[16]{dp:P} = sum sig=\"bc->c\" y\n  t : f32[16] = all_reduce axis=\"dp\" s\n  output \"t\" = t\n");
+  ir::verify(p);
+  EXPECT_EQ(lower(p, 0, {}).shared_bytes, 4096);
+  EXPECT_EQ(lower(p, 0, {.shared_half = 65536}).shared_bytes, 65536);
+  const Plan apart = lower(p, 0, {.shared_half = 0});
+  EXPECT_EQ(apart.shared_bytes, 0);
+  EXPECT_LT(apart.arena_bytes, 4096);
+}
+
+TEST(Plan, AMissingKernelIsOneErrorThatNamesIt) {
+  const Target target{.device = "abacus",
+                      .supports = [](ir::Op op, ir::DType dtype) { return op == ir::Op::contract || dtype != ir::DType::f32; }};
+  try {
+    lower(ir::parse(small), 0, target);
+    ADD_FAILURE() << "gelu and sum have no kernel";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind, ErrorKind::usage);
+    const std::string text = e.what();
+    for (const char* words : {"the device abacus has no kernel for the op gelu with elements of f32", "the op sum with elements of f32",
+                              "y : f32[4,8] = gelu h"})
+      EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
+    EXPECT_EQ(e.also.size(), 1u) << text;
+    EXPECT_EQ(text.find("contract with elements"), std::string::npos) << text;
+  }
 }
 
 TEST(Plan, LocalShapes) {
@@ -72,7 +115,7 @@ TEST(Plan, StatisticsGroupsAreCutWhereTheBatchIs) {
 
 TEST(Plan, PrintsEveryStep) {
   const std::string text = print(Planned(small).plan);
-  for (const char* words : {"contract", "arena+256 <- arena+0 w+0"})
+  for (const char* words : {"contract", "arena+0 <- feed+0 w+0", "result+0 <- arena+0"})
     EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
 }
 
@@ -81,7 +124,7 @@ class Step : public testing::TestWithParam<const char*> {};
 // Parameters in a bucket, rounded up to 16 elements each.
 std::int64_t bucket_bytes(const models::ModelConfig& m, ir::DType real) {
   std::int64_t bytes = 0;
-  for (const transforms::Bucket& b : test::vit_buckets(m, real)) bytes += aligned(b.size * ir::size_of(real));
+  for (const transforms::Bucket& b : test::vit_buckets(m, real)) bytes += Target{}.aligned(b.size * ir::size_of(real));
   return bytes;
 }
 
@@ -154,7 +197,7 @@ TEST(Verify, CatchesAnOverwrittenOperand) {
   Plan p = lower(ir::parse(small), 0, test::no_workspace);
   EXPECT_NO_THROW(verify(p));
   Plan broken = p;
-  broken.steps[1].out[0].offset = 0;  // y is not where sum looks for it
+  broken.steps[1].out[0].offset = 4096;  // y is not where sum looks for it
   try {
     verify(broken);
     FAIL() << "not noticed";
@@ -165,7 +208,7 @@ TEST(Verify, CatchesAnOverwrittenOperand) {
 
 TEST(Verify, CatchesAResultOverAnOperandThatTheOpStillReads) {
   Plan p = lower(ir::parse(small), 0, test::no_workspace);
-  p.steps[0].out[0].offset = p.steps[1].in[0].offset = 0;  // a product over its own factor
+  p.steps[0].out[0].base = p.steps[1].in[0].base = Slot::feed;  // a product over its own factor
   try {
     verify(p);
     FAIL() << "not noticed";
@@ -186,14 +229,16 @@ TEST(Verify, CatchesAWorkspaceOverAnOperand) {
   };
   Plan p = lower(ir::parse("program t mesh()\n  input x : f32[16] batch \"x\"\n  y : f32[16] = gelu x\n  z : f32[16] = add sig=\"a,a->a\" "
                            "y x\n  output \"z\" = z\n"),
-                 0, rule);
+                 0, {.workspace = rule});
+  p.steps[0].workspace.base = p.inputs[0].slot.base;
   p.steps[0].workspace.offset = p.inputs[0].slot.offset;
   EXPECT_THROW(verify(p), Error);
 }
 
 TEST(Verify, CatchesAnOverwrittenOutput) {
   Plan p = lower(ir::parse(small), 0, test::no_workspace);
-  p.steps[2].out[0].offset = p.outputs[0].slot.offset;  // s over y, which is an output
+  ASSERT_EQ(p.steps[3].eqn, -1);
+  p.steps[2].out[0].offset = p.steps[4].in[0].offset = p.steps[3].in[0].offset;  // s over y, which is still to be copied
   EXPECT_THROW(verify(p), Error);
 }
 

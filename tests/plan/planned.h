@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-inline std::int64_t no_workspace(ir::Op, const ir::Attrs&, const std::vector<ir::Type>&, const std::vector<ir::Type>&) { return 0; }
+inline const plan::Target no_workspace{};
 
 struct Planned {
   plan::Plan plan;

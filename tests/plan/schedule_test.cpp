@@ -54,7 +54,7 @@ TEST(Schedule, WithoutOverlapEverythingIsDoneWhereItStands) {
 
 TEST(Schedule, WhatRanksHandToEachOtherLiesFirst) {
   const Plan p = lower(ir::parse(overlapped), 0, test::no_workspace, true);
-  EXPECT_EQ(p.shared_bytes, page);
+  EXPECT_EQ(p.shared_bytes, Target{}.shared_half);
   for (const Step& step : p.steps)
     for (const auto* list : {&step.in, &step.out})
       for (const Slot& s : *list) EXPECT_TRUE(!crosses_ranks(step.op) || s.base != 0 || s.offset < p.shared_bytes);

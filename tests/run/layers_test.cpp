@@ -121,7 +121,7 @@ TEST(Layers, EveryStepHasARow) {
         c.model = models::preset(model);
         c.precision.dtype = dtype;
         c.run.fuse = fuse;
-        const Compiled compiled = compile(c, Goal::predict, {1}, [](auto&&...) { return std::int64_t{0}; });
+        const Compiled compiled = compile(c, Goal::predict, {1}, plan::Target{});
         const LayerRows rows = layer_rows(compiled.plan);
         ASSERT_EQ(rows.of_step.size(), compiled.plan.steps.size());
         const Counts all = counts(rows.rows);

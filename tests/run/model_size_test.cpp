@@ -22,7 +22,7 @@ TEST(ModelSize, ParametersAreCounted) {
 // Of a batch so large that no weight is wider than what it makes.
 TEST(ModelSize, NoTensorIsWiderThanTheWidest) {
   constexpr std::int64_t batch = 512;
-  const auto executor = exec::make_cpu_executor(1);
+  const plan::Target target = exec::target_of("cpu", 1);
   for (const char* name : {"vit_micro", "resnet_micro_cifar", "resnet18", "swin_micro"})
     for (const bool fuse : {true, false})
       for (const Goal goal : {Goal::predict, Goal::train}) {
@@ -32,7 +32,7 @@ TEST(ModelSize, NoTensorIsWiderThanTheWidest) {
         c.batch = {batch, batch, 1};
         c.run.fuse = fuse;
         std::int64_t widest = 0;
-        for (const auto& value : compile(c, goal, {batch}, executor->workspace_rule()).program.values)
+        for (const auto& value : compile(c, goal, {batch}, target).program.values)
           widest = std::max(widest, value.type.elements());
         EXPECT_LE(static_cast<double>(widest), static_cast<double>(batch) * models::widest_tensor(c.model, fuse)) << name << fuse;
       }

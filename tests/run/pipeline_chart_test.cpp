@@ -175,9 +175,9 @@ std::string explained() {
   c.batch = {32, 4, 8};
   c.parallel.pp = 4;
   run::PipelineView view(c, run::Goal::train, 8);
-  const auto workspace = [](auto&&...) { return std::int64_t{0}; };
-  const ir::Program program = run::compile(c, run::Goal::train, std::vector<std::int64_t>(8, 4), workspace).program;
-  for (int rank = 0; rank < 4; ++rank) view.add(plan::lower(program, rank, workspace));
+  const plan::Target target;
+  const ir::Program program = run::compile(c, run::Goal::train, std::vector<std::int64_t>(8, 4), target).program;
+  for (int rank = 0; rank < 4; ++rank) view.add(plan::lower(program, rank, target));
   const std::string text = view.text();
   return text.substr(1, text.find("\nmemory") - 1) + text.substr(text.find("\npredicted"));
 }

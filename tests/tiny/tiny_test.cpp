@@ -23,17 +23,17 @@ TEST(Tiny, AProgramIsTextAndHasADerivative) {
   const ir::Program g = transforms::simplify(transforms::autodiff(p));
 
   // w = 1: the loss is the sum of squares of x, and d loss / d w is twice the sum of squares of each column.
-  auto executor = exec::make_cpu_executor(1);
-  const plan::Plan plan = plan::lower(g, 0, executor->workspace_rule());
-  executor->prepare(plan);
+  auto executor = exec::make_executor("cpu", 1);
+  const plan::Plan plan = plan::lower(g, 0, executor->target());
+  const auto loaded = executor->load(plan);
   EXPECT_EQ(executor->allocated_bytes(), plan.peak_bytes());
   const double x[] = {1, 2, 3, 4, 5, 6}, w[] = {1, 1, 1};
-  executor->write(plan, "x", std::as_bytes(std::span(x)));
-  executor->write(plan, "w", std::as_bytes(std::span(w)));
-  executor->run(plan);
+  loaded->write("x", std::as_bytes(std::span(x)));
+  loaded->write("w", std::as_bytes(std::span(w)));
+  loaded->run();
   double loss = 0, dw[3] = {};
-  executor->read(plan, "loss", std::as_writable_bytes(std::span(&loss, 1)));
-  executor->read(plan, "grad.w", std::as_writable_bytes(std::span(dw)));
+  loaded->read("loss", std::as_writable_bytes(std::span(&loss, 1)));
+  loaded->read("grad.w", std::as_writable_bytes(std::span(dw)));
   EXPECT_DOUBLE_EQ(loss, 91);
   EXPECT_DOUBLE_EQ(dw[0], 2 * (1 + 16));
   EXPECT_DOUBLE_EQ(dw[2], 2 * (9 + 36));

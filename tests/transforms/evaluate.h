@@ -95,15 +95,15 @@ inline Values draw_inputs(const ir::Program& p, int classes, std::int64_t sample
 }
 
 inline Values evaluate(const ir::Program& program, const Values& inputs, int threads = 1) {
-  const auto executor = exec::make_cpu_executor(threads);
-  const plan::Plan plan = plan::lower(program, 0, executor->workspace_rule());
-  executor->prepare(plan);
-  for (const plan::Binding& in : plan.inputs) executor->write(plan, in.name, to_bytes(in.slot.type.dtype, inputs.at(in.name)));
-  executor->run(plan);
+  const auto executor = exec::make_executor("cpu", threads);
+  const plan::Plan plan = plan::lower(program, 0, executor->target());
+  const auto loaded = executor->load(plan);
+  for (const plan::Binding& in : plan.inputs) loaded->write(in.name, to_bytes(in.slot.type.dtype, inputs.at(in.name)));
+  loaded->run();
   Values out;
   for (const plan::Binding& o : plan.outputs) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(o.slot.type.bytes()));
-    executor->read(plan, o.name, bytes);
+    loaded->read(o.name, bytes);
     out[o.name] = to_doubles(o.slot.type.dtype, bytes);
   }
   return out;
@@ -125,16 +125,16 @@ inline Values interpret(const ir::Program& program, const Values& inputs) {
     for (ir::Var& v : copy.out)
       if (v != ir::none) one.outputs.push_back({"out" + std::to_string(v), declare(v), {}}), v = one.outputs.back().var;
     one.eqns = {copy};
-    const auto executor = exec::make_cpu_executor(1);
-    const plan::Plan plan = plan::lower(one, 0, executor->workspace_rule());
-    executor->prepare(plan);
-    for (std::size_t i = 0; i < e.in.size(); ++i) executor->write(plan, one.inputs[i].name, values.at(e.in[i]));
-    executor->run(plan);
+    const auto executor = exec::make_executor("cpu", 1);
+    const plan::Plan plan = plan::lower(one, 0, executor->target());
+    const auto loaded = executor->load(plan);
+    for (std::size_t i = 0; i < e.in.size(); ++i) loaded->write(one.inputs[i].name, values.at(e.in[i]));
+    loaded->run();
     for (ir::Var v : e.out)
       if (v != ir::none) {
         std::vector<std::byte>& bytes = values[v];
         bytes.resize(static_cast<std::size_t>(program.type(v).bytes()));
-        executor->read(plan, "out" + std::to_string(v), bytes);
+        loaded->read("out" + std::to_string(v), bytes);
       }
   }
   Values out;

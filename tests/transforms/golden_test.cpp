@@ -146,6 +146,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
                                                                     {"fuse_update", fuse_update},
                                                                     {"simplify", simplify},
                                                                     {"combine", combine},
+                                                                    {"count", count},
                                                                     {"early", early},
                                                                     {"split_attention", split_attention}};
   return plain.at(name)(p);

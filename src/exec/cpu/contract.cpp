@@ -1,15 +1,12 @@
-// contract in f32. Letters fall into rows (A and C), columns (B and C), batch (all three) and k (A and B); runs of letters that are
-// contiguous wherever they appear become one loop. The largest runs make the matrix product, the others loop around it. Convention: a task
-// is one tile of C and one chunk of k. Bias, residual and gelu are applied to a tile while it is in cache.
+// contract in f32 (exec/common/contraction.h: how a signature becomes a matrix product). Convention: a task is one tile of C and one
+// chunk of k. Bias, residual and gelu are applied to a tile while it is in cache.
 #include "exec/cpu/contract.h"
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "base/check.h"
 #include "exec/cpu/gemm.h"
-#include "exec/cpu/index.h"
 #include "exec/cpu/vector.h"
 
 namespace tessera::exec::cpu {
@@ -17,59 +14,6 @@ namespace tessera::exec::cpu {
 namespace {
 
 using std::int64_t;
-using Strides = std::array<int64_t, 128>;  // by letter; 0 where the tensor lacks it
-
-// Dense row-major strides of a tensor with these letters.
-Strides strides_of(std::string_view letters, const Strides& extents) {
-  Strides strides{};
-  int64_t step = 1;
-  for (std::size_t i = letters.size(); i-- > 0;) {
-    const auto letter = static_cast<unsigned char>(letters[i]);
-    strides[letter] += step;
-    step *= extents[letter];
-  }
-  return strides;
-}
-
-Strides extents_of(const Letters& sig, std::span<const ir::Shape> in) {
-  CHECK(sig.in.size() == in.size(), "contract: operands do not match the signature");
-  Strides extents{};
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    CHECK(sig.in[i].size() == in[i].size(),
-          "contract: operand " + std::to_string(i) + " '" + sig.in[i] + "' has shape " + ir::to_string(in[i]));
-    for (std::size_t d = 0; d < in[i].size(); ++d) extents.at(static_cast<unsigned char>(sig.in[i][d])) = in[i][d];
-  }
-  return extents;
-}
-
-// Merges neighbours in `letters` that are one step apart in every given tensor; drops extents of one.
-std::vector<Run> runs_of(const std::string& letters, const Strides& extents, const Strides& a, const Strides& b, const Strides& c,
-                         std::span<const Strides> also) {
-  std::vector<Run> runs;
-  for (char letter : letters) {
-    const auto l = static_cast<unsigned char>(letter);
-    if (extents[l] == 1) continue;
-    const auto follows = [&](const Strides& s) { return s[static_cast<unsigned char>(runs.back().letters.back())] == s[l] * extents[l]; };
-    if (!runs.empty() && follows(a) && follows(b) && follows(c) && std::all_of(also.begin(), also.end(), follows)) {
-      Run& run = runs.back();
-      run = {.letters = run.letters + letter, .extent = run.extent * extents[l], .a = a[l], .b = b[l], .c = c[l]};
-    } else {
-      runs.push_back({.letters = std::string(1, letter), .extent = extents[l], .a = a[l], .b = b[l], .c = c[l]});
-    }
-  }
-  return runs;
-}
-
-Run take(std::vector<Run>& runs, std::size_t i) {
-  Run run = std::move(runs[i]);
-  runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));
-  return run;
-}
-
-std::size_t largest(const std::vector<Run>& runs) {
-  const auto less = [](const Run& p, const Run& q) { return p.extent < q.extent; };
-  return static_cast<std::size_t>(std::max_element(runs.begin(), runs.end(), less) - runs.begin());
-}
 
 int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
@@ -104,74 +48,25 @@ void choose_tiles(Lowering& lowering) {
 
 }  // namespace
 
-int64_t Lowering::outer_steps() const {
-  return std::accumulate(outer.begin(), outer.end(), int64_t{1}, [](int64_t steps, const Run& run) { return steps * run.extent; });
-}
-
-Lowering lower_contract(std::string_view text, std::span<const ir::Shape> in) {
-  const Letters sig = parse_letters(text);
-  const Strides extents = extents_of(sig, in);
-  const std::string &x = sig.in[0], &w = sig.in[1];
-  std::string x_only, w_only, batch, k_letters, single;
-  std::string* last = nullptr;
-  for (char letter : sig.out) {
-    const bool in_x = has(x, letter), in_w = has(w, letter);
-    std::string& kind = in_x == in_w ? batch : in_x ? x_only : w_only;
-    kind += letter;
-    if (extents[static_cast<unsigned char>(letter)] != 1) last = &kind;
-  }
-  bool empty = false;
-  for (char letter : x + w) {
-    if (has(sig.out + k_letters + single, letter)) continue;
-    (has(x, letter) && has(w, letter) ? k_letters : single) += letter;
-    empty |= extents[static_cast<unsigned char>(letter)] == 0;
-  }
-
-  Lowering lowering;
-  lowering.swapped = last == &x_only;
-  const Strides a = strides_of(lowering.swapped ? w : x, extents), b = strides_of(lowering.swapped ? x : w, extents);
-  const Strides c = strides_of(sig.out, extents);
-  std::vector<Strides> addends;
-  for (std::size_t i = 2; i < sig.in.size(); ++i) addends.push_back(strides_of(sig.in[i], extents));
-
-  lowering.outer = runs_of(batch, extents, a, b, c, addends);
-  std::vector<Run> rows = runs_of(lowering.swapped ? w_only : x_only, extents, a, b, c, {});
-  std::vector<Run> cols = runs_of(lowering.swapped ? x_only : w_only, extents, a, b, c, addends);
-  lowering.products = rows.empty() && cols.empty();
-  // Writing along the last dim of the result is worth a smaller product, down to a vector or two.
-  const std::size_t best_col = !cols.empty() && cols.back().extent >= 16 ? cols.size() - 1 : largest(cols);
-  if (!rows.empty()) lowering.m = take(rows, largest(rows));
-  if (!cols.empty()) lowering.n = take(cols, best_col);
-  if (lowering.products && !lowering.outer.empty()) lowering.n = take(lowering.outer, lowering.outer.size() - 1);
-  for (const std::vector<Run>& rest : {rows, cols}) lowering.outer.insert(lowering.outer.end(), rest.begin(), rest.end());
-
-  if (empty) {
-    lowering.k.extent = 0;
-  } else {
-    lowering.outer_k = runs_of(k_letters, extents, a, b, c, {});
-    if (!lowering.outer_k.empty()) lowering.k = take(lowering.outer_k, largest(lowering.outer_k));
-    const std::vector<Run> alone = runs_of(single, extents, a, b, c, {});
-    lowering.outer_k.insert(lowering.outer_k.end(), alone.begin(), alone.end());
-  }
-  if (lowering.products)
-    lowering.n_tile = 16;
-  else if (lowering.c_elements() > 0)
-    choose_tiles(lowering);
-  return lowering;
+Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in) {
+  Lowering out{analyse_contraction(sig, in)};
+  if (out.products)
+    out.n_tile = 16;
+  else if (out.c_elements() > 0)
+    choose_tiles(out);
+  return out;
 }
 
 namespace {
 
-// One call: pointers, and the strides of the addends by letter.
+// One call: pointers beside what signature and shapes say.
 struct Job {
   const Lowering& lowering;
   const float *a, *b;
   float* z;  // the value before act
   float* y;  // act(z); may be z's storage; null: nobody reads it, or there is no act
-  bool tanh = false;
-  Strides extents{};
-  std::vector<const float*> addends;
-  std::vector<Strides> addend_strides;
+  bool tanh;
+  std::span<const float* const> addends;
 };
 
 // Offsets of step `index` of nested runs, the last the fastest.
@@ -210,17 +105,12 @@ Tile tile_of(const Lowering& lowering, int64_t index) {
           std::min(lowering.n_tile, lowering.n.extent - n)};
 }
 
-int64_t outer_k_steps(const Lowering& lowering) {
-  return std::accumulate(lowering.outer_k.begin(), lowering.outer_k.end(), int64_t{1},
-                         [](int64_t s, const Run& run) { return s * run.extent; });
-}
-
 // No rows and columns: each element is a sum of products. Doubles, since nothing here blocks the sum.
 void sum_products(const Job& job, const Tile& tile, float* c) {
   const Lowering& l = job.lowering;
   std::array<double, 16> sum{};
   const Offsets at = offsets(l.outer, tile.outer);
-  for (int64_t step = 0, steps = outer_k_steps(l); step < steps; ++step) {
+  for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
     const float* a = job.a + at.a + k_at.a + tile.n * l.n.a;
     const float* b = job.b + at.b + k_at.b + tile.n * l.n.b;
@@ -236,7 +126,7 @@ void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size,
   const Offsets at = offsets(l.outer, tile.outer);
   const float* a = job.a + at.a + tile.m * l.m.a + k_begin * l.k.a;
   const float* b = job.b + at.b + tile.n * l.n.b + k_begin * l.k.b;
-  for (int64_t step = 0, steps = outer_k_steps(l); step < steps; ++step) {
+  for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
     gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b, step == 0 ? 0 : 1, c, rs_c, cs_c, packed);
   }
@@ -266,14 +156,14 @@ void finish(const Job& job, const Tile& tile, int64_t c_at) {
     addend[i] = job.addends[i];
     int64_t index = tile.outer;
     for (std::size_t o = l.outer.size(); o-- > 0; index /= l.outer[o].extent)
-      addend[i] += addend_offset(l.outer[o], index % l.outer[o].extent, job.addend_strides[i], job.extents);
-    stride[i] = l.n.letters.empty() ? 0 : job.addend_strides[i][static_cast<unsigned char>(l.n.letters.back())];
+      addend[i] += addend_offset(l.outer[o], index % l.outer[o].extent, job.lowering.addend_strides[i], job.lowering.extents);
+    stride[i] = l.n.letters.empty() ? 0 : job.lowering.addend_strides[i][static_cast<unsigned char>(l.n.letters.back())];
     addend[i] += tile.n * stride[i];
   }
   for (int64_t row = 0; row < tile.rows; ++row) {
     float* z = job.z + c_at + row * l.m.c;
     for (std::size_t i = 0; i < job.addends.size(); ++i)
-      add_row(addend[i] + addend_offset(l.m, tile.m + row, job.addend_strides[i], job.extents), stride[i], z, l.n.c, tile.cols);
+      add_row(addend[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i], job.lowering.extents), stride[i], z, l.n.c, tile.cols);
     if (job.y) gelu_row(z, job.y + c_at + row * l.m.c, l.n.c, tile.cols, job.tanh);
   }
 }
@@ -287,29 +177,26 @@ Scratch scratch_of(const Lowering& l) {
 
 void fast_contract(const Call& call) {
   const auto& attr = call.attr<ir::Contract>();
-  std::vector<ir::Shape> shapes;
-  for (const Tensor& tensor : call.in) shapes.push_back(tensor.shape);
-  const Lowering l = lower_contract(attr.sig, shapes);
+  const Lowering& l = call.once<Lowering>([&] {
+    std::vector<ir::Shape> shapes;
+    for (const Tensor& tensor : call.in) shapes.push_back(tensor.shape);
+    CHECK(shapes.size() <= 10, "contract: at most 8 addends");
+    return lower_contract(attr.sig, shapes);
+  });
   const bool act = !attr.act.empty();
   float* const y = call.out[0].as<float>();
   float* const z = act && call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
   if ((!y && !z) || l.c_elements() == 0) return;
 
-  Job job{.lowering = l,
-          .a = call.in[l.swapped ? 1 : 0].as<float>(),
-          .b = call.in[l.swapped ? 0 : 1].as<float>(),
-          .z = z ? z : y,
-          .y = act ? y : nullptr,
-          .tanh = attr.act == "gelu_tanh",
-          .addends = {},
-          .addend_strides = {}};
-  const Letters sig = parse_letters(attr.sig);
-  job.extents = extents_of(sig, shapes);
-  CHECK(call.in.size() <= 10, "contract: at most 8 addends");
-  for (std::size_t i = 2; i < call.in.size(); ++i) {
-    job.addends.push_back(call.in[i].as<float>());
-    job.addend_strides.push_back(strides_of(sig.in[i], job.extents));
-  }
+  std::array<const float*, 8> addends{};
+  for (std::size_t i = 2; i < call.in.size(); ++i) addends[i - 2] = call.in[i].as<float>();
+  const Job job{.lowering = l,
+                .a = call.in[l.swapped ? 1 : 0].as<float>(),
+                .b = call.in[l.swapped ? 0 : 1].as<float>(),
+                .z = z ? z : y,
+                .y = act ? y : nullptr,
+                .tanh = attr.act == "gelu_tanh",
+                .addends = std::span(addends).first(l.addend_strides.size())};
 
   const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks), slot = l.m_tile * l.n_tile;
   const Scratch need = scratch_of(l);

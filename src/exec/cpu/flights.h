@@ -14,11 +14,22 @@ namespace tessera::exec::cpu {
 
 class Recorder {
  public:
-  explicit Recorder(std::size_t steps) { timeline_.spans.reserve(steps + steps / 8); }
+  // Without spans only messages are timed: looking at the clock around every small kernel would cost more than some of them.
+  Recorder(std::size_t steps, bool spans) : spans_(spans) {
+    if (spans) timeline_.spans.reserve(steps + steps / 8);
+  }
+  bool times(Timeline::Kind kind) const { return spans_ || kind != Timeline::compute; }
 
   double now() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
-  void operator()(int step, Timeline::Kind kind, double begin) { timeline_.spans.push_back({step, 0, begin, now(), kind}); }
-  void flight(int step, double begin) { timeline_.spans.push_back({step, 1, begin, now(), Timeline::flight}); }
+  void operator()(int step, Timeline::Kind kind, double begin) {
+    if (!times(kind)) return;
+    const double end = now();
+    if (kind != Timeline::compute) timeline_.messages_ms += end - begin;
+    if (spans_) timeline_.spans.push_back({step, 0, begin, end, kind});
+  }
+  void flight(int step, double begin) {
+    if (spans_) timeline_.spans.push_back({step, 1, begin, now(), Timeline::flight});
+  }
   Timeline finish() {
     timeline_.began_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count();
     timeline_.wall_ms = now();
@@ -28,6 +39,7 @@ class Recorder {
  private:
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start_ = Clock::now();
+  const bool spans_;
   Timeline timeline_;
 };
 

@@ -5,12 +5,13 @@
 
 #include <cstddef>
 #include <limits>
-#include <map>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "base/threads.h"
 #include "comm/comm.h"
+#include "exec/device.h"
 #include "ir/op.h"
 
 namespace tessera::exec::cpu {
@@ -35,8 +36,19 @@ struct Scratch {
   Scratch aligned() const { return {(shared + 63) / 64 * 64, (per_thread + 63) / 64 * 64}; }
 };
 
-// The ranks that share each axis of the mesh.
-using Groups = std::map<std::string, comm::Comm*, std::less<>>;
+// What a kernel finds out from attributes and shapes alone (a parsed signature, tiles): kept with its step of the plan from the
+// first run on.
+class Memo {
+ public:
+  template <class T, class Make>
+  const T& get(const Make& make) {
+    if (!kept_) kept_ = std::make_shared<const T>(make());
+    return *static_cast<const T*>(kept_.get());
+  }
+
+ private:
+  std::shared_ptr<const void> kept_;
+};
 
 struct Call {
   ir::Op op;
@@ -47,6 +59,14 @@ struct Call {
   std::byte* shared = nullptr;     // scratch.shared bytes, 64-byte aligned
   std::byte* own = nullptr;        // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
   const Groups* groups = nullptr;  // of collectives
+  Memo* memo = nullptr;            // of this step; null: it is called once
+
+  // make(), or what it gave when this step first ran; a kernel keeps one thing.
+  template <class T, class Make>
+  const T& once(const Make& make) const {
+    return (memo ? *memo : unkept).template get<T>(make);
+  }
+  mutable Memo unkept{};
 
   template <class A>
   const A& attr() const {
@@ -89,7 +109,8 @@ struct KernelRow {
   Kernel f32 = nullptr;           // the fast kernel, or the reference in float where speed does not matter
   ScratchRule scratch = nullptr;  // of the fast kernel; null: none
 };
-const KernelRow& kernel(ir::Op op);  // table.cpp
+const KernelRow& kernel(ir::Op op);            // table.cpp
+bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
 
 // Declared once for every op: the reference, the fast kernel and its scratch rule. A family defines those that table.cpp names.
 #define X(op, attrs)                                        \

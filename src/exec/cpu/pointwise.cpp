@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "exec/cpu/convert.h"
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/shape.h"
 #include "exec/cpu/vector.h"
 
@@ -17,10 +17,12 @@ namespace {
 // y = f(a, b) with b broadcast: `along` for b contiguous in the last merged dim, `against` for one b beside many a, `one` for the rest.
 template <class Along, class Against, class One>
 void broadcast_pointwise(const Call& call, const Along& along, const Against& against, const One& one) {
-  const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
-  std::vector<std::int64_t> stride;
-  for (char letter : letters.out) stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));
-  const Walk walk(call.out[0].shape, stride);
+  const Walk& walk = call.once<Walk>([&] {
+    const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
+    std::vector<std::int64_t> stride;
+    for (char letter : letters.out) stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));
+    return Walk(call.out[0].shape, stride);
+  });
   const float *a = call.in[0].as<float>(), *b = call.in[1].as<float>();
   float* y = call.out[0].as<float>();
   const std::int64_t n = call.out[0].elements(), inner = walk.inner(), step = walk.inner_stride();

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/shape.h"
 #include "exec/cpu/vector.h"
 
@@ -84,15 +84,28 @@ Columns columns_of(const Walk& walk) {
   return {n == 3 ? walk.extent[0] : 1, walk.extent[n - 2], walk.extent[n - 1]};
 }
 
+// What signature and shapes say. Offsets are for signatures that are neither everything, rows nor columns.
+struct SumAnalysis {
+  Walk walk;
+  bool generic = false;
+  std::vector<std::int64_t> kept_at{}, summed_at{};
+
+  SumAnalysis(const ir::Sum& sum, const ir::Shape& in, const ir::Shape& out) : walk(walk_of(sum, in, out)) {
+    const bool copies = walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1);
+    generic = !copies && !is_everything(walk) && !is_rows(walk) && !is_columns(walk);
+    if (!generic) return;
+    const Letters letters = parse_letters(sum.sig);
+    Extents extents;
+    extents.bind(letters.in[0], in);
+    const std::string summed = filter(letters.in[0], [&](char letter) { return !has(letters.out, letter); });
+    kept_at = offsets(letters.out, extents, letters.in[0], in);
+    summed_at = offsets(summed, extents, letters.in[0], in);
+  }
+};
+
 // Any other signature: one result at a time, its operand elements in order.
-void sum_generic(const Call& call) {
-  const Letters letters = parse_letters(call.attr<ir::Sum>().sig);
-  const ir::Shape& shape = call.in[0].shape;
-  Extents extents;
-  extents.bind(letters.in[0], shape);
-  const std::string summed = filter(letters.in[0], [&](char letter) { return !has(letters.out, letter); });
-  const std::vector<std::int64_t> kept_at = offsets(letters.out, extents, letters.in[0], shape),
-                                  summed_at = offsets(summed, extents, letters.in[0], shape);
+void sum_generic(const Call& call, const SumAnalysis& analysis) {
+  const std::vector<std::int64_t>&kept_at = analysis.kept_at, &summed_at = analysis.summed_at;
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
   const std::int64_t work = std::max<std::int64_t>(1, static_cast<std::int64_t>(summed_at.size()));
@@ -112,10 +125,11 @@ constexpr Scratch flat_scratch{.shared = sizeof(double) * max_parts};
 void fast_sum(const Call& call) {
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
-  const Walk walk = walk_of(call.attr<ir::Sum>(), call.in[0].shape, call.out[0].shape);
-  if (call.in[0].elements() == 0) {
-    vector_fill(y, call.out[0].elements(), 0.0f);
-  } else if (walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1)) {
+  if (call.in[0].elements() == 0) return vector_fill(y, call.out[0].elements(), 0.0f);
+  const auto& analysis =
+      call.once<SumAnalysis>([&] { return SumAnalysis(call.attr<ir::Sum>(), call.in[0].shape, call.out[0].shape); });
+  const Walk& walk = analysis.walk;
+  if (walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1)) {
     copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * 4);
   } else if (is_everything(walk)) {
     y[0] = static_cast<float>(
@@ -128,7 +142,7 @@ void fast_sum(const Call& call) {
   } else if (is_columns(walk)) {
     sum_columns(call, columns_of(walk), x, y);
   } else {
-    sum_generic(call);
+    sum_generic(call, analysis);
   }
 }
 

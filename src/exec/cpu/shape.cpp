@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "exec/cpu/convert.h"
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/vector.h"
 
 namespace tessera::exec::cpu {
@@ -121,34 +121,6 @@ void fill(const Call& call, T value) {
 }
 }  // namespace
 
-Walk::Walk(const ir::Shape& extents, const std::vector<std::int64_t>& strides) {
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    if (extents[i] == 1) continue;
-    if (!extent.empty() && stride.back() == strides[i] * extents[i]) {
-      extent.back() *= extents[i];
-      stride.back() = strides[i];
-    } else {
-      extent.push_back(extents[i]);
-      stride.push_back(strides[i]);
-    }
-  }
-}
-
-std::int64_t Walk::rows() const {
-  std::int64_t n = 1;
-  for (std::size_t i = 0; i + 1 < extent.size(); ++i) n *= extent[i];
-  return n;
-}
-
-std::int64_t Walk::offset_of_row(std::int64_t row) const {
-  std::int64_t offset = 0;
-  for (std::size_t i = extent.size(); i-- > 1;) {
-    offset += row % extent[i - 1] * stride[i - 1];
-    row /= extent[i - 1];
-  }
-  return offset;
-}
-
 void copy_bytes(ThreadPool& pool, const std::byte* src, std::byte* dst, std::int64_t bytes) {
   if (src == dst || dst == nullptr) return;
   copy_rows(pool, src, bytes, dst, bytes, bytes, 1);
@@ -177,17 +149,21 @@ void fast_reshape(const Call& call) {
 }
 
 void fast_transpose(const Call& call) {
-  const std::vector<std::int64_t> source = strides(call.in[0].shape);
-  std::vector<std::int64_t> stride;
-  for (int dim : call.attr<ir::Transpose>().perm) stride.push_back(source[static_cast<std::size_t>(dim)]);
-  gather(call, Walk(call.out[0].shape, stride));
+  gather(call, call.once<Walk>([&] {
+    const std::vector<std::int64_t> source = strides(call.in[0].shape);
+    std::vector<std::int64_t> stride;
+    for (int dim : call.attr<ir::Transpose>().perm) stride.push_back(source[static_cast<std::size_t>(dim)]);
+    return Walk(call.out[0].shape, stride);
+  }));
 }
 
 void fast_broadcast(const Call& call) {
-  const Letters letters = parse_letters(call.attr<ir::Broadcast>().sig);
-  std::vector<std::int64_t> stride;
-  for (char letter : letters.out) stride.push_back(stride_of(letters.in[0], call.in[0].shape, letter));
-  gather(call, Walk(call.out[0].shape, stride));
+  gather(call, call.once<Walk>([&] {
+    const Letters letters = parse_letters(call.attr<ir::Broadcast>().sig);
+    std::vector<std::int64_t> stride;
+    for (char letter : letters.out) stride.push_back(stride_of(letters.in[0], call.in[0].shape, letter));
+    return Walk(call.out[0].shape, stride);
+  }));
 }
 
 void fast_slice(const Call& call) {

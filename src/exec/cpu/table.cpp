@@ -24,7 +24,7 @@ constexpr std::array rows{
     ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
     ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
-    ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite),
+    ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW_OF_REFERENCE(advance), ROW_OF_REFERENCE(lookup),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
@@ -44,5 +44,9 @@ static_assert(in_order(), "every op of TESSERA_OPS has its kernels here, in its 
 }  // namespace
 
 const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
+
+// Doubles are the reference kernels' business. The f32 kernels take bf16 too, which is widened around them, and whatever integers
+// the op's own rule allows.
+bool supports(ir::Op op, ir::DType dtype) { return (dtype == ir::DType::f64 ? kernel(op).f64 : kernel(op).f32) != nullptr; }
 
 }  // namespace tessera::exec::cpu

@@ -3,7 +3,7 @@
 // element is summed over k in order, in double, so that neither blocks nor threads change it.
 #include <algorithm>
 
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/reference/formulas.h"
 #include "exec/cpu/reference/instantiate.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/rng.h"
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/reference/formulas.h"
 #include "exec/cpu/reference/instantiate.h"
 

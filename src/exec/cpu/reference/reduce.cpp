@@ -1,5 +1,5 @@
 // Sums over dims, accumulated in double in the order of the elements.
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/reference/instantiate.h"
 
 namespace tessera::exec::cpu {

@@ -1,7 +1,7 @@
 // Ops that move elements and compute nothing. Convention: they work on elements of any dtype, so only the element's size matters, not T.
 #include <cstring>
 
-#include "exec/cpu/index.h"
+#include "exec/common/index.h"
 #include "exec/cpu/reference/instantiate.h"
 
 namespace tessera::exec::cpu {

@@ -92,10 +92,24 @@ void reference_finite(const Call& call) {
   call.out[0].as<T>()[0] = all ? T(1) : T(0);
 }
 
+template <class T>
+void reference_advance(const Call& call) {
+  const bool applied = call.in.size() < 2 || call.in[1].as<T>()[0] != T(0);
+  call.out[0].as<std::int64_t>()[0] = call.in[0].as<std::int64_t>()[0] + (applied ? 1 : 0);
+}
+
+template <class T>
+void reference_lookup(const Call& call) {
+  const std::int64_t at = call.in[1].as<std::int64_t>()[0] - call.in[2].as<std::int64_t>()[0];
+  call.out[0].as<T>()[0] = call.in[0].as<T>()[std::clamp<std::int64_t>(at, 0, call.in[0].elements() - 1)];
+}
+
 REFERENCE(sgd)
 REFERENCE(adamw)
 REFERENCE(ema)
 REFERENCE(clip)
 REFERENCE(finite)
+REFERENCE(advance)
+REFERENCE(lookup)
 
 }  // namespace tessera::exec::cpu

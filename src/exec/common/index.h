@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "ir/signature.h"
 
-namespace tessera::exec::cpu {
+namespace tessera::exec {
 
 struct Letters {
   std::vector<std::string> in;  // one string per operand
@@ -92,4 +92,4 @@ inline std::vector<std::int64_t> offsets(std::string_view over, const Extents& e
   return out;
 }
 
-}  // namespace tessera::exec::cpu
+}  // namespace tessera::exec

@@ -1,0 +1,15 @@
+// The CPU as a row of the device table.
+#pragma once
+
+#include <memory>
+
+#include "exec/device.h"
+#include "exec/executor.h"
+
+namespace tessera::exec::cpu {
+
+DeviceInfo info(int threads);
+plan::Target target(int threads);
+std::unique_ptr<Executor> make(int threads, Groups groups);
+
+}  // namespace tessera::exec::cpu

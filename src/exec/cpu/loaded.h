@@ -1,0 +1,71 @@
+// A plan bound to kernels and addresses: what a run would find out again every time is found out once.
+// f64 programs use the reference kernels; f32 the fast ones; bf16 operands are widened to f32 around the kernel and results
+// rounded, because no packaged library multiplies bf16 matrices on a CPU.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "exec/cpu/flights.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/memory.h"
+#include "exec/executor.h"
+
+namespace tessera::exec::cpu {
+
+// What a step needs beside its operands on so many threads.
+std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out, int threads);
+
+// What the plans of one executor share.
+struct Machine {
+  Machine(int threads, Groups given)
+      : pool(threads), groups(std::move(given)), memory(groups.empty() ? nullptr : groups.begin()->second) {}
+  ThreadPool pool;
+  Groups groups;
+  Memory memory;
+  std::int64_t runs = 0;           // of all plans
+  const Loaded* last = nullptr;    // whose run the last one was
+  std::int64_t since = 0;          // the first of its runs without another's in between
+};
+
+class CpuLoaded final : public Loaded {
+ public:
+  CpuLoaded(const plan::Plan& plan, Machine& machine);
+
+  void write(std::string_view input, std::span<const std::byte> bytes) override;
+  void read(std::string_view output, std::span<std::byte> bytes) override;
+  Ticket submit(const RunOptions& options) override;
+
+ private:
+  // A bf16 operand or result of a kernel: where its elements lie, and as f32 in the workspace.
+  struct Widened {
+    std::size_t index = 0;
+    std::byte* narrow = nullptr;
+  };
+  struct Bound {
+    const plan::Step* step = nullptr;
+    Kernel kernel = nullptr;
+    std::vector<Tensor> in, out;  // as the kernel sees them
+    std::vector<Widened> widen, round;
+    Scratch scratch;
+    std::byte* shared = nullptr;
+    std::string_view name;  // of the equation: its first result
+    Memo memo;
+  };
+  void bind(Bound& bound, int copy);  // addresses
+  Call call_of(Bound& bound);
+  void execute(Bound& bound);
+  Timeline run(int copy, const RunOptions& options);
+  std::byte* address(const plan::Slot& slot, int copy) const { return machine_.memory.address(plan_, slot, copy); }
+
+  const plan::Plan& plan_;
+  Machine& machine_;
+  std::vector<std::vector<Bound>> steps_;  // per copy of what a run is fed with and leaves
+  std::int64_t bound_at_ = -1;             // moves of the memory when addresses were taken
+  int next_ = 0;                           // the copy of the next run
+  struct Run;
+  int waited_copy_ = 0;  // of the run that was waited for last
+  std::int64_t waited_run_ = -1;
+};
+
+}  // namespace tessera::exec::cpu
