@@ -253,7 +253,8 @@ TEST(Verify, CatchesMovedSlotsOfATrainingStep) {
     slot.offset -= 64;
   };
   for (std::size_t s = 0; s < p.steps.size(); ++s) {
-    const std::string eqn = ir::print(p.program, p.program.eqns[static_cast<std::size_t>(p.steps[s].eqn)]);
+    const int origin = p.steps[s].eqn;
+    const std::string eqn = origin < 0 ? "a copy" : ir::print(p.program, p.program.eqns[static_cast<std::size_t>(origin)]);
     for (Slot& slot : p.steps[s].in) expect_caught(slot, "operand of " + eqn);
     for (Slot& slot : p.steps[s].out) expect_caught(slot, "result of " + eqn);
   }
