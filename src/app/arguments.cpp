@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "config/print.h"
 
 namespace tessera::app {
@@ -51,8 +52,8 @@ config::Loaded ConfigArguments::load_all(config::Purpose purpose, int world) con
 
 config::Config ConfigArguments::load(config::Purpose purpose, int world, bool table, bool speaks) const {
   config::Loaded loaded = load_all(purpose, world);
-  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) fmt::print(stderr, "note: {}\n", note);
-  if (table) fmt::print(stderr, "{}", config::effective_text(loaded.deepspeed));
+  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) say(stderr, "note: {}\n", note);
+  if (table) say_lines(stderr, config::effective_text(loaded.deepspeed));
   return std::move(loaded.config);
 }
 

@@ -10,6 +10,7 @@
 
 #include "app/arguments.h"
 #include "base/check.h"
+#include "base/say.h"
 #include "config/reader.h"
 #include "run/launch.h"
 #include "run/run.h"
@@ -48,7 +49,7 @@ config::Config load_with_batch(Bench& bench, config::Purpose purpose, int world,
   if (!bench.workers.empty()) overrides.push_back(config::from_set("data.workers=" + bench.workers));
   const std::optional<std::string> path = bench.config.path.empty() ? std::nullopt : std::optional(bench.config.path);
   config::Loaded loaded = config::load_all(path, overrides, purpose, world);
-  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) say(stderr, "note: {}\n", note);
   const bool configured = loaded.given.contains("batch.global") || loaded.given.contains("batch.micro");
   if (!asked && configured) bench.options.batch = loaded.config.batch.global;
   return std::move(loaded.config);

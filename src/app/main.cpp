@@ -14,7 +14,10 @@
 #include "app/arguments.h"
 #include "app/bench_verb.h"
 #include "app/study_verbs.h"
+#include "base/as_error.h"
 #include "base/check.h"
+#include "base/say.h"
+#include "base/streams.h"
 #include "config/fields.h"
 #include "config/flags.h"
 #include "config/print.h"
@@ -37,9 +40,21 @@ using app::WeightsArguments;
 int fail(const Error& error, bool json) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool color = ::isatty(STDERR_FILENO) && !(no_color && *no_color);
-  std::fputs((std::string(color ? "\033[1;31merror:\033[0m " : "error: ") + error.what() + "\n").c_str(), stderr);
+  std::fputs(color ? "\033[1;31merror:\033[0m " : "error: ", stderr);
+  say_lines(stderr, std::string(error.what()) + "\n");
   if (json && !report::document_printed()) report::print_document(report::error_document(error));
   return error.exit_code();
+}
+
+// The same of what libraries throw. Where there is not even memory for a message: the one that needs none.
+int fail_without_memory(const std::exception& thrown, bool json) {
+  try {
+    return fail(as_error(thrown), json);
+  } catch (const std::exception&) {
+    constexpr std::string_view text = "error: out of memory\n";
+    [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
+    return static_cast<int>(ErrorKind::memory);
+  }
 }
 
 // The flags of `verb` that were given but do not exist, each with the nearest one that does.
@@ -102,7 +117,8 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
   get_verb->add_option("NAME", get->name, "cifar10 | cifar100")->required();
   get_verb->add_option("--out", get->out, "folder to put it in (default: data)")->type_name("DIR");
   get_verb->add_option("--url", get->url, "another address of the same archive")->type_name("URL");
-  get_verb->add_option("--md5", get->md5, "checksum of another archive at that address")->type_name("HEX");
+  get_verb->add_option("--sha256", get->sha256, "checksum of another archive at that address")->type_name("HEX");
+  get_verb->add_option("--md5", get->md5, "the same where only an MD5 is known")->type_name("HEX");
   get_verb->callback([get, &json, &code] { get->json = json, code = run::data_get(*get); });
 
   const auto reading = [&](const char* name, const char* help, int (*act)(const config::Config&, bool)) {
@@ -126,8 +142,9 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
 
 int dispatch(int argc, char** argv) {
   CLI::App app(
-      "Tessera trains and serves image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process or on many ranks. "
-      "Manual: docs/cli.md.");
+      "Tessera trains and runs image classifiers (ViT, Swin, ResNet). This version runs on CPUs, in one process or on many ranks. "
+      "Manual: docs/cli.md.",
+      "tessera");  // whatever name it was started by
   app.set_version_flag("--version", "tessera " + run::version());
   app.require_subcommand(1);
   app.fallthrough(false);
@@ -255,10 +272,10 @@ int dispatch(int argc, char** argv) {
   show_config.add_to(*show_verb);
   show_verb->callback([&] {
     const config::Loaded loaded = show_config.load_all(config::Purpose::other, 0);
-    for (const std::string& note : loaded.notes) fmt::print(stderr, "note: {}\n", note);
-    if (json) return fmt::print("{}\n", config::to_json(loaded));
-    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n')) fmt::print("# {}\n", line);
-    fmt::print("{}{}", loaded.deepspeed.empty() ? "" : "\n", config::to_toml(loaded.config));
+    for (const std::string& note : loaded.notes) say(stderr, "note: {}\n", note);
+    if (json) return say_json(stdout, config::to_json(loaded));
+    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n')) say(stdout, "# {}\n", line);
+    say_lines(stdout, (loaded.deepspeed.empty() ? "" : "\n") + config::to_toml(loaded.config));
   });
   CLI::App* check_verb = config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
   check_verb->add_flag("--json", json, "as JSON");
@@ -267,11 +284,11 @@ int dispatch(int argc, char** argv) {
     const config::Config c = check_config.load(config::Purpose::check, 0);
     run::check_schedule(c);
     run::open_data(c, data::Split::train);  // also: is it such data?
-    json ? report::print_document({{"ok", true}}) : fmt::print("the configuration is sound\n");
+    json ? report::print_document({{"ok", true}}) : say(stdout, "the configuration is sound\n");
   });
 
   CLI::App* keys_verb = config_verb->add_subcommand("keys", "every key with its default and meaning, as Markdown (docs/config.md)");
-  keys_verb->callback([&] { fmt::print("{}", config::keys_markdown()); });
+  keys_verb->callback([&] { say_lines(stdout, config::keys_markdown()); });
 
   try {
     app.parse(argc, argv);
@@ -286,12 +303,16 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using tessera::Error, tessera::ErrorKind;
+  tessera::occupy_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write, which knows what to say
+  // What trains for days goes on when nobody reads what it says any more; `tessera models | head` ends as every tool does.
+  if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "study")) tessera::survive_closed_pipes();
   // Looked for here: what goes wrong may be the command line itself.
   const bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
   try {
     const int code = dispatch(argc, argv);
-    if (std::fflush(stdout) != 0) return fail(Error(ErrorKind::disk, "cannot write to stdout: is the disk full?"), false);
+    if (tessera::cannot_write_stdout())
+      return fail(Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?"), false);
     return code;
   } catch (const Error& error) {
     // What goes wrong before ranks can talk goes wrong on all of them: the first one says it. Launchers end the job with whoever fails
@@ -299,9 +320,7 @@ int main(int argc, char** argv) {
     if (tessera::run::launched_rank() == 0) return fail(error, json);
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return error.exit_code();
-  } catch (const std::bad_alloc&) {
-    return fail(Error(ErrorKind::memory, "out of memory"), json);
-  } catch (const std::exception& error) {
-    return fail(Error(ErrorKind::internal, std::string("unexpected: ") + error.what()), json);
+  } catch (const std::exception& thrown) {
+    return fail_without_memory(thrown, json);
   }
 }

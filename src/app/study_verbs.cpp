@@ -14,7 +14,7 @@ void add_study_verbs(CLI::App& app, int& code) {
   study_verb->add_option("STUDY", study->file, "a study's TOML file (docs/studies.md)")->required();
   study_verb->add_option("--out", study->out, "its folder (default: runs/study-NAME)")->type_name("DIR");
   study_verb->add_option("--only", study->only, "only this part (may be repeated)")->type_name("PART")->allow_extra_args(false);
-  study_verb->add_flag("--list", study->list, "say what would run, and start nothing");
+  study_verb->add_flag("--list,--dry-run", study->list, "say what would run and which launcher starts it; start nothing");
   study_verb->add_flag("--retry", study->retry, "also run again what failed before");
   study_verb->add_flag("--fresh", study->fresh, "forget what was run in the folder (with --only: of those parts) and start over");
   study_verb->add_flag("--quiet", study->quiet, "no progress on stderr");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
+
 namespace tessera {
 
 Error::Error(ErrorKind k, std::string m, std::string w, std::string h)
@@ -22,10 +24,35 @@ Error& Error::and_also(std::string problem) {
   return *this;
 }
 
+namespace {
+
+// Whether a further line of a message is one of ours: it begins with three blanks, or quotes a file ("  120 | tp = 5").
+bool is_own_line(std::string_view rest) {
+  if (rest.starts_with("   ")) return true;
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const std::size_t digits = rest.find_first_not_of("0123456789");
+  return digits != rest.npos && digits > 0 && rest.substr(digits).starts_with(" | ");
+}
+
+// No name that came from outside begins a line of its own: other line ends are shown, not obeyed.
+std::string shown_message(std::string_view message) {
+  std::string out;
+  for (std::size_t begin = 0, at = 0; at <= message.size(); ++at) {
+    const bool end = at == message.size();
+    if (!end && (message[at] != '\n' || !is_own_line(message.substr(at + 1)))) continue;
+    out += (begin == 0 ? "" : "\n") + printable(message.substr(begin, at - begin), message.npos);
+    begin = at + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 void Error::compose() {
-  text_ = where.empty() ? message : where + ": " + message;
-  for (const std::string& other : also) text_ += "\n   also: " + other;
-  if (!hint.empty()) text_ += "\n   help: " + hint;
+  const auto line = [](const std::string& text) { return printable(text, text.npos); };
+  text_ = where.empty() ? shown_message(message) : line(where) + ": " + shown_message(message);
+  for (const std::string& other : also) text_ += "\n   also: " + shown_message(other);
+  if (!hint.empty()) text_ += "\n   help: " + line(hint);
 }
 
 void fail_check(const char* condition, const std::string& message, const char* file, int line) {

@@ -32,7 +32,7 @@ struct Error : std::exception {
   std::vector<std::string> also;  // further problems found in the same pass, each complete in itself
 
   Error(ErrorKind kind, std::string message, std::string where = {}, std::string hint = {});
-  const char* what() const noexcept override { return text_.c_str(); }
+  const char* what() const noexcept override { return text_.c_str(); }  // steers no terminal; the fields are exact
   int exit_code() const { return static_cast<int>(kind); }
   // Adds context in front of `where` and keeps the rest.
   Error& in(std::string_view outer);

@@ -7,7 +7,22 @@
 namespace tessera {
 namespace {
 
-std::uint32_t decode(std::string_view character) {
+// How one character is shown; `text` is not empty, and loses it.
+std::string take_shown(std::string_view& text) {
+  const std::size_t n = utf8_length(text);
+  const std::string_view character = text.substr(0, n == 0 ? 1 : n);
+  text.remove_prefix(character.size());
+  if (n == 0) return fmt::format("\\x{:02x}", static_cast<unsigned char>(character[0]));
+  const std::uint32_t c = code_of(character);
+  if (!steers(c)) return std::string(character);
+  if (c == '\n') return "\\n";
+  if (c == '\t') return "\\t";
+  return c < 0x80 ? fmt::format("\\x{:02x}", c) : fmt::format("\\u{:04x}", c);
+}
+
+}  // namespace
+
+std::uint32_t code_of(std::string_view character) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(character[i])); };
   switch (character.size()) {
     case 1:
@@ -22,12 +37,13 @@ std::uint32_t decode(std::string_view character) {
 }
 
 bool steers(std::uint32_t c) {
-  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+  const auto within = [c](std::uint32_t first, std::uint32_t last) { return c >= first && c <= last; };
+  return c < 0x20 || within(0x7f, 0x9f) || c == 0xad || c == 0x61c || within(0x200b, 0x200f) || within(0x2028, 0x202e) ||
+         within(0x2060, 0x206f) || c == 0xfeff || within(0xfff9, 0xfffb) || within(0xe0000, 0xe007f) || (c & 0xfffe) == 0xfffe ||
+         within(0xfdd0, 0xfdef);
 }
 
-}  // namespace
-
-bool is_printable(std::string_view character) { return !character.empty() && !steers(decode(character)); }
+bool is_printable(std::string_view character) { return !character.empty() && !steers(code_of(character)); }
 
 std::size_t utf8_length(std::string_view text) {
   if (text.empty()) return 0;
@@ -48,15 +64,39 @@ std::string printable(std::string_view text, std::size_t most) {
   std::string out;
   for (std::size_t shown = 0; !text.empty(); ++shown) {
     if (shown == most) return out + "...";
-    const std::size_t n = utf8_length(text);
+    out += take_shown(text);
+  }
+  return out;
+}
+
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    if (text[0] == '\n') {
+      out += '\n';
+      text.remove_prefix(1);
+    } else {
+      out += take_shown(text);
+    }
+  }
+  return out;
+}
+
+std::string printable_json(std::string_view document) {
+  std::string out;
+  while (!document.empty()) {
+    const std::size_t n = utf8_length(document);
+    const std::uint32_t c = n == 0 ? 0xfffd : code_of(document.substr(0, n));
     if (n == 0) {
       out += "\ufffd";
-    } else if (const std::uint32_t c = decode(text.substr(0, n)); !steers(c)) {
-      out += text.substr(0, n);
+    } else if (c == '\n' || !steers(c)) {
+      out += document.substr(0, n);
+    } else if (c < 0x10000) {
+      out += fmt::format("\\u{:04x}", c);
     } else {
-      out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c < 0x100 ? fmt::format("\\x{:02x}", c) : fmt::format("\\u{:04x}", c);
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
     }
-    text.remove_prefix(n == 0 ? 1 : n);
+    document.remove_prefix(n == 0 ? 1 : n);
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "base/process.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -30,6 +31,18 @@ std::vector<int> all_processes() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error))
     if (const int pid = std::atoi(entry.path().filename().c_str()); pid > 0) out.push_back(pid);
   return out;
+}
+
+bool is_own(int pid) {
+  struct stat about = {};
+  return ::stat(("/proc/" + std::to_string(pid)).c_str(), &about) == 0 && about.st_uid == ::geteuid();
+}
+
+std::string variable_of(int pid, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  for (std::string entry; std::getline(file, entry, '\0');)
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  return {};
 }
 
 std::string host_name() {

@@ -14,6 +14,9 @@ struct ProcessStat {
 };
 ProcessStat stat_of(int pid);
 std::vector<int> all_processes();
+bool is_own(int pid);  // whether it runs as this process's user
+// A variable of the environment that the process was started with; "": it has none, or this process may not know.
+std::string variable_of(int pid, const std::string& name);
 
 std::string host_name();
 std::string boot_id();  // another one after every start of the machine; "": it does not say

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +13,7 @@ namespace tessera {
 ThreadPool::ThreadPool(int threads) {
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // of threads, or of memory for them
     stop();
     throw Error(ErrorKind::memory,
                 "the system gave " + std::to_string(workers_.size() + 1) + " of " + std::to_string(threads) + " threads: " + error.what(),

@@ -262,7 +262,7 @@ void run_local(int ranks, const std::function<void(Comm& world)>& body) {
   std::vector<std::thread> threads;
   try {
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&group, &body, rank] { run_rank(group, rank, body); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // of threads, or of memory for them
     const Error full(ErrorKind::memory, "the system gave " + std::to_string(threads.size()) + " of " + std::to_string(ranks) +
                                             " threads for ranks: " + error.what());
     const World::Lock lock = group->world->lock();

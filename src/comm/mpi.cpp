@@ -15,9 +15,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "comm/comm.h"
-#include "comm/keep_signals.h"
 #include "comm/counts.h"
+#include "comm/keep_signals.h"
 #include "comm/mpi_own.h"
 #include "comm/reduce.h"
 
@@ -227,7 +228,7 @@ class MpiComm final : public Comm {
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Get_processor_name(host, &length);
-    std::fprintf(stderr, "[rank %d %s] %s\n", world_rank, host, reason.c_str());
+    say_lines(stderr, fmt::format("[rank {} {}] {}\n", world_rank, host, reason));
     std::fflush(nullptr);
     failing = true;
     MPI_Abort(MPI_COMM_WORLD, code);

@@ -75,6 +75,12 @@ void Pulse::inside(std::string_view equation) {
 
 void Pulse::beat() { moved_.store(now_ns(), std::memory_order_release); }
 
+void Pulse::disk(std::string_view call) {
+  disk_.set(call);
+  disk_since_.store(now_ns(), std::memory_order_release);
+  beat();
+}
+
 int Pulse::join(std::string_view group, int color) {
   const int place = joined_.load(std::memory_order_relaxed);
   if (place == most_groups) return -1;
@@ -113,6 +119,8 @@ Look Pulse::look() const {
   out.idle_s = moved == 0 ? 0 : std::max(0.0, 1e-9 * static_cast<double>(now_ns() - moved));
   out.doing = doing_.get() + (number >= 0 ? " " + std::to_string(number) : "");
   out.inside = inside_.get();
+  out.disk = disk_.get();
+  if (!out.disk.empty()) out.disk_s = std::max(0.0, 1e-9 * static_cast<double>(now_ns() - disk_since_.load(std::memory_order_acquire)));
   for (int i = 0; i < joined_.load(std::memory_order_acquire); ++i) {
     const Group& g = groups_[static_cast<std::size_t>(i)];
     char name[sizeof(std::uint64_t) + 1] = "";

@@ -32,6 +32,8 @@ struct Look {
   double idle_s = 0;   // since it last moved: noted anything
   std::string doing;   // "loading the data of step 12"
   std::string inside;  // the equation; may be empty
+  std::string disk;    // the call to a disk that it is in or waits for; may be empty
+  double disk_s = 0;   // since when
   std::vector<Group> groups;
   std::optional<Call> waits, left;  // in wait() now; the last one that ended
 };
@@ -70,6 +72,8 @@ class Pulse {
   static void inside(std::string_view equation);
 
   void beat();
+  // A call to a disk takes as long as the disk likes: it begins; empty: it has ended.
+  void disk(std::string_view call);
   int join(std::string_view group, int color);  // the group's number; -1: there are too many, nothing of it is noted
   std::uint64_t enter(int group, Verb verb);    // its number
   void wait(int group, Verb verb, std::uint64_t number, std::string_view scope);
@@ -89,7 +93,8 @@ class Pulse {
   std::array<Group, most_groups> groups_{};
   std::atomic<int> joined_ = 0;
   std::atomic<std::uint64_t> waits_ = 0, left_ = 0;  // a call in one word; 0: none
-  PulseText doing_, inside_, waits_scope_, left_scope_;
+  std::atomic<std::int64_t> disk_since_ = 0;         // as moved_
+  PulseText doing_, inside_, waits_scope_, left_scope_, disk_;
 };
 
 }  // namespace tessera::comm

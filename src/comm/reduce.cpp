@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "comm/wide_sum.h"
 
 namespace tessera::comm {
 
@@ -148,6 +149,7 @@ void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> fr
     case ir::DType::f64:
       return reduce_by<double>(how, from, to, elements);
     case ir::DType::f32:
+      if (how == Reduction::sum && wide::sum(from, to, elements)) return;
       return reduce_by<float>(how, from, to, elements);
     case ir::DType::bf16:
       return reduce_by<Bf16>(how, from, to, elements);

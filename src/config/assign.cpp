@@ -169,10 +169,15 @@ Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
   return {};
 }
 
-// A basic string; assign() lets no control character in.
+// A basic string. What would steer a terminal is an escape in it, which reads back as the same text.
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
-  for (char c : text) (c == '"' || c == '\\') ? (out += '\\') += c : out += c;
+  while (!text.empty()) {
+    const std::string_view character = text.substr(0, std::max<std::size_t>(1, utf8_length(text)));
+    if (character == "\"" || character == "\\") out += '\\';
+    out += is_printable(character) ? std::string(character) : fmt::format("\\U{:08x}", code_of(character));
+    text.remove_prefix(character.size());
+  }
   return out + "\"";
 }
 
@@ -253,8 +258,8 @@ std::string keys_markdown() {
   // A key that the default model does not read shows the default of the first family that does.
   const auto defaults_for = [&](const Field& f) {
     Config c = standard;
-    for (const models::FamilyKeys& family : models::families())
-      if (!applies(f, c.model) && family.has(f.key)) c.model = models::preset(family.preset);
+    for (const models::Family* family : models::families())
+      if (!applies(f, c.model) && family->has(f.key)) c.model = models::preset(family->preset);
     return c;
   };
   for (const std::string& section : section_names()) {

@@ -75,11 +75,10 @@ std::int64_t largest_micro(std::int64_t global, std::int64_t accumulate, std::in
 
 BatchSolution solve_batch(const BatchGiven& given, std::int64_t ranks) {
   Batch b{given.global.value_or(Batch{}.global), given.micro.value_or(1), given.accumulate.value_or(1)};
-  if (!given.global && given.micro.has_value() != given.accumulate.has_value()) {
-    const std::string one = given.micro ? "batch.micro" : "batch.accumulate", other = given.micro ? "batch.accumulate" : "batch.micro";
-    return refuse(b, {one}, fmt::format("{} = {} alone does not say how large an update is", one, given.micro ? b.micro : b.accumulate),
-                  "give batch.global or " + other + " too");
-  }
+  // Micro-batches alone cut the default batch. A size of a part alone could mean either another batch or another number of parts.
+  if (!given.global && given.micro && !given.accumulate)
+    return refuse(b, {"batch.micro"}, fmt::format("batch.micro = {} alone does not say how large an update is", b.micro),
+                  "give batch.global or batch.accumulate too");
   if (!given.global && given.micro) b.global = b.micro * b.accumulate * ranks;  // at most 2^24 x 2^8 x 2^16
   if (!given.accumulate && given.micro) b.accumulate = ceil_div(b.global, b.micro * ranks);
   if (std::optional<Finding> problem = out_of_bounds(b, ranks)) return {b, std::move(problem), ""};

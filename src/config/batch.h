@@ -29,7 +29,7 @@ struct BatchSolution {
 // by at most one.
 std::int64_t largest_micro(std::int64_t global, std::int64_t accumulate, std::int64_t ranks);
 
-// Ours: any two of the three or global alone, or nothing (the default). Nothing has to divide.
+// Ours: any two of the three, global alone, accumulate alone (of the default batch), or nothing (the default). Nothing has to divide.
 BatchSolution solve_batch(const BatchGiven& given, std::int64_t ranks);
 
 // DeepSpeed's: also micro alone; floor divisions, and then global == micro x accumulate x ranks or it is refused.

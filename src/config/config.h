@@ -120,6 +120,7 @@ struct Parallel {
   bool overlap = true, prefetch = true, overlap_update = true;
   std::string compress = "none", comm = "auto", all_reduce = "auto", wire = "f32";
   double hang_s = 300.0;
+  double disk_s = 600.0;
   std::int64_t persist = 100000;  // elements
   bool operator==(const Parallel&) const = default;
 };

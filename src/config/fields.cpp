@@ -24,6 +24,12 @@ Accepts derived(Accepts accepts, std::string_view standard) {
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
+// One number of heads, or one for each stage.
+Ref heads(Config& c) {
+  const models::Family* family = models::find_family(c.model.family);
+  return family && family->staged() ? Ref(&c.model.stage_heads) : Ref(&c.model.heads);
+}
+
 }  // namespace
 
 #define AT(member) [](Config& c) -> Ref { return &c.member; }
@@ -40,7 +46,7 @@ const std::vector<Field>& fields() {
       {"model", "dim", AT(model.dim), from(1, 65536), "width of the residual stream; swin: of the first stage, it doubles with each"},
       {"model", "depth", AT(model.depth), from(1, 1024), "number of encoder blocks"},
       {"model", "heads",
-       [](Config& c) -> Ref { return c.model.family == "swin" ? Ref(&c.model.stage_heads) : Ref(&c.model.heads); }, from(1, 4096),
+       heads, from(1, 4096),
        "attention heads; divides dim; swin: a list, one number per stage"},
       {"model", "mlp", AT(model.mlp), from(1, 1048576), "hidden width of the MLP"},
       {"model", "classes", AT(model.classes), from(1, 1048576), "number of classes; follows data.source likewise"},
@@ -154,14 +160,15 @@ const std::vector<Field>& fields() {
       {"parallel", "all_reduce", AT(parallel.all_reduce), one_of("auto|shared|ring|hierarchical|mpi"), "how MPI ranks add up: in shared memory, around a ring, both, or by MPI itself; auto: shared on one machine, hierarchical across"},
       {"parallel", "wire", AT(parallel.wire), one_of("f32|fp16|bf16"), "as what f32 sums of 64 KiB and more travel round a ring (all_reduce = ring, or between machines), added up in f32 all the same"},
       {"parallel", "hang_s", AT(parallel.hang_s), from(0, 1e6), "seconds without progress after which a rank that hangs is named and the job ends, at least 1; 0: wait for ever"},
+      {"parallel", "disk_s", AT(parallel.disk_s), from(0, 1e6), "seconds that one call to a disk (a flush, a rename) may take before the rank that waits for it counts as hanging; 0: for ever"},
       {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
 
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
       {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
 
-      {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file"},
-      {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME"},
+      {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file (without one: model and data) and every value of the command line that changes results"},
+      {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME, shown in the first line of a run"},
       {"run", "device", AT(run.device), one_of("cpu", "cuda"), "where it runs"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
@@ -181,7 +188,7 @@ const std::vector<Field>& fields() {
 #undef AT
 
 bool applies(const Field& field, const models::ModelConfig& model) {
-  const models::FamilyKeys* family = models::find_family(model.family);
+  const models::Family* family = models::find_family(model.family);
   return field.section != "model" || family == nullptr || family->has(field.key);
 }
 

@@ -6,69 +6,41 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 namespace tessera::config {
 namespace {
 
 using Findings = std::vector<Finding>;
 
-std::string list_text(const std::vector<std::int64_t>& list) { return fmt::format("[{}]", fmt::join(list, ", ")); }
-
-void vit(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
-  const std::string choose = "choose " + divisors(std::gcd(m.heads, m.mlp), tp);
-  if (m.heads % tp != 0)
-    out.push_back({{"parallel.tp", "model.heads"}, fmt::format("parallel.tp = {} does not divide model.heads = {}", tp, m.heads), choose});
-  if (m.mlp % tp != 0)
-    out.push_back({{"parallel.tp", "model.mlp"}, fmt::format("parallel.tp = {} does not divide model.mlp = {}", tp, m.mlp), choose});
-}
-
-// Heads and hidden width of every stage are shared out; each kind is reported at the first stage that does not divide.
-void swin(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
-  std::vector<std::int64_t> hidden;
+// Each kind of thing that the tp ranks share out is reported once: at the first that does not divide.
+void tensor_parallel(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
+  const std::vector<models::Share> shares = models::family_of(m).shares(m);
   std::int64_t common = 0;
-  for (std::size_t stage = 0; stage < m.stage_heads.size(); ++stage) {
-    hidden.push_back(static_cast<std::int64_t>(static_cast<double>(m.dim << stage) * m.mlp_ratio));
-    common = std::gcd(common, std::gcd(m.stage_heads[stage], hidden[stage]));
-  }
+  for (const models::Share& share : shares) common = std::gcd(common, share.size);
   const std::string choose = "choose " + divisors(std::max<std::int64_t>(common, 1), tp);
-  const auto first = [&](const std::vector<std::int64_t>& list) {
-    return std::find_if(list.begin(), list.end(), [&](std::int64_t n) { return n % tp != 0; });
-  };
-  if (const auto bad = first(m.stage_heads); bad != m.stage_heads.end())
-    out.push_back({{"parallel.tp", "model.heads"},
-                   fmt::format("parallel.tp = {} does not divide model.heads = {}: stage {} has {} heads", tp, list_text(m.stage_heads),
-                               bad - m.stage_heads.begin() + 1, *bad),
-                   choose});
-  if (const auto bad = first(hidden); bad != hidden.end())
-    out.push_back({{"parallel.tp", "model.mlp_ratio", "model.dim"},
-                   fmt::format("parallel.tp = {} does not divide the hidden width {} of the MLPs of stage {} (model.dim x "
-                               "model.mlp_ratio)",
-                               tp, *bad, bad - hidden.begin() + 1),
-                   choose});
-}
-
-// The channels between the convolutions of a block are shared out; the first stage has the fewest, the others are multiples of it.
-void resnet(const models::ModelConfig& m, std::int64_t tp, Findings& out) {
-  if (m.width % tp == 0) return;
-  out.push_back({{"parallel.tp", "model.width"},
-                 fmt::format("parallel.tp = {} does not divide model.width = {}: layer1.0.conv1 has {} output channels, and the tp ranks "
-                             "share out the channels inside a block",
-                             tp, m.width, m.width),
-                 "choose " + divisors(m.width, tp)});
+  std::set<std::string> reported;
+  for (const models::Share& share : shares) {
+    if (share.size % tp == 0 || !reported.insert(share.keys[0]).second) continue;
+    std::vector<std::string> keys = {"parallel.tp"};
+    keys.insert(keys.end(), share.keys.begin(), share.keys.end());
+    out.push_back({keys, fmt::format("parallel.tp = {} does not divide {}", tp, share.text), choose});
+  }
 }
 
 void sequence(Config& c, LayoutOutcome& out) {
   Parallel& p = c.parallel;
   const models::ModelConfig& m = c.model;
-  if (p.sequence == "megatron" && m.family == "resnet")
+  const models::Family& family = models::family_of(m);
+  if (p.sequence == "megatron" && !family.tokens)
     out.problems.push_back({{"parallel.sequence", "model.family", "model.name"},
-                            "parallel.sequence = \"megatron\": a resnet has no sequence of tokens to share out",
+                            fmt::format("parallel.sequence = \"megatron\": a {} has no sequence of tokens to share out", m.family),
                             "leave it at none"});
   else if (p.sequence == "megatron" && p.tp == 1)
     out.problems.push_back({{"parallel.sequence", "parallel.tp"},
                             "parallel.sequence = \"megatron\" shares tokens out among the tensor-parallel ranks, but parallel.tp = 1",
                             "choose parallel.tp > 1, or none"});
-  if (p.sp > 1 && m.family != "vit") {
+  if (p.sp > 1 && !family.attends_to_all) {
     out.problems.push_back(
         {{"parallel.sp", "model.family", "model.name"},
          fmt::format("parallel.sp = {}: a {} has no sequence for all heads to attend to; sequence parallelism is for vit", p.sp, m.family),
@@ -159,7 +131,9 @@ void weights(const Config& c, LayoutOutcome& out) {
                             "give one share per dp rank, or \"measured\""});
   else if (!list.empty() && *std::max_element(list.begin(), list.end()) <= 0)
     out.problems.push_back({{"parallel.weights"}, "parallel.weights gives nobody a sample", "one share at least must be more than 0"});
-  if (p.dp > 1 && c.model.family == "resnet" && c.model.batch_norm != "sync")
+  const models::Family* family = models::find_family(c.model.family);
+  const bool has_batch_norm = family && family->has("batch_norm");
+  if (p.dp > 1 && has_batch_norm && c.model.batch_norm != "sync")
     out.problems.push_back(
         {{"parallel.weights", "model.batch_norm"},
          fmt::format("parallel.weights with model.batch_norm = \"{}\": statistics of a rank's own samples would depend on "
@@ -174,9 +148,7 @@ LayoutOutcome resolve_layout(Config& c, const std::function<bool(std::string_vie
   LayoutOutcome out;
   const Parallel& p = c.parallel;
   if (models::problems(c.model).empty()) {  // else sizes can be anything, and are complained of elsewhere
-    if (c.model.family == "vit") vit(c.model, p.tp, out.problems);
-    if (c.model.family == "swin") swin(c.model, p.tp, out.problems);
-    if (c.model.family == "resnet") resnet(c.model, p.tp, out.problems);
+    tensor_parallel(c.model, p.tp, out.problems);
     sequence(c, out);
   }
   mesh(c, given, world, out);

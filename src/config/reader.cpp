@@ -123,8 +123,13 @@ class Reader {
     }
     const bool with_deepspeed = !inputs.deepspeed_file.empty();
     if (syntax_ok_) {
-      Outcome outcome = resolve(config, given_, refused_,
-                                {inputs.purpose, std::filesystem::path(inputs.toml_file).stem().string(), inputs.world, with_deepspeed});
+      const auto stem = [](const std::string& file) { return std::filesystem::path(file).stem().string(); };
+      const Situation now{.purpose = inputs.purpose,
+                          .stem = stem(inputs.toml_file),
+                          .world = inputs.world,
+                          .deepspeed = with_deepspeed,
+                          .deepspeed_stem = stem(inputs.deepspeed_file)};
+      Outcome outcome = resolve(config, given_, refused_, now);
       for (Problem& p : outcome.problems) problems_.push_back(std::move(p));
       if (given_.find("run.threads") == given_.end())
         config.run.threads = std::max<std::int64_t>(1, config.run.threads / ranks_here(config));
@@ -245,7 +250,7 @@ std::string read_file(const std::string& path, const char* kind) {
 
 models::ModelConfig base_model(const std::string& name, const std::string& family) {
   if (name.empty()) {
-    const models::FamilyKeys* known = models::find_family(family);
+    const models::Family* known = models::find_family(family);
     models::ModelConfig model = models::preset(known ? known->preset : "vit_b_16");
     model.name = "";
     if (!family.empty()) model.family = family;

@@ -13,6 +13,7 @@
 #include "config/layout.h"
 #include "config/outside.h"
 #include "config/pipeline.h"
+#include "config/run_name.h"
 #include "data/class_folders.h"
 
 namespace tessera::config {
@@ -51,7 +52,7 @@ std::vector<std::string> keys_in(const std::string& text) {
 class Resolver {
  public:
   Resolver(Config& config, const Given& given, std::set<std::string> refused, const Situation& situation)
-      : c_(config), given_(given), refused_(std::move(refused)), now_(situation) {}
+      : c_(config), asked_(config), given_(given), refused_(std::move(refused)), now_(situation) {}
 
   Outcome run() {
     refuse_later();
@@ -110,11 +111,11 @@ class Resolver {
 
   // A key that the family does not read would be a silent mistake.
   void foreign_keys() {
-    const models::FamilyKeys* family = models::find_family(c_.model.family);
+    const models::Family* family = models::find_family(c_.model.family);
     for (const auto& [key, place] : given_) {
       const auto dot = key.find('.');
       if (family == nullptr || applies(*find_field(key.substr(0, dot), key.substr(dot + 1)), c_.model)) continue;
-      add({key}, fmt::format("{} is not a key of the {} family", key, family->family), "it has " + std::string(family->keys));
+      add({key}, fmt::format("{} is not a key of the {} family", key, family->name), "it has " + std::string(family->keys));
       refused_.insert(key);
     }
   }
@@ -330,6 +331,9 @@ class Resolver {
     for (const char* key : {"run.epochs", "run.steps", "batch.global", "data.source", "data.train_size", "data.fraction"})
       if (refused(key)) return;
     const std::optional<std::int64_t> total = total_steps(c_);
+    if (total && c_.lr.schedule == "ds_cosine" && c_.lr.steps > 0 && *total > c_.lr.steps + 1 && trains())
+      notes_.push_back(fmt::format("the run of {} steps is longer than lr.steps = {}: past it the rate rises again, as DeepSpeed's does",
+                                   *total, c_.lr.steps));
     const bool own = !c_.lr.schedule.starts_with("ds_");  // DeepSpeed takes a warm-up of any length
     if (total && own && !c_.lr.warmup.is_percent && c_.lr.warmup.steps > *total)
       add({"lr.warmup", "run.steps", "run.epochs"},
@@ -342,18 +346,19 @@ class Resolver {
     const auto bad = [](char c) { return !(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '+'); };
     if (!r.name.empty() && (r.name.find('/') != r.name.npos || r.name == "." || r.name == ".."))
       add({"run.name"}, "run.name = " + value("run.name") + " is not a name of a folder", "use run.out for a path");
-    if (r.name.empty()) {
+    if (r.name.empty() && r.out.empty()) {
+      r.name = default_run_name({now_.stem, now_.deepspeed_stem, asked_, given_});
+    } else if (r.name.empty()) {
       const std::filesystem::path out(r.out);
-      r.name = !r.out.empty() ? (out.has_filename() ? out.filename() : out.parent_path().filename()).string() : now_.stem;
-      if (r.name.empty())
-        r.name = (c_.model.name.empty() ? c_.model.family : c_.model.name) + "-" + c_.data.source.substr(0, c_.data.source.find(':'));
+      r.name = (out.has_filename() ? out.filename() : out.parent_path().filename()).string();
       std::replace_if(r.name.begin(), r.name.end(), bad, '-');
-      if (r.name == "." || r.name == "..") r.name = "run";
+      if (r.name.empty() || r.name == "." || r.name == "..") r.name = "run";
     }
     if (r.out.empty()) r.out = "runs/" + r.name;
   }
 
   Config& c_;
+  const Config asked_;  // before anything was derived
   const Given& given_;
   std::set<std::string> refused_;
   const Situation& now_;

@@ -20,9 +20,10 @@ enum class Purpose { train, check, inference, other };
 // What the configuration is read for, beside its own text.
 struct Situation {
   Purpose purpose = Purpose::train;
-  std::string stem;        // the name of the file, for the run's name; may be empty
-  int world = 0;           // ranks that run; 0: not known yet (then run.np counts, where it was given)
-  bool deepspeed = false;  // the batch must divide, as DeepSpeed demands
+  std::string stem;                 // the name of the file, for the run's name; may be empty
+  int world = 0;                    // ranks that run; 0: not known yet (then run.np counts, where it was given)
+  bool deepspeed = false;           // the batch must divide, as DeepSpeed demands
+  std::string deepspeed_stem = "";  // the name of its file, likewise
 };
 
 struct Outcome {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "base/say.h"
 
 namespace tessera::data {
 
@@ -15,7 +16,7 @@ void BadSamples::add(std::int64_t index, const std::string& problem, std::int64_
     if (say)
       say(line);
     else
-      std::fputs(("warning: " + line + "\n").c_str(), stderr);
+      tessera::say(stderr, "warning: {}\n", line);
   }
   const auto count = static_cast<std::int64_t>(found_.size());
   if (count <= allowed(size)) return;

@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "files/mapped_file.h"
+#include "base/utf8.h"
+#include "files/regular_file.h"
 #include "files/text.h"
 
 namespace tessera::data {
@@ -59,6 +60,9 @@ std::vector<std::string> read_names(const fs::path& path, int classes) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty()) names.push_back(line);
   }
+  for (const std::string& name : names)
+    if (!is_utf8(name))
+      throw Error(ErrorKind::data, fmt::format("the name of the class '{}' is not UTF-8", bytes_shown(name)), path.string());
   if (static_cast<int>(names.size()) != classes)
     throw Error(ErrorKind::data, fmt::format("expected {} names of classes, one a line; found {}", classes, names.size()), path.string());
   return names;
@@ -87,14 +91,14 @@ class Cifar : public Dataset {
 
  private:
   void append(const CifarForm& form, const fs::path& path) {
-    const files::MappedFile file(path, ErrorKind::data);
-    const std::span<const std::byte> bytes = file.bytes();
+    const files::RegularFile file(path, ErrorKind::data);
     const std::size_t record = form.record();
-    if (bytes.empty() || bytes.size() % record != 0)
+    if (file.size() == 0 || file.size() % record != 0)
       throw Error(ErrorKind::data,
                   fmt::format("expected a whole number of records of {} bytes, found {} bytes ({} records and {} bytes more)", record,
-                              bytes.size(), bytes.size() / record, bytes.size() % record),
+                              file.size(), file.size() / record, file.size() % record),
                   path.string(), fmt::format("the file is cut off or another one; fetch it again: `tessera data get {}`", form.name));
+    const std::vector<std::byte> bytes = file.read(0, file.size());
     const std::size_t count = bytes.size() / record, before = labels_.size();
     labels_.reserve(before + count);
     pixels_.resize((before + count) * planes * pixels);
@@ -130,7 +134,7 @@ const CifarForm& cifar10_form() {
                                  10,
                                  0,
                                  "cifar-10-binary.tar.gz",
-                                 "c32a1d4ab5d03f1284b67883e8d87530",
+                                 "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
                                  "cifar-10-batches-bin",
                                  {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
                                  "test_batch.bin",
@@ -145,7 +149,7 @@ const CifarForm& cifar100_form() {
                                  100,
                                  1,
                                  "cifar-100-binary.tar.gz",
-                                 "03b5dce01913d631647c71ecec9e9cb8",
+                                 "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
                                  "cifar-100-binary",
                                  {"train.bin"},
                                  "test.bin",

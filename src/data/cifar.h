@@ -14,7 +14,7 @@ namespace tessera::data {
 struct CifarForm {
   std::string name, title;              // cifar10, CIFAR-10
   int classes = 10, labels_before = 0;  // bytes of a record before the label that counts
-  std::string archive, md5, folder;     // cifar-10-binary.tar.gz, its checksum, the folder in it
+  std::string archive, sha256, folder;  // cifar-10-binary.tar.gz, its checksum, the folder in it
   std::vector<std::string> train;
   std::string test, names;
   std::vector<std::string> python;  // files and folders that tell the Python form, which is refused

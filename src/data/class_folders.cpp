@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace tessera::data {
 
 namespace fs = std::filesystem;
@@ -9,11 +11,16 @@ namespace fs = std::filesystem;
 std::vector<std::string> folders_in(const fs::path& dir) {
   std::vector<std::string> names;
   std::error_code problem;
-  for (fs::directory_iterator it(dir, problem), end; !problem && it != end; it.increment(problem)) {
+  fs::directory_iterator it(dir, problem), end;
+  if (problem == std::errc::no_such_file_or_directory || problem == std::errc::not_a_directory) return names;
+  for (; !problem && it != end; it.increment(problem)) {
     std::string name = it->path().filename().string();
     std::error_code ignored;
     if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));
   }
+  // Half a list would be a data set with fewer classes.
+  if (problem && problem != std::errc::no_such_file_or_directory && problem != std::errc::not_a_directory)
+    throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -13,7 +13,7 @@ struct ClassFolders {
   std::vector<std::string> names;     // of the classes below train; empty when there is no such folder
 };
 
-// Looks at folders only and never throws.
+// Looks at folders only. Error(data) when one is there and cannot be listed.
 ClassFolders class_folders(const std::filesystem::path& dir);
 
 // The folders directly below `dir`, sorted, without those that begin with a dot.

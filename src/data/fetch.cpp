@@ -1,11 +1,14 @@
 #include "data/fetch.h"
 
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "files/own_file.h"
 
 namespace tessera::data {
 namespace {
@@ -27,11 +31,35 @@ struct CloseFile {
 
 namespace fs = std::filesystem;
 
+// Of a file itself: 0 for a link, and for what is not there.
 std::uint64_t size_of(const fs::path& path) {
   std::error_code problem;
+  if (!fs::is_regular_file(fs::symlink_status(path, problem))) return 0;
   const auto size = fs::file_size(path, problem);
   return problem ? 0 : size;
 }
+
+// FILE.part for writing: others may have put something of that name into a shared folder before us.
+std::unique_ptr<std::FILE, CloseFile> open_part(const fs::path& part, bool append) {
+  const int file = files::open_own(part, append ? O_APPEND : O_TRUNC);
+  const int problem = errno;
+  std::unique_ptr<std::FILE, CloseFile> out(file < 0 ? nullptr : ::fdopen(file, append ? "ab" : "wb"));
+  if (out) return out;
+  if (file >= 0) ::close(file);
+  const char* why = problem == ELOOP                        ? "it is a link, which a download does not follow"
+                    : problem == EPERM                      ? "it belongs to another user"
+                    : problem == EINVAL || problem == ENXIO ? "it is no regular file"
+                                                            : std::strerror(problem);
+  throw Error(ErrorKind::disk, fmt::format("cannot write: {}", why), part.string(), "remove it, or choose another folder");
+}
+
+// An archive that lies there already counts only if nobody else can change it after it was checked.
+bool is_own_file(const fs::path& path) {
+  std::error_code problem;
+  return fs::is_regular_file(fs::symlink_status(path, problem)) && files::owner_of(path) == ::geteuid();
+}
+
+const char* name_of(Digest kind) { return kind == Digest::md5 ? "MD5" : "SHA-256"; }
 
 // One connection. The callbacks come from C, so what they would throw waits here until the library has returned.
 struct Transfer {
@@ -82,14 +110,13 @@ struct Outcome {
 Outcome connect(const Fetch& what, const fs::path& part, std::uint64_t from) {
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), &curl_easy_cleanup);
   if (!curl) throw Error(ErrorKind::memory, "no memory for a connection", what.url);
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(part.c_str(), from ? "ab" : "wb"));
-  if (!file) throw Error(ErrorKind::disk, fmt::format("cannot write: {}", std::strerror(errno)), part.string());
+  const std::unique_ptr<std::FILE, CloseFile> file = open_part(part, from > 0);
   Transfer transfer{what, file.get(), from};
   std::array<char, CURL_ERROR_SIZE> said{};
   const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(curl.get(), option, value); };
   set(CURLOPT_URL, what.url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
-  set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_REDIR_PROTOCOLS_STR, redirect_protocols(what.url));
   set(CURLOPT_FOLLOWLOCATION, 1L);
   set(CURLOPT_MAXREDIRS, 5L);
   set(CURLOPT_FAILONERROR, 1L);
@@ -153,12 +180,20 @@ std::uint64_t complete(const Fetch& what, const fs::path& part) {
 
 }  // namespace
 
-std::string md5_of(const fs::path& path) {
+const char* redirect_protocols(const std::string& url) {
+  const std::string_view safe = "https:";
+  const bool encrypted =
+      std::equal(safe.begin(), safe.end(), url.begin(), url.begin() + static_cast<std::ptrdiff_t>(std::min(safe.size(), url.size())),
+                 [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+  return encrypted ? "https" : "http,https";
+}
+
+std::string digest_of(const fs::path& path, Digest kind) {
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (!file) throw Error(ErrorKind::data, fmt::format("cannot open the file: {}", std::strerror(errno)), path.string());
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  if (!context || !EVP_DigestInit_ex(context.get(), EVP_md5(), nullptr))
-    throw Error(ErrorKind::internal, "the system's OpenSSL computes no MD5", path.string());
+  if (!context || !EVP_DigestInit_ex(context.get(), kind == Digest::md5 ? EVP_md5() : EVP_sha256(), nullptr))
+    throw Error(ErrorKind::internal, fmt::format("the system's OpenSSL computes no {}", name_of(kind)), path.string());
   std::vector<char> buffer(1 << 18);
   for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), file.get())) > 0;)
     EVP_DigestUpdate(context.get(), buffer.data(), got);
@@ -174,8 +209,11 @@ std::string md5_of(const fs::path& path) {
 std::uint64_t fetch(const Fetch& what) {
   static const CURLcode library = curl_global_init(CURL_GLOBAL_DEFAULT);
   CHECK(library == CURLE_OK, "libcurl starts");
+  CHECK(!what.sha256.empty() || !what.md5.empty(), "a download has a checksum");
+  const Digest kind = what.sha256.empty() ? Digest::md5 : Digest::sha256;
+  const std::string& expected = what.sha256.empty() ? what.md5 : what.sha256;
   std::error_code ignored;
-  if (fs::exists(what.file, ignored) && md5_of(what.file) == what.md5) return 0;
+  if (is_own_file(what.file) && digest_of(what.file, kind) == expected) return 0;
   const fs::path part = what.file.string() + ".part";
   std::string found;
   std::uint64_t arrived = 0;
@@ -183,15 +221,16 @@ std::uint64_t fetch(const Fetch& what) {
   for (bool resumed = true; resumed;) {
     resumed = size_of(part) > 0;
     arrived += complete(what, part);
-    found = md5_of(part);
-    if (found == what.md5) {
+    found = digest_of(part, kind);
+    if (found == expected) {
       fs::rename(part, what.file, ignored);
       if (ignored) throw Error(ErrorKind::disk, "cannot rename: " + ignored.message(), part.string());
       return arrived;
     }
     fs::remove(part, ignored);
   }
-  throw Error(ErrorKind::data, fmt::format("wrong checksum: expected MD5 {}, found {}; the download was thrown away", what.md5, found),
+  throw Error(ErrorKind::data,
+              fmt::format("wrong checksum: expected {} {}, found {}; the download was thrown away", name_of(kind), expected, found),
               what.url, "try again, or another address with --url");
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "data/class_folders.h"
 #include "data/decode.h"
 
@@ -35,16 +36,33 @@ bool called_like_an_image(const std::string& name) {
 // All images below one class's folder. Links are followed; a folder that was already entered (a loop of links) is passed over.
 class Walk {
  public:
+  // `base`: what links may lead to without being remarked on.
+  explicit Walk(const fs::path& base) {
+    std::error_code ignored;
+    base_ = fs::canonical(base, ignored);
+  }
   std::vector<File> run(const fs::path& folder) {
     root_ = folder;
+    std::error_code ignored;
+    if (fs::is_symlink(fs::symlink_status(folder, ignored))) follow(folder);
     files_.clear();
     entered_.clear();
     enter("", 0);
     return std::move(files_);
   }
   std::int64_t ignored() const { return ignored_; }
+  const std::string& outside() const { return outside_; }
 
  private:
+  // Remembers the first link out of the base.
+  void follow(const fs::path& link) {
+    if (!outside_.empty() || base_.empty()) return;
+    std::error_code problem;
+    const fs::path target = fs::canonical(link, problem);
+    if (problem || std::mismatch(base_.begin(), base_.end(), target.begin(), target.end()).first == base_.end()) return;
+    outside_ = link.string() + " -> " + target.string();
+  }
+
   void enter(const std::string& below, int depth) {
     const fs::path here = below.empty() ? root_ : root_ / below;
     struct stat about {};
@@ -58,6 +76,9 @@ class Walk {
       const std::string name = it->path().filename().string(), path = below.empty() ? name : below + "/" + name;
       std::error_code ignored;
       const fs::file_status status = it->status(ignored);  // of what a link leads to
+      if (status.type() == fs::file_type::none && ignored != std::errc::too_many_symbolic_link_levels)
+        throw Error(ErrorKind::data, "cannot look at the file: " + ignored.message(), (root_ / path).string());
+      if (it->is_symlink(ignored)) follow(it->path());
       if (fs::is_directory(status) && !name.starts_with("."))
         folders.push_back(path);
       else if (fs::is_regular_file(status) && called_like_an_image(name))
@@ -71,7 +92,8 @@ class Walk {
     for (const std::string& folder : folders) enter(folder, depth + 1);
   }
 
-  fs::path root_;
+  fs::path base_, root_;
+  std::string outside_;
   std::vector<File> files_;
   std::set<std::pair<dev_t, ino_t>> entered_;
   std::int64_t ignored_ = 0;
@@ -93,7 +115,7 @@ class Folder : public ImageFolder {
 
     std::vector<std::vector<File>> classes(names_.size());
     std::vector<std::string> empty;
-    Walk walk;
+    Walk walk(dir);
     for (std::size_t i = 0; i < names_.size(); ++i) {
       if (!std::binary_search(present.begin(), present.end(), names_[i])) continue;  // a class that is not tested
       classes[i] = walk.run(root_ / names_[i]);
@@ -101,7 +123,7 @@ class Folder : public ImageFolder {
       order(classes[i], names_[i], own_folder ? 0 : options.seed);
       if (!own_folder) keep(classes[i], split);
     }
-    ignored_ = walk.ignored();
+    ignored_ = walk.ignored(), outside_ = walk.outside();
     if (!empty.empty())
       throw Error(ErrorKind::data, fmt::format("no JPEG or PNG in the class{} {}", empty.size() > 1 ? "es" : "", join(empty, ", ")),
                   root_.string(), "add images or remove the folder");
@@ -114,6 +136,7 @@ class Folder : public ImageFolder {
   int width() const override { return 0; }
   int channels() const override { return options_.channels; }
   std::int64_t ignored() const override { return ignored_; }
+  std::string outside() const override { return outside_; }
   std::int32_t label(std::int64_t index) const override { return labels_[static_cast<std::size_t>(index)]; }
   std::string sample_name(std::int64_t index) const override {
     return (root_ / names_[static_cast<std::size_t>(label(index))] / files_[static_cast<std::size_t>(index)]).string();
@@ -142,6 +165,11 @@ class Folder : public ImageFolder {
         if (!folders_in(dir / name).empty())
           throw Error(ErrorKind::data, fmt::format("found {}/ with folders in it, but no train/ beside it", name), dir.string(),
                       std::string("expected ") + form);
+    for (const std::string& name : found.names)
+      if (!is_utf8(name))
+        throw Error(ErrorKind::data,
+                    fmt::format("the name of the class '{}' is not UTF-8, as weights and reports need it", bytes_shown(name)),
+                    bytes_shown(found.train.string()), "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
     if (found.names.size() < 2)
       throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0], found.train.string(),
                   std::string("expected ") + form);
@@ -190,6 +218,7 @@ class Folder : public ImageFolder {
   std::vector<std::string> names_, files_;
   std::vector<std::int32_t> labels_;
   std::int64_t ignored_ = 0;
+  std::string outside_;
 };
 
 }  // namespace

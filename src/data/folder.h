@@ -20,6 +20,8 @@ class ImageFolder : public Dataset {
  public:
   // Files and folders that were passed over: not called .jpg, .jpeg or .png, hidden, dangling, or seen before through another link.
   virtual std::int64_t ignored() const = 0;
+  // The first link found that leads out of the data's folder, and where to; "": none does. Links are followed all the same.
+  virtual std::string outside() const = 0;
 };
 
 // Throws Error(data) when there are no classes, when a class is empty (all of them are named), or when a test class has no training class.

@@ -42,7 +42,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset
   for (Slot& slot : slots_) assign(slot);
   try {
     for (int i = 0; i < o.workers; ++i) workers_.emplace_back([this] { work(); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // of threads, or of memory for them
     stop();
     throw Error(ErrorKind::memory, fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), o.workers, error.what()),
                 "data.workers", "use fewer");

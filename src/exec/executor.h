@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/comm.h"
+#include "plan/footprint.h"
 #include "plan/plan.h"
 
 namespace tessera::exec {
@@ -40,9 +41,12 @@ class Executor {
 
   // What a step needs beside its operands; lowering asks, so that the peak is known before anything runs.
   virtual plan::WorkspaceRule workspace_rule() const = 0;
-  virtual bool fits(const plan::Plan& plan) const = 0;  // whether the system could give what prepare() would take
+  // Bytes that reserve() would take beyond those that are held already.
+  virtual std::int64_t more_for(const plan::Footprint& room) const = 0;
   // Makes room: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
-  virtual void prepare(const plan::Plan& plan) = 0;
+  virtual void reserve(const plan::Footprint& room) = 0;
+  bool fits(const plan::Plan& plan) const;  // whether the system could give what prepare() would take
+  void prepare(const plan::Plan& plan);     // reserve() for one plan
   // Batch and scalar inputs lie in the arena, where a run may overwrite them: write all of them before every run.
   virtual void write(const plan::Plan& plan, std::string_view input, std::span<const std::byte> bytes) = 0;
   virtual void read(const plan::Plan& plan, std::string_view output, std::span<std::byte> bytes) = 0;
@@ -52,6 +56,8 @@ class Executor {
   virtual Timeline run(const plan::Plan& plan, const Observer& observe = {}) = 0;
   virtual std::int64_t allocated_bytes() const = 0;
 };
+
+std::int64_t available_memory();  // bytes that the system could still give
 
 // `groups`: by axis of the mesh, the ranks that this one shares the axis with; they must outlive the executor.
 std::unique_ptr<Executor> make_cpu_executor(int threads, std::map<std::string, comm::Comm*, std::less<>> groups = {});

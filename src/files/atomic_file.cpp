@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "files/disk.h"
+#include "files/disk_call.h"
 
 namespace tessera::files {
 namespace {
@@ -25,6 +26,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path, std::uint64_t bytes) :
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     throw Error(ErrorKind::disk, "cannot be written: it exists and is not a regular file", path.string());
 
+  const DiskCall call("creating", path);
   require_room(folder_of(path), bytes);
   static std::atomic<unsigned> counter{0};
   do {
@@ -45,9 +47,20 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   write_all(descriptor_, bytes, path_, needed_);
 }
 
+void AtomicFile::overwrite(std::uint64_t offset, std::span<const std::byte> bytes) {
+  CHECK(descriptor_ >= 0, "write after commit");
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) fail_disk(path_, "write the file", errno, needed_);
+    offset += static_cast<std::uint64_t>(done), bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
 void AtomicFile::commit() {
   CHECK(descriptor_ >= 0, "commit after commit");
-  if (::fsync(descriptor_) != 0) fail_disk(path_, "flush the file", errno, needed_);
+  sync_file(descriptor_, path_, needed_);
+  const DiskCall call("renaming and flushing", path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_disk(path_, "rename the finished file", errno);
   // From here the new file is in place: nothing is left to remove.
   const int closed = ::close(std::exchange(descriptor_, -1));

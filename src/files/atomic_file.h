@@ -19,6 +19,8 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
+  // Replaces what was written at `offset`: a number that is only known at the end.
+  void overwrite(std::uint64_t offset, std::span<const std::byte> bytes);
   void commit();
 
  private:

@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "files/disk.h"
+#include "files/disk_call.h"
+#include "files/look.h"
 
 namespace tessera::files {
 namespace {
@@ -24,56 +26,69 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
 fs::path AtomicFolder::part_of(const fs::path& place) { return beside(place, ".part-"); }
 
 AtomicFolder::AtomicFolder(const fs::path& place) : place_(place), part_(part_of(place)) {
+  const DiskCall call("making", part_);
   std::error_code error;
-  fs::remove_all(part_, error);
-  fs::create_directories(part_, error);
+  fs::remove_all(part_, error);  // what a torn write left must not become part of this one
+  if (!error) fs::create_directories(part_, error);
   if (error)
     throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), part_.string(), "free some space or choose another folder");
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;
-  if (!done_) fs::remove_all(part_, ignored);
+  if (done_) return;
+  try {  // remove_all() needs memory; what it leaves, clean_leftovers() takes
+    std::error_code ignored;
+    fs::remove_all(part_, ignored);
+  } catch (const std::exception&) {
+  }
 }
 
 void AtomicFolder::commit() {
   CHECK(!done_, "commit after commit");
+  const DiskCall call("putting in its place", place_);
   sync_folder(part_);
-  std::error_code error;
-  if (!fs::exists(place_, error)) {
+  std::error_code ignored;  // of removals: the next process tries again
+  if (!is_there(place_)) {
     rename_or_throw(part_, place_);
-  } else if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) != 0) {
+    done_ = true;
+    sync_folder(place_.parent_path());
+    return;
+  }
+  fs::path old = part_;  // after a swap: what was there before
+  if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) != 0) {
     // Not every file system can swap two names: the old folder steps aside, and clean_leftovers() brings it back after a crash in between.
-    const fs::path old = beside(place_, ".old-");
-    fs::remove_all(old, error);
+    old = beside(place_, ".old-");
+    fs::remove_all(old, ignored);
     rename_or_throw(place_, old);
-    rename_or_throw(part_, place_);
-    fs::remove_all(old, error);
+    if (::rename(part_.c_str(), place_.c_str()) != 0) {
+      const int problem = errno;
+      fs::rename(old, place_, ignored);
+      fail_disk(place_, "put the folder in its place", problem);
+    }
   }
   done_ = true;
-  sync_folder(place_.parent_path());
-  fs::remove_all(part_, error);  // after a swap: what was there before
+  sync_folder(place_.parent_path());  // the old one goes only when the new one is known to be there
+  fs::remove_all(old, ignored);
 }
 
 void remove_folder(const fs::path& folder) {
+  const DiskCall call("removing", folder);
   std::error_code error;
   const fs::path gone = beside(folder, ".gone-");
   fs::remove_all(gone, error);
   fs::rename(folder, gone, error);
-  fs::remove_all(error ? folder : gone, error);
+  if (!error) fs::remove_all(gone, error);  // one that cannot be renamed stays whole
 }
 
 void clean_leftovers(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(folder, error)) found.push_back(entry.path());
-  for (const fs::path& path : found) {
+  for (const fs::path& path : entries_of(folder)) {
+    std::error_code ignored;
     const std::string name = path.filename().string();
-    if (name.starts_with(".old-") && !fs::exists(folder / name.substr(5), error))
-      fs::rename(path, folder / name.substr(5), error);
+    if (name.starts_with(".old-") && !is_there(folder / name.substr(5)))
+      rename_or_throw(path, folder / name.substr(5));
     else if (name.starts_with(".part-") || name.starts_with(".gone-") || name.starts_with(".old-") ||
              (name.starts_with(".tessera-") && name.ends_with(".tmp")))
-      fs::remove_all(path, error);
+      fs::remove_all(path, ignored);
   }
 }
 

@@ -24,10 +24,11 @@ class AtomicFolder {
   bool done_ = false;
 };
 
-// A folder that is whole or gone: renamed before its files are removed.
+// A folder that is whole or gone: renamed before its files are removed. One that cannot be removed stays.
 void remove_folder(const std::filesystem::path& folder);
 
-// Removes what torn writes left in `folder`; only one process may write there at a time.
+// Removes what torn writes left in `folder` and brings back what stepped aside; only one process may write there at a time. Error(disk)
+// when the folder cannot be looked at.
 void clean_leftovers(const std::filesystem::path& folder);
 
 }  // namespace tessera::files

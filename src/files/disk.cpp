@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "files/disk_call.h"
 
 namespace tessera::files {
 namespace {
@@ -31,6 +32,16 @@ ssize_t write_some(int descriptor, std::span<const std::byte> bytes) {
   }
   return ::write(descriptor, bytes.data(), count);
 }
+
+struct Descriptor {
+  explicit Descriptor(int opened) : number(opened) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  const int number;
+};
 
 }  // namespace
 
@@ -64,6 +75,7 @@ void fail_disk(const fs::path& path, const char* verb, int problem, std::uint64_
 
 void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path, std::uint64_t needed) {
   while (!bytes.empty()) {
+    const DiskCall call("writing", path);
     const ssize_t wrote = write_some(descriptor, bytes);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) fail_disk(path, "write the file", wrote < 0 ? errno : ENOSPC, needed);
@@ -71,10 +83,26 @@ void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path&
   }
 }
 
+void sync_file(int descriptor, const fs::path& path, std::uint64_t needed) {
+  const DiskCall call("flushing", path);
+  while (::fsync(descriptor) != 0)
+    if (errno != EINTR) fail_disk(path, "flush the file", errno, needed);
+}
+
+void sync_file(const fs::path& path) {
+  const DiskCall call("flushing", path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number < 0) fail_disk(path, "open the file to flush it", errno);
+  sync_file(file.number, path);
+}
+
 void sync_folder(const fs::path& folder) {
-  if (const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); descriptor >= 0) {
-    ::fsync(descriptor);
-    ::close(descriptor);
+  const DiskCall call("flushing", folder);
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number < 0) fail_disk(folder, "open the folder to flush it", errno);
+  while (::fsync(opened.number) != 0) {
+    if (errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return;  // a file system without this call
+    if (errno != EINTR) fail_disk(folder, "flush the folder", errno);
   }
 }
 

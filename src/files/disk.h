@@ -22,7 +22,10 @@ void require_room(const std::filesystem::path& path, std::uint64_t bytes);
 // All of `bytes`, through short writes and interruptions.
 void write_all(int descriptor, std::span<const std::byte> bytes, const std::filesystem::path& path, std::uint64_t needed = 0);
 
-// A rename or a new name survives a crash once its folder is flushed; file systems that cannot do that refuse harmlessly.
+// What was written survives a crash of the machine once it is flushed. Error(disk) when that is not known.
+void sync_file(int descriptor, const std::filesystem::path& path, std::uint64_t needed = 0);
+void sync_file(const std::filesystem::path& path);
+// The same of a rename or a new name in a folder. File systems that have no such call are trusted; every other failure is Error(disk).
 void sync_folder(const std::filesystem::path& folder);
 
 // For tests: while it lives, writes of this process fail with `problem` once so many bytes have been written, as on a disk that fills up.

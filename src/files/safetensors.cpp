@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "files/hash.h"
 #include "files/safetensors_header.h"
 
 namespace tessera::files {
@@ -67,52 +68,128 @@ void check_tiling(const std::vector<HeaderEntry>& entries, std::uint64_t data_by
   if (at < data_bytes) problems.note("", fmt::format("{} trailing bytes after the last tensor", data_bytes - at));
 }
 
-}  // namespace
+struct Index {
+  TensorPlaces tensors;
+  Metadata metadata;
+};
 
-SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view file) {
+// The length of the header, once the file is known to be long enough for it.
+std::uint64_t header_length(std::span<const std::byte> front, std::uint64_t file_bytes, std::string_view file) {
   Problems problems(file);
-  if (bytes.size() < 8) {
-    problems.note("", fmt::format("the file has {} bytes, too short for the 8 bytes of the header length", bytes.size()));
+  if (file_bytes < 8) {
+    problems.note("", fmt::format("the file has {} bytes, too short for the 8 bytes of the header length", file_bytes));
     problems.raise();
   }
   std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), 8);
+  std::memcpy(&length, front.data(), 8);
   if (length == 0)
     problems.note("", "the header length is 0");
   else if (length > max_header_bytes)
     problems.note("", fmt::format("the header length is {}, at most {} bytes are accepted", length, max_header_bytes));
-  else if (length > bytes.size() - 8)
-    problems.note("", fmt::format("the header length is {}, but only {} bytes follow it", length, bytes.size() - 8));
+  else if (length > file_bytes - 8)
+    problems.note("", fmt::format("the header length is {}, but only {} bytes follow it", length, file_bytes - 8));
   if (problems.any()) problems.raise();
+  return length;
+}
 
-  const auto data = bytes.subspan(8 + length);
-  const Header header = read_header({reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<std::size_t>(length)}, problems);
+// `json`: the header, behind which the file has `data_bytes` more.
+Index read_index(std::string_view json, std::uint64_t data_bytes, std::string_view file) {
+  Problems problems(file);
+  const Header header = read_header(json, problems);
   for (const HeaderEntry& entry : header.entries) {
     if (!header.complete && &entry == &header.entries.back()) break;
-    if (entry.sound) check_entry(entry, data.size(), problems);
+    if (entry.sound) check_entry(entry, data_bytes, problems);
   }
-  if (!problems.any()) check_tiling(header.entries, data.size(), problems);
+  if (!problems.any()) check_tiling(header.entries, data_bytes, problems);
   if (problems.any()) problems.raise();
-
-  SafetensorsContent content;
-  content.metadata = header.metadata;
+  Index out{{}, header.metadata};
   for (const HeaderEntry& entry : header.entries)
-    content.tensors.emplace(entry.name, TensorView{entry.dtype,
-                                                   {entry.shape.begin(), entry.shape.end()},
-                                                   data.subspan(entry.offsets[0], entry.offsets[1] - entry.offsets[0])});
+    out.tensors.emplace(entry.name, TensorPlace{entry.dtype,
+                                                {entry.shape.begin(), entry.shape.end()},
+                                                8 + json.size() + entry.offsets[0],
+                                                entry.offsets[1] - entry.offsets[0]});
+  return out;
+}
+
+Index read_index(const RegularFile& file) {
+  const std::string name = file.path().string();
+  const std::vector<std::byte> front = file.read(0, std::min<std::uint64_t>(8, file.size()));
+  const std::vector<std::byte> json = file.read(8, header_length(front, file.size(), name));
+  return read_index({reinterpret_cast<const char*>(json.data()), json.size()}, file.size() - 8 - json.size(), name);
+}
+
+// Whether one byte alone makes a key other than hash_key: what a flipped bit would do, and hide the hash.
+bool is_nearly_hash_key(std::string_view key) {
+  const std::string_view wanted = hash_key;
+  if (key.size() != wanted.size()) return false;
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < key.size(); ++i) differ += key[i] != wanted[i];
+  return differ == 1;
+}
+
+void check_hash(const RegularFile& file, const TensorPlaces& tensors, const Metadata& metadata) {
+  const auto refuse = [&](std::string what) {
+    throw Error(ErrorKind::weights, std::move(what), file.path().string(),
+                "take another copy of the file; if a program changed it on purpose, let that leave out the metadata '" +
+                    std::string(hash_key) + "'");
+  };
+  for (const auto& [key, value] : metadata)
+    if (is_nearly_hash_key(key)) refuse("damaged: the name of its hash is misspelt, " + in_quotes(key));
+  const auto said = metadata.find(hash_key);
+  if (said == metadata.end()) return;
+  std::map<std::string, std::uint64_t> hashes;
+  for (const auto& [name, place] : tensors) {
+    Xxh3 hash;
+    file.for_each_piece(place.offset, place.bytes, [&](std::span<const std::byte> piece) { hash.add(piece); });
+    hashes[name] = hash.value();
+  }
+  if (const std::string found = content_hash(metadata, tensors, hashes); found != said->second)
+    refuse(fmt::format("damaged: its content has the hash {}, and it says {}", found, in_quotes(said->second)));
+}
+
+}  // namespace
+
+SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view file) {
+  const std::uint64_t length = header_length(bytes, bytes.size(), file);
+  const Index index =
+      read_index({reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<std::size_t>(length)}, bytes.size() - 8 - length, file);
+  SafetensorsContent content{{}, index.metadata};
+  for (const auto& [name, place] : index.tensors)
+    content.tensors.emplace(name, TensorView{place.dtype, place.shape, bytes.subspan(place.offset, place.bytes)});
   return content;
 }
 
-Safetensors::Safetensors(const std::filesystem::path& path)
-    : path_(path), file_(path, ErrorKind::weights), content_(parse_safetensors(file_.bytes(), path.string())) {}
+std::string content_hash(const Metadata& metadata, const TensorPlaces& tensors, const std::map<std::string, std::uint64_t>& hashes) {
+  Xxh3 hash;
+  const auto add = [&](std::string_view text) {  // with its length: no two contents are the same text
+    hash.add(fmt::format("{} ", text.size()));
+    hash.add(text);
+  };
+  for (const auto& [key, value] : metadata)
+    if (key != hash_key) add(key), add(value);
+  for (const auto& [name, place] : tensors)
+    add(name), add(fmt::format("{} [{}] {}", place.dtype, fmt::join(place.shape, ","), hash_text(hashes.at(name))));
+  return hash_text(hash.value());
+}
 
-const TensorView& Safetensors::at(const std::string& name) const {
-  if (const auto found = content_.tensors.find(name); found != content_.tensors.end()) return found->second;
+Safetensors::Safetensors(const std::filesystem::path& path) : file_(path, ErrorKind::weights) {
+  Index index = read_index(file_);
+  tensors_ = std::move(index.tensors), metadata_ = std::move(index.metadata);
+  check_hash(file_, tensors_, metadata_);
+}
+
+const TensorPlace& Safetensors::at(const std::string& name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
   std::vector<std::string> names;
-  for (const auto& [known, view] : content_.tensors) names.push_back(known);
+  for (const auto& [known, place] : tensors_) names.push_back(known);
   const std::string near = nearest(name, names);
-  throw Error(ErrorKind::weights, fmt::format("tensor {} is not in the file", in_quotes(name)), path_.string(),
+  throw Error(ErrorKind::weights, fmt::format("tensor {} is not in the file", in_quotes(name)), path().string(),
               near.empty() ? "" : fmt::format("did you mean {}?", in_quotes(near)));
+}
+
+TensorBytes Safetensors::read(const std::string& name) const {
+  const TensorPlace& place = at(name);
+  return {place.dtype, place.shape, file_.read(place.offset, place.bytes)};
 }
 
 }  // namespace tessera::files

@@ -1,6 +1,6 @@
 // Safetensors files: 8 bytes of little-endian header length, a JSON header {name: {dtype, shape, data_offsets}}, then the bytes.
-// Convention: a file is checked completely (every offset, size and name) before any tensor is handed out; a view points into the mapping,
-// may be unaligned, and lives as long as the Safetensors it came from.
+// Convention: a file is checked completely (every offset, size and name, and its hash where it carries one) before any tensor is handed
+// out. Tensors are read when they are asked for, one at a time; a view of a file in memory may be unaligned.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "files/mapped_file.h"
+#include "files/regular_file.h"
 
 namespace tessera::files {
 
@@ -22,7 +22,23 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
+// Where a tensor lies in its file.
+struct TensorPlace {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+// A tensor that was read.
+struct TensorBytes {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;
+  operator TensorView() const { return {dtype, shape, bytes}; }
+};
+
 using TensorMap = std::map<std::string, TensorView>;
+using TensorPlaces = std::map<std::string, TensorPlace>;
 using Metadata = std::map<std::string, std::string>;
 
 // What no honest file exceeds; beyond it a file is refused before anything is allocated for it.
@@ -38,21 +54,30 @@ struct SafetensorsContent {
 // Checks and indexes the bytes of a whole file; `file` names it in messages. Throws Error(weights) with all problems found.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view file);
 
+// What the hash of a weight file covers, whoever wrote it and in whatever order: the metadata but the hash itself, and of every tensor its
+// name, dtype, shape and the hash of its bytes.
+inline constexpr const char* hash_key = "tessera.xxh3";  // of the metadata
+std::string content_hash(const Metadata& metadata, const TensorPlaces& tensors, const std::map<std::string, std::uint64_t>& hashes);
+
 class Safetensors {
  public:
+  // Error(weights) also when the file carries a hash (hash_key) and does not have it.
   explicit Safetensors(const std::filesystem::path& path);
 
-  const TensorMap& tensors() const { return content_.tensors; }
-  const Metadata& metadata() const { return content_.metadata; }
-  bool has(const std::string& name) const { return content_.tensors.contains(name); }
+  const TensorPlaces& tensors() const { return tensors_; }
+  const Metadata& metadata() const { return metadata_; }
+  bool has(const std::string& name) const { return tensors_.contains(name); }
   // Throws Error(weights) with the nearest name when there is none.
-  const TensorView& at(const std::string& name) const;
-  const std::filesystem::path& path() const { return path_; }
+  const TensorPlace& at(const std::string& name) const;
+  // Error(weights) also when the disk cannot read it.
+  TensorBytes read(const std::string& name) const;
+  const RegularFile& file() const { return file_; }
+  const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  std::filesystem::path path_;
-  MappedFile file_;
-  SafetensorsContent content_;
+  RegularFile file_;
+  TensorPlaces tensors_;
+  Metadata metadata_;
 };
 
 struct NamedTensor {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/printable.h"
+
 namespace tessera::files {
 namespace {
 
@@ -198,16 +200,7 @@ void Problems::raise() const {
   throw error;
 }
 
-std::string in_quotes(std::string_view name) {
-  std::string out = "'";
-  for (const char c : name.substr(0, 120)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else
-      out += c;
-  }
-  return out + (name.size() > 120 ? "...'" : "'");
-}
+std::string in_quotes(std::string_view name) { return "'" + printable(name, 120) + "'"; }
 
 Header read_header(std::string_view json, Problems& problems) {
   Header header;

@@ -35,18 +35,24 @@ std::int64_t index_in(const Box& box, const Extents& at) {
   return index;
 }
 
-// Copies what two boxes share, a run of the last dim at a time.
-void copy_shared(const Box& from, std::span<const std::byte> source, const Box& to, std::span<std::byte> target, std::size_t element) {
+// Copies what two boxes share, a run of the last dim at a time; of the file only what lies between the first and the last of it is read.
+void copy_shared(const Box& from, const RegularFile& file, std::uint64_t begin, const Box& to, std::span<std::byte> target,
+                 std::size_t element) {
   const Box common = intersection(from, to);
   for (const std::int64_t n : common.extent)
     if (n == 0) return;
-  if (from == to) return void(std::memcpy(target.data(), source.data(), source.size()));
+  if (from == to) return file.read(begin, target);
+  Extents last = common.offset;
+  for (std::size_t d = 0; d < last.size(); ++d) last[d] += common.extent[d] - 1;
+  const std::int64_t skipped = index_in(from, common.offset), count = index_in(from, last) + 1 - skipped;
+  const std::vector<std::byte> source =
+      file.read(begin + static_cast<std::uint64_t>(skipped) * element, static_cast<std::uint64_t>(count) * element);
   const std::size_t rank = common.extent.size();
   const std::size_t run = (rank == 0 ? 1 : static_cast<std::size_t>(common.extent[rank - 1])) * element;
   Extents at = common.offset;
   for (;;) {
     std::memcpy(target.data() + static_cast<std::size_t>(index_in(to, at)) * element,
-                source.data() + static_cast<std::size_t>(index_in(from, at)) * element, run);
+                source.data() + static_cast<std::size_t>(index_in(from, at) - skipped) * element, run);
     std::size_t d = rank < 2 ? 0 : rank - 1;  // the last dim is in the run
     for (; d > 0; --d) {
       if (++at[d - 1] < common.offset[d - 1] + common.extent[d - 1]) break;
@@ -54,6 +60,13 @@ void copy_shared(const Box& from, std::span<const std::byte> source, const Box& 
     }
     if (d == 0) return;
   }
+}
+
+std::uint64_t hash_of(const Safetensors& file, const std::string& key) {
+  Xxh3 hash;
+  const TensorPlace& place = file.at(key);
+  file.file().for_each_piece(place.offset, place.bytes, [&](std::span<const std::byte> piece) { hash.add(piece); });
+  return hash.value();
 }
 
 }  // namespace
@@ -66,8 +79,8 @@ Sharded::Sharded(const std::filesystem::path& folder)
     for (const Shard& shard : tensor.shards) {
       auto file = files_.find(shard.file);
       if (file == files_.end()) file = files_.emplace(shard.file, Safetensors(folder / shard.file)).first;
-      const TensorView& view = file->second.at(shard.key);
-      if (view.dtype != tensor.dtype || view.shape != shard.extent)
+      const TensorPlace& place = file->second.at(shard.key);
+      if (place.dtype != tensor.dtype || place.shape != shard.extent)
         throw Error(ErrorKind::weights,
                     fmt::format("a shard of tensor {} has another dtype or shape than the manifest says", in_quotes(name)),
                     (folder / shard.file).string(), "the checkpoint is damaged");
@@ -77,7 +90,7 @@ Sharded::Sharded(const std::filesystem::path& folder)
 std::uint64_t Sharded::bytes() const {
   std::uint64_t sum = 0;
   for (const auto& [name, tensor] : manifest_.tensors)
-    for (const Shard& shard : tensor.shards) sum += files_.at(shard.file).at(shard.key).bytes.size();
+    for (const Shard& shard : tensor.shards) sum += files_.at(shard.file).at(shard.key).bytes;
   return sum;
 }
 
@@ -85,8 +98,7 @@ void Sharded::verify() const {
   std::vector<std::string> damaged;
   for (const auto& [name, tensor] : manifest_.tensors)
     for (const Shard& shard : tensor.shards)
-      if (xxh3(files_.at(shard.file).at(shard.key).bytes) != shard.hash)
-        damaged.push_back(fmt::format("{} in {}", in_quotes(name), shard.file));
+      if (hash_of(files_.at(shard.file), shard.key) != shard.hash) damaged.push_back(fmt::format("{} in {}", in_quotes(name), shard.file));
   if (damaged.empty()) return;
   const std::size_t count = damaged.size();
   damaged.resize(std::min<std::size_t>(count, 4));
@@ -116,8 +128,10 @@ std::vector<std::byte> Sharded::read(const std::string& name, const Extents& off
     bytes *= static_cast<std::size_t>(extent[d]);
   }
   std::vector<std::byte> out(bytes);
-  for (const Shard& shard : tensor.shards)
-    copy_shared({shard.offset, shard.extent}, files_.at(shard.file).at(shard.key).bytes, {offset, extent}, out, element);
+  for (const Shard& shard : tensor.shards) {
+    const Safetensors& file = files_.at(shard.file);
+    copy_shared({shard.offset, shard.extent}, file.file(), file.at(shard.key).offset, {offset, extent}, out, element);
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +17,15 @@ namespace tessera::files {
 
 OpenFile open_regular(const std::filesystem::path& path, ErrorKind kind) {
   // O_NONBLOCK: opening a pipe that nobody writes must fail below, not wait here.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const auto open = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); };
+  int descriptor = open();
+  if (descriptor < 0 && errno == EMFILE) {  // a checkpoint of a thousand ranks has as many files
+    struct rlimit limit {};
+    const bool more = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max;
+    limit.rlim_cur = limit.rlim_max;
+    if (more && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) descriptor = open();
+    if (descriptor < 0) errno = EMFILE;
+  }
   if (descriptor < 0) {
     const int problem = errno;
     throw Error(kind, fmt::format("cannot open the file: {}", std::strerror(problem)), path.string(),

@@ -332,6 +332,9 @@ struct Cost {
 struct Eqn;
 class Builder;
 
+// How an op of one rank's program crosses ranks: not at all, together with its group, or as a message from one stage to the next.
+enum class Crossing : std::uint8_t { none, collective, point_to_point };
+
 struct OpDef {
   using Infer = std::vector<Type> (*)(const Attrs&, std::span<const Type> in);
   using Signature = std::string (*)(const Attrs&, int operands);
@@ -358,6 +361,11 @@ struct OpDef {
   std::vector<int> linear = {};   // operands in each of which the op is linear: a partial sum there gives partial sums
   bool adds = false;              // linear in all operands together
   std::vector<int> follows = {};  // results of what is whole anyway: where they lack the sharded letter they are whole, no partial sums
+  // Mixed precision, one letter per operand: 'l' is cast to the low type, '.' stays f32. The last letter also
+  // holds for every operand after it. Empty: the op runs in f32.
+  std::string_view low = "";
+  Crossing crosses = Crossing::none;
+  bool carries_gradient = false;  // in the update phase: the result of a gradient is that gradient on its way to the optimizer
 };
 
 // The row of an op (ops/table.cpp). Every op has one; a test says so.

@@ -39,13 +39,42 @@ struct Preset {
 const std::vector<Preset>& presets();
 // Throws Error(usage) with the nearest name when there is none.
 const ModelConfig& preset(std::string_view name);
-// What a family starts from when no preset is named (torchvision's), and the keys of [model] that it reads beside name, family and init.
-struct FamilyKeys {
-  std::string_view family, preset, keys;
-  bool has(std::string_view key) const;
+// What tensor-parallel ranks share out: the keys it follows from, its size, and the words for it in an error.
+struct Share {
+  std::vector<std::string> keys;
+  std::int64_t size = 1;
+  std::string text;
 };
-const std::vector<FamilyKeys>& families();
-const FamilyKeys* find_family(std::string_view name);  // null: there is none
+
+struct Checks;
+
+// One row per family (models/description/): what differs between descriptions of different families.
+struct Family {
+  std::string_view name;
+  std::string_view preset;     // what a description starts from when no preset is named
+  std::string_view keys;       // the keys of [model] that it reads beside name, family and init
+  std::string_view depth_key;  // the key that says how many layers it has; "depth": it has no stages
+  std::vector<Preset> (*presets)();
+  void (*check)(Checks&);
+  double (*parameter_count)(const ModelConfig&);
+  double (*widest_tensor)(const ModelConfig&, bool fused);
+  std::string (*size)(const ModelConfig&);  // the keys that its size follows from, with their values
+  std::vector<std::int64_t> (*depths)(const ModelConfig&);  // layers of each stage
+  std::vector<Share> (*shares)(const ModelConfig&);
+  bool mergings = false;         // between two stages lies a block of its own
+  bool tokens = false;           // a residual stream of tokens, which sequence parallelism may cut
+  bool attends_to_all = false;   // every head attends to all tokens, so heads can be exchanged for tokens
+  bool heads_in_shapes = true;   // tensors of another number of heads have other shapes
+  bool relu = false;             // rounding can switch an activation off and so change a whole gradient
+
+  bool has(std::string_view key) const;
+  bool staged() const { return depth_key != "depth"; }
+};
+const std::vector<const Family*>& families();
+const Family* find_family(std::string_view name);    // null: there is none
+const Family& family_of(const ModelConfig& config);  // throws Error(usage) when there is none
+std::string family_names();                          // "vit, swin or resnet"
+
 // All problems of a model description, each "model.heads = 5 does not divide model.dim = 192" (empty: sound).
 std::vector<std::string> problems(const ModelConfig& config);
 
@@ -58,5 +87,7 @@ double widest_tensor(const ModelConfig& config, bool fused);
 // The blocks that a pipeline can cut between: encoder or residual blocks; a merging of Swin's counts as one. The embedding (stem) belongs
 // to the first, the head to the last.
 std::int64_t block_count(const ModelConfig& config);
+std::vector<std::int64_t> depths_of(const ModelConfig& config);  // layers of each stage
+std::int64_t layer_count(const ModelConfig& config);
 
 }  // namespace tessera::models

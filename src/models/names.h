@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/families.h"
 #include "models/weights.h"
 
 namespace tessera::models {
@@ -23,7 +24,9 @@ struct Names {
   std::string_view final_norm = {};                                               // the prefix of what follows the last layer
   std::optional<std::int64_t> (*entrance)(std::string_view canonical) = nullptr;  // the stage that a parameter between stages leads into
 };
-extern const Names vit_names, swin_names, resnet_names;
+#define X(name) extern const Names name##_names;
+TESSERA_FAMILIES(X)
+#undef X
 
 // "12.norm1.weight" -> 12, "norm1.weight". At most 6 digits and no leading zero, so that a number has one spelling and none overflows.
 struct Numbered {

@@ -1,5 +1,6 @@
+// Residual networks, as torchvision's ResNet (stride on the 3x3 of a bottleneck), with free widths, stages and stem.
 // Legend: b batch, x y pixel, c channel in, o channel out, k l filter tap. One walk over the architecture serves parameters and program.
-#include "models/resnet.h"
+#include "models/program.h"
 
 #include <algorithm>
 #include <cmath>
@@ -129,8 +130,6 @@ struct Writer {
   Var relu(Var x) { return b.emit1(Op::relu, None{}, {x}, "relu"); }
 };
 
-}  // namespace
-
 std::vector<Param> resnet_parameters(const ModelConfig& m) {
   const Net net = net_of(m);
   std::vector<Param> out;
@@ -174,5 +173,9 @@ Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mod
   x = b.scale(b.sum("bxyc->bc", x, "total"), 1.0 / static_cast<double>(shape[1] * shape[2]), "pooled");
   return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("fc.weight"), "logits_"), param("fc.bias"), "logits");
 }
+
+}  // namespace
+
+const FamilyProgram resnet_program = {resnet_parameters, resnet_forward};
 
 }  // namespace tessera::models

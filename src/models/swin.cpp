@@ -1,6 +1,9 @@
+// Swin Transformer, version 1 (Liu et al. 2021), as torchvision writes it: attention within windows that are shifted in
+// every other block, and between stages 2 x 2 tokens merged into one of twice the width. Every size is free; what does
+// not divide is padded as torchvision does.
 // Legend: b batch, i j row and column of a token, w window, t token of a window, c channel (dim), n of q/k/v, h head, d head dim, f mlp.
 // Between blocks tokens stay an image [b,i,j,c]; inside attention they are windows [b,w,t,c].
-#include "models/swin.h"
+#include "models/program.h"
 
 #include <cmath>
 
@@ -32,8 +35,6 @@ Var pad_image(Builder& b, Var x, std::int64_t size) {
   }
   return x;
 }
-
-}  // namespace
 
 std::vector<Param> swin_parameters(const ModelConfig& m) {
   std::vector<Param> out;
@@ -199,5 +200,9 @@ std::vector<DerivedTensor> swin_derived(const ModelConfig& m) {
       out.push_back({block_name(s, i) + "attn.relative_position_index", {tokens * tokens}, index});
   return out;
 }
+
+}  // namespace
+
+const FamilyProgram swin_program = {swin_parameters, swin_forward, swin_derived};
 
 }  // namespace tessera::models

@@ -1,5 +1,6 @@
+// Vision transformer, as torchvision's VisionTransformer; every dimension free.
 // Legend: b batch, t token, c channel (dim), n of q/k/v, h head, d head dim, f mlp, p q patch, k class.
-#include "models/vit.h"
+#include "models/program.h"
 
 #include <cmath>
 
@@ -16,8 +17,6 @@ Param plain(std::string name, Shape shape, std::vector<std::string> dims, Init i
   const bool decay = torch_shape.size() > 1;
   return {std::move(name), std::move(shape), std::move(dims), init, decay, std::move(torch_shape), {}, {}};
 }
-
-}  // namespace
 
 std::vector<Param> vit_parameters(const ModelConfig& m) {
   const std::int64_t c = m.dim, h = m.heads, d = m.dim / m.heads, f = m.mlp, p = m.patch;
@@ -145,5 +144,9 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
   const auto scope = b.scope("head");
   return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("heads.head.weight"), "logits_"), param("heads.head.bias"), "logits");
 }
+
+}  // namespace
+
+const FamilyProgram vit_program = {vit_parameters, vit_forward};
 
 }  // namespace tessera::models

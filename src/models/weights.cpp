@@ -9,7 +9,11 @@ namespace {
 constexpr std::string_view wrappers[] = {"module.", "model.", "_orig_mod."};
 
 const Names& names_of(std::string_view family) {
-  static const Names* const all[] = {&vit_names, &swin_names, &resnet_names};
+  static const Names* const all[] = {
+#define X(name) &name##_names,
+      TESSERA_FAMILIES(X)
+#undef X
+  };
   for (const Names* names : all)
     if (names->family == family) return *names;
   throw Error(ErrorKind::internal, "there are no names for the family " + std::string(family));
@@ -83,11 +87,6 @@ bool is_head(std::string_view family, std::string_view canonical) {
 }
 
 std::optional<Layer> layer_of(std::string_view family, std::string_view canonical) { return names_of(family).layer(canonical); }
-
-std::vector<std::int64_t> depths_of(const ModelConfig& config) {
-  if (config.family == "resnet") return config.layers;
-  return config.family == "swin" ? config.depths : std::vector<std::int64_t>{config.depth};
-}
 
 Depth depth_of(const ModelConfig& config, std::string_view canonical) {
   const std::vector<std::int64_t> depths = depths_of(config);

@@ -45,8 +45,6 @@ struct Depth {
   std::int64_t below = 0, above = 0;
 };
 Depth depth_of(const ModelConfig& config, std::string_view canonical);
-// Layers of each stage.
-std::vector<std::int64_t> depths_of(const ModelConfig& config);
 
 // The elements of one parameter between torch's order and ours (row-major both).
 std::vector<double> from_torch(const Param& param, std::span<const double> torch_values);

@@ -64,13 +64,15 @@ std::vector<OpDef> attention_rows() {
            .infer = infer_attention,
            .vjp = attention_vjp,
            .cost = attention_cost,
-           .signature = forward_signature},
+           .signature = forward_signature,
+       .low = "lll."},
           {.op = Op::attention_grad,
            .doc = "q k v o lse do [bias] [mask] -> dq dk dv [dbias]; the probabilities are recomputed from lse",
            .sig = "",
            .infer = infer_attention_grad,
            .cost = attention_grad_cost,
-           .signature = attention_grad_signature}};
+           .signature = attention_grad_signature,
+       .low = "llll.l."}};
 }
 
 }  // namespace tessera::ops

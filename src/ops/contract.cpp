@@ -58,7 +58,8 @@ std::vector<OpDef> contract_rows() {
            .infer = infer_contract,
            .vjp = contract_vjp,
            .cost = contract_cost,
-           .linear = {0, 1}}};
+           .linear = {0, 1},
+       .low = "l"}};
 }
 
 }  // namespace tessera::ops

@@ -31,7 +31,8 @@ Grads sumsq_vjp(Builder& b, const Eqn& e, Grad g) {  // d(sum x^2) = 2 x dx
 }  // namespace
 
 std::vector<OpDef> reduce_rows() {
-  return {{.op = Op::sum, .doc = "over the dims that the result lacks", .sig = "", .infer = infer_sum, .vjp = sum_vjp, .linear = {0}},
+  return {{.op = Op::sum, .doc = "over the dims that the result lacks", .sig = "", .infer = infer_sum, .vjp = sum_vjp, .linear = {0},
+       .low = "l"},
           {.op = Op::sumsq, .doc = "sum of squares of all elements", .sig = "*->", .infer = infer_sumsq, .vjp = sumsq_vjp},
           // The alarm of a sum over ranks is defined as the sum of their alarms, so each rank looks at its own part.
           {.op = Op::alarm,

@@ -15,9 +15,7 @@ std::vector<bool> gradients_of(const Program& p) {
   std::vector<bool> out(p.values.size());
   for (const Eqn& e : p.eqns) {
     if (e.phase != Phase::update || e.out[0] == none || p.type(e.out[0]).rank() == 0) continue;
-    const bool hands_on = e.op == Op::mark || e.op == Op::all_reduce || e.op == Op::reduce_scatter || e.op == Op::compressed_reduce ||
-                          e.op == Op::add || e.op == Op::mul || e.op == Op::slice;
-    out[at(e.out[0])] = e.op == Op::pack || (hands_on && out[at(e.in[0])]);
+    out[at(e.out[0])] = e.op == Op::pack || (def(e.op).carries_gradient && out[at(e.in[0])]);
   }
   for (const Output& o : p.outputs)
     if (o.name.starts_with("grad.")) out[at(o.var)] = true;
@@ -60,7 +58,7 @@ struct Arena {
       if (interval >= 0) shared[static_cast<std::size_t>(interval)] = true;
     };
     for (std::size_t i = 0; i < p.eqns.size(); ++i) {
-      if (!sends(p.eqns[i].op) || passes_on(p.eqns[i].op)) continue;
+      if (!crosses_ranks(p.eqns[i].op) || is_point_to_point(p.eqns[i].op)) continue;
       share(workspace_of[i]);
       for (const auto* list : {&p.eqns[i].in, &p.eqns[i].out})
         for (Var v : *list)
@@ -187,7 +185,7 @@ Plan lower(const Program& global, int rank, const WorkspaceRule& workspace, bool
     }
     wait_for(step, static_cast<int>(i));
     if (due_before[i] > static_cast<int>(i)) step.stream = 1, under_way.emplace_back(static_cast<int>(plan.steps.size()), due_before[i]);
-    if (sends(e.op) && !passes_on(e.op))
+    if (crosses_ranks(e.op) && !is_point_to_point(e.op))
       for (const auto* list : {&step.in, &step.out})
         for (const Slot& s : *list)
           if (s.base > 0) plan.persistent[static_cast<std::size_t>(s.base - 1)].shared = true;

@@ -28,11 +28,11 @@ struct Step {
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
-// Crosses ranks: what is left of the collectives in one rank's program, and its halves of what goes from stage to stage.
-constexpr bool passes_on(ir::Op op) { return op == ir::Op::send || op == ir::Op::recv; }
-constexpr bool sends(ir::Op op) {
-  return (op >= ir::Op::all_reduce && op <= ir::Op::all_to_all) || op == ir::Op::compressed_reduce || passes_on(op);
+// What is left of communication in one rank's program: collectives, and the halves of messages between pipeline stages.
+inline bool is_point_to_point(ir::Op op) {
+  return ir::def(op).crosses == ir::Crossing::point_to_point;
 }
+inline bool crosses_ranks(ir::Op op) { return ir::def(op).crosses != ir::Crossing::none; }
 
 struct Buffer {
   std::string name;  // of the input it holds

@@ -14,7 +14,7 @@ using namespace ir;
 
 // The bytes of every rank's part lie together, so that they leave and arrive as they are.
 bool flat(const Program& p, const Eqn& e) {
-  if (e.op == Op::all_reduce || passes_on(e.op)) return true;
+  if (e.op == Op::all_reduce || is_point_to_point(e.op)) return true;
   if (e.op != Op::all_gather && e.op != Op::reduce_scatter) return false;
   return own_part(std::get<Collective>(e.attrs), p.type(e.op == Op::all_gather ? e.out[0] : e.in[0])) >= 0;
 }
@@ -75,7 +75,7 @@ std::vector<int> due(const Program& p, bool overlap) {
       for (Var v : e.out)
         if (v != none) from[at(v)] = message;
     }
-    if (!sends(e.op) || !flat(p, e)) continue;
+    if (!crosses_ranks(e.op) || !flat(p, e)) continue;
     out[at(i)] = end;
     if (e.op == Op::send) {  // what was sent is given back a turn later
       if (sent >= 0) out[at(sent)] = i;

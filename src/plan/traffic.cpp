@@ -74,7 +74,7 @@ std::vector<CommRow> communication(const Plan& plan) {
   const Purposes purposes(plan.program);
   std::vector<CommRow> rows;
   for (const Step& step : plan.steps) {
-    if (!sends(step.op)) continue;
+    if (!crosses_ranks(step.op)) continue;
     const Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
     for (const Message& message : messages_of(step)) {
       const CommRow now{e.phase, message.op, message.axis, purposes.of(e), 0, 0};

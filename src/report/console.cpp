@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/printable.h"
+
 namespace tessera::report {
 
 std::string with_commas(std::int64_t n) {
@@ -46,7 +48,8 @@ void Console::clear() {
   drawn_ = false;
 }
 
-void Console::line(const std::string& text) {
+void Console::line(const std::string& given) {
+  const std::string text = printable(given, given.npos);
   if (!quiet_) {
     clear();
     std::fputs((text + "\n").c_str(), stderr);

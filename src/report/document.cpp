@@ -1,8 +1,9 @@
 #include "report/document.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
+#include <cstdio>
+
+#include "base/say.h"
 
 namespace tessera::report {
 namespace {
@@ -15,11 +16,13 @@ ordered_json text_or_null(const std::string& text) { return text.empty() ? order
 
 }  // namespace
 
-std::string document_text(const ordered_json& document) { return document.dump(2, ' ', false, ordered_json::error_handler_t::replace); }
+std::string document_text(const ordered_json& document) {
+  return printable_json(document.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+}
 
 void print_document(const ordered_json& document) {
   printed = true;
-  fmt::print("{}\n", document_text(document));
+  say_json(stdout, document_text(document));
 }
 
 bool document_printed() { return printed; }

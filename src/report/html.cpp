@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/printable.h"
 #include "files/text.h"
 #include "report/console.h"
 
@@ -48,12 +49,6 @@ void put(std::string& out, char32_t code) {
   }
 }
 
-// Turns the order of what follows, hides itself, or ends a line where no line ends.
-bool deceives(char32_t c) {
-  return c == 0x061C || (c >= 0x200B && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
-         (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F) || c == 0xAD;
-}
-
 // What is shown for a character, not yet escaped: itself in most cases.
 std::string shown(char32_t c) {
   if (c == '\n' || c == '\t' || c == '\r') return " ";
@@ -64,7 +59,7 @@ std::string shown(char32_t c) {
     put(out, 0x2421);
   else if ((c >= 0x80 && c < 0xA0) || (c & 0xFFFE) == 0xFFFE || (c >= 0xFDD0 && c <= 0xFDEF))
     put(out, 0xFFFD);
-  else if (deceives(c))
+  else if (steers(c))
     out = fmt::format("[U+{:04X}]", static_cast<std::uint32_t>(c));
   else
     put(out, c);
@@ -108,7 +103,7 @@ double columns_of(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, bytes] = letter_at(text, at);
     at += bytes;
-    columns += deceives(code) ? 8 : code >= 0x1100 && code != 0x2026 && (code < 0x2000 || code > 0x2BFF) ? 2 : 1;
+    columns += code >= 0xA0 && steers(code) ? 8 : code >= 0x1100 && code != 0x2026 && (code < 0x2000 || code > 0x2BFF) ? 2 : 1;
   }
   return columns;
 }

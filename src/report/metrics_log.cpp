@@ -1,9 +1,16 @@
 #include "report/metrics_log.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
 #include "base/check.h"
+#include "files/disk_call.h"
+#include "files/regular_file.h"
+#include "files/text.h"
 
 namespace tessera::report {
 namespace {
@@ -34,28 +41,93 @@ std::string csv_row(const std::vector<const char*>& columns, const json& line) {
   return out + "\n";
 }
 
+// So many bytes of lines that say that there was something else: one line where it is not too long for its readers.
+std::string lost_lines(std::size_t bytes) {
+  constexpr std::size_t longest = 1 << 10;
+  constexpr std::string_view words = R"({"kind":"lost"})", least = "{}";
+  std::string out;
+  while (out.size() < bytes) {
+    std::size_t line = bytes - out.size();
+    if (line > 2 * longest) line = longest;
+    std::string text(line > words.size() ? words : line > least.size() ? least : "");
+    text.resize(line - 1, text.empty() ? '\n' : ' ');
+    out += text + "\n";
+  }
+  return out;
+}
+
+// A name beside the file that nobody has.
+std::string name_aside(const std::string& path) {
+  std::error_code error;
+  std::string out = path + ".damaged";
+  for (int i = 2; std::filesystem::exists(std::filesystem::symlink_status(out, error)); ++i) out = path + ".damaged-" + std::to_string(i);
+  return out;
+}
+
+bool is_line(const json& line) { return line.is_object() && line.contains("kind") && line["kind"].is_string(); }
+
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
-    : jsonl_(folder + "/metrics.jsonl"), steps_csv_(folder + "/metrics.csv"), epochs_csv_(folder + "/epochs.csv") {
+// Afterwards the file has `keep` bytes, and kept_ the lines that can be read.
+void MetricsLog::take_up(std::int64_t keep) {
+  const auto wanted = static_cast<std::uint64_t>(keep);
   std::string old;
+  std::uint64_t there = 0;
   std::error_code error;
-  const std::uintmax_t there = std::filesystem::exists(jsonl_, error) ? std::filesystem::file_size(jsonl_, error) : 0;
-  if (std::ifstream file(jsonl_, std::ios::binary); file && options.keep_bytes > 0) {
-    old.resize(static_cast<std::size_t>(std::min<std::uintmax_t>(there, static_cast<std::uintmax_t>(options.keep_bytes))));
-    file.read(old.data(), static_cast<std::streamsize>(old.size()));
-    old.resize(static_cast<std::size_t>(file.gcount()));
-    old.resize(old.rfind('\n') == old.npos ? 0 : old.rfind('\n') + 1);  // a file that lost its end keeps its whole lines
+  const std::filesystem::file_status status = std::filesystem::status(jsonl_, error);
+  const bool absent = status.type() == std::filesystem::file_type::not_found;
+  try {
+    if (!absent) {
+      const files::RegularFile file(jsonl_, ErrorKind::disk);
+      there = file.size();
+      old.resize(std::min(there, wanted));
+      file.read(0, std::as_writable_bytes(std::span(old)));
+    }
+  } catch (Error& e) {
+    throw Error(ErrorKind::disk, "the metrics of the steps so far are there and cannot be taken up: " + e.message, jsonl_,
+                "make the file readable, or move it away: the run then goes on without these lines");
   }
+  std::string mended;
+  std::size_t bad = 0, lines = 0, first_bad = 0;
   for (std::size_t at = 0, end; (end = old.find('\n', at)) != old.npos; at = end + 1) {
-    json line = json::parse(old.begin() + static_cast<std::ptrdiff_t>(at), old.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (line.is_object() && line.contains("kind") && line["kind"].is_string()) kept_.push_back(std::move(line));
+    const std::string_view text = std::string_view(old).substr(at, end - at);
+    json line = json::parse(text, nullptr, false);
+    ++lines;
+    const bool blank = text.empty() || line == json::object();  // what lost_lines() may leave
+    if (!blank && !is_line(line) && ++bad == 1) first_bad = lines;
+    mended += blank || is_line(line) ? std::string(text) + "\n" : lost_lines(text.size() + 1);
+    if (is_line(line) && (line["kind"] == "step" || line["kind"] == "epoch")) kept_.push_back(std::move(line));
   }
-  // Cut, not written anew: a process that is killed here loses nothing.
-  if (there > old.size()) std::filesystem::resize_file(jsonl_, old.size(), error);
-  if (error) throw Error(ErrorKind::disk, "cannot cut the metrics to their length at the checkpoint: " + error.message(), jsonl_);
-  bytes_ = static_cast<std::int64_t>(old.size());
-  lines_.open(jsonl_, std::ios::binary | std::ios::app);
+  const std::size_t missing = wanted - mended.size();
+  if (bad == 0 && missing == 0) {
+    // Cut, not written anew: a process that is killed here loses nothing.
+    if (there > wanted) std::filesystem::resize_file(jsonl_, wanted, error);
+    if (error) throw Error(ErrorKind::disk, "cannot cut the metrics to their length at the checkpoint: " + error.message(), jsonl_);
+    return;
+  }
+  std::string what =
+      absent ? fmt::format("{} is gone, with {} bytes of what was measured so far", jsonl_, wanted)
+             : fmt::format("{} is damaged: {}{}{}", jsonl_,
+                           bad > 0 ? fmt::format("{} of {} lines cannot be read, the first is line {}", bad, lines, first_bad) : "",
+                           bad > 0 && missing > 0 ? ", and " : "",
+                           missing > 0 ? fmt::format("{} bytes of the {} that the checkpoint knows are missing", missing, wanted) : "");
+  if (there > 0) {
+    const std::string aside = name_aside(jsonl_);
+    std::filesystem::copy_file(jsonl_, aside, error);
+    if (error) throw Error(ErrorKind::disk, "cannot keep the damaged metrics aside: " + error.message(), aside);
+    what += "; it is kept as " + aside;
+  }
+  files::write_atomically(jsonl_, mended + lost_lines(missing));
+  warnings_.push_back(what + "; the lines that are lost are of kind \"lost\" in metrics.jsonl");
+}
+
+MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
+    : jsonl_(folder + "/metrics.jsonl"),
+      steps_csv_(folder + "/metrics.csv"),
+      epochs_csv_(folder + "/epochs.csv"),
+      bytes_(options.keep_bytes) {
+  if (options.keep_bytes > 0) take_up(options.keep_bytes);
+  lines_.open(jsonl_, options.keep_bytes > 0 ? std::ios::binary | std::ios::app : std::ios::binary | std::ios::trunc);
   write(lines_, jsonl_, "");
   if (options.csv) {
     steps_.open(steps_csv_, std::ios::binary | std::ios::trunc);
@@ -68,6 +140,7 @@ MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
 }
 
 void MetricsLog::write(std::ofstream& file, const std::string& path, const std::string& text) {
+  const files::DiskCall call("writing", path);
   if (!(file << text).flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path, "is the disk full or the folder read-only?");
 }
 

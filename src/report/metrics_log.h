@@ -1,5 +1,7 @@
 // What a run measures, line by line: metrics.jsonl, and beside it the same as metrics.csv and epochs.csv and as TensorBoard events.
 // Convention: metrics.jsonl is the truth; on resume it is cut where the checkpoint was taken and the CSV files are made from it again.
+// Checkpoints remember its length, so it keeps that whatever became of it: lines that are damaged or gone make room for lines of kind
+// "lost", and the file as it was found is kept beside it.
 #pragma once
 
 #include <fstream>
@@ -18,15 +20,17 @@ struct LogOptions {
   bool csv = true, tensorboard = true;
 };
 
-// Every line is flushed when it is written; a full disk is Error(disk).
+// Every line is flushed when it is written; a full disk is Error(disk), and so is an older file that is there and cannot be read.
 class MetricsLog {
  public:
   MetricsLog(const std::string& folder, const LogOptions& options);
-  void append(const nlohmann::ordered_json& line);                   // kind step or epoch
-  const std::vector<nlohmann::json>& kept() const { return kept_; }  // what earlier processes of the run wrote
-  std::int64_t bytes() const { return bytes_; }                      // of metrics.jsonl
+  void append(const nlohmann::ordered_json& line);                        // kind step or epoch
+  const std::vector<nlohmann::json>& kept() const { return kept_; }       // what earlier processes of the run wrote
+  std::int64_t bytes() const { return bytes_; }                           // of metrics.jsonl
+  const std::vector<std::string>& warnings() const { return warnings_; }  // what was wrong with the older file
 
  private:
+  void take_up(std::int64_t keep);
   void write(std::ofstream& file, const std::string& path, const std::string& text);
   void append_csv(const nlohmann::json& line);
 
@@ -34,6 +38,7 @@ class MetricsLog {
   std::ofstream lines_, steps_, epochs_;
   std::optional<EventFile> events_;
   std::vector<nlohmann::json> kept_;
+  std::vector<std::string> warnings_;
   std::int64_t bytes_ = 0;
 };
 

@@ -15,8 +15,6 @@ constexpr std::size_t most_bars = 48;
 
 std::string speed_words(double v) { return three(v); }
 
-std::string apart_words(double v) { return v == 0 ? std::string("0") : fmt::format("{}{:.2e}", v < 0 ? "−" : "+", std::abs(v)); }
-
 struct TechniqueColumn {
   const char* name;
   Measure of;

@@ -96,7 +96,7 @@ void machine_section(PageBuilder& page, const Study& study) {
       for (const RunRecord* r : records_of(p)) {
         if (!r->env.is_object() || r->env.empty()) continue;
         nlohmann::ordered_json key = r->env;
-        for (const char* differs : {"threads", "peak_gflops", "ranks_talk"}) key.erase(differs);
+        for (const char* differs : {"threads", "peak_gflops", "ranks_talk", "segments"}) key.erase(differs);
         auto& entry = machines[key.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)];
         if (!entry.first) entry.first = r;
         ++entry.second;
@@ -118,7 +118,8 @@ void machine_section(PageBuilder& page, const Study& study) {
   for (const auto& [key, entry] : machines) {
     if (++shown > 8) break;
     Table t{{{"", true}, {"", true}}, {}, fmt::format("env.json of {} run{}", entry.second, entry.second == 1 ? "" : "s")};
-    for (const auto& [name, value] : entry.first->env.items()) t.rows.push_back({{name}, {env_words(value)}});
+    for (const auto& [name, value] : entry.first->env.items())
+      if (name != "segments") t.rows.push_back({{name}, {env_words(value)}});
     page.html(html_table(t));
   }
   if (machines.size() > 8) page.paragraph(fmt::format("And {} more machines or versions.", machines.size() - 8), "soft");

@@ -1,5 +1,6 @@
 // A part's section, and the figures and tables that several kinds of parts share: where the time goes, memory, curves of a training.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -135,6 +136,7 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
     for (const Point& p : part.points) rows.emplace_back("", &p);
   }
   std::size_t left_out = 0;
+  std::vector<std::string> waited;  // of each point's first run
   for (const auto& [group, p] : rows) {
     const Breakdown b = breakdown_of(*p);
     if (step_of(b) <= 0) continue;
@@ -149,11 +151,17 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
     row.values = {b.compute, b.comm_exposed, b.wait, b.data, b.host};
     row.beside = b.comm_hidden;
     row.total = three(step_of(b)) + " ms";
+    for (const RunRecord* r : records_of(*p))
+      if (const WaitedFor w = waited_for(*r); w.rank >= 0) {
+        waited.push_back(fmt::format("{} for rank {} ({} ms a step)", row.name, w.rank, three(w.ms)));
+        break;
+      }
     f.rows.push_back(std::move(row));
   }
   if (f.rows.empty()) return;
   if (std::none_of(f.rows.begin(), f.rows.end(), [](const BarRow& r) { return r.beside > 0; })) f.beside.clear();
   f.caption += more_points(left_out);
+  if (!waited.empty()) f.caption += fmt::format(" Ranks waited the most for one of them in {}.", fmt::join(waited, ", "));
   page.figure(slug(part.name) + "-breakdown", bar_figure(f), f.caption);
 }
 

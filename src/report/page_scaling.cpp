@@ -95,6 +95,10 @@ void scaling_table(PageBuilder& page, const Part& part, const std::vector<Scalin
                                std::string("speed-up"), std::string("efficiency"), std::string("attainable"), std::string("by cores"),
                                std::string("exposed"), std::string("wait"), std::string("slowest rank")})
     t.columns.push_back({c});
+  // Inference has no losses.
+  const auto trained = [](const Point& p) { return spread_of(p, measures::loss).known(); };
+  const bool losses = !weak && std::any_of(part.points.begin(), part.points.end(), trained);
+  if (losses) t.columns.push_back({"loss − first's"});
   for (const Scaling& s : all)
     for (const ScalingPoint& p : s.points) {
       std::vector<Cell> row;
@@ -107,6 +111,8 @@ void scaling_table(PageBuilder& page, const Part& part, const std::vector<Scalin
       row.push_back({std::isfinite(p.attainable) ? three(p.attainable) + "x" : "–"});
       row.push_back({std::isfinite(p.cores) ? three(p.cores) + "x" : "–"});
       for (const double share : {p.exposed, p.wait, p.slowest}) row.push_back({percent(share)});
+      const bool first = &p == &s.points.front();
+      if (losses) row.push_back(first ? Cell{"–"} : spread_cell(spread_of(losses_apart(*p.point, *s.points.front().point)), apart_words));
       t.rows.push_back(row);
     }
   t.caption =
@@ -114,7 +120,10 @@ void scaling_table(PageBuilder& page, const Part& part, const std::vector<Scalin
           "Attainable: the speed-up if only the computing of the slowest rank took time: no communication, no waiting, no loading; it "
           "falls short of the ideal where work is uneven or cores and memory are shared. By cores: the ideal, or cores over threads "
           "where there are fewer. Exposed and wait: of the step. Slowest rank: by how much its computing exceeds the mean, of the step.") +
-      (weak ? " Speed-up: scaled, the work grows with the " + axis_label(part.axis) + "." : "");
+      (weak     ? " Speed-up: scaled, the work grows with the " + axis_label(part.axis) + "."
+       : losses ? " Loss − first's: of the last step, from that of the fewest " + axis_label(part.axis) +
+                      ", repeat by repeat with the same seed."
+                : "");
   page.close_figures();
   page.html(html_table(t));
 }

@@ -306,6 +306,7 @@ void read_summary(const Values& s, RunRecord& run) {
     rank.host = r.text("host"), rank.device = r.text("device");
     rank.breakdown = without_warmup(breakdown_from(r.object("breakdown")), r.object("sampled"), run.warmup);
     if (const double wait = r.number("barrier_wait_s"); std::isfinite(wait)) rank.barrier_wait = wait;
+    rank.others_waited = r.number("others_waited_ms");
     rank.planned = r.object("peak_bytes").whole("planned", 0), rank.measured = r.object("peak_bytes").whole("measured", 0);
     hosts.insert(rank.host);
     all.push_back(rank.breakdown);

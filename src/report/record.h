@@ -27,6 +27,7 @@ struct RankRecord {
   std::string host, device;
   Breakdown breakdown;                     // mean of the sampled steps, without the warm-up
   double barrier_wait = 0;                 // mean of an epoch
+  double others_waited = kUnknown;         // ms of a step, mean of the other ranks: they waited for this one
   std::int64_t planned = 0, measured = 0;  // peak bytes
 };
 

@@ -33,7 +33,7 @@ void epoch_fields(V& v, E& e) {
 template <class V, class R>
 void rank_fields(V& v, R& r) {
   v("host", r.host), v("device", r.device), v("breakdown", r.breakdown), v("barrier_wait", r.barrier_wait);
-  v("planned", r.planned), v("measured", r.measured);
+  v("others_waited", r.others_waited), v("planned", r.planned), v("measured", r.measured);
 }
 template <class V, class P>
 void part_fields(V& v, P& p) {

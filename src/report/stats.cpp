@@ -107,6 +107,15 @@ std::vector<double> losses_apart(const Point& point, const Point& base) {
 
 bool is_one_run(const Part& part) { return part.points.size() == 1 && part.points.front().repeats.size() == 1; }
 
+WaitedFor waited_for(const RunRecord& run) {
+  constexpr double worth_saying = 0.05;  // of a step
+  WaitedFor out;
+  for (std::size_t r = 0; r < run.by_rank.size(); ++r)
+    if (const double ms = run.by_rank[r].others_waited; ms > out.ms) out = {static_cast<int>(r), ms};
+  const double step = step_of(run.breakdown);
+  return step > 0 && out.ms >= worth_saying * step ? out : WaitedFor{};
+}
+
 Breakdown breakdown_of(const Point& point) {
   Breakdown out;
   const std::vector<const RunRecord*> runs = records_of(point);

@@ -67,6 +67,12 @@ bool is_one_run(const Part& part);
 std::vector<const RunRecord*> records_of(const Point& point);
 Breakdown breakdown_of(const Point& point);  // mean over its runs, of each the mean over ranks
 double step_of(const Breakdown& b);          // ms; hidden communication is beside it
+// The rank that the others waited for the most, where that takes at least a twentieth of a step; rank -1: there is none.
+struct WaitedFor {
+  int rank = -1;
+  double ms = 0;  // of a step, mean of the others
+};
+WaitedFor waited_for(const RunRecord& run);
 double slowest_compute(const Point& point);  // ms; of the slowest rank, mean over runs
 int ranks_of(const Point& point);            // 0: not known yet
 

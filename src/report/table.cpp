@@ -36,6 +36,8 @@ Cell spread_cell(const Spread& s, const Words& words) {
   return {words(s.median), s.n > 1 && low != high ? low + " to " + high : "", ""};
 }
 
+std::string apart_words(double v) { return v == 0 ? std::string("0") : fmt::format("{}{:.2e}", v < 0 ? "−" : "+", std::abs(v)); }
+
 void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least, double Spread::*by) {
   std::size_t best = values.size(), known = 0;
   bool differ = false;

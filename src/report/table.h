@@ -29,6 +29,8 @@ std::string html_table(const Table& table);
 using Words = std::function<std::string(double)>;
 // Median with "low to high" below it where there are several.
 Cell spread_cell(const Spread& s, const Words& words);
+// A signed difference of two losses: "+2.00e-07", "0".
+std::string apart_words(double v);
 // Marks the least (or greatest) of a column, and those that the spread does not tell from it. Nothing with fewer than two values.
 // by: what the column shows.
 void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least, double Spread::*by = &Spread::median);

@@ -172,13 +172,17 @@ std::string losses_differ(const Part& part) {
       if (std::isfinite(d) && std::abs(d) > most) most = std::abs(d), whose = &p, base = first;
   }
   if (!whose) return "";
-  const Spread loss = spread_of(*base, measures::loss);
-  const std::string seeds = loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
-  return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", called(part, *base), three(loss.median),
-                     loss.n > 1 ? ", seed by seed," : "", three(most), most == 0 ? "" : " (" + called(part, *whose) + seeds + ")");
+  return loss_sentence(*base, called(part, *base), most, called(part, *whose));
 }
 
 }  // namespace
+
+std::string loss_sentence(const Point& base, const std::string& base_name, double most, const std::string& whose) {
+  const Spread loss = spread_of(base, measures::loss);
+  const std::string seeds = loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
+  return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", base_name, three(loss.median),
+                     loss.n > 1 ? ", seed by seed," : "", three(most), most == 0 ? "" : " (" + whose + seeds + ")");
+}
 
 std::vector<std::string> technique_verdict(const Part& part) {
   std::vector<std::string> out;

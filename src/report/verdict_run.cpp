@@ -35,6 +35,8 @@ std::string step_sentence(const RunRecord& r) {
   if (r.ranks > 1)
     out += fmt::format(", communication that is not hidden {}, waiting for other ranks {}", percent(r.breakdown.comm_exposed / step),
                        percent(r.breakdown.wait / step));
+  if (const WaitedFor w = waited_for(r); w.rank >= 0)
+    out += fmt::format(" (mostly for rank {}: the others {} a step)", w.rank, seconds_text(w.ms * 1e-3));
   out += fmt::format(", waiting for data {}, the rest {}", percent(r.breakdown.data / step), percent(r.breakdown.host / step));
   return out + (std::isfinite(r.bubble) ? fmt::format("; of the pipeline's time {} is bubble.", percent(r.bubble)) : ".");
 }

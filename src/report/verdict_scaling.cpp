@@ -89,6 +89,20 @@ std::string lost(const Scaling& s) {
   return out;
 }
 
+// The same work on more ranks ends in the same loss, as far as rounding lets it; "" where no losses are known.
+std::string losses(const Scaling& s) {
+  const ScalingPoint &base = s.points.front(), *whose = nullptr;
+  double most = -1;
+  for (const ScalingPoint& p : s.points)
+    if (&p != &base)
+      for (const double d : losses_apart(*p.point, *base.point))
+        if (std::isfinite(d) && std::abs(d) > most) {
+          most = std::abs(d);
+          whose = &p;
+        }
+  return whose ? loss_sentence(*base.point, at_words(s, base), most, at_words(s, *whose)) : "";
+}
+
 }  // namespace
 
 std::vector<std::string> scaling_verdict(const Part& part) {
@@ -109,6 +123,7 @@ std::vector<std::string> scaling_verdict(const Part& part) {
     const ScalingPoint& last = s.points.back();
     if (!s.weak && s.fitted > 1 && std::isfinite(s.serial) && last.speedup > 1)  // through one point any law goes
       out.push_back(whose + law(s));
+    if (const std::string apart = s.weak ? "" : losses(s); !apart.empty()) out.push_back(whose + apart);
   }
   return out;
 }

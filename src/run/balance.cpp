@@ -14,20 +14,21 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 
 }  // namespace
 
-std::string rebalance(Session& session, Meter& meter, const Ranks& ranks, std::int64_t samples, const std::function<void()>& before) {
+std::string rebalance(Session& session, Meter& meter, const Ranks& ranks, const std::vector<PlanKey>& plans,
+                      const std::function<void()>& before) {
+  const std::int64_t samples = plans.at(0).samples;
   const std::vector<double> now = session.config().parallel.weights.list;
   const std::vector<std::int64_t> micro = Session::micro_batches(samples, session.config().batch.accumulate);
   std::optional<std::vector<double>> next = meter.better_weights(now, micro);
   if (!next) return {};
   // Halfway where a larger part would not fit into a rank's memory.
-  for (int tries = 0; ranks.any(!session.fits_with(*next, samples)); ++tries) {
+  for (int tries = 0; ranks.any(!session.fits_with(*next, plans)); ++tries) {
     if (tries == most_tries) return {};
     const double old_sum = sum(now), new_sum = sum(*next);
     for (std::size_t i = 0; i < now.size(); ++i) (*next)[i] = (now[i] / old_sum + (*next)[i] / new_sum) / 2;
   }
   before();
   session.share_by(*next);
-  ranks.together([&] { session.compiled(Goal::train, samples); });
   meter.shares_changed();
   return fmt::format("shares of the batch by measured speed: {} of {}", fmt::join(shares_of(micro, *next), " "), samples);
 }

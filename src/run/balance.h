@@ -9,7 +9,9 @@
 namespace tessera::run {
 
 // Every rank calls it after a step. "": the shares stay. Otherwise `before` was called, then the shares changed, and the text says how.
-std::string rebalance(Session& session, Meter& meter, const Ranks& ranks, std::int64_t samples, const std::function<void()>& before);
+// `plans`: all that the run needs, that of a training batch first; the caller reserves them anew.
+std::string rebalance(Session& session, Meter& meter, const Ranks& ranks, const std::vector<PlanKey>& plans,
+                      const std::function<void()>& before);
 // What to say where parallel.weights are given and small micro-batches miss them; "": nothing.
 std::string missed_shares(const config::Config& config);
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/rng.h"
+#include "base/say.h"
 #include "comm/pulse.h"
 #include "exec/cpu/peak.h"
 #include "report/document.h"
@@ -98,9 +99,9 @@ void print_groups(const ordered_json& ops) {
     groups[g][1] += op["share"].get<double>();
   }
   if (const auto comm = std::find(order.begin(), order.end(), messages); comm != order.end()) std::rotate(comm, comm + 1, order.end());
-  fmt::print("{:20} {:>10} {:>7}\n", "group", "ms", "share");
+  say(stdout, "{:20} {:>10} {:>7}\n", "group", "ms", "share");
   for (const std::string& g : order)
-    fmt::print("{:20} {:>10.2f} {:>6.1f}%\n", g == messages ? "messages and waiting" : g, groups[g][0], groups[g][1] * 100);
+    say(stdout, "{:20} {:>10.2f} {:>6.1f}%\n", g == messages ? "messages and waiting" : g, groups[g][0], groups[g][1] * 100);
 }
 
 void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const config::Config& config, const BenchOptions& options) {
@@ -119,9 +120,10 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
   std::erase_if(sorted, [&](const auto& r) { return r.first.find(options.filter) == std::string::npos; });
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   const int threads = static_cast<int>(config.run.threads);
-  const double peak = peak_gflops(threads), copy = exec::cpu::measure_copy_gbytes(threads);
+  const Peak known = peak_of(Ranks(nullptr), threads);
+  const double peak = known.gflops, copy = exec::cpu::measure_copy_gbytes(threads);
   ordered_json all = ordered_json::array();
-  if (!options.json) fmt::print("{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor", "equation");
+  if (!options.json) say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor", "equation");
   for (const auto& [name, r] : sorted) {
     // The floor is the larger of operations over peak and bytes over bandwidth; 100% would be at the floor.
     const double floor_ms = std::max(r.flops / peak, r.bytes / copy) * 1e-6;
@@ -133,8 +135,8 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                      {"gbytes", r.bytes / r.ms * 1e-6},
                      {"floor_ms", floor_ms}});
     else
-      fmt::print("{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms, r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6,
-                 floor_ms / r.ms * 100, name);
+      say(stdout, "{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms, r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6,
+          floor_ms / r.ms * 100, name);
   }
   if (options.json)
     report::print_document({{"model", config.model.name},
@@ -146,8 +148,9 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples, const
                             {"copy_gbytes", copy},
                             {"ops", all}});
   else
-    fmt::print("peak {:.0f} GFLOP/s f32, copy {:.0f} GB/s, both measured now on {} threads; floor = floor time / measured time\n", peak,
-               copy, threads);
+    say(
+        stdout, "peak {:.0f} GFLOP/s f32, measured {}{}, copy {:.0f} GB/s, measured now, on {} threads; floor = floor time / measured time\n", peak,
+        known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy, threads);
 }
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts towards; then what is left of the median run.
@@ -167,7 +170,7 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
       }
     ops.push_back({{"name", name},
                    {"op", ir::name(eqn->op)},
-                   {"group", plan::sends(step.op) ? messages : scope_group(eqn->scope)},
+                   {"group", plan::crosses_ranks(step.op) ? messages : scope_group(eqn->scope)},
                    {"ms", ms},
                    {"gflops", step_cost(step).flops / std::max(ms, 1e-6) * 1e-6}});
     sum += ms;
@@ -177,13 +180,6 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
     ops.push_back({{"name", "rest"}, {"op", "rest"}, {"group", several_ranks ? messages : "other"}, {"ms", rest}, {"gflops", 0.0}});
   for (ordered_json& op : ops) op["share"] = op["ms"].get<double>() / std::max(median_ms, sum);  // medians of parts can add up to more
   return ops;
-}
-
-// Of all ranks at once: they may share cores and a clock.
-double peak_of(const Ranks& ranks, int threads) {
-  if (ranks.size() == 1) return peak_gflops(threads);
-  ranks.barrier();
-  return ranks.total(exec::cpu::measure_peak_gflops(threads));
 }
 
 }  // namespace
@@ -230,7 +226,8 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     return 0;
   }
   const int threads = static_cast<int>(config.run.threads);
-  const double peak = peak_of(ranks, threads);
+  const Peak known = peak_of(ranks, threads);
+  const double peak = known.all_gflops;
   double difference = 0;
   ranks.together([&] {
     if (options.check && ranks.first()) difference = difference_from_one_rank(config, images, logits);
@@ -258,19 +255,21 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
                              {"peak_bytes", uses.peak_bytes},
                              {"comm_bytes", traffic_json(uses.traffic)},
                              {"ranks", ranks_json(used)}};
+    if (!known.doubt.empty()) document["peak_doubt"] = known.doubt;
     if (options.check) document["logits_difference"] = difference;
     document["ops"] = ops;
     report::print_document(document);
     return 0;
   }
   print_groups(ops);
-  fmt::print(
+  say(stdout,
       "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  {:.1f} GFLOP/s = {:.0f}% of {:.0f} "
       "measured peak\n",
       options.what, m.name, options.batch, config.precision.dtype, layout_heading(config), q.median, q.min, q.max, samples.size(),
       images_per_s, gflops, gflops / peak * 100, peak);
-  if (ranks.size() > 1) fmt::print("{}\n", use_line(used, infer ? "batch" : "step"));
-  if (options.check) fmt::print("logits differ from those of one rank by {:.2e} of the largest\n", difference);
+  if (!known.doubt.empty()) say(stdout, "the measured peak may be wrong: {}\n", known.doubt);
+  if (ranks.size() > 1) say(stdout, "{}\n", use_line(used, infer ? "batch" : "step"));
+  if (options.check) say(stdout, "logits differ from those of one rank by {:.2e} of the largest\n", difference);
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "comm/choose.h"
 #include "comm/mpi_own.h"
 #include "report/document.h"
@@ -158,8 +159,8 @@ int bench_comm(const BenchOptions& options, comm::Comm& world) {
   const bool speaks = world.rank() == 0, table = speaks && !options.json;
   const std::map<std::string, std::string> algorithms = bench.algorithms();
   if (table) {
-    for (const auto& [name, how] : algorithms) fmt::print("{}: {}\n", name, how);
-    fmt::print("\n{:>10}  {:28} {:>10} {:>21} {:>8} {:>8} {:>7}\n", "bytes", options.verb, "us", "p10 - p90", "GB/s", "bus", "x");
+    for (const auto& [name, how] : algorithms) say(stdout, "{}: {}\n", name, how);
+    say(stdout, "\n{:>10}  {:28} {:>10} {:>21} {:>8} {:>8} {:>7}\n", "bytes", options.verb, "us", "p10 - p90", "GB/s", "bus", "x");
   }
   ordered_json sizes = ordered_json::array();
   for (const int64_t bytes : measured) {
@@ -168,9 +169,9 @@ int bench_comm(const BenchOptions& options, comm::Comm& world) {
     sizes.push_back({{"bytes", bytes}, {"rows", rows}});
     for (std::size_t i = 0; table && i < rows.size(); ++i) {
       const ordered_json& row = rows[i];
-      fmt::print("{:>10}  {:28} {:>10.2f} {:>10.2f} -{:>9.2f} {:>8.2f} {:>8.2f} {:>7.2f}\n", bytes, row["algorithm"].get<std::string>(),
-                 row["us"]["median"].get<double>(), row["us"]["p10"].get<double>(), row["us"]["p90"].get<double>(),
-                 row["gbytes"].get<double>(), row["bus_gbytes"].get<double>(), row.back().get<double>());
+      say(stdout, "{:>10}  {:28} {:>10.2f} {:>10.2f} -{:>9.2f} {:>8.2f} {:>8.2f} {:>7.2f}\n", bytes, row["algorithm"].get<std::string>(),
+          row["us"]["median"].get<double>(), row["us"]["p10"].get<double>(), row["us"]["p90"].get<double>(), row["gbytes"].get<double>(),
+          row["bus_gbytes"].get<double>(), row.back().get<double>());
     }
     if (table) std::fflush(stdout);
   }

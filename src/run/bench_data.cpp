@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "data/decode.h"
 #include "data/folder.h"
 #include "report/document.h"
@@ -73,9 +74,15 @@ Rate turn(const std::vector<std::vector<std::byte>>& files, const data::Wants& w
     }
   };
   std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
+  std::exception_ptr none;  // no more threads, or no memory for them
+  try {
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+  } catch (const std::exception&) {
+    none = std::current_exception();
+  }
   for (std::thread& t : others) t.join();
+  if (none) std::rethrow_exception(none);
   return watch.rate(done);
 }
 
@@ -141,12 +148,12 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     report::print_document(document);
     return 0;
   }
-  fmt::print("{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
-             options.split, loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min,
-             q.max, turns);
+  say(stdout, "{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
+      options.split, loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max,
+      turns);
   if (folder) {
     const report::Quantiles s = scaled.per_s(), f = full.per_s();
-    fmt::print(
+    say(stdout,
         "the decoder alone on {} thread{}: {:.0f} img/s shrinking as the loader lets it, {:.0f} at full size; the loader reaches {:.0f}% "
         "and {:.0f}% ({:.0f}% and {:.0f}% by CPU time)\n",
         threads, threads == 1 ? "" : "s", s.median, f.median, q.median / s.median * 100, q.median / f.median * 100,

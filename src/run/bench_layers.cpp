@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "base/say.h"
 #include "report/document.h"
 #include "run/bench_ranks.h"
 #include "run/init.h"
@@ -18,11 +19,6 @@ namespace tessera::run {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::int64_t layer_count(const models::ModelConfig& m) {
-  const std::vector<std::int64_t>& stages = m.family == "swin" ? m.depths : m.layers;
-  return m.family == "vit" ? m.depth : std::accumulate(stages.begin(), stages.end(), std::int64_t{0});
-}
 
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -72,27 +68,27 @@ ordered_json layers_json(const LayerTimes& times, const config::Config& config, 
 
 void print_layers(const LayerTimes& times, const config::Config& config, std::int64_t batch) {
   const models::ModelConfig& m = config.model;
-  fmt::print("{} {}x{}, batch {}, {}, {}, {}: {} layers, median of {} runs\n\n", m.name.empty() ? m.family : m.name, m.image_h, m.image_w,
-             batch, config.precision.dtype, layout_heading(config), config.run.fuse ? "fused kernels" : "every equation its own kernel",
-             times.layers, times.runs);
+  say(stdout, "{} {}x{}, batch {}, {}, {}, {}: {} layers, median of {} runs\n\n", m.name.empty() ? m.family : m.name, m.image_h, m.image_w,
+      batch, config.precision.dtype, layout_heading(config), config.run.fuse ? "fused kernels" : "every equation its own kernel",
+      times.layers, times.runs);
   std::size_t width = 0;
   for (const LayerRow& row : times.rows) width = std::max(width, row.name.size());
-  fmt::print("{:{}}  {:>12}  {:>23}  {:>6}  {:>11}  {:>6}  {:>8}\n", "part", width, "one layer, s", "least - most", "layers", "together, s",
-             "share", "GFLOP/s");
+  say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11}  {:>6}  {:>8}\n", "part", width, "one layer, s", "least - most", "layers",
+      "together, s", "share", "GFLOP/s");
   for (const LayerRow& row : times.rows) {
     const auto layers = static_cast<double>(row.count);
-    fmt::print("{:{}}  {:>12.6f}  {:>10.6f} - {:<10.6f}  {:>6}  {:>11.6f}  {:>5.1f}%  {:>8}\n", row.name, width, row.seconds(),
-               row.all.min / layers, row.all.max / layers, row.count == 1 ? "" : fmt::format("x {}", row.count), row.all.median,
-               times.share(row) * 100, row.flops > 0 ? fmt::format("{:.1f}", rate_of(row.flops, row.all.median)) : "");
+    say(stdout, "{:{}}  {:>12.6f}  {:>10.6f} - {:<10.6f}  {:>6}  {:>11.6f}  {:>5.1f}%  {:>8}\n", row.name, width, row.seconds(),
+        row.all.min / layers, row.all.max / layers, row.count == 1 ? "" : fmt::format("x {}", row.count), row.all.median,
+        times.share(row) * 100, row.flops > 0 ? fmt::format("{:.1f}", rate_of(row.flops, row.all.median)) : "");
   }
-  fmt::print("{:{}}  {:>12}  {:>23}  {:>6}  {:>11.6f}  {:>5.1f}%\n\n", "sum", width, "", "", "", times.total_s, 100.0);
+  say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11.6f}  {:>5.1f}%\n\n", "sum", width, "", "", "", times.total_s, 100.0);
   if (flops_share(times) > 0)
-    fmt::print("attention (all msa rows) takes {:.1f}% of the time; its share of the FLOPs is {:.1f}%\n", time_share(times) * 100,
-               flops_share(times) * 100);
-  fmt::print("the whole pass, timed from outside in runs of its own: {:.6f} s ({:.6f} - {:.6f}); the sum of the rows is {:+.1f}% off\n",
-             times.whole_s.median, times.whole_s.min, times.whole_s.max, (times.total_s / times.whole_s.median - 1) * 100);
-  fmt::print("{:.2f} GFLOP a pass: {:.1f} GFLOP/s, {:.2f} img/s\n", times.flops * 1e-9, rate_of(times.flops, times.whole_s.median),
-             static_cast<double>(batch) / times.whole_s.median);
+    say(stdout, "attention (all msa rows) takes {:.1f}% of the time; its share of the FLOPs is {:.1f}%\n", time_share(times) * 100,
+        flops_share(times) * 100);
+  say(stdout, "the whole pass, timed from outside in runs of its own: {:.6f} s ({:.6f} - {:.6f}); the sum of the rows is {:+.1f}% off\n",
+      times.whole_s.median, times.whole_s.min, times.whole_s.max, (times.total_s / times.whole_s.median - 1) * 100);
+  say(stdout, "{:.2f} GFLOP a pass: {:.1f} GFLOP/s, {:.2f} img/s\n", times.flops * 1e-9, rate_of(times.flops, times.whole_s.median),
+      static_cast<double>(batch) / times.whole_s.median);
 }
 
 }  // namespace
@@ -130,7 +126,7 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
     }
     seconds.back().back() = std::max(0.0, rest);
   }
-  LayerTimes out{std::move(parts.rows),   layer_count(m), static_cast<std::int64_t>(whole.size()), plan.cost.flops, 0,
+  LayerTimes out{std::move(parts.rows),   models::layer_count(m), static_cast<std::int64_t>(whole.size()), plan.cost.flops, 0,
                  report::quantiles(whole)};
   for (std::size_t i = 0; i < out.rows.size(); ++i) {
     out.rows[i].all = report::quantiles(seconds[i]);

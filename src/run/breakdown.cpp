@@ -24,15 +24,15 @@ struct Stretch {
   double begin = 0, end = 0;
 };
 
-double met_at(const std::map<int, double>& met, int step) {
+Meeting meeting_of(const std::map<int, Meeting>& met, int step) {
   const auto found = met.find(step);
-  return found == met.end() ? 0 : found->second;
+  return found == met.end() ? Meeting{} : found->second;
 }
 
 }  // namespace
 
-std::map<int, double> meetings(const plan::Plan& plan, const Timeline& timeline, const ir::Mesh& mesh, const Ranks& ranks,
-                               const Clock& clock) {
+std::map<int, Meeting> meetings(const plan::Plan& plan, const Timeline& timeline, const ir::Mesh& mesh, const Ranks& ranks,
+                                const Clock& clock) {
   const std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
   // Stages of a pipeline send different messages, so each goes by its name: the axis, for a message the two ends, and its number there.
   std::map<std::string, int> numbers;
@@ -57,26 +57,30 @@ std::map<int, double> meetings(const plan::Plan& plan, const Timeline& timeline,
   for (std::size_t rank = 0; rank < times.size(); ++rank)
     for (std::size_t k = 0; k < static_cast<std::size_t>(counts[rank]); k += 2)
       times[rank][all[rank * most + k]] = all[rank * most + k + 1];
-  std::map<int, double> out;
+  std::map<int, Meeting> out;
   for (std::size_t k = 0; k < flights.size(); ++k) {
     const int step = flights[k].step, axis = mesh.find(ir::axis_of(plan.steps[static_cast<std::size_t>(step)].attrs));
-    double last = mine[2 * k + 1];
-    for (const int rank : axis < 0 ? std::vector<int>{} : mesh.group(ranks.rank(), axis))
-      if (const auto found = times[static_cast<std::size_t>(rank)].find(mine[2 * k]); found != times[static_cast<std::size_t>(rank)].end())
-        last = std::max(last, found->second);
-    out[step] = last - zero;
+    Meeting last{mine[2 * k + 1], ranks.rank()};
+    for (const int rank : axis < 0 ? std::vector<int>{} : mesh.group(ranks.rank(), axis)) {
+      const std::map<double, double>& theirs = times[static_cast<std::size_t>(rank)];
+      if (const auto found = theirs.find(mine[2 * k]); found != theirs.end() && found->second > last.at) last = {found->second, rank};
+    }
+    last.at -= zero;
+    out[step] = last;
   }
   return out;
 }
 
-report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, double>& met) {
+report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, Meeting>& met, std::vector<double>* waited_for) {
   report::Breakdown out;
   for (const Timeline::Span& span : timeline.spans) {
     const double ms = span.end - span.start;
     if (span.kind == Timeline::compute) out.compute += ms;
     if (span.kind == Timeline::post || span.kind == Timeline::poll) out.comm_exposed += ms;
     if (span.kind != Timeline::wait) continue;
-    const double alone = std::clamp(met_at(met, span.step) - span.start, 0.0, ms);
+    const Meeting meeting = meeting_of(met, span.step);
+    const double alone = std::clamp(meeting.at - span.start, 0.0, ms);
+    if (waited_for && meeting.last >= 0) (*waited_for)[static_cast<std::size_t>(meeting.last)] += alone;
     out.wait += alone;
     out.comm_exposed += ms - alone;
   }
@@ -84,7 +88,7 @@ report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, dou
   // as the messages that have begun reach.
   std::vector<Stretch> under_way;
   for (const Timeline::Span& flight : spans_of(timeline, Timeline::flight))
-    if (const double begin = std::max(flight.start, met_at(met, flight.step)); begin < flight.end) under_way.push_back({begin, flight.end});
+    if (const double begin = std::max(flight.start, meeting_of(met, flight.step).at); begin < flight.end) under_way.push_back({begin, flight.end});
   std::sort(under_way.begin(), under_way.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   std::size_t next = 0;
   double open_until = -1;

@@ -1,8 +1,6 @@
 #include "run/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,14 +28,6 @@ json identity(const config::Config& c) {
           {"dtype", c.precision.dtype},
           {"optimizer", c.optim.name},
           {"seed", c.run.seed}};
-}
-
-void flush_file(const fs::path& path) {
-  if (path.empty()) return;
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  ::fsync(descriptor);
-  ::close(descriptor);
 }
 
 void check_same_run(const files::Sharded& checkpoint, const Progress& p, const config::Config& config, std::int64_t samples) {
@@ -185,38 +175,24 @@ CheckpointWrite::CheckpointWrite(const fs::path& run, std::int64_t step) : run_(
 
 fs::path CheckpointWrite::part(const fs::path& run, std::int64_t step) { return files::AtomicFolder::part_of(place(run, step)); }
 
-void CheckpointWrite::finish(const Snapshot& snapshot, const Retention& retention, int ranks, const std::atomic<bool>& cancelled) {
+void CheckpointWrite::finish(const Snapshot& snapshot, const Retention& retention, int ranks, SaveState& state) {
   files::Manifest manifest;
   manifest.tensors = write_own_shards(folder_.path(), 0, snapshot);
-  join_parts(folder_.path(), ranks, manifest.tensors, cancelled);
-  if (cancelled) return;
+  join_parts(folder_.path(), ranks, manifest.tensors, state);
+  if (state.cancelled) return;
   manifest.state = snapshot.state;
-  flush_file(snapshot.flush);
+  if (!snapshot.flush.empty()) files::sync_file(snapshot.flush);
   files::write_atomically(folder_.path() / files::manifest_name, print(manifest));
+  files::sync_folder(run_);  // the names of ckpt/ and of the metrics
   folder_.commit();
-
-  std::int64_t kept = 1;  // the one just written
-  for (const CheckpointPath& other : checkpoints_in(run_)) {
-    if (other.step == step_) continue;
-    const bool best = retention.keep_best && other.step == snapshot.progress.best_step;
-    if (other.step > step_ || (++kept > retention.keep && !best)) files::remove_folder(other.path);
-  }
+  mark_saved(run_);
+  // From here it is known to be on the disk; only now may others go.
+  remove_older(run_, step_, snapshot.progress.best_step, retention);
 }
 
 void write_checkpoint(const fs::path& run, const Snapshot& snapshot, const Retention& retention) {
-  CheckpointWrite(run, snapshot.progress.step).finish(snapshot, retention, 1, false);
-}
-
-std::vector<CheckpointPath> checkpoints_in(const fs::path& run) {
-  std::vector<CheckpointPath> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run / "ckpt", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.size() > 5 && name.size() < 20 && name.find_first_not_of("0123456789", 5) == name.npos)
-      out.push_back({std::stoll(name.substr(5)), entry.path()});
-  }
-  std::sort(out.begin(), out.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step > b.step; });
-  return out;
+  SaveState state;
+  CheckpointWrite(run, snapshot.progress.step).finish(snapshot, retention, 1, state);
 }
 
 std::shared_ptr<const files::Sharded> open_checkpoint(const fs::path& path) {
@@ -230,27 +206,14 @@ Progress progress_of(const files::Sharded& checkpoint) {
   return progress_from(checkpoint.manifest().state.value("progress", json()), checkpoint.path().string());
 }
 
-std::shared_ptr<const files::Sharded> newest_checkpoint(const fs::path& run, std::vector<std::string>& notes) {
-  const std::vector<CheckpointPath> all = checkpoints_in(run);
-  std::optional<Error> newest;
-  for (const CheckpointPath& candidate : all) {
-    try {
-      return open_checkpoint(candidate.path);
-    } catch (const Error& e) {
-      if (e.kind != ErrorKind::weights) throw;
-      notes.push_back("checkpoint " + candidate.path.string() + " passed over: " + e.message);
-      if (!newest) newest = e;
-    }
-  }
-  if (!newest) return nullptr;
-  throw Error(ErrorKind::weights, fmt::format("none of the {} checkpoints can be used; the newest: {}", all.size(), newest->message),
-              all.front().path.string(), "--fresh starts over in this folder; `tessera ckpt verify` says what is wrong with each");
-}
-
 std::optional<Progress> load_newest_checkpoint(const fs::path& run, Session& session, std::int64_t samples,
                                                std::vector<std::string>& notes) {
-  const auto checkpoint = newest_checkpoint(run, notes);
-  if (!checkpoint) return std::nullopt;
+  const auto checkpoint =
+      newest_checkpoint(run, notes, "`tessera ckpt verify` says what is wrong with each; --fresh starts over in this folder");
+  if (!checkpoint) {
+    expect_never_saved(run);
+    return std::nullopt;
+  }
   const Progress progress = progress_of(*checkpoint);
   check_same_run(*checkpoint, progress, session.config(), samples);
   load(*checkpoint, session, notes);

@@ -10,6 +10,7 @@
 #include "files/atomic_file.h"
 #include "files/disk.h"
 #include "files/json.h"
+#include "files/look.h"
 #include "files/text.h"
 
 namespace tessera::run {
@@ -17,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr auto patience = std::chrono::minutes(10);
 
 fs::path table_of(const fs::path& folder, int rank) { return folder / fmt::format("rank-{}.json", rank); }
 
@@ -67,18 +66,21 @@ void write_part(const fs::path& folder, int rank, const Snapshot& snapshot) {
   }
 }
 
-void join_parts(const fs::path& folder, int ranks, ShardTable& own, const std::atomic<bool>& cancelled) {
+void join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& state) {
   const auto start = std::chrono::steady_clock::now();
   for (int rank = 1; rank < ranks; ++rank) {
     const fs::path path = table_of(folder, rank);
     std::error_code ignored;
-    while (!fs::exists(path, ignored)) {
-      if (cancelled) return;
-      if (std::chrono::steady_clock::now() - start > patience)
-        throw Error(ErrorKind::rank_lost, fmt::format("rank {} has not written its part of the checkpoint for ten minutes", rank),
+    while (!files::is_there(path)) {
+      state.waits_for = rank;
+      if (state.cancelled) return;
+      if (state.patience_s > 0 && std::chrono::steady_clock::now() - start > std::chrono::duration<double>(state.patience_s))
+        throw Error(ErrorKind::rank_lost,
+                    fmt::format("rank {} has not written its part of the checkpoint for {:.0f} s", rank, state.patience_s),
                     folder.string(), "all ranks must see the same run folder");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+    state.waits_for = -1;
     const json part = files::parse_json(files::read_text(path, std::size_t{64} << 20));
     if (part.is_discarded() || part.contains("error"))
       throw Error(ErrorKind::disk,

@@ -22,7 +22,7 @@ ShardTable write_own_shards(const std::filesystem::path& folder, int rank, const
 void write_part(const std::filesystem::path& folder, int rank, const Snapshot& snapshot);
 
 // Joins the tables of ranks 1 .. ranks-1 to `own` as they come in. Error(disk) when one of them failed, Error(rank_lost) when one does not
-// come; returns early, with what is there, when `cancelled`.
-void join_parts(const std::filesystem::path& folder, int ranks, ShardTable& own, const std::atomic<bool>& cancelled);
+// come; returns early, with what is there, when the save is cancelled.
+void join_parts(const std::filesystem::path& folder, int ranks, ShardTable& own, SaveState& state);
 
 }  // namespace tessera::run

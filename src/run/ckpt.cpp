@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "base/check.h"
+#include "base/say.h"
+#include "files/look.h"
 #include "files/safetensors.h"
 #include "report/document.h"
 #include "run/checkpoint.h"
@@ -33,17 +37,19 @@ struct Entry {
 
 std::uint64_t bytes_on_disk(const fs::path& folder) {
   std::uint64_t sum = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (entry.is_regular_file(error)) sum += entry.file_size(error);
+  std::error_code gone;
+  if (!fs::is_directory(folder, gone)) return 0;
+  for (const fs::path& file : files::entries_of(folder)) {
+    if (const std::uintmax_t bytes = fs::file_size(file, gone); !gone) sum += bytes;
+  }
   return sum;
 }
 
 // Every checkpoint of a run folder, or the one that the path names; each proved byte by byte.
-std::vector<Entry> look_at(const fs::path& path) {
-  std::error_code error;
-  std::vector<CheckpointPath> found = checkpoints_in(path);
-  if (fs::exists(path / files::manifest_name, error)) found = {{-1, path}};
+// A run may go on meanwhile: what it removed is left out, and when that was all, the folder is looked at again.
+std::vector<Entry> look_at(const fs::path& path, int more_looks = 50) {
+  const bool one = files::is_there(path / files::manifest_name);
+  const std::vector<CheckpointPath> found = one ? std::vector<CheckpointPath>{{-1, path}} : checkpoints_in(path);
   if (found.empty())
     throw Error(ErrorKind::weights, "there is no checkpoint here", path.string(),
                 "expected a run folder with ckpt/step-N, or such a folder");
@@ -53,7 +59,8 @@ std::vector<Entry> look_at(const fs::path& path) {
     entry.at = at;
     entry.bytes = bytes_on_disk(at.path);
     try {
-      const auto checkpoint = open_checkpoint(at.path);
+      const auto checkpoint = one ? open_checkpoint(at.path) : open_unless_replaced(at.path);
+      if (!checkpoint) continue;
       entry.progress = progress_of(*checkpoint);
       if (const json time = checkpoint->manifest().state.value("time", json()); time.is_number_integer()) entry.time = time;
       if (at.step >= 0 && at.step != entry.progress.step) entry.problem = fmt::format("the manifest is of step {}", entry.progress.step);
@@ -64,7 +71,34 @@ std::vector<Entry> look_at(const fs::path& path) {
     }
     out.push_back(std::move(entry));
   }
-  return out;
+  if (!out.empty()) return out;
+  if (more_looks == 0)
+    throw Error(ErrorKind::weights, "checkpoints are replaced faster than they can be opened", path.string(), "give the command again");
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return look_at(path, more_looks - 1);
+}
+
+struct WeightEntry {
+  fs::path path;
+  bool hashed = false;
+  std::string problem;  // empty: valid
+};
+
+// The weight file that the path is, or that a finished run has.
+std::vector<WeightEntry> weights_at(const fs::path& path) {
+  std::error_code error;
+  const fs::path file = fs::is_directory(path, error) ? path / "weights.safetensors" : path;
+  const bool finished = fs::exists(path / "summary.json", error), there = fs::exists(file, error);
+  if (!there && !finished) return {};
+  WeightEntry entry{file, false, there ? "" : "it is gone, and the run is finished: `tessera train` makes it anew"};
+  if (!there) return {entry};
+  try {
+    entry.hashed = files::Safetensors(file).metadata().contains(files::hash_key);
+  } catch (const Error& e) {
+    if (e.kind != ErrorKind::weights) throw;
+    entry.problem = e.message;
+  }
+  return {entry};
 }
 
 std::string when(std::int64_t time) {
@@ -95,13 +129,13 @@ ordered_json to_json(const Entry& e, std::int64_t best) {
 }
 
 void print_table(const std::vector<Entry>& entries, std::int64_t best) {
-  fmt::print("{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes", "when", "valid");
+  say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes", "when", "valid");
   for (const Entry& e : entries) {
     if (e.problem.empty())
-      fmt::print("{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch, e.progress.position, e.bytes, when(e.time),
-                 best > 0 && e.at.step == best ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100) : "");
+      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch, e.progress.position, e.bytes, when(e.time),
+          best > 0 && e.at.step == best ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100) : "");
     else
-      fmt::print("{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-", e.problem);
+      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-", e.problem);
   }
 }
 
@@ -115,9 +149,9 @@ struct DiffSide {
 
 std::shared_ptr<const files::Sharded> as_checkpoint(const fs::path& path) {
   std::error_code error;
-  if (fs::exists(path / files::manifest_name, error)) return open_checkpoint(path);
+  if (files::is_there(path / files::manifest_name)) return open_checkpoint(path);
   std::vector<std::string> notes;
-  if (!fs::is_directory(path, error) || fs::exists(path / "model.safetensors", error)) return nullptr;
+  if (!files::is_there(path) || !fs::is_directory(path, error) || files::is_there(path / "model.safetensors")) return nullptr;
   return newest_checkpoint(path, notes);
 }
 
@@ -137,8 +171,8 @@ DiffSide tensors_of(std::shared_ptr<const files::Safetensors> f) {
   DiffSide out;
   for (const auto& [name, tensor] : f->tensors()) out.names.insert(name);
   out.type = [f](const std::string& name) { return f->at(name).dtype + " " + ir::to_string(f->at(name).shape); };
-  out.bytes = [f](const std::string& name) { return std::vector<std::byte>(f->at(name).bytes.begin(), f->at(name).bytes.end()); };
-  out.numbers = [f](const std::string& name) { return files::to_doubles(f->at(name), name); };
+  out.bytes = [f](const std::string& name) { return f->read(name).bytes; };
+  out.numbers = [f](const std::string& name) { return files::to_doubles(f->read(name), name); };
   return out;
 }
 
@@ -190,15 +224,25 @@ int ckpt_list(const CkptOptions& options) {
 }
 
 int ckpt_verify(const CkptOptions& options) {
-  const std::vector<Entry> entries = look_at(options.path);
+  const std::vector<WeightEntry> weights = weights_at(options.path);
+  std::error_code error;
+  const std::vector<Entry> entries = fs::is_regular_file(options.path, error) ? std::vector<Entry>() : look_at(options.path);
   bool ok = true;
   ordered_json all = ordered_json::array();
   for (const Entry& e : entries) {
     ok &= e.problem.empty();
     all.push_back(to_json(e, best_step(entries)));
-    if (!options.json) fmt::print("{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
+    if (!options.json) say(stdout, "{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
   }
-  if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}});
+  ordered_json files = ordered_json::array();
+  for (const WeightEntry& w : weights) {
+    ok &= w.problem.empty();
+    files.push_back({{"path", w.path.string()}, {"valid", w.problem.empty()}, {"hashed", w.hashed}});
+    if (!w.problem.empty()) files.back()["problem"] = w.problem;
+    const char* sound = w.hashed ? "its hash fits" : "sound as far as can be seen: it carries no hash";
+    if (!options.json) say(stdout, "{}: {}\n", w.path.string(), w.problem.empty() ? sound : "BAD: " + w.problem);
+  }
+  if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}, {"weights", files}});
   return ok ? 0 : static_cast<int>(ErrorKind::weights);
 }
 
@@ -229,13 +273,13 @@ int ckpt_diff(const CkptOptions& options) {
     if (d.contains("elements"))
       detail = fmt::format(": {} elements, at most by {}", d["elements"].get<std::int64_t>(),
                            d["max_abs"].is_null() ? "NaN or Inf" : d["max_abs"].dump());
-    fmt::print("{}: {}{}\n", name, d["status"].get<std::string>(), detail);
+    say(stdout, "{}: {}{}\n", name, d["status"].get<std::string>(), detail);
   }
   const bool same = equal == names.size();
   if (options.json)
     report::print_document({{"equal", same}, {"tensors", all}});
   else
-    fmt::print("{} of {} tensors are equal\n", equal, names.size());
+    say(stdout, "{} of {} tensors are equal\n", equal, names.size());
   return same ? 0 : 1;
 }
 

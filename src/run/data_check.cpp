@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "data/folder.h"
 #include "report/console.h"
@@ -77,6 +78,7 @@ struct Part {
   std::unique_ptr<data::Dataset> dataset;
   SplitSeen seen;
   std::int64_t ignored = 0;
+  std::string links = {};  // out of the folder: a sentence
 };
 
 Part read_all(const config::Config& config, data::Split split, report::Console& console) {
@@ -84,6 +86,7 @@ Part read_all(const config::Config& config, data::Split split, report::Console& 
   const data::Dataset& set = *part.dataset;
   part.seen = SplitSeen(set.classes(), set.channels());
   if (const auto* folder = dynamic_cast<const data::ImageFolder*>(&set)) part.ignored = folder->ignored();
+  part.links = links_note(set);
   ThreadPool pool(static_cast<int>(config.run.threads));
   std::mutex mutex;
   const auto start = std::chrono::steady_clock::now();
@@ -126,6 +129,11 @@ std::vector<std::string> problems(const std::vector<Part>& parts) {
   return out;
 }
 
+void print_links(const std::vector<Part>& parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i].links.empty() && (i == 0 || parts[i].links != parts[0].links)) say(stdout, "note   {}\n", parts[i].links);
+}
+
 void print(const ordered_json& document) { report::print_document(document); }
 
 }  // namespace
@@ -136,14 +144,16 @@ int data_verify(const config::Config& config, bool json) {
   if (json) {
     ordered_json document = {{"data", config.data.source}, {"ok", bad.empty()}};
     for (const Part& part : parts)
-      document[part.name] = {{"images", part.dataset->size()}, {"bad", part.seen.bad.size()}, {"ignored", part.ignored}};
+      document[part.name] = {
+          {"images", part.dataset->size()}, {"bad", part.seen.bad.size()}, {"ignored", part.ignored}, {"links", part.links}};
     document["bad"] = bad;
     print(document);
   } else {
     for (const Part& part : parts)
-      fmt::print("{:6} {} images, {} bad{}\n", part.name, report::with_commas(part.dataset->size()), part.seen.bad.size(),
-                 part.ignored ? fmt::format(", {} other files passed over", report::with_commas(part.ignored)) : "");
-    for (const std::string& what : bad) fmt::print("bad    {}\n", what);
+      say(stdout, "{:6} {} images, {} bad{}\n", part.name, report::with_commas(part.dataset->size()), part.seen.bad.size(),
+          part.ignored ? fmt::format(", {} other files passed over", report::with_commas(part.ignored)) : "");
+    for (const std::string& what : bad) say(stdout, "bad    {}\n", what);
+    print_links(parts);
   }
   return bad.empty() ? 0 : static_cast<int>(ErrorKind::data);
 }
@@ -156,31 +166,27 @@ int data_stats(const config::Config& config, bool json) {
     for (const Part& part : parts) {
       ordered_json classes = ordered_json::array();
       for (std::size_t i = 0; i < names.size(); ++i) classes.push_back({{"class", names[i]}, {"images", part.seen.per_class[i]}});
-      document[part.name] = {{"images", part.seen.images},
-                             {"bad", part.seen.bad.size()},
-                             {"ignored", part.ignored},
-                             {"height", part.seen.height.json()},
-                             {"width", part.seen.width.json()},
-                             {"mean", part.seen.mean()},
-                             {"deviation", part.seen.deviation()},
-                             {"classes", classes}};
+      document[part.name] = {{"images", part.seen.images}, {"bad", part.seen.bad.size()},        {"ignored", part.ignored},
+                             {"links", part.links},        {"height", part.seen.height.json()},  {"width", part.seen.width.json()},
+                             {"mean", part.seen.mean()},   {"deviation", part.seen.deviation()}, {"classes", classes}};
     }
     print(document);
     return 0;
   }
   for (const Part& part : parts) {
     const SplitSeen& s = part.seen;
-    fmt::print("{:6} {} images of {}{} x {}{} pixels, {} bad{}\n", part.name, report::with_commas(s.images), s.height.least,
-               s.height.least == s.height.most ? "" : fmt::format("..{}", s.height.most), s.width.least,
-               s.width.least == s.width.most ? "" : fmt::format("..{}", s.width.most), s.bad.size(),
-               part.ignored ? fmt::format(", {} other files passed over", report::with_commas(part.ignored)) : "");
-    fmt::print("       mean {:.4f}   deviation {:.4f}   of all pixels in [0, 1], per channel\n", fmt::join(s.mean(), " "),
-               fmt::join(s.deviation(), " "));
+    say(stdout, "{:6} {} images of {}{} x {}{} pixels, {} bad{}\n", part.name, report::with_commas(s.images), s.height.least,
+        s.height.least == s.height.most ? "" : fmt::format("..{}", s.height.most), s.width.least,
+        s.width.least == s.width.most ? "" : fmt::format("..{}", s.width.most), s.bad.size(),
+        part.ignored ? fmt::format(", {} other files passed over", report::with_commas(part.ignored)) : "");
+    const auto numbers = [](const std::vector<double>& values) { return fmt::format("{:.4f}", fmt::join(values, " ")); };
+    say(stdout, "       mean {}   deviation {}   of all pixels in [0, 1], per channel\n", numbers(s.mean()), numbers(s.deviation()));
   }
-  fmt::print("{:24} {:>9} {:>9}\n", "class", "train", "test");
+  print_links(parts);
+  say(stdout, "{:24} {:>9} {:>9}\n", "class", "train", "test");
   for (std::size_t i = 0; i < names.size(); ++i)
-    fmt::print("{:24} {:>9} {:>9}\n", names[i], report::with_commas(parts[0].seen.per_class[i]),
-               report::with_commas(parts[1].seen.per_class[i]));
+    say(stdout, "{:24} {:>9} {:>9}\n", names[i], report::with_commas(parts[0].seen.per_class[i]),
+        report::with_commas(parts[1].seen.per_class[i]));
   return 0;
 }
 

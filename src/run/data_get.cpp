@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "data/archive.h"
 #include "data/cifar.h"
 #include "data/fetch.h"
@@ -86,7 +87,9 @@ int data_get(const DataGetOptions& options) {
     data::Fetch fetch;
     fetch.url = options.url.empty() ? publisher + form.archive : options.url;
     fetch.file = out / form.archive;
-    fetch.md5 = options.md5.empty() ? form.md5 : options.md5;
+    fetch.sha256 = !options.sha256.empty() || !options.md5.empty() ? options.sha256 : form.sha256;
+    fetch.md5 = options.md5;
+    if (fetch.sha256.empty()) console.line("note: MD5 does not protect against a forged archive; --sha256 does");
     fetch.max_bytes = most_archive_bytes;
     console.line(fmt::format("fetching {} to {}", fetch.url, fetch.file.string()));
     const auto start = std::chrono::steady_clock::now();
@@ -106,13 +109,13 @@ int data_get(const DataGetOptions& options) {
                              report::with_commas(found->test), form.name, out.string()));
   }
   if (options.json)
-    fmt::print("{}\n", ordered_json{{"name", form.name},
-                                    {"source", form.name + ":" + out.string()},
-                                    {"already", already},
-                                    {"bytes", bytes},
-                                    {"train", found->train},
-                                    {"test", found->test}}
-                           .dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    say_json(stdout, ordered_json{{"name", form.name},
+                                  {"source", form.name + ":" + out.string()},
+                                  {"already", already},
+                                  {"bytes", bytes},
+                                  {"train", found->train},
+                                  {"test", found->test}}
+                         .dump(2, ' ', false, ordered_json::error_handler_t::replace));
   return 0;
 }
 

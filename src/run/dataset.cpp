@@ -41,6 +41,17 @@ std::unique_ptr<data::Dataset> open_data(const config::Config& config, data::Spl
   return dataset;
 }
 
+std::string links_note(const data::Dataset& dataset) {
+  const auto* folder = dynamic_cast<const data::ImageFolder*>(&dataset);
+  if (!folder || folder->outside().empty()) return {};
+  return "links in the data lead out of its folder, the first is " + folder->outside();
+}
+
+void note_links(const data::Dataset& dataset, std::vector<std::string>& notes) {
+  const std::string note = links_note(dataset);
+  if (!note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+}
+
 data::LoaderOptions loader_options(const config::Config& config, const data::Dataset& dataset, data::Split split) {
   data::LoaderOptions o;
   o.height = static_cast<int>(config.model.image_h);

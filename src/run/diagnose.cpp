@@ -128,7 +128,7 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
   double order = 1e300;
   session.observe([&](std::size_t index, const auto& bytes) {
     const plan::Step& step = plan.steps[index];
-    if (!first.empty() || plan::passes_on(step.op)) return;  // what another stage sends is that stage's to tell
+    if (!first.empty() || plan::is_point_to_point(step.op)) return;  // what another stage sends is that stage's to tell
     for (std::size_t k = 0; first.empty() && k < step.out.size(); ++k)
       if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any())
         first = describe(plan, step, k, bad), order = place_in_program(compiled, step, k);

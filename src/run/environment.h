@@ -4,11 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "run/peak.h"
+
 namespace tessera::run {
 
 std::string cpu_name();
-// Writes measured_peak_gflops for this many threads; cached for the process.
-double peak_gflops(int threads);
+// The peak that a run's "% of peak" is against, told by its first rank before anybody asks for the environment; without it the environment
+// looks for that of one rank.
+void tell_peak(const Peak& peak);
 // How this job's ranks talk (comm::Comm::describe), told by whoever starts them, before any of them asks; empty: there is one.
 void tell_how_ranks_talk(const std::string& how);
 const std::string& how_ranks_talk();

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "comm/pulse.h"
 #include "config/reader.h"
 #include "data/decode.h"
@@ -87,7 +88,7 @@ Error unsound(const Found& found, const std::string& what) {
 // On every rank.
 std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64_t batch) {
   if (ranks.first())
-    for (const std::string& note : found.notes) fmt::print(stderr, "note: {}\n", note);
+    for (const std::string& note : found.notes) say(stderr, "note: {}\n", note);
   config::Config config = found.config;
   settle_stages(config, ranks.world());
   config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
@@ -108,13 +109,13 @@ void print_score(const Score& s, const std::vector<std::string>& names, const Ev
     report::print_document(document);
     return;
   }
-  fmt::print("images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
-             s.top5 * 100, s.seconds);
-  if (s.top1_tta >= 0) fmt::print("with test-time augmentation (flip)   top1 {:.2f}%\n", s.top1_tta * 100);
-  fmt::print("{:24} {:>8} {:>8}\n", "class", "images", "top1");
+  say(stdout, "images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n", report::with_commas(s.images), s.loss, s.top1 * 100,
+      s.top5 * 100, s.seconds);
+  if (s.top1_tta >= 0) say(stdout, "with test-time augmentation (flip)   top1 {:.2f}%\n", s.top1_tta * 100);
+  say(stdout, "{:24} {:>8} {:>8}\n", "class", "images", "top1");
   for (std::size_t i = 0; i < names.size(); ++i)
-    fmt::print("{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
-               s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
+    say(stdout, "{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
+        s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) / static_cast<double>(s.class_count[i]) : 0.0);
 }
 
 // Six significant digits are more than a probability has.
@@ -133,9 +134,9 @@ ordered_json top_of(const std::vector<double>& p, const std::vector<std::string>
 
 // "disc.png   disc 81.2%   ring 9.3%"
 std::string line_for_people(const std::string& path, std::size_t width, const ordered_json& top) {
-  std::string line = fmt::format("{:{}}", path, width);
+  std::string line = fmt::format("{:{}}", printable(path), width);
   for (const ordered_json& row : top)
-    line += fmt::format("   {} {:.1f}%", row["label"].get<std::string>(), row["probability"].get<double>() * 100);
+    line += fmt::format("   {} {:.1f}%", printable(row["label"].get<std::string>()), row["probability"].get<double>() * 100);
   return line;
 }
 
@@ -168,9 +169,14 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
   std::unique_ptr<data::Dataset> dataset;
   ranks.together([&] {
     comm::Pulse::doing("opening the data");
-    dataset = labelled_by(found.weights.classes, open_data(found.config, data::Split::test), options.data);
-    session->compiled(Goal::evaluate, std::min(options.batch, dataset->size()));
+    std::unique_ptr<data::Dataset> opened = open_data(found.config, data::Split::test);
+    if (const std::string note = links_note(*opened); ranks.first() && !note.empty()) say(stderr, "note: {}\n", note);
+    dataset = labelled_by(found.weights.classes, std::move(opened), options.data);
   });
+  const std::int64_t batch = std::min(options.batch, dataset->size());
+  std::vector<PlanKey> plans = {{Goal::evaluate, batch}};
+  if (const std::int64_t last = batch > 0 ? dataset->size() % batch : 0; last > 0) plans.push_back({Goal::evaluate, last});
+  reserve(*session, plans, ranks);
   comm::Pulse::doing("evaluating");
   report::Console console;
   const Score s = score(*session, found.config, *dataset, options.batch, static_cast<int>(found.config.data.workers),
@@ -189,7 +195,7 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
   const std::unique_ptr<Session> session = load(found, ranks, most);
   const data::Transform transform = eval_transform(found.config);
   std::size_t width = 0;
-  for (const std::string& path : options.images) width = std::max(width, path.size());
+  for (const std::string& path : options.images) width = std::max(width, printable(path).size());
   const auto classes = static_cast<std::size_t>(found.config.model.classes);
   ordered_json all = ordered_json::array();
   for (std::size_t first = 0; first < options.images.size(); first += batch) {
@@ -210,9 +216,9 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
       if (options.json)
         all.push_back(line);
       else if (options.table)
-        fmt::print("{}\n", line_for_people(paths[i], width, line["top"]));
+        say(stdout, "{}\n", line_for_people(paths[i], width, line["top"]));
       else
-        fmt::print("{}\n", line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+        say_json(stdout, line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
     }
     ranks.together([&] {
       if (sound < good) throw unsound(found, "the prediction for " + paths[sound] + " is not finite");

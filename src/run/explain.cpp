@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "config/layout.h"
 #include "exec/executor.h"
 #include "files/text.h"
@@ -17,6 +18,7 @@
 #include "report/console.h"
 #include "report/document.h"
 #include "run/compile.h"
+#include "run/explain_memory.h"
 #include "run/explain_pipeline.h"
 #include "run/pipeline.h"
 #include "run/run.h"
@@ -129,6 +131,7 @@ struct Explained {
   std::size_t micros = 1;
   PlansOfRanks ranks;
   std::optional<PipelineView> pipeline;
+  std::optional<RunMemory> run_memory;  // of a training
   std::string unmeasured;  // why nothing of the run that was asked for is shown; "": it is, or there is none
 };
 
@@ -183,6 +186,7 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"gradients", {{"kept", plan.gradients.kept}, {"in_flight", plan.gradients.in_flight}}},
       {"ranks", range},
       {"passes", passes}};
+  if (e.run_memory) out["run"] = e.run_memory->json();
   if (e.pipeline) out["pipeline"] = e.pipeline->json();
   if (!e.unmeasured.empty()) out["unmeasured"] = e.unmeasured;
   if (options.program) out["program"] = ir::print(c.program);
@@ -193,39 +197,40 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
 
 void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
   if (rows.empty()) {
-    fmt::print("\ncommunication: none\n");
+    say(stdout, "\ncommunication: none\n");
     return;
   }
-  fmt::print("\ncommunication of rank {} in a step\n", rank);
-  fmt::print("  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", "phase", "op", "axis", "what", "count", "bytes");
+  say(stdout, "\ncommunication of rank {} in a step\n", rank);
+  say(stdout, "  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", "phase", "op", "axis", "what", "count", "bytes");
   std::int64_t count = 0;
   for (const plan::CommRow& row : rows) {
-    fmt::print("  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", plan::name(row.phase), ir::name(row.op), row.axis, row.what, row.count,
-               with_commas(row.bytes));
+    say(stdout, "  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", plan::name(row.phase), ir::name(row.op), row.axis, row.what, row.count,
+        with_commas(row.bytes));
     count += row.count;
   }
-  fmt::print("  {:45} {:>6} {:>18}\n", "all", count, with_commas(comm_bytes(rows)));
+  say(stdout, "  {:45} {:>6} {:>18}\n", "all", count, with_commas(comm_bytes(rows)));
 }
 
 // One column for the rank, and two more where ranks differ.
 void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool several) {
   const bool differ = ranks.differ();
   const auto line = [&](const char* name, std::int64_t bytes, const Range& range) {
-    fmt::print("  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes), static_cast<double>(bytes) / (1 << 20));
+    say(stdout, "  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes), static_cast<double>(bytes) / (1 << 20));
     if (differ)
-      fmt::print(" {:>16} {:>16}", with_commas(static_cast<std::int64_t>(range.least)), with_commas(static_cast<std::int64_t>(range.most)));
-    fmt::print("\n");
+      say(stdout, " {:>16} {:>16}", with_commas(static_cast<std::int64_t>(range.least)),
+          with_commas(static_cast<std::int64_t>(range.most)));
+    say(stdout, "\n");
   };
-  fmt::print("\nmemory at the peak, in bytes{}\n", several && !differ ? ", the same on every rank" : "");
+  say(stdout, "\nmemory at the peak, in bytes{}\n", several && !differ ? ", the same on every rank" : "");
   if (differ)
-    fmt::print("  {:12} {:>16} {:13} {:>16} {:>16}\n", "", fmt::format("rank {}", plan.rank), "", "least of ranks", "most of ranks");
+    say(stdout, "  {:12} {:>16} {:13} {:>16} {:>16}\n", "", fmt::format("rank {}", plan.rank), "", "least of ranks", "most of ranks");
   for (std::size_t i = 0; i < std::size(quantities); ++i) line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
   line("all", plan.peak_bytes(), ranks.peak);
   const plan::Gradients& g = plan.gradients;
   if (g.kept + g.in_flight == 0) return;
-  fmt::print("  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));
-  fmt::print("{}\n",
-             g.in_flight == 0 ? "" : fmt::format(", {} more are whole buckets on their way to their ranks", with_commas(g.in_flight)));
+  say(stdout, "  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));
+  say(stdout, "{}\n",
+      g.in_flight == 0 ? "" : fmt::format(", {} more are whole buckets on their way to their ranks", with_commas(g.in_flight)));
 }
 
 std::string model_text(const config::Config& config, const ExplainOptions& options) {
@@ -237,24 +242,25 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
   const Compiled& c = e.compiled;
   const PlansOfRanks& ranks = e.ranks;
   const plan::Plan& plan = c.plan;
-  if (options.before) fmt::print("before placement\n{}\nafter placement\n", e.before);
-  if (options.program) fmt::print("{}\n", ir::print(c.program));
-  if (options.plan) fmt::print("plan of rank {}\n{}\n", plan.rank, plan::print(plan));
-  fmt::print("model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options), layout_text(config), batch_text(config, e.micros));
-  fmt::print("plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
-  if (ranks.flops.differs()) fmt::print("; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9, ranks.flops.most * 1e-9);
-  fmt::print("\n");
+  if (options.before) say_lines(stdout, "before placement\n" + e.before + "\nafter placement\n");
+  if (options.program) say_lines(stdout, ir::print(c.program) + "\n");
+  if (options.plan) say_lines(stdout, fmt::format("plan of rank {}\n{}\n", plan.rank, plan::print(plan)));
+  say(stdout, "model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options), layout_text(config), batch_text(config, e.micros));
+  say(stdout, "plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
+  if (ranks.flops.differs()) say(stdout, "; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9, ranks.flops.most * 1e-9);
+  say(stdout, "\n");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
-  if (e.pipeline) fmt::print("{}", e.pipeline->text(report::chart_columns()));
-  if (!e.unmeasured.empty()) fmt::print("\nnothing is measured: {}\n", e.unmeasured);
-  fmt::print("\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
+  if (e.run_memory) say_lines(stdout, e.run_memory->text(layout_of(config).mesh().ranks() > 1));
+  if (e.pipeline) say_lines(stdout, e.pipeline->text(report::chart_columns()));
+  if (!e.unmeasured.empty()) say(stdout, "\nnothing is measured: {}\n", e.unmeasured);
+  say(stdout, "\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
   for (const transforms::PassReport& p : c.passes)
-    fmt::print("{:16} {:>9.2f} {:>7} -> {:<6}{}\n", p.name, p.ms, p.eqns_before, p.eqns_after,
-               p.disabled             ? " disabled"
-               : p.preserves_numerics ? ""
-                                      : " rounding may change");
-  if (!options.dump_passes.empty()) fmt::print("programs after each pass are in {}\n", options.dump_passes);
+    say(stdout, "{:16} {:>9.2f} {:>7} -> {:<6}{}\n", p.name, p.ms, p.eqns_before, p.eqns_after,
+        p.disabled             ? " disabled"
+        : p.preserves_numerics ? ""
+                               : " rounding may change");
+  if (!options.dump_passes.empty()) say(stdout, "programs after each pass are in {}\n", options.dump_passes);
 }
 
 }  // namespace
@@ -302,6 +308,11 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   look_at(e.compiled.plan, true);
   for (const int rank : different_ranks(mesh))
     if (rank != options.rank) look_at(plan::lower(e.compiled.program, rank, executor->workspace_rule(), config.parallel.overlap), false);
+  if (goal == Goal::train) {
+    transforms::RunOptions quiet;
+    quiet.disabled = passes.disabled;
+    e.run_memory = memory_of_run(config, options.rank, different_ranks(mesh), executor->workspace_rule(), quiet);
+  }
   if (!options.schedule_svg.empty())
     files::write_atomically(options.schedule_svg, e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));
   if (options.json)

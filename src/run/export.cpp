@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "config/reader.h"
 #include "files/text.h"
 #include "run/augment.h"
@@ -81,16 +82,16 @@ int ckpt_export(const CkptOptions& options) {
   const auto text = [](const ordered_json& j) { return j.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"; };
   files::write_atomically(out / "config.json", text(config_of(w, options)));
   files::write_atomically(out / "preprocessor_config.json", text(preprocessor_of(w)));
-  for (const std::string& note : w.notes) fmt::print(stderr, "note: {}\n", note);
-  if (!w.assumed.empty()) fmt::print(stderr, "note: {}\n", w.assumed);
+  for (const std::string& note : w.notes) say(stderr, "note: {}\n", note);
+  if (!w.assumed.empty()) say(stderr, "note: {}\n", w.assumed);
   if (options.json)
-    fmt::print("{}", text({{"from", w.from.string()},
+    say_json(stdout, text({{"from", w.from.string()},
                            {"out", out.string()},
                            {"naming", options.naming},
                            {"dtype", options.dtype},
                            {"tensors", params.size()}}));
   else
-    fmt::print("{} -> {}: {} tensors, {} names, {}\n", w.from.string(), out.string(), params.size(), options.naming, options.dtype);
+    say(stdout, "{} -> {}: {} tensors, {} names, {}\n", w.from.string(), out.string(), params.size(), options.naming, options.dtype);
   return 0;
 }
 

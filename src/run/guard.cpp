@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/control_group.h"
 #include "base/process.h"
+#include "run/stop.h"
 
 namespace tessera::run {
 namespace {
@@ -62,7 +63,8 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   shared_ = new (memory) Shared;
   sigset_t handled, before;
   sigemptyset(&handled);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1}) sigaddset(&handled, signal);
+  sigaddset(&handled, SIGCHLD);
+  for (const int signal : stop_signals()) sigaddset(&handled, signal);
   ::sigprocmask(SIG_BLOCK, &handled, &before);
   const long long killed_before = killed_for_memory();
   const pid_t launcher = ::getppid(), self = ::getpid();
@@ -88,7 +90,8 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
     if (changed == child && (WIFEXITED(status) || WIFSIGNALED(status))) break;
     if (changed == child) stopped = WIFSTOPPED(status) ? 0 : -1;
     const struct timespec pause = {0, static_cast<long>(round_s * 1e9)};
-    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) request = signal, ++asked;
+    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD)
+      if (asked == 0 || signal != SIGHUP) request = signal, ++asked;  // a terminal that is gone is no second request
     // The first is kept until the rank has joined the others: of one that ends in the middle of that, mpirun may wait to hear for ever.
     if (asked > handed && (asked > 1 || shared_->joined.load(std::memory_order_acquire))) {
       union sigval value = {};

@@ -83,6 +83,7 @@ std::string what_it_does(const Look& look) {
   std::string text = look.waits ? "in " + name_of(look, *look.waits) : look.doing.empty() ? "starting" : look.doing;
   if (look.waits && !look.doing.empty()) text += ", " + look.doing;
   if (!look.waits && !look.inside.empty()) text += " (" + look.inside + ")";
+  if (!look.disk.empty()) text += ", " + look.disk;
   if (!look.waits && look.left) text += ", after " + name_of(look, *look.left);
   return text;
 }

@@ -11,10 +11,13 @@
 #include <string_view>
 #include <thread>
 
+#include "base/as_error.h"
 #include "base/check.h"
 #include "base/process.h"  // defines: find_mpirun
+#include "base/say.h"
 #include "base/threads.h"
 #include "comm/choose.h"
+#include "run/disk_calls.h"
 #include "run/environment.h"
 #include "run/guard.h"
 #include "run/pipeline.h"
@@ -26,7 +29,7 @@ namespace tessera::run {
 namespace {
 
 Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
-  return {rank, ranks, config.parallel.hang_s, config.run.out + "/log.txt", {}};
+  return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt", {}};
 }
 
 // One MPI rank: what only this rank knows of ends the others too.
@@ -37,6 +40,8 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   options.tell = [](const PulseFolder& folder) { guard.tell(folder); };
   comm::Pulse& pulse = guard.pulse();
   const comm::Pulse::Here here(&pulse);
+  PulsedDisk disk(pulse);
+  const files::DiskObserver::Here told(&disk);
   comm::Pulse::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
@@ -65,10 +70,9 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
     // Whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
     reason = std::string("error: ") + error.what(), code = error.exit_code();
-  } catch (const std::bad_alloc&) {
-    reason = "error: out of memory", code = static_cast<int>(ErrorKind::memory);
-  } catch (const std::exception& error) {
-    reason = std::string("error: unexpected: ") + error.what(), code = static_cast<int>(ErrorKind::internal);
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    reason = std::string("error: ") + error.what(), code = error.exit_code();
   }
   world->abort(reason, code);
   return code;
@@ -78,6 +82,8 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
 int watched(const config::Config& config, int rank, int ranks, const std::function<int()>& body) {
   comm::Pulse pulse;
   const comm::Pulse::Here here(&pulse);
+  PulsedDisk disk(pulse);
+  const files::DiskObserver::Here told(&disk);
   const Watchdog watchdog(pulse, options_of(config, rank, ranks));
   return body();
 }
@@ -108,8 +114,8 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
   }
   if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
-    fmt::print(stderr, "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
-               config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+    say(stderr, "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
+        config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
   const std::string mpirun = config.parallel.comm == "local" ? "" : find_mpirun();
   if (config.parallel.comm == "mpi" && (mpirun.empty() || !comm::mpi_built()))
     throw Error(

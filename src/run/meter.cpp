@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/process.h"
 #include "files/text.h"
-#include "run/environment.h"
 #include "run/pipeline.h"
 #include "run/stages.h"
 #include "run/turns.h"
@@ -42,10 +42,36 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       session_(session),
       pipelined_(pipelined(config, Goal::train)),
       out_(std::move(out)),
-      host_(environment(static_cast<int>(config.run.threads))["host"].get<std::string>()),
+      host_(host_name()),
       clock_(compare_clocks(ranks)),
       paces_(session.mesh()),
-      trace_left_(config.run.trace) {}
+      trace_left_(config.run.trace),
+      waited_for_(static_cast<std::size_t>(ranks.size())) {}
+
+int Meter::tell(const report::Breakdown& now, std::int64_t samples, Measured& out) {
+  const double mine[] = {out.stop ? 1.0 : 0.0,
+                         static_cast<double>(session_.own_samples(samples)),
+                         now.compute,
+                         now.data,
+                         now.host,
+                         static_cast<double>(steady_ns() + clock_.behind_ns)};
+  const std::vector<double> all = ranks_.gather(mine);
+  std::vector<Pace> paces;
+  int last = 0;
+  constexpr std::size_t each = std::size(mine), came = each - 1;
+  for (std::size_t at = 0; at < all.size(); at += each) {
+    if (all[at + came] > all[static_cast<std::size_t>(last) * each + came]) last = static_cast<int>(paces.size());
+    paces.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
+    out.stop |= all[at] > 0;
+  }
+  const char* stage = session_.mesh().find("pp") < 0 ? "" : " of its stage";
+  for (const Straggler& s : paces_.add(std::move(paces)))
+    out.remarks.push_back(
+        fmt::format("rank {} is slow: {:.0f}% of the median speed of the others{} over the last {} steps, most of it in {} "
+                    "({:.1f} ms a step where the others' median is {:.1f} ms)",
+                    s.rank, s.speed * 100, stage, s.steps, s.what, s.ms, s.median_ms));
+  return last;
+}
 
 Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t samples,
                      std::int64_t began_ns, double data_ms, double ran_ms, bool stop) {
@@ -53,43 +79,45 @@ Measured Meter::step(std::int64_t number, const exec::Timeline& timeline, const 
   Measured out;
   out.sampled = number % sample_every == 0 || number == 1 || number == 3;  // the third: so that a short run has one that is warm
   const bool several = ranks_.size() > 1, counts = out.sampled || !several;
-  report::Breakdown now =
-      breakdown_of(timeline, out.sampled && several ? meetings(plan, timeline, session_.mesh(), ranks_, clock_) : std::map<int, double>{});
+  report::Breakdown now = breakdown_of(timeline, {});
   now.data = data_ms;
   now.host = std::max(0.0, ran_ms - data_ms - now.compute - now.comm_exposed - now.wait);  // also what lies between two steps of the plan
-  if (pipelined_ && counts) now.pipelined = true, now.bubble = bubble(timeline, plan);
-  const std::int64_t met = steady_ns();
   out.stop = stop;
-  if (several) {
-    const double mine[] = {stop ? 1.0 : 0.0, static_cast<double>(session_.own_samples(samples)), now.compute, now.data, now.host};
-    const std::vector<double> all = ranks_.gather(mine);
-    std::vector<Pace> paces;
-    for (std::size_t at = 0; at < all.size(); at += std::size(mine)) {
-      paces.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
-      out.stop |= all[at] > 0;
-    }
-    for (const Straggler& s : paces_.add(std::move(paces)))
-      out.remarks.push_back(fmt::format(
-          "rank {} is slow: {:.0f}% of the median speed{} for {} steps, most of it in {} ({:.1f} ms a step where the median is {:.1f} ms)",
-          s.rank, s.speed * 100, session_.mesh().find("pp") < 0 ? "" : " of its stage", Paces::patience, s.what, s.ms, s.median_ms));
+  const std::int64_t told = steady_ns();
+  const int last = several ? tell(now, samples, out) : 0;
+  // The step ends when the last rank has said how it was. What they tell each other beyond that comes after, when all are there: waiting
+  // for a rank that is late is never taken for work of this one.
+  const std::int64_t met = steady_ns();
+  const double waited_ms = static_cast<double>(met - told) * 1e-6;
+  std::vector<double> waited_for(waited_for_.size());
+  if (several && last != ranks_.rank()) waited_for[static_cast<std::size_t>(last)] += waited_ms;
+  if (several && out.sampled) {
+    const report::Breakdown seen = breakdown_of(timeline, meetings(plan, timeline, session_.mesh(), ranks_, clock_), &waited_for);
+    now.comm_exposed = seen.comm_exposed, now.comm_hidden = seen.comm_hidden, now.wait = seen.wait;
   }
-  // The step ends when the last rank has said how it was.
-  const double measured_ms = static_cast<double>(met - entered) * 1e-6, waited_ms = static_cast<double>(steady_ns() - met) * 1e-6;
-  out.step_ms = ran_ms + measured_ms + waited_ms;
-  now.host += measured_ms, (several ? now.wait : now.host) += waited_ms;
+  if (pipelined_ && counts) now.pipelined = true, now.bubble = bubble(timeline, plan);
+  const std::int64_t done = steady_ns();
+  out.step_ms = ran_ms + static_cast<double>(done - entered) * 1e-6;
+  now.host += static_cast<double>(told - entered) * 1e-6;
+  (several ? now.wait : now.host) += static_cast<double>(done - told) * 1e-6;
   if (counts) {
-    if (steps_ > 0 && cold_) sum_ = {}, sampled_ = 0, early_.clear();  // the first step, which warms up, counts only where it is alone
+    if (steps_ > 0 && cold_) {  // the first step, which warms up, counts only where it is alone
+      sum_ = {}, sampled_ = 0;
+      early_.clear();
+      std::fill(waited_for_.begin(), waited_for_.end(), 0.0);
+    }
     cold_ = steps_ == 0;
     sum_.pipelined = pipelined_;
     last_ = now;
     for (double report::Breakdown::*part : report::breakdown_parts) sum_.*part += now.*part;
+    for (std::size_t r = 0; r < waited_for.size(); ++r) waited_for_[r] += waited_for[r];
     ++sampled_;
     if (several && early_.size() < most_early) early_.emplace_back(number, now);
   }
   out.breakdown = last_;
   if (steps_++ > 0 && trace_left_ > 0) {  // the first step warms up
     trace(number, timeline, plan, began_ns, data_ms, ran_ms);
-    const double left = static_cast<double>(met + clock_.behind_ns) * 1e-3;
+    const double left = static_cast<double>(told + clock_.behind_ns) * 1e-3;
     if (several) doing_.push_back({"wait for the other ranks", "wait", std::max(left, doing_.back().end_us), left + waited_ms * 1e3});
     if (--trace_left_ == 0) write_trace();
   }
@@ -160,13 +188,21 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
   if (trace_left_ > 0 && steps_ > 1) write_trace();  // of a run that ended before it had all it was asked for
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts) mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
+  // What all the others together waited for this rank, as a mean of one of them.
+  double waited = 0;
+  const std::vector<double> all = ranks_.gather(waited_for_);
+  for (std::size_t r = 0; r < waited_for_.size(); ++r) waited += all[r * waited_for_.size() + static_cast<std::size_t>(ranks_.rank())];
+  waited /= static_cast<double>(std::max<std::int64_t>(1, sampled_) * std::max(1, ranks_.size() - 1));
   nlohmann::ordered_json mine = {{"host", host_},
                                  {"device", "cpu"},
                                  {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
                                  {"breakdown", report::to_json(mean)},
                                  {"barrier_wait_s", barrier_s_},
                                  {"clock_behind_ns", clock_.behind_ns}};
-  if (ranks_.size() > 1) mine["sampled"] = {{"steps", sampled_}, {"early", nlohmann::ordered_json::array()}};
+  if (ranks_.size() > 1) {
+    mine["others_waited_ms"] = waited;
+    mine["sampled"] = {{"steps", sampled_}, {"early", nlohmann::ordered_json::array()}};
+  }
   for (const auto& [step, breakdown] : early_)
     mine["sampled"]["early"].push_back({{"step", step}, {"breakdown", report::to_json(breakdown)}});
   nlohmann::ordered_json out = nlohmann::ordered_json::array();

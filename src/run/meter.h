@@ -41,12 +41,14 @@ class Meter {
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();
   // One object per rank: host, device, memory, mean breakdown of the sampled steps but the first, waits at the end of epochs; of several
-  // ranks also the first of these steps, so that a reader may take more of them for warm-up.
+  // ranks also the first of these steps, so that a reader may take more of them for warm-up, and how long the others waited for it.
   nlohmann::ordered_json ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes);
 
  private:
   void trace(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan, std::int64_t began_ns, double data_ms,
              double step_ms);
+  // All ranks tell each other how the step was: requests to stop, slow ranks, and who came last. Answers the last one.
+  int tell(const report::Breakdown& now, std::int64_t samples, Measured& out);
   double bubble(const exec::Timeline& timeline, const plan::Plan& plan) const;
   void write_trace();
 
@@ -62,6 +64,7 @@ class Meter {
   std::vector<report::TraceTurn> turns_;
   report::Breakdown last_, sum_;
   std::vector<std::pair<std::int64_t, report::Breakdown>> early_;  // (step, of it): the first that are in the sum
+  std::vector<double> waited_for_;  // ms of the steps that are in the sum, by the rank that came last
   std::int64_t sampled_ = 0, steps_ = 0;
   bool cold_ = false;  // all that was added up is the first step
   double barrier_s_ = 0;

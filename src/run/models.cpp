@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/say.h"
 #include "models/model.h"
 #include "report/console.h"
 #include "report/document.h"
@@ -15,7 +16,7 @@ using nlohmann::ordered_json;
 
 int list_models(bool json) {
   ordered_json all = ordered_json::array();
-  if (!json) fmt::print("{:18} {:>10} {:>10} {:>10}  {}\n", "name", "image", "params", "GFLOP", "what");
+  if (!json) say(stdout, "{:18} {:>10} {:>10} {:>10}  {}\n", "name", "image", "params", "GFLOP", "what");
   for (const models::Preset& row : models::presets()) {
     std::int64_t params = 0;
     for (const models::Param& p : models::parameters(row.config)) params += p.buffer ? 0 : ir::elements(p.shape);
@@ -33,13 +34,13 @@ int list_models(bool json) {
                      {"flops", flops},
                      {"note", row.note}});
     else
-      fmt::print("{:18} {:>10} {:>10} {:>10.3f}  {}\n", row.name, fmt::format("{}x{}x{}", m.image_h, m.image_w, m.channels),
-                 report::millions(params), flops * 1e-9, row.note);
+      say(stdout, "{:18} {:>10} {:>10} {:>10.3f}  {}\n", row.name, fmt::format("{}x{}x{}", m.image_h, m.image_w, m.channels),
+          report::millions(params), flops * 1e-9, row.note);
   }
   if (json)
     report::print_document(all);
   else
-    fmt::print("params and GFLOP (2 x multiply-adds) are for one image; every dimension can be changed: --set model.depth=4\n");
+    say(stdout, "params and GFLOP (2 x multiply-adds) are for one image; every dimension can be changed: --set model.depth=4\n");
   return 0;
 }
 

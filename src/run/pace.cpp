@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tessera::run {
 namespace {
@@ -12,46 +13,81 @@ double median(std::vector<double> v) {
   return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
 }
 
+double speed_of(const Pace& p) { return p.busy() > 0 ? p.samples / p.busy() : 0; }
+
 template <class Part>
 double median_of(const std::vector<Pace>& all, const Part& part) {
   std::vector<double> v;
-  for (const Pace& p : all)
-    if (p.samples > 0) v.push_back(part(p));
+  for (const Pace& p : all) v.push_back(part(p));
   return median(std::move(v));
 }
 
-// Of these times the one that exceeds the median of its peers the most.
-Straggler describe(int rank, const Pace& pace, const std::vector<Pace>& peers, double speed) {
-  Straggler out{rank, speed, "", 0, 0};
-  double worst = -1;
+// Of these times the one that exceeds the median of the others the most.
+void describe(Straggler& out, const Pace& pace, const std::vector<Pace>& others) {
+  double worst = -HUGE_VAL;
   const auto look = [&](const char* what, double Pace::*part) {
-    const double mine = pace.*part, others = median_of(peers, [&](const Pace&p) { return p.*part; });
-    if (mine - others > worst) worst = mine - others, out.what = what, out.ms = mine, out.median_ms = others;
+    const double mine = pace.*part, theirs = median_of(others, [&](const Pace&p) { return p.*part; });
+    if (mine - theirs > worst) worst = mine - theirs, out.what = what, out.ms = mine, out.median_ms = theirs;
   };
   look("compute", &Pace::compute);
   look("data", &Pace::data);
   look("host", &Pace::host);
-  return out;
 }
 
 }  // namespace
 
+Paces::Paces(ir::Mesh mesh) : mesh_(std::move(mesh)), named_(static_cast<std::size_t>(mesh_.ranks())) {}
+
 std::vector<Straggler> Paces::add(std::vector<Pace> step) {
-  const auto speed = [](const Pace& p) { return p.busy() > 0 ? p.samples / p.busy() : 0; };
-  const int pp = mesh_.find("pp");
-  const auto stage = [&](std::size_t r) { return pp < 0 ? 0 : mesh_.coordinates(static_cast<int>(r))[static_cast<std::size_t>(pp)]; };
-  std::vector<std::vector<Pace>> peers(pp < 0 ? 1 : static_cast<std::size_t>(mesh_.axes[static_cast<std::size_t>(pp)].size));
-  for (std::size_t r = 0; r < step.size(); ++r) peers[static_cast<std::size_t>(stage(r))].push_back(step[r]);
-  std::vector<Straggler> out;
+  now_.sums.resize(step.size());
+  double longest = 0;
   for (std::size_t r = 0; r < step.size(); ++r) {
-    const std::vector<Pace>& same = peers[static_cast<std::size_t>(stage(r))];
-    const double mine = speed(step[r]), usual = median_of(same, speed);
-    if (step[r].samples == 0) continue;  // says nothing
-    slow_for_[r] = mine < slow * usual ? slow_for_[r] + 1 : 0;
-    if (slow_for_[r] == patience) out.push_back(describe(static_cast<int>(r), step[r], same, mine / usual));
+    for (double Pace::*part : {&Pace::samples, &Pace::compute, &Pace::data, &Pace::host}) now_.sums[r].*part += step[r].*part;
+    longest = std::max(longest, step[r].busy());
   }
+  now_.ms += longest;
+  ++now_.steps;
   steps_.push_back(std::move(step));
   if (steps_.size() > window) steps_.pop_front();
+  if (now_.steps < block_steps || now_.ms < block_ms) return {};
+  blocks_.push_back(std::exchange(now_, {}));
+  if (blocks_.size() > blocks) blocks_.pop_front();
+  return blocks_.size() == blocks ? judge() : std::vector<Straggler>{};
+}
+
+Pace Paces::usual(std::size_t rank) const {
+  std::vector<Pace> each;
+  for (const Block& block : blocks_) {
+    Pace mean = block.sums[rank];
+    for (double Pace::*part : {&Pace::samples, &Pace::compute, &Pace::data, &Pace::host}) mean.*part /= static_cast<double>(block.steps);
+    if (mean.samples > 0) each.push_back(mean);  // others say nothing
+  }
+  if (each.empty()) return {};
+  const auto middle = each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2);
+  std::nth_element(each.begin(), middle, each.end(), [](const Pace& a, const Pace& b) { return speed_of(a) < speed_of(b); });
+  return *middle;
+}
+
+std::vector<Straggler> Paces::judge() {
+  const int pp = mesh_.find("pp");
+  const auto stage = [&](std::size_t r) { return pp < 0 ? 0 : mesh_.coordinates(static_cast<int>(r))[static_cast<std::size_t>(pp)]; };
+  std::int64_t steps = 0;
+  for (const Block& block : blocks_) steps += block.steps;
+  std::vector<Pace> paces;
+  for (std::size_t r = 0; r < named_.size(); ++r) paces.push_back(usual(r));
+  std::vector<Straggler> out;
+  for (std::size_t r = 0; r < paces.size(); ++r) {
+    std::vector<Pace> others;
+    for (std::size_t other = 0; other < paces.size(); ++other)
+      if (other != r && stage(other) == stage(r) && paces[other].samples > 0) others.push_back(paces[other]);
+    if (paces[r].samples == 0 || others.empty()) continue;
+    const double speed = speed_of(paces[r]) / std::max(1e-300, median_of(others, speed_of));
+    if (speed >= recovered) named_[r] = false;
+    if (speed >= slow || named_[r]) continue;
+    named_[r] = true;
+    out.push_back({.rank = static_cast<int>(r), .steps = steps, .speed = speed, .what = {}});
+    describe(out.back(), paces[r], others);
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 // work: a rank is compared with those of its own stage.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -18,12 +19,13 @@ struct Pace {
   double busy() const { return compute + data + host; }
 };
 
-// A rank that was slow for many steps in a row, and what it is slow at.
+// A rank that was slow over the last steps, and what it is slow at.
 struct Straggler {
   int rank = 0;
-  double speed = 0;  // of the median of its stage
-  std::string what;  // compute | data | host
-  double ms = 0, median_ms = 0;
+  std::int64_t steps = 0;        // that were looked at
+  double speed = 0;              // of the median of the others of its stage
+  std::string what;              // compute | data | host
+  double ms = 0, median_ms = 0;  // a step: its own, the others' median
 };
 
 // Samples of a batch per dp rank: every micro-batch is shared out by itself.
@@ -31,22 +33,38 @@ ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<do
 
 class Paces {
  public:
-  static constexpr double slow = 0.7;  // of the median speed of a stage
-  static constexpr int patience = 30;  // steps in a row
-  static constexpr int window = 16;    // steps that a measurement looks back
+  static constexpr double slow = 0.7;       // of the median speed of the others
+  static constexpr double recovered = 0.8;  // may be named again after that
+  static constexpr int blocks = 5;          // of consecutive steps, which a judgement looks back at
+  static constexpr int block_steps = 6;     // a block has at least so many, and
+  static constexpr double block_ms = 200;   // takes at least so long: a rank that is stopped and goes on in turns shows its mean
+  static constexpr int patience = blocks * block_steps;
+  static constexpr int window = 16;  // steps that shares by speed look back at
 
-  explicit Paces(ir::Mesh mesh) : mesh_(std::move(mesh)), slow_for_(static_cast<std::size_t>(mesh_.ranks())) {}
+  explicit Paces(ir::Mesh mesh);
 
-  // One step of all ranks. Answers who has just been slow for `patience` steps; again only after it has recovered.
+  // One step of all ranks. Answers who has just been found slow; again only after it has recovered. A rank's speed is that of the median
+  // of its blocks' means: one block that something disturbed changes nothing, and neither does one good step in a slow block.
   std::vector<Straggler> add(std::vector<Pace> step);
   // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or more; none: leave them as they are.
   std::optional<std::vector<double>> better_weights(const std::vector<double>& now, const std::vector<std::int64_t>& micro) const;
   void forget() { steps_.clear(); }  // after the shares changed
 
  private:
+  // The sums of consecutive steps, per rank.
+  struct Block {
+    std::vector<Pace> sums;
+    std::int64_t steps = 0;
+    double ms = 0;  // of the rank that took the longest
+  };
+  std::vector<Straggler> judge();
+  Pace usual(std::size_t rank) const;  // the median block, a step; samples 0: it had none
+
   ir::Mesh mesh_;
   std::deque<std::vector<Pace>> steps_;
-  std::vector<int> slow_for_;  // steps, per rank
+  Block now_;
+  std::deque<Block> blocks_;
+  std::vector<bool> named_;  // per rank
 };
 
 }  // namespace tessera::run

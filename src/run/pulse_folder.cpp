@@ -12,7 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "base/process.h"
+#include "files/own_file.h"
 
 namespace tessera::run {
 namespace {
@@ -23,18 +25,16 @@ using nlohmann::json;
 const std::string folder_prefix = ".ranks-";
 constexpr std::size_t record_bytes = 3072;  // always as long, so that a new one covers the old one in one write
 
-std::string file_text(const fs::path& path) {
-  std::string text;
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return text;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(file, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<std::size_t>(n));
-  ::close(file);
-  return text;
+constexpr std::size_t verdict_bytes = 1 << 20;
+
+// A file of a pulse folder: the one who made the folder made it, too. What somebody else put there does not count.
+std::string file_text(const fs::path& path, std::size_t most) {
+  const std::optional<uid_t> owner = files::owner_of(path.parent_path());
+  return owner ? files::read_own(path, most, *owner).value_or("") : "";
 }
 
 bool write_file(const fs::path& path, const std::string& text, int flags) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0644);
   if (file < 0) return false;
   const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   return ::close(file) == 0 && whole;  // a shared file system sends it now
@@ -83,23 +83,24 @@ void PulseFolder::write(const Seen& me) const {
                        {"idle_s", me.look.idle_s},
                        {"doing", me.look.doing},
                        {"inside", me.look.inside},
+                       {"disk", me.look.disk},
                        {"groups", groups},
                        {"waits", to_json(me.look.waits)},
                        {"left", to_json(me.look.left)}};
   std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() >= record_bytes) return;
   text.resize(record_bytes - 1, ' ');
-  write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n', me.tick == 0 ? O_CREAT : 0);
+  write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n', O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
 }
 
 std::optional<Seen> PulseFolder::read(int rank) const {
   if (path_.empty()) return std::nullopt;
   try {
-    const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank)));
+    const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank), record_bytes));
     Seen out;
     out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"), out.tick = j.at("tick"),
     out.ended = j.at("ended");
-    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"), out.look.inside = j.at("inside");
+    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"), out.look.inside = j.at("inside"), out.look.disk = j.at("disk");
     for (const json& g : j.at("groups")) out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
     out.look.waits = call_from(j.at("waits"), out.look.groups.size());
     out.look.left = call_from(j.at("left"), out.look.groups.size());
@@ -121,7 +122,7 @@ std::vector<Seen> PulseFolder::read_all() const {
 
 std::optional<PulseFolder::Verdict> PulseFolder::verdict() const {
   if (path_.empty()) return std::nullopt;
-  const std::string text = file_text(path_ / "verdict");
+  const std::string text = file_text(path_ / "verdict", verdict_bytes);
   const auto line = text.find('\n');
   if (line == text.npos) return std::nullopt;
   return Verdict{std::atoi(text.c_str()), text.substr(line + 1)};
@@ -131,7 +132,8 @@ bool PulseFolder::decide(const Verdict& verdict) const {
   if (path_.empty()) return true;
   // It appears whole, and only if there is none.
   const fs::path draft = path_ / fmt::format("draft-{}-{}", host_name(), ::getpid());
-  if (!write_file(draft, fmt::format("{}\n{}", verdict.code, verdict.text), O_CREAT | O_TRUNC)) return true;  // better twice than never
+  if (!write_file(draft, fmt::format("{}\n{}", verdict.code, verdict.text), O_CREAT | O_TRUNC | O_NOFOLLOW))
+    return true;  // better twice than never
   const bool first = ::link(draft.c_str(), (path_ / "verdict").c_str()) == 0 || errno != EEXIST;
   ::unlink(draft.c_str());
   return first;
@@ -161,6 +163,7 @@ void sweep_pulse_folders(const fs::path& place) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(place, ignored)) {
     if (!entry.path().filename().string().starts_with(folder_prefix)) continue;
+    if (!files::is_own_folder(entry.path())) continue;  // somebody else's, whatever is in it
     const PulseFolder old(entry.path());
     const std::optional<Seen> launcher = old.read(launcher_rank);  // without one it is just being made, or another version's
     const std::vector<Seen> ranks = old.read_all();
@@ -170,7 +173,7 @@ void sweep_pulse_folders(const fs::path& place) {
 
 void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict, const fs::path& log) {
   if (!folder.decide(verdict)) std::_Exit(folder.verdict().value_or(verdict).code);
-  const std::string text = "error: " + verdict.text + "\n";
+  const std::string text = printable_lines("error: " + verdict.text + "\n");
   if (!given_folder()) [[maybe_unused]]
     const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
   write_file(log, text, O_APPEND);

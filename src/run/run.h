@@ -90,7 +90,7 @@ int explain(const config::Config& config, const ExplainOptions& options);
 
 struct DataGetOptions {
   std::string name, out = "data";  // cifar10 | cifar100, and the folder that receives the set's own folder
-  std::string url, md5;            // "": the published archive
+  std::string url, md5, sha256;    // "": the published archive
   bool json = false;
 };
 int data_get(const DataGetOptions& options);

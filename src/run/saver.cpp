@@ -1,5 +1,9 @@
 #include "run/saver.h"
 
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -22,9 +26,15 @@ std::uintmax_t bytes_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
+Saver::Saver(std::filesystem::path run, Retention retention, Ranks ranks, double disk_s)
+    : run_(std::move(run)), retention_(retention), ranks_(ranks) {
+  // A rank writes its part with several calls; it is the watchdog that says which one hangs.
+  state_.patience_s = disk_s > 0 ? std::max(state_.patience_s, 4 * disk_s) : 0;
+}
+
 Saver::~Saver() {
-  cancelled_ = std::uncaught_exceptions() > 0;  // other ranks may never write their part
-  if (writing_.valid()) writing_.wait();
+  state_.cancelled = std::uncaught_exceptions() > 0;
+  if (writing_.valid()) watch();
 }
 
 void Saver::save(Session& session, const Progress& progress, const nlohmann::json& notes, const std::filesystem::path& flush) {
@@ -37,8 +47,10 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
     if (ranks_.first()) write = std::make_shared<CheckpointWrite>(run_, progress.step);
   });
   writing_ = std::async(std::launch::async, [this, write] {
+    const files::DiskObserver::Here told(&calls_);
+    ::pthread_setname_np(::pthread_self(), "tessera-saver");
     if (write)
-      write->finish(snapshot_, retention_, ranks_.size(), cancelled_);
+      write->finish(snapshot_, retention_, ranks_.size(), state_);
     else
       write_part(CheckpointWrite::part(run_, snapshot_.progress.step), ranks_.rank(), snapshot_);
   });
@@ -48,16 +60,40 @@ void Saver::poll() {
   if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) writing_.get();
 }
 
+// Three states are no hang: a checkpoint that grows, a call to a disk (within parallel.disk_s, which the watchdog knows), and waiting for
+// the part of another rank, who is then the one that must move.
+void Saver::watch() {
+  comm::Pulse* const pulse = comm::Pulse::here();
+  const std::filesystem::path folder = CheckpointWrite::part(run_, snapshot_.progress.step);
+  std::uintmax_t before = 0;
+  std::uint64_t seen = calls_.now().number;
+  int waited_for = -1;
+  const auto wait_for = [&](int rank) {
+    if (!pulse || !ranks_.world() || rank == waited_for) return;
+    const std::string scope = fmt::format("the part of rank {} of the checkpoint", std::max(rank, waited_for));
+    if (rank >= 0)
+      pulse->wait(0, comm::Verb::recv, 0, scope);
+    else
+      pulse->leave(0, comm::Verb::recv, 0, scope);
+    waited_for = rank;
+  };
+  if (pulse) pulse->disk(calls_.now().call);
+  while (writing_.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+    if (!pulse) continue;
+    if (const DiskCalls::Now now = calls_.now(); now.number != seen) seen = now.number, pulse->disk(now.call);
+    if (const std::uintmax_t bytes = bytes_in(folder); bytes != before) before = bytes, pulse->beat();
+    wait_for(state_.waits_for);
+  }
+  wait_for(-1);
+  if (pulse) pulse->disk("");
+}
+
 // A checkpoint is written when its first rank has put it in its place: the others wait for that, or the next one would meet this one's
 // folder.
 void Saver::wait() {
   if (writing_.valid()) {
     comm::Pulse::doing("writing the checkpoint of step", snapshot_.progress.step);
-    // As long as anything grows, this is no hang, however long it takes.
-    const std::filesystem::path folder = CheckpointWrite::part(run_, snapshot_.progress.step);
-    for (std::uintmax_t before = 0; writing_.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready;)
-      if (const std::uintmax_t bytes = bytes_in(folder); bytes != before && comm::Pulse::here())
-        before = bytes, comm::Pulse::here()->beat();
+    watch();
     writing_.get();
   }
   ranks_.barrier();

@@ -5,14 +5,15 @@
 #include <future>
 
 #include "run/checkpoint.h"
+#include "run/disk_calls.h"
 #include "run/ranks.h"
 
 namespace tessera::run {
 
 class Saver {
  public:
-  Saver(std::filesystem::path run, Retention retention, Ranks ranks = Ranks(nullptr))
-      : run_(std::move(run)), retention_(retention), ranks_(ranks) {}
+  // `disk_s`: how long one call to a disk may take (parallel.disk_s).
+  Saver(std::filesystem::path run, Retention retention, Ranks ranks = Ranks(nullptr), double disk_s = 600);
   ~Saver();  // waits
 
   // Waits for the save under way, then copies the state of the session and starts to write it.
@@ -24,7 +25,10 @@ class Saver {
   std::filesystem::path run_;
   Retention retention_;
   Ranks ranks_;
-  std::atomic<bool> cancelled_ = false;
+  void watch();  // until the save under way has ended; shows meanwhile what its thread is in
+
+  SaveState state_;
+  DiskCalls calls_;  // of the writer
   Snapshot snapshot_;  // belongs to the writer while `writing_` is valid
   std::future<void> writing_;
 };

@@ -17,8 +17,13 @@ double deepspeed_fraction(const config::Lr& s, std::int64_t step, std::int64_t t
   const bool cosine = s.schedule == "ds_cosine";
   if (at < 0) return cosine ? 0.0 : s.start;
   if (at < warmup) return s.start + (1.0 - s.start) * (s.rise == "log" ? std::log(at + 1) / std::log(warmup) : at / warmup);
+  if (cosine) {
+    // The cosine is not cut off: past its planned length the rate rises again, as DeepSpeed's does.
+    // A planned length equal to the warm-up, where DeepSpeed divides by zero, leaves the final rate.
+    const double turn = length == warmup ? 1.0 : (at - warmup + 1) / (length - warmup);
+    return std::max(0.0, s.final + (1.0 - s.final) * 0.5 * (1.0 + std::cos(3.141592653589793 * turn)));
+  }
   const double rest = std::max(1.0, length - warmup);
-  if (cosine) return s.final + (1.0 - s.final) * 0.5 * (1.0 + std::cos(3.141592653589793 * std::min(1.0, (at - warmup + 1) / rest)));
   return s.schedule == "ds_decay" ? s.start + (1.0 - s.start) * std::max(0.0, (length - at) / rest) : 1.0;
 }
 

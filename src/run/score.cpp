@@ -89,14 +89,13 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
 }
 
 void recalibrate(Session& session, const config::Config& config, const data::Dataset& train, std::int64_t epoch) {
-  constexpr int batches = 20;
   data::LoaderOptions options = loader_options(config, train, data::Split::train);
   options.first_epoch = epoch;
   options.epochs = 1;
   options.wants = session.own_samples_of(Goal::recalibrate);
   data::Loader loader(train, options);
   data::Batch batch;
-  for (int i = 0; i < batches && loader.next(batch); ++i) session.recalibrate(batch.images);
+  for (std::int64_t i = 0; i < recalibration_batches && loader.next(batch); ++i) session.recalibrate(batch.images);
   session.finish_recalibration();
 }
 

@@ -27,6 +27,8 @@ std::int64_t evaluation_batch(const config::Config& config);
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
             report::Console* console = nullptr, const std::function<bool()>& stop = {});
 
+// Batches of an epoch that a recalibration looks at, at most.
+inline constexpr std::int64_t recalibration_batches = 20;
 // New running statistics for averaged weights, from the first batches of an epoch as training saw them.
 void recalibrate(Session& session, const config::Config& config, const data::Dataset& train, std::int64_t epoch);
 

@@ -69,16 +69,19 @@ std::int64_t Session::own_samples(std::int64_t samples) const {
   return sum;
 }
 
-bool Session::fits_with(const std::vector<double>& weights, std::int64_t samples) const {
+bool Session::fits_with(const std::vector<double>& weights, const std::vector<PlanKey>& plans) const {
   config::Config other = config_;
   other.parallel.weights.list = weights;
-  const auto micro = micro_batches(samples, config_.batch.accumulate);
-  return executor_->fits(compile(other, Goal::train, micro, executor_->workspace_rule(), {}, Weights::live, rank_).plan);
+  return std::all_of(plans.begin(), plans.end(), [&](const PlanKey& key) {
+    const auto micro = micro_batches_for(other, key.goal, key.samples);
+    return executor_->fits(compile(other, key.goal, micro, executor_->workspace_rule(), {}, key.weights, rank_).plan);
+  });
 }
 
 void Session::share_by(const std::vector<double>& weights) {
   config_.parallel.weights.list = weights;
   plans_.clear();  // the buffers stay with the executor
+  prepared_.clear();
 }
 
 std::size_t Session::pixels() const {
@@ -92,15 +95,23 @@ std::vector<std::int64_t> Session::micro_batches(std::int64_t samples, std::int6
   return out;
 }
 
-const Compiled& Session::compiled(Goal goal, std::int64_t samples, Weights weights) {
+const Compiled& Session::planned(Goal goal, std::int64_t samples, Weights weights) {
   std::unique_ptr<Compiled>& slot = plans_[{goal, samples, weights}];
   if (!slot) {
     slot = std::make_unique<Compiled>(
         compile(config_, goal, micro_batches_for(config_, goal, samples), executor_->workspace_rule(), options_, weights, rank_));
     options_.dump_dir.clear();  // the first plan is the one that was asked for
-    executor_->prepare(slot->plan);
   }
   return *slot;
+}
+
+const Compiled& Session::compiled(Goal goal, std::int64_t samples, Weights weights) {
+  const Compiled& out = planned(goal, samples, weights);
+  if (const PlanKey key{goal, samples, weights}; !prepared_.contains(key)) {
+    executor_->prepare(out.plan);
+    prepared_.insert(key);
+  }
+  return out;
 }
 
 Session::Home Session::home_of(const models::Param& param, Weights weights) const {

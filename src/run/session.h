@@ -6,8 +6,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "comm/comm.h"
@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "run/compile.h"
 #include "run/pieces.h"
+#include "run/plans.h"
 
 namespace tessera::run {
 
@@ -66,12 +67,14 @@ class Session {
   bool has_statistics() const;  // batch norm
   std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
 
-  // Other shares of a batch per dp rank: whether the plan of so many samples would fit into this rank's memory; from now on. Whoever
-  // changes them compiles the training plan next, on all ranks.
-  bool fits_with(const std::vector<double>& weights, std::int64_t samples) const;
+  // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory; from now on. Whoever changes them
+  // reserves the plans of the run next, on all ranks.
+  bool fits_with(const std::vector<double>& weights, const std::vector<PlanKey>& plans) const;
   void share_by(const std::vector<double>& weights);
 
+  // A plan and the room that it needs; planned(): without making room for it, so it cannot run yet.
   const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live);
+  const Compiled& planned(Goal goal, std::int64_t samples, Weights weights = Weights::live);
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
@@ -121,7 +124,8 @@ class Session {
   std::unique_ptr<exec::Executor> executor_;
   exec::Observer observer_;
   std::vector<transforms::Bucket> buckets_;
-  std::map<std::tuple<Goal, std::int64_t, Weights>, std::unique_ptr<Compiled>> plans_;
+  std::map<PlanKey, std::unique_ptr<Compiled>> plans_;
+  std::set<PlanKey> prepared_;  // there is room for them
   std::map<std::string, std::vector<double>> statistics_;  // sums over the batches of a recalibration
   std::int64_t recalibrated_ = 0;
 };

@@ -73,7 +73,7 @@ std::vector<double> measure_blocks(const config::Config& given) {
   const models::ModelConfig& m = config.model;
   Session session(config);
   std::int64_t samples = config.batch.global;
-  while (samples > 1 && !session.fits_with({}, samples)) samples = (samples + 1) / 2;
+  while (samples > 1 && !session.fits_with({}, {{Goal::train, samples}})) samples = (samples + 1) / 2;
   session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
   const auto n = static_cast<std::size_t>(samples), classes = static_cast<std::size_t>(m.classes);
   std::vector<float> images(n * static_cast<std::size_t>(m.image_h * m.image_w * m.channels)), weights(n, 1.0F), targets;

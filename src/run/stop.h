@@ -1,14 +1,20 @@
-// Requests to stop: SIGINT, SIGTERM and SIGUSR1 (what schedulers send before they kill).
+// Requests to stop: SIGINT, SIGTERM, SIGUSR1 (what schedulers send before they kill) and SIGHUP (the terminal is gone), unless that was
+// ignored when the process started (nohup).
 // Convention: the first one asks the loop to save and end; a second one, whichever of them, ends the process at once,
-// unless it follows within a quarter of a second: launchers signal a process and its group, which is one request. A rank's guard hands on
+// unless it follows within a quarter of a second: launchers signal a process and its group, which is one request; or unless it is SIGHUP,
+// which shells repeat and nobody sends out of impatience. A rank's guard hands on
 // what it gets with a number (sigqueue), so its first is never the second.
 #pragma once
 
 #include <csignal>
+#include <vector>
 
 namespace tessera::run {
 
 bool stop_requested();
+
+// The signals that mean a request to stop in this process.
+std::vector<int> stop_signals();
 
 // While it lives, the signals mean the above; afterwards what they meant before.
 class StopOnSignal {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "data/loader.h"
-#include "files/atomic_folder.h"
 #include "files/disk.h"
 #include "files/text.h"
 #include "report/console.h"
@@ -20,12 +20,14 @@
 #include "run/diagnose.h"
 #include "run/environment.h"
 #include "run/init.h"
+#include "run/plans.h"
 #include "run/ranks.h"
 #include "run/run.h"
 #include "run/run_folder.h"
 #include "run/saver.h"
 #include "run/schedule.h"
 #include "run/score.h"
+#include "run/segments.h"
 #include "run/stages.h"
 #include "run/stop.h"
 #include "run/train_report.h"
@@ -54,10 +56,13 @@ class Trainer {
 
   int run() {
     bool finished_before = false;
-    ranks_.together([&] { finished_before = ranks_.first() && !options_.fresh && holds_finished_run(out_, config_); });
+    ranks_.together([&] {
+      if (ranks_.first()) lock_.take(out_);
+      finished_before = ranks_.first() && !options_.fresh && holds_whole_run(out_, config_, notes_);
+    });
     if (ranks_.any(finished_before)) {
       console_.line("run " + config_.run.name + " in " + out_.string() + " is already finished; --fresh starts over");
-      if (options_.json && ranks_.first()) fmt::print("{}", files::read_text(out_ / "summary.json"));
+      if (options_.json && ranks_.first()) say_json(stdout, files::read_text(out_ / "summary.json"));
       return 0;
     }
     const StopOnSignal guard;
@@ -65,18 +70,23 @@ class Trainer {
     settle_stages(config_, ranks_.world());
     comm::Pulse::doing("compiling");
     session_ = std::make_unique<Session>(config_, transforms::RunOptions{}, ranks_.world());
-    ranks_.together([&] { session_->compiled(Goal::train, config_.batch.global); });
-    if (ranks_.first()) files::clean_leftovers(out_), files::clean_leftovers(out_ / "ckpt");
-    ranks_.barrier();
+    plans_ = plans_of_training(config_, extent_);
+    results_.planned_bytes = reserve(*session_, plans_, ranks_).bytes();
+    ranks_.together([&] { clean_run_folder(out_, lock_); });
     ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
+    expect_same_step(ranks_, out_, resumed_ ? progress_.step : -1);
+    segment_ = begin_segment(ranks_, static_cast<int>(config_.run.threads), out_, progress_.step);
     ranks_.together([&] {
-      if (ranks_.first()) open_folder(out_, asked(), options_, lock_);
+      if (!ranks_.first()) return;
+      open_folder(out_, asked(), options_, lock_);
+      segment_.write(out_);
+      if (resumed_) set_newer_aside(out_, progress_.step, notes_);
     });
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / pulses);
     if (ranks_.first()) console_.log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(config_, ranks_, *session_, out_);
-    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_);
+    saver_.emplace(out_, Retention{config_.checkpoint.keep, config_.checkpoint.keep_best}, ranks_, config_.parallel.disk_s);
     const bool finished = loop();
     console_.finish();
     save();
@@ -95,19 +105,16 @@ class Trainer {
  private:
   // Everything that can be wrong is found before the folder is touched: an older run in it must survive a mistake.
   void prepare() {
-    if (ranks_.first()) lock_.take(out_);
     train_ = open_data(config_, data::Split::train);
     test_ = open_data(config_, data::Split::test);
+    for (const auto* set : {train_.get(), test_.get()}) note_links(*set, notes_);
     for (const auto* set : {train_.get(), test_.get()})
       set->bad().say = [this](const std::string& line) { console_.line("warning: " + line); };
-    samples_ = used_samples(config_, *train_);
-    config_.batch.global = std::min(asked_batch_, samples_);
+    extent_ = extent_of(config_, used_samples(config_, *train_), test_->size());
+    config_.batch.global = extent_.batch;
     if (config_.parallel.weights.word == "measured")
       config_.parallel.weights.list.assign(static_cast<std::size_t>(config_.parallel.dp), 1.0);
-    const std::int64_t rest = config_.data.drop_last ? 0 : config_.batch.global - 1, per_epoch = (samples_ + rest) / config_.batch.global;
-    epoch_samples_ = config_.data.drop_last ? per_epoch * config_.batch.global : samples_;
-    total_ = config_.run.steps > 0 ? config_.run.steps : config_.run.epochs * per_epoch;
-    if (config_.run.steps > 0 && config_.run.epochs > 0) total_ = std::min(config_.run.steps, config_.run.epochs * per_epoch);
+    samples_ = extent_.samples, epoch_samples_ = extent_.epoch_samples, total_ = extent_.steps;
   }
 
   // The configuration as a command has it, which does not know how many samples there are.
@@ -139,11 +146,13 @@ class Trainer {
     const plan::Plan& plan = session_->compiled(Goal::train, config_.batch.global).plan;
     const std::vector<plan::Memory> memory = memory_of_ranks(ranks_, plan.memory);
     const std::string resumed = resumed_ ? fmt::format("  resumed from step {}", progress_.step) : "";
-    for (const std::string& line : introduction(config_, memory, samples_, test_->size(), resumed)) console_.line(line);
-    if (const std::string missed = missed_shares(config_); !missed.empty()) notes_.push_back(missed);
+    const auto planned = static_cast<std::int64_t>(ranks_.most(static_cast<double>(results_.planned_bytes)));
+    for (const std::string& line : introduction(config_, memory, planned, samples_, test_->size(), resumed)) console_.line(line);
+    for (const std::string& more : {missed_shares(config_), doubt_of_peak(segment_.peak)})
+      if (!more.empty()) notes_.push_back(more);
     for (const std::string& note : notes_) console_.line("note: " + note);
-    flops_ = plan.cost.flops, results_.planned_bytes = plan.peak_bytes();
-    if (ranks_.first()) peak_ = peak_gflops(static_cast<int>(config_.run.threads)) * 1e9;
+    flops_ = plan.cost.flops;
+    peak_ = segment_.peak.gflops * 1e9, results_.segments = segment_.all;
   }
 
   // All batches of the epoch (or of the run) are done, its evaluation and its line are not.
@@ -165,6 +174,7 @@ class Trainer {
     if (ranks_.first()) {
       log_.emplace(out_.string(), report::LogOptions{resumed_ ? progress_.metrics_bytes : 0, progress_.step + 1, config_.run.csv,
                                                      config_.run.tensorboard});
+      for (const std::string& warning : log_->warnings()) console_.line("warning: " + warning);
       results_.recall(log_->kept());
     }
     if (resumed_) saved_lines_ = 0;
@@ -234,8 +244,9 @@ class Trainer {
 
   void follow_speed(data::LoaderOptions options) {
     // The loader has read ahead for the old shares.
-    const std::string changed = rebalance(*session_, *meter_, ranks_, config_.batch.global, [&] { loader_.reset(); });
+    const std::string changed = rebalance(*session_, *meter_, ranks_, plans_, [&] { loader_.reset(); });
     if (changed.empty()) return;
+    results_.planned_bytes = std::max(results_.planned_bytes, reserve(*session_, plans_, ranks_).bytes());
     options.first_epoch = progress_.epoch, options.first_position = progress_.position;
     loader_.emplace(*train_, options);
     console_.line("note: " + changed);
@@ -254,17 +265,13 @@ class Trainer {
     ranks_.together([&] { throw not_finite(*session_, inputs, r, most_skipped_in_a_row, out_ / "ckpt"); });
   }
 
-  // The moving average where one is kept, with statistics of its own.
+  // The moving average where one is kept, with statistics of its own: of the epoch that ends or has just ended, because a process that
+  // resumes at the very end must find the same batches.
   Score evaluate() {
-    if (session_->averages() && session_->has_statistics()) recalibrate();
+    const std::int64_t epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
+    if (session_->averages() && session_->has_statistics()) recalibrate(*session_, config_, *train_, epoch);
     return score(*session_, config_, *test_, evaluation_batch(config_), static_cast<int>(config_.data.workers), nullptr,
                  [this] { return stopping(); });
-  }
-
-  void recalibrate() {
-    // Of the epoch that ends or has just ended: a process that resumes at the very end must find the same batches.
-    const std::int64_t epoch = progress_.epoch - (progress_.position == 0 && progress_.epoch > 0 ? 1 : 0);
-    run::recalibrate(*session_, config_, *train_, epoch);
   }
 
   // Evaluates, writes the epoch's line and begins the next one; false when a request to stop came in between and the epoch is still
@@ -276,20 +283,14 @@ class Trainer {
     const std::vector<double> waits = meter_->barrier();
     EpochRecord record{progress_.epoch_seconds + seconds_since(epoch_start_), progress_.epoch_loss / n, progress_.epoch_correct / n};
     record.barrier_wait_s = *std::max_element(waits.begin(), waits.end());
-    ordered_json line = {{"kind", "epoch"},           {"epoch", epoch},
-                         {"step", progress_.step},    {"whole", progress_.position >= epoch_samples_},
-                         {"loss", record.loss},       {"train_top1", record.train_top1},
-                         {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
-    if (waits.size() > 1) line["barrier_waits_s"] = waits;
+    ordered_json line = epoch_json(epoch, progress_.step, progress_.position >= epoch_samples_, record, waits);
     if (scored) {
       const Score s = evaluate();
       if (stopping() && s.images < test_->size()) return false;
       results_.final = s, record.test_top1 = s.top1;
       if (progress_.best_step == 0 || s.top1 > progress_.best_top1)
         progress_.best_top1 = s.top1, progress_.best_epoch = epoch, progress_.best_step = progress_.step;
-      console_.line(fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",
-                                epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
-                                progress_.best_top1 * 100, progress_.best_epoch));
+      console_.line(eval_line(epoch, s, progress_));
       line.update({{"test_loss", s.loss}, {"test_top1", s.top1}, {"test_top5", s.top5}});
       if (s.top1_tta >= 0) line["test_top1_tta"] = record.test_top1_tta = s.top1_tta;
       check_target(s, epoch);
@@ -371,6 +372,9 @@ class Trainer {
   data::Batch batch_;
   Progress progress_;
   TrainResults results_;
+  RunExtent extent_;
+  Segment segment_;
+  std::vector<PlanKey> plans_;
   std::vector<std::string> notes_;
   std::int64_t samples_ = 0, epoch_samples_ = 0, total_ = 0, first_step_ = 0, lines_ = 0, saved_lines_ = -1;
   double flops_ = 0, peak_ = 1, shown_ = -100, wall_before_ = 0;

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "config/layout.h"
 #include "config/pipeline.h"
 #include "models/model.h"
 #include "report/console.h"
+#include "run/build_info.h"
 #include "run/environment.h"
 #include "run/stages.h"
 
@@ -62,6 +64,19 @@ std::int64_t most_bytes(const ordered_json& ranks, const char* which) {
   return most;
 }
 
+// The rank that the others waited for the most, in ms a step and as a share of one; null: there is one rank, or nobody waited.
+ordered_json waited_for(const ordered_json& ranks, double step_ms) {
+  ordered_json out = nullptr;
+  double most = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const double ms = ranks[r].value("others_waited_ms", 0.0);
+    if (ms <= most) continue;
+    most = ms;
+    out = {{"rank", r}, {"ms", ms}, {"share", step_ms > 0 ? ms / step_ms : 0.0}};
+  }
+  return out;
+}
+
 }  // namespace
 
 void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
@@ -79,8 +94,8 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
   }
 }
 
-std::vector<std::string> introduction(const config::Config& config, const std::vector<plan::Memory>& memory, std::int64_t train_samples,
-                                      std::int64_t test_samples, const std::string& resumed) {
+std::vector<std::string> introduction(const config::Config& config, const std::vector<plan::Memory>& memory, std::int64_t planned,
+                                      std::int64_t train_samples, std::int64_t test_samples, const std::string& resumed) {
   std::int64_t params = 0;
   for (const models::Param& p : models::parameters(config.model)) params += p.buffer ? 0 : ir::elements(p.shape);
   const auto [m, whose] = largest(memory);
@@ -91,8 +106,10 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
     if (config.parallel.wire != "f32" && talk.find("ring") == talk.npos)
       talk += fmt::format("; parallel.wire = \"{}\" changes nothing, no sum goes round a ring", config.parallel.wire);
   }
+  const bool folder_says_name = std::filesystem::path(config.run.out).filename() == config.run.name;
+  const std::string where = folder_says_name ? config.run.out : config.run.name + " in " + config.run.out;
   std::vector<std::string> lines = {
-      fmt::format("tessera {}  run {}  seed {}{}", TESSERA_VERSION, config.run.name, config.run.seed, resumed),
+      fmt::format("tessera {}  run {}  seed {}{}", build_version, where, config.run.seed, resumed),
       fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
                   config.model.name.empty() ? config.model.family : config.model.name, report::millions(params), config.data.source,
                   report::with_commas(train_samples), report::with_commas(test_samples), layout_text(config), config.precision.dtype,
@@ -100,7 +117,13 @@ std::vector<std::string> introduction(const config::Config& config, const std::v
   if (!talk.empty()) lines.push_back(talk);
   lines.push_back(fmt::format("memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose, mib(m.weights),
                               mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace), mib(m.total())));
+  if (planned > m.total()) lines.back() += fmt::format("; with evaluation {} MiB", mib(planned));
   return lines;
+}
+
+std::string doubt_of_peak(const Peak& peak) {
+  if (peak.doubt.empty()) return {};
+  return fmt::format("the peak that \"% of peak\" is against, {:.0f} GFLOP/s a rank, may be wrong: {}", peak.gflops, peak.doubt);
 }
 
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {
@@ -115,6 +138,22 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
       "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f}{} %",
       m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s, m.mfu * 100, b.compute * share,
       b.comm_exposed * share, b.wait * share, b.data * share, b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
+}
+
+std::string eval_line(std::int64_t epoch, const Score& s, const Progress& progress) {
+  return fmt::format("eval  epoch {}  top1 {:.2f}%  top5 {:.2f}%  loss {:.3f}  ({} images, {:.1f} s)   best {:.2f}% @ epoch {}",
+                     epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
+                     progress.best_top1 * 100, progress.best_epoch);
+}
+
+nlohmann::ordered_json epoch_json(std::int64_t epoch, std::int64_t step, bool whole, const EpochRecord& record,
+                                  const std::vector<double>& waits) {
+  nlohmann::ordered_json line = {{"kind", "epoch"},           {"epoch", epoch},
+                                 {"step", step},              {"whole", whole},
+                                 {"loss", record.loss},       {"train_top1", record.train_top1},
+                                 {"seconds", record.seconds}, {"barrier_wait_s", record.barrier_wait_s}};
+  if (waits.size() > 1) line["barrier_waits_s"] = waits;
+  return line;
 }
 
 ordered_json summary_of(const config::Config& config, const Progress& progress, const TrainResults& results) {
@@ -143,6 +182,8 @@ ordered_json summary_of(const config::Config& config, const Progress& progress, 
       {"best", {{"test_top1", progress.best_top1}, {"epoch", progress.best_epoch}, {"step", progress.best_step}}},
       {"epochs", epochs},
       {"ranks", results.ranks},
+      {"waited_for", waited_for(results.ranks, q.median)},
+      {"segments", results.segments},
       {"comm", comm},
       {"layout", summary_layout(config)},
       {"model", config.model.name.empty() ? config.model.family : config.model.name},

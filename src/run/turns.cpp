@@ -43,7 +43,7 @@ std::vector<TurnSpan> turn_spans(const plan::Plan& plan, const exec::Timeline& t
   bool waited = true, update_waited = false;  // since then, and since the last of the update
   for (const exec::Timeline::Span& span : timeline.spans) {
     const plan::Step& step = plan.steps[static_cast<std::size_t>(span.step)];
-    if (span.kind == exec::Timeline::wait && plan::passes_on(step.op) && span.end - span.start > shortest_wait_ms)
+    if (span.kind == exec::Timeline::wait && plan::is_point_to_point(step.op) && span.end - span.start > shortest_wait_ms)
       waited = update_waited = true;
     if (span.kind != exec::Timeline::compute) continue;
     const PlanTurn turn = step.eqn < 0 ? PlanTurn{} : turns[static_cast<std::size_t>(step.eqn)];

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "config/reader.h"
 #include "exec/executor.h"
@@ -63,7 +64,7 @@ void check_names_and_dtypes(const files::Safetensors& file, const std::vector<mo
   throw error;
 }
 
-void check_shape(const std::string& golden, const std::string& name, const files::TensorView& t, const std::vector<std::int64_t>& want) {
+void check_shape(const std::string& golden, const std::string& name, const files::TensorPlace& t, const std::vector<std::int64_t>& want) {
   if (t.shape != want) refuse(golden, "tensor '" + name + "' is " + ir::to_string(t.shape) + ", expected " + ir::to_string(want));
 }
 
@@ -101,14 +102,14 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
     if (!file->has(name)) refuse(options.golden, "tensor '" + std::string(name) + "' is missing");
   const std::vector<models::Param> params = models::parameters(m);
   check_names_and_dtypes(*file, params);
-  const files::TensorView& input = file->at("input");
+  const files::TensorPlace& input = file->at("input");
   const std::int64_t batch = input.shape.empty() ? 0 : input.shape[0];
   if (batch < 1) refuse(options.golden, "tensor 'input' holds no image");
   check_shape(options.golden, "input", input, {batch, m.channels, m.image_h, m.image_w});
   check_shape(options.golden, "labels", file->at("labels"), {batch});
   check_shape(options.golden, "logits", file->at("logits"), {batch, m.classes});
   check_shape(options.golden, "loss", file->at("loss"), {1});
-  const std::vector<double> labels = files::to_doubles(file->at("labels"), "labels");
+  const std::vector<double> labels = files::to_doubles(file->read("labels"), "labels");
   for (double label : labels)
     if (!(label >= 0 && label < static_cast<double>(m.classes)))
       refuse(options.golden, fmt::format("label {} is not a class of 0 to {}", label, m.classes - 1));
@@ -120,7 +121,7 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   executor->prepare(plan);
   const ir::DType real = storage_dtype(config);
   for (const models::Param& p : params) executor->write_persistent(p.name, 0, encode(source(p), real));
-  executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(input, "input"), input.shape), real));
+  executor->write(plan, "images", encode(nchw_to_nhwc(files::to_doubles(file->read("input"), "input"), input.shape), real));
   executor->write(plan, "labels", encode(labels, ir::DType::i32));
   executor->write(plan, "inv_count", encode(std::vector{1.0 / static_cast<double>(batch)}, real));
   executor->run(plan);
@@ -138,13 +139,13 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   const double logits_tolerance = options.dtype == "f64" ? 1e-9 : options.dtype == "f32" ? 1e-5 : 5e-2;
   const double grad_tolerance = options.dtype == "f64" ? 1e-9 : options.dtype == "f32" ? 2e-5 : 3e-2;
   std::vector<Comparison> out;
-  out.push_back({"logits", relative_error(output("logits"), files::to_doubles(file->at("logits"), "logits")),
+  out.push_back({"logits", relative_error(output("logits"), files::to_doubles(file->read("logits"), "logits")),
                  at_least_rounding("logits", logits_tolerance)});
   out.push_back(
-      {"loss", relative_error(output("loss"), files::to_doubles(file->at("loss"), "loss")), at_least_rounding("loss", logits_tolerance)});
+      {"loss", relative_error(output("loss"), files::to_doubles(file->read("loss"), "loss")), at_least_rounding("loss", logits_tolerance)});
   std::vector<std::string> without;
-  // A ReLU that rounding flips makes a whole gradient another one: in bf16 a ResNet's logits are compared, nothing behind them.
-  const bool only_logits = m.family == "resnet" && options.dtype == "bf16";
+  // A ReLU that rounding flips makes a whole gradient another one: in bf16 its logits are compared, nothing behind them.
+  const bool only_logits = models::family_of(m).relu && options.dtype == "bf16";
   for (const models::Param& p : params) {
     if (only_logits) break;
     const std::string name = (p.buffer ? "after." : "grad.") + p.name;
@@ -153,7 +154,7 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
       continue;
     }
     check_shape(options.golden, name, file->at(name), p.torch_shape);
-    out.push_back({name, relative_error(output(p.buffer ? p.name : name), models::from_torch(p, files::to_doubles(file->at(name), name))),
+    out.push_back({name, relative_error(output(p.buffer ? p.name : name), models::from_torch(p, files::to_doubles(file->read(name), name))),
                    at_least_rounding(name, grad_tolerance)});
   }
   if (!without.empty())
@@ -182,9 +183,9 @@ int verify(const VerifyOptions& given) {
     std::size_t width = 0;
     for (const Comparison& c : all) width = std::max(width, c.name.size());
     for (const Comparison& c : all)
-      fmt::print("{:{}} {:10.2e}  {}\n", c.name, width, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
-    fmt::print("{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(),
-               options.dtype, worst->name, worst->error, worst->tolerance);
+      say(stdout, "{:{}} {:10.2e}  {}\n", c.name, width, c.error, c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
+    say(stdout, "{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n", all.size() - failed, all.size(),
+        options.dtype, worst->name, worst->error, worst->tolerance);
   }
   return failed == 0 ? 0 : 1;
 }

@@ -79,10 +79,15 @@ void Watchdog::watch() {
       for (Watched& other : others_) other.since = -1;
     }
     me_.look = pulse_.look();
+    // Inside a call to a disk a rank cannot move; it has a limit of its own.
+    if (!me_.look.disk.empty() && (options_.disk_s == 0 || me_.look.disk_s < options_.disk_s)) me_.look.idle_s = 0;
     ++me_.tick;
-    folder_.write(me_);
-    if (const auto verdict = folder_.verdict()) std::_Exit(verdict->code);  // somebody has said why
-    if (options_.hang_s > 0) look_around();
+    try {
+      folder_.write(me_);
+      if (const auto verdict = folder_.verdict()) std::_Exit(verdict->code);  // somebody has said why
+      if (options_.hang_s > 0) look_around();
+    } catch (const std::exception&) {  // no memory: the rank itself will meet that and say so
+    }
   }
 }
 
@@ -105,9 +110,12 @@ void Watchdog::look_around() {
   const std::optional<Finding> finding = who_hangs(table, patience());
   if (!finding) return;
   const ErrorKind kind = finding->gone ? ErrorKind::rank_lost : ErrorKind::hang;
-  const Error error(kind, finding->message, "",
-                    fmt::format("the same command goes on from the newest checkpoint; parallel.hang_s = {} is how long nothing may move",
-                                options_.hang_s));
+  std::string help = fmt::format("the same command goes on from the newest checkpoint; parallel.hang_s = {} is how long nothing may move",
+                                 options_.hang_s);
+  const auto in_disk = [&](int rank) { return !table[static_cast<std::size_t>(rank)].look.disk.empty(); };
+  if (std::any_of(finding->ranks.begin(), finding->ranks.end(), in_disk))
+    help += fmt::format(", parallel.disk_s = {} how long a call to a disk may take", options_.disk_s);
+  const Error error(kind, finding->message, "", help);
   end_job(folder_, {error.exit_code(), error.what()}, options_.log);
 }
 

@@ -22,6 +22,7 @@ class Watchdog {
   struct Options {
     int rank = 0, ranks = 1;
     double hang_s = 300;                           // 0: nobody is called hanging, but verdicts of others still count
+    double disk_s = 600;                           // that a rank may be in one call to a disk without hanging; 0: for ever
     std::filesystem::path log;                     // where the verdict is written as well
     std::function<void(const PulseFolder&)> tell;  // called with the folder, once it is known; may be empty
   };

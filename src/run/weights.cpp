@@ -69,7 +69,7 @@ class FileComparison {
       cures_.push_back(cure);
   }
   Grid grid() const { return {model_.image_h / model_.patch, model_.image_w / model_.patch}; }
-  bool has_class_token() const { return model_.family == "vit" && model_.pool == "class"; }
+  bool has_class_token() const { return family_.has("pool") && model_.pool == "class"; }
 
   void index_names() {
     for (const auto& [name, view] : file_.tensors()) {
@@ -103,11 +103,11 @@ class FileComparison {
   void compare_stage(std::int64_t stage, const std::set<std::int64_t>& layers) {
     const auto at = static_cast<std::size_t>(stage);
     const std::int64_t depth = static_cast<std::int64_t>(layers.size()), expected = at < depths_.size() ? depths_[at] : 0;
-    const bool staged = model_.family != "vit";
+    const bool staged = family_.staged();
     const std::string of = staged ? fmt::format("stage {} of the file", stage) : "the file";
     const char* what = staged ? "blocks" : "encoder layers";
-    const std::string key = staged ? (model_.family == "resnet" ? "model.layers = " : "model.depths = ") + text(models::depths_of(model_))
-                                   : fmt::format("model.depth = {}", expected);
+    const std::string key = fmt::format("model.{} = {}", family_.depth_key,
+                                        staged ? text(models::depths_of(model_)) : std::to_string(expected));
     if (at < depths_.size()) depths_[at] = std::min(depth, expected);
     if (depth != expected) return problem(fmt::format("{} has {} {}, {}", of, depth, what, key));
     if (*layers.rbegin() >= expected)
@@ -133,7 +133,7 @@ class FileComparison {
 
   // A ViT's tensors have the same shapes whatever the number of heads; only the file's own words can tell.
   void compare_heads() {
-    if (!stored_ || model_.family != "vit" || stored_->family != "vit" || stored_->heads == model_.heads) return;
+    if (!stored_ || family_.heads_in_shapes || stored_->family != model_.family || stored_->heads == model_.heads) return;
     problem(fmt::format("the file's attention has {} heads, model.heads = {}", stored_->heads, model_.heads),
             fmt::format("loading cannot change the number of heads: set model.heads = {}", stored_->heads));
   }
@@ -152,7 +152,7 @@ class FileComparison {
       if (!counted) missing_.push_back(param.name);
       return;
     }
-    const files::TensorView& view = file_.at(found->second);
+    const files::TensorPlace& view = file_.at(found->second);
     if (view.dtype != "F64" && view.dtype != "F32" && view.dtype != "BF16" && view.dtype != "F16")
       problem(fmt::format("{}: expected dtype F64, F32, BF16 or F16, found {}", in_quotes(found->second), view.dtype));
     if (models::is_head(model_.family, param.name))
@@ -302,6 +302,7 @@ class FileComparison {
   };
   const files::Safetensors& file_;
   const models::ModelConfig& model_;
+  const models::Family& family_ = models::family_of(model_);
   const Adapt& adapt_;
   const std::string& prefix_;
   std::optional<models::ModelConfig> stored_;
@@ -349,7 +350,7 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file, const m
     if (new_head && models::is_head(model.family, param.name)) return initial_weights(seed)(param);
     const auto found = tensors.find(param.name);
     CHECK(found != tensors.end(), param.name + " is a parameter of the model that was compared with the file");
-    std::vector<double> values = files::to_doubles(file->at(found->second), found->second);
+    std::vector<double> values = files::to_doubles(file->read(found->second), found->second);
     if (const auto from = resized.find(param.name); from != resized.end())
       values = param.name == models::positions_name
                    ? models::interpolate_positions(values, model.pool == "class", from->second,

@@ -8,6 +8,7 @@
 #include "config/fields.h"
 #include "config/reader.h"
 #include "files/json.h"
+#include "files/look.h"
 #include "files/safetensors.h"
 #include "run/augment.h"
 #include "run/bytes.h"
@@ -20,10 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
+using files::is_there;
 
 using Described = std::vector<config::Override>;
 
@@ -54,7 +52,7 @@ bool is_imagenet(const models::ModelConfig& model, const files::Safetensors& fil
   const bool published = std::any_of(all.begin(), all.end(), [&](const models::Preset& row) {
     return row.name == model.name && row.config.classes == 1000 && model.classes == 1000 && model.channels == 3;
   });
-  return published && !(model.family == "vit" && file.has("pos_embed"));
+  return published && !file.has("pos_embed");
 }
 
 // `usual`: what is taken where the weights are silent.
@@ -134,15 +132,27 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint, 
   return out;
 }
 
+// The one that the newest says is the best. A run that goes on may find a better one meanwhile and remove this one.
+std::shared_ptr<const files::Sharded> best_checkpoint(const fs::path& run, std::vector<std::string>& notes) {
+  for (int tries = 0;; ++tries) {
+    std::vector<std::string> passed;
+    const auto newest = newest_checkpoint(run, passed);
+    const fs::path best = run / "ckpt" / fmt::format("step-{}", newest ? progress_of(*newest).best_step : 0);
+    auto found = !newest ? nullptr : tries < 5 ? open_unless_replaced(best) : open_checkpoint(best);
+    if (newest && !found) continue;
+    notes.insert(notes.end(), passed.begin(), passed.end());
+    return found;
+  }
+}
+
 OpenedWeights from_run(const fs::path& run, const Described& described, bool best) {
   std::vector<std::string> notes;
   const bool has_file = is_there(run / "weights.safetensors");
   try {
-    auto checkpoint = newest_checkpoint(run, notes);
+    auto checkpoint = best ? best_checkpoint(run, notes) : newest_checkpoint(run, notes);
     if (!checkpoint && !has_file)
       throw Error(ErrorKind::weights, "the folder holds no checkpoint and no weight file", run.string(),
                   "expected a run folder, a checkpoint (step-N), an exported folder or a .safetensors file");
-    if (checkpoint && best) checkpoint = open_checkpoint(run / "ckpt" / fmt::format("step-{}", progress_of(*checkpoint).best_step));
     if (checkpoint) {
       OpenedWeights out = from_checkpoint(std::move(checkpoint), described);
       out.notes.insert(out.notes.begin(), notes.begin(), notes.end());
@@ -172,7 +182,7 @@ json preprocess_of(const models::ModelConfig& model, const data::Normalisation& 
 
 fs::path weight_file(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return path;
+  if (!is_there(path) || !fs::is_directory(path, error)) return path;
   for (const char* name : {"model.safetensors", "weights.safetensors"})
     if (is_there(path / name)) return path / name;
   const bool saved = is_there(path / files::manifest_name) || is_there(path / "ckpt");
@@ -184,7 +194,7 @@ fs::path weight_file(const fs::path& path) {
 
 OpenedWeights open_weights(const fs::path& path, const std::vector<config::Override>& described, bool best) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return from_file(path, described);
+  if (!is_there(path) || !fs::is_directory(path, error)) return from_file(path, described);
   if (is_there(path / files::manifest_name)) return from_checkpoint(open_checkpoint(path), described);
   if (is_there(path / "model.safetensors")) return from_file(path / "model.safetensors", described);
   return from_run(path, described, best);

@@ -36,12 +36,14 @@ std::vector<int> session_of(int leader) {
   return out;
 }
 
-void signal_session(int leader, int signal) {
-  for (const int pid : session_of(leader)) {
+void signal_all(const std::vector<int>& processes, int signal) {
+  for (const int pid : processes) {
     ::kill(pid, signal);
     ::kill(pid, SIGCONT);  // one that is stopped hears nothing
   }
 }
+
+void signal_session(int leader, int signal) { signal_all(session_of(leader), signal); }
 
 // Kills until nobody is left: a process may start another one while it is being looked for.
 void kill_session(int leader) {
@@ -91,6 +93,19 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> out;
   for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
   out.push_back(nullptr);
+  return out;
+}
+
+std::vector<std::string> environment_of(const ChildOptions& options) {
+  std::vector<std::string> out;
+  if (options.launcher)
+    out = environment_for_mpirun(options.crowded);
+  else
+    for (char** entry = environ; *entry; ++entry) out.emplace_back(*entry);
+  if (options.study.empty()) return out;
+  const std::string begin = std::string(study_variable) + "=";
+  std::erase_if(out, [&](const std::string& entry) { return entry.starts_with(begin); });
+  out.push_back(begin + options.study);
   return out;
 }
 
@@ -161,14 +176,13 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno));
   Descriptor go(ends[0]), start(ends[1]);
-  const std::vector<std::string> variables = options.launcher ? environment_for_mpirun(options.crowded) : std::vector<std::string>();
+  const std::vector<std::string> variables = environment_of(options);
   std::vector<char*> command = pointers_to(options.command), environment = pointers_to(variables);
   const int self = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno), options.command[0]);
   if (child == 0)
-    become(command.data(), options.launcher ? environment.data() : environ, requests.before(), go.number, start.number, self, out.number,
-           err.number, in.number);
+    become(command.data(), environment.data(), requests.before(), go.number, start.number, self, out.number, err.number, in.number);
   go.close();
   try {
     return watch(child, start, options, requests);
@@ -180,16 +194,30 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
   }
 }
 
-void end_session(int leader, std::uint64_t started, double grace) {
+std::string mark_of(const fs::path& study) {
+  std::error_code error;
+  const fs::path whole = fs::weakly_canonical(study, error);
+  return (error ? fs::absolute(study, error) : whole).string();
+}
+
+void end_session(int leader, std::uint64_t started, const fs::path& study, double grace) {
   if (leader <= 1) return;
   const ProcessStat stat = stat_of(leader);
   // Without its leader a session keeps its number, so no other process can have got that.
   if (stat.state != 0 && (stat.started != started || stat.session != leader)) return;
-  if (session_of(leader).empty()) return;
-  signal_session(leader, SIGTERM);
+  const std::string mark = mark_of(study);
+  const auto left = [&] {
+    std::vector<int> out = session_of(leader);
+    std::erase_if(out, [&](int pid) { return !is_own(pid) || variable_of(pid, study_variable) != mark; });
+    return out;
+  };
   const auto began = Clock::now();
-  while (!session_of(leader).empty() && seconds_since(began) < grace) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  kill_session(leader);
+  for (int signal = SIGTERM; !left().empty() && seconds_since(began) < grace + 1;) {
+    signal_all(left(), signal);
+    do std::this_thread::sleep_for(std::chrono::milliseconds(signal == SIGTERM ? 50 : 10));
+    while (signal == SIGTERM && !left().empty() && seconds_since(began) < grace);
+    signal = SIGKILL;  // again and again: a process may start another one while it is being looked for
+  }
 }
 
 namespace {

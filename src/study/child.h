@@ -37,6 +37,7 @@ struct ChildOptions {
   std::filesystem::path folder;       // gets stdout.txt and stderr.txt
   double time_limit = 0, grace = 10;  // seconds; grace: from SIGTERM to SIGKILL
   Throttle throttle;
+  std::string study = {};                                             // its folder: marks all processes of the command
   bool launcher = false;                                              // mpirun or srun: its environment says what containers need
   bool crowded = false;                                               // more ranks on a host than cores
   std::function<void(int pid, std::uint64_t started)> on_start = {};  // before the command itself begins
@@ -50,9 +51,14 @@ struct ChildResult {
 };
 ChildResult run_child(const ChildOptions& options, const StopRequests& requests);
 
-// SIGTERM to everything in the session that `leader` leads, after `grace` seconds SIGKILL. Nothing happens to a process that only has the
-// same number: `started` must match.
-void end_session(int leader, std::uint64_t started, double grace);
+// Every process of a run has this variable in its environment: the study's folder, as mark_of() writes it.
+inline constexpr const char* study_variable = "TESSERA_STUDY";
+std::string mark_of(const std::filesystem::path& study);
+
+// SIGTERM to what a study in that folder left running in the session that `leader` leads, after `grace` seconds SIGKILL. The number and
+// its start come from a file that others may have written, so nothing happens to a process that only has the same number, that is
+// another user's, or that carries no mark of this study.
+void end_session(int leader, std::uint64_t started, const std::filesystem::path& study, double grace);
 
 // Why a run failed: its exit code in words, and the first `error:` line of its stderr, else the last line, else what a launcher put into a
 // box of dashes.

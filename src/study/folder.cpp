@@ -1,6 +1,6 @@
 #include "study/folder.h"
 
-#include <regex>
+#include <string_view>
 
 #include "base/check.h"
 #include "study/child.h"
@@ -13,13 +13,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* written[] = {"study.db-journal", "runs", "report.html", "claims.md", "figures", "data"};
 
-void end_if_running(const RunRow& row, double grace) {
-  if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, grace);
+void end_if_running(const RunRow& row, const fs::path& folder, double grace) {
+  if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, folder, grace);
 }
 
 void end_what_runs(const fs::path& folder, double grace) {
   try {
-    for (const auto& [identity, row] : State(folder).all()) end_if_running(row, grace);
+    for (const auto& [identity, row] : State(folder).all()) end_if_running(row, folder, grace);
   } catch (const Error&) {  // a damaged database is what --fresh is for
   }
 }
@@ -38,10 +38,19 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return out;
 }
 
-// As study/grid.h names them: [POINT-]rN-IDENTITY.
-bool is_run_folder(const std::string& name) {
-  static const std::regex pattern("(.*-)?r[0-9]+-[0-9a-f]{16}");
-  return std::regex_match(name, pattern);
+// As study/grid.h names them: [POINT-]rN-IDENTITY, where N is a number and IDENTITY 16 hexadecimal
+// digits.
+bool is_run_folder(std::string_view name) {
+  const auto last_word = [&name] {
+    const std::size_t dash = name.rfind('-');
+    const std::string_view word = dash == name.npos ? name : name.substr(dash + 1);
+    name = dash == name.npos ? std::string_view() : name.substr(0, dash);
+    return word;
+  };
+  const std::string_view identity = last_word(), round = last_word();
+  return identity.size() == 16 && identity.find_first_not_of("0123456789abcdef") == identity.npos &&
+         round.size() > 1 && round[0] == 'r' &&
+         round.find_first_not_of("0123456789", 1) == round.npos;
 }
 
 // A folder may hold more than the study's own; what is left empty goes.
@@ -92,7 +101,7 @@ void forget_parts(const fs::path& folder, State& state, const std::vector<std::s
   const auto rows = state.all();
   for (const std::string& part : parts) {
     for (const auto& [identity, row] : rows)
-      if (row.folder.starts_with("runs/" + part + "/")) end_if_running(row, grace), state.remove(identity);
+      if (row.folder.starts_with("runs/" + part + "/")) end_if_running(row, folder, grace), state.remove(identity);
     remove_runs(folder / "runs" / part);
   }
 }

@@ -1,5 +1,7 @@
 #include "study/launch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -95,6 +97,15 @@ std::string shell_line(const std::vector<std::string>& command, const std::strin
   std::vector<std::string> words;
   for (const std::string& word : command) words.push_back(word == binary ? "tessera" : shell_word(word));
   return join(words, " ");
+}
+
+std::string launch_words(const config::StudyFile& file) {
+  const config::StudyLaunch& launch = file.launch;
+  if (launch.with == "local") return "launch: this program starts itself; the file names no other";
+  std::vector<std::string> words = {launch.with};
+  for (const std::string& word : launch.arguments) words.push_back(shell_word(word));
+  return fmt::format("launch: `{}` starts every run; the words after it come from {}, and a launcher starts any program that they name",
+                     join(words, " "), file.path);
 }
 
 Throttle throttle_of(const PlannedPoint& point) {

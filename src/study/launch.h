@@ -14,6 +14,8 @@ std::vector<std::string> command_of(const config::StudyFile& file, const Planned
                                     const std::filesystem::path& folder, const std::string& binary, bool write_hosts);
 // For a shell, with plain `tessera` in place of the binary's path.
 std::string shell_line(const std::vector<std::string>& command, const std::string& binary);
+// One sentence on what starts the runs: the file's own words may name any program.
+std::string launch_words(const config::StudyFile& file);
 Throttle throttle_of(const PlannedPoint& point);
 // The lines of a hostfile that name a host; Error(usage) where it cannot be read.
 std::vector<std::string> hosts_in(const std::filesystem::path& hostfile);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "base/say.h"
 #include "report/compare.h"
 #include "report/document.h"
 #include "report/page.h"
@@ -48,8 +49,8 @@ int compare(const report::Study& a, const ReportOptions& options, const std::str
     report::print_document(document);
     return 0;
   }
-  for (const std::string& line : lines) fmt::print("{}\n", printable(line, 2000));
-  fmt::print("{}\n", printable(page, 2000));
+  for (const std::string& line : lines) say(stdout, "{}\n", printable(line, 2000));
+  say(stdout, "{}\n", printable(page, 2000));
   return 0;
 }
 
@@ -76,7 +77,7 @@ int make_report(const ReportOptions& options) {
     if (options.json)
       report::print_document(document_of(study, first, page));
     else
-      fmt::print("{}\n", printable(page, 2000));
+      say(stdout, "{}\n", printable(page, 2000));
     return 0;
   }
 }

@@ -81,6 +81,9 @@ State::State(const fs::path& folder, bool read_only) : path_(folder / "study.db"
   if (read_only && !there)
     throw Error(ErrorKind::usage, "the folder holds no study: there is no study.db in it", folder.string(),
                 "`tessera study FILE` makes one");
+  if (there && !fs::is_regular_file(fs::symlink_status(path_, error)))
+    throw Error(ErrorKind::weights, "the study's database is a link or no regular file", path_.string(),
+                "remove it, or choose another folder with --out");
   try {
     open(read_only);
     const auto number = [&](const char* sql) {
@@ -209,7 +212,7 @@ void State::remove(const std::string& identity) {
 
 StudyLock::StudyLock(const fs::path& folder) {
   const fs::path path = folder / lock_file;
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (descriptor_ < 0) throw Error(ErrorKind::disk, std::string("cannot open the study's lock: ") + std::strerror(errno), path.string());
   char who[32] = "";
   bool taken = true;  // a look of is_locked() passes; file systems without locks are trusted
@@ -233,7 +236,7 @@ StudyLock::~StudyLock() {
 }
 
 bool is_locked(const fs::path& folder) {
-  const int file = ::open((folder / lock_file).c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open((folder / lock_file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return false;
   const bool taken = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(file);

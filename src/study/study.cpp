@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "base/say.h"
 #include "base/threads.h"  // defines: available_cores
 #include "report/console.h"
 #include "report/document.h"
@@ -68,6 +69,7 @@ class Engine {
   int list() {
     if (!options_.fresh && is_study(folder_)) rows_ = State(folder_, true).all();
     const bool locked = is_locked(folder_);
+    if (!options_.json) say(stdout, "{}\n\n", launch_words(file_));
     int listed = 0, would_run = 0;
     nlohmann::ordered_json runs = nlohmann::ordered_json::array();
     for (const PlannedRun& run : plan_.runs) {
@@ -87,15 +89,18 @@ class Engine {
                         {"status", status},
                         {"command", command}});
       else
-        fmt::print("{}{}{}{}: {}\n  {}\n", part, point.axes.empty() && point.technique.empty() ? "" : " ", printable(point_name(point)),
-                   repeat_words(run.repeat, point.runs.size()), status, printable(command, 4000));
+        say(stdout, "{}{}{}{}: {}\n  {}\n", part, point.axes.empty() && point.technique.empty() ? "" : " ", printable(point_name(point)),
+            repeat_words(run.repeat, point.runs.size()), status, printable(command, 4000));
     }
     if (options_.json)
-      fmt::print("{}\n",
-                 nlohmann::ordered_json{{"name", file_.name}, {"folder", folder_.string()}, {"would_run", would_run}, {"runs", runs}}.dump(
-                     2, ' ', false, nlohmann::json::error_handler_t::replace));
+      say_json(stdout, nlohmann::ordered_json{{"name", file_.name},
+                                              {"folder", folder_.string()},
+                                              {"launch", {{"with", file_.launch.with}, {"arguments", file_.launch.arguments}}},
+                                              {"would_run", would_run},
+                                              {"runs", runs}}
+                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     else
-      fmt::print("{} of {} run{} would be made\n", would_run, listed, listed == 1 ? "" : "s");
+      say(stdout, "{} of {} run{} would be made\n", would_run, listed, listed == 1 ? "" : "s");
     return 0;
   }
 
@@ -153,7 +158,7 @@ class Engine {
     rows_ = state.all();
     for (auto& [identity, row] : rows_) {
       if (row.status != Status::running) continue;
-      if (row.machine == machine_name()) end_session(row.pid, row.pid_started, grace_s);
+      if (row.machine == machine_name()) end_session(row.pid, row.pid_started, folder_, grace_s);
       row.status = Status::waiting, row.pid = 0, row.pid_started = 0;
       state.put(identity, row);
     }
@@ -206,7 +211,7 @@ class Engine {
     fs::create_directories(folder, ignored);
     if (!fs::is_directory(folder, ignored)) throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
     ChildOptions child;
-    child.folder = folder, child.throttle = throttle_of(point), child.grace = grace_s;
+    child.study = mark_of(folder_), child.folder = folder, child.throttle = throttle_of(point), child.grace = grace_s;
     child.time_limit = part.time_limit > 0 ? part.time_limit : file_.time_limit;
     child.launcher = file_.launch.with != "local", child.crowded = ranks_per_host(file_, point) > available_cores();
     row.attempts += 1, row.exit_code = -1, row.reason = row.record = "", row.ended = 0, row.started = now_utc(), row.wall = 0;
@@ -257,7 +262,7 @@ class Engine {
     estimate(view_, options_.only);
     if (row.status == Status::waiting) return;
     ++made_;
-    if (!table_.terminal()) say(run);
+    if (!table_.terminal()) announce(run);
     table_.draw(view_, "", true);
     if (seconds_since_page() > page_every_s) write_page(false);
   }
@@ -274,7 +279,7 @@ class Engine {
   }
 
   // Counts what this command makes.
-  void say(const PlannedRun& run) {
+  void announce(const PlannedRun& run) {
     const bool more = made_ < to_make_ && std::isfinite(view_.remaining) && view_.remaining > 0;  // 0: nothing says how long
     const std::string left = more ? ", about " + report::duration(view_.remaining) + " to go" : "";
     table_.line(fmt::format("[{}/{}] {}{}", made_, to_make_,
@@ -309,21 +314,21 @@ class Engine {
     if (options_.json) {
       report::print_document(document_of(view_, folder_.string(), page));
     } else {
-      for (const std::string& line : table_lines(view_, 0)) fmt::print("{}\n", line);
-      fmt::print("\n{}\n", progress_line(view_));
-      for (const std::string& sentence : report::verdict(view_)) fmt::print("{}\n", printable(sentence, 2000));
-      fmt::print("{}\n", printable(page, 2000));
+      for (const std::string& line : table_lines(view_, 0)) say(stdout, "{}\n", line);
+      say(stdout, "\n{}\n", progress_line(view_));
+      for (const std::string& sentence : report::verdict(view_)) say(stdout, "{}\n", printable(sentence, 2000));
+      say(stdout, "{}\n", printable(page, 2000));
     }
     if (const std::string commits = report::commits_of(view_); report::is_mixed(commits) && !options_.quiet)
-      to_stderr("note: runs of different builds are mixed: " + printable(commits, 1000) + "; --fresh makes them anew\n");
+      say_lines(stderr, "note: runs of different builds are mixed: " + printable(commits, 1000) + "; --fresh makes them anew\n");
     if (stopped) {
       if (!options_.quiet)
-        to_stderr(fmt::format("stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
+        say_lines(stderr, fmt::format("stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
                               waiting == 1 ? "s" : ""));
       return static_cast<int>(ErrorKind::stopped);
     }
     if (failed > 0 && !options_.quiet)
-      to_stderr(fmt::format("{} run{} failed; --retry runs {} again\n", failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them"));
+      say_lines(stderr, fmt::format("{} run{} failed; --retry runs {} again\n", failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them"));
     return failed > 0 ? 1 : 0;
   }
 
@@ -350,7 +355,7 @@ int study(const StudyOptions& options) {
   const bool no_hosts = options.list && launch.with == "mpirun" && !launch.hostfile.empty() && !fs::exists(launch.hostfile, error);
   Plan plan = plan_study(file, !no_hosts);
   if (no_hosts)
-    to_stderr("note: the hostfile " + printable(launch.hostfile, 200) +
+    say_lines(stderr, "note: the hostfile " + printable(launch.hostfile, 200) +
               " is not there: nothing is said of hosts, and what was run with one counts as waiting\n");
   Engine engine(options, std::move(file), std::move(plan));
   return options.list ? engine.list() : engine.run();

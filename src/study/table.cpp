@@ -11,6 +11,7 @@
 #include <map>
 
 #include "base/printable.h"
+#include "base/say.h"
 #include "report/console.h"
 #include "report/scaling.h"
 
@@ -80,10 +81,6 @@ std::string repeat_words(int number, std::size_t repeats) {
   return repeats > 1 ? fmt::format(", repeat {} of {}", number + 1, repeats) : "";
 }
 
-void to_stderr(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
-}
-
 std::vector<std::string> table_lines(const report::Study& study, int columns) {
   std::vector<std::vector<std::string>> rows = {{"part", "point", "done", "img/s", "s an epoch", "speed-up", "test top-1"}};
   for (const report::Part& part : study.parts) {
@@ -148,14 +145,14 @@ std::string run_line(const report::Part& part, const report::Point& point, const
 LiveTable::LiveTable(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 void LiveTable::clear() {
-  if (drawn_ > 0) to_stderr(fmt::format("\033[{}A\r\033[J", drawn_));
+  if (drawn_ > 0) std::fputs(fmt::format("\033[{}A\r\033[J", drawn_).c_str(), stderr);
   drawn_ = 0;
 }
 
 void LiveTable::line(const std::string& text) {
   if (quiet_) return;
   clear();
-  to_stderr(text + "\n");
+  say_lines(stderr, text + "\n");
 }
 
 void LiveTable::draw(const report::Study& study, const std::string& now, bool at_once) {
@@ -179,7 +176,7 @@ void LiveTable::draw(const report::Study& study, const std::string& now, bool at
   if (!now.empty()) lines.push_back(cut_to(now, columns));
   std::string text;
   for (const std::string& l : lines) text += l + "\n";
-  to_stderr(text);
+  say_lines(stderr, text);
   drawn_ = static_cast<int>(lines.size());
 }
 

@@ -22,7 +22,6 @@ std::string point_words(const report::Point& point);
 // ", repeat 1 of 3" of repeat 0; "" where there is but one. People count from 1.
 std::string repeat_words(int number, std::size_t repeats);
 // What cannot be written, to a terminal that is gone or a full disk, is let go: no run is lost for it.
-void to_stderr(const std::string& text);
 
 class LiveTable {
  public:

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
+#include "base/say.h"
 #include "files/json.h"
 #include "report/page.h"
 #include "study/claims.h"
@@ -156,7 +157,7 @@ report::Study load_study(const fs::path& folder) {
   } catch (const Error& e) {   // written for another version
     static bool said = false;  // --watch comes here again and again
     if (!std::exchange(said, true))
-      to_stderr("note: the study's claims are left out: " + printable(e.message.substr(0, e.message.find('\n'))) + "\n");
+      say_lines(stderr, "note: the study's claims are left out: " + printable(e.message.substr(0, e.message.find('\n'))) + "\n");
   }
   return out;
 }

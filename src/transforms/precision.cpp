@@ -1,6 +1,8 @@
 // Mixed precision: the heavy ops run in a low precision around f32 master weights.
 // Low: contractions, attention and activations. Kept in f32: parameters, statistics, losses, sums of samples, parameter gradients, updates.
+#include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "base/check.h"
 #include "ir/builder.h"
@@ -11,69 +13,14 @@ namespace {
 
 using namespace ir;
 
-// Which operands of an op are cast down; the others (gains, statistics, attention bias) stay as they are. Empty: the op stays in f32.
+// Which operands of an equation are cast down, by its op's row. Empty: the op stays in f32.
 std::vector<bool> low_operands(const Eqn& e) {
-  const std::size_t n = e.in.size();
-  switch (e.op) {
-    case Op::contract:
-    case Op::add:
-    case Op::mul:
-    case Op::scale:
-    case Op::gelu:
-    case Op::gelu_grad:
-    case Op::dropout:
-    case Op::mark:
-    case Op::reshape:
-    case Op::transpose:
-    case Op::slice:
-    case Op::concat:
-    case Op::pad:
-    case Op::stack:
-    case Op::unstack:
-    case Op::broadcast:
-    case Op::patchify:
-    case Op::unpatchify:
-    case Op::window:
-    case Op::unwindow:
-    case Op::softmax:
-    case Op::softmax_grad:
-    case Op::sum:
-      return std::vector<bool>(n, true);
-    case Op::relu:
-    case Op::relu_grad:
-    case Op::conv:
-    case Op::conv_input_grad:
-      return std::vector<bool>(n, true);
-    case Op::max_pool:
-      return {true};
-    case Op::max_pool_grad:
-    case Op::moments:
-      return {true, false};
-    case Op::batch_norm:
-      return {true, false, false, false, false, false};
-    case Op::batch_norm_sums:
-      return {true, true, false, false};
-    case Op::batch_norm_grad:
-      return {true, true, false, false, false, false, false};
-    case Op::batch_norm_fixed:
-      return {true, false, false, false, false};
-    case Op::layer_norm:
-      return {true, false, false};
-    case Op::layer_norm_grad:
-      return {true, true, false, false, false};
-    case Op::attention: {
-      std::vector<bool> low(n, false);
-      low[0] = low[1] = low[2] = true;
-      return low;
-    }
-    case Op::attention_grad: {
-      std::vector<bool> low(n, false);
-      low[0] = low[1] = low[2] = low[3] = low[5] = true;
-      return low;
-    }
-    default:
-      return {};
-  }
+  const std::string_view letters = def(e.op).low;
+  std::vector<bool> low;
+  if (letters.empty()) return low;
+  for (std::size_t i = 0; i < e.in.size(); ++i)
+    low.push_back(letters[std::min(i, letters.size() - 1)] == 'l');
+  return low;
 }
 
 // The residual stream and its gradient: what passes through marks "residual" and is added to on the way. Rounding it after every block

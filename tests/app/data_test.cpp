@@ -26,22 +26,22 @@ TEST(DataVerbs, GetFetchesChecksUnpacksAndIsContentWithWhatIsThere) {
   const data::CifarForm& form = data::cifar10_form();
   const std::string archive = test::cifar_archive(form, 4), dir = (scratch / "d").string();
   test::write_bytes(scratch / "reference", archive);
-  const std::string md5 = data::md5_of(scratch / "reference");
+  const std::string sha256 = data::digest_of(scratch / "reference", data::Digest::sha256);
   test::Server server(archive, {.cut_after = archive.size() / 2, .cut_times = 1});
-  const std::string get = "data get cifar10 --json --out " + dir + " --url " + server.url() + " --md5 ";
-  Result r = run(get + std::string(32, '1'));
+  const std::string get = "data get cifar10 --json --out " + dir + " --url " + server.url() + " --sha256 ";
+  Result r = run(get + std::string(64, '1'));
   EXPECT_EQ(r.code, 3);
   EXPECT_NE(r.err.find("wrong checksum"), std::string::npos) << r.err;
-  r = run(get + md5);
+  r = run(get + sha256);
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(json::parse(r.out)["train"], 20);
   EXPECT_EQ(json::parse(r.out)["bytes"], archive.size());
   EXPECT_FALSE(json::parse(r.out)["already"].get<bool>());
   EXPECT_FALSE(fs::exists(scratch / "d/cifar-10-binary.tar.gz"));
-  r = run(get + md5);
+  r = run(get + sha256);
   EXPECT_TRUE(json::parse(r.out)["already"].get<bool>());
   fs::remove(scratch / "d/cifar-10-batches-bin/data_batch_4.bin");  // a gap is filled
-  ASSERT_EQ(run(get + md5).code, 0);
+  ASSERT_EQ(run(get + sha256).code, 0);
   EXPECT_EQ(json::parse(run("data verify --json cifar10:" + dir).out)["train"]["images"], 20);
   EXPECT_EQ(run("data get imagenet").code, 2);
 }

@@ -50,7 +50,7 @@ void expect_as_planned(const fs::path& out, const std::string& layout) {
   ASSERT_EQ(r.code, 0) << r.err;
   const json explained = json::parse(r.out);
   EXPECT_EQ(explained["comm_bytes"], lines_of(out, "step")[0]["comm_bytes"]) << layout;
-  EXPECT_EQ(explained["ranks"]["peak_bytes"]["most"], summary["peak_bytes"]["planned"]) << layout;
+  EXPECT_EQ(explained["run"]["ranks"]["most"], summary["peak_bytes"]["planned"]) << layout;
 }
 
 TEST(Pipeline, OverMpi) {

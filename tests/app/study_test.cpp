@@ -241,6 +241,25 @@ TEST(Study, ReportFollowsARunToItsEnd) {
   EXPECT_NE(two.err.find("follows one study or run, found two folders"), std::string::npos) << two.err;
 }
 
+TEST(Study, ADryRunShowsWhatALauncherIsTold) {
+  const fs::path file =
+      file_of("launched", "[study]\nname = \"launched\"\n[launch]\nwith = \"mpirun\"\narguments = [\"sh\", \"-c\", \"touch x\"]\n" + base +
+                              "[[part]]\nname = \"a\"\nkind = \"strong\"\ngrid = { \"run.np\" = [1, 2] }\n");
+  const std::string folder = (scratch() / "launched").string();
+  const Result r = run("study " + file.string() + " --dry-run --out " + folder);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(r.out.starts_with("launch: `mpirun sh -c 'touch x'` starts every run")) << r.out;
+  EXPECT_NE(r.out.find("any program"), std::string::npos) << r.out;
+  const json document = json::parse(run("study " + file.string() + " --dry-run --json --out " + folder).out);
+  EXPECT_EQ(document["launch"]["with"], "mpirun");
+  EXPECT_EQ(document["launch"]["arguments"], json({"sh", "-c", "touch x"}));
+  EXPECT_FALSE(fs::exists(folder));
+  std::ifstream manual(std::string(TESSERA_SOURCE_DIR) + "/docs/studies.md");
+  std::string title, empty, first;
+  std::getline(manual, title), std::getline(manual, empty), std::getline(manual, first);
+  EXPECT_TRUE(first.starts_with("**A study file can start any program**")) << first;
+}
+
 TEST(Study, HostileNamesReachNoTerminal) {
   const std::string esc = "\\u001b[31mred\\u0007\\u202e";
   const fs::path file =

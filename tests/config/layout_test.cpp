@@ -207,7 +207,6 @@ const std::vector<Wrong>& wrong() {
       // Batches.
       {4, {"batch.global=64", "batch.micro=32", "batch.accumulate=1"}, {"32 x 1 x 4 = 128 but batch.global = 64", "micro = 16"}},
       {4, {"batch.micro=32"}, {"batch.micro = 32 alone does not say how large an update is"}},
-      {4, {"batch.accumulate=2"}, {"batch.accumulate = 2 alone"}},
       {4, {"batch.global=3", "batch.accumulate=4"}, {"batch.accumulate = 4 is more than batch.global = 3"}},
       {2, {"batch.global=1024", "batch.micro=1"}, {"batch.micro = 1 cuts batch.global = 1024 into 512 micro-batches"}},
       {4, {"batch.micro=1000000", "batch.accumulate=200"}, {"1000000 x 200 x 4 = 800000000 is out of range"}},

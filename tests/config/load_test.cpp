@@ -158,13 +158,22 @@ TEST(Run, NamesAndLength) {
   EXPECT_EQ(read("").run.name, "t");
   EXPECT_EQ(read("").run.out, "runs/t");
   EXPECT_EQ(read("[run]\nout = \"/x/y z/\"\n").run.name, "y-z");
-  EXPECT_EQ(load({}, {}, Purpose::other).run.name, "vit_tiny_cifar-synthetic");
+  EXPECT_EQ(load({}, {}, Purpose::other).run.name, "vit_tiny_cifar-synthetic");  // run_name_test.cpp has the rest
   EXPECT_GE(read("").run.threads, 1);
   expect_says(refusal("", {}, Purpose::train), "nothing says how long to train");
   expect_says(refusal("[lr]\nwarmup = 100\n", {with("--steps", "50")}), "lr.warmup = 100 is longer than the run of 50 steps");
   expect_says(refusal("[lr]\nwarmup = 65\n", {with("--epochs", "1")}), "the run of 64 steps");
   EXPECT_EQ(total_steps(read("[batch]\nglobal = 100\n", {with("--epochs", "2")})), 164);
   EXPECT_EQ(total_steps(read("", {with("--epochs", "2"), with("--data", "folder:x")})), std::nullopt);
+}
+
+TEST(Run, ANoteSaysWhereDeepSpeedsCosineRisesAgain) {
+  const auto notes = [](std::string_view steps) {
+    const std::vector<Override> asked = {from_set("lr.schedule=ds_cosine"), from_set("lr.steps=10"), with("--steps", steps)};
+    return join(load_all_text("", "", asked, Purpose::train).notes, "\n");
+  };
+  EXPECT_NE(notes("12").find("the run of 12 steps is longer than lr.steps = 10: past it the rate rises again"), std::string::npos);
+  EXPECT_EQ(notes("11").find("rises again"), std::string::npos);
 }
 
 TEST(Later, NeutralValuesPassAndOthersAreRefused) {

@@ -2,6 +2,8 @@
 #include "data/fetch.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -31,17 +33,69 @@ std::string noise(std::size_t size) {
 Fetch order(const Scratch& scratch, const Server& server, const std::string& content) {
   write_bytes(scratch / "reference", content);
   Fetch fetch;
-  fetch.url = server.url(), fetch.file = scratch / "got", fetch.md5 = md5_of(scratch / "reference"), fetch.max_bytes = 1 << 22;
+  fetch.url = server.url(), fetch.file = scratch / "got", fetch.sha256 = digest_of(scratch / "reference", Digest::sha256),
+  fetch.max_bytes = 1 << 22;
   fetch.pause_s = 0.01, fetch.attempts = 3, fetch.silence_s = 5;
   return fetch;
 }
 
-TEST(Fetch, Md5) {
+TEST(Fetch, Checksums) {
   const Scratch scratch;
   write_bytes(scratch / "a", "");
   write_bytes(scratch / "b", "message digest");
-  EXPECT_EQ(md5_of(scratch / "a"), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(md5_of(scratch / "b"), "f96b697d7cb7938d525a2f31aaf161d0");
+  EXPECT_EQ(digest_of(scratch / "a", Digest::md5), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(digest_of(scratch / "b", Digest::md5), "f96b697d7cb7938d525a2f31aaf161d0");
+  EXPECT_EQ(digest_of(scratch / "a", Digest::sha256), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(digest_of(scratch / "b", Digest::sha256), "f7846f55cf23e14eebeab5b4e1550cad5b509e3348fbc4efa3a1413d393cb650");
+}
+
+TEST(Fetch, AnEncryptedAddressIsNeverLeftForAPlainOne) {
+  for (const char* url : {"https://a/b", "HTTPS://a/b", "HttpS://a"}) EXPECT_STREQ(redirect_protocols(url), "https") << url;
+  for (const char* url : {"http://a/b", "http://https:/", "", "http"}) EXPECT_STREQ(redirect_protocols(url), "http,https") << url;
+}
+
+TEST(Fetch, WithAnMd5AloneThatCounts) {
+  const Scratch scratch;
+  const std::string content = noise(1000);
+  const Server server(content, {});
+  Fetch what = order(scratch, server, content);
+  what.md5 = std::string(32, '0');  // not asked: the better one is known
+  EXPECT_EQ(fetch(what), content.size());
+  fs::remove(scratch / "got");
+  what.sha256.clear();
+  EXPECT_EQ(error_of([&] { fetch(what); }).kind, ErrorKind::data);
+  what.md5 = digest_of(scratch / "reference", Digest::md5);
+  EXPECT_EQ(fetch(what), content.size());
+}
+
+TEST(Fetch, WhatOthersPutThereIsNeitherFollowedNorUsed) {
+  const Scratch scratch;
+  const std::string content = noise(50'000);
+  Server server(content, {});
+  const Fetch what = order(scratch, server, content);
+  write_bytes(scratch / "precious", "mine");
+  fs::create_symlink("precious", scratch / "got.part");
+  const Error error = error_of([&] { fetch(what); });
+  EXPECT_EQ(error.kind, ErrorKind::disk);
+  EXPECT_NE(error.message.find("it is a link"), std::string::npos) << error.what();
+  EXPECT_EQ(read_bytes(scratch / "precious"), "mine");
+  fs::remove(scratch / "got.part");
+  fs::create_symlink("not-there-yet", scratch / "got.part");
+  EXPECT_EQ(error_of([&] { fetch(what); }).kind, ErrorKind::disk);
+  EXPECT_FALSE(fs::exists(scratch / "not-there-yet"));
+  fs::remove(scratch / "got.part");
+  ASSERT_EQ(::mkfifo((scratch / "got.part").c_str(), 0666), 0);
+  EXPECT_EQ(error_of([&] { fetch(what); }).kind, ErrorKind::disk);
+  fs::remove(scratch / "got.part");
+  // The right archive behind a link may be another one after it was checked: it is fetched, and the link replaced.
+  fs::create_symlink("reference", scratch / "got");
+  EXPECT_EQ(fetch(what), content.size());
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(scratch / "got")));
+  if (::geteuid() != 0) return;  // only then can a test make a file of somebody else
+  fs::remove(scratch / "got");
+  write_bytes(scratch / "got.part", content.substr(0, 1000));
+  ASSERT_EQ(::chown((scratch / "got.part").c_str(), 65534, 65534), 0);
+  EXPECT_NE(error_of([&] { fetch(what); }).message.find("belongs to another user"), std::string::npos);
 }
 
 TEST(Fetch, WholeWithProgressAndARedirection) {
@@ -117,7 +171,7 @@ TEST(Fetch, FailuresSayWhatToDo) {
   const auto same = [](Fetch&) {};
   Server good(content, {});
   says(
-      good, [](Fetch& f) { f.md5 = std::string(32, '0'); }, ErrorKind::data, "wrong checksum");
+      good, [](Fetch& f) { f.sha256 = std::string(64, '0'); }, ErrorKind::data, "wrong checksum");
   EXPECT_FALSE(fs::exists(scratch / "got.part"));
   says(
       good, [](Fetch& f) { f.max_bytes = 1000; }, ErrorKind::data, "more than the expected 1000 bytes");

@@ -122,6 +122,21 @@ TEST(Folder, OddFilesAreCountedAndLoopsEnd) {
   EXPECT_EQ(set->ignored(), 5);
 }
 
+TEST(Folder, LinksThatLeadOutsideAreNamed) {
+  const Scratch scratch, elsewhere;
+  write_class(scratch / "a", 3);
+  write_class(scratch / "b", 3);
+  write_class(elsewhere / "c", 3);
+  const auto outside = [&] { return image_folder(scratch.folder(), Split::train, {3, 0.0, 0})->outside(); };
+  fs::create_symlink("../a/0.jpg", scratch / "b/inside.jpg");
+  EXPECT_EQ(outside(), "");
+  fs::create_symlink(elsewhere.folder() / "c/0.jpg", scratch / "b/out.jpg");
+  EXPECT_EQ(outside(), (scratch / "b/out.jpg").string() + " -> " + fs::canonical(elsewhere / "c/0.jpg").string());
+  fs::remove(scratch / "b/out.jpg");
+  fs::create_directory_symlink(elsewhere.folder() / "c", scratch / "c");  // a whole class
+  EXPECT_EQ(outside(), (scratch / "c").string() + " -> " + fs::canonical(elsewhere / "c").string());
+}
+
 TEST(Folder, RefusalsNameTheClassAndTheForm) {
   const auto says = [](const fs::path& dir, Split split = Split::train) {
     const Error error = error_of([&] { image_folder(dir, split, {}); });
@@ -147,6 +162,16 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
   has(says(other.folder(), Split::test), "zebra");
   write_bytes(other / "file", "x");
   has(says(other / "file"), "found a file");
+}
+
+// Names of classes go into weights, manifests and pages, all of which are UTF-8: what is not is refused before anything is trained.
+TEST(Folder, AClassWhoseNameIsNotUtf8IsRefusedWithItsBytes) {
+  const Scratch scratch;
+  write_class(scratch / "caf\xe9", 2);
+  write_class(scratch / "th\xc3\xa9", 2);
+  const Error error = error_of([&] { image_folder(scratch.folder(), Split::train, {}); });
+  EXPECT_EQ(error.kind, ErrorKind::data);
+  EXPECT_NE(std::string(error.what()).find("'caf\\xe9' is not UTF-8"), std::string::npos) << error.what();
 }
 
 TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {

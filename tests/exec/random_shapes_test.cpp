@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -51,6 +52,34 @@ std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel, ex
   return first;
 }
 
+// Adds the product of x and y at every index over the letters of `all` to its element of `sums`. The
+// three tensors' letters are in `of`: those of the sums, of x and of y.
+void sum_products(const std::string& all, const std::map<char, std::int64_t>& extents,
+                  const std::array<std::string, 3>& of, const std::vector<float>& x,
+                  const std::vector<float>& y, std::vector<double>& sums) {
+  std::vector<std::int64_t> extent, index(all.size());
+  for (char c : all) extent.push_back(extents.at(c));
+  std::array<std::vector<std::int64_t>, 3> strides;  // of each letter of `all`
+  for (std::size_t tensor = 0; tensor < 3; ++tensor) {
+    strides[tensor].resize(all.size());
+    std::int64_t stride = 1;
+    for (std::size_t i = of[tensor].size(); i-- > 0; stride *= extents.at(of[tensor][i]))
+      strides[tensor][all.find(of[tensor][i])] += stride;
+  }
+  std::array<std::int64_t, 3> at{};
+  for (bool more = true; more;) {
+    sums[static_cast<std::size_t>(at[0])] += static_cast<double>(x[static_cast<std::size_t>(at[1])]) *
+                                             static_cast<double>(y[static_cast<std::size_t>(at[2])]);
+    more = false;
+    for (std::size_t i = all.size(); i-- > 0 && !more;) {
+      more = ++index[i] < extent[i];
+      for (std::size_t t = 0; t < 3; ++t)
+        at[t] += more ? strides[t][i] : -strides[t][i] * (extent[i] - 1);
+      if (!more) index[i] = 0;
+    }
+  }
+}
+
 void check_contract(const std::string& sig, const std::map<char, std::int64_t>& extents, const std::string& act, std::uint64_t seed) {
   std::vector<std::string> letters{""};
   std::string out;
@@ -85,19 +114,7 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
   for (char c : all) at[c] = 0;
   for (char c : all)
     if (out.find(c) == out.npos) k *= static_cast<double>(extents.at(c));
-  if (steps > 0) {
-    for (bool more = true; more;) {
-      want[offset(out, at)] +=
-          static_cast<double>(in[0].values[offset(letters[0], at)]) * static_cast<double>(in[1].values[offset(letters[1], at)]);
-      more = false;
-      for (std::size_t i = all.size(); i-- > 0 && !more;) {
-        if (++at[all[i]] < extents.at(all[i]))
-          more = true;
-        else
-          at[all[i]] = 0;
-      }
-    }
-  }
+  if (steps > 0) sum_products(all, extents, {out, letters[0], letters[1]}, in[0].values, in[1].values, want);
   for (std::size_t i = 0; i < want.size(); ++i) {
     std::size_t rest = i;
     for (std::size_t d = out.size(); d-- > 0;) {

@@ -57,7 +57,7 @@ TEST(ExplainPipeline, StepsBelongToTurnsInTheOrderOfTheSchedule) {
       const std::vector<PlanTurn> turns = run::turns_of(plan.program);
       std::vector<PlanTurn> got, want;
       for (const plan::Step& step : plan.steps) {
-        if (step.eqn < 0 || plan::sends(step.op)) continue;
+        if (step.eqn < 0 || plan::crosses_ranks(step.op)) continue;
         const PlanTurn& turn = turns[static_cast<std::size_t>(step.eqn)];
         if (turn.work != 'U' && (got.empty() || got.back() != turn)) got.push_back(turn);
       }

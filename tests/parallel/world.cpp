@@ -97,7 +97,12 @@ namespace {
 
 Trace run_rank(const Training& t, comm::Comm* world) {
   run::Session session(t.config, {}, world);
-  session.load(run::initial_weights(static_cast<std::uint64_t>(t.config.run.seed)));
+  const run::ParamSource initial = run::initial_weights(static_cast<std::uint64_t>(t.config.run.seed));
+  session.load([&](const models::Param& param) {
+    std::vector<double> values = initial(param);
+    if (t.start) t.start(param, values);
+    return values;
+  });
   const models::ModelConfig& m = t.config.model;
   Trace out;
   for (int step = 1; step <= t.steps; ++step) {

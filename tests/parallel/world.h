@@ -25,10 +25,11 @@ int usual_steps();  // 8; TESSERA_STEPS, which is 20 in ./check --all
 struct Training {
   config::Config config;
   int steps = usual_steps();
-  std::int64_t batch = 0;                                             // 0: config.batch.global; a last ragged batch is `ragged`
-  std::int64_t ragged = 0;                                            // samples of the last step; 0: as all
-  bool soft = false, weighted = false;                                // mixed targets, weighted samples
-  std::function<void(run::Session&, const Trace& mine)> at_end = {};  // on every rank
+  std::int64_t batch = 0;                                                      // 0: config.batch.global; a last ragged batch is `ragged`
+  std::int64_t ragged = 0;                                                     // samples of the last step; 0: as all
+  bool soft = false, weighted = false;                                         // mixed targets, weighted samples
+  std::function<void(run::Session&, const Trace& mine)> at_end = {};           // on every rank
+  std::function<void(const models::Param&, std::vector<double>&)> start = {};  // may change the weights that it starts from
 };
 
 config::Config tiny(const std::string& family, const std::string& dtype = "f64");

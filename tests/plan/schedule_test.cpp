@@ -57,7 +57,7 @@ TEST(Schedule, WhatRanksHandToEachOtherLiesFirst) {
   EXPECT_EQ(p.shared_bytes, page);
   for (const Step& step : p.steps)
     for (const auto* list : {&step.in, &step.out})
-      for (const Slot& s : *list) EXPECT_TRUE(!sends(step.op) || s.base != 0 || s.offset < p.shared_bytes);
+      for (const Slot& s : *list) EXPECT_TRUE(!crosses_ranks(step.op) || s.base != 0 || s.offset < p.shared_bytes);
   EXPECT_EQ(p.memory.total(), p.peak_bytes());
   EXPECT_EQ(lower(ir::parse("program t mesh()\n  input x : f32[4] batch \"x\"\n  y : f32[4] = gelu x\n  output \"y\" = y\n"), 0,
                   test::no_workspace, true)

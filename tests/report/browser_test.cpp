@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <sstream>
 
+#include "pattern.h"
 #include "report/page.h"
 #include "report/sample.h"
 
@@ -78,14 +78,18 @@ class Browser : public testing::Test {
 
   // Asked for over a network, but by the browser for itself (its updates, its clock, its accounts).
   static std::string requests(const std::string& log) {
-    static const std::regex url("\"url\":\"(https?|ftp|wss?)://([^/\"]*)[^\"]*\"");
+    static const tessera::test::Pattern url("\"url\":\"(https?|ftp|wss?)://([^/\"]*)[^\"]*\"");
+    std::istringstream lines(log);
     std::string out;
-    for (std::sregex_iterator i(log.begin(), log.end(), url), end; i != end; ++i) {
-      const std::string host = (*i)[2];
-      bool own = false;
-      for (const char* maker : {"google.com", "googleapis.com", "gvt1.com", "gstatic.com"})
-        own |= host == maker || host.ends_with(std::string(".") + maker);
-      if (!own) out += i->str() + "\n";
+    for (std::string line; std::getline(lines, line);) {
+      std::size_t at = 0;
+      for (auto found = url.next_in(line, at); !found.empty(); found = url.next_in(line, at)) {
+        const std::string& host = found[2];
+        bool own = false;
+        for (const char* maker : {"google.com", "googleapis.com", "gvt1.com", "gstatic.com"})
+          own |= host == maker || host.ends_with(std::string(".") + maker);
+        if (!own) out += found[0] + "\n";
+      }
     }
     return out;
   }

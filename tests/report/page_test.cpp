@@ -62,6 +62,7 @@ TEST_F(Page, HasAllThatAStudyHolds) {
   EXPECT_FALSE(has(page, "refresh"));
   EXPECT_TRUE(has(page, "4.00 ms (35.1%)") && has(page, "0.310 (33.3%)")) << "msa, ours and theirs";
   EXPECT_TRUE(has(page, "rank 5 was lost after 12 steps"));
+  EXPECT_TRUE(has(page, "from that of the fewest ranks, repeat by repeat with the same seed")) << "losses of strong scaling";
   EXPECT_TRUE(has(page, "tessera study studies/sample.toml"));
   EXPECT_FALSE(has(page, "nan") && has(page, "\"nan"));
   for (const Element& e : elements)

@@ -184,9 +184,9 @@ TEST(Checkpoint, TheNewestAndTheBestStay) {
   EXPECT_EQ(steps_in(scratch.folder()), (std::vector<std::int64_t>{6, 5, 2}));
   t.train(1), save(scratch.folder(), t, 7, {2, true});
   EXPECT_EQ(steps_in(scratch.folder()), (std::vector<std::int64_t>{7, 6}));
-  t.step = 5;  // a run that went back: what lies ahead is another future
-  save(scratch.folder(), t, 0, {3, false});
-  EXPECT_EQ(steps_in(scratch.folder()), (std::vector<std::int64_t>{5}));
+  t.step = 5;  // what lies ahead is nobody's to remove without being told
+  save(scratch.folder(), t, 0, {1, false});
+  EXPECT_EQ(steps_in(scratch.folder()), (std::vector<std::int64_t>{7, 6, 5}));
 }
 
 TEST(Checkpoint, ADamagedOneIsPassedOverAndNothingButDamageIsAnError) {

@@ -46,9 +46,10 @@ struct Changed {
   std::map<std::string, files::NamedTensor> tensors;
   files::Metadata metadata = file.metadata();
   std::vector<std::byte> storage;
+  std::map<std::string, files::TensorBytes> held;
 
   Changed() {
-    for (const auto& [name, t] : file.tensors()) tensors[name] = {name, t.dtype, t.shape, t.bytes};
+    for (const auto& [name, t] : file.tensors()) tensors[name] = {name, t.dtype, t.shape, (held[name] = file.read(name)).bytes};
   }
   void fill(const std::string& name, const std::string& dtype, double value) {
     files::NamedTensor& t = tensors.at(name);

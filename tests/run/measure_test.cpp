@@ -28,12 +28,14 @@ TEST(Breakdown, HandComputed) {
   t.spans = {span(0, Timeline::compute, 0, 10), span(1, Timeline::post, 10, 11),    span(2, Timeline::compute, 11, 20),
              span(3, Timeline::poll, 20, 21),   span(3, Timeline::compute, 21, 25), span(1, Timeline::wait, 25, 30),
              span(1, Timeline::flight, 10, 30), span(4, Timeline::compute, 30, 31)};
-  const report::Breakdown b = breakdown_of(t, {{1, 14}});
+  const report::Breakdown b = breakdown_of(t, {{1, {14, 0}}});
   EXPECT_DOUBLE_EQ(b.compute, 10 + 9 + 4 + 1);
   EXPECT_DOUBLE_EQ(b.comm_exposed, 1 + 1 + 5);
   EXPECT_DOUBLE_EQ(b.wait, 0);
   EXPECT_DOUBLE_EQ(b.comm_hidden, (20 - 14) + 4);
-  const report::Breakdown late = breakdown_of(t, {{1, 28}});  // another rank came 3 ms after this one began to wait
+  std::vector<double> waited_for(3);
+  const report::Breakdown late = breakdown_of(t, {{1, {28, 2}}}, &waited_for);  // rank 2 came 3 ms after this one began to wait
+  EXPECT_EQ(waited_for, (std::vector<double>{0, 0, 3}));
   EXPECT_DOUBLE_EQ(late.wait, 3);
   EXPECT_DOUBLE_EQ(late.comm_exposed, 1 + 1 + 2);
   EXPECT_DOUBLE_EQ(late.comm_hidden, 0);
@@ -57,6 +59,7 @@ TEST(Paces, NamesASlowRankOnceAndWhatItIsSlowAt) {
       ++named;
       EXPECT_EQ(step, Paces::patience - 1);
       EXPECT_EQ(s.rank, 2);
+      EXPECT_EQ(s.steps, Paces::patience);
       EXPECT_EQ(s.what, "data");
       EXPECT_NEAR(s.speed, 12.0 / 43, 1e-12);
       EXPECT_DOUBLE_EQ(s.ms, 30);
@@ -65,9 +68,41 @@ TEST(Paces, NamesASlowRankOnceAndWhatItIsSlowAt) {
   EXPECT_EQ(named, 1);
 }
 
-TEST(Paces, ARankThatRecoversIsNotNamed) {
+// One good step now and then changes nothing, and what is said is the mean, not the step that came last.
+TEST(Paces, ARankThatIsSlowOnAverageIsNamed) {
   Paces paces(dp(2));
-  for (int step = 0; step < 100; ++step) EXPECT_TRUE(paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 29 == 0 ? 10.0 : 40.0, 0, 0}}).empty());
+  std::vector<Straggler> named;
+  for (int step = 0; step < 100; ++step)
+    for (const Straggler& s : paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 6 == 5 ? 10.0 : 40.0, 0, 0}})) named.push_back(s);
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].rank, 1);
+  EXPECT_NEAR(named[0].ms, 35, 1e-9);
+  EXPECT_NEAR(named[0].speed, 10.0 / 35, 1e-9);
+}
+
+// A rank that is stopped and goes on in turns: steps shorter than a turn are all as fast as others' but for one in twenty.
+TEST(Paces, ARankThatIsStoppedInTurnsIsNamed) {
+  Paces paces(dp(3));
+  std::vector<Straggler> named;
+  for (int step = 0; step < 1000; ++step)
+    for (const Straggler& s : paces.add({{0, 8, 1, 0, 0}, {0, 8, step % 20 == 7 ? 60.0 : 1.0, 0, 0}, {0, 8, 1, 0, 0}})) named.push_back(s);
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].rank, 1);
+  EXPECT_NEAR(named[0].ms, 79.0 / 20, 1.5);  // blocks end with a stop more often than not
+}
+
+TEST(Paces, AHiccupIsNoSlowRank) {
+  Paces paces(dp(2));
+  for (int step = 0; step < 200; ++step)
+    EXPECT_TRUE(paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 50 == 20 ? 5000.0 : 10.0, 0, 0}}).empty()) << step;
+}
+
+TEST(Paces, ARankThatRecoveredMayBeNamedAgain) {
+  Paces paces(dp(2));
+  int named = 0;
+  for (int step = 0; step < 600; ++step)
+    named += static_cast<int>(paces.add({{0, 8, 40, 0, 0}, {0, 8, step / 200 == 1 ? 40.0 : 100.0, 0, 0}}).size());
+  EXPECT_EQ(named, 2);
 }
 
 // A stage with more work than another is no straggler; a rank that is slower than its peers of the same stage is.

@@ -2,6 +2,7 @@
 #include "run/pulse_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -131,6 +132,40 @@ TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
   sweep_pulse_folders(scratch.folder());
   for (const fs::path& kept : {of_alive, of_elsewhere, rank_left, scratch / ".ranks-empty"}) EXPECT_TRUE(fs::exists(kept)) << kept;
   for (const fs::path& swept : {of_dead, never_began}) EXPECT_FALSE(fs::exists(swept)) << swept;
+}
+
+// Others can write to the folder that holds the run: what they put there stops nobody and is not touched.
+TEST(PulseFolder, WhatOthersPutThereIsPassedOver) {
+  const test::Scratch scratch;
+  Seen dead = this_process(launcher_rank);
+  dead.started += 1;
+  const auto folder = [&](const std::string& name) {
+    fs::create_directories(scratch / name);
+    return scratch / name;
+  };
+  const fs::path pipe = folder(".ranks-pipe"), endless = folder(".ranks-zero"), large = folder(".ranks-large"), real = folder("real");
+  ASSERT_EQ(::mkfifo((pipe / "rank--1").c_str(), 0666), 0);
+  ASSERT_EQ(::mkfifo((pipe / "verdict").c_str(), 0666), 0);
+  fs::create_symlink("/dev/zero", endless / "rank--1");
+  PulseFolder(large).write(dead);
+  std::ofstream(large / "rank--1", std::ios::app) << std::string(1 << 20, ' ');
+  PulseFolder(real).write(dead);
+  fs::create_directory_symlink("real", scratch / ".ranks-link");
+  ::alarm(20);  // what waits for a writer waits for ever
+  sweep_pulse_folders(scratch.folder());
+  EXPECT_FALSE(PulseFolder(pipe).verdict());
+  EXPECT_FALSE(PulseFolder(endless).read(launcher_rank));
+  ::alarm(0);
+  for (const fs::path& kept : {pipe, endless, large, real, scratch / ".ranks-link"}) EXPECT_TRUE(fs::exists(kept)) << kept;
+  if (::geteuid() != 0) return;  // only then can a test make folders and records of somebody else
+  const fs::path theirs = folder(".ranks-theirs");
+  PulseFolder(theirs).write(dead);
+  PulseFolder(real).write(this_process(4));
+  ASSERT_TRUE(PulseFolder(real).read(4));
+  for (const fs::path& path : {theirs, theirs / "rank--1", real / "rank-4"}) ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+  sweep_pulse_folders(scratch.folder());
+  EXPECT_TRUE(fs::exists(theirs));
+  EXPECT_FALSE(PulseFolder(real).read(4)) << "a record that the folder's owner did not write";
 }
 
 }  // namespace

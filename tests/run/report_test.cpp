@@ -96,9 +96,78 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
       files::read_text(scratch / "metrics.csv"),
       "step,epoch,loss,top1,lr,grad_norm,step_ms,images_per_s,mfu,comm_bytes,skipped\n1,,0.25,,,,,,,,\n2,,,,,,,,,,1\n3,,9.0,,,,,,,,\n");
   EXPECT_EQ(files::read_text(scratch / "epochs.csv"), "epoch,step,loss,train_top1,seconds,test_loss,test_top1,test_top5,test_top1_tta\n");
-  // A file that is shorter than the checkpoint says keeps its whole lines.
-  std::filesystem::resize_file(scratch / "metrics.jsonl", static_cast<std::uintmax_t>(at_two - 3));
-  EXPECT_EQ(MetricsLog(folder, {at_two, 3, true, false}).kept().size(), 1u);
+}
+
+// Three lines; returns how long they are.
+std::int64_t three_lines(const std::string& folder) {
+  MetricsLog log(folder, {});
+  for (int step = 1; step <= 3; ++step) log.append({{"kind", "step"}, {"step", step}, {"loss", 0.25 * step}});
+  return log.bytes();
+}
+
+// Every line is JSON, and the file is as long as the checkpoint knows it.
+void expect_mended(const std::string& path, std::int64_t bytes) {
+  const std::string text = files::read_text(path);
+  EXPECT_EQ(static_cast<std::int64_t>(text.size()), bytes);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_TRUE(line.empty() || nlohmann::json::parse(line, nullptr, false).is_object()) << line;
+}
+
+// A file that is shorter than the checkpoint says keeps its whole lines, as it was it stays aside, and offsets mean what they meant.
+TEST(MetricsLog, AFileThatLostItsEndIsKeptAside) {
+  for (const std::int64_t missing : {1, 2, 3, 15, 16, 17, 60}) {
+    const Scratch scratch;
+    const std::string folder = scratch.folder().string(), path = folder + "/metrics.jsonl";
+    const std::int64_t bytes = three_lines(folder);
+    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(bytes - missing));
+    const std::string found = files::read_text(path);
+    for (int again = 0; again < 2; ++again) {  // a process that is killed before its next checkpoint comes back to the same length
+      MetricsLog log(folder, {bytes, 4, true, false});
+      EXPECT_EQ(log.kept().size(), missing < 40 ? 2u : 1u) << missing;
+      EXPECT_EQ(log.bytes(), bytes);
+      EXPECT_EQ(log.warnings().size(), again == 0 ? 1u : 0u);
+      expect_mended(path, bytes);
+      log.append({{"kind", "step"}, {"step", 4}, {"loss", 1.0}});
+    }
+    EXPECT_EQ(files::read_text(path + ".damaged"), found);
+    EXPECT_FALSE(std::filesystem::exists(path + ".damaged-2"));
+  }
+}
+
+TEST(MetricsLog, ALineThatIsDamagedOrAFileThatIsGoneIsSaid) {
+  const Scratch scratch;
+  const std::string folder = scratch.folder().string(), path = folder + "/metrics.jsonl";
+  const std::int64_t bytes = three_lines(folder);
+  std::string text = files::read_text(path);
+  text[text.find("\"step\":2") - 3] ^= 0x10;
+  files::write_atomically(path, text);
+  {
+    const MetricsLog log(folder, {bytes, 4, true, false});
+    ASSERT_EQ(log.warnings().size(), 1u);
+    EXPECT_NE(log.warnings()[0].find("1 of 3 lines cannot be read, the first is line 2"), std::string::npos) << log.warnings()[0];
+    EXPECT_EQ(log.kept().size(), 2u);
+  }
+  expect_mended(path, bytes);
+  EXPECT_EQ(files::read_text(path + ".damaged"), text);
+  std::filesystem::remove(path);
+  const MetricsLog log(folder, {bytes, 4, true, false});
+  ASSERT_EQ(log.warnings().size(), 1u);
+  EXPECT_NE(log.warnings()[0].find("is gone"), std::string::npos) << log.warnings()[0];
+  expect_mended(path, bytes);
+}
+
+TEST(MetricsLog, AnOlderFileThatCannotBeReadIsRefusedAndStays) {
+  const Scratch scratch;
+  const std::string folder = scratch.folder().string(), path = folder + "/metrics.jsonl";
+  std::filesystem::create_symlink("metrics.jsonl", path);  // too many levels of links: there, and nobody can open it
+  const Error error = test::error_of([&] { MetricsLog(folder, {100, 4, true, false}); });
+  EXPECT_EQ(error.kind, ErrorKind::disk);
+  EXPECT_NE(std::string(error.what()).find("cannot be taken up"), std::string::npos) << error.what();
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(test::error_of([&] { MetricsLog(folder, {100, 4, true, false}); }).kind, ErrorKind::disk);
 }
 
 // Shares are of the step that was sampled, which may have taken longer than the one whose line it is.
@@ -111,7 +180,7 @@ TEST(TrainReport, SharesOfAStepAddUp) {
 }
 
 TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
-  const auto memory = [](const std::vector<plan::Memory>& ranks) { return run::introduction({}, ranks, 1, 1, "").back(); };
+  const auto memory = [](const std::vector<plan::Memory>& ranks) { return run::introduction({}, ranks, 0, 1, 1, "").back(); };
   constexpr std::int64_t mib = 1 << 20;
   const plan::Memory less{mib, 0, 0, mib, 0}, more{mib, 0, 0, 20 * mib, 0};
   EXPECT_EQ(memory({less, less}), "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.0 MiB");
@@ -120,13 +189,24 @@ TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
   EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
 }
 
+// Who did not choose a folder sees at once which one it is.
+TEST(TrainReport, TheFirstLineNamesTheFolder) {
+  config::Config config;
+  config.run.name = "vit_micro-synthetic-np2";
+  config.run.out = "runs/vit_micro-synthetic-np2";
+  const auto first = [&] { return run::introduction(config, {plan::Memory{}}, 0, 1, 1, "").front(); };
+  EXPECT_NE(first().find("  run runs/vit_micro-synthetic-np2  seed 0"), std::string::npos) << first();
+  config.run.out = "elsewhere/x";
+  EXPECT_NE(first().find("  run vit_micro-synthetic-np2 in elsewhere/x  seed 0"), std::string::npos) << first();
+}
+
 // How, not how it was asked for; and where a key had no effect.
 TEST(TrainReport, SaysHowRanksTalk) {
   config::Config config;
   const auto lines = [&](const std::string& how) {
     run::tell_how_ranks_talk(how);
     std::string out;
-    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 1, 1, "")) out += line + "\n";
+    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 0, 1, 1, "")) out += line + "\n";
     EXPECT_EQ(run::environment(1).value("ranks_talk", ""), how);
     run::tell_how_ranks_talk("");
     return out;

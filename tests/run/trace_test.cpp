@@ -49,8 +49,8 @@ TEST_P(TraceTest, MatchesPyTorch) {
   Session session(config);
   std::vector<std::string> notes;
   session.load(weights_from(file, config.model, Adapt{}, notes, "param."));
-  const std::vector<double> input = files::to_doubles(file->at("input")), labels = files::to_doubles(file->at("labels"));
-  const std::vector<double> loss = files::to_doubles(file->at("loss")), norm = files::to_doubles(file->at("grad_norm"));
+  const std::vector<double> input = files::to_doubles(file->read("input")), labels = files::to_doubles(file->read("labels"));
+  const std::vector<double> loss = files::to_doubles(file->read("loss")), norm = files::to_doubles(file->read("grad_norm"));
   const std::vector<std::int64_t> s = file->at("input").shape;  // steps, n, c, h, w
   const std::size_t batch = static_cast<std::size_t>(s[1]), pixels = static_cast<std::size_t>(s[2] * s[3] * s[4]);
   for (std::size_t step = 0; step < static_cast<std::size_t>(s[0]); ++step) {
@@ -76,7 +76,7 @@ TEST_P(TraceTest, MatchesPyTorch) {
   for (const models::Param& p : models::parameters(config.model))
     for (const auto& [prefix, weights] : {std::pair{"final.", Weights::live}, std::pair{"ema.", Weights::average}})
       if (weights == Weights::live || session.averages())
-        compare(prefix + p.name, session.parameter(p.name, weights), models::from_torch(p, files::to_doubles(file->at(prefix + p.name))));
+        compare(prefix + p.name, session.parameter(p.name, weights), models::from_torch(p, files::to_doubles(file->read(prefix + p.name))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, TraceTest,

@@ -13,7 +13,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "base/printable.h"
 #include "base/process.h"
 #include "files/scratch.h"
 #include "study/throttle.h"
@@ -103,17 +102,55 @@ TEST(Child, WhatIsLeftOverIsEndedByItsNumberAndStart) {
   const pid_t leader = ::fork();
   if (leader == 0) {
     ::setsid();
+    ::setenv(study_variable, mark_of(scratch.folder()).c_str(), 1);
     ::execlp("sh", "sh", "-c", "trap '' TERM; while :; do sleep 1; done", nullptr);
     ::_exit(127);
   }
-  while (stat_of(leader).session != leader) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (variable_of(leader, study_variable).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   const std::uint64_t started = stat_of(leader).started;
-  end_session(leader, started + 1, 0.2);  // another process with the same number
+  end_session(leader, started + 1, scratch.folder(), 0.2);  // another process with the same number
   EXPECT_TRUE(alive(std::to_string(leader)));
-  end_session(leader, started, 0.2);
+  end_session(leader, started, scratch / "another", 0.2);  // of another study
+  EXPECT_TRUE(alive(std::to_string(leader)));
+  end_session(leader, started, scratch.folder(), 0.2);
   int status = 0;
   EXPECT_EQ(::waitpid(leader, &status, 0), leader);
   EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+// A database that others can write names a process of this user that no study started: its number, start and machine are right.
+TEST(Child, WhatNoStudyStartedStays) {
+  const Scratch scratch;
+  int go[2] = {-1, -1};
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t leader = ::fork();
+  if (leader == 0) {  // leads a session with another process in it, and ends: the session keeps its number
+    ::setsid();
+    if (::fork() != 0) ::_exit(0);
+    ::close(go[1]);
+    char byte = 0;
+    ::_exit(static_cast<int>(::read(go[0], &byte, 1)));  // until the test is over
+  }
+  const std::uint64_t started = stat_of(leader).started;
+  ::waitpid(leader, nullptr, 0);
+  const auto members = [&] {
+    int count = 0;
+    for (const int pid : all_processes()) count += stat_of(pid).session == leader && stat_of(pid).state != 'Z';
+    return count;
+  };
+  EXPECT_EQ(members(), 1);
+  end_session(leader, started, scratch.folder(), 0.1);
+  EXPECT_EQ(members(), 1) << "a process that is nobody's run was ended";
+  ::close(go[0]), ::close(go[1]);
+}
+
+TEST(Child, EveryProcessOfARunCarriesItsMark) {
+  const Scratch scratch;
+  ChildOptions options = shell(scratch, "sh -c 'echo $TESSERA_STUDY'");
+  options.study = mark_of(scratch.folder());
+  const StopRequests requests;
+  EXPECT_EQ(run_child(options, requests).code, 0);
+  EXPECT_EQ(text_of(scratch / "stdout.txt"), mark_of(scratch.folder()) + "\n");
 }
 
 TEST(Child, ARequestToStopEndsIt) {
@@ -232,20 +269,10 @@ TEST(Child, ReasonsInWords) {
   EXPECT_EQ(reason("printf -- 'a rank: no such file\\n" + box + "' >&2; exit 1"), "exit code 1: a rank: no such file");
   EXPECT_NE(reason("kill -9 $$").find("ended by signal 9"), std::string::npos);
   const std::string hostile = reason("printf 'error: \\033[31m\\001red\\377\\n' >&2; exit 2");
-  EXPECT_NE(hostile.find("\\x1b[31m\\x01red\ufffd"), std::string::npos) << hostile;
+  EXPECT_NE(hostile.find("\\x1b[31m\\x01red\\xff"), std::string::npos) << hostile;
   ChildOptions missing = shell(scratch, "");
   missing.command = {(scratch / "nothing").string()};
   EXPECT_NE(failure_reason(run_child(missing, requests), 60, scratch.folder()).find("could not be started"), std::string::npos);
-}
-
-TEST(Printable, NothingSteersATerminal) {
-  EXPECT_EQ(printable("plain caf\u00e9 \u4e2d"), "plain caf\u00e9 \u4e2d");
-  EXPECT_EQ(printable("a\x1b[2J\x07\x7f\n\t"), "a\\x1b[2J\\x07\\x7f\\n\\t");
-  EXPECT_EQ(printable("\u0085\u009b"), "\\x85\\x9b");
-  EXPECT_EQ(printable("\u202e\u2066\u2028x"), "\\u202e\\u2066\\u2028x");
-  EXPECT_EQ(printable("\xff\xc3("), "\ufffd\ufffd(");
-  EXPECT_EQ(printable(std::string("\0", 1)), "\\x00");
-  EXPECT_EQ(printable("12345", 3), "123...");
 }
 
 }  // namespace

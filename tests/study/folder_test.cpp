@@ -47,10 +47,11 @@ TEST(Folder, FreshEndsWhatAKilledStudyLeft) {
   const pid_t leader = ::fork();
   if (leader == 0) {
     ::setsid();
+    ::setenv(study_variable, mark_of(scratch.folder()).c_str(), 1);
     ::execlp("sleep", "sleep", "600", nullptr);
     ::_exit(127);
   }
-  while (stat_of(leader).session != leader) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (variable_of(leader, study_variable).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   {
     State state(scratch.folder());
     RunRow row;

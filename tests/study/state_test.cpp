@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,6 +177,26 @@ TEST(State, OneStudyInAFolder) {
   for (const int end : {ends[0], ends[1], back[0], back[1]}) ::close(end);
   const StudyLock mine(scratch.folder());  // a killed one holds nothing
   EXPECT_TRUE(is_locked(scratch.folder()));
+}
+
+// Whoever can write to the folder must not make a study write elsewhere, or wait.
+TEST(State, LinksAndPipesAreRefused) {
+  const Scratch scratch;
+  std::ofstream(scratch / "precious") << "mine";
+  fs::create_symlink("precious", scratch / "study.lock");
+  EXPECT_EQ(error_of([&] { StudyLock lock(scratch.folder()); }).kind, ErrorKind::disk);
+  EXPECT_EQ(fs::file_size(scratch / "precious"), 4u);
+  EXPECT_FALSE(is_locked(scratch.folder()));
+  fs::remove(scratch / "study.lock");
+  ASSERT_EQ(::mkfifo((scratch / "study.lock").c_str(), 0666) | ::mkfifo((scratch / "study.db").c_str(), 0666), 0);
+  ::alarm(20);  // what waits for a writer waits for ever
+  EXPECT_FALSE(is_locked(scratch.folder()));
+  for (const bool read_only : {true, false})
+    EXPECT_EQ(error_of([&] { State state(scratch.folder(), read_only); }).kind, ErrorKind::weights);
+  ::alarm(0);
+  fs::remove(scratch / "study.db");
+  fs::create_symlink("precious", scratch / "study.db");
+  EXPECT_EQ(error_of([&] { State state(scratch.folder()); }).kind, ErrorKind::weights);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/say.h"
 #include "files/scratch.h"
 #include "study/collect.h"
 #include "study/view.h"
@@ -95,7 +96,7 @@ TEST(Table, WhatCannotBeSaidStopsNothing) {
   ::dup2(full, STDERR_FILENO);
   LiveTable table(false);
   EXPECT_NO_THROW(table.line("x"));
-  EXPECT_NO_THROW(to_stderr("y\n"));
+  EXPECT_NO_THROW(say_lines(stderr, "y\n"));
   ::dup2(before, STDERR_FILENO);
   std::clearerr(stderr);
   ::close(before), ::close(full);

@@ -137,7 +137,8 @@ TEST(Interpolation, AgreesWithPyTorch) {
     Grid from, to;
     std::istringstream(shape) >> kind >> from.h >> from.w >> to.h >> to.w;
     const std::int64_t dim = golden.at(name + ".from").shape[2];
-    const std::vector<double> expected = files::to_doubles(golden.at(name + ".to")), given = files::to_doubles(golden.at(name + ".from"));
+    const std::vector<double> expected = files::to_doubles(golden.read(name + ".to")),
+                              given = files::to_doubles(golden.read(name + ".from"));
     const std::vector<double> found =
         kind == "table" ? interpolate_table(given, from, to, dim) : interpolate_positions(given, kind == "class", from, to, dim);
     ASSERT_EQ(found.size(), expected.size()) << name;

@@ -2,11 +2,14 @@
 // around the kernel and results rounded, because no packaged library multiplies bf16 matrices on a CPU.
 #include "exec/executor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
+#include "base/control_group.h"
 #include "base/threads.h"
 #include "comm/pulse.h"
 #include "exec/cpu/convert.h"
@@ -20,11 +23,11 @@ namespace {
 using namespace cpu;
 
 // Casts round themselves, and what crosses ranks crosses as it is.
-bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && !plan::sends(op) && type.dtype == ir::DType::bf16; }
+bool widened(ir::Op op, const ir::Type& type) { return op != ir::Op::cast && !plan::crosses_ranks(op) && type.dtype == ir::DType::bf16; }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64 && !plan::sends(op)) return {};  // reference kernels need none
+    if (type.dtype == ir::DType::f64 && !plan::crosses_ranks(op)) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
@@ -52,26 +55,31 @@ class CpuExecutor final : public Executor {
     };
   }
 
-  bool fits(const plan::Plan& plan) const override { return more_for(plan) <= available_memory(); }
+  std::int64_t more_for(const plan::Footprint& room) const override {
+    std::int64_t more = std::max<std::int64_t>(0, room.arena_bytes() - arena_.bytes());
+    for (const auto& [name, buffer] : room.persistent())
+      if (!persistent_.contains(name)) more += buffer.bytes;
+    return more;
+  }
 
-  void prepare(const plan::Plan& plan) override {
+  void reserve(const plan::Footprint& room) override {
     // Pages are given when they are touched: ask first, or the system would end the process in the middle of a step.
-    if (const std::int64_t more = more_for(plan), available = available_memory(); more > available) out_of_memory(more, available);
-    for (const plan::Buffer& buffer : plan.persistent) {
-      const auto it = persistent_.find(buffer.name);
+    if (const std::int64_t more = more_for(room), available = available_memory(); more > available) out_of_memory(more, available);
+    for (const auto& [name, buffer] : room.persistent()) {
+      const auto it = persistent_.find(name);
       const std::int64_t shared = buffer.shared && !groups_.empty() ? buffer.bytes : 0;
       if (it == persistent_.end()) {
-        persistent_.emplace(buffer.name, take(shared, buffer.bytes));
+        persistent_.emplace(name, take(shared, buffer.bytes));
         continue;
       }
-      CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + buffer.name);
+      CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + name);
       if (it->second.shared() >= shared) continue;
       Pages reached = take(shared, buffer.bytes);  // an earlier plan did not send it
       std::memcpy(reached.data(), it->second.data(), static_cast<std::size_t>(buffer.bytes));
       it->second = std::move(reached);
     }
-    if (arena_.bytes() < plan.arena_bytes || (!groups_.empty() && arena_.shared() < plan.shared_bytes)) {
-      const std::int64_t shared = std::max(arena_.shared(), plan.shared_bytes), bytes = std::max(arena_.bytes(), plan.arena_bytes);
+    if (arena_.bytes() < room.arena_bytes() || (!groups_.empty() && arena_.shared() < room.shared_bytes())) {
+      const std::int64_t shared = std::max(arena_.shared(), room.shared_bytes()), bytes = std::max(arena_.bytes(), room.arena_bytes());
       arena_ = {};  // give back before taking more
       arena_ = take(shared, bytes);
     }
@@ -107,11 +115,11 @@ class CpuExecutor final : public Executor {
       const double begin = record.now();
       note(plan, step);
       if (step.stream == 1)
-        flights.add(number, begin, start(plan, step), plan::passes_on(step.op));
+        flights.add(number, begin, start(plan, step), plan::is_point_to_point(step.op));
       else
         execute(plan, step);
-      record(number, step.stream == 1 ? Timeline::post : plan::sends(step.op) ? Timeline::wait : Timeline::compute, begin);
-      if (step.stream == 0 && plan::sends(step.op)) record.flight(number, begin);
+      record(number, step.stream == 1 ? Timeline::post : plan::crosses_ranks(step.op) ? Timeline::wait : Timeline::compute, begin);
+      if (step.stream == 0 && plan::crosses_ranks(step.op)) record.flight(number, begin);
       if (observe)
         observe(i, [&](const plan::Slot& slot) {
           return slot ? std::span<const std::byte>(address(plan, slot), static_cast<std::size_t>(slot.type.bytes()))
@@ -133,14 +141,6 @@ class CpuExecutor final : public Executor {
   // What any group takes is in the reach of all of them.
   Pages take(std::int64_t shared, std::int64_t bytes) const {
     return Pages(shared, bytes - shared, groups_.empty() ? nullptr : groups_.begin()->second);
-  }
-
-  // Bytes beyond what is held already.
-  std::int64_t more_for(const plan::Plan& plan) const {
-    std::int64_t more = std::max<std::int64_t>(0, plan.arena_bytes - arena_.bytes());
-    for (const plan::Buffer& buffer : plan.persistent)
-      if (!persistent_.contains(buffer.name)) more += buffer.bytes;
-    return more;
   }
 
   const Pages& buffer(std::string_view name) const {
@@ -218,7 +218,25 @@ class CpuExecutor final : public Executor {
   Pages arena_;
 };
 
+plan::Footprint room_of(const plan::Plan& plan) {
+  plan::Footprint room;
+  room.add(plan);
+  return room;
+}
+
 }  // namespace
+
+bool Executor::fits(const plan::Plan& plan) const { return more_for(room_of(plan)) <= available_memory(); }
+void Executor::prepare(const plan::Plan& plan) { reserve(room_of(plan)); }
+
+// /proc/meminfo, and the limit of the control group; a very large number where neither is known.
+std::int64_t available_memory() {
+  std::int64_t available = std::int64_t{1} << 60;
+  std::ifstream info("/proc/meminfo");
+  for (std::string word; info >> word;)
+    if (std::int64_t kib = 0; word == "MemAvailable:" && info >> kib) available = kib << 10;
+  return std::min(available, memory_left_in_group().value_or(available));
+}
 
 std::unique_ptr<Executor> make_cpu_executor(int threads, Groups groups) {
   return std::make_unique<CpuExecutor>(threads, std::move(groups));

@@ -53,6 +53,8 @@ using V = hn::Vec<D>;
 
 constexpr D d;
 constexpr int lanes = static_cast<int>(hn::MaxLanes(d));
+static_assert(lanes >= 4, "the kernels need vectors of four floats or more, and Highway's fallback "
+                          "here has fewer (HWY_SCALAR?); exec/cpu/vector.h chooses the fallback");
 constexpr int NR = 2 * lanes;
 // 2 R accumulators beside the operands: 12 rows where there are 32 vector registers, 6 where there are 16.
 constexpr int R = HWY_ARCH_X86 && lanes < 16 ? 6 : 12;

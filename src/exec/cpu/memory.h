@@ -2,26 +2,15 @@
 // where other ranks of the machine reach it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "base/check.h"
-#include "base/control_group.h"
 #include "comm/comm.h"
+#include "exec/executor.h"
 
 namespace tessera::exec::cpu {
-
-// Bytes that the system could still give us: /proc/meminfo, and the limit of its control group; a very large number where neither is known.
-inline std::int64_t available_memory() {
-  std::int64_t available = std::int64_t{1} << 60;
-  std::ifstream info("/proc/meminfo");
-  for (std::string word; info >> word;)
-    if (std::int64_t kib = 0; word == "MemAvailable:" && info >> kib) available = kib << 10;
-  return std::min(available, memory_left_in_group().value_or(available));
-}
 
 [[noreturn]] inline void out_of_memory(std::int64_t bytes, std::int64_t available) {
   throw Error(ErrorKind::memory,

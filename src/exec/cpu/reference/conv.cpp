@@ -26,7 +26,7 @@ void for_each_product(const ir::Shape& x, const ir::Shape& f, const ir::Shape& y
 }
 
 template <class T>
-void write(const std::vector<double>& sums, const Tensor& out) {
+void write_sums(const std::vector<double>& sums, const Tensor& out) {
   for (std::size_t i = 0; i < sums.size(); ++i) out.as<T>()[i] = static_cast<T>(sums[i]);
 }
 
@@ -44,7 +44,7 @@ void reference_conv(const Call& call) {
     if (call.in.size() > 4) sums[i] += call.in[4].as<T>()[i];
     if (call.attr<ir::Conv>().relu && sums[i] < 0) sums[i] = 0;
   }
-  write<T>(sums, call.out[0]);
+  write_sums<T>(sums, call.out[0]);
 }
 
 template <class T>
@@ -53,7 +53,7 @@ void reference_conv_input_grad(const Call& call) {
   const T *dy = call.in[0].as<T>(), *f = call.in[1].as<T>();
   for_each_product(call.out[0].shape, call.in[1].shape, call.in[0].shape, call.attr<ir::Conv>(),
                    [&](int64_t i, int64_t j, int64_t k) { sums[i] += static_cast<double>(dy[k]) * f[j]; });
-  write<T>(sums, call.out[0]);
+  write_sums<T>(sums, call.out[0]);
 }
 
 template <class T>
@@ -62,7 +62,7 @@ void reference_conv_filter_grad(const Call& call) {
   const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>();
   for_each_product(call.in[1].shape, call.out[0].shape, call.in[0].shape, call.attr<ir::Conv>(),
                    [&](int64_t i, int64_t j, int64_t k) { sums[j] += static_cast<double>(dy[k]) * x[i]; });
-  write<T>(sums, call.out[0]);
+  write_sums<T>(sums, call.out[0]);
 }
 
 // The first largest pixel of a window, row by row; a NaN is larger than everything.
@@ -104,7 +104,7 @@ void reference_max_pool_grad(const Call& call) {
           if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
           sums[((b * x[1] + row) * x[2] + col) * x[3] + c] += call.in[0].as<T>()[at];
         }
-  write<T>(sums, call.out[0]);
+  write_sums<T>(sums, call.out[0]);
 }
 
 REFERENCE(conv)

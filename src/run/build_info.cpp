@@ -1,0 +1,10 @@
+#include "run/build_info.h"
+
+namespace tessera::run {
+
+// The build system defines the three (CMakeLists.txt), for this file alone.
+const char* const build_version = TESSERA_VERSION;
+const char* const build_commit = TESSERA_COMMIT;
+const char* const build_compiler = TESSERA_COMPILER;
+
+}  // namespace tessera::run
