@@ -31,10 +31,24 @@ constexpr std::int64_t warmups_of_an_epoch = 20;  // as long an only epoch must 
   throw Error(ErrorKind::usage, problem, where, "the file is damaged, or not of a run folder; `tessera train` writes it");
 }
 
+// Whether there is such a file. Not being able to look, or to open what is there, is an error:
+// a page must not lack a part of a run without a word.
+bool has_file(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none)
+    throw Error(ErrorKind::usage, "cannot look at the file: " + error.message(), path.string());
+  return fs::is_regular_file(status);
+}
+void open(std::ifstream& file, const fs::path& path) {
+  file.open(path, std::ios::binary);
+  if (!file) throw Error(ErrorKind::usage, "cannot open the file", path.string());
+}
+
 // An empty object where there is no such file.
 json document_at(const fs::path& path) {
+  if (!has_file(path)) return json::object();
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return json::object();
   if (fs::file_size(path, error) > longest_document || error) damaged(path.string(), "expected at most 64 MiB of JSON");
   json out = files::parse_json(files::read_text(path, longest_document));
   if (!out.is_object()) damaged(path.string(), fmt::format("expected a JSON object of at most {} levels", files::json_levels));
@@ -124,7 +138,9 @@ Breakdown mean_of(const std::vector<Breakdown>& all) {
 // `key = value` under `[section]`, as `tessera train` writes resolved.toml: (section.key, value without quotes).
 std::map<std::string, std::string> resolved_facts(const fs::path& path) {
   std::map<std::string, std::string> out;
-  std::ifstream file(path);
+  if (!has_file(path)) return out;
+  std::ifstream file;
+  open(file, path);
   std::string section;
   std::size_t lines = 0;
   for (std::string line; get_line(file, line, longest_setting_line, path) && ++lines < 4096;) {
@@ -188,8 +204,9 @@ class ThinLosses {
 };
 
 void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return;
+  if (!has_file(path)) return;
+  std::ifstream file;
+  open(file, path);
   std::vector<double> step_ms, mfu;
   std::vector<Breakdown> sampled;  // of the first rank, which writes the file
   ThinLosses losses;
@@ -315,9 +332,8 @@ void read_summary(const Values& s, RunRecord& run) {
 
 RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   const fs::path at = folder;
-  std::error_code error;
   bool any = false;
-  for (const char* name : {"summary.json", "metrics.jsonl", "resolved.toml"}) any |= fs::is_regular_file(at / name, error);
+  for (const char* name : {"summary.json", "metrics.jsonl", "resolved.toml"}) any |= has_file(at / name);
   if (!any)
     throw Error(ErrorKind::usage, "expected a run folder, found none of summary.json, metrics.jsonl and resolved.toml", folder,
                 "give the folder that `tessera train --out` made");

@@ -38,9 +38,11 @@ struct Entry {
 std::uint64_t bytes_on_disk(const fs::path& folder) {
   std::uint64_t sum = 0;
   std::error_code gone;
-  if (!fs::is_directory(folder, gone)) return 0;
   for (const fs::path& file : files::entries_of(folder)) {
-    if (const std::uintmax_t bytes = fs::file_size(file, gone); !gone) sum += bytes;
+    const std::uintmax_t bytes = fs::file_size(file, gone);
+    if (!gone) sum += bytes;
+    if (gone && gone != std::errc::no_such_file_or_directory)  // which a run may have removed
+      throw Error(ErrorKind::disk, "cannot look at the file: " + gone.message(), file.string());
   }
   return sum;
 }

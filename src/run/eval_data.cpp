@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "config/reader.h"
 #include "data/class_folders.h"
+#include "files/look.h"
 
 namespace tessera::run {
 namespace {
@@ -22,8 +23,7 @@ fs::path configuration_beside(const fs::path& weights) {
   if (!path.has_filename()) path = path.parent_path();  // "step-8/"
   const fs::path folder = path.parent_path();
   const fs::path run = folder.filename() == "ckpt" ? folder.parent_path() : path.filename() == "weights.safetensors" ? folder : "";
-  std::error_code error;
-  return !run.empty() && fs::exists(run / "resolved.toml", error) ? run / "resolved.toml" : fs::path();
+  return !run.empty() && files::is_there(run / "resolved.toml") ? run / "resolved.toml" : fs::path();
 }
 
 // The configuration of the run that the weights lie in; nothing when they lie in none, or nobody can read it.

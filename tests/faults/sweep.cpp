@@ -30,12 +30,13 @@ std::string tail_of(const std::string& said) {
   return said.size() > 900 ? "... " + said.substr(said.size() - 900) : said;
 }
 
-// Calls whose failure is a loss of data unless somebody hears of it. log.txt is only a copy of what
-// was said.
+// Calls whose failure is a loss of data unless somebody hears of it. An old checkpoint that cannot
+// be removed (".gone-") is no loss. log.txt is only a copy of what was said.
 bool must_be_said(const Fault& fault, const std::string& path) {
   const bool writes = fault.call == Call::write || fault.call == Call::fsync ||
                       fault.call == Call::rename || fault.call == Call::truncate;
-  return writes && fault.action == "fail" && !path.ends_with("/log.txt");
+  return writes && fault.action == "fail" && !path.ends_with("/log.txt") &&
+         path.find("/.gone-") == path.npos;
 }
 
 void judge_code(const Fault& fault, const Ended& ended, const fs::path& run,
@@ -201,10 +202,12 @@ fs::path folder_for(const std::string& name, bool resumed) {
 }
 
 std::string Ground::difference(const fs::path& folder) const {
-  for (const auto& entry : fs::directory_iterator(whole))
-    if (const std::string name = entry.path().filename();
-        !name.starts_with("events.") && !fs::exists(folder / name))
-      return "no " + name;
+  for (const auto& entry : fs::directory_iterator(whole)) {
+    const std::string name = entry.path().filename();
+    // A process that has nothing left to compute has no steps to trace.
+    if (name.starts_with("events.") || name == "trace.json") continue;
+    if (!fs::exists(folder / name)) return "no " + name;
+  }
   if (text_of(folder / "weights.safetensors") != text_of(whole / "weights.safetensors"))
     return "other weights";
   if (const auto mine = numbers_of(folder); mine != numbers) {
