@@ -48,7 +48,7 @@ plan::Target target(int threads) {
 
 DeviceInfo info(int threads) {
   return {.name = "cpu",
-          .peak_gflops = [threads] { return measure_peak_gflops(threads); },
+          .peak_gflops = [threads] { return measure_peak(threads).gflops; },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },
           .memory = available_memory};
 }

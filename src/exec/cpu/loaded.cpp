@@ -12,12 +12,12 @@ namespace {
 
 // Casts round themselves, what crosses ranks crosses as it is, and a copy (which a plan may add, without workspace) moves bytes.
 bool widened(ir::Op op, const ir::Type& type) {
-  return op != ir::Op::cast && op != ir::Op::mark && !plan::sends(op) && type.dtype == ir::DType::bf16;
+  return op != ir::Op::cast && op != ir::Op::mark && !plan::crosses_ranks(op) && type.dtype == ir::DType::bf16;
 }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64 && !plan::sends(op)) return {};  // reference kernels need none
+    if (type.dtype == ir::DType::f64 && !plan::crosses_ranks(op)) return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
@@ -140,12 +140,12 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
     for (const int message : step.waits) flights.finish(message);
     if (observe) flights.finish_near();  // whoever looks sees what has arrived
     flights.poll(index);
-    const bool message = plan::sends(step.op);
+    const bool message = plan::crosses_ranks(step.op);
     const Timeline::Kind kind = step.stream == 1 ? Timeline::post : message ? Timeline::wait : Timeline::compute;
     const double begin = record.times(kind) ? record.now() : 0;
     if (step.eqn >= 0) comm::Pulse::inside(bound.name);  // what this rank is at, for those who look
     if (step.stream == 1)
-      flights.add(index, begin, start_collective(call_of(bound)), plan::passes_on(step.op));
+      flights.add(index, begin, start_collective(call_of(bound)), plan::is_point_to_point(step.op));
     else
       execute(bound);
     record(index, kind, begin);
