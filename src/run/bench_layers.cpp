@@ -123,7 +123,7 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
     double rest = since(start);
     for (std::vector<double>& row : seconds) row.push_back(0);
     for (const exec::Timeline::Span& span : timeline.spans) {
-      if (span.kind != exec::Timeline::compute) continue;
+      if (span.kind != exec::Timeline::compute || parts.of_step[static_cast<std::size_t>(span.step)] == LayerRows::rest) continue;
       const double took = (span.end - span.start) * 1e-3;
       seconds[parts.of_step[static_cast<std::size_t>(span.step)]].back() += took;
       rest -= took;

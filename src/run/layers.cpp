@@ -138,8 +138,11 @@ LayerRows layer_rows(const plan::Plan& plan) {
   std::map<std::string, std::size_t> index;
   std::vector<std::set<std::string>> places;
   for (const plan::Step& step : plan.steps) {
-    const LayerPart part =
-        step.eqn < 0 ? LayerPart{other_part, ""} : layer_part(plan.program, plan.program.eqns[static_cast<std::size_t>(step.eqn)]);
+    if (step.eqn < 0) {
+      out.of_step.push_back(LayerRows::rest);
+      continue;
+    }
+    const LayerPart part = layer_part(plan.program, plan.program.eqns[static_cast<std::size_t>(step.eqn)]);
     const auto [it, fresh] = index.emplace(part.row, out.rows.size());
     if (fresh) out.rows.push_back({part.row}), places.emplace_back();
     places[it->second].insert(part.place);

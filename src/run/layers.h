@@ -30,8 +30,10 @@ struct LayerRow {
   bool attention() const { return name.starts_with("msa."); }
 };
 
-// The rows of a plan in the order of its steps, without times, and the row of each step.
+// The rows of a plan in the order of its steps, without times, and the row of each step. What the plan added to the equations, copies of
+// results to where they are read, is the rest.
 struct LayerRows {
+  static constexpr std::size_t rest = static_cast<std::size_t>(-1);
   std::vector<LayerRow> rows;
   std::vector<std::size_t> of_step;
 };
