@@ -154,8 +154,7 @@ class Trainer {
     for (const std::string& more : {missed_shares(config_), doubt_of_peak(segment_.peak)})
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& note : notes_) console_.line("note: " + note);
-    flops_ = plan.cost.flops;
-    peak_ = segment_.peak.gflops * 1e9, results_.segments = segment_.all;
+    flops_ = plan.cost.flops, peak_ = segment_.peak.gflops * 1e9, results_.segments = segment_.all;
   }
 
   // All batches of the epoch (or of the run) are done, its evaluation and its line are not.
