@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/index.h"
+#include "ir/builder.h"
 #include "transforms/transforms.h"
 
 namespace tessera::transforms {
