@@ -47,7 +47,7 @@ struct WeightFile {
   std::string data;
 
   WeightFile() {
-    const std::string bytes = read(fs::path(weights()) / "weights.safetensors");
+    const std::string bytes = without_hash(read(fs::path(weights()) / "weights.safetensors"));
     std::uint64_t length = 0;
     std::memcpy(&length, bytes.data(), sizeof(length));
     header = json::parse(bytes.substr(8, length));
