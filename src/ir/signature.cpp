@@ -1,6 +1,8 @@
 #include "ir/signature.h"
 
-#include <map>
+#include <array>
+#include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -33,42 +35,70 @@ Signature parse_signature(std::string_view text) {
   return {parse_side(text.substr(0, arrow), text), parse_side(text.substr(arrow + 2), text)};
 }
 
-std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in) {
-  const Signature sig = parse_signature(text);
-  const std::string quoted = "\"" + std::string(text) + "\"";
-  CHECK(sig.in.size() == in.size() || (in.empty() && text.starts_with("->")),
-        quoted + " takes " + std::to_string(sig.in.size()) + " operands, got " + std::to_string(in.size()));
-  std::map<char, std::int64_t> extents;
+namespace {
+
+// A program has few signatures and every pass infers the type of every value anew, so what was parsed is kept.
+const Signature& parsed(std::string_view text) {
+  constexpr std::size_t most = 4096;  // texts from outside cannot fill the memory
+  thread_local std::unordered_map<std::string, Signature> known;
+  std::string key(text);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  if (known.size() >= most) known.clear();
+  return known.emplace(std::move(key), parse_signature(text)).first->second;
+}
+
+// The extents that letters and '*' stand for.
+struct Extents {
+  std::array<std::int64_t, 26> of{};  // by letter; below 0: not bound
   Shape star;
   bool star_bound = false;
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    const std::string& letters = sig.in[i].letters;
-    const Shape& shape = in[i].shape;
-    const bool starred = letters.find('*') != std::string::npos;
-    const std::string got = "operand " + std::to_string(i) + " of " + quoted + " is " + to_string(shape);
-    CHECK(starred ? shape.size() + 1 >= letters.size() : shape.size() == letters.size(), got);
-    std::size_t at = 0;
-    for (char c : letters) {
-      if (c == '*') {
-        const std::size_t run = shape.size() + 1 - letters.size();
-        const Shape here(shape.begin() + static_cast<std::ptrdiff_t>(at), shape.begin() + static_cast<std::ptrdiff_t>(at + run));
-        CHECK(!star_bound || here == star, got + " but '*' is " + to_string(star));
-        star = here, star_bound = true, at += run;
-      } else {
-        const auto [it, fresh] = extents.try_emplace(c, shape[at]);
-        CHECK(fresh || it->second == shape[at], got + " but " + c + " is " + std::to_string(it->second));
-        ++at;
-      }
+
+  Extents() { of.fill(-1); }
+  std::int64_t& operator[](char letter) { return of[static_cast<std::size_t>(letter - 'a')]; }
+};
+
+// `got` says what was found, for an error.
+template <class Got>
+void bind(Extents& extents, const std::string& letters, const Shape& shape, const Got& got) {
+  const bool starred = letters.find('*') != std::string::npos;
+  CHECK(starred ? shape.size() + 1 >= letters.size() : shape.size() == letters.size(), got());
+  std::size_t at = 0;
+  for (char c : letters) {
+    if (c == '*') {
+      const std::size_t run = shape.size() + 1 - letters.size();
+      const auto first = shape.begin() + static_cast<std::ptrdiff_t>(at);
+      const Shape here(first, first + static_cast<std::ptrdiff_t>(run));
+      CHECK(!extents.star_bound || here == extents.star, got() + " but '*' is " + to_string(extents.star));
+      extents.star = here;
+      extents.star_bound = true;
+      at += run;
+    } else {
+      std::int64_t& extent = extents[c];
+      CHECK(extent < 0 || extent == shape[at], got() + " but " + c + " is " + std::to_string(extent));
+      extent = shape[at++];
     }
   }
+}
+
+}  // namespace
+
+std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in) {
+  const Signature& sig = parsed(text);
+  const auto quoted = [&] { return "\"" + std::string(text) + "\""; };
+  CHECK(sig.in.size() == in.size() || (in.empty() && text.starts_with("->")),
+        quoted() + " takes " + std::to_string(sig.in.size()) + " operands, got " + std::to_string(in.size()));
+  Extents extents;
+  for (std::size_t i = 0; i < in.size(); ++i)
+    bind(extents, sig.in[i].letters, in[i].shape,
+         [&] { return "operand " + std::to_string(i) + " of " + quoted() + " is " + to_string(in[i].shape); });
   std::vector<Shape> out;
   for (const Signature::Operand& result : sig.out) {
     Shape& shape = out.emplace_back();
     for (char c : result.letters) {
       if (c == '*') {
-        shape.insert(shape.end(), star.begin(), star.end());
+        shape.insert(shape.end(), extents.star.begin(), extents.star.end());
       } else {
-        CHECK(extents.contains(c), std::string("dim ") + c + " of the result of " + quoted + " stands in no operand");
+        CHECK(extents[c] >= 0, std::string("dim ") + c + " of the result of " + quoted() + " stands in no operand");
         shape.push_back(extents[c]);
       }
     }
@@ -77,7 +107,7 @@ std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in)
 }
 
 std::string letters_in(std::string_view text, int operand) {
-  const Signature sig = parse_signature(text);
+  const Signature& sig = parsed(text);
   CHECK(static_cast<std::size_t>(operand) < sig.in.size(), "operand out of range in \"" + std::string(text) + "\"");
   return sig.in[static_cast<std::size_t>(operand)].letters;
 }
