@@ -14,7 +14,7 @@ namespace tessera::test {
 
 int usual_steps() {
   const char* given = std::getenv("TESSERA_STEPS");
-  return given ? std::atoi(given) : 4;
+  return given ? std::atoi(given) : 8;
 }
 
 config::Config tiny(const std::string& family, const std::string& dtype) {

@@ -20,7 +20,7 @@ struct Trace {
   std::vector<std::int64_t> state_bytes;               // per rank: weights, gradients, optimizer as planned
 };
 
-int usual_steps();  // 4; TESSERA_STEPS, which is 20 in ./check --all
+int usual_steps();  // 8; TESSERA_STEPS, which is 20 in ./check --all
 
 struct Training {
   config::Config config;
