@@ -31,7 +31,7 @@ struct CloseFile {
 
 namespace fs = std::filesystem;
 
-// Of a file itself: 0 for a link, and for what is not there.
+// The size of a regular file; 0 for a link, and for what is not there.
 std::uint64_t size_of(const fs::path& path) {
   std::error_code problem;
   if (!fs::is_regular_file(fs::symlink_status(path, problem))) return 0;

@@ -81,8 +81,8 @@ class Loaded {
   // Runs of one executor happen in the order in which they were submitted. Where plan.copies of them are under way, it waits for the
   // first. The ticket must not outlive the loaded plan.
   virtual Ticket submit(const RunOptions& options = {}) = 0;
-  // Of the run that was waited for last, as long as no other plan of the executor and fewer than plan.copies further runs of this one
-  // were submitted; else it is refused.
+  // Reads an output of the run that was waited for last. It is refused once another plan of the executor, or plan.copies
+  // further runs of this one, were submitted.
   virtual void read(std::string_view output, std::span<std::byte> bytes) = 0;
   Results run(const RunOptions& options = {}) { return submit(options).wait(); }
 };

@@ -22,7 +22,7 @@ double median_of(const std::vector<Pace>& all, const Part& part) {
   return median(std::move(v));
 }
 
-// Of these times the one that exceeds the median of the others the most.
+// Names the part of a step whose time exceeds the median of the others the most.
 void describe(Straggler& out, const Pace& pace, const std::vector<Pace>& others) {
   double worst = -HUGE_VAL;
   const auto look = [&](const char* what, double Pace::*part) {

@@ -11,7 +11,7 @@
 
 namespace tessera::run {
 
-// Of env.json; empty where there are none, or nobody can read them.
+// The segments in env.json; empty where there are none, or where they cannot be read.
 nlohmann::json segments_of(const std::filesystem::path& folder);
 
 struct Segment {
@@ -23,8 +23,8 @@ struct Segment {
   // Into env.json, which a run has just written.
   void write(const std::filesystem::path& folder) const;
 };
-// Of this process, which goes on after `step` (0: begins) in the folder of the run; all ranks make
-// the call.
+// The segment of this process, which goes on after `step` (0: begins) in the folder of the run; all
+// ranks make the call.
 Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
                       std::int64_t step);
 
