@@ -1,4 +1,5 @@
-// JPEG files, whole, shrunk on the way, and parts of them alone; which of these follows from the bytes.
+// JPEG files, whole, shrunk on the way, and parts of them alone; which of these follows from the
+// bytes.
 #include <algorithm>
 #include <numeric>
 
@@ -21,8 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   };
   fuzz::accepts(ErrorKind::data, "picture.jpg", [&] {
     data::Image image;
-    data::decode_image(fuzz::as_bytes(input, size), "picture.jpg", sum % 5 ? part : data::Wants{}, image, {1024, 1 << 18, 1 << 20});
-    if (image.pixels.size() != static_cast<std::size_t>(image.h) * image.w * image.c) fuzz::finding("an image with too few pixels");
+    data::decode_image(fuzz::as_bytes(input, size), "picture.jpg", sum % 5 ? part : data::Wants{},
+                       image, {1024, 1 << 18, 1 << 20});
+    if (image.pixels.size() != static_cast<std::size_t>(image.h) * image.w * image.c)
+      fuzz::finding("an image with too few pixels");
   });
   return 0;
 }

@@ -1,10 +1,11 @@
-// Runs a fuzz target without libFuzzer, so that any compiler can build it: each given file once, which repeats a finding, or mutants of the
-// files in a folder, the same ones every time.
+// Runs a fuzz target without libFuzzer, so that any compiler can build it: each given file once,
+// which repeats a finding, or mutants of the files in a folder, the same ones every time.
 //
 //   fuzz_png FILE...
 //   fuzz_png --mutants N FOLDER [SEED]
 //
-// Convention: the input on which the process dies is left as finding-TARGET in the working directory.
+// Convention: the input on which the process dies is left as finding-TARGET in the working
+// directory.
 #include <algorithm>
 #include <csignal>
 #include <cstring>
@@ -24,12 +25,14 @@ namespace {
 namespace fs = std::filesystem;
 using namespace tessera;
 
-std::vector<std::uint8_t> current;  // what the target is given, at its exact size, so that a read past its end is seen
+std::vector<std::uint8_t>
+    current;  // what the target is given, at its exact size, so that a read past its end is seen
 std::string finding_name;
 
 void keep_finding() {
   std::ofstream(finding_name, std::ios::binary)
-      .write(reinterpret_cast<const char*>(current.data()), static_cast<std::streamsize>(current.size()));
+      .write(reinterpret_cast<const char*>(current.data()),
+             static_cast<std::streamsize>(current.size()));
   std::fprintf(stderr, "the input is in %s\n", finding_name.c_str());
 }
 
@@ -48,7 +51,8 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// One to four edits: bits, bytes, numbers at the edges of their range, pieces lost, doubled or taken from another seed.
+// One to four edits: bits, bytes, numbers at the edges of their range, pieces lost, doubled or
+// taken from another seed.
 std::string mutant(const std::vector<std::string>& seeds, const Key& key) {
   static const std::vector<std::string> tokens = {"{",
                                                   "}",
@@ -87,7 +91,9 @@ std::string mutant(const std::vector<std::string>& seeds, const Key& key) {
                                                   "\xff\xc4",
                                                   "\xff\xda"};
   std::uint64_t draws = 0;
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random_bits(key, draws++) % std::max<std::size_t>(n, 1)); };
+  const auto below = [&](std::size_t n) {
+    return static_cast<std::size_t>(random_bits(key, draws++) % std::max<std::size_t>(n, 1));
+  };
   std::string text = seeds[below(seeds.size())];
   for (std::size_t edits = 1 + below(4); edits > 0; --edits) {
     // Half of the edits near the front, where headers are.
@@ -134,8 +140,8 @@ int run_mutants(std::uint64_t count, const fs::path& folder, std::uint64_t seed)
   if (seeds.empty()) return std::fprintf(stderr, "%s holds no seeds\n", folder.c_str()), 2;
   fuzz::refusals = 0;
   for (std::uint64_t i = 0; i < count; ++i) run(mutant(seeds, Key{seed}.with("mutant").with(i)));
-  std::printf("%llu mutants of %zu seeds, %llu refusals\n", static_cast<unsigned long long>(count), seeds.size(),
-              static_cast<unsigned long long>(fuzz::refusals));
+  std::printf("%llu mutants of %zu seeds, %llu refusals\n", static_cast<unsigned long long>(count),
+              seeds.size(), static_cast<unsigned long long>(fuzz::refusals));
   return 0;
 }
 
@@ -150,8 +156,10 @@ int main(int argc, char** argv) {
     std::raise(SIGABRT);
   });
   if (argc >= 4 && std::strcmp(argv[1], "--mutants") == 0)
-    return run_mutants(std::strtoull(argv[2], nullptr, 10), argv[3], argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0);
-  if (argc < 2 || argv[1][0] == '-') return std::fprintf(stderr, "usage: %s FILE... | --mutants N FOLDER [SEED]\n", argv[0]), 2;
+    return run_mutants(std::strtoull(argv[2], nullptr, 10), argv[3],
+                       argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0);
+  if (argc < 2 || argv[1][0] == '-')
+    return std::fprintf(stderr, "usage: %s FILE... | --mutants N FOLDER [SEED]\n", argv[0]), 2;
   for (int i = 1; i < argc; ++i) {
     run(read_file(argv[i]));
     std::printf("%s: no finding\n", argv[i]);

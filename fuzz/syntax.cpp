@@ -1,4 +1,5 @@
-// The texts with a small syntax of their own: data.source, run.until, optim.freeze, parallel.recompute, and bare values of `--set`.
+// The texts with a small syntax of their own: data.source, run.until, optim.freeze,
+// parallel.recompute, and bare values of `--set`.
 #include "config/config.h"
 #include "config/value.h"
 #include "fuzz.h"

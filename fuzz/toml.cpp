@@ -1,5 +1,5 @@
-// TOML configurations with values of `--set`: what is accepted prints as TOML that reads back as the same configuration.
-// Input: the file's text; after a zero byte, one KEY=VALUE a line.
+// TOML configurations with values of `--set`: what is accepted prints as TOML that reads back as
+// the same configuration. Input: the file's text; after a zero byte, one KEY=VALUE a line.
 #include "config/print.h"
 #include "config/reader.h"
 #include "fuzz.h"

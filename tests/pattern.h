@@ -27,13 +27,15 @@ class Pattern {
   // The first match from `at` on and its groups; empty where there is none. `at` moves behind it.
   std::vector<std::string> next_in(const std::string& text, std::size_t& at) const {
     regmatch_t found[10];
-    if (::regexec(&compiled_, text.c_str() + at, 10, found, at == 0 ? 0 : REG_NOTBOL) != 0) return {};
+    if (::regexec(&compiled_, text.c_str() + at, 10, found, at == 0 ? 0 : REG_NOTBOL) != 0)
+      return {};
     std::vector<std::string> groups;
     for (std::size_t i = 0; i <= compiled_.re_nsub && i < 10; ++i) {
       const bool matched = found[i].rm_so >= 0;
-      groups.push_back(matched ? text.substr(at + static_cast<std::size_t>(found[i].rm_so),
-                                             static_cast<std::size_t>(found[i].rm_eo - found[i].rm_so))
-                               : std::string());
+      groups.push_back(matched
+                           ? text.substr(at + static_cast<std::size_t>(found[i].rm_so),
+                                         static_cast<std::size_t>(found[i].rm_eo - found[i].rm_so))
+                           : std::string());
     }
     at += static_cast<std::size_t>(found[0].rm_eo);
     return groups;

@@ -15,19 +15,24 @@ void KeyFlags::add_to(CLI::App& verb, const std::vector<std::string_view>& only)
   for (std::size_t i = 0; i < values_.size(); ++i) {
     const config::Flag& flag = config::flags()[i];
     if (!only.empty() && std::find(only.begin(), only.end(), flag.name) == only.end()) continue;
-    const std::string help = std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
-    options_[i] = verb.add_option(std::string(flag.name), values_[i], help)->type_name(std::string(flag.metavar));
+    const std::string help =
+        std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
+    options_[i] = verb.add_option(std::string(flag.name), values_[i], help)
+                      ->type_name(std::string(flag.metavar));
   }
 }
 
 void KeyFlags::append_to(std::vector<config::Override>& overrides) const {
   for (std::size_t i = 0; i < values_.size(); ++i)
-    if (options_[i] && options_[i]->count() > 0) overrides.push_back(config::from_flag(config::flags()[i], values_[i]));
+    if (options_[i] && options_[i]->count() > 0)
+      overrides.push_back(config::from_flag(config::flags()[i], values_[i]));
 }
 
 void ConfigArguments::add_to(CLI::App& verb) {
   verb.add_option("CONFIG", path, "a TOML file; every key can be changed with --set and flags");
-  verb.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")->type_name("KEY=VALUE")->allow_extra_args(false);
+  verb.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   flags.add_to(verb);
 }
 
@@ -47,22 +52,30 @@ std::string ConfigArguments::given() const {
 
 config::Loaded ConfigArguments::load_all(config::Purpose purpose, int world) const {
   const std::vector<config::Override> overrides = this->overrides();
-  return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides, purpose, world);
+  return config::load_all(path.empty() ? std::nullopt : std::optional<std::string>(path), overrides,
+                          purpose, world);
 }
 
-config::Config ConfigArguments::load(config::Purpose purpose, int world, bool table, bool speaks) const {
+config::Config ConfigArguments::load(config::Purpose purpose, int world, bool table,
+                                     bool speaks) const {
   config::Loaded loaded = load_all(purpose, world);
-  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{}) say(stderr, "note: {}\n", note);
+  for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{})
+    say(stderr, "note: {}\n", note);
   if (table) say_lines(stderr, config::effective_text(loaded.deepspeed));
   return std::move(loaded.config);
 }
 
 void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
-  verb.add_option("--weights", options.weights, "a weight file, a run folder, a checkpoint or an exported folder")
+  verb.add_option("--weights", options.weights,
+                  "a weight file, a run folder, a checkpoint or an exported folder")
       ->required()
       ->type_name("W");
-  verb.add_option("--model", model, "the preset, for weights that do not name their model (torchvision's, timm's)")->type_name("NAME");
-  verb.add_option("--set", sets, "change one key, of it or of how it is run: --set data.normalize=imagenet (may be repeated)")
+  verb.add_option("--model", model,
+                  "the preset, for weights that do not name their model (torchvision's, timm's)")
+      ->type_name("NAME");
+  verb.add_option("--set", sets,
+                  "change one key, of it or of how it is run: --set data.normalize=imagenet (may "
+                  "be repeated)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   flags.add_to(verb, {"--dtype", "--threads", "--np", "--dp", "--tp", "--pp", "--sp", "--comm"});

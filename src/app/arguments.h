@@ -1,5 +1,6 @@
-// What several verbs take on the command line: a configuration (a file, --set and flags that stand for keys), or weights with the ranks
-// that run them. Convention: the objects outlive the parsing, which fills them.
+// What several verbs take on the command line: a configuration (a file, --set and flags that stand
+// for keys), or weights with the ranks that run them. Convention: the objects outlive the parsing,
+// which fills them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -36,11 +37,14 @@ struct ConfigArguments {
   std::string given() const;  // all of it, as it was typed; "": nothing
   // `world`: the ranks that run; 0: nothing runs, or the configuration says how many to start.
   config::Loaded load_all(config::Purpose purpose, int world) const;
-  // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective values, if asked for.
-  config::Config load(config::Purpose purpose, int world = 1, bool table = false, bool speaks = true) const;
+  // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective
+  // values, if asked for.
+  config::Config load(config::Purpose purpose, int world = 1, bool table = false,
+                      bool speaks = true) const;
 };
 
-// --weights; --model and --set model.KEY, which describe the model when the weights do not; every other key, by --set or by a flag.
+// --weights; --model and --set model.KEY, which describe the model when the weights do not; every
+// other key, by --set or by a flag.
 struct WeightsArguments {
   std::string model;
   std::vector<std::string> sets;

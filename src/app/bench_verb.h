@@ -6,7 +6,8 @@
 
 namespace tessera::app {
 
-// `json` and `code` outlive the parsing; `argv`: the command line, for ranks that are started with it.
+// `json` and `code` outlive the parsing; `argv`: the command line, for ranks that are started with
+// it.
 void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code);
 
 }  // namespace tessera::app

@@ -10,26 +10,41 @@ namespace tessera::app {
 
 void add_study_verbs(CLI::App& app, int& code) {
   auto study = std::make_shared<study::StudyOptions>();
-  CLI::App* study_verb = app.add_subcommand("study", "run a grid of trainings and benchmarks, resumable, and write its page");
+  CLI::App* study_verb = app.add_subcommand(
+      "study", "run a grid of trainings and benchmarks, resumable, and write its page");
   study_verb->add_option("STUDY", study->file, "a study's TOML file (docs/studies.md)")->required();
-  study_verb->add_option("--out", study->out, "its folder (default: runs/study-NAME)")->type_name("DIR");
-  study_verb->add_option("--only", study->only, "only this part (may be repeated)")->type_name("PART")->allow_extra_args(false);
-  study_verb->add_flag("--list,--dry-run", study->list, "say what would run and which launcher starts it; start nothing");
+  study_verb->add_option("--out", study->out, "its folder (default: runs/study-NAME)")
+      ->type_name("DIR");
+  study_verb->add_option("--only", study->only, "only this part (may be repeated)")
+      ->type_name("PART")
+      ->allow_extra_args(false);
+  study_verb->add_flag("--list,--dry-run", study->list,
+                       "say what would run and which launcher starts it; start nothing");
   study_verb->add_flag("--retry", study->retry, "also run again what failed before");
-  study_verb->add_flag("--fresh", study->fresh, "forget what was run in the folder (with --only: of those parts) and start over");
+  study_verb->add_flag(
+      "--fresh", study->fresh,
+      "forget what was run in the folder (with --only: of those parts) and start over");
   study_verb->add_flag("--quiet", study->quiet, "no progress on stderr");
   study_verb->add_flag("--json", study->json, "print one JSON document on stdout");
   study_verb->callback([study, &code] {
     // What makes the whole study; --only, --retry and --fresh were of this once.
-    study->command = "tessera study " + shell_word(study->file) + (study->out.empty() ? "" : " --out " + shell_word(study->out));
+    study->command = "tessera study " + shell_word(study->file) +
+                     (study->out.empty() ? "" : " --out " + shell_word(study->out));
     code = study::study(*study);
   });
 
   auto report = std::make_shared<study::ReportOptions>();
-  CLI::App* report_verb = app.add_subcommand("report", "the page of a run or a study, or of two of them side by side");
-  report_verb->add_option("RUN|STUDY", report->folders, "folders of runs or studies: one, or two to compare")->required()->expected(1, 2);
-  report_verb->add_option("--out", report->out, "folder of the page (default: the first one)")->type_name("DIR");
-  report_verb->add_flag("--watch", report->watch, "write it again every two seconds until the study or run is done");
+  CLI::App* report_verb =
+      app.add_subcommand("report", "the page of a run or a study, or of two of them side by side");
+  report_verb
+      ->add_option("RUN|STUDY", report->folders,
+                   "folders of runs or studies: one, or two to compare")
+      ->required()
+      ->expected(1, 2);
+  report_verb->add_option("--out", report->out, "folder of the page (default: the first one)")
+      ->type_name("DIR");
+  report_verb->add_flag("--watch", report->watch,
+                        "write it again every two seconds until the study or run is done");
   report_verb->add_flag("--json", report->json, "print one JSON document on stdout");
   report_verb->callback([report, &code] { code = study::make_report(*report); });
 }

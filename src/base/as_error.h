@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Memory and threads that are not to be had are Error(memory), folders and files that cannot be looked at Error(disk); anything else that
-// is no Error is a defect of ours.
+// Memory and threads that are not to be had are Error(memory), folders and files that cannot be
+// looked at Error(disk); anything else that is no Error is a defect of ours.
 Error as_error(const std::exception& thrown);
 
 }  // namespace tessera

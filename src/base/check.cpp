@@ -26,7 +26,8 @@ Error& Error::and_also(std::string problem) {
 
 namespace {
 
-// Whether a further line of a message is one of ours: it begins with three blanks, or quotes a file ("  120 | tp = 5").
+// Whether a further line of a message is one of ours: it begins with three blanks, or quotes a file
+// ("  120 | tp = 5").
 bool is_own_line(std::string_view rest) {
   if (rest.starts_with("   ")) return true;
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
@@ -58,7 +59,8 @@ void Error::compose() {
 void fail_check(const char* condition, const std::string& message, const char* file, int line) {
   std::string_view path(file);
   if (auto at = path.rfind("src/"); at != path.npos) path.remove_prefix(at);
-  throw Error(ErrorKind::internal, message + " (expected " + condition + ")", std::string(path) + ":" + std::to_string(line));
+  throw Error(ErrorKind::internal, message + " (expected " + condition + ")",
+              std::string(path) + ":" + std::to_string(line));
 }
 
 std::string join(const std::vector<std::string>& words, std::string_view separator) {

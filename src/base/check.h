@@ -1,6 +1,7 @@
 // Errors, the one way Tessera says that something is wrong.
-// Error: what ends a run because of something outside (input, disk, rank); it carries its documented exit code.
-// CHECK: our own mistake; it also throws, so that the message reaches the user with its place.
+// Error: what ends a run because of something outside (input, disk, rank); it carries its
+// documented exit code. CHECK: our own mistake; it also throws, so that the message reaches the
+// user with its place.
 #pragma once
 
 #include <exception>
@@ -26,13 +27,16 @@ enum class ErrorKind {
 
 struct Error : std::exception {
   ErrorKind kind = ErrorKind::internal;
-  std::string message;            // what was expected and what was found
-  std::string where;              // file:line:col, tensor, equation, ...; may be empty
-  std::string hint;               // how to fix it; may be empty
-  std::vector<std::string> also;  // further problems found in the same pass, each complete in itself
+  std::string message;  // what was expected and what was found
+  std::string where;    // file:line:col, tensor, equation, ...; may be empty
+  std::string hint;     // how to fix it; may be empty
+  std::vector<std::string>
+      also;  // further problems found in the same pass, each complete in itself
 
   Error(ErrorKind kind, std::string message, std::string where = {}, std::string hint = {});
-  const char* what() const noexcept override { return text_.c_str(); }  // steers no terminal; the fields are exact
+  const char* what() const noexcept override {
+    return text_.c_str();
+  }  // steers no terminal; the fields are exact
   int exit_code() const { return static_cast<int>(kind); }
   // Adds context in front of `where` and keeps the rest.
   Error& in(std::string_view outer);
@@ -43,9 +47,11 @@ struct Error : std::exception {
   void compose();
 };
 
-[[noreturn]] void fail_check(const char* condition, const std::string& message, const char* file, int line);
+[[noreturn]] void fail_check(const char* condition, const std::string& message, const char* file,
+                             int line);
 
-// 'a', 'b' or 'c' : for hints; and the nearest of `names` to `word` by edit distance ("" when nothing is near).
+// 'a', 'b' or 'c' : for hints; and the nearest of `names` to `word` by edit distance ("" when
+// nothing is near).
 std::string join(const std::vector<std::string>& words, std::string_view separator);
 std::string nearest(std::string_view word, const std::vector<std::string>& names);
 

@@ -14,7 +14,8 @@ struct Controller {
 };
 
 Controller version_2(std::string path) {
-  return {"/sys/fs/cgroup", std::move(path), "memory.max", "memory.current", "inactive_file", "memory.events"};
+  return {"/sys/fs/cgroup", std::move(path), "memory.max",
+          "memory.current", "inactive_file", "memory.events"};
 }
 Controller version_1(std::string path) {
   return {"/sys/fs/cgroup/memory", std::move(path),       "memory.limit_in_bytes",
@@ -25,7 +26,8 @@ Controller memory_controller() {
   std::ifstream groups("/proc/self/cgroup");
   std::string second;
   for (std::string line; std::getline(groups, line);) {
-    if (const auto at = line.find(":memory:"); at != line.npos) return version_1(line.substr(at + 8));  // has it even beside version 2
+    if (const auto at = line.find(":memory:"); at != line.npos)
+      return version_1(line.substr(at + 8));  // has it even beside version 2
     if (line.starts_with("0::")) second = line.substr(3);
   }
   return version_2(second);

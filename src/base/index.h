@@ -1,4 +1,5 @@
-// Variables, dims, axes and ranks are counted in int, containers in std::size_t: the one conversion between them, v[at(i)].
+// Variables, dims, axes and ranks are counted in int, containers in std::size_t: the one conversion
+// between them, v[at(i)].
 #pragma once
 
 #include <cstddef>

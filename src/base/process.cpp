@@ -19,8 +19,11 @@ ProcessStat stat_of(int pid) {
   if (name_ends == text.npos) return {};
   ProcessStat out;
   unsigned long long started = 0;
-  const char* fields = " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
-  if (std::sscanf(text.c_str() + name_ends + 1, fields, &out.state, &out.parent, &out.session, &started) != 4) return {};
+  const char* fields =
+      " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
+  if (std::sscanf(text.c_str() + name_ends + 1, fields, &out.state, &out.parent, &out.session,
+                  &started) != 4)
+    return {};
   out.started = started;
   return out;
 }
@@ -35,7 +38,8 @@ std::vector<int> all_processes() {
 
 bool is_own(int pid) {
   struct stat about = {};
-  return ::stat(("/proc/" + std::to_string(pid)).c_str(), &about) == 0 && about.st_uid == ::geteuid();
+  return ::stat(("/proc/" + std::to_string(pid)).c_str(), &about) == 0 &&
+         about.st_uid == ::geteuid();
 }
 
 std::string variable_of(int pid, const std::string& name) {
@@ -73,11 +77,13 @@ namespace {
 
 std::vector<std::pair<std::string, std::string>> settings_for_mpirun(bool crowded) {
   std::vector<std::pair<std::string, std::string>> out;
-  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe",
-                           "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                           "OMPI_MCA_rmaps_base_oversubscribe", "PRTE_ALLOW_RUN_AS_ROOT",
+                           "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"})
     out.emplace_back(name, "1");
   out.emplace_back("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-  out.emplace_back("OMPI_MCA_hwloc_base_binding_policy", "none");  // a rank may have several threads
+  out.emplace_back("OMPI_MCA_hwloc_base_binding_policy",
+                   "none");  // a rank may have several threads
   if (crowded) out.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
   return out;
 }
@@ -85,7 +91,8 @@ std::vector<std::pair<std::string, std::string>> settings_for_mpirun(bool crowde
 }  // namespace
 
 void prepare_for_mpirun(bool crowded) {
-  for (const auto& [name, value] : settings_for_mpirun(crowded)) ::setenv(name.c_str(), value.c_str(), 0);
+  for (const auto& [name, value] : settings_for_mpirun(crowded))
+    ::setenv(name.c_str(), value.c_str(), 0);
   ::setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
 }
 

@@ -1,6 +1,7 @@
-// Counter-based random numbers: a pure function of (key, counter), the same bits on every host and device.
-// Convention: a key is folded from global identities (seed, stream, step, scope or parameter name, sample position);
-// the counter is the logical element index. Nothing here is keyed by a local, physical or running index.
+// Counter-based random numbers: a pure function of (key, counter), the same bits on every host and
+// device. Convention: a key is folded from global identities (seed, stream, step, scope or
+// parameter name, sample position); the counter is the logical element index. Nothing here is keyed
+// by a local, physical or running index.
 #pragma once
 
 #include <cmath>
@@ -30,10 +31,14 @@ struct Key {
   constexpr Key with(std::string_view name) const { return with(hash_name(name)); }
 };
 
-constexpr std::uint64_t random_bits(Key key, std::uint64_t counter) { return mix(key.bits + counter * 0xd1342543de82ef95ULL); }
+constexpr std::uint64_t random_bits(Key key, std::uint64_t counter) {
+  return mix(key.bits + counter * 0xd1342543de82ef95ULL);
+}
 
 // [0, 1) with 24 bits: exact in f32, so every dtype draws the same number.
-constexpr float uniform(Key key, std::uint64_t counter) { return static_cast<float>(random_bits(key, counter) >> 40) * 0x1.0p-24f; }
+constexpr float uniform(Key key, std::uint64_t counter) {
+  return static_cast<float>(random_bits(key, counter) >> 40) * 0x1.0p-24f;
+}
 
 // Standard normal by Box-Muller in double.
 inline double normal(Key key, std::uint64_t counter) {

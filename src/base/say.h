@@ -1,6 +1,7 @@
 // The one way from this program to a terminal, a pipe or a log that people read.
-// Convention: every text argument of say() is taken for one from outside and shown on one line; texts of several lines of our own go
-// through say_lines(), documents through say_json(). A test (tests/architecture) finds whoever prints in another way.
+// Convention: every text argument of say() is taken for one from outside and shown on one line;
+// texts of several lines of our own go through say_lines(), documents through say_json(). A test
+// (tests/architecture) finds whoever prints in another way.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,8 +27,9 @@ decltype(auto) shown(const T& argument) {
 template <class T>
 using Shown = decltype(shown(std::declval<const T&>()));
 
-// Line ends stay, whatever else steers a terminal is made visible. Never throws: a message that cannot be delivered is
-// dropped, and results on stdout are looked after where the process ends (base/streams.h: cannot_write_stdout).
+// Line ends stay, whatever else steers a terminal is made visible. Never throws: a message that
+// cannot be delivered is dropped, and results on stdout are looked after where the process ends
+// (base/streams.h: cannot_write_stdout).
 void say_lines(std::FILE* to, std::string_view text);
 // One JSON document or one line of JSON, and a line end.
 void say_json(std::FILE* to, std::string_view document);

@@ -16,7 +16,8 @@ ThreadPool::ThreadPool(int threads) {
   } catch (const std::exception& error) {  // of threads, or of memory for them
     stop();
     throw Error(ErrorKind::memory,
-                "the system gave " + std::to_string(workers_.size() + 1) + " of " + std::to_string(threads) + " threads: " + error.what(),
+                "the system gave " + std::to_string(workers_.size() + 1) + " of " +
+                    std::to_string(threads) + " threads: " + error.what(),
                 "threads", "use fewer with --threads");
   }
 }
@@ -32,7 +33,8 @@ void ThreadPool::stop() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(std::int64_t tasks, const std::function<void(std::int64_t, int)>& body) {
+void ThreadPool::parallel_for(std::int64_t tasks,
+                              const std::function<void(std::int64_t, int)>& body) {
   if (tasks <= 0) return;
   if (tasks == 1 || workers_.empty()) {
     for (std::int64_t i = 0; i < tasks; ++i) body(i, 0);
@@ -56,7 +58,8 @@ void ThreadPool::parallel_for(std::int64_t tasks, const std::function<void(std::
 
 void ThreadPool::drain(int thread) {
   try {
-    for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) (*body_)(i, thread);
+    for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;)
+      (*body_)(i, thread);
   } catch (...) {
     std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();

@@ -1,5 +1,6 @@
-// A fixed pool of threads with one verb, parallel_for. Each executor owns one (never a global), so that N ranks can live in one process.
-// Convention: the caller cuts work into tasks by shape alone; which thread runs a task never changes a result.
+// A fixed pool of threads with one verb, parallel_for. Each executor owns one (never a global), so
+// that N ranks can live in one process. Convention: the caller cuts work into tasks by shape alone;
+// which thread runs a task never changes a result.
 #pragma once
 
 #include <atomic>
@@ -22,9 +23,11 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs body(task, thread) for every task in [0, tasks); thread in [0, size()) names the scratch it may use. The caller takes part.
-  // The first exception of any task is rethrown here, after all threads have stopped.
-  void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t task, int thread)>& body);
+  // Runs body(task, thread) for every task in [0, tasks); thread in [0, size()) names the scratch
+  // it may use. The caller takes part. The first exception of any task is rethrown here, after all
+  // threads have stopped.
+  void parallel_for(std::int64_t tasks,
+                    const std::function<void(std::int64_t task, int thread)>& body);
 
  private:
   void stop();

@@ -16,7 +16,8 @@ std::string bytes_shown(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     const std::size_t n = utf8_length(text);
-    out += n == 0 ? fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0])) : printable(text.substr(0, n));
+    out += n == 0 ? fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]))
+                  : printable(text.substr(0, n));
     text.remove_prefix(n == 0 ? 1 : n);
   }
   return out;

@@ -16,8 +16,11 @@ namespace {
 // The base itself, and why. node: where this rank's other groups share memory, if they do.
 class Plain final : public Wrapped {
  public:
-  Plain(std::unique_ptr<Comm> base, SharedEngine engine, Wrap wrap, std::shared_ptr<Node> node, std::string reason)
-      : Wrapped(std::move(base), std::move(engine), std::move(wrap)), node_(std::move(node)), reason_(std::move(reason)) {}
+  Plain(std::unique_ptr<Comm> base, SharedEngine engine, Wrap wrap, std::shared_ptr<Node> node,
+        std::string reason)
+      : Wrapped(std::move(base), std::move(engine), std::move(wrap)),
+        node_(std::move(node)),
+        reason_(std::move(reason)) {}
   std::string describe() const override { return base().describe() + " (" + reason_ + ")"; }
   std::unique_ptr<Memory> allocate(std::int64_t shared, std::int64_t own) override {
     return node_ ? node_->allocate(shared, own) : Wrapped::allocate(shared, own);
@@ -30,13 +33,16 @@ class Plain final : public Wrapped {
 
 // What all groups of a world have in common.
 struct Context : std::enable_shared_from_this<Context> {
-  Context(Choice c, std::shared_ptr<Node> n, SharedEngine e) : choice(std::move(c)), node(std::move(n)), engine(std::move(e)) {}
+  Context(Choice c, std::shared_ptr<Node> n, SharedEngine e)
+      : choice(std::move(c)), node(std::move(n)), engine(std::move(e)) {}
   Choice choice;
   std::shared_ptr<Node> node;
   SharedEngine engine;
 
   Wrap wrapping() {
-    return [context = shared_from_this()](std::unique_ptr<Comm> base) { return context->wrap(std::move(base)); };
+    return [context = shared_from_this()](std::unique_ptr<Comm> base) {
+      return context->wrap(std::move(base));
+    };
   }
 
   std::unique_ptr<Comm> wrap(std::unique_ptr<Comm> base) {
@@ -47,15 +53,18 @@ struct Context : std::enable_shared_from_this<Context> {
     if (std::all_of(ranks.begin(), ranks.end(), [&](int r) { return node->reaches(r); }))
       return make_shared(std::move(base), node, engine, {ranks.begin(), ranks.end()}, wrapping());
     if (choice.algorithm == Algorithm::shared)
-      return std::make_unique<Plain>(std::move(base), engine, wrapping(), node, "its ranks are on several machines");
-    return make_hierarchical(std::move(base), engine, node->machine_of(node->rank()), wrapping(), choice.across);
+      return std::make_unique<Plain>(std::move(base), engine, wrapping(), node,
+                                     "its ranks are on several machines");
+    return make_hierarchical(std::move(base), engine, node->machine_of(node->rank()), wrapping(),
+                             choice.across);
   }
 };
 
 }  // namespace
 
 Algorithm algorithm_named(std::string_view word) {
-  constexpr std::array<std::string_view, 5> words = {"auto", "shared", "ring", "hierarchical", "mpi"};
+  constexpr std::array<std::string_view, 5> words = {"auto", "shared", "ring", "hierarchical",
+                                                     "mpi"};
   const auto found = std::find(words.begin(), words.end(), word);
   CHECK(found != words.end(), "there is no algorithm " + std::string(word));
   return static_cast<Algorithm>(found - words.begin());
@@ -71,7 +80,8 @@ std::unique_ptr<Comm> choose(std::unique_ptr<Comm> base, const Choice& choice) {
   std::shared_ptr<Node> node = Node::make(*base, choice.machine, reason);
   if (!node) {
     const Wrap as_it_is = [](std::unique_ptr<Comm> group) { return group; };
-    return std::make_unique<Plain>(std::move(base), std::make_shared<Engine>(true), as_it_is, nullptr, "no shared memory: " + reason);
+    return std::make_unique<Plain>(std::move(base), std::make_shared<Engine>(true), as_it_is,
+                                   nullptr, "no shared memory: " + reason);
   }
   const auto engine = std::make_shared<Engine>(node->ranks_here() > available_cores());
   return std::make_shared<Context>(choice, std::move(node), engine)->wrap(std::move(base));

@@ -1,4 +1,5 @@
-// Which algorithm ranks talk by (the key parallel.all_reduce), chosen once for a world and all groups split from it.
+// Which algorithm ranks talk by (the key parallel.all_reduce), chosen once for a world and all
+// groups split from it.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,8 @@
 
 namespace tessera::comm {
 
-// automatic: shared within a machine, hierarchical across. shared: within a machine; the base across. ring: always; mpi: the base itself.
+// automatic: shared within a machine, hierarchical across. shared: within a machine; the base
+// across. ring: always; mpi: the base itself.
 enum class Algorithm : std::uint8_t { automatic, shared, ring, hierarchical, mpi };
 Algorithm algorithm_named(std::string_view word);  // auto | shared | ring | hierarchical | mpi
 
@@ -21,7 +23,8 @@ struct Choice {
   HierarchicalOptions across{};          // and of a ring over all ranks
 };
 
-// All ranks of `base` call it. Where memory cannot be shared the base is what remains; describe() says so.
+// All ranks of `base` call it. Where memory cannot be shared the base is what remains; describe()
+// says so.
 std::unique_ptr<Comm> choose(std::unique_ptr<Comm> base, const Choice& choice);
 
 }  // namespace tessera::comm

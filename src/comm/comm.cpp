@@ -1,6 +1,6 @@
-// The public verbs: arguments are checked, payload is counted and the rank's pulse is kept here, once for all back ends; the blocking form
-// starts and waits.
-// Convention: counts are bytes, so a reduction also checks that each is a whole number of elements.
+// The public verbs: arguments are checked, payload is counted and the rank's pulse is kept here,
+// once for all back ends; the blocking form starts and waits. Convention: counts are bytes, so a
+// reduction also checks that each is a whole number of elements.
 #include "comm/comm.h"
 
 #include <utility>
@@ -18,7 +18,8 @@ int64_t bytes_of(ConstBytes data) { return static_cast<int64_t>(data.size()); }
 
 int64_t total_of(Counts counts, int ranks, std::string_view verb) {
   CHECK(counts.size() == static_cast<std::size_t>(ranks),
-        std::string(verb) + ": expected a count for each of " + std::to_string(ranks) + " ranks, found " + std::to_string(counts.size()));
+        std::string(verb) + ": expected a count for each of " + std::to_string(ranks) +
+            " ranks, found " + std::to_string(counts.size()));
   int64_t total = 0;
   for (int64_t count : counts) {
     CHECK(count >= 0, std::string(verb) + ": a count is negative: " + std::to_string(count));
@@ -28,24 +29,32 @@ int64_t total_of(Counts counts, int ranks, std::string_view verb) {
 }
 
 void check_size(ConstBytes data, int64_t expected, std::string_view what) {
-  CHECK(bytes_of(data) == expected,
-        std::string(what) + ": the counts say " + std::to_string(expected) + " bytes, the buffer has " + std::to_string(data.size()));
+  CHECK(bytes_of(data) == expected, std::string(what) + ": the counts say " +
+                                        std::to_string(expected) + " bytes, the buffer has " +
+                                        std::to_string(data.size()));
 }
 
 void check_whole(int64_t bytes, ir::DType dtype, std::string_view verb) {
-  CHECK(bytes % ir::size_of(dtype) == 0,
-        std::string(verb) + ": " + std::to_string(bytes) + " bytes are no whole number of " + std::string(ir::name(dtype)));
+  CHECK(bytes % ir::size_of(dtype) == 0, std::string(verb) + ": " + std::to_string(bytes) +
+                                             " bytes are no whole number of " +
+                                             std::string(ir::name(dtype)));
 }
 
 void check_rank(int rank, int ranks, std::string_view verb) {
-  CHECK(rank >= 0 && rank < ranks, std::string(verb) + ": rank " + std::to_string(rank) + " of " + std::to_string(ranks));
+  CHECK(rank >= 0 && rank < ranks,
+        std::string(verb) + ": rank " + std::to_string(rank) + " of " + std::to_string(ranks));
 }
 
 // An operation whose end is noted. The scope is that of its start: others may have begun since.
 class Noted final : public Operation {
  public:
   Noted(Pulse& pulse, int group, Verb verb, std::uint64_t number, Pending operation)
-      : pulse_(pulse), group_(group), verb_(verb), number_(number), scope_(pulse.scope()), operation_(std::move(operation)) {}
+      : pulse_(pulse),
+        group_(group),
+        verb_(verb),
+        number_(number),
+        scope_(pulse.scope()),
+        operation_(std::move(operation)) {}
   ~Noted() override {
     if (left_) return;
     pulse_.wait(group_, verb_, number_, scope_);
@@ -83,13 +92,16 @@ class Noted final : public Operation {
 }  // namespace
 
 std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, verb_count> names = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                                                     "broadcast",  "send",           "recv",       "barrier"};
+  static constexpr std::array<std::string_view, verb_count> names = {
+      "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+      "broadcast",  "send",           "recv",       "barrier"};
   return names.at(static_cast<std::size_t>(verb));
 }
 
 Traffic& operator+=(Traffic& a, const Traffic& b) {
-  const auto add = [](Traffic::Row& x, const Traffic::Row& y) { x.count += y.count, x.bytes += y.bytes; };
+  const auto add = [](Traffic::Row& x, const Traffic::Row& y) {
+    x.count += y.count, x.bytes += y.bytes;
+  };
   for (std::size_t i = 0; i < a.rows.size(); ++i) add(a.rows[i], b.rows[i]);
   add(a.messages, b.messages);
   return a;
@@ -140,7 +152,8 @@ Pending Comm::start_all_reduce(Bytes data, ir::DType dtype, Reduction how) {
   return noted(Verb::all_reduce, number, do_all_reduce(data, dtype, how));
 }
 
-Pending Comm::start_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) {
+Pending Comm::start_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
+                                   Reduction how) {
   check_size(in, total_of(counts, size(), "reduce_scatter"), "reduce_scatter: in");
   check_size(out, counts[static_cast<std::size_t>(rank())], "reduce_scatter: out");
   for (int64_t bytes : counts) check_whole(bytes, dtype, "reduce_scatter");
@@ -187,11 +200,15 @@ Pending Comm::start_recv(Bytes data, int from, int tag) {
   return noted(Verb::recv, number, do_recv(data, from, tag));
 }
 
-void Comm::all_reduce(Bytes data, ir::DType dtype, Reduction how) { start_all_reduce(data, dtype, how)->wait(); }
+void Comm::all_reduce(Bytes data, ir::DType dtype, Reduction how) {
+  start_all_reduce(data, dtype, how)->wait();
+}
 void Comm::reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) {
   start_reduce_scatter(in, out, counts, dtype, how)->wait();
 }
-void Comm::all_gather(ConstBytes in, Bytes out, Counts counts) { start_all_gather(in, out, counts)->wait(); }
+void Comm::all_gather(ConstBytes in, Bytes out, Counts counts) {
+  start_all_gather(in, out, counts)->wait();
+}
 void Comm::all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) {
   start_all_to_all(in, send_counts, out, recv_counts)->wait();
 }

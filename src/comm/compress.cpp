@@ -1,4 +1,5 @@
-// Encoders and decoders, block by block. Plain loops without branches inside, which compilers vectorise; sums have a fixed order.
+// Encoders and decoders, block by block. Plain loops without branches inside, which compilers
+// vectorise; sums have a fixed order.
 #include "comm/compress.h"
 
 #include <algorithm>
@@ -27,33 +28,42 @@ void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// IEEE binary16, to nearest, ties to even; from 65520 on infinite. Every case is computed and one is chosen by masks, so that loops
-// vectorise.
-std::uint32_t when(bool condition, std::uint32_t value) { return value & (0u - static_cast<std::uint32_t>(condition)); }
+// IEEE binary16, to nearest, ties to even; from 65520 on infinite. Every case is computed and one
+// is chosen by masks, so that loops vectorise.
+std::uint32_t when(bool condition, std::uint32_t value) {
+  return value & (0u - static_cast<std::uint32_t>(condition));
+}
 std::uint16_t to_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value), sign = bits & 0x80000000u, x = bits ^ sign;
   const std::uint32_t usual = (x - 0x38000000u + 0xfffu + ((x >> 13) & 1u)) >> 13;
   // Below 2^-14 there is no leading one: adding 0.5 rounds at 2^-24, which is the step there.
-  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + 0.5f) - 0x3f000000u;
+  const std::uint32_t tiny =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(x) + 0.5f) - 0x3f000000u;
   const std::uint32_t huge = x > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  const std::uint32_t half = when(x >= 0x47800000u, huge) | when(x < 0x38800000u, tiny) | when(x - 0x38800000u < 0x0f000000u, usual);
+  const std::uint32_t half = when(x >= 0x47800000u, huge) | when(x < 0x38800000u, tiny) |
+                             when(x - 0x38800000u < 0x0f000000u, usual);
   return static_cast<std::uint16_t>(half | sign >> 16);
 }
 float from_half(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, x = (half & 0x7fffu) << 13;
   const std::uint32_t usual = x + 0x38000000u, huge = x | 0x7f800000u;
-  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(x >> 13)) * 0x1p-24f);
+  const std::uint32_t tiny = std::bit_cast<std::uint32_t>(
+      static_cast<float>(static_cast<std::int32_t>(x >> 13)) * 0x1p-24f);
   return std::bit_cast<float>(sign | when(x >= 0x0f800000u, huge) | when(x < 0x00800000u, tiny) |
                               when(x - 0x00800000u < 0x0f000000u, usual));
 }
 
 std::uint16_t to_bf16(float value) {  // a NaN keeps a set bit
   const auto bits = std::bit_cast<std::uint32_t>(value), kept = bits >> 16;
-  return static_cast<std::uint16_t>(value != value ? kept | 0x40u : (bits + 0x7fffu + (kept & 1u)) >> 16);
+  return static_cast<std::uint16_t>(value != value ? kept | 0x40u
+                                                   : (bits + 0x7fffu + (kept & 1u)) >> 16);
 }
-float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
-// Magnitudes compare like the whole numbers that their bits are, NaN above infinity: no order of operations, no special cases.
+// Magnitudes compare like the whole numbers that their bits are, NaN above infinity: no order of
+// operations, no special cases.
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 template <class T>
@@ -63,7 +73,8 @@ Bits<T> magnitude(T x) {
   return std::bit_cast<Bits<T>>(x) & (~Bits<T>{0} >> 1);
 }
 
-// The step of a block: the largest magnitude is 127 of it. Not finite when an element is not; 0 when all are 0 (or next to nothing).
+// The step of a block: the largest magnitude is 127 of it. Not finite when an element is not; 0
+// when all are 0 (or next to nothing).
 template <class T>
 float int8_step(const T* x, int64_t n) {
   Bits<T> most = 0;
@@ -95,7 +106,8 @@ void encode_onebit(const T* x, int64_t n, std::byte* out) {
   for (; i + 8 <= n; i += 8)
     for (int k = 0; k < 8; ++k) sums[k] += std::abs(x[i + k]);
   for (; i < n; ++i) sums[0] += std::abs(x[i]);
-  const T sum = ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+  const T sum =
+      ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
   store(out, static_cast<float>(sum / static_cast<T>(n)));
   const auto signs = [&](int64_t begin, int64_t size) {
     unsigned bits = 0;
@@ -114,7 +126,8 @@ void encode_two_bytes(const T* x, int64_t n, std::byte* out, Code code) {
 // body(elements before, elements, bytes before) for every block.
 template <class Body>
 void each_block(Wire wire, int64_t n, Body body) {
-  for (int64_t begin = 0; begin < n; begin += ir::wire_block) body(begin, std::min(ir::wire_block, n - begin), ir::wire_bytes(wire, begin));
+  for (int64_t begin = 0; begin < n; begin += ir::wire_block)
+    body(begin, std::min(ir::wire_block, n - begin), ir::wire_bytes(wire, begin));
 }
 
 struct Set {
@@ -140,10 +153,12 @@ template <class T, class Put>
 void decode_with(Wire wire, const std::byte* in, int64_t n, T* y, Put put) {
   switch (wire) {
     case Wire::fp16:
-      for (int64_t i = 0; i < n; ++i) put(y[i], static_cast<T>(from_half(load<std::uint16_t>(in + 2 * i))));
+      for (int64_t i = 0; i < n; ++i)
+        put(y[i], static_cast<T>(from_half(load<std::uint16_t>(in + 2 * i))));
       return;
     case Wire::bf16:
-      for (int64_t i = 0; i < n; ++i) put(y[i], static_cast<T>(from_bf16(load<std::uint16_t>(in + 2 * i))));
+      for (int64_t i = 0; i < n; ++i)
+        put(y[i], static_cast<T>(from_bf16(load<std::uint16_t>(in + 2 * i))));
       return;
     case Wire::int8:
       return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
@@ -167,7 +182,8 @@ void decode_with(Wire wire, const std::byte* in, int64_t n, T* y, Put put) {
   }
 }
 
-// The `count`-th largest magnitude: a histogram by exponent and three bits finds the bin it is in, and only that is sorted.
+// The `count`-th largest magnitude: a histogram by exponent and three bits finds the bin it is in,
+// and only that is sorted.
 template <class T>
 Bits<T> largest(const T* x, int64_t n, int64_t count, T* scratch) {
   constexpr int shift = std::numeric_limits<T>::digits - 1 - 3;
@@ -178,7 +194,8 @@ Bits<T> largest(const T* x, int64_t n, int64_t count, T* scratch) {
   T* end = scratch;
   for (int64_t i = 0; i < n; ++i)
     if (magnitude(x[i]) >> shift == bin) *end++ = x[i];
-  std::nth_element(scratch, scratch + count - 1, end, [](T a, T b) { return magnitude(a) > magnitude(b); });
+  std::nth_element(scratch, scratch + count - 1, end,
+                   [](T a, T b) { return magnitude(a) > magnitude(b); });
   return magnitude(scratch[count - 1]);
 }
 
@@ -192,9 +209,13 @@ void encode(Wire wire, const T* x, int64_t n, std::byte* out) {
     case Wire::bf16:
       return encode_two_bytes(x, n, out, to_bf16);
     case Wire::int8:
-      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) { encode_int8(x + begin, size, out + at); });
+      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
+        encode_int8(x + begin, size, out + at);
+      });
     case Wire::onebit:
-      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) { encode_onebit(x + begin, size, out + at); });
+      return each_block(wire, n, [&](int64_t begin, int64_t size, int64_t at) {
+        encode_onebit(x + begin, size, out + at);
+      });
     case Wire::topk:
       return;  // take_top()
   }

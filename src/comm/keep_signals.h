@@ -1,4 +1,5 @@
-// What a crash means to this process, kept through the start of a library that wants it to mean something else.
+// What a crash means to this process, kept through the start of a library that wants it to mean
+// something else.
 #pragma once
 
 #include <csignal>
@@ -6,14 +7,17 @@
 
 namespace tessera::comm {
 
-// MPI prints a stack of its own on a crash, which takes seconds and hides the signal from whoever started us: what the signals meant stays.
+// MPI prints a stack of its own on a crash, which takes seconds and hides the signal from whoever
+// started us: what the signals meant stays.
 class KeepSignals {
  public:
   KeepSignals() {
-    for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], nullptr, &before_[i]);
+    for (std::size_t i = 0; i < std::size(signals); ++i)
+      ::sigaction(signals[i], nullptr, &before_[i]);
   }
   ~KeepSignals() {
-    for (std::size_t i = 0; i < std::size(signals); ++i) ::sigaction(signals[i], &before_[i], nullptr);
+    for (std::size_t i = 0; i < std::size(signals); ++i)
+      ::sigaction(signals[i], &before_[i], nullptr);
   }
   KeepSignals(const KeepSignals&) = delete;
   KeepSignals& operator=(const KeepSignals&) = delete;

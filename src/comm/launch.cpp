@@ -1,5 +1,6 @@
-// Who started this process: the rank and the number of ranks that mpirun, srun and their like leave in the environment.
-// Convention: read before MPI is initialised and without it, so a build without MPI can say that it was launched in vain.
+// Who started this process: the rank and the number of ranks that mpirun, srun and their like leave
+// in the environment. Convention: read before MPI is initialised and without it, so a build without
+// MPI can say that it was launched in vain.
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -26,11 +27,12 @@ struct Launcher {
 };
 constexpr Launcher launchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", nullptr},  // Open MPI's mpirun
-    {"PMI_RANK", "PMI_SIZE", nullptr},                          // MPICH's and Intel's mpiexec, srun --mpi=pmi2
-    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", nullptr},    // MVAPICH2
-    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", nullptr},             // srun --mpi=pmix; PMIx itself leaves no size
+    {"PMI_RANK", "PMI_SIZE", nullptr},  // MPICH's and Intel's mpiexec, srun --mpi=pmi2
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", nullptr},  // MVAPICH2
+    {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", nullptr},  // srun --mpi=pmix; PMIx itself leaves no size
     {"PMIX_RANK", "SLURM_NTASKS", "SLURM_STEP_ID"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},  // srun; a batch script without srun is one task of no step
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+     "SLURM_STEP_ID"},  // srun; a batch script without srun is one task of no step
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"},
 };
 
@@ -40,7 +42,8 @@ Launch mpi_launch() {
   for (const Launcher& launcher : launchers) {
     if (launcher.sign && number(launcher.sign) < 0) continue;
     const int rank = number(launcher.rank), size = number(launcher.size);
-    if (rank >= 0 && size >= 1) return rank < size ? Launch{rank, size} : Launch{};  // the first that speaks decides
+    if (rank >= 0 && size >= 1)
+      return rank < size ? Launch{rank, size} : Launch{};  // the first that speaks decides
   }
   return {};
 }

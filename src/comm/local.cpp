@@ -1,5 +1,6 @@
 // The local back end: ranks are threads of this process and read each other's buffers in place.
-// Convention: a unit of work writes bytes that no other unit of the same operation reads, so units may run at once and in any order.
+// Convention: a unit of work writes bytes that no other unit of the same operation reads, so units
+// may run at once and in any order.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -22,7 +23,10 @@ using std::int64_t;
 class LocalOperation final : public Operation {
  public:
   LocalOperation(std::shared_ptr<World> world, std::shared_ptr<Meeting> meeting, int rank)
-      : world_(std::move(world)), meeting_(std::move(meeting)), rank_(rank), exceptions_(std::uncaught_exceptions()) {}
+      : world_(std::move(world)),
+        meeting_(std::move(meeting)),
+        rank_(rank),
+        exceptions_(std::uncaught_exceptions()) {}
   ~LocalOperation() override {
     World::Lock lock = world_->lock();
     world_->leave(lock, *meeting_, rank_, std::uncaught_exceptions() > exceptions_);
@@ -63,12 +67,17 @@ class LocalComm final : public Comm {
 
  protected:
   Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override;
-  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override;
+  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
+                            Reduction how) override;
   Pending do_all_gather(ConstBytes in, Bytes out, Counts counts) override;
   Pending do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) override;
   Pending do_broadcast(Bytes data, int root) override;
-  Pending do_send(ConstBytes data, int to, int tag) override { return exchange({.in = data}, 0, rank_, to, tag); }
-  Pending do_recv(Bytes data, int from, int tag) override { return exchange({.out = data}, 1, from, rank_, tag); }
+  Pending do_send(ConstBytes data, int to, int tag) override {
+    return exchange({.in = data}, 0, rank_, to, tag);
+  }
+  Pending do_recv(Bytes data, int from, int tag) override {
+    return exchange({.out = data}, 1, from, rank_, tag);
+  }
   Pending do_barrier() override {
     return meet({.what = "barrier"}, {}, 1, [](Meeting&, int) {});
   }
@@ -80,7 +89,9 @@ class LocalComm final : public Comm {
   int world_rank() const { return group_->ranks[static_cast<std::size_t>(rank_)]; }
   std::shared_ptr<Meeting> join(Call call, Entry entry, int units, Meeting::Work work);
   Pending meet(Call call, Entry entry, int units, Meeting::Work work) {
-    return std::make_unique<LocalOperation>(group_->world, join(std::move(call), std::move(entry), units, std::move(work)), world_rank());
+    return std::make_unique<LocalOperation>(
+        group_->world, join(std::move(call), std::move(entry), units, std::move(work)),
+        world_rank());
   }
   Pending exchange(Entry entry, int side, int from, int to, int tag);
 };
@@ -88,7 +99,10 @@ class LocalComm final : public Comm {
 std::string text_of(const Call& call) {
   std::string text(call.what);
   if (call.root) text += " from " + std::to_string(call.root);
-  if (!call.counts.empty()) text += " of " + std::to_string(std::accumulate(call.counts.begin(), call.counts.end(), int64_t{0})) + " bytes";
+  if (!call.counts.empty())
+    text += " of " +
+            std::to_string(std::accumulate(call.counts.begin(), call.counts.end(), int64_t{0})) +
+            " bytes";
   return text + " as " + std::string(ir::name(call.dtype));
 }
 
@@ -99,7 +113,8 @@ void check_parts(const Meeting& meeting, const Entry& mine, int rank) {
   for (std::size_t i = 0; i < meeting.entries.size(); ++i) {
     const Entry& other = i == me ? mine : meeting.entries[i];
     if (i != me && !other.here) continue;
-    const std::string peer = "all_to_all between ranks " + std::to_string(rank) + " and " + std::to_string(i) + ": ";
+    const std::string peer =
+        "all_to_all between ranks " + std::to_string(rank) + " and " + std::to_string(i) + ": ";
     CHECK(part(mine.in_at, i) == part(other.out_at, me), peer + "sent and expected bytes differ");
     CHECK(part(mine.out_at, i) == part(other.in_at, me), peer + "sent and expected bytes differ");
   }
@@ -115,8 +130,9 @@ std::shared_ptr<Meeting> LocalComm::join(Call call, Entry entry, int units, Meet
     meeting = std::make_shared<Meeting>(call, group_->ranks, std::move(work), units);
     group_->open[number] = meeting;
   }
-  CHECK(meeting->call == call, "rank " + std::to_string(rank_) + " called " + text_of(call) + " where others called " +
-                                   text_of(meeting->call) + " (operation " + std::to_string(number) + " of the group)");
+  CHECK(meeting->call == call, "rank " + std::to_string(rank_) + " called " + text_of(call) +
+                                   " where others called " + text_of(meeting->call) +
+                                   " (operation " + std::to_string(number) + " of the group)");
   if (call.what == name(Verb::all_to_all)) check_parts(*meeting, entry, rank_);
   if (meeting->arrived + 1 == size()) group_->open.erase(number);
   world.enter(lock, *meeting, rank_, std::move(entry));
@@ -129,24 +145,32 @@ Pending LocalComm::exchange(Entry entry, int side, int from, int to, int tag) {
   World::Lock lock = world.lock();
   world.check_alive(world_rank());
   auto& queue = group_->mail[{from, to, tag}];
-  const auto waits_for_me = [&](const auto& m) { return !m->entries[static_cast<std::size_t>(side)].here; };
+  const auto waits_for_me = [&](const auto& m) {
+    return !m->entries[static_cast<std::size_t>(side)].here;
+  };
   std::shared_ptr<Meeting> meeting;
   if (!queue.empty() && waits_for_me(queue.front())) {
     meeting = std::move(queue.front());
     queue.pop_front();
     if (queue.empty()) group_->mail.erase({from, to, tag});
     const Entry& other = meeting->entries[static_cast<std::size_t>(1 - side)];
-    const std::size_t sent = side == 0 ? entry.in.size() : other.in.size(), expected = side == 1 ? entry.out.size() : other.out.size();
-    CHECK(sent == expected, "message from rank " + std::to_string(from) + " to rank " + std::to_string(to) + " with tag " +
-                                std::to_string(tag) + ": " + std::to_string(sent) + " bytes sent, " + std::to_string(expected) +
+    const std::size_t sent = side == 0 ? entry.in.size() : other.in.size(),
+                      expected = side == 1 ? entry.out.size() : other.out.size();
+    CHECK(sent == expected, "message from rank " + std::to_string(from) + " to rank " +
+                                std::to_string(to) + " with tag " + std::to_string(tag) + ": " +
+                                std::to_string(sent) + " bytes sent, " + std::to_string(expected) +
                                 " expected");
   } else {
-    const auto world_rank_of = [&](int rank) { return group_->ranks[static_cast<std::size_t>(rank)]; };
+    const auto world_rank_of = [&](int rank) {
+      return group_->ranks[static_cast<std::size_t>(rank)];
+    };
     const auto deliver = [](Meeting& m, int) {
-      move_bytes(m.entries[1].out.data(), m.entries[0].in.data(), static_cast<int64_t>(m.entries[0].in.size()));
+      move_bytes(m.entries[1].out.data(), m.entries[0].in.data(),
+                 static_cast<int64_t>(m.entries[0].in.size()));
     };
     const Call call{.what = name(side == 0 ? Verb::send : Verb::recv)};
-    meeting = std::make_shared<Meeting>(call, std::vector<int>{world_rank_of(from), world_rank_of(to)}, deliver, 1);
+    meeting = std::make_shared<Meeting>(
+        call, std::vector<int>{world_rank_of(from), world_rank_of(to)}, deliver, 1);
     queue.push_back(meeting);
   }
   world.enter(lock, *meeting, side, std::move(entry));
@@ -155,54 +179,70 @@ Pending LocalComm::exchange(Entry entry, int side, int from, int to, int tag) {
 }
 
 Pending LocalComm::do_all_reduce(Bytes data, ir::DType dtype, Reduction how) {
-  // Unit u owns slice u of every rank's buffer: it reads the slices, adds them in rank order and writes the sum to all.
-  return meet({.what = name(Verb::all_reduce), .dtype = dtype, .how = how, .counts = {static_cast<int64_t>(data.size())}}, {.out = data},
-              size(), [](Meeting& m, int unit) {
+  // Unit u owns slice u of every rank's buffer: it reads the slices, adds them in rank order and
+  // writes the sum to all.
+  return meet({.what = name(Verb::all_reduce),
+               .dtype = dtype,
+               .how = how,
+               .counts = {static_cast<int64_t>(data.size())}},
+              {.out = data}, size(), [](Meeting& m, int unit) {
                 const int64_t width = ir::size_of(m.call.dtype);
-                const ir::Range slice = ir::split(m.call.counts[0] / width, static_cast<int>(m.ranks.size()), unit);
+                const ir::Range slice =
+                    ir::split(m.call.counts[0] / width, static_cast<int>(m.ranks.size()), unit);
                 std::vector<std::byte*> at;
                 for (const Entry& e : m.entries) at.push_back(e.out.data() + slice.begin * width);
-                reduce(m.call.dtype, m.call.how, std::vector<const std::byte*>(at.begin(), at.end()), at, slice.size);
+                reduce(m.call.dtype, m.call.how,
+                       std::vector<const std::byte*>(at.begin(), at.end()), at, slice.size);
               });
 }
 
-Pending LocalComm::do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) {
-  return meet({.what = name(Verb::reduce_scatter), .dtype = dtype, .how = how, .counts = {counts.begin(), counts.end()}},
+Pending LocalComm::do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
+                                     Reduction how) {
+  return meet({.what = name(Verb::reduce_scatter),
+               .dtype = dtype,
+               .how = how,
+               .counts = {counts.begin(), counts.end()}},
               {.in = in, .out = out, .in_at = offsets(counts)}, size(), [](Meeting& m, int unit) {
                 const auto u = static_cast<std::size_t>(unit);
                 std::vector<const std::byte*> from;
                 for (const Entry& e : m.entries) from.push_back(e.in.data() + e.in_at[u]);
                 std::byte* const to = m.entries[u].out.data();
-                reduce(m.call.dtype, m.call.how, from, {&to, 1}, m.call.counts[u] / ir::size_of(m.call.dtype));
+                reduce(m.call.dtype, m.call.how, from, {&to, 1},
+                       m.call.counts[u] / ir::size_of(m.call.dtype));
               });
 }
 
 Pending LocalComm::do_all_gather(ConstBytes in, Bytes out, Counts counts) {
-  return meet({.what = name(Verb::all_gather), .counts = {counts.begin(), counts.end()}}, {.in = in, .out = out, .out_at = offsets(counts)},
-              size(), [](Meeting& m, int unit) {
+  return meet({.what = name(Verb::all_gather), .counts = {counts.begin(), counts.end()}},
+              {.in = in, .out = out, .out_at = offsets(counts)}, size(), [](Meeting& m, int unit) {
                 const Entry& mine = m.entries[static_cast<std::size_t>(unit)];
                 for (std::size_t r = 0; r < m.entries.size(); ++r)
-                  move_bytes(mine.out.data() + mine.out_at[r], m.entries[r].in.data(), m.call.counts[r]);
+                  move_bytes(mine.out.data() + mine.out_at[r], m.entries[r].in.data(),
+                             m.call.counts[r]);
               });
 }
 
 Pending LocalComm::do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) {
-  return meet({.what = name(Verb::all_to_all)}, {.in = in, .out = out, .in_at = offsets(send_counts), .out_at = offsets(recv_counts)},
+  return meet({.what = name(Verb::all_to_all)},
+              {.in = in, .out = out, .in_at = offsets(send_counts), .out_at = offsets(recv_counts)},
               size(), [](Meeting& m, int unit) {
                 const auto u = static_cast<std::size_t>(unit);
                 const Entry& mine = m.entries[u];
                 for (std::size_t r = 0; r < m.entries.size(); ++r)
-                  move_bytes(mine.out.data() + mine.out_at[r], m.entries[r].in.data() + m.entries[r].in_at[u],
+                  move_bytes(mine.out.data() + mine.out_at[r],
+                             m.entries[r].in.data() + m.entries[r].in_at[u],
                              mine.out_at[r + 1] - mine.out_at[r]);
               });
 }
 
 Pending LocalComm::do_broadcast(Bytes data, int root) {
-  return meet({.what = name(Verb::broadcast), .root = root, .counts = {static_cast<int64_t>(data.size())}}, {.out = data}, size(),
-              [](Meeting& m, int unit) {
-                const Entry& source = m.entries[static_cast<std::size_t>(m.call.root)];
-                move_bytes(m.entries[static_cast<std::size_t>(unit)].out.data(), source.out.data(), m.call.counts[0]);
-              });
+  return meet(
+      {.what = name(Verb::broadcast), .root = root, .counts = {static_cast<int64_t>(data.size())}},
+      {.out = data}, size(), [](Meeting& m, int unit) {
+        const Entry& source = m.entries[static_cast<std::size_t>(m.call.root)];
+        move_bytes(m.entries[static_cast<std::size_t>(unit)].out.data(), source.out.data(),
+                   m.call.counts[0]);
+      });
 }
 
 std::unique_ptr<Comm> LocalComm::split(int color, int key) {
@@ -210,7 +250,8 @@ std::unique_ptr<Comm> LocalComm::split(int color, int key) {
   const auto form_groups = [world = group_->world](Meeting& m, int) {
     std::vector<std::size_t> order(m.entries.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return m.entries[a].key < m.entries[b].key; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](auto a, auto b) { return m.entries[a].key < m.entries[b].key; });
     std::map<int, std::shared_ptr<Group>> groups;
     m.groups.resize(m.entries.size());
     for (std::size_t r : order) {
@@ -221,7 +262,8 @@ std::unique_ptr<Comm> LocalComm::split(int color, int key) {
       m.groups[r] = group;
     }
   };
-  const std::shared_ptr<Meeting> meeting = join({.what = "split"}, {.color = color, .key = key}, 1, form_groups);
+  const std::shared_ptr<Meeting> meeting =
+      join({.what = "split"}, {.color = color, .key = key}, 1, form_groups);
   LocalOperation(group_->world, meeting, world_rank()).wait();
   const std::shared_ptr<Group>& mine = meeting->groups[static_cast<std::size_t>(rank_)];
   const auto at = std::find(mine->ranks.begin(), mine->ranks.end(), world_rank());
@@ -229,14 +271,16 @@ std::unique_ptr<Comm> LocalComm::split(int color, int key) {
 }
 
 std::shared_ptr<Group> world_of(int ranks) {
-  auto group = std::make_shared<Group>(Group{.world = std::make_shared<World>(ranks),
-                                             .ranks = std::vector<int>(static_cast<std::size_t>(ranks)),
-                                             .started = std::vector<int64_t>(static_cast<std::size_t>(ranks), 0)});
+  auto group = std::make_shared<Group>(
+      Group{.world = std::make_shared<World>(ranks),
+            .ranks = std::vector<int>(static_cast<std::size_t>(ranks)),
+            .started = std::vector<int64_t>(static_cast<std::size_t>(ranks), 0)});
   std::iota(group->ranks.begin(), group->ranks.end(), 0);
   return group;
 }
 
-void run_rank(const std::shared_ptr<Group>& group, int rank, const std::function<void(Comm& world)>& body) {
+void run_rank(const std::shared_ptr<Group>& group, int rank,
+              const std::function<void(Comm& world)>& body) {
   std::string reason;
   std::exception_ptr error;
   try {
@@ -261,12 +305,15 @@ void run_local(int ranks, const std::function<void(Comm& world)>& body) {
   const std::shared_ptr<Group> group = world_of(ranks);
   std::vector<std::thread> threads;
   try {
-    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&group, &body, rank] { run_rank(group, rank, body); });
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&group, &body, rank] { run_rank(group, rank, body); });
   } catch (const std::exception& error) {  // of threads, or of memory for them
-    const Error full(ErrorKind::memory, "the system gave " + std::to_string(threads.size()) + " of " + std::to_string(ranks) +
+    const Error full(ErrorKind::memory, "the system gave " + std::to_string(threads.size()) +
+                                            " of " + std::to_string(ranks) +
                                             " threads for ranks: " + error.what());
     const World::Lock lock = group->world->lock();
-    group->world->fail(static_cast<int>(threads.size()), full.what(), std::make_exception_ptr(full));
+    group->world->fail(static_cast<int>(threads.size()), full.what(),
+                       std::make_exception_ptr(full));
   }
   for (std::thread& thread : threads) thread.join();
   const World::Lock lock = group->world->lock();

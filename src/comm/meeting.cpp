@@ -1,5 +1,6 @@
 // Entering, working, waiting and failing of ranks that are threads.
-// Convention: a rank blocks on its own condition variable only, so a failure reaches it in whatever group it waits.
+// Convention: a rank blocks on its own condition variable only, so a failure reaches it in whatever
+// group it waits.
 #include "comm/meeting.h"
 
 #include <algorithm>
@@ -59,7 +60,8 @@ void World::work(Lock& lock, Meeting& meeting, int most) {
     meeting.withdrawn = true;
   else
     meeting.finished += end - begin;
-  if (meeting.complete() || (meeting.active == 0 && (failed_ >= 0 || meeting.withdrawn))) wake(meeting);  // the second: quiesce()
+  if (meeting.complete() || (meeting.active == 0 && (failed_ >= 0 || meeting.withdrawn)))
+    wake(meeting);  // the second: quiesce()
   if (error) std::rethrow_exception(error);
 }
 
@@ -89,9 +91,11 @@ void World::check_reachable(const Meeting& meeting, int rank) {
   for (std::size_t i = 0; i < meeting.ranks.size(); ++i) {
     if (meeting.entries[i].here) continue;
     const int missing = meeting.ranks[i];
-    if (at(missing).ended) throw lost(missing, "its program ended before this " + std::string(meeting.call.what));
+    if (at(missing).ended)
+      throw lost(missing, "its program ended before this " + std::string(meeting.call.what));
     if (missing == rank)
-      throw Error(ErrorKind::hang, "rank " + std::to_string(rank) + " waits for a message of its own that it has not started");
+      throw Error(ErrorKind::hang, "rank " + std::to_string(rank) +
+                                       " waits for a message of its own that it has not started");
   }
 }
 

@@ -1,6 +1,8 @@
-// Where ranks that are threads of one process meet: an operation is a Meeting that each of its ranks enters with its buffers; when all are
-// there its work, cut into units, is done by whoever waits for it. So an operation never needs more of a rank than that it was started.
-// Convention: everything here is guarded by World::mutex, but for the bytes that a unit moves; buffers are touched only while `active` > 0.
+// Where ranks that are threads of one process meet: an operation is a Meeting that each of its
+// ranks enters with its buffers; when all are there its work, cut into units, is done by whoever
+// waits for it. So an operation never needs more of a rank than that it was started. Convention:
+// everything here is guarded by World::mutex, but for the bytes that a unit moves; buffers are
+// touched only while `active` > 0.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +33,8 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-// What one rank brings. Offsets of the parts, one more than ranks: callers may reuse their counts at once.
+// What one rank brings. Offsets of the parts, one more than ranks: callers may reuse their counts
+// at once.
 struct Entry {
   ConstBytes in{};
   Bytes out{};
@@ -43,7 +46,11 @@ struct Entry {
 struct Meeting {
   using Work = std::function<void(Meeting&, int unit)>;
   Meeting(Call agreed, std::vector<int> who, Work what, int parts)
-      : call(std::move(agreed)), ranks(std::move(who)), entries(ranks.size()), work(std::move(what)), units(parts) {}
+      : call(std::move(agreed)),
+        ranks(std::move(who)),
+        entries(ranks.size()),
+        work(std::move(what)),
+        units(parts) {}
 
   Call call;
   std::vector<int> ranks;  // of the world
@@ -51,7 +58,7 @@ struct Meeting {
   Work work;
   int units;
   int arrived = 0, next = 0, active = 0, finished = 0;
-  bool withdrawn = false;                      // a rank left it while an exception passed: its buffers are gone
+  bool withdrawn = false;  // a rank left it while an exception passed: its buffers are gone
   std::vector<std::shared_ptr<Group>> groups;  // of split, by rank here
 
   bool full() const { return arrived == static_cast<int>(ranks.size()); }
@@ -95,7 +102,8 @@ class World {
   void check_reachable(const Meeting& meeting, int rank);
 };
 
-// Ranks that meet: collectives are matched by the order in which each rank starts them, messages by (from, to, tag) in order.
+// Ranks that meet: collectives are matched by the order in which each rank starts them, messages by
+// (from, to, tag) in order.
 struct Group {
   std::shared_ptr<World> world;
   std::vector<int> ranks{};                                 // of the world

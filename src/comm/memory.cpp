@@ -13,8 +13,11 @@ class PlainMemory final : public Memory {
   explicit PlainMemory(std::int64_t bytes) {
     bytes_ = bytes;
     if (bytes == 0) return;
-    void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) throw Error(ErrorKind::memory, "the system has no " + std::to_string(bytes >> 20) + " MiB more", "memory");
+    void* at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+      throw Error(ErrorKind::memory,
+                  "the system has no " + std::to_string(bytes >> 20) + " MiB more", "memory");
     ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     data_ = static_cast<std::byte*>(at);
   }
@@ -25,6 +28,8 @@ class PlainMemory final : public Memory {
 
 }  // namespace
 
-std::unique_ptr<Memory> plain_memory(std::int64_t bytes) { return std::make_unique<PlainMemory>(bytes); }
+std::unique_ptr<Memory> plain_memory(std::int64_t bytes) {
+  return std::make_unique<PlainMemory>(bytes);
+}
 
 }  // namespace tessera::comm

@@ -1,7 +1,9 @@
-// The MPI back end: one process per rank. Every verb is one of MPI's non-blocking calls, so MPI itself progresses what is in flight.
-// Convention: MPI's calls come from one thread at a time; they return their errors, which become Error(rank_lost) in MPI's words. A call
-// moves at most `most_bytes`, as MPI counts in int: larger operations are several calls (TESSERA_MPI_CHUNK makes it smaller, for tests).
-// bf16 is added pairwise in the order of MPI's algorithm and rounded each time, unlike comm/local.
+// The MPI back end: one process per rank. Every verb is one of MPI's non-blocking calls, so MPI
+// itself progresses what is in flight. Convention: MPI's calls come from one thread at a time; they
+// return their errors, which become Error(rank_lost) in MPI's words. A call moves at most
+// `most_bytes`, as MPI counts in int: larger operations are several calls (TESSERA_MPI_CHUNK makes
+// it smaller, for tests). bf16 is added pairwise in the order of MPI's algorithm and rounded each
+// time, unlike comm/local.
 #include <mpi.h>
 
 #include <algorithm>
@@ -37,7 +39,8 @@ void check(int code, const char* call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   failing = true;
-  throw Error(ErrorKind::rank_lost, std::string(call) + ": " + text, "MPI", "the output of the rank that stopped first says why");
+  throw Error(ErrorKind::rank_lost, std::string(call) + ": " + text, "MPI",
+              "the output of the rank that stopped first says why");
 }
 
 MPI_Datatype type_of(ir::DType dtype) {
@@ -73,7 +76,8 @@ struct Session {
 
   Session() {
     const KeepSignals keep;
-    ::setenv("OMPI_MCA_opal_signal", "", 0);  // Open MPI: nor meanwhile, where its stack of a half-made process would crash
+    ::setenv("OMPI_MCA_opal_signal", "",
+             0);  // Open MPI: nor meanwhile, where its stack of a half-made process would crash
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     CHECK(provided >= MPI_THREAD_FUNNELED, "MPI supports no threads at all");
@@ -92,7 +96,8 @@ struct Session {
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found);
     if (found) tag_limit = *limit;
     if (const char* text = std::getenv("TESSERA_MPI_CHUNK"))
-      most_bytes = std::clamp<int64_t>(std::strtoll(text, nullptr, 10), 8, most_bytes) / 8 * 8;  // whole elements
+      most_bytes = std::clamp<int64_t>(std::strtoll(text, nullptr, 10), 8, most_bytes) / 8 *
+                   8;  // whole elements
   }
   ~Session() {
     int finalized = 0;
@@ -111,7 +116,9 @@ struct Session {
   }
 
  private:
-  static void create(MPI_User_function* function, MPI_Op& op) { check(MPI_Op_create(function, 1, &op), "MPI_Op_create"); }
+  static void create(MPI_User_function* function, MPI_Op& op) {
+    check(MPI_Op_create(function, 1, &op), "MPI_Op_create");
+  }
 };
 
 Session& session() {
@@ -133,7 +140,8 @@ class MpiOperation final : public Operation {
   MpiOperation() : exceptions_(std::uncaught_exceptions()) {}
   ~MpiOperation() override {
     if (ended_) return;
-    if (std::uncaught_exceptions() > exceptions_) {  // the others may never come; this process is about to end
+    if (std::uncaught_exceptions() >
+        exceptions_) {  // the others may never come; this process is about to end
       failing = true;
       return;
     }
@@ -151,14 +159,16 @@ class MpiOperation final : public Operation {
     if (ended_) return true;
     std::vector<MPI_Status> statuses(requests.size());
     int flag = 0;
-    const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &flag, statuses.data());
+    const int code =
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &flag, statuses.data());
     if (code != MPI_SUCCESS || flag) end(code, statuses);
     return ended_;
   }
   void wait() override {
     if (ended_) return;
     std::vector<MPI_Status> statuses(requests.size());
-    const int code = MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
+    const int code =
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data());
     end(code, statuses);
   }
 
@@ -171,7 +181,8 @@ class MpiOperation final : public Operation {
     for (MPI_Datatype& type : made) MPI_Type_free(&type);
     if (code == MPI_ERR_IN_STATUS)
       for (const MPI_Status& status : statuses)
-        if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) code = status.MPI_ERROR;
+        if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING)
+          code = status.MPI_ERROR;
     check(code, "waiting for other ranks");
     if (!scratch_to.empty()) std::memcpy(scratch_to.data(), scratch.data(), scratch_to.size());
     if (!receiving) return;
@@ -181,16 +192,19 @@ class MpiOperation final : public Operation {
       MPI_Get_count(&status, MPI_BYTE, &bytes);
       arrived += bytes;
     }
-    CHECK(arrived == received, "recv: " + std::to_string(arrived) + " bytes sent, " + std::to_string(received) + " expected");
+    CHECK(arrived == received, "recv: " + std::to_string(arrived) + " bytes sent, " +
+                                   std::to_string(received) + " expected");
   }
 };
 using Started = std::unique_ptr<MpiOperation>;
 
-// body(offset in bytes, elements) for each call that `bytes` need; `even_none`: one call also for nothing.
+// body(offset in bytes, elements) for each call that `bytes` need; `even_none`: one call also for
+// nothing.
 template <class Body>
 void in_chunks(int64_t bytes, int64_t width, bool even_none, const Body& body) {
   const int64_t most = session().most_bytes;
-  for (int64_t at = 0; at < bytes || (even_none && at == 0); at += most) body(at, static_cast<int>(std::min(most, bytes - at) / width));
+  for (int64_t at = 0; at < bytes || (even_none && at == 0); at += most)
+    body(at, static_cast<int>(std::min(most, bytes - at) / width));
 }
 
 // Divided by the width of an element; the caller knows that they fit.
@@ -202,7 +216,8 @@ std::vector<int> as_ints(std::span<const int64_t> values, int64_t width) {
 
 class MpiComm final : public Comm {
  public:
-  MpiComm(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned), exceptions_(std::uncaught_exceptions()) {
+  MpiComm(MPI_Comm comm, bool owned)
+      : comm_(comm), owned_(owned), exceptions_(std::uncaught_exceptions()) {
     check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
@@ -239,17 +254,20 @@ class MpiComm final : public Comm {
   Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override {
     auto op = std::make_unique<MpiOperation>();
     in_chunks(static_cast<int64_t>(data.size()), ir::size_of(dtype), false, [&](int64_t at, int n) {
-      check(MPI_Iallreduce(MPI_IN_PLACE, data.data() + at, n, type_of(dtype), session().op(dtype, how), comm_, op->next()),
+      check(MPI_Iallreduce(MPI_IN_PLACE, data.data() + at, n, type_of(dtype),
+                           session().op(dtype, how), comm_, op->next()),
             "MPI_Iallreduce");
     });
     return op;
   }
 
-  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override {
+  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
+                            Reduction how) override {
     auto op = std::make_unique<MpiOperation>();
     const int64_t width = ir::size_of(dtype);
     std::byte* to = out.data();
-    if (std::less<>()(out.data(), in.data() + in.size()) && std::less<>()(in.data(), out.data() + out.size())) {  // MPI forbids it
+    if (std::less<>()(out.data(), in.data() + in.size()) &&
+        std::less<>()(in.data(), out.data() + out.size())) {  // MPI forbids it
       op->scratch.resize(out.size());
       op->scratch_to = out;
       to = op->scratch.data();
@@ -258,14 +276,17 @@ class MpiComm final : public Comm {
     const MPI_Op how_op = session().op(dtype, how);
     if (static_cast<int64_t>(in.size()) <= session().most_bytes) {
       const std::vector<int>& n = op->numbers.emplace_back(as_ints(counts, width));
-      check(MPI_Ireduce_scatter(in.data(), to, n.data(), type, how_op, comm_, op->next()), "MPI_Ireduce_scatter");
+      check(MPI_Ireduce_scatter(in.data(), to, n.data(), type, how_op, comm_, op->next()),
+            "MPI_Ireduce_scatter");
       return op;
     }
     const std::vector<int64_t> begin = offsets(counts);
     for (int r = 0; r < size_; ++r)
       in_chunks(counts[static_cast<std::size_t>(r)], width, false, [&](int64_t at, int n) {
         const std::byte* from = in.data() + begin[static_cast<std::size_t>(r)] + at;
-        check(MPI_Ireduce(from, r == rank_ ? to + at : nullptr, n, type, how_op, r, comm_, op->next()), "MPI_Ireduce");
+        check(MPI_Ireduce(from, r == rank_ ? to + at : nullptr, n, type, how_op, r, comm_,
+                          op->next()),
+              "MPI_Ireduce");
       });
     return op;
   }
@@ -278,42 +299,48 @@ class MpiComm final : public Comm {
     if (!in.empty() && mine != in.data()) std::memcpy(mine, in.data(), in.size());
     if (static_cast<int64_t>(out.size()) <= session().most_bytes) {
       op->numbers = {as_ints(counts, 1), as_ints(begin, 1)};
-      check(
-          MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, out.data(), op->numbers[0].data(), op->numbers[1].data(), MPI_BYTE, comm_, op->next()),
-          "MPI_Iallgatherv");
+      check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, out.data(), op->numbers[0].data(),
+                            op->numbers[1].data(), MPI_BYTE, comm_, op->next()),
+            "MPI_Iallgatherv");
       return op;
     }
     for (int r = 0; r < size_; ++r)
       in_chunks(counts[static_cast<std::size_t>(r)], 1, false, [&](int64_t at, int n) {
-        check(MPI_Ibcast(out.data() + begin[static_cast<std::size_t>(r)] + at, n, MPI_BYTE, r, comm_, op->next()), "MPI_Ibcast");
+        check(MPI_Ibcast(out.data() + begin[static_cast<std::size_t>(r)] + at, n, MPI_BYTE, r,
+                         comm_, op->next()),
+              "MPI_Ibcast");
       });
     return op;
   }
 
   Pending do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) override {
-    // No rank knows whether others need large parts, so all always make the call that can have them.
+    // No rank knows whether others need large parts, so all always make the call that can have
+    // them.
     auto op = std::make_unique<MpiOperation>();
     op->numbers.resize(4);
     op->types.resize(2 * static_cast<std::size_t>(size_));
     describe_parts(*op, send_counts, 0);
     describe_parts(*op, recv_counts, 1);
-    check(MPI_Ialltoallw(in.data(), op->numbers[0].data(), op->numbers[1].data(), op->types.data(), out.data(), op->numbers[2].data(),
-                         op->numbers[3].data(), op->types.data() + size_, comm_, op->next()),
+    check(MPI_Ialltoallw(in.data(), op->numbers[0].data(), op->numbers[1].data(), op->types.data(),
+                         out.data(), op->numbers[2].data(), op->numbers[3].data(),
+                         op->types.data() + size_, comm_, op->next()),
           "MPI_Ialltoallw");
     return op;
   }
 
   Pending do_broadcast(Bytes data, int root) override {
     auto op = std::make_unique<MpiOperation>();
-    in_chunks(static_cast<int64_t>(data.size()), 1, false,
-              [&](int64_t at, int n) { check(MPI_Ibcast(data.data() + at, n, MPI_BYTE, root, comm_, op->next()), "MPI_Ibcast"); });
+    in_chunks(static_cast<int64_t>(data.size()), 1, false, [&](int64_t at, int n) {
+      check(MPI_Ibcast(data.data() + at, n, MPI_BYTE, root, comm_, op->next()), "MPI_Ibcast");
+    });
     return op;
   }
 
   Pending do_send(ConstBytes data, int to, int tag) override {
     auto op = start_message(tag);
-    in_chunks(static_cast<int64_t>(data.size()), 1, true,
-              [&](int64_t at, int n) { check(MPI_Isend(data.data() + at, n, MPI_BYTE, to, tag, comm_, op->next()), "MPI_Isend"); });
+    in_chunks(static_cast<int64_t>(data.size()), 1, true, [&](int64_t at, int n) {
+      check(MPI_Isend(data.data() + at, n, MPI_BYTE, to, tag, comm_, op->next()), "MPI_Isend");
+    });
     return op;
   }
 
@@ -321,8 +348,9 @@ class MpiComm final : public Comm {
     auto op = start_message(tag);
     op->receiving = true;
     op->received = static_cast<int64_t>(data.size());
-    in_chunks(op->received, 1, true,
-              [&](int64_t at, int n) { check(MPI_Irecv(data.data() + at, n, MPI_BYTE, from, tag, comm_, op->next()), "MPI_Irecv"); });
+    in_chunks(op->received, 1, true, [&](int64_t at, int n) {
+      check(MPI_Irecv(data.data() + at, n, MPI_BYTE, from, tag, comm_, op->next()), "MPI_Irecv");
+    });
     return op;
   }
 
@@ -338,11 +366,13 @@ class MpiComm final : public Comm {
   int exceptions_, rank_ = 0, size_ = 1;
 
   static Started start_message(int tag) {
-    CHECK(tag <= session().tag_limit, "tag " + std::to_string(tag) + ": MPI here allows up to " + std::to_string(session().tag_limit));
+    CHECK(tag <= session().tag_limit, "tag " + std::to_string(tag) + ": MPI here allows up to " +
+                                          std::to_string(session().tag_limit));
     return std::make_unique<MpiOperation>();
   }
 
-  // Parts within reach of int are bytes at a displacement; others are one element of a type that holds the whole part and its place.
+  // Parts within reach of int are bytes at a displacement; others are one element of a type that
+  // holds the whole part and its place.
   void describe_parts(MpiOperation& op, Counts counts, std::size_t side) {
     const std::vector<int64_t> begin = offsets(counts);
     for (std::size_t r = 0; r < counts.size(); ++r) {
@@ -355,7 +385,8 @@ class MpiComm final : public Comm {
           lengths.push_back(n);
           places.push_back(static_cast<MPI_Aint>(begin[r] + at));
         });
-        check(MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), places.data(), MPI_BYTE, &type),
+        check(MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(),
+                                       places.data(), MPI_BYTE, &type),
               "MPI_Type_create_hindexed");
         op.made.push_back(type);
         check(MPI_Type_commit(&type), "MPI_Type_commit");
@@ -373,10 +404,15 @@ bool mpi_built() { return true; }
 
 void mpi_own(Verb verb, ConstBytes in, Bytes out) {
   const int n = static_cast<int>((verb == Verb::all_gather ? in.size() : out.size()) / 4);
-  if (verb == Verb::all_reduce) check(MPI_Allreduce(MPI_IN_PLACE, out.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+  if (verb == Verb::all_reduce)
+    check(MPI_Allreduce(MPI_IN_PLACE, out.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+          "MPI_Allreduce");
   if (verb == Verb::reduce_scatter)
-    check(MPI_Reduce_scatter_block(in.data(), out.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Reduce_scatter_block");
-  if (verb == Verb::all_gather) check(MPI_Allgather(in.data(), n, MPI_FLOAT, out.data(), n, MPI_FLOAT, MPI_COMM_WORLD), "MPI_Allgather");
+    check(MPI_Reduce_scatter_block(in.data(), out.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+          "MPI_Reduce_scatter_block");
+  if (verb == Verb::all_gather)
+    check(MPI_Allgather(in.data(), n, MPI_FLOAT, out.data(), n, MPI_FLOAT, MPI_COMM_WORLD),
+          "MPI_Allgather");
 }
 
 std::unique_ptr<Comm> make_mpi() {

@@ -1,11 +1,13 @@
-// MPI's own blocking collectives over its world, as any MPI program would call them: what ours are measured against (bench comm).
+// MPI's own blocking collectives over its world, as any MPI program would call them: what ours are
+// measured against (bench comm).
 #pragma once
 
 #include "comm/comm.h"
 
 namespace tessera::comm {
 
-// f32, summed where it is a sum; `in` and `out` as for the verb of a Comm with equal counts. Error(usage) in a build without MPI.
+// f32, summed where it is a sum; `in` and `out` as for the verb of a Comm with equal counts.
+// Error(usage) in a build without MPI.
 void mpi_own(Verb verb, ConstBytes in, Bytes out);
 
 }  // namespace tessera::comm

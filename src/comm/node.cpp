@@ -1,5 +1,5 @@
-// Files without names, mapped by peers through /proc/PID/fd: nothing is left behind by a rank that is killed, and a container's small
-// /dev/shm is no limit.
+// Files without names, mapped by peers through /proc/PID/fd: nothing is left behind by a rank that
+// is killed, and a container's small /dev/shm is no limit.
 #include "comm/node.h"
 
 #include <fcntl.h>
@@ -29,20 +29,25 @@ const int64_t page = ::sysconf(_SC_PAGESIZE);
 int64_t in_pages(int64_t bytes) { return (bytes + page - 1) / page * page; }
 std::size_t size(int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
-// As much as the machine could ever hold, so that neither the file nor a mapping of it ever has to grow. TESSERA_SHARED_MB: less, where
-// address space is dear (ThreadSanitizer, limits of a process).
+// As much as the machine could ever hold, so that neither the file nor a mapping of it ever has to
+// grow. TESSERA_SHARED_MB: less, where address space is dear (ThreadSanitizer, limits of a
+// process).
 int64_t reach() {
-  if (const char* text = std::getenv("TESSERA_SHARED_MB")) return std::clamp<int64_t>(std::strtoll(text, nullptr, 10), 1, 1 << 24) << 20;
-  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (const char* text = std::getenv("TESSERA_SHARED_MB"))
+    return std::clamp<int64_t>(std::strtoll(text, nullptr, 10), 1, 1 << 24) << 20;
+  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return static_cast<int64_t>(std::bit_ceil(std::max<std::uint64_t>(memory, 1u << 30)));
 }
 
 std::byte* map(int file, int64_t bytes) {
-  void* at = ::mmap(nullptr, size(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  void* at =
+      ::mmap(nullptr, size(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
-// When a process was started, in ticks; 0 when there is none, or only what its parent has not fetched yet.
+// When a process was started, in ticks; 0 when there is none, or only what its parent has not
+// fetched yet.
 int64_t birth_of(int64_t process) {
   const ProcessStat stat = stat_of(static_cast<int>(process));
   return stat.state == 'Z' || stat.state == 'X' ? 0 : static_cast<int64_t>(stat.started);
@@ -68,7 +73,8 @@ bool Node::open_own(std::uint64_t token) {
   Peer& me = peers_[static_cast<std::size_t>(rank_)];
   me.bytes = reach();
   file_ = ::memfd_create("tessera", MFD_CLOEXEC);
-  if (file_ < 0 || ::ftruncate(file_, me.bytes) != 0) return false;  // no page is taken before it is touched
+  if (file_ < 0 || ::ftruncate(file_, me.bytes) != 0)
+    return false;  // no page is taken before it is touched
   me.base = map(file_, me.bytes);
   if (!me.base) return false;
   std::memcpy(me.base, &token, sizeof(token));
@@ -110,15 +116,18 @@ std::shared_ptr<Node> Node::make(Comm& world, const std::string& machine, std::s
   for (std::size_t r = 0; r < ranks; ++r) {
     const Card& card = cards[r];
     Peer& peer = node->peers_[r];
-    peer.machine = static_cast<int>(std::find_if(cards.begin(), cards.end(), [&](const Card& c) { return c.machine == card.machine; }) -
-                                    cards.begin());
+    peer.machine =
+        static_cast<int>(std::find_if(cards.begin(), cards.end(),
+                                      [&](const Card& c) { return c.machine == card.machine; }) -
+                         cards.begin());
     peer.process = card.process, peer.born = card.born, peer.bytes = card.bytes;
     if (card.machine != mine.machine) continue;
     ++node->here_;
     if (static_cast<int>(r) == world.rank() || !mapped) continue;
     if (card.file < 0 || !node->open_peer(peer, card.file, card.token)) {
       mapped = false;
-      reason = "rank " + std::to_string(world.rank()) + " cannot map the memory of rank " + std::to_string(r);
+      reason = "rank " + std::to_string(world.rank()) + " cannot map the memory of rank " +
+               std::to_string(r);
     }
   }
   std::int32_t all = mapped ? 1 : 0;
@@ -137,7 +146,8 @@ Node::~Node() {
 int64_t Node::take(int64_t bytes) {
   clean_up();
   bytes = in_pages(std::max<int64_t>(bytes, 1));
-  const auto fits = std::find_if(free_.begin(), free_.end(), [&](const auto& range) { return range.second >= bytes; });
+  const auto fits = std::find_if(free_.begin(), free_.end(),
+                                 [&](const auto& range) { return range.second >= bytes; });
   if (fits == free_.end()) return -1;
   const auto [place, room] = *fits;
   free_.erase(fits);
@@ -150,7 +160,8 @@ void Node::give(int64_t place, int64_t bytes) {
   // The pages go back at once, although others have them mapped; the next owner finds zeros.
   ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, place, bytes);
   auto next = free_.lower_bound(place);
-  if (next != free_.end() && next->first == place + bytes) bytes += next->second, next = free_.erase(next);
+  if (next != free_.end() && next->first == place + bytes)
+    bytes += next->second, next = free_.erase(next);
   if (next != free_.begin())
     if (const auto before = std::prev(next); before->first + before->second == place) {
       before->second += bytes;
@@ -180,13 +191,16 @@ bool Node::alive(int rank) const {
 // One range of addresses: pages of the file first, then pages of this process alone.
 class Node::Reachable final : public Memory {
  public:
-  Reachable(std::shared_ptr<Node> node, int64_t place, int64_t shared, int64_t own) : node_(std::move(node)), place_(place) {
+  Reachable(std::shared_ptr<Node> node, int64_t place, int64_t shared, int64_t own)
+      : node_(std::move(node)), place_(place) {
     shared_ = in_pages(shared);
     range_ = std::max(shared_, in_pages(shared + own));
-    void* at = ::mmap(nullptr, size(range_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* at = ::mmap(nullptr, size(range_), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) fail();
     data_ = static_cast<std::byte*>(at), bytes_ = shared + own;
-    if (::mmap(at, size(shared_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, node_->file_, place) == MAP_FAILED) {
+    if (::mmap(at, size(shared_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, node_->file_,
+               place) == MAP_FAILED) {
       ::munmap(at, size(range_));
       fail();
     }
@@ -206,7 +220,9 @@ class Node::Reachable final : public Memory {
   [[noreturn]] void fail() {
     const std::string reason = std::strerror(errno);
     node_->give(place_, shared_);
-    throw Error(ErrorKind::memory, "the system has no " + std::to_string(range_ >> 20) + " MiB more: " + reason, "memory");
+    throw Error(ErrorKind::memory,
+                "the system has no " + std::to_string(range_ >> 20) + " MiB more: " + reason,
+                "memory");
   }
 };
 

@@ -1,7 +1,8 @@
-// The ranks of one machine and the memory that they reach of each other. Each rank has one file without a name (memfd), larger than the
-// machine's memory and empty, for all that it shares; every other rank on the machine has it mapped whole, so that a place in the file is a
-// place in memory from the moment its owner takes it.
-// Convention: a place is an offset in its owner's file; ranks are those of the world that the Node was made for.
+// The ranks of one machine and the memory that they reach of each other. Each rank has one file
+// without a name (memfd), larger than the machine's memory and empty, for all that it shares; every
+// other rank on the machine has it mapped whole, so that a place in the file is a place in memory
+// from the moment its owner takes it. Convention: a place is an offset in its owner's file; ranks
+// are those of the world that the Node was made for.
 #pragma once
 
 #include <atomic>
@@ -16,12 +17,14 @@
 
 namespace tessera::comm {
 
-// Which machine this is: two ranks with the same answer share memory. TESSERA_HOST overrides it (machines that only pretend, for tests).
+// Which machine this is: two ranks with the same answer share memory. TESSERA_HOST overrides it
+// (machines that only pretend, for tests).
 std::string machine_name();
 
 class Node : public std::enable_shared_from_this<Node> {
  public:
-  // All ranks of the world call it. Null, with the reason, when one of them cannot reach another one on its machine.
+  // All ranks of the world call it. Null, with the reason, when one of them cannot reach another
+  // one on its machine.
   static std::shared_ptr<Node> make(Comm& world, const std::string& machine, std::string& reason);
   ~Node();
   Node(const Node&) = delete;
@@ -29,19 +32,25 @@ class Node : public std::enable_shared_from_this<Node> {
 
   int rank() const { return rank_; }
   int ranks_here() const { return here_; }
-  int machine_of(int rank) const { return peers_[static_cast<std::size_t>(rank)].machine; }  // the first rank on it
+  int machine_of(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].machine;
+  }  // the first rank on it
   bool reaches(int rank) const { return peers_[static_cast<std::size_t>(rank)].base != nullptr; }
 
   // Places in this rank's file: whole pages, zeroed. -1 when there is no room left.
   std::int64_t take(std::int64_t bytes);
   void give(std::int64_t place, std::int64_t bytes);
-  std::byte* at(int rank, std::int64_t place) const { return peers_[static_cast<std::size_t>(rank)].base + place; }
+  std::byte* at(int rank, std::int64_t place) const {
+    return peers_[static_cast<std::size_t>(rank)].base + place;
+  }
 
   std::unique_ptr<Memory> allocate(std::int64_t shared, std::int64_t own);
-  std::int64_t place_of(const std::byte* data, std::int64_t bytes) const;  // in memory from allocate(); -1 when it is not
+  std::int64_t place_of(const std::byte* data,
+                        std::int64_t bytes) const;  // in memory from allocate(); -1 when it is not
 
   bool alive(int rank) const;
-  // Gives a place back once `unused` says that no other rank looks at it any more; asked now and then.
+  // Gives a place back once `unused` says that no other rank looks at it any more; asked now and
+  // then.
   void give_later(std::int64_t place, std::int64_t bytes, std::function<bool()> unused);
 
  private:

@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::microseconds look_every = 100ms, yield_for = 500us, first_sleep = 20us, longest_sleep = 200us;
+constexpr std::chrono::microseconds look_every = 100ms, yield_for = 500us, first_sleep = 20us,
+                                    longest_sleep = 200us;
 constexpr int spins = 256, steps_per_look = 64;
 
 void relax() {
@@ -34,7 +35,9 @@ void sleep_for(std::chrono::nanoseconds time) {
 class Polled final : public Operation, public Advancing {
  public:
   Polled(SharedEngine engine, Pending inner)
-      : engine_(std::move(engine)), inner_(std::move(inner)), exceptions_(std::uncaught_exceptions()) {
+      : engine_(std::move(engine)),
+        inner_(std::move(inner)),
+        exceptions_(std::uncaught_exceptions()) {
     engine_->add(*this);
   }
   ~Polled() override {
@@ -121,7 +124,8 @@ void Engine::wait(const std::function<bool()>& done) {
     if (spun < spins) {
       ++spun;
       relax();
-    } else if (const auto now = Clock::now(); yielding == Clock::time_point{} || now - yielding < yield_for) {
+    } else if (const auto now = Clock::now();
+               yielding == Clock::time_point{} || now - yielding < yield_for) {
       if (yielding == Clock::time_point{}) yielding = now;
       ::sched_yield();
     } else {
@@ -131,6 +135,8 @@ void Engine::wait(const std::function<bool()>& done) {
   }
 }
 
-Pending with_progress(SharedEngine engine, Pending inner) { return std::make_unique<Polled>(std::move(engine), std::move(inner)); }
+Pending with_progress(SharedEngine engine, Pending inner) {
+  return std::make_unique<Polled>(std::move(engine), std::move(inner));
+}
 
 }  // namespace tessera::comm

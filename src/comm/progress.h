@@ -1,6 +1,7 @@
-// Operations that advance only when someone looks: no thread works for them, so they need no core. Whoever waits for one advances all of
-// its rank, in every group, because another rank may wait for another one first. Convention: one Engine per rank, shared by its world and
-// all groups; used by one thread at a time.
+// Operations that advance only when someone looks: no thread works for them, so they need no core.
+// Whoever waits for one advances all of its rank, in every group, because another rank may wait for
+// another one first. Convention: one Engine per rank, shared by its world and all groups; used by
+// one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -29,14 +30,16 @@ class Engine {
   bool idle() const { return active_.empty(); }
 
   bool step();  // advances every group once; true when one of them worked
-  // Steps until done() says so. Spins for microseconds, then yields, then sleeps: there may be more ranks than cores.
+  // Steps until done() says so. Spins for microseconds, then yields, then sleeps: there may be more
+  // ranks than cores.
   void wait(const std::function<bool()>& done);
 
  private:
   using Clock = std::chrono::steady_clock;
   std::vector<Advancing*> active_;
   bool stepping_ = false;
-  bool crowded_;  // more ranks than cores: spinning would keep the one that is waited for from running
+  bool crowded_;  // more ranks than cores: spinning would keep the one that is waited for from
+                  // running
   int idle_steps_ = 0;
   Clock::time_point looked_ = Clock::now();
 

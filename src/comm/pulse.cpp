@@ -21,13 +21,14 @@ std::int64_t now_ns() {
 // A call in one word, so that it is read whole: group + 1, verb, number.
 constexpr int verb_bits = 8, number_bits = 48;
 std::uint64_t packed(int group, Verb verb, std::uint64_t number) {
-  return static_cast<std::uint64_t>(group + 1) << (number_bits + verb_bits) | static_cast<std::uint64_t>(verb) << number_bits | number;
+  return static_cast<std::uint64_t>(group + 1) << (number_bits + verb_bits) |
+         static_cast<std::uint64_t>(verb) << number_bits | number;
 }
 std::optional<Look::Call> unpacked(std::uint64_t word, const PulseText& scope) {
   if (word == 0) return std::nullopt;
   const auto verb = static_cast<Verb>(word >> number_bits & 0xff);
-  return Look::Call{static_cast<int>(word >> (number_bits + verb_bits)) - 1, verb, word & ((std::uint64_t{1} << number_bits) - 1),
-                    scope.get()};
+  return Look::Call{static_cast<int>(word >> (number_bits + verb_bits)) - 1, verb,
+                    word & ((std::uint64_t{1} << number_bits) - 1), scope.get()};
 }
 
 bool between_two(Verb verb) { return verb == Verb::send || verb == Verb::recv; }
@@ -45,7 +46,8 @@ void PulseText::set(std::string_view text) {
 
 std::string PulseText::get() const {
   std::uint64_t bytes[words + 1] = {};
-  // A writer that has to wait for its core is given time; one that was stopped half-way leaves what there is.
+  // A writer that has to wait for its core is given time; one that was stopped half-way leaves what
+  // there is.
   for (int tries = 0; tries < 1000; ++tries) {
     if (tries >= 20) std::this_thread::sleep_for(std::chrono::microseconds(tries < 900 ? 1 : 100));
     const std::uint64_t before = version_.load(std::memory_order_acquire);
@@ -96,7 +98,8 @@ int Pulse::join(std::string_view group, int color) {
 std::uint64_t Pulse::enter(int group, Verb verb) {
   beat();
   if (between_two(verb)) return 0;
-  return groups_[static_cast<std::size_t>(group)].entered.fetch_add(1, std::memory_order_relaxed) + 1;
+  return groups_[static_cast<std::size_t>(group)].entered.fetch_add(1, std::memory_order_relaxed) +
+         1;
 }
 
 void Pulse::wait(int group, Verb verb, std::uint64_t number, std::string_view scope) {
@@ -107,7 +110,8 @@ void Pulse::wait(int group, Verb verb, std::uint64_t number, std::string_view sc
 
 void Pulse::leave(int group, Verb verb, std::uint64_t number, std::string_view scope) {
   waits_.store(0, std::memory_order_release);
-  if (number > 0) groups_[static_cast<std::size_t>(group)].left.fetch_add(1, std::memory_order_relaxed);
+  if (number > 0)
+    groups_[static_cast<std::size_t>(group)].left.fetch_add(1, std::memory_order_relaxed);
   left_scope_.set(scope);
   left_.store(packed(group, verb, number), std::memory_order_release);
   beat();
@@ -115,19 +119,23 @@ void Pulse::leave(int group, Verb verb, std::uint64_t number, std::string_view s
 
 Look Pulse::look() const {
   Look out;
-  const std::int64_t number = number_.load(std::memory_order_relaxed), moved = moved_.load(std::memory_order_acquire);
+  const std::int64_t number = number_.load(std::memory_order_relaxed),
+                     moved = moved_.load(std::memory_order_acquire);
   out.idle_s = moved == 0 ? 0 : std::max(0.0, 1e-9 * static_cast<double>(now_ns() - moved));
   out.doing = doing_.get() + (number >= 0 ? " " + std::to_string(number) : "");
   out.inside = inside_.get();
   out.disk = disk_.get();
-  if (!out.disk.empty()) out.disk_s = std::max(0.0, 1e-9 * static_cast<double>(now_ns() - disk_since_.load(std::memory_order_acquire)));
+  if (!out.disk.empty())
+    out.disk_s = std::max(
+        0.0, 1e-9 * static_cast<double>(now_ns() - disk_since_.load(std::memory_order_acquire)));
   for (int i = 0; i < joined_.load(std::memory_order_acquire); ++i) {
     const Group& g = groups_[static_cast<std::size_t>(i)];
     char name[sizeof(std::uint64_t) + 1] = "";
     const std::uint64_t letters = g.name.load(std::memory_order_relaxed);
     std::memcpy(name, &letters, sizeof(letters));
-    out.groups.push_back(
-        {name, g.color.load(std::memory_order_relaxed), g.entered.load(std::memory_order_relaxed), g.left.load(std::memory_order_relaxed)});
+    out.groups.push_back({name, g.color.load(std::memory_order_relaxed),
+                          g.entered.load(std::memory_order_relaxed),
+                          g.left.load(std::memory_order_relaxed)});
   }
   out.waits = unpacked(waits_.load(std::memory_order_acquire), waits_scope_);
   out.left = unpacked(left_.load(std::memory_order_acquire), left_scope_);

@@ -1,6 +1,8 @@
-// What a rank is doing, noted by itself as it goes and read by others at any time: when it last moved, which operation of which group it
-// waits in or left last, and where in the run that is. Convention: one rank writes, on one thread at a time; anybody reads, without locks,
-// also from another process that shares the memory. A text that is being written is read again, so a look costs the rank nothing.
+// What a rank is doing, noted by itself as it goes and read by others at any time: when it last
+// moved, which operation of which group it waits in or left last, and where in the run that is.
+// Convention: one rank writes, on one thread at a time; anybody reads, without locks, also from
+// another process that shares the memory. A text that is being written is read again, so a look
+// costs the rank nothing.
 #pragma once
 
 #include <array>
@@ -17,7 +19,8 @@ namespace tessera::comm {
 
 // What a reader sees: plain values.
 struct Look {
-  // Operations of a group are counted from 1, messages between two ranks left out. Ranks with the same name and color are one group.
+  // Operations of a group are counted from 1, messages between two ranks left out. Ranks with the
+  // same name and color are one group.
   struct Group {
     std::string name;
     int color = 0;
@@ -74,8 +77,9 @@ class Pulse {
   void beat();
   // A call to a disk takes as long as the disk likes: it begins; empty: it has ended.
   void disk(std::string_view call);
-  int join(std::string_view group, int color);  // the group's number; -1: there are too many, nothing of it is noted
-  std::uint64_t enter(int group, Verb verb);    // its number
+  int join(std::string_view group,
+           int color);  // the group's number; -1: there are too many, nothing of it is noted
+  std::uint64_t enter(int group, Verb verb);  // its number
   void wait(int group, Verb verb, std::uint64_t number, std::string_view scope);
   void leave(int group, Verb verb, std::uint64_t number, std::string_view scope);
   std::string scope() const { return inside_.get(); }

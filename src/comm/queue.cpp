@@ -49,7 +49,8 @@ Pending Queue::start(std::shared_ptr<Task> task) {
 }
 
 bool Queue::complete(const Task& task) const {
-  if (!task.complete_ && broken_) throw Error(ErrorKind::rank_lost, "an error ended an earlier operation of this group");
+  if (!task.complete_ && broken_)
+    throw Error(ErrorKind::rank_lost, "an error ended an earlier operation of this group");
   return task.complete_;
 }
 

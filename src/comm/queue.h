@@ -1,5 +1,6 @@
-// Operations that are made of several messages or stages, run one at a time in the order of their start: so all ranks of the groups below
-// start the same things in the same order, whenever each of them looks.
+// Operations that are made of several messages or stages, run one at a time in the order of their
+// start: so all ranks of the groups below start the same things in the same order, whenever each of
+// them looks.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,7 @@
-// Reductions in blocks that stay in cache: a block is accumulated over all sources, then stored to every destination. Two sources, the
-// usual case on a small machine, need no accumulator. Convention: a destination is one of the sources or apart from all of them, so each
-// element is read before it is written.
+// Reductions in blocks that stay in cache: a block is accumulated over all sources, then stored to
+// every destination. Two sources, the usual case on a small machine, need no accumulator.
+// Convention: a destination is one of the sources or apart from all of them, so each element is
+// read before it is written.
 #include "comm/reduce.h"
 
 #include <algorithm>
@@ -33,7 +34,8 @@ template <class T, class Wide>
 T narrow(Wide x) {
   if constexpr (std::same_as<T, Bf16>) {  // to nearest, ties to even; a NaN keeps a set bit
     const auto bits = std::bit_cast<std::uint32_t>(x), kept = bits >> 16;
-    return {static_cast<std::uint16_t>(x != x ? kept | 0x40u : (bits + 0x7fffu + (kept & 1u)) >> 16)};
+    return {
+        static_cast<std::uint16_t>(x != x ? kept | 0x40u : (bits + 0x7fffu + (kept & 1u)) >> 16)};
   } else {
     return x;
   }
@@ -82,7 +84,8 @@ void store(std::byte* at, int64_t i, T x) {
 #endif
 
 template <class T, class How>
-void reduce_pair(How combine, const std::byte* a, const std::byte* b, std::span<std::byte* const> to, int64_t elements) {
+void reduce_pair(How combine, const std::byte* a, const std::byte* b,
+                 std::span<std::byte* const> to, int64_t elements) {
   std::byte* const x = to[0];
   if (to.size() == 1) {
     NO_DEPENDENCE
@@ -99,10 +102,12 @@ void reduce_pair(How combine, const std::byte* a, const std::byte* b, std::span<
 }
 
 template <class T, class How>
-void reduce_as(How combine, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
+void reduce_as(How combine, std::span<const std::byte* const> from, std::span<std::byte* const> to,
+               int64_t elements) {
   using Wide = decltype(widen(T{}));
   if constexpr (std::same_as<T, Wide>)
-    if (from.size() == 2 && (to.size() == 1 || to.size() == 2)) return reduce_pair<T>(combine, from[0], from[1], to, elements);
+    if (from.size() == 2 && (to.size() == 1 || to.size() == 2))
+      return reduce_pair<T>(combine, from[0], from[1], to, elements);
   constexpr int64_t block = 1024, size = sizeof(T);
   std::array<Wide, block> sum;
   std::array<T, std::same_as<T, Wide> ? 1 : block> rounded;
@@ -125,12 +130,14 @@ void reduce_as(How combine, std::span<const std::byte* const> from, std::span<st
       for (int64_t i = 0; i < n; ++i) rounded[static_cast<std::size_t>(i)] = narrow<T>(s[i]);
       result = rounded.data();
     }
-    for (std::byte* target : to) std::memcpy(target + begin * size, result, static_cast<std::size_t>(n * size));
+    for (std::byte* target : to)
+      std::memcpy(target + begin * size, result, static_cast<std::size_t>(n * size));
   }
 }
 
 template <class T>
-void reduce_by(Reduction how, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
+void reduce_by(Reduction how, std::span<const std::byte* const> from,
+               std::span<std::byte* const> to, int64_t elements) {
   switch (how) {
     case Reduction::sum:
       return reduce_as<T>(Sum{}, from, to, elements);
@@ -143,7 +150,8 @@ void reduce_by(Reduction how, std::span<const std::byte* const> from, std::span<
 
 }  // namespace
 
-void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
+void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> from,
+            std::span<std::byte* const> to, int64_t elements) {
   CHECK(!from.empty(), "reduce: no sources");
   switch (dtype) {
     case ir::DType::f64:

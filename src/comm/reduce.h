@@ -1,5 +1,6 @@
-// What a reduction computes, for every back end: elements of several buffers combined in the order of the buffers.
-// Convention: bf16 is accumulated in f32 and rounded once; integers wrap; a NaN anywhere makes max and min NaN.
+// What a reduction computes, for every back end: elements of several buffers combined in the order
+// of the buffers. Convention: bf16 is accumulated in f32 and rounded once; integers wrap; a NaN
+// anywhere makes max and min NaN.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,9 @@
 
 namespace tessera::comm {
 
-// Each of `to` gets from[0] + from[1] + ... (or the largest, the smallest). A buffer of `to` may also be one of `from`; no alignment
-// needed.
-void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> from, std::span<std::byte* const> to, std::int64_t elements);
+// Each of `to` gets from[0] + from[1] + ... (or the largest, the smallest). A buffer of `to` may
+// also be one of `from`; no alignment needed.
+void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> from,
+            std::span<std::byte* const> to, std::int64_t elements);
 
 }  // namespace tessera::comm

@@ -1,6 +1,7 @@
-// A ring as a state machine. In the first n-1 steps a slice goes round and every rank adds its own numbers to it; it ends with its owner.
-// In the next n-1 steps the sum goes round. What is received in one step is what is sent in the next, so the messages of all steps are two
-// queues in the same order, and only the slice of step 0 is sent unasked.
+// A ring as a state machine. In the first n-1 steps a slice goes round and every rank adds its own
+// numbers to it; it ends with its owner. In the next n-1 steps the sum goes round. What is received
+// in one step is what is sent in the next, so the messages of all steps are two queues in the same
+// order, and only the slice of step 0 is sent unasked.
 #include "comm/ring.h"
 
 #include <algorithm>
@@ -42,18 +43,21 @@ class RingTask final : public Task {
     int64_t chunk = 0;
   };
 
-  RingTask(Comm& channel, Traffic::Row& messages, Call call) : channel_(channel), messages_(messages), call_(std::move(call)) {
+  RingTask(Comm& channel, Traffic::Row& messages, Call call)
+      : channel_(channel), messages_(messages), call_(std::move(call)) {
     const int n = channel.size();
     first_ = call_.reduces ? 0 : n - 1;
     last_ = call_.gathers ? 2 * n - 3 : n - 2;
     for (int step = first_; step <= last_; ++step)
-      each_chunk(received(step), [&](Message m) { m.step = step, expected_.push_back(std::move(m)); });
+      each_chunk(received(step),
+                 [&](Message m) { m.step = step, expected_.push_back(std::move(m)); });
     each_chunk(sent(first_), [&](Message m) {
       m.step = first_;
       if (n > 1 && first_ <= last_) to_send_.push_back(std::move(m));
     });
     unasked_ = to_send_.size();
-    if (n == 1 && call_.reduces && call_.out != call_.in) move_bytes(call_.out, call_.in, call_.at.back());
+    if (n == 1 && call_.reduces && call_.out != call_.in)
+      move_bytes(call_.out, call_.in, call_.at.back());
   }
 
   State advance() override {
@@ -80,7 +84,8 @@ class RingTask final : public Task {
       take(std::move(message));
       worked = true;
     }
-    if (expected_.empty() && receiving_.empty() && to_send_.empty() && sending_.empty()) return State::complete;
+    if (expected_.empty() && receiving_.empty() && to_send_.empty() && sending_.empty())
+      return State::complete;
     return worked ? State::worked : State::waiting;
   }
 
@@ -90,16 +95,25 @@ class RingTask final : public Task {
   Call call_;
   int first_, last_;
   std::deque<Message> expected_, receiving_, to_send_, sending_;
-  std::size_t unasked_ = 0;  // sends of the first step that are not done: they read what the last steps overwrite
+  std::size_t unasked_ =
+      0;  // sends of the first step that are not done: they read what the last steps overwrite
   std::vector<std::vector<std::byte>> kept_;
 
   bool encoded() const { return call_.wire != Wire::f32; }
-  int64_t travelling(int64_t bytes) const { return encoded() ? bytes / 4 * wire_size(call_.wire) : bytes; }
-  int slice(int from_me) const { return ((channel_.rank() + from_me) % channel_.size() + channel_.size()) % channel_.size(); }
+  int64_t travelling(int64_t bytes) const {
+    return encoded() ? bytes / 4 * wire_size(call_.wire) : bytes;
+  }
+  int slice(int from_me) const {
+    return ((channel_.rank() + from_me) % channel_.size() + channel_.size()) % channel_.size();
+  }
   bool gathering(int step) const { return step >= channel_.size() - 1; }
-  int sent(int step) const { return gathering(step) ? slice(-(step - (channel_.size() - 1))) : slice(-1 - step); }
+  int sent(int step) const {
+    return gathering(step) ? slice(-(step - (channel_.size() - 1))) : slice(-1 - step);
+  }
   int received(int step) const { return sent(step + 1); }
-  bool is_sum(int step) const { return step == channel_.size() - 2; }  // what arrives in this step lacks only this rank's numbers
+  bool is_sum(int step) const {
+    return step == channel_.size() - 2;
+  }  // what arrives in this step lacks only this rank's numbers
 
   template <class Body>
   void each_chunk(int index, const Body& body) {
@@ -111,7 +125,9 @@ class RingTask final : public Task {
     }
   }
 
-  std::byte* result(const Message& m) const { return call_.out + m.begin - (call_.gathers ? 0 : call_.at[std::size_t(channel_.rank())]); }
+  std::byte* result(const Message& m) const {
+    return call_.out + m.begin - (call_.gathers ? 0 : call_.at[std::size_t(channel_.rank())]);
+  }
 
   std::vector<std::byte> room(int64_t bytes) {
     std::vector<std::byte> buffer;
@@ -123,7 +139,9 @@ class RingTask final : public Task {
     if (!buffer.empty()) kept_.push_back(std::move(buffer));
   }
 
-  bool may_receive(const Message& m) const { return !gathering(m.step) || unasked_ == 0 || !call_.reduces; }
+  bool may_receive(const Message& m) const {
+    return !gathering(m.step) || unasked_ == 0 || !call_.reduces;
+  }
 
   void receive(Message m) {
     const int before = slice(-1);
@@ -143,7 +161,8 @@ class RingTask final : public Task {
       m.buffer = room(travelling(m.bytes));
       encode(call_.wire, data, m.buffer.data(), m.bytes / 4);
     }
-    const ConstBytes bytes = m.buffer.empty() ? ConstBytes(data, static_cast<std::size_t>(m.bytes)) : ConstBytes(m.buffer);
+    const ConstBytes bytes = m.buffer.empty() ? ConstBytes(data, static_cast<std::size_t>(m.bytes))
+                                              : ConstBytes(m.buffer);
     m.pending = channel_.start_send(bytes, next, tag);
     ++messages_.count, messages_.bytes += static_cast<int64_t>(bytes.size());
     sending_.push_back(std::move(m));
@@ -175,7 +194,8 @@ class RingTask final : public Task {
     reduce(call_.dtype, call_.how, from, {&sum, 1}, m.bytes / ir::size_of(call_.dtype));
     if (encoded()) {
       if (m.step != last_) encode(call_.wire, sum, m.buffer.data(), m.bytes / 4);
-      if (is_sum(m.step) && m.step != last_) decode(call_.wire, m.buffer.data(), sum, m.bytes / 4);  // as all others will have it
+      if (is_sum(m.step) && m.step != last_)
+        decode(call_.wire, m.buffer.data(), sum, m.bytes / 4);  // as all others will have it
       keep(std::move(wide));
     } else if (is_sum(m.step)) {
       keep(std::exchange(m.buffer, {}));  // sent from the result
@@ -186,13 +206,17 @@ class RingTask final : public Task {
 class RingComm final : public Wrapped {
  public:
   RingComm(std::unique_ptr<Comm> base, const SharedEngine& engine, RingOptions options)
-      : Wrapped(std::move(base), engine, [=](std::unique_ptr<Comm> group) { return make_ring(std::move(group), engine, options); }),
+      : Wrapped(std::move(base), engine,
+                [=](std::unique_ptr<Comm> group) {
+                  return make_ring(std::move(group), engine, options);
+                }),
         channel_(this->base().split(0, rank())),
         options_(options),
         queue_(std::make_shared<Queue>(engine)) {}
 
   std::string describe() const override {
-    const std::string rounded = options_.wire == Wire::f32 ? "" : ", large f32 sums as " + std::string(name(options_.wire));
+    const std::string rounded =
+        options_.wire == Wire::f32 ? "" : ", large f32 sums as " + std::string(name(options_.wire));
     return "ring over " + base().describe() + rounded;
   }
 
@@ -200,16 +224,22 @@ class RingComm final : public Wrapped {
   Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override {
     const int64_t width = ir::size_of(dtype), elements = static_cast<int64_t>(data.size()) / width;
     std::vector<int64_t> at(1, 0);
-    for (int r = 0; r < size(); ++r) at.push_back(at.back() + ir::split(elements, size(), r).size * width);
-    return start({true, true, data.data(), data.data(), std::move(at), dtype, how, wire_of(data.size(), dtype, how), 0});
+    for (int r = 0; r < size(); ++r)
+      at.push_back(at.back() + ir::split(elements, size(), r).size * width);
+    return start({true, true, data.data(), data.data(), std::move(at), dtype, how,
+                  wire_of(data.size(), dtype, how), 0});
   }
-  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override {
-    return start({true, false, in.data(), out.data(), offsets(counts), dtype, how, wire_of(in.size(), dtype, how), 0});
+  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
+                            Reduction how) override {
+    return start({true, false, in.data(), out.data(), offsets(counts), dtype, how,
+                  wire_of(in.size(), dtype, how), 0});
   }
   Pending do_all_gather(ConstBytes in, Bytes out, Counts counts) override {
     std::vector<int64_t> at = offsets(counts);
-    move_bytes(out.data() + at[static_cast<std::size_t>(rank())], in.data(), static_cast<int64_t>(in.size()));
-    return start({false, true, nullptr, out.data(), std::move(at), ir::DType::u8, Reduction::sum, Wire::f32, 0});
+    move_bytes(out.data() + at[static_cast<std::size_t>(rank())], in.data(),
+               static_cast<int64_t>(in.size()));
+    return start({false, true, nullptr, out.data(), std::move(at), ir::DType::u8, Reduction::sum,
+                  Wire::f32, 0});
   }
   Traffic::Row messages() const override { return messages_; }
 
@@ -231,7 +261,8 @@ class RingComm final : public Wrapped {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_ring(std::unique_ptr<Comm> base, SharedEngine engine, RingOptions options) {
+std::unique_ptr<Comm> make_ring(std::unique_ptr<Comm> base, SharedEngine engine,
+                                RingOptions options) {
   return std::make_unique<RingComm>(std::move(base), engine, options);
 }
 

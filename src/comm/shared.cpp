@@ -15,7 +15,10 @@ using std::int64_t;
 class SharedOperation final : public Operation {
  public:
   SharedOperation(std::shared_ptr<SharedGroup> group, SharedEngine engine, std::shared_ptr<Job> job)
-      : group_(std::move(group)), engine_(std::move(engine)), job_(std::move(job)), exceptions_(std::uncaught_exceptions()) {}
+      : group_(std::move(group)),
+        engine_(std::move(engine)),
+        job_(std::move(job)),
+        exceptions_(std::uncaught_exceptions()) {}
   ~SharedOperation() override {
     if (job_->complete) return;
     try {
@@ -49,19 +52,29 @@ class SharedOperation final : public Operation {
 
 class SharedComm final : public Wrapped {
  public:
-  SharedComm(std::unique_ptr<Comm> base, std::shared_ptr<Node> node, const SharedEngine& engine, std::vector<int> ranks, Wrap wrap)
+  SharedComm(std::unique_ptr<Comm> base, std::shared_ptr<Node> node, const SharedEngine& engine,
+             std::vector<int> ranks, Wrap wrap)
       : Wrapped(std::move(base), engine, std::move(wrap)),
         node_(std::move(node)),
         group_(std::make_shared<SharedGroup>(this->base(), node_, engine, std::move(ranks))) {}
 
   std::string describe() const override { return "shared memory"; }
-  std::unique_ptr<Memory> allocate(int64_t shared, int64_t own) override { return node_->allocate(shared, own); }
+  std::unique_ptr<Memory> allocate(int64_t shared, int64_t own) override {
+    return node_->allocate(shared, own);
+  }
 
  protected:
   Pending do_all_reduce(Bytes data, ir::DType dtype, Reduction how) override {
-    return start({.verb = Verb::all_reduce, .dtype = dtype, .how = how, .total = bytes_of(data), .in = data, .out = data, .stream = data});
+    return start({.verb = Verb::all_reduce,
+                  .dtype = dtype,
+                  .how = how,
+                  .total = bytes_of(data),
+                  .in = data,
+                  .out = data,
+                  .stream = data});
   }
-  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype, Reduction how) override {
+  Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
+                            Reduction how) override {
     return start({.verb = Verb::reduce_scatter,
                   .dtype = dtype,
                   .how = how,
@@ -72,11 +85,20 @@ class SharedComm final : public Wrapped {
                   .stream = in});
   }
   Pending do_all_gather(ConstBytes in, Bytes out, Counts counts) override {
-    return start({.verb = Verb::all_gather, .total = bytes_of(out), .in = in, .out = out, .out_at = offsets(counts), .stream = in});
+    return start({.verb = Verb::all_gather,
+                  .total = bytes_of(out),
+                  .in = in,
+                  .out = out,
+                  .out_at = offsets(counts),
+                  .stream = in});
   }
   Pending do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) override {
-    return start(
-        {.verb = Verb::all_to_all, .in = in, .out = out, .in_at = offsets(send_counts), .out_at = offsets(recv_counts), .stream = in});
+    return start({.verb = Verb::all_to_all,
+                  .in = in,
+                  .out = out,
+                  .in_at = offsets(send_counts),
+                  .out_at = offsets(recv_counts),
+                  .stream = in});
   }
   Pending do_broadcast(Bytes data, int root) override {
     return start({.verb = Verb::broadcast,
@@ -102,9 +124,10 @@ class SharedComm final : public Wrapped {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_shared(std::unique_ptr<Comm> base, std::shared_ptr<Node> node, SharedEngine engine, std::vector<int> ranks,
-                                  Wrap wrap) {
-  return std::make_unique<SharedComm>(std::move(base), std::move(node), engine, std::move(ranks), std::move(wrap));
+std::unique_ptr<Comm> make_shared(std::unique_ptr<Comm> base, std::shared_ptr<Node> node,
+                                  SharedEngine engine, std::vector<int> ranks, Wrap wrap) {
+  return std::make_unique<SharedComm>(std::move(base), std::move(node), engine, std::move(ranks),
+                                      std::move(wrap));
 }
 
 }  // namespace tessera::comm

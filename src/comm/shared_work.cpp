@@ -1,5 +1,6 @@
 // What operations in shared memory do to bytes: pieces of direct ones, chunks of the others.
-// Convention: a piece writes bytes that no other piece of the same operation reads, so that pieces may run at once and on any rank.
+// Convention: a piece writes bytes that no other piece of the same operation reads, so that pieces
+// may run at once and on any rank.
 #include <algorithm>
 
 #include "comm/counts.h"
@@ -17,12 +18,14 @@ using std::uint64_t;
 struct Overlap {
   int64_t begin, bytes;
   Overlap(int64_t a_begin, int64_t a_end, int64_t b_begin, int64_t b_end)
-      : begin(std::max(a_begin, b_begin)), bytes(std::max<int64_t>(0, std::min(a_end, b_end) - begin)) {}
+      : begin(std::max(a_begin, b_begin)),
+        bytes(std::max<int64_t>(0, std::min(a_end, b_end) - begin)) {}
 };
 
 }  // namespace
 
-// Parts: of all_reduce and broadcast one, of reduce_scatter and all_gather one per rank, of all_to_all one per pair (from, to).
+// Parts: of all_reduce and broadcast one, of reduce_scatter and all_gather one per rank, of
+// all_to_all one per pair (from, to).
 void SharedGroup::lay_out_pieces(Job& job) {
   std::vector<int64_t> parts;
   const auto by_rank = [&](const std::vector<int64_t>& at) {
@@ -30,24 +33,30 @@ void SharedGroup::lay_out_pieces(Job& job) {
   };
   if (job.verb == Verb::reduce_scatter) by_rank(job.in_at);
   if (job.verb == Verb::all_gather) by_rank(job.out_at);
-  if ((job.verb == Verb::all_reduce || job.verb == Verb::broadcast) && size() > 1) parts.push_back(job.total);
+  if ((job.verb == Verb::all_reduce || job.verb == Verb::broadcast) && size() > 1)
+    parts.push_back(job.total);
   if (job.verb == Verb::all_to_all)
     for (int from = 0; from < size(); ++from)
-      for (int to = 0; to < size(); ++to) parts.push_back(table(from, job.number)[to + 1] - table(from, job.number)[to]);
+      for (int to = 0; to < size(); ++to)
+        parts.push_back(table(from, job.number)[to + 1] - table(from, job.number)[to]);
   const int64_t all = std::accumulate(parts.begin(), parts.end(), int64_t{0});
-  job.piece = std::clamp<int64_t>((all / size() + 4095) / 4096 * 4096, 4096, piece_bytes);  // some for everyone
+  job.piece = std::clamp<int64_t>((all / size() + 4095) / 4096 * 4096, 4096,
+                                  piece_bytes);  // some for everyone
   job.piece_at.assign(1, 0);
   for (const int64_t bytes : parts)
-    job.piece_at.push_back(job.piece_at.back() + static_cast<uint64_t>((bytes + job.piece - 1) / job.piece));
+    job.piece_at.push_back(job.piece_at.back() +
+                           static_cast<uint64_t>((bytes + job.piece - 1) / job.piece));
   job.part_bytes = std::move(parts);
 }
 
-// The next piece that nobody works on: first of this rank's own share, whose bytes may still be in its cache, then of the others'.
+// The next piece that nobody works on: first of this rank's own share, whose bytes may still be in
+// its cache, then of the others'.
 bool SharedGroup::take_piece(Job& job, uint64_t& piece) const {
   const uint64_t pieces = job.piece_at.back(), ranks = static_cast<uint64_t>(size());
   for (; job.helped < size(); ++job.helped) {
     const int whose = (rank_ + job.helped) % size();
-    const uint64_t share = static_cast<uint64_t>(whose), begin = pieces * share / ranks, end = pieces * (share + 1) / ranks;
+    const uint64_t share = static_cast<uint64_t>(whose), begin = pieces * share / ranks,
+                   end = pieces * (share + 1) / ranks;
     if (begin == end) continue;
     piece = begin + record(whose, job.number).next.fetch_add(1, std::memory_order_relaxed);
     if (piece < end) return true;
@@ -77,7 +86,8 @@ void SharedGroup::work_piece(const Job& job, std::size_t part, int64_t begin, in
   switch (job.verb) {
     case Verb::all_reduce: {
       std::vector<std::byte*> to;
-      for (std::size_t r = 0; r < ranks; ++r) from.push_back(job.ins[r] + begin), to.push_back(job.outs[r] + begin);
+      for (std::size_t r = 0; r < ranks; ++r)
+        from.push_back(job.ins[r] + begin), to.push_back(job.outs[r] + begin);
       return reduce(job.dtype, job.how, from, to, elements);
     }
     case Verb::reduce_scatter: {
@@ -86,16 +96,19 @@ void SharedGroup::work_piece(const Job& job, std::size_t part, int64_t begin, in
       return reduce(job.dtype, job.how, from, {&to, 1}, elements);
     }
     case Verb::all_gather:
-      for (std::size_t r = 0; r < ranks; ++r) move_bytes(job.outs[r] + job.out_at[part] + begin, job.ins[part] + begin, bytes);
+      for (std::size_t r = 0; r < ranks; ++r)
+        move_bytes(job.outs[r] + job.out_at[part] + begin, job.ins[part] + begin, bytes);
       return;
     case Verb::all_to_all: {
       const std::size_t source = part / ranks, target = part % ranks;
       const int64_t sent_at = table(static_cast<int>(source), job.number)[target];
       const int64_t received_at = table(static_cast<int>(target), job.number)[ranks + 1 + source];
-      return move_bytes(job.outs[target] + received_at + begin, job.ins[source] + sent_at + begin, bytes);
+      return move_bytes(job.outs[target] + received_at + begin, job.ins[source] + sent_at + begin,
+                        bytes);
     }
     case Verb::broadcast:
-      for (std::byte* to : job.outs) move_bytes(to + begin, job.ins[static_cast<std::size_t>(job.root)] + begin, bytes);
+      for (std::byte* to : job.outs)
+        move_bytes(to + begin, job.ins[static_cast<std::size_t>(job.root)] + begin, bytes);
       return;
     default:
       return;
@@ -103,10 +116,12 @@ void SharedGroup::work_piece(const Job& job, std::size_t part, int64_t begin, in
 }
 
 bool SharedGroup::put_chunk(Job& job) {
-  const int64_t begin = job.put * chunk_bytes, bytes = std::min(chunk_bytes, static_cast<int64_t>(job.stream.size()) - begin);
+  const int64_t begin = job.put * chunk_bytes,
+                bytes = std::min(chunk_bytes, static_cast<int64_t>(job.stream.size()) - begin);
   if (bytes <= 0) return false;
   Record& mine = record(rank_, job.number);
-  if (job.put > 0) {  // chunk 0 has a slot of its own, so that it can be put before all others have arrived
+  if (job.put >
+      0) {  // chunk 0 has a slot of its own, so that it can be put before all others have arrived
     uint64_t& held = slot_held_[streamed_ % slot_count];
     if (!all_past(held)) return false;
     if (job.put == 1) mine.first = streamed_ - 1;
@@ -123,12 +138,15 @@ bool SharedGroup::read_chunk(Job& job) {
   if (job.complete) return false;
   for (int r = 0; r < size(); ++r) {
     const Record& theirs = record(r, job.number);
-    if (theirs.stream > job.read * chunk_bytes && theirs.put.load(std::memory_order_acquire) <= static_cast<uint64_t>(job.read))
+    if (theirs.stream > job.read * chunk_bytes &&
+        theirs.put.load(std::memory_order_acquire) <= static_cast<uint64_t>(job.read))
       return false;
   }
   consume(job, job.read++);
   job.complete = job.read == job.chunks;
-  if (!job.complete) face(rank_).position.store((job.number << chunk_bits) + static_cast<uint64_t>(job.read), std::memory_order_release);
+  if (!job.complete)
+    face(rank_).position.store((job.number << chunk_bits) + static_cast<uint64_t>(job.read),
+                               std::memory_order_release);
   return true;
 }
 
@@ -136,10 +154,13 @@ bool SharedGroup::read_chunk(Job& job) {
 void SharedGroup::consume(Job& job, int64_t chunk) {
   const auto ranks = static_cast<std::size_t>(size()), me = static_cast<std::size_t>(rank_);
   const int64_t begin = chunk * chunk_bytes, width = ir::size_of(job.dtype);
-  const auto end_of = [&](int r) { return std::min(begin + chunk_bytes, record(r, job.number).stream); };
+  const auto end_of = [&](int r) {
+    return std::min(begin + chunk_bytes, record(r, job.number).stream);
+  };
   std::vector<const std::byte*> from;
   for (int r = 0; r < size(); ++r)  // its own data it has at hand; in place it is not even moved
-    from.push_back(r == rank_ && begin < end_of(r) ? job.stream.data() + begin : slot(r, job.number, chunk));
+    from.push_back(r == rank_ && begin < end_of(r) ? job.stream.data() + begin
+                                                   : slot(r, job.number, chunk));
   switch (job.verb) {
     case Verb::all_reduce: {
       std::byte* const to = job.out.data() + begin;
@@ -154,17 +175,21 @@ void SharedGroup::consume(Job& job, int64_t chunk) {
     }
     case Verb::all_gather:
       for (std::size_t r = 0; r < ranks; ++r)
-        move_bytes(job.out.data() + job.out_at[r] + begin, from[r], end_of(static_cast<int>(r)) - begin);
+        move_bytes(job.out.data() + job.out_at[r] + begin, from[r],
+                   end_of(static_cast<int>(r)) - begin);
       return;
     case Verb::all_to_all:
       for (std::size_t r = 0; r < ranks; ++r) {
         const int64_t* at = table(static_cast<int>(r), job.number);
         const Overlap mine(begin, end_of(static_cast<int>(r)), at[me], at[me + 1]);
-        move_bytes(job.out.data() + job.out_at[r] + (mine.begin - at[me]), from[r] + (mine.begin - begin), mine.bytes);
+        move_bytes(job.out.data() + job.out_at[r] + (mine.begin - at[me]),
+                   from[r] + (mine.begin - begin), mine.bytes);
       }
       return;
     case Verb::broadcast:
-      if (rank_ != job.root) move_bytes(job.out.data() + begin, from[static_cast<std::size_t>(job.root)], end_of(job.root) - begin);
+      if (rank_ != job.root)
+        move_bytes(job.out.data() + begin, from[static_cast<std::size_t>(job.root)],
+                   end_of(job.root) - begin);
       return;
     default:
       return;

@@ -1,5 +1,6 @@
-// How f32 numbers travel between machines: as they are, or in half the bytes. Rounded to nearest, ties to even; a NaN stays one. fp16 has
-// 11 bits of precision and overflows to infinity past 65504; bf16 has 8 and f32's range.
+// How f32 numbers travel between machines: as they are, or in half the bytes. Rounded to nearest,
+// ties to even; a NaN stays one. fp16 has 11 bits of precision and overflows to infinity past
+// 65504; bf16 has 8 and f32's range.
 #pragma once
 
 #include <cstddef>

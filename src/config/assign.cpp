@@ -1,4 +1,5 @@
-// From a value as written to a field of Config, and back to text: one overload per type that a field can have.
+// From a value as written to a field of Config, and back to text: one overload per type that a
+// field can have.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +24,9 @@ struct Overload : F... {
 template <class... F>
 Overload(F...) -> Overload<F...>;
 
-std::string bound(double v) { return std::abs(v) < 1e7 && v == std::floor(v) ? fmt::format("{:.0f}", v) : fmt::format("{}", v); }
+std::string bound(double v) {
+  return std::abs(v) < 1e7 && v == std::floor(v) ? fmt::format("{:.0f}", v) : fmt::format("{}", v);
+}
 
 std::string range_text(const Accepts& a) {
   if (!std::isfinite(a.low)) return "";
@@ -33,17 +36,21 @@ std::string range_text(const Accepts& a) {
 }
 
 bool inside(const Accepts& a, double v) {
-  return std::isfinite(v) && (a.above_low ? v > a.low : v >= a.low) && (a.below_high ? v < a.high : v <= a.high);
+  return std::isfinite(v) && (a.above_low ? v > a.low : v >= a.low) &&
+         (a.below_high ? v < a.high : v <= a.high);
 }
 
-Refusal wrong_type(const Field& f, std::string_view expected, const Value& v, std::string advice = "") {
-  return {f.name() + ": expected " + std::string(expected) + ", found " + describe(v), std::move(advice)};
+Refusal wrong_type(const Field& f, std::string_view expected, const Value& v,
+                   std::string advice = "") {
+  return {f.name() + ": expected " + std::string(expected) + ", found " + describe(v),
+          std::move(advice)};
 }
 Refusal out_of_range(const Field& f, const Value& v) {
   return {f.name() + " = " + describe(v) + " is out of range", "choose " + range_text(f.accepts)};
 }
 
-Result whole(const Field& f, const Value& v, std::int64_t& out, std::string_view expected = "a whole number") {
+Result whole(const Field& f, const Value& v, std::int64_t& out,
+             std::string_view expected = "a whole number") {
   if (v.kind == Kind::real && std::abs(v.real) < 1e15 && v.real == std::floor(v.real))
     return wrong_type(f, expected, v, fmt::format("write {:.0f}", v.real));
   if (v.kind != Kind::integer) return wrong_type(f, expected, v);
@@ -67,8 +74,9 @@ Result choice(const Field& f, const Value& v, std::string& out) {
   for (std::string& word : split(f.accepts.later, '|')) words.push_back(std::move(word));
   if (std::find(words.begin(), words.end(), v.text) == words.end()) {
     const std::string near = v.text.size() <= 64 ? nearest(v.text, words) : "";
-    return Refusal{f.name() + " = " + describe(v) + " is not known",
-                   (near.empty() || all == near ? "" : "did you mean " + near + "? ") + "choose " + all};
+    return Refusal{
+        f.name() + " = " + describe(v) + " is not known",
+        (near.empty() || all == near ? "" : "did you mean " + near + "? ") + "choose " + all};
   }
   out = v.text;
   return {};
@@ -76,12 +84,16 @@ Result choice(const Field& f, const Value& v, std::string& out) {
 
 Result text(const Field& f, const Value& v, std::string& out) {
   if (v.kind != Kind::text)
-    return wrong_type(f, f.accepts.choices.empty() ? "a text" : "a word", v, v.kind == Kind::integer ? "put it in quotes" : "");
-  if (v.text.empty()) return wrong_type(f, "a text", v, f.accepts.optional ? "leave the key out instead" : "");
+    return wrong_type(f, f.accepts.choices.empty() ? "a text" : "a word", v,
+                      v.kind == Kind::integer ? "put it in quotes" : "");
+  if (v.text.empty())
+    return wrong_type(f, "a text", v, f.accepts.optional ? "leave the key out instead" : "");
   if (!is_utf8(v.text)) return Refusal{f.name() + ": the text is not valid UTF-8", ""};
   if (v.text.size() > longest_text)
-    return Refusal{fmt::format("{}: the text has {} bytes", f.name(), v.text.size()), fmt::format("at most {} are accepted", longest_text)};
-  if (std::any_of(v.text.begin(), v.text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    return Refusal{fmt::format("{}: the text has {} bytes", f.name(), v.text.size()),
+                   fmt::format("at most {} are accepted", longest_text)};
+  if (std::any_of(v.text.begin(), v.text.end(),
+                  [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
     return Refusal{f.name() + ": the text has a control character", ""};
   if (!f.accepts.choices.empty()) return choice(f, v, out);
   out = v.text;
@@ -90,8 +102,11 @@ Result text(const Field& f, const Value& v, std::string& out) {
 
 Result wholes(const Field& f, const Value& v, std::vector<std::int64_t>& out) {
   static constexpr std::string_view expected = "a list of whole numbers";
-  if (v.kind != Kind::list) return wrong_type(f, expected, v, v.kind == Kind::integer ? fmt::format("write [{}]", v.integer) : "");
-  if (v.items.size() > f.accepts.longest) return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
+  if (v.kind != Kind::list)
+    return wrong_type(f, expected, v,
+                      v.kind == Kind::integer ? fmt::format("write [{}]", v.integer) : "");
+  if (v.items.size() > f.accepts.longest)
+    return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
   std::vector<std::int64_t> list(v.items.size());
   for (std::size_t i = 0; i < list.size(); ++i)
     if (Result r = whole(f, v.items[i], list[i], expected)) return r;
@@ -126,7 +141,8 @@ Result span(const Field& f, const Value& v, Span& out) {
   double percent = 0;
   const char* end = v.text.data() + v.text.size();
   const auto [stop, code] = std::from_chars(v.text.data(), end, percent);
-  if (code != std::errc() || stop + 1 != end || *stop != '%' || !std::isfinite(percent)) return wrong_type(f, expected, v);
+  if (code != std::errc() || stop + 1 != end || *stop != '%' || !std::isfinite(percent))
+    return wrong_type(f, expected, v);
   if (percent < 0 || percent > 100 || (percent == 0 && f.accepts.low > 0))
     return Refusal{f.name() + " = " + describe(v) + " is out of range",
                    f.accepts.low > 0 ? "choose more than 0%, at most 100%" : "choose 0% to 100%"};
@@ -145,7 +161,8 @@ Result pair(const Field& f, const Value& v, std::array<double, 2>& out) {
 
 Result list(const Field& f, const Value& v, std::vector<double>& out) {
   if (v.kind != Kind::list) return wrong_type(f, "a list of numbers", v);
-  if (v.items.size() > f.accepts.longest) return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
+  if (v.items.size() > f.accepts.longest)
+    return wrong_type(f, fmt::format("at most {} numbers", f.accepts.longest), v);
   std::vector<double> numbers(v.items.size());
   for (std::size_t i = 0; i < numbers.size(); ++i)
     if (Result r = number(f, v.items[i], numbers[i])) return r;
@@ -156,26 +173,31 @@ Result list(const Field& f, const Value& v, std::vector<double>& out) {
 Result list_or_word(const Field& f, const Value& v, ListOrWord& out) {
   if (v.kind == Kind::text && !v.text.empty()) {
     std::string word;
-    const bool numbers = v.text.find(',') != v.text.npos && v.text.find_first_not_of("0123456789., ") == v.text.npos;
-    if (numbers && v.text.size() <= 64) return wrong_type(f, "a list of numbers", v, "write [" + v.text + "]");
+    const bool numbers =
+        v.text.find(',') != v.text.npos && v.text.find_first_not_of("0123456789., ") == v.text.npos;
+    if (numbers && v.text.size() <= 64)
+      return wrong_type(f, "a list of numbers", v, "write [" + v.text + "]");
     if (Result r = choice(f, v, word)) return r;
     out = {{}, word};
     return {};
   }
-  if (v.kind != Kind::list) return wrong_type(f, "a list of numbers or " + alternatives(split(f.accepts.choices, '|')), v);
+  if (v.kind != Kind::list)
+    return wrong_type(f, "a list of numbers or " + alternatives(split(f.accepts.choices, '|')), v);
   ListOrWord numbers;
   if (Result r = list(f, v, numbers.list)) return r;
   out = std::move(numbers);
   return {};
 }
 
-// A basic string. What would steer a terminal is an escape in it, which reads back as the same text.
+// A basic string. What would steer a terminal is an escape in it, which reads back as the same
+// text.
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
     const std::string_view character = text.substr(0, std::max<std::size_t>(1, utf8_length(text)));
     if (character == "\"" || character == "\\") out += '\\';
-    out += is_printable(character) ? std::string(character) : fmt::format("\\U{:08x}", code_of(character));
+    out += is_printable(character) ? std::string(character)
+                                   : fmt::format("\\U{:08x}", code_of(character));
     text.remove_prefix(character.size());
   }
   return out + "\"";
@@ -191,7 +213,8 @@ std::string numbers(const double* first, std::size_t n) {
 
 Result assign(const Field& f, Config& config, const Value& v) {
   const bool yes = v.kind == Kind::boolean ? v.boolean : v.kind == Kind::text && v.text == "true";
-  if (!f.accepts.yes.empty() && (v.kind == Kind::boolean || (v.kind == Kind::text && (yes || v.text == "false"))))
+  if (!f.accepts.yes.empty() &&
+      (v.kind == Kind::boolean || (v.kind == Kind::text && (yes || v.text == "false"))))
     return assign(f, config, read_value(yes ? f.accepts.yes : f.accepts.no));
   return std::visit(Overload{
                         [&](bool* out) -> Result {
@@ -214,42 +237,56 @@ Result assign(const Field& f, Config& config, const Value& v) {
 
 std::string toml_value(const Field& f, const Config& config) {
   // `at` gives a mutable reference; nothing is written through it.
-  return std::visit(Overload{
-                        [](bool* v) -> std::string { return *v ? "true" : "false"; },
-                        [](std::int64_t* v) { return std::to_string(*v); },
-                        [](double* v) { return number_text(*v); },
-                        [](std::string* v) { return in_quotes(*v); },
-                        [](std::vector<std::int64_t>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
-                        [](Image v) { return *v.h == *v.w ? std::to_string(*v.h) : fmt::format("[{}, {}]", *v.h, *v.w); },
-                        [](Span* v) { return v->is_percent ? fmt::format("\"{}%\"", v->percent) : std::to_string(v->steps); },
-                        [](std::array<double, 2>* v) { return numbers(v->data(), 2); },
-                        [](ListOrWord* v) { return v->word.empty() ? numbers(v->list.data(), v->list.size()) : in_quotes(v->word); },
-                        [](std::vector<double>* v) { return numbers(v->data(), v->size()); },
-                    },
-                    f.at(const_cast<Config&>(config)));
+  return std::visit(
+      Overload{
+          [](bool* v) -> std::string { return *v ? "true" : "false"; },
+          [](std::int64_t* v) { return std::to_string(*v); },
+          [](double* v) { return number_text(*v); },
+          [](std::string* v) { return in_quotes(*v); },
+          [](std::vector<std::int64_t>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
+          [](Image v) {
+            return *v.h == *v.w ? std::to_string(*v.h) : fmt::format("[{}, {}]", *v.h, *v.w);
+          },
+          [](Span* v) {
+            return v->is_percent ? fmt::format("\"{}%\"", v->percent) : std::to_string(v->steps);
+          },
+          [](std::array<double, 2>* v) { return numbers(v->data(), 2); },
+          [](ListOrWord* v) {
+            return v->word.empty() ? numbers(v->list.data(), v->list.size()) : in_quotes(v->word);
+          },
+          [](std::vector<double>* v) { return numbers(v->data(), v->size()); },
+      },
+      f.at(const_cast<Config&>(config)));
 }
 
 std::string accepts_text(const Field& f) {
   Config scratch;
   const std::string range = range_text(f.accepts);
-  const auto with_range = [&](std::string kind) { return range.empty() ? kind : kind + ", " + range; };
+  const auto with_range = [&](std::string kind) {
+    return range.empty() ? kind : kind + ", " + range;
+  };
   std::string words = alternatives(split(f.accepts.choices, '|'));
-  if (!f.accepts.later.empty()) words += " (later: " + join(split(f.accepts.later, '|'), ", ") + ")";
-  const std::string of_kind =
-      std::visit(Overload{
-                     [](bool*) -> std::string { return "true or false"; },
-                     [&](std::int64_t*) { return with_range("whole number"); },
-                     [&](double*) { return with_range("number"); },
-                     [&](std::string*) { return words.empty() ? std::string("text") : words; },
-                     [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
-                     [&](Image) { return with_range("whole number or [height, width]"); },
-                     [&](Span*) { return with_range("steps or \"N%\""); },
-                     [&](std::array<double, 2>*) { return with_range("two numbers"); },
-                     [&](ListOrWord*) { return with_range("list of numbers") + "; or " + words; },
-                     [&](std::vector<double>*) { return with_range(fmt::format("list of at most {} numbers", f.accepts.longest)); },
-                 },
-                 f.at(scratch));
-  return f.accepts.yes.empty() ? of_kind : of_kind + fmt::format("; true: {}, false: {}", f.accepts.yes, f.accepts.no);
+  if (!f.accepts.later.empty())
+    words += " (later: " + join(split(f.accepts.later, '|'), ", ") + ")";
+  const std::string of_kind = std::visit(
+      Overload{
+          [](bool*) -> std::string { return "true or false"; },
+          [&](std::int64_t*) { return with_range("whole number"); },
+          [&](double*) { return with_range("number"); },
+          [&](std::string*) { return words.empty() ? std::string("text") : words; },
+          [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
+          [&](Image) { return with_range("whole number or [height, width]"); },
+          [&](Span*) { return with_range("steps or \"N%\""); },
+          [&](std::array<double, 2>*) { return with_range("two numbers"); },
+          [&](ListOrWord*) { return with_range("list of numbers") + "; or " + words; },
+          [&](std::vector<double>*) {
+            return with_range(fmt::format("list of at most {} numbers", f.accepts.longest));
+          },
+      },
+      f.at(scratch));
+  return f.accepts.yes.empty()
+             ? of_kind
+             : of_kind + fmt::format("; true: {}, false: {}", f.accepts.yes, f.accepts.no);
 }
 
 std::string keys_markdown() {
@@ -263,12 +300,16 @@ std::string keys_markdown() {
     return c;
   };
   for (const std::string& section : section_names()) {
-    out += fmt::format("{}### [{}]\n\n| key | accepts | default | meaning |\n|---|---|---|---|\n", out.empty() ? "" : "\n", section);
+    out += fmt::format("{}### [{}]\n\n| key | accepts | default | meaning |\n|---|---|---|---|\n",
+                       out.empty() ? "" : "\n", section);
     for (const Field& f : fields()) {
       if (f.section != section) continue;
-      const std::string value = f.accepts.standard.empty() ? toml_value(f, defaults_for(f)) : std::string(f.accepts.standard);
-      out += fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f), value == "\"\"" ? "" : fmt::format("`{}`", value),
-                         std::string(f.doc) + (comes_later(f.name()) ? " (not in this version)" : ""));
+      const std::string value = f.accepts.standard.empty() ? toml_value(f, defaults_for(f))
+                                                           : std::string(f.accepts.standard);
+      out +=
+          fmt::format("| `{}` | {} | {} | {} |\n", f.key, accepts_text(f),
+                      value == "\"\"" ? "" : fmt::format("`{}`", value),
+                      std::string(f.doc) + (comes_later(f.name()) ? " (not in this version)" : ""));
     }
   }
   return out;

@@ -1,5 +1,6 @@
-// The configuration of a run: one plain struct, section by section as in the TOML file, every value resolved after load().
-// Convention: names are the keys of the file; the table in fields.cpp is the only other place that lists them.
+// The configuration of a run: one plain struct, section by section as in the TOML file, every value
+// resolved after load(). Convention: names are the keys of the file; the table in fields.cpp is the
+// only other place that lists them.
 #pragma once
 
 #include <array>
@@ -21,7 +22,8 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// A list of numbers, or a word that says how to find them ("params", "measured"); both empty: not set.
+// A list of numbers, or a word that says how to find them ("params", "measured"); both empty: not
+// set.
 struct ListOrWord {
   std::vector<double> list;
   std::string word;
@@ -58,8 +60,8 @@ struct Data {
   bool operator==(const Data&) const = default;
 };
 
-// global samples per update are cut into `accumulate` micro-batches and each of those over the dp ranks; `micro` is a rank's largest part
-// (parts of one cut differ by at most one).
+// global samples per update are cut into `accumulate` micro-batches and each of those over the dp
+// ranks; `micro` is a rank's largest part (parts of one cut differ by at most one).
 struct Batch {
   std::int64_t global = 128, micro = 128, accumulate = 1;
   bool operator==(const Batch&) const = default;
@@ -134,10 +136,11 @@ struct Checkpoint {
 struct Run {
   std::string name, out;  // load() fills both
   std::string device = "cpu";
-  std::int64_t threads = 1;            // load() takes all cores unless told
-  std::int64_t np = 1, seed = 0;       // load() makes np the number of ranks of the mesh
-  std::int64_t epochs = 0, steps = 0;  // 0: not given; with both, the run ends at whichever comes first
-  std::string until;                   // "" or METRIC=VALUE
+  std::int64_t threads = 1;       // load() takes all cores unless told
+  std::int64_t np = 1, seed = 0;  // load() makes np the number of ranks of the mesh
+  std::int64_t epochs = 0,
+               steps = 0;  // 0: not given; with both, the run ends at whichever comes first
+  std::string until;       // "" or METRIC=VALUE
   std::int64_t eval_every = 1;
   bool csv = true, tensorboard = true;
   std::int64_t trace = 5;  // steps
@@ -161,9 +164,11 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// The texts with a small syntax of their own. Each throws Error(usage) on text that load() would have refused.
+// The texts with a small syntax of their own. Each throws Error(usage) on text that load() would
+// have refused.
 
-// synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR. Sizes are 0 where the source does not state them.
+// synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR. Sizes are 0 where
+// the source does not state them.
 struct Source {
   std::string kind, dir;
   std::int64_t h = 0, w = 0, channels = 0, classes = 0, train_size = 0;
@@ -177,10 +182,12 @@ struct Target {
 };
 Target parse_until(std::string_view text);
 
-// What is not trained: "none" -> 0, "backbone" (all but the head) -> -1, "N": the embeddings (or stem) and the first N - 1 layers -> N.
+// What is not trained: "none" -> 0, "backbone" (all but the head) -> -1, "N": the embeddings (or
+// stem) and the first N - 1 layers -> N.
 std::int64_t parse_freeze(std::string_view text);
 
-// "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of every N-th block is kept).
+// "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of
+// every N-th block is kept).
 std::int64_t parse_recompute(std::string_view text);
 
 // How gradients are sent: none | fp16 | bf16 | int8 | onebit | topk=FRACTION | powersgd=RANK.
@@ -191,7 +198,8 @@ struct Compression {
 };
 Compression parse_compress(std::string_view text);
 
-// The order of a pipeline's work: gpipe | 1f1b | interleaved | zb (also zb-h1), or file:PATH, which lists it rank by rank.
+// The order of a pipeline's work: gpipe | 1f1b | interleaved | zb (also zb-h1), or file:PATH, which
+// lists it rank by rank.
 struct Schedule {
   std::string kind, path;  // kind "file" has a path
 };

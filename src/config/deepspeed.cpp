@@ -37,9 +37,13 @@ Value of(bool yes) {
   return v;
 }
 
-bool is_auto(const JsonNode& node) { return node.value.kind == Kind::text && node.value.text == "auto"; }
+bool is_auto(const JsonNode& node) {
+  return node.value.kind == Kind::text && node.value.text == "auto";
+}
 bool is_number(const Value& v) { return v.kind == Kind::integer || v.kind == Kind::real; }
-double number_of(const Value& v) { return v.kind == Kind::integer ? static_cast<double>(v.integer) : v.real; }
+double number_of(const Value& v) {
+  return v.kind == Kind::integer ? static_cast<double>(v.integer) : v.real;
+}
 
 // Whether a key that is not supported asks for something.
 bool active(const JsonNode& node) {
@@ -49,12 +53,16 @@ bool active(const JsonNode& node) {
     const JsonNode* enabled = node.find("enabled");
     return enabled ? active(*enabled) : !node.members.empty();
   }
-  if (v.kind == Kind::text) return !v.text.empty() && v.text != "none" && v.text != "fp32" && v.text != "float32";
-  return v.kind == Kind::boolean ? v.boolean : v.kind == Kind::list ? !v.items.empty() : is_number(v) && number_of(v) != 0;
+  if (v.kind == Kind::text)
+    return !v.text.empty() && v.text != "none" && v.text != "fp32" && v.text != "float32";
+  return v.kind == Kind::boolean ? v.boolean
+         : v.kind == Kind::list  ? !v.items.empty()
+                                 : is_number(v) && number_of(v) != 0;
 }
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
@@ -68,7 +76,8 @@ class Interpreter {
     whole("train_micro_batch_size_per_gpu", "batch.micro");
     whole("gradient_accumulation_steps", "batch.accumulate");
     if (out_.automatic.contains("batch.global")) fallback("batch.global", of(Batch{}.global));
-    set("optim.decay_all", "", of(true), {file_});  // DeepSpeed is handed all parameters as one group
+    set("optim.decay_all", "", of(true),
+        {file_});  // DeepSpeed is handed all parameters as one group
     optimizer();
     scheduler();
     number("gradient_clipping", "optim.clip");
@@ -78,14 +87,22 @@ class Interpreter {
     whole("tensor_parallel.tp.tp_size", "parallel.tp");
     whole("sequence_parallel_size", "parallel.sp");
     whole("pipeline.stages", "parallel.pp");
-    if (out_.automatic.contains("parallel.pp")) out_.silent.push_back({"pipeline.stages", "\"auto\"", "parallel.pp says"});
+    if (out_.automatic.contains("parallel.pp"))
+      out_.silent.push_back({"pipeline.stages", "\"auto\"", "parallel.pp says"});
     flag("dataloader_drop_last", "data.drop_last");
     flag("tensorboard.enabled", "run.tensorboard");
     flag("csv_monitor.enabled", "run.csv");
-    if (const JsonNode* op = at("gradient_allreduce_op"); op && op->value.text != "mean" && !op->is_null() && !is_auto(*op))
-      problem(*op, "gradient_allreduce_op = " + describe(op->value) + " is not supported: gradients are averaged", "leave the key out");
+    if (const JsonNode* op = at("gradient_allreduce_op");
+        op && op->value.text != "mean" && !op->is_null() && !is_auto(*op))
+      problem(*op,
+              "gradient_allreduce_op = " + describe(op->value) +
+                  " is not supported: gradients are averaged",
+              "leave the key out");
     if (const JsonNode* dtype = at("data_types.grad_accum_dtype"); dtype && active(*dtype))
-      warn(dtype->place, "data_types.grad_accum_dtype is not supported and is ignored: gradients are accumulated in f32", "");
+      warn(dtype->place,
+           "data_types.grad_accum_dtype is not supported and is ignored: gradients are accumulated "
+           "in f32",
+           "");
     return std::move(out_);
   }
 
@@ -112,12 +129,15 @@ class Interpreter {
     out_.warnings.push_back({place, std::move(message), std::move(advice)});
   }
   void wrong(std::string_view path, const JsonNode& node, std::string_view expected) {
-    problem(node, fmt::format("{}: expected {}, found {}", path, expected, describe(node.value)), "");
+    problem(node, fmt::format("{}: expected {}, found {}", path, expected, describe(node.value)),
+            "");
   }
   void set(std::string key, std::string path, Value value, Place place) {
     out_.settings.push_back({std::move(key), std::move(path), std::move(value), std::move(place)});
   }
-  void fallback(std::string key, Value value) { out_.defaults.push_back({std::move(key), "", std::move(value), {file_}}); }
+  void fallback(std::string key, Value value) {
+    out_.defaults.push_back({std::move(key), "", std::move(value), {file_}});
+  }
 
   // 5e8 is a whole number too.
   std::optional<std::int64_t> whole_at(std::string_view path, std::string_view key) {
@@ -125,13 +145,15 @@ class Interpreter {
     if (node == nullptr) return {};
     const Value& v = node->value;
     if (v.kind == Kind::integer) return v.integer;
-    if (v.kind == Kind::real && std::abs(v.real) < 1e15 && v.real == std::floor(v.real)) return static_cast<std::int64_t>(v.real);
+    if (v.kind == Kind::real && std::abs(v.real) < 1e15 && v.real == std::floor(v.real))
+      return static_cast<std::int64_t>(v.real);
     wrong(path, *node, "a whole number");
     return {};
   }
   // Less than `least`: as if it were not there.
   void whole(const char* path, const char* key, std::optional<std::int64_t> least = {}) {
-    if (const std::optional<std::int64_t> n = whole_at(path, key); n && (!least || *n >= *least)) set(key, path, of(*n), at(path)->place);
+    if (const std::optional<std::int64_t> n = whole_at(path, key); n && (!least || *n >= *least))
+      set(key, path, of(*n), at(path)->place);
   }
   std::optional<double> number_at(std::string_view path, std::string_view key) {
     const JsonNode* node = spoken(path, key);
@@ -140,7 +162,8 @@ class Interpreter {
     return {};
   }
   void number(const char* path, const char* key) {
-    if (const std::optional<double> n = number_at(path, key)) set(key, path, of(*n), at(path)->place);
+    if (const std::optional<double> n = number_at(path, key))
+      set(key, path, of(*n), at(path)->place);
   }
   std::optional<bool> flag_at(std::string_view path, std::string_view key) {
     const JsonNode* node = spoken(path, key);
@@ -149,7 +172,8 @@ class Interpreter {
     return {};
   }
   void flag(const char* path, const char* key) {
-    if (const std::optional<bool> yes = flag_at(path, key)) set(key, path, of(*yes), at(path)->place);
+    if (const std::optional<bool> yes = flag_at(path, key))
+      set(key, path, of(*yes), at(path)->place);
   }
   std::optional<std::string> text_at(std::string_view path, std::string_view key) {
     const JsonNode* node = spoken(path, key);
@@ -173,23 +197,27 @@ class Interpreter {
       } else if (known.role != DeepSpeedRole::used) {
         const bool ignored = known.role == DeepSpeedRole::off && active(m.value);
         if (ignored) warn(m.place, path + " is not supported and is ignored", "");
-        out_.silent.push_back({path, describe(m.value.value), ignored ? "not supported, ignored" : "no effect here"});
+        out_.silent.push_back(
+            {path, describe(m.value.value), ignored ? "not supported, ignored" : "no effect here"});
       }
     }
   }
 
   bool own_schedule() const {
     const JsonNode* type = at("scheduler.type");
-    return type && (type->value.text == "WarmupLR" || type->value.text == "WarmupDecayLR" || type->value.text == "WarmupCosineLR");
+    return type && (type->value.text == "WarmupLR" || type->value.text == "WarmupDecayLR" ||
+                    type->value.text == "WarmupCosineLR");
   }
 
   void unknown(const std::string& path, const JsonMember& m, const DeepSpeedKey& known) {
-    if (path == "micro_batch_per_gpu" && m.value.value.kind == Kind::integer) {  // judged once the number of ranks is known
+    if (path == "micro_batch_per_gpu" &&
+        m.value.value.kind == Kind::integer) {  // judged once the number of ranks is known
       out_.micro_per_gpu = m.value.value.integer;
       out_.micro_per_gpu_place = m.place;
       out_.silent.push_back({path, describe(m.value.value), "no key of DeepSpeed's"});
     } else if (known.forbidden) {
-      out_.problems.push_back({m.place, "there is no key " + path + ", and DeepSpeed refuses it", known.suggestion});
+      out_.problems.push_back(
+          {m.place, "there is no key " + path + ", and DeepSpeed refuses it", known.suggestion});
     } else {
       warn(m.place, path + " is no key of DeepSpeed's and is ignored", known.suggestion);
       out_.silent.push_back({path, describe(m.value.value), "no key of DeepSpeed's, ignored"});
@@ -204,15 +232,18 @@ class Interpreter {
     const std::string name = lower(*said);
     const bool adam = name == "adam" || name == "adamw", sgd = *said == "SGD";
     if (!adam && !sgd && name != "lamb")
-      return problem(*type, "optimizer.type = " + describe(type->value) + " is not supported",
-                     name == "sgd" ? "DeepSpeed knows it as \"SGD\"" : "choose Adam, AdamW, Lamb or SGD");
+      return problem(
+          *type, "optimizer.type = " + describe(type->value) + " is not supported",
+          name == "sgd" ? "DeepSpeed knows it as \"SGD\"" : "choose Adam, AdamW, Lamb or SGD");
     set("optim.name", "optimizer.type", of(adam ? std::string("adamw") : name), type->place);
     const bool torch = adam && flag_at("optimizer.params.torch_adam", "").value_or(false);
-    const bool decoupled = name == "adamw" || flag_at("optimizer.params.adam_w_mode", "").value_or(true);
+    const bool decoupled =
+        name == "adamw" || flag_at("optimizer.params.adam_w_mode", "").value_or(true);
     fallback("optim.lr", of(1e-3));
     fallback("optim.weight_decay", of(torch && decoupled ? 0.01 : 0.0));
     if (sgd) fallback("optim.momentum", of(0.0));
-    if (!decoupled) set("optim.weight_decay", "", of(0.0), {file_});  // a TOML file means decoupled decay
+    if (!decoupled)
+      set("optim.weight_decay", "", of(0.0), {file_});  // a TOML file means decoupled decay
     number("optimizer.params.lr", "optim.lr");
     number("optimizer.params.eps", "optim.eps");
     number("optimizer.params.weight_decay", "optim.weight_decay");
@@ -220,11 +251,18 @@ class Interpreter {
     if (sgd) flag("optimizer.params.nesterov", "optim.nesterov");
     if (const JsonNode* betas = spoken("optimizer.params.betas", "optim.betas"))
       set("optim.betas", "optimizer.params.betas", betas->value, betas->place);
-    if (const JsonNode* mode = at("optimizer.params.adam_w_mode"); mode && adam && !decoupled && decay() != 0)
-      problem(*mode, "optimizer.params.adam_w_mode = false: Adam with L2 regularisation is not supported",
+    if (const JsonNode* mode = at("optimizer.params.adam_w_mode");
+        mode && adam && !decoupled && decay() != 0)
+      problem(*mode,
+              "optimizer.params.adam_w_mode = false: Adam with L2 regularisation is not supported",
               "leave it out for AdamW, or set weight_decay to 0");
-    if (name == "lamb") warn(type->place, "Lamb's trust ratio is not clamped to min_coeff and max_coeff (DeepSpeed: 0.01 and 10) here", "");
-    for (const char* key : {"amsgrad", "maximize", "dampening", "bias_correction", "max_grad_norm"}) refuse_param(key);
+    if (name == "lamb")
+      warn(type->place,
+           "Lamb's trust ratio is not clamped to min_coeff and max_coeff (DeepSpeed: 0.01 and 10) "
+           "here",
+           "");
+    for (const char* key : {"amsgrad", "maximize", "dampening", "bias_correction", "max_grad_norm"})
+      refuse_param(key);
   }
 
   double decay() {
@@ -235,39 +273,57 @@ class Interpreter {
   void refuse_param(const std::string& key) {
     const JsonNode* node = at("optimizer.params." + key);
     if (node == nullptr) return;
-    const bool neutral = key == "bias_correction" ? node->value.kind == Kind::boolean && node->value.boolean : !active(*node);
+    const bool neutral = key == "bias_correction"
+                             ? node->value.kind == Kind::boolean && node->value.boolean
+                             : !active(*node);
     if (key == "max_grad_norm")
-      problem(*node, "optimizer.params.max_grad_norm is refused by DeepSpeed too", "use gradient_clipping");
+      problem(*node, "optimizer.params.max_grad_norm is refused by DeepSpeed too",
+              "use gradient_clipping");
     else if (!neutral)
-      problem(*node, fmt::format("optimizer.params.{} = {} is not supported", key, describe(node->value)), "leave it out");
+      problem(*node,
+              fmt::format("optimizer.params.{} = {} is not supported", key, describe(node->value)),
+              "leave it out");
   }
 
-  // DeepSpeed's three own schedules are ours too (run/schedule.cpp); their peak is the schedule's, not the optimizer's.
+  // DeepSpeed's three own schedules are ours too (run/schedule.cpp); their peak is the schedule's,
+  // not the optimizer's.
   void scheduler() {
     const JsonNode* type = at("scheduler.type");
     if (type == nullptr || type->is_null()) {
-      if (at("optimizer.type") != nullptr) fallback("lr.schedule", of(std::string("constant"))), fallback("lr.warmup", of(std::int64_t{0}));
+      if (at("optimizer.type") != nullptr)
+        fallback("lr.schedule", of(std::string("constant"))),
+            fallback("lr.warmup", of(std::int64_t{0}));
       return;
     }
     const std::optional<std::string> name = text_at("scheduler.type", "lr.schedule");
     if (!name) return;
     const bool decay = *name == "WarmupDecayLR", cosine = *name == "WarmupCosineLR";
     if (!own_schedule())
-      return warn(type->place, "scheduler.type = " + describe(type->value) + " is not supported and is ignored: [lr] says what is used",
+      return warn(type->place,
+                  "scheduler.type = " + describe(type->value) +
+                      " is not supported and is ignored: [lr] says what is used",
                   "choose WarmupLR, WarmupDecayLR or WarmupCosineLR, or write [lr] in a TOML file");
-    set("lr.schedule", "scheduler.type", of(std::string(decay ? "ds_decay" : cosine ? "ds_cosine" : "ds_warmup")), type->place);
+    set("lr.schedule", "scheduler.type",
+        of(std::string(decay    ? "ds_decay"
+                       : cosine ? "ds_cosine"
+                                : "ds_warmup")),
+        type->place);
     fallback("lr.warmup", of(std::int64_t{1000}));
     fallback("lr.rise", of(std::string("log")));
     whole("scheduler.params.warmup_num_steps", "lr.warmup");
-    if (const std::optional<std::string> rise = text_at("scheduler.params.warmup_type", "lr.rise")) {
+    if (const std::optional<std::string> rise =
+            text_at("scheduler.params.warmup_type", "lr.rise")) {
       const Place& place = at("scheduler.params.warmup_type")->place;
-      if (*rise != "log" && *rise != "linear") warn(place, "scheduler.params.warmup_type is unknown: DeepSpeed takes log", "");
-      set("lr.rise", "scheduler.params.warmup_type", of(std::string(*rise == "linear" ? "linear" : "log")), place);
+      if (*rise != "log" && *rise != "linear")
+        warn(place, "scheduler.params.warmup_type is unknown: DeepSpeed takes log", "");
+      set("lr.rise", "scheduler.params.warmup_type",
+          of(std::string(*rise == "linear" ? "linear" : "log")), place);
     }
     if (decay || cosine) {
       whole("scheduler.params.total_num_steps", "lr.steps");
       if (at("scheduler.params.total_num_steps") == nullptr)
-        problem(*type, "scheduler.params.total_num_steps is missing, which " + *name + " needs", "\"auto\" takes the length of the run");
+        problem(*type, "scheduler.params.total_num_steps is missing, which " + *name + " needs",
+                "\"auto\" takes the length of the run");
     }
     if (cosine) {
       fallback("lr.final", of(1e-4));
@@ -281,32 +337,47 @@ class Interpreter {
   void peak() {
     const JsonNode* node = at("scheduler.params.warmup_max_lr");
     const double low = number_at("scheduler.params.warmup_min_lr", "lr.start").value_or(0.0);
-    if (node != nullptr && (is_auto(*node) || node->is_null())) {  // the optimizer's rate, as newer versions have it
+    if (node != nullptr &&
+        (is_auto(*node) || node->is_null())) {  // the optimizer's rate, as newer versions have it
       out_.automatic.emplace("optim.lr");
       if (low > 0)
-        problem(*at("scheduler.params.warmup_min_lr"), "scheduler.params.warmup_min_lr needs a warmup_max_lr that is a number", "");
+        problem(*at("scheduler.params.warmup_min_lr"),
+                "scheduler.params.warmup_min_lr needs a warmup_max_lr that is a number", "");
       return;
     }
     const double high = number_at("scheduler.params.warmup_max_lr", "optim.lr").value_or(1e-3);
     const JsonNode* rate = at("optimizer.params.lr");
     if (rate && is_number(rate->value) && number_of(rate->value) != high)
-      warn(rate->place,
-           fmt::format("optimizer.params.lr = {} gives way to scheduler.params.warmup_max_lr = {}{}", number_text(number_of(rate->value)),
-                       number_text(high), node ? "" : ", DeepSpeed 0.15.3's default"),
-           "");
-    set("optim.lr", "scheduler.params.warmup_max_lr", of(high), node ? node->place : at("scheduler.type")->place);
-    if (const JsonNode* least = at("scheduler.params.warmup_min_lr"); least && is_number(least->value)) {
+      warn(
+          rate->place,
+          fmt::format("optimizer.params.lr = {} gives way to scheduler.params.warmup_max_lr = {}{}",
+                      number_text(number_of(rate->value)), number_text(high),
+                      node ? "" : ", DeepSpeed 0.15.3's default"),
+          "");
+    set("optim.lr", "scheduler.params.warmup_max_lr", of(high),
+        node ? node->place : at("scheduler.type")->place);
+    if (const JsonNode* least = at("scheduler.params.warmup_min_lr");
+        least && is_number(least->value)) {
       if (low < 0 || low > high)
-        problem(*least, fmt::format("scheduler.params.warmup_min_lr = {} is not between 0 and warmup_max_lr = {}", low, high), "");
+        problem(*least,
+                fmt::format(
+                    "scheduler.params.warmup_min_lr = {} is not between 0 and warmup_max_lr = {}",
+                    low, high),
+                "");
       else
-        set("lr.start", "scheduler.params.warmup_min_lr", of(high > 0 ? low / high : 0.0), least->place);
+        set("lr.start", "scheduler.params.warmup_min_lr", of(high > 0 ? low / high : 0.0),
+            least->place);
     }
   }
 
   void precision() {
-    if (at("fp16.enabled") != nullptr) out_.silent.push_back({"fp16.enabled", describe(at("fp16.enabled")->value), "no effect here"});
-    const char* block = at("bf16") == nullptr && at("bfloat16") != nullptr ? "bfloat16.enabled" : "bf16.enabled";
-    if (const JsonNode* half = at("fp16.enabled"); half && flag_at("fp16.enabled", "").value_or(false))
+    if (at("fp16.enabled") != nullptr)
+      out_.silent.push_back(
+          {"fp16.enabled", describe(at("fp16.enabled")->value), "no effect here"});
+    const char* block =
+        at("bf16") == nullptr && at("bfloat16") != nullptr ? "bfloat16.enabled" : "bf16.enabled";
+    if (const JsonNode* half = at("fp16.enabled");
+        half && flag_at("fp16.enabled", "").value_or(false))
       problem(*half, "fp16.enabled = true: this build computes in f32, bf16 or f64",
               "choose \"bf16\": {\"enabled\": true}, or leave fp16 out for f32");
     if (const std::optional<bool> yes = flag_at(block, "precision.dtype"))
@@ -317,22 +388,31 @@ class Interpreter {
     const JsonNode* node = at("zero_optimization");
     if (node == nullptr || node->is_null()) return;
     if (node->value.kind == Kind::boolean)
-      return set("parallel.zero", "zero_optimization", of(std::int64_t{node->value.boolean ? 1 : 0}), node->place);
+      return set("parallel.zero", "zero_optimization",
+                 of(std::int64_t{node->value.boolean ? 1 : 0}), node->place);
     if (node->value.kind != Kind::table) return wrong("zero_optimization", *node, "an object");
     whole("zero_optimization.stage", "parallel.zero");
     flag("zero_optimization.overlap_comm", "parallel.overlap");
-    for (const char* path : {"zero_optimization.param_persistence_threshold", "zero_optimization.stage3_param_persistence_threshold"})
+    for (const char* path : {"zero_optimization.param_persistence_threshold",
+                             "zero_optimization.stage3_param_persistence_threshold"})
       whole(path, "parallel.persist");
-    if (const std::optional<std::int64_t> n = whole_at("zero_optimization.reduce_bucket_size", "parallel.bucket_mb"); n && *n != 0)
-      set("parallel.bucket_mb", "zero_optimization.reduce_bucket_size", of(static_cast<double>(*n) * 4 / (1 << 20)),
+    if (const std::optional<std::int64_t> n =
+            whole_at("zero_optimization.reduce_bucket_size", "parallel.bucket_mb");
+        n && *n != 0)
+      set("parallel.bucket_mb", "zero_optimization.reduce_bucket_size",
+          of(static_cast<double>(*n) * 4 / (1 << 20)),
           at("zero_optimization.reduce_bucket_size")->place);
-    for (const std::string path : {"zero_optimization.offload_optimizer", "zero_optimization.offload_param"}) {
+    for (const std::string path :
+         {"zero_optimization.offload_optimizer", "zero_optimization.offload_param"}) {
       const std::optional<std::string> device = text_at(path + ".device", "");
       if (device && *device != "none" && *device != "null")
-        warn(at(path)->place, fmt::format("{}.device = \"{}\" is not supported and is ignored", path, clean(*device, 40)), "");
+        warn(at(path)->place,
+             fmt::format("{}.device = \"{}\" is not supported and is ignored", path,
+                         clean(*device, 40)),
+             "");
       if (device)
-        out_.silent.push_back(
-            {path + ".device", "\"" + clean(*device, 40) + "\"", *device == "none" ? "no effect here" : "not supported, ignored"});
+        out_.silent.push_back({path + ".device", "\"" + clean(*device, 40) + "\"",
+                               *device == "none" ? "no effect here" : "not supported, ignored"});
     }
   }
 

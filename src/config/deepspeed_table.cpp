@@ -1,5 +1,6 @@
-// The effective values of a run with a DeepSpeed file: what each of its keys became, and who decided.
-// Convention: the keys that every such run has come first, then what the file says beside them.
+// The effective values of a run with a DeepSpeed file: what each of its keys became, and who
+// decided. Convention: the keys that every such run has come first, then what the file says beside
+// them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ const Row rows[] = {
     {"bf16.enabled", "precision.dtype"},
     {"zero_optimization.stage", "parallel.zero"},
     {"pipeline.stages", "parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }},
-    {"zero_optimization.stage3_param_persistence_threshold", "parallel.persist", [](const Config& c) { return c.parallel.zero == 3; }},
+    {"zero_optimization.stage3_param_persistence_threshold", "parallel.persist",
+     [](const Config& c) { return c.parallel.zero == 3; }},
 };
 
 std::string value_of(const Config& config, std::string_view key) {
@@ -48,24 +50,30 @@ std::string value_of(const Config& config, std::string_view key) {
 
 }  // namespace
 
-std::vector<Effective> effective_values(const Config& config, const DeepSpeedReading& reading,
-                                        const std::map<std::string, std::string, std::less<>>& layers) {
+std::vector<Effective> effective_values(
+    const Config& config, const DeepSpeedReading& reading,
+    const std::map<std::string, std::string, std::less<>>& layers) {
   std::vector<Effective> out;
   const auto add = [&](std::string_view deepspeed, std::string_view key) {
-    if (std::any_of(out.begin(), out.end(), [&](const Effective& e) { return e.key == key; })) return;
+    if (std::any_of(out.begin(), out.end(), [&](const Effective& e) { return e.key == key; }))
+      return;
     const auto layer = layers.find(key);
     std::string source = layer != layers.end() ? layer->second : "default";
     const bool derived = key.starts_with("batch.") || key == "parallel.dp";
     if (source == "default" && derived) source = "derived";
-    if (source != "deepspeed" && source != "flag" && reading.automatic.contains(key)) source = "auto";
+    if (source != "deepspeed" && source != "flag" && reading.automatic.contains(key))
+      source = "auto";
     std::string note;
-    if (key == "optim.clip" && source == "default") note = "DeepSpeed 0.15.3's default; newer versions clip at 1.0";
-    out.push_back({std::string(deepspeed), std::string(key), value_of(config, key), std::move(source), std::move(note)});
+    if (key == "optim.clip" && source == "default")
+      note = "DeepSpeed 0.15.3's default; newer versions clip at 1.0";
+    out.push_back({std::string(deepspeed), std::string(key), value_of(config, key),
+                   std::move(source), std::move(note)});
   };
   for (const Row& row : rows)
     if (row.shown == nullptr || row.shown(config)) add(row.deepspeed, row.key);
   for (const DeepSpeedSetting& s : reading.settings) add(s.path, s.key);
-  for (const DeepSpeedReading::Silent& s : reading.silent) out.push_back({s.path, "", s.value, "deepspeed", s.note});
+  for (const DeepSpeedReading::Silent& s : reading.silent)
+    out.push_back({s.path, "", s.value, "deepspeed", s.note});
   return out;
 }
 
@@ -78,10 +86,11 @@ std::string effective_text(const std::vector<Effective>& all) {
     third = std::max(third, e.value.size());
   }
   first = std::min<std::size_t>(first, 52), third = std::min<std::size_t>(third, 24);
-  std::string out = fmt::format("{:<{}}  {:<{}}  {:<{}}  source\n", "deepspeed", first, "key", second, "value", third);
+  std::string out = fmt::format("{:<{}}  {:<{}}  {:<{}}  source\n", "deepspeed", first, "key",
+                                second, "value", third);
   for (const Effective& e : all)
-    out += fmt::format("{:<{}}  {:<{}}  {:<{}}  {}{}\n", e.deepspeed, first, e.key, second, e.value, third, e.source,
-                       e.note.empty() ? "" : "  (" + e.note + ")");
+    out += fmt::format("{:<{}}  {:<{}}  {:<{}}  {}{}\n", e.deepspeed, first, e.key, second, e.value,
+                       third, e.source, e.note.empty() ? "" : "  (" + e.note + ")");
   return out;
 }
 

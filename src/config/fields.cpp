@@ -10,9 +10,15 @@ constexpr double steps_cap = 1e12;
 Accepts from(double low, double high) { return {.low = low, .high = high}; }
 Accepts above(double low, double high) { return {.low = low, .high = high, .above_low = true}; }
 Accepts below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
-Accepts one_of(std::string_view choices, std::string_view later = "") { return {.choices = choices, .later = later}; }
-Accepts list_or(std::string_view words, double low, double high) { return {.low = low, .high = high, .choices = words}; }
-Accepts list(std::size_t longest, double low, double high) { return {.low = low, .high = high, .longest = longest}; }
+Accepts one_of(std::string_view choices, std::string_view later = "") {
+  return {.choices = choices, .later = later};
+}
+Accepts list_or(std::string_view words, double low, double high) {
+  return {.low = low, .high = high, .choices = words};
+}
+Accepts list(std::size_t longest, double low, double high) {
+  return {.low = low, .high = high, .longest = longest};
+}
 Accepts or_flag(Accepts accepts, std::string_view yes, std::string_view no) {
   accepts.yes = yes, accepts.no = no;
   return accepts;
@@ -194,7 +200,8 @@ bool applies(const Field& field, const models::ModelConfig& model) {
 
 const Field* find_field(std::string_view section, std::string_view key) {
   const auto& all = fields();
-  const auto it = std::find_if(all.begin(), all.end(), [&](const Field& f) { return f.section == section && f.key == key; });
+  const auto it = std::find_if(
+      all.begin(), all.end(), [&](const Field& f) { return f.section == section && f.key == key; });
   return it == all.end() ? nullptr : &*it;
 }
 

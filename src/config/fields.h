@@ -1,5 +1,6 @@
-// Every key of the configuration, once: where it lives in Config, what it accepts, and what it means.
-// Convention: this table drives reading, suggestions, printing and the documentation; adding a key is adding a row.
+// Every key of the configuration, once: where it lives in Config, what it accepts, and what it
+// means. Convention: this table drives reading, suggestions, printing and the documentation; adding
+// a key is adding a row.
 #pragma once
 
 #include <array>
@@ -18,19 +19,22 @@ namespace tessera::config {
 struct Image {
   std::int64_t *h, *w;
 };
-using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*, Image, Span*, std::array<double, 2>*,
-                         ListOrWord*, std::vector<double>*>;
+using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*,
+                         Image, Span*, std::array<double, 2>*, ListOrWord*, std::vector<double>*>;
 
-// What a key accepts. Numbers (also those in lists): low..high; words: `choices`, and `later` ones that are known but that validation
-// refuses.
+// What a key accepts. Numbers (also those in lists): low..high; words: `choices`, and `later` ones
+// that are known but that validation refuses.
 struct Accepts {
-  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  double low = -std::numeric_limits<double>::infinity(),
+         high = std::numeric_limits<double>::infinity();
   bool above_low = false, below_high = false;  // the bound itself is excluded
   std::string_view choices = {}, later = {};
-  bool optional = false;               // a text that may be absent: it is then "" and not printed
-  std::string_view yes = {}, no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
-  std::size_t longest = 4096;          // numbers of a list
-  std::string_view standard = {};      // what docs say for a default that follows from other keys
+  bool optional = false;  // a text that may be absent: it is then "" and not printed
+  std::string_view
+      yes = {},
+      no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
+  std::size_t longest = 4096;      // numbers of a list
+  std::string_view standard = {};  // what docs say for a default that follows from other keys
 };
 
 struct Field {

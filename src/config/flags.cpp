@@ -5,8 +5,10 @@ namespace tessera::config {
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> all = {
       {"--model", "model.name", "NAME", "model preset (`tessera models` lists them)"},
-      {"--data", "data.source", "SPEC", "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
-      {"--init", "model.init", "W", "start from these weights (another number of classes: with a new head)"},
+      {"--data", "data.source", "SPEC",
+       "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
+      {"--init", "model.init", "W",
+       "start from these weights (another number of classes: with a new head)"},
       {"--global-batch", "batch.global", "N", "samples per update"},
       {"--micro-batch", "batch.micro", "N", "samples of a rank per micro-batch"},
       {"--accumulate", "batch.accumulate", "N", "micro-batches per update"},
@@ -27,7 +29,8 @@ const std::vector<Flag>& flags() {
       {"--until", "run.until", "M=V", "stop early, for example top1=0.94"},
       {"--seed", "run.seed", "N", "seed of every random number"},
       {"--out", "run.out", "DIR", "run folder"},
-      {"--deepspeed", "deepspeed", "DS.json", "a DeepSpeed configuration, unchanged (docs/deepspeed.md)"},
+      {"--deepspeed", "deepspeed", "DS.json",
+       "a DeepSpeed configuration, unchanged (docs/deepspeed.md)"},
   };
   return all;
 }
@@ -36,7 +39,8 @@ Override from_set(std::string_view text) {
   const auto equals = text.find('=');
   const auto trim = [](std::string_view s) {
     const auto first = s.find_first_not_of(" \t");
-    return first == s.npos ? std::string_view{} : s.substr(first, s.find_last_not_of(" \t") - first + 1);
+    return first == s.npos ? std::string_view{}
+                           : s.substr(first, s.find_last_not_of(" \t") - first + 1);
   };
   Override out;
   out.origin = "--set " + std::string(text);
@@ -47,7 +51,8 @@ Override from_set(std::string_view text) {
 }
 
 Override from_flag(const Flag& flag, std::string_view value) {
-  return {std::string(flag.key), std::string(value), std::string(flag.name) + " " + std::string(value), true};
+  return {std::string(flag.key), std::string(value),
+          std::string(flag.name) + " " + std::string(value), true};
 }
 
 }  // namespace tessera::config

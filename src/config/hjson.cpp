@@ -43,7 +43,8 @@ bool read_number(std::string_view text, Value& out) {
   out.kind = Kind::integer;
   if (whole && std::from_chars(first, end, out.integer).ec == std::errc()) return true;
   out.kind = Kind::real;
-  return std::from_chars(first, end, out.real).ec == std::errc();  // past double: a text, as any other word
+  return std::from_chars(first, end, out.real).ec ==
+         std::errc();  // past double: a text, as any other word
 }
 
 void append_utf8(std::string& out, std::uint32_t c) {
@@ -51,7 +52,8 @@ void append_utf8(std::string& out, std::uint32_t c) {
   if (c < 0x80) return put(c);
   if (c < 0x800) return put(0xc0 | c >> 6), put(0x80 | (c & 0x3f));
   if (c < 0x10000) return put(0xe0 | c >> 12), put(0x80 | (c >> 6 & 0x3f)), put(0x80 | (c & 0x3f));
-  put(0xf0 | c >> 18), put(0x80 | (c >> 12 & 0x3f)), put(0x80 | (c >> 6 & 0x3f)), put(0x80 | (c & 0x3f));
+  put(0xf0 | c >> 18), put(0x80 | (c >> 12 & 0x3f)), put(0x80 | (c >> 6 & 0x3f)),
+      put(0x80 | (c & 0x3f));
 }
 
 class Parser {
@@ -64,12 +66,16 @@ class Parser {
       if (text_.starts_with("\xef\xbb\xbf")) at_ = counted_ = 3;
       for (std::string_view rest = text_.substr(at_); !rest.empty();) {
         const std::size_t n = utf8_length(rest);
-        if (n == 0) at_ = text_.size() - rest.size(), fail("this byte is not valid UTF-8", "save the file as UTF-8");
+        if (n == 0)
+          at_ = text_.size() - rest.size(),
+          fail("this byte is not valid UTF-8", "save the file as UTF-8");
         rest.remove_prefix(n);
       }
       space();
       out.root.place = place();
-      if (peek() == '[') fail("expected an object, found a list", "a configuration looks like {\"train_batch_size\": 32}");
+      if (peek() == '[')
+        fail("expected an object, found a list",
+             "a configuration looks like {\"train_batch_size\": 32}");
       out.root.value.kind = Kind::table;
       const bool braces = peek() == '{';
       if (braces) ++at_;
@@ -84,12 +90,15 @@ class Parser {
   }
 
  private:
-  char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  char peek(std::size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+  }
   bool ended() const { return at_ >= text_.size(); }
 
   // Lines are counted up to the place of the last call: places are asked for in order.
   Place place() {
-    for (; counted_ < at_; counted_ += std::max<std::size_t>(1, utf8_length(text_.substr(counted_)))) {
+    for (; counted_ < at_;
+         counted_ += std::max<std::size_t>(1, utf8_length(text_.substr(counted_)))) {
       ++column_;
       if (text_[counted_] == '\n') ++line_, column_ = 1;
     }
@@ -138,8 +147,9 @@ class Parser {
       if (const auto [it, fresh] = lines.emplace(key, at.line); fresh)
         object.members.push_back({std::move(key), at, std::move(value)});
       else
-        problems_.push_back({at, fmt::format("the key \"{}\" stands twice in one object", clean(key, 60)),
-                             fmt::format("the first is in line {}", it->second)});
+        problems_.push_back(
+            {at, fmt::format("the key \"{}\" stands twice in one object", clean(key, 60)),
+             fmt::format("the first is in line {}", it->second)});
       space();
       if (peek() == ',') ++at_;
     }
@@ -159,7 +169,8 @@ class Parser {
     JsonNode out;
     out.place = place();
     const char c = peek();
-    if (depth >= deepest_json) fail(fmt::format("values nest deeper than {}", deepest_json), "no key needs that");
+    if (depth >= deepest_json)
+      fail(fmt::format("values nest deeper than {}", deepest_json), "no key needs that");
     if (c == '{') {
       ++at_;
       out.value.kind = Kind::table;
@@ -177,7 +188,8 @@ class Parser {
       }
       ++at_;
     } else if (c == '"' || c == '\'') {
-      if (text_.substr(at_).starts_with("'''")) fail("multi-line texts are not read", "put the text in double quotes");
+      if (text_.substr(at_).starts_with("'''"))
+        fail("multi-line texts are not read", "put the text in double quotes");
       out.value.kind = Kind::text;
       out.value.text = quoted();
     } else if (ended() || c == ',' || c == ':' || c == '}' || c == ']') {
@@ -199,10 +211,13 @@ class Parser {
     for (;; ++at_) {
       const char c = peek();
       const bool line_ends = ended() || c == '\n';
-      if (!line_ends && c != ',' && c != '}' && c != ']' && c != '#' && !(c == '/' && (peek(1) == '/' || peek(1) == '*'))) continue;
+      if (!line_ends && c != ',' && c != '}' && c != ']' && c != '#' &&
+          !(c == '/' && (peek(1) == '/' || peek(1) == '*')))
+        continue;
       const std::string_view word = trimmed();
       if (word == "null") return v.text = "null", v;
-      if (word == "true" || word == "false") return v.kind = Kind::boolean, v.boolean = word == "true", v;
+      if (word == "true" || word == "false")
+        return v.kind = Kind::boolean, v.boolean = word == "true", v;
       if (word.size() < 400 && read_number(word, v)) return v;
       if (line_ends) return v.kind = Kind::text, v.text = word, v;
     }
@@ -212,7 +227,8 @@ class Parser {
     const char quote = text_[at_++];
     std::string out;
     for (;;) {
-      if (ended() || peek() == '\n') fail("this text is not closed", std::string("put a ") + quote + " at its end");
+      if (ended() || peek() == '\n')
+        fail("this text is not closed", std::string("put a ") + quote + " at its end");
       const char c = text_[at_++];
       if (c == quote) return out;
       if (c != '\\') {
@@ -226,7 +242,8 @@ class Parser {
       else if (next == 'u')
         ++at_, append_utf8(out, escaped());
       else
-        fail("a backslash stands before something that it cannot escape", "write \\\\ for a backslash");
+        fail("a backslash stands before something that it cannot escape",
+             "write \\\\ for a backslash");
     }
   }
 
@@ -234,7 +251,8 @@ class Parser {
     std::uint32_t out = 0;
     const std::string_view hex = text_.substr(at_, 4);
     const auto [stop, code] = std::from_chars(hex.data(), hex.data() + hex.size(), out, 16);
-    if (hex.size() < 4 || code != std::errc() || stop != hex.data() + 4) fail("expected four hexadecimal digits after \\u", "");
+    if (hex.size() < 4 || code != std::errc() || stop != hex.data() + 4)
+      fail("expected four hexadecimal digits after \\u", "");
     at_ += 4;
     return out;
   }
@@ -258,11 +276,14 @@ class Parser {
 }  // namespace
 
 const JsonNode* JsonNode::find(std::string_view key) const {
-  const auto it = std::find_if(members.begin(), members.end(), [&](const JsonMember& m) { return m.key == key; });
+  const auto it = std::find_if(members.begin(), members.end(),
+                               [&](const JsonMember& m) { return m.key == key; });
   return it == members.end() ? nullptr : &it->value;
 }
 
-HjsonDocument read_hjson(std::string_view text, const std::string& file) { return Parser(text, file).run(); }
+HjsonDocument read_hjson(std::string_view text, const std::string& file) {
+  return Parser(text, file).run();
+}
 
 std::optional<std::string> decode_base64(std::string_view text) {
   while (text.ends_with('=')) text.remove_suffix(1);

@@ -1,6 +1,6 @@
-// JSON as DeepSpeed reads it (HJSON without multi-line texts): comments, trailing or missing commas, keys and texts without quotes, and an
-// outermost object without braces.
-// Convention: never throws on bad text; depth is bounded, and a key that stands twice in one object is a problem.
+// JSON as DeepSpeed reads it (HJSON without multi-line texts): comments, trailing or missing
+// commas, keys and texts without quotes, and an outermost object without braces. Convention: never
+// throws on bad text; depth is bounded, and a key that stands twice in one object is a problem.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ namespace tessera::config {
 struct JsonMember;
 
 struct JsonNode {
-  Value value;                      // an object is Kind::table, null is Kind::other
-  std::vector<JsonMember> members;  // of an object, in order; objects inside lists are checked and dropped
+  Value value;  // an object is Kind::table, null is Kind::other
+  std::vector<JsonMember>
+      members;  // of an object, in order; objects inside lists are checked and dropped
   Place place;
   const JsonNode* find(std::string_view key) const;
   bool is_null() const { return value.kind == Value::Kind::other; }

@@ -10,13 +10,16 @@ namespace {
 // What pictures can be drawn: the limits of data/synthetic.h, which a test compares with these.
 std::vector<Finding> drawn_problems(const models::ModelConfig& m) {
   std::vector<Finding> out;
-  const auto range = [&](const char* key, const char* what, std::int64_t value, std::int64_t low, std::int64_t high) {
+  const auto range = [&](const char* key, const char* what, std::int64_t value, std::int64_t low,
+                         std::int64_t high) {
     if (value >= low && value <= high) return;
-    out.push_back({{key, "data.source", "model.name"},
-                   fmt::format("{} = {}, but synthetic images have {} to {} {}", key, value, low, high, what),
-                   "choose other data, or a number that they can have"});
+    out.push_back(
+        {{key, "data.source", "model.name"},
+         fmt::format("{} = {}, but synthetic images have {} to {} {}", key, value, low, high, what),
+         "choose other data, or a number that they can have"});
   };
-  range("model.image", "pixels a side", m.image_h < 4 || m.image_h > 4096 ? m.image_h : m.image_w, 4, 4096);
+  range("model.image", "pixels a side", m.image_h < 4 || m.image_h > 4096 ? m.image_h : m.image_w,
+        4, 4096);
   range("model.channels", "channels", m.channels, 1, 16);
   range("model.classes", "classes", m.classes, 2, 6400);
   return out;
@@ -29,13 +32,17 @@ std::vector<Finding> outside_problems(const Config& c, const Source* source, boo
   if (source && source->kind == "synthetic") out = drawn_problems(c.model);
   std::error_code error;
   if (look && source && !source->dir.empty() && !std::filesystem::is_directory(source->dir, error))
-    out.push_back({{"data.source"},
-                   fmt::format("data.source = \"{}\": there is no such folder", clean(c.data.source, 200)),
-                   source->kind == "folder" ? "" : fmt::format("`tessera data get {} --out DIR` fetches the files", source->kind)});
+    out.push_back(
+        {{"data.source"},
+         fmt::format("data.source = \"{}\": there is no such folder", clean(c.data.source, 200)),
+         source->kind == "folder"
+             ? ""
+             : fmt::format("`tessera data get {} --out DIR` fetches the files", source->kind)});
   if (look && !c.init.empty() && !std::filesystem::exists(c.init, error))
-    out.push_back({{"model.init"},
-                   fmt::format("model.init = \"{}\": there is no such file or folder", clean(c.init, 200)),
-                   "give weights that are there"});
+    out.push_back(
+        {{"model.init"},
+         fmt::format("model.init = \"{}\": there is no such file or folder", clean(c.init, 200)),
+         "give weights that are there"});
   return out;
 }
 

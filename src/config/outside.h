@@ -1,5 +1,6 @@
-// What a configuration names outside itself: data that is drawn or lies in a folder, and weights to start from.
-// Convention: nothing is opened. What is inside a folder or a file is found out by whoever reads it, with an exit code of its own.
+// What a configuration names outside itself: data that is drawn or lies in a folder, and weights to
+// start from. Convention: nothing is opened. What is inside a folder or a file is found out by
+// whoever reads it, with an exit code of its own.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace tessera::config {
 
-// `source`: that of config.data.source; null: it cannot be read. `look`: also whether what is named is there.
+// `source`: that of config.data.source; null: it cannot be read. `look`: also whether what is named
+// is there.
 std::vector<Finding> outside_problems(const Config& config, const Source* source, bool look);
 
 }  // namespace tessera::config

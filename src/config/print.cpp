@@ -16,7 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 bool foreign(const Field& f, const Config& c) { return !applies(f, c.model); }
-bool unset(const Field& f, const Config& c) { return f.accepts.optional && toml_value(f, c) == "\"\""; }
+bool unset(const Field& f, const Config& c) {
+  return f.accepts.optional && toml_value(f, c) == "\"\"";
+}
 
 struct ToJson {
   Json operator()(bool* v) const { return *v; }
@@ -25,18 +27,23 @@ struct ToJson {
   Json operator()(std::string* v) const { return v->empty() ? Json() : Json(*v); }
   Json operator()(std::vector<std::int64_t>* v) const { return *v; }
   Json operator()(Image v) const { return *v.h == *v.w ? Json(*v.h) : Json::array({*v.h, *v.w}); }
-  Json operator()(Span* v) const { return v->is_percent ? Json(fmt::format("{}%", v->percent)) : Json(v->steps); }
+  Json operator()(Span* v) const {
+    return v->is_percent ? Json(fmt::format("{}%", v->percent)) : Json(v->steps);
+  }
   Json operator()(std::array<double, 2>* v) const { return Json::array({(*v)[0], (*v)[1]}); }
   Json operator()(std::vector<double>* v) const { return *v; }
   Json operator()(ListOrWord* v) const { return v->word.empty() ? Json(v->list) : Json(v->word); }
 };
 
-Json json_value(const Field& f, const Config& c) { return std::visit(ToJson{}, f.at(const_cast<Config&>(c))); }
+Json json_value(const Field& f, const Config& c) {
+  return std::visit(ToJson{}, f.at(const_cast<Config&>(c)));
+}
 
 Json sections(const Config& config) {
   Json out = Json::object();
   for (const Field& f : fields())
-    if (!foreign(f, config)) out[std::string(f.section)][std::string(f.key)] = json_value(f, config);
+    if (!foreign(f, config))
+      out[std::string(f.section)][std::string(f.key)] = json_value(f, config);
   return out;
 }
 
@@ -45,7 +52,8 @@ Value value_of(const Json& j) {
   if (j.is_boolean()) {
     v.kind = Value::Kind::boolean;
     v.boolean = j.get<bool>();
-  } else if (j.is_number_float() || (j.is_number_unsigned() && j.get<std::uint64_t>() > std::uint64_t{INT64_MAX})) {
+  } else if (j.is_number_float() ||
+             (j.is_number_unsigned() && j.get<std::uint64_t>() > std::uint64_t{INT64_MAX})) {
     v.kind = Value::Kind::real;
     v.real = j.get<double>();
   } else if (j.is_number_integer()) {
@@ -56,7 +64,8 @@ Value value_of(const Json& j) {
     v.text = j.get<std::string>();
   } else if (j.is_array()) {
     v.kind = Value::Kind::list;
-    for (const Json& item : j) v.items.push_back(item.is_structured() ? Value{} : value_of(item));  // no key nests deeper
+    for (const Json& item : j)
+      v.items.push_back(item.is_structured() ? Value{} : value_of(item));  // no key nests deeper
   } else {
     v.text = j.is_null() ? "null" : "an object";
   }
@@ -67,8 +76,10 @@ Value value_of(const Json& j) {
 
 std::string to_toml(const Config& config) {
   const bool endless = config.run.epochs == 0 && config.run.steps == 0;  // train would ask how long
-  std::string out = endless ? "# Every value. `tessera train` with this file also needs a length: run.epochs or run.steps (--epochs 10).\n"
-                            : "# Every value of a run. `tessera train` with this file repeats it.\n";
+  std::string out = endless
+                        ? "# Every value. `tessera train` with this file also needs a length: "
+                          "run.epochs or run.steps (--epochs 10).\n"
+                        : "# Every value of a run. `tessera train` with this file repeats it.\n";
   for (const std::string& section : section_names()) {
     std::size_t width = 0;
     for (const std::string& key : key_names(section)) width = std::max(width, key.size());
@@ -80,7 +91,8 @@ std::string to_toml(const Config& config) {
       else
         out += fmt::format("{:<{}} = {}\n", f.key, width, toml_value(f, config));
     }
-    if (const std::string peak = peak_text(config); section == "lr" && !peak.empty()) out += "# " + peak + "\n";
+    if (const std::string peak = peak_text(config); section == "lr" && !peak.empty())
+      out += "# " + peak + "\n";
   }
   return out;
 }
@@ -92,9 +104,14 @@ std::string to_json(const Loaded& loaded) {
   if (loaded.deepspeed.empty()) return out.dump(2);
   out["deepspeed"] = Json::array();
   for (const Effective& e : loaded.deepspeed)
-    out["deepspeed"].push_back({{"deepspeed", e.deepspeed}, {"key", e.key}, {"value", e.value}, {"source", e.source}, {"note", e.note}});
+    out["deepspeed"].push_back({{"deepspeed", e.deepspeed},
+                                {"key", e.key},
+                                {"value", e.value},
+                                {"source", e.source},
+                                {"note", e.note}});
   out["notes"] = loaded.notes;
-  return out.dump(2, ' ', false, Json::error_handler_t::replace);  // a note may name a file whose name is no UTF-8
+  return out.dump(2, ' ', false,
+                  Json::error_handler_t::replace);  // a note may name a file whose name is no UTF-8
 }
 
 std::string model_to_json(const models::ModelConfig& model) {
@@ -116,17 +133,21 @@ models::ModelConfig model_from_json(std::string_view text) {
   try {
     json = Json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
-    throw refuse(fmt::format("expected JSON; it goes wrong at byte {} of \"{}\"", e.byte, clean(text)), "");
+    throw refuse(
+        fmt::format("expected JSON; it goes wrong at byte {} of \"{}\"", e.byte, clean(text)), "");
   } catch (const nlohmann::json::exception&) {
     throw refuse("a number in it is too large for any key", "");
   }
   if (!json.is_object())
-    throw refuse(std::string("expected a JSON object, found ") + json.type_name(), "for example {\"family\": \"vit\", \"dim\": 192}");
+    throw refuse(std::string("expected a JSON object, found ") + json.type_name(),
+                 "for example {\"family\": \"vit\", \"dim\": 192}");
   std::vector<std::string> problems;
   const auto note = [&](const std::string& message, const std::string& advice) {
     problems.push_back(message + (advice.empty() ? "" : "; " + advice));
   };
-  const auto text_of = [&](const char* key) { return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : ""; };
+  const auto text_of = [&](const char* key) {
+    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+  };
   Config config;
   try {
     config.model = base_model(text_of("name"), text_of("family"));
@@ -141,7 +162,8 @@ models::ModelConfig model_from_json(std::string_view text) {
       std::vector<std::string> names = key_names("model");
       std::erase(names, "init");
       const std::string near = key.size() > 64 ? "" : nearest(key, names);
-      note("there is no key model." + clean(key, 60), near.empty() ? "" : "did you mean " + near + "?");
+      note("there is no key model." + clean(key, 60),
+           near.empty() ? "" : "did you mean " + near + "?");
     } else if (foreign(*field, config)) {
       note("model." + key + " is not a key of the " + config.model.family + " family",
            "it has " + std::string(models::find_family(config.model.family)->keys));
@@ -152,7 +174,8 @@ models::ModelConfig model_from_json(std::string_view text) {
   if (problems.empty()) problems = models::problems(config.model);
   if (problems.empty()) return config.model;
   Error error = refuse(problems[0], "the section has the keys of [model] in a configuration");
-  for (std::size_t i = 1; i < std::min<std::size_t>(problems.size(), 20); ++i) error.and_also(problems[i]);
+  for (std::size_t i = 1; i < std::min<std::size_t>(problems.size(), 20); ++i)
+    error.and_also(problems[i]);
   throw error;
 }
 

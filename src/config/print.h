@@ -1,5 +1,6 @@
 // A configuration as text: resolved.toml, from which a run can be repeated, and JSON for scripts.
-// Convention: load_text(to_toml(c)) == c exactly; numbers are written as the shortest text that reads back as the same double.
+// Convention: load_text(to_toml(c)) == c exactly; numbers are written as the shortest text that
+// reads back as the same double.
 #pragma once
 
 #include <string>

@@ -46,18 +46,24 @@ std::string quote(const Problem& p, std::string_view text) {
   const std::vector<std::string> all = characters(line);
   const auto size = static_cast<std::int64_t>(all.size());
   std::int64_t caret = std::clamp<std::int64_t>(p.place.column - 1, 0, size);
-  const std::int64_t begin = size <= most_columns ? 0 : std::clamp<std::int64_t>(caret - most_columns / 2, 0, size - most_columns);
+  const std::int64_t begin =
+      size <= most_columns
+          ? 0
+          : std::clamp<std::int64_t>(caret - most_columns / 2, 0, size - most_columns);
   const std::int64_t end = std::min(size, begin + most_columns);
   std::string shown = begin > 0 ? "..." : "";
   caret += static_cast<std::int64_t>(shown.size()) - begin;
   for (std::int64_t i = begin; i < end; ++i) shown += all[static_cast<std::size_t>(i)];
   if (end < size) shown += "...";
-  std::string out = fmt::format("\n{:>5} | {}\n      | {}^", p.place.line, shown, std::string(static_cast<std::size_t>(caret), ' '));
+  std::string out = fmt::format("\n{:>5} | {}\n      | {}^", p.place.line, shown,
+                                std::string(static_cast<std::size_t>(caret), ' '));
   return p.advice.empty() ? out : out + " " + p.advice;
 }
 
 std::string place_text(const Place& place) {
-  return place.line > 0 ? fmt::format("{}:{}:{}", clean(place.origin, 200), place.line, place.column) : clean(place.origin, 120);
+  return place.line > 0
+             ? fmt::format("{}:{}:{}", clean(place.origin, 200), place.line, place.column)
+             : clean(place.origin, 120);
 }
 
 // The message with what stands under it, without its place.
@@ -70,9 +76,11 @@ std::string body(const Problem& p, const Texts& texts) {
 std::vector<Problem> ordered(std::vector<Problem> problems) {
   const auto rank = [](const Problem& p) {
     const int group = p.place.line > 0 ? 0 : !p.place.origin.empty() ? 1 : 2;
-    return std::tuple(group, group == 0 ? std::string_view(p.place.origin) : std::string_view(), p.place.line, p.place.column);
+    return std::tuple(group, group == 0 ? std::string_view(p.place.origin) : std::string_view(),
+                      p.place.line, p.place.column);
   };
-  std::stable_sort(problems.begin(), problems.end(), [&](const Problem& a, const Problem& b) { return rank(a) < rank(b); });
+  std::stable_sort(problems.begin(), problems.end(),
+                   [&](const Problem& a, const Problem& b) { return rank(a) < rank(b); });
   return problems;
 }
 
@@ -86,7 +94,8 @@ ConfigError::ConfigError(std::vector<Problem> list, const Texts& texts, std::str
     const std::string at = place_text(problems[i].place);
     also.push_back((at.empty() ? "" : at + ": ") + body(problems[i], texts));
   }
-  if (problems.size() > most_shown) also.push_back(fmt::format("{} more of the kind", problems.size() - most_shown));
+  if (problems.size() > most_shown)
+    also.push_back(fmt::format("{} more of the kind", problems.size() - most_shown));
   in(place_text(problems[0].place));  // sets `where` and composes what()
 }
 

@@ -1,5 +1,6 @@
-// What is wrong with a configuration, and where: problems are collected, never thrown one by one, and shown all at once.
-// Convention: ConfigError composes tessera::Error's own text, so that `"error: " + what()` is the whole message:
+// What is wrong with a configuration, and where: problems are collected, never thrown one by one,
+// and shown all at once. Convention: ConfigError composes tessera::Error's own text, so that
+// `"error: " + what()` is the whole message:
 //
 //   error: train.toml:14:15: parallel.tp = 5 does not divide model.heads = 12
 //      14 | tp          = 5
@@ -19,7 +20,8 @@
 
 namespace tessera::config {
 
-// Where a value came from. With a line: a place in a file (origin is its name); without: "--set key=val", a flag, or "" (a default).
+// Where a value came from. With a line: a place in a file (origin is its name); without: "--set
+// key=val", a flag, or "" (a default).
 struct Place {
   std::string origin;
   std::int64_t line = 0, column = 0;
@@ -34,8 +36,8 @@ struct Problem {
   std::string advice;   // what to write instead; may be empty
 };
 
-// A problem before it has a place: it stands at the first of `keys` that was given, unless it is about the whole; nothing is said when one
-// of them was already refused.
+// A problem before it has a place: it stands at the first of `keys` that was given, unless it is
+// about the whole; nothing is said when one of them was already refused.
 struct Finding {
   std::vector<std::string> keys;
   std::string message, advice;
@@ -45,7 +47,8 @@ struct Finding {
 using Texts = std::map<std::string, std::string_view>;
 
 struct ConfigError : Error {
-  std::vector<Problem> problems;  // in the order shown: by line, then the command line, then the rest
+  std::vector<Problem>
+      problems;  // in the order shown: by line, then the command line, then the rest
   // `texts`: the files that places with a line point into, by name; exit code 2.
   ConfigError(std::vector<Problem> problems, const Texts& texts, std::string help);
 };
@@ -53,7 +56,8 @@ struct ConfigError : Error {
 // "ds.json:4:3: message; advice" on one line.
 std::string in_one_line(const Problem& problem);
 
-// Text from outside made fit for a message: control characters and bad UTF-8 become '?', long text is cut.
+// Text from outside made fit for a message: control characters and bad UTF-8 become '?', long text
+// is cut.
 std::string clean(std::string_view text, std::size_t most = 80);
 // a, b or c.
 std::string alternatives(const std::vector<std::string>& words);

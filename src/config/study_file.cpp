@@ -17,15 +17,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t largest_study = 1 << 20, most_parts = 64, most_axes = 8, most_values = 1000, most_techniques = 100, most_claims = 200,
-                      longest_study_text = 2000, longest_study_name = 40;
+constexpr std::size_t largest_study = 1 << 20, most_parts = 64, most_axes = 8, most_values = 1000,
+                      most_techniques = 100, most_claims = 200, longest_study_text = 2000,
+                      longest_study_name = 40;
 constexpr std::int64_t most_repeats = 1000;
-const std::vector<std::string> kinds = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
+const std::vector<std::string> kinds = {"strong",     "weak",     "batch", "accumulation",
+                                        "techniques", "accuracy", "layers"};
 const std::vector<std::string> verbs = {"train", "infer", "layers"};
 const std::vector<std::string> launchers = {"local", "mpirun", "srun"};
 const std::vector<std::string> launch_keys = {"launch.hosts", "launch.per_host", "launch.throttle"};
 
-std::string near_name(std::string_view word, const std::vector<std::string>& names) { return word.size() > 64 ? "" : nearest(word, names); }
+std::string near_name(std::string_view word, const std::vector<std::string>& names) {
+  return word.size() > 64 ? "" : nearest(word, names);
+}
 
 // The key along x that a kind has by itself.
 std::string own_axis(const std::string& kind) {
@@ -35,7 +39,8 @@ std::string own_axis(const std::string& kind) {
 
 class StudyReader {
  public:
-  StudyReader(std::string_view text, const std::string& file) : file_(file), folder_(fs::path(file).parent_path()) {
+  StudyReader(std::string_view text, const std::string& file)
+      : file_(file), folder_(fs::path(file).parent_path()) {
     out_.path = file, out_.text = text;
   }
 
@@ -46,7 +51,8 @@ class StudyReader {
     if (problems_.empty()) problems_ = check_study(out_);
     if (!problems_.empty())
       throw ConfigError(std::move(problems_), {{file_, out_.text}},
-                        "docs/studies.md explains the file; `tessera study FILE --list` shows its runs without starting one");
+                        "docs/studies.md explains the file; `tessera study FILE --list` shows its "
+                        "runs without starting one");
     return std::move(out_);
   }
 
@@ -77,9 +83,11 @@ class StudyReader {
   std::function<void(const Node&)> text(std::string& to, bool may_be_empty = false) {
     return [&to, may_be_empty, this](const Node& n) {
       if (n.value.kind != Value::Kind::text)
-        problem(n.place, fmt::format("{}: expected text in quotes, found {}", clean(n.key, 40), describe(n.value)));
+        problem(n.place, fmt::format("{}: expected text in quotes, found {}", clean(n.key, 40),
+                                     describe(n.value)));
       else if (n.value.text.size() > longest_study_text)
-        problem(n.place, fmt::format("{}: the text has {} bytes", clean(n.key, 40), n.value.text.size()),
+        problem(n.place,
+                fmt::format("{}: the text has {} bytes", clean(n.key, 40), n.value.text.size()),
                 fmt::format("at most {}", longest_study_text));
       else if (n.value.text.empty() && !may_be_empty)
         problem(n.place, clean(n.key, 40) + ": the text is empty");
@@ -90,41 +98,53 @@ class StudyReader {
   std::function<void(const Node&)> word(std::string& to, const std::vector<std::string>& choices) {
     return [&to, &choices, this](const Node& n) {
       const bool is_text = n.value.kind == Value::Kind::text;
-      if (is_text && std::find(choices.begin(), choices.end(), n.value.text) != choices.end()) return void(to = n.value.text);
+      if (is_text && std::find(choices.begin(), choices.end(), n.value.text) != choices.end())
+        return void(to = n.value.text);
       const std::string close = is_text ? near_name(n.value.text, choices) : "";
-      problem(n.place, fmt::format("{}: expected {}, found {}", n.key, alternatives(choices), describe(n.value)),
-              close.empty() ? "" : "did you mean \"" + close + "\"?");
+      problem(
+          n.place,
+          fmt::format("{}: expected {}, found {}", n.key, alternatives(choices), describe(n.value)),
+          close.empty() ? "" : "did you mean \"" + close + "\"?");
     };
   }
   std::function<void(const Node&)> count(std::int64_t& to, std::int64_t least, std::int64_t most) {
     return [&to, least, most, this](const Node& n) {
       if (n.value.kind != Value::Kind::integer || n.value.integer < least || n.value.integer > most)
-        return problem(n.place, fmt::format("{}: expected a whole number, {} to {}, found {}", n.key, least, most, describe(n.value)));
+        return problem(n.place, fmt::format("{}: expected a whole number, {} to {}, found {}",
+                                            n.key, least, most, describe(n.value)));
       to = n.value.integer;
     };
   }
   std::function<void(const Node&)> seconds(double& to) {
     return [&to, this](const Node& n) {
-      const double s = n.value.kind == Value::Kind::integer ? static_cast<double>(n.value.integer) : n.value.real;
+      const double s = n.value.kind == Value::Kind::integer ? static_cast<double>(n.value.integer)
+                                                            : n.value.real;
       const bool number = n.value.kind == Value::Kind::integer || n.value.kind == Value::Kind::real;
       if (!number || !(s > 0 && s <= 1e7))
-        return problem(n.place, fmt::format("{}: expected seconds, more than 0 and at most 10000000, found {}", n.key, describe(n.value)));
+        return problem(
+            n.place, fmt::format("{}: expected seconds, more than 0 and at most 10000000, found {}",
+                                 n.key, describe(n.value)));
       to = s;
     };
   }
   std::function<void(const Node&)> flag(bool& to) {
     return [&to, this](const Node& n) {
-      if (n.value.kind != Value::Kind::boolean) return problem(n.place, n.key + ": expected true or false, found " + describe(n.value));
+      if (n.value.kind != Value::Kind::boolean)
+        return problem(n.place, n.key + ": expected true or false, found " + describe(n.value));
       to = n.value.boolean;
     };
   }
   std::function<void(const Node&)> words(std::vector<std::string>& to) {
     return [&to, this](const Node& n) {
-      const bool texts = n.value.kind == Value::Kind::list && n.value.items.size() <= 100 &&
-                         std::all_of(n.value.items.begin(), n.value.items.end(), [](const Value& v) {
-                           return v.kind == Value::Kind::text && v.text.size() <= longest_study_text && v.text.find('\0') == v.text.npos;
-                         });
-      if (!texts) return problem(n.place, n.key + ": expected a list of at most 100 texts, found " + describe(n.value));
+      const bool texts =
+          n.value.kind == Value::Kind::list && n.value.items.size() <= 100 &&
+          std::all_of(n.value.items.begin(), n.value.items.end(), [](const Value& v) {
+            return v.kind == Value::Kind::text && v.text.size() <= longest_study_text &&
+                   v.text.find('\0') == v.text.npos;
+          });
+      if (!texts)
+        return problem(
+            n.place, n.key + ": expected a list of at most 100 texts, found " + describe(n.value));
       for (const Value& v : n.value.items) to.push_back(v.text);
     };
   }
@@ -133,9 +153,12 @@ class StudyReader {
     return [&to, this](const Node& n) {
       const std::string& s = n.value.text;
       if (n.value.kind != Value::Kind::text || s.empty() || s.size() > longest_study_name ||
-          s.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != s.npos || s.front() == '-')
-        return problem(n.place, fmt::format("{}: expected a name of a-z, 0-9, _ and -, at most {} of them, found {}", n.key,
-                                            longest_study_name, describe(n.value)));
+          s.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != s.npos ||
+          s.front() == '-')
+        return problem(
+            n.place,
+            fmt::format("{}: expected a name of a-z, 0-9, _ and -, at most {} of them, found {}",
+                        n.key, longest_study_name, describe(n.value)));
       to = s;
     };
   }
@@ -143,14 +166,17 @@ class StudyReader {
   std::function<void(const Node&)> path(std::string& to) {
     return [&to, this](const Node& n) {
       text(to)(n);
-      if (to.find('\0') != to.npos) return to.clear(), problem(n.place, n.key + ": a path has no zero byte");
+      if (to.find('\0') != to.npos)
+        return to.clear(), problem(n.place, n.key + ": a path has no zero byte");
       if (!to.empty()) to = (folder_ / to).lexically_normal().string();
     };
   }
 
   // Keys of a configuration, in sections, dotted or in quotes: all the same.
   void settings(const Node& table, const std::string& prefix, std::vector<StudySetting>& to) {
-    if (!table.is_table()) return problem(table.place, fmt::format("{}: expected a table of keys and values", clean(table.key, 40)));
+    if (!table.is_table())
+      return problem(table.place,
+                     fmt::format("{}: expected a table of keys and values", clean(table.key, 40)));
     for (const Node& child : table.children) {
       const std::string key = prefix + child.key;
       if (child.is_table()) {
@@ -165,7 +191,8 @@ class StudyReader {
   }
 
   bool known(const std::string& key, const Node& at) {
-    if (key == "run.out" || key == "run.name") return problem(at.key_place, key + " is chosen by the study", "leave it out"), false;
+    if (key == "run.out" || key == "run.name")
+      return problem(at.key_place, key + " is chosen by the study", "leave it out"), false;
     if (std::find(launch_keys.begin(), launch_keys.end(), key) != launch_keys.end()) return true;
     const auto dot = key.find('.');
     if (dot != key.npos && find_field(key.substr(0, dot), key.substr(dot + 1))) return true;
@@ -178,17 +205,23 @@ class StudyReader {
   }
 
   // "[[part]]": calls `read` for every table.
-  std::function<void(const Node&)> tables(std::size_t most, const std::function<void(const Node&)>& read) {
+  std::function<void(const Node&)> tables(std::size_t most,
+                                          const std::function<void(const Node&)>& read) {
     return [=, this](const Node& n) {
-      if (!n.is_tables()) return problem(n.key_place, fmt::format("expected tables, [[{}]] each, found {}", n.key, describe(n.value)));
+      if (!n.is_tables())
+        return problem(n.key_place, fmt::format("expected tables, [[{}]] each, found {}", n.key,
+                                                describe(n.value)));
       if (n.children.size() > most)
-        return problem(n.key_place, fmt::format("{} of [[{}]]", n.children.size(), n.key), fmt::format("at most {}", most));
+        return problem(n.key_place, fmt::format("{} of [[{}]]", n.children.size(), n.key),
+                       fmt::format("at most {}", most));
       for (const Node& child : n.children) read(child);
     };
   }
   std::function<void(const Node&)> table(const std::function<void(const Node&)>& read) {
     return [=, this](const Node& n) {
-      if (!n.is_table()) return problem(n.place, fmt::format("{}: expected a table, found {}", n.key, describe(n.value)));
+      if (!n.is_table())
+        return problem(n.place,
+                       fmt::format("{}: expected a table, found {}", n.key, describe(n.value)));
       read(n);
     };
   }
@@ -201,9 +234,12 @@ class StudyReader {
              {"base", table([&](const Node& n) { base(n); })},
              {"part", tables(most_parts, [&](const Node& n) { part(n); })},
              {"claim", tables(most_claims, [&](const Node& n) { claim(n); })}});
-    if (!has_study) problem({file_, 1, 1}, "there is no section [study]", "it has name, title, repeats, warmup and time_limit");
+    if (!has_study)
+      problem({file_, 1, 1}, "there is no section [study]",
+              "it has name, title, repeats, warmup and time_limit");
     if (out_.parts.empty() && problems_.empty())
-      problem({file_, 1, 1}, "there is no [[part]]: nothing to run", "a part has name, kind and grid");
+      problem({file_, 1, 1}, "there is no [[part]]: nothing to run",
+              "a part has name, kind and grid");
   }
 
   void study(const Node& n) {
@@ -215,7 +251,8 @@ class StudyReader {
              {"warmup", count(out_.warmup, 0, 1'000'000)},
              {"time_limit", seconds(out_.time_limit)},
              {"keep", flag(out_.keep)}});
-    if (out_.name.empty() && problems_.empty()) problem(n.key_place, "the study has no name", "name = \"quick\"");
+    if (out_.name.empty() && problems_.empty())
+      problem(n.key_place, "the study has no name", "name = \"quick\"");
     if (out_.title.empty()) out_.title = out_.name;
   }
 
@@ -227,14 +264,18 @@ class StudyReader {
              {"hostfile", [&](const Node& h) { l.hostfile_place = h.place, path(l.hostfile)(h); }},
              {"per_host", count(l.per_host, 0, 65536)},
              {"arguments", words(l.arguments)}});
-    if (problems_.size() == before && l.with == "local" && (!l.hostfile.empty() || l.per_host > 0 || !l.arguments.empty()))
-      problem(n.key_place, "hostfile, per_host and arguments are for a launcher, but with = \"local\"", "with = \"mpirun\" or \"srun\"");
+    if (problems_.size() == before && l.with == "local" &&
+        (!l.hostfile.empty() || l.per_host > 0 || !l.arguments.empty()))
+      problem(n.key_place,
+              "hostfile, per_host and arguments are for a launcher, but with = \"local\"",
+              "with = \"mpirun\" or \"srun\"");
   }
 
   void base(const Node& n) {
     Node keys = n;
-    const auto config =
-        std::find_if(keys.children.begin(), keys.children.end(), [](const Node& c) { return c.key == "config" && !c.is_table(); });
+    const auto config = std::find_if(keys.children.begin(), keys.children.end(), [](const Node& c) {
+      return c.key == "config" && !c.is_table();
+    });
     if (config != keys.children.end()) {
       out_.config_place = config->place, path(out_.config)(*config);
       keys.children.erase(config);
@@ -265,27 +306,37 @@ class StudyReader {
     if (problems_.size() > before) return void(out_.parts.push_back(std::move(p)));
     if (p.name.empty()) problem(n.place, "the part has no name", "name = \"strong\"");
     if (p.kind.empty()) problem(n.place, "the part has no kind", "kind = " + alternatives(kinds));
-    if (std::any_of(out_.parts.begin(), out_.parts.end(), [&](const StudyPart& other) { return other.name == p.name; }))
+    if (std::any_of(out_.parts.begin(), out_.parts.end(),
+                    [&](const StudyPart& other) { return other.name == p.name; }))
       problem(n.place, "two parts are called '" + p.name + "'", "give each its own name");
     if (p.title.empty()) p.title = p.name;
     const auto has = [&](const std::string& key) {
-      return std::any_of(p.grid.begin(), p.grid.end(), [&](const StudyAxis& a) { return a.key == key; });
+      return std::any_of(p.grid.begin(), p.grid.end(),
+                         [&](const StudyAxis& a) { return a.key == key; });
     };
     const std::string own = own_axis(p.kind);
-    if (!p.axis.empty() && !has(p.axis)) problem(axis_place, "axis: the grid has no key " + clean(p.axis, 60));
-    if (p.axis.empty()) p.axis = !own.empty() ? own : p.kind == "accuracy" && !p.grid.empty() ? p.grid.front().key : "";
+    if (!p.axis.empty() && !has(p.axis))
+      problem(axis_place, "axis: the grid has no key " + clean(p.axis, 60));
+    if (p.axis.empty())
+      p.axis = !own.empty()                              ? own
+               : p.kind == "accuracy" && !p.grid.empty() ? p.grid.front().key
+                                                         : "";
     if (!own.empty() && p.axis == own && !has(own))
       problem(n.place, fmt::format("a part of kind {} needs {} in its grid", p.kind, own),
               fmt::format("grid = {{ \"{}\" = [1, 2] }}", own));
-    if (p.kind == "weak" && !has("run.np")) problem(n.place, "a part of kind weak needs run.np in its grid");
-    if (p.kind == "techniques" && p.techniques.empty()) problem(n.place, "a part of kind techniques needs [[part.technique]]");
+    if (p.kind == "weak" && !has("run.np"))
+      problem(n.place, "a part of kind weak needs run.np in its grid");
+    if (p.kind == "techniques" && p.techniques.empty())
+      problem(n.place, "a part of kind techniques needs [[part.technique]]");
     if (p.kind == "layers" && p.verb == "train") p.verb = "layers";
-    if (!p.arguments.empty() && p.verb == "train") problem(n.place, "arguments are for verb = \"infer\" or \"layers\"");
+    if (!p.arguments.empty() && p.verb == "train")
+      problem(n.place, "arguments are for verb = \"infer\" or \"layers\"");
     out_.parts.push_back(std::move(p));
   }
 
   void grid(const Node& table, const std::string& prefix, std::vector<StudyAxis>& to) {
-    if (!table.is_table()) return problem(table.place, "grid: expected a table of keys, each with a list of values");
+    if (!table.is_table())
+      return problem(table.place, "grid: expected a table of keys, each with a list of values");
     for (const Node& child : table.children) {
       const std::string key = prefix + child.key;
       if (child.is_table()) {
@@ -293,8 +344,11 @@ class StudyReader {
         continue;
       }
       if (!known(key, child)) continue;
-      if (child.value.kind != Value::Kind::list || child.value.items.empty() || child.value.items.size() > most_values) {
-        problem(child.place, fmt::format("{}: expected a list of 1 to {} values, found {}", key, most_values, describe(child.value)),
+      if (child.value.kind != Value::Kind::list || child.value.items.empty() ||
+          child.value.items.size() > most_values) {
+        problem(child.place,
+                fmt::format("{}: expected a list of 1 to {} values, found {}", key, most_values,
+                            describe(child.value)),
                 fmt::format("{} = [{}]", key, clean(set_text(child.value), 40)));
         continue;
       }
@@ -302,12 +356,14 @@ class StudyReader {
       std::set<std::string> seen;
       for (const Value& v : child.value.items) {
         axis.values.push_back(set_text(v));
-        if (!seen.insert(axis.values.back()).second) problem(child.place, fmt::format("{}: {} is in the list twice", key, describe(v)));
+        if (!seen.insert(axis.values.back()).second)
+          problem(child.place, fmt::format("{}: {} is in the list twice", key, describe(v)));
       }
       if (std::any_of(to.begin(), to.end(), [&](const StudyAxis& a) { return a.key == key; }))
         problem(child.key_place, key + " is in the grid twice");
       else if (to.size() == most_axes)
-        problem(child.key_place, "the grid has too many keys", fmt::format("at most {}", most_axes));
+        problem(child.key_place, "the grid has too many keys",
+                fmt::format("at most {}", most_axes));
       else
         to.push_back(std::move(axis));
     }
@@ -316,19 +372,26 @@ class StudyReader {
   void technique(const Node& n, StudyPart& p) {
     StudyTechnique t;
     t.place = n.place;
-    keys_of(n, "in [[part.technique]]", {{"name", text(t.name)}, {"set", [&](const Node& s) { settings(s, "", t.set); }}});
+    keys_of(n, "in [[part.technique]]",
+            {{"name", text(t.name)}, {"set", [&](const Node& s) { settings(s, "", t.set); }}});
     if (t.name.empty()) problem(n.place, "the technique has no name", "name = \"data parallel\"");
-    if (std::any_of(p.techniques.begin(), p.techniques.end(), [&](const StudyTechnique& other) { return other.name == t.name; }))
+    if (std::any_of(p.techniques.begin(), p.techniques.end(),
+                    [&](const StudyTechnique& other) { return other.name == t.name; }))
       problem(n.place, "two techniques are called '" + clean(t.name, 40) + "'");
     p.techniques.push_back(std::move(t));
   }
 
   void published(const Node& n, StudyPart& p) {
-    if (!n.is_table() || n.children.size() > 100) return problem(n.place, "published: expected a table of at most 100 rows and numbers");
+    if (!n.is_table() || n.children.size() > 100)
+      return problem(n.place, "published: expected a table of at most 100 rows and numbers");
     for (const Node& row : n.children) {
-      const double v = row.value.kind == Value::Kind::integer ? static_cast<double>(row.value.integer) : row.value.real;
-      if ((row.value.kind != Value::Kind::integer && row.value.kind != Value::Kind::real) || !std::isfinite(v))
-        problem(row.place, fmt::format("published: expected a number for {}, found {}", clean(row.key, 40), describe(row.value)));
+      const double v = row.value.kind == Value::Kind::integer
+                           ? static_cast<double>(row.value.integer)
+                           : row.value.real;
+      if ((row.value.kind != Value::Kind::integer && row.value.kind != Value::Kind::real) ||
+          !std::isfinite(v))
+        problem(row.place, fmt::format("published: expected a number for {}, found {}",
+                                       clean(row.key, 40), describe(row.value)));
       else
         p.published.emplace_back(row.key, v);
     }
@@ -346,9 +409,11 @@ class StudyReader {
              {"unit", text(c.unit, true)},
              {"note", text(c.note, true)},
              {"untestable", text(c.untestable)}});
-    if (problems_.size() == before && c.says.empty()) problem(n.place, "the claim does not say anything", "says = \"...\"");
+    if (problems_.size() == before && c.says.empty())
+      problem(n.place, "the claim does not say anything", "says = \"...\"");
     if (problems_.size() == before && c.untestable.empty() && (c.number.empty() || c.holds.empty()))
-      problem(n.place, "a claim needs number and holds, or untestable", "untestable = \"why it cannot be tested here\"");
+      problem(n.place, "a claim needs number and holds, or untestable",
+              "untestable = \"why it cannot be tested here\"");
     out_.claims.push_back(std::move(c));
   }
 
@@ -359,13 +424,15 @@ class StudyReader {
 };
 
 [[noreturn]] void refuse_study(const std::string& path, std::string message) {
-  throw ConfigError({{{path}, std::move(message), ""}}, {}, "docs/studies.md explains the file; studies/ has some");
+  throw ConfigError({{{path}, std::move(message), ""}}, {},
+                    "docs/studies.md explains the file; studies/ has some");
 }
 
 }  // namespace
 
 StudyFile study_from_text(std::string_view text, const std::string& file) {
-  if (text.size() > largest_study) refuse_study(file, "the file is larger than 1 MiB, the most that a study may have");
+  if (text.size() > largest_study)
+    refuse_study(file, "the file is larger than 1 MiB, the most that a study may have");
   return StudyReader(text, file).read();
 }
 
@@ -373,7 +440,8 @@ StudyFile read_study(const std::string& path) {
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status)) refuse_study(path, "there is no such file");
-  if (!fs::is_regular_file(status)) refuse_study(path, "expected a study's TOML file, found something else");
+  if (!fs::is_regular_file(status))
+    refuse_study(path, "expected a study's TOML file, found something else");
   std::ifstream in(path, std::ios::binary);
   std::string text(largest_study + 1, '\0');
   if (!in) refuse_study(path, "the file cannot be opened");

@@ -1,6 +1,7 @@
-// A study's file: what all runs share, the parts with their grids, the claims. Only what the file says; study/grid.h makes runs of it.
-// Convention: values are text that `--set KEY=VALUE` takes; all problems come at once as one ConfigError (exit code 2), and nothing larger
-// than the limits below is ever built.
+// A study's file: what all runs share, the parts with their grids, the claims. Only what the file
+// says; study/grid.h makes runs of it. Convention: values are text that `--set KEY=VALUE` takes;
+// all problems come at once as one ConfigError (exit code 2), and nothing larger than the limits
+// below is ever built.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace tessera::config {
 
 inline constexpr std::int64_t most_study_runs = 10'000;
 
-// A key of a configuration, or of the launch (launch.hosts, launch.per_host, launch.throttle), with its value.
+// A key of a configuration, or of the launch (launch.hosts, launch.per_host, launch.throttle), with
+// its value.
 struct StudySetting {
   std::string key, value;
   Place place;
@@ -35,7 +37,7 @@ struct StudyTechnique {
 
 struct StudyPart {
   std::string name, title, what;
-  std::string kind;                    // strong | weak | batch | accumulation | techniques | accuracy | layers
+  std::string kind;  // strong | weak | batch | accumulation | techniques | accuracy | layers
   std::string verb = "train";          // train | infer | layers
   std::string axis;                    // the key along x; "": none
   std::int64_t repeats = 0;            // 0: as the study
@@ -50,8 +52,9 @@ struct StudyPart {
 };
 
 struct StudyClaim {
-  std::string paper, says, number, holds, unit, note;  // paper: a short word for where it is from; note: for the page
-  std::string untestable;                              // why it cannot be tested here; "": it can
+  std::string paper, says, number, holds, unit,
+      note;                // paper: a short word for where it is from; note: for the page
+  std::string untestable;  // why it cannot be tested here; "": it can
   Place place;
 };
 

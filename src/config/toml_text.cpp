@@ -1,10 +1,11 @@
 // TOML text -> entries. The only translation unit that sees toml++.
-// Convention: text is scanned before the library sees it; depth is bounded (nested values by the library, dotted keys by the scan), because
-// tables are freed recursively.
+// Convention: text is scanned before the library sees it; depth is bounded (nested values by the
+// library, dotted keys by the scan), because tables are freed recursively.
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1
 #define TOML_MAX_NESTED_VALUES 16
-#define TOML_ASSERT(expr) static_assert(true)  // its parser asserts on malformed keys that it goes on to refuse properly
+#define TOML_ASSERT(expr) \
+  static_assert(true)  // its parser asserts on malformed keys that it goes on to refuse properly
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
@@ -19,7 +20,8 @@ namespace {
 constexpr std::int64_t most_dots = 256;  // in one line: a dotted key nests as deep as it has dots
 
 Place place(const toml::source_region& region, const std::string& file) {
-  return {file, static_cast<std::int64_t>(region.begin.line), static_cast<std::int64_t>(region.begin.column)};
+  return {file, static_cast<std::int64_t>(region.begin.line),
+          static_cast<std::int64_t>(region.begin.column)};
 }
 
 Value convert(const toml::node& node) {
@@ -58,11 +60,13 @@ Node convert_tree(const toml::node& node, const Place& key_place, const std::str
       out.children.back().key = std::string(key.str());
     }
     std::stable_sort(out.children.begin(), out.children.end(), [](const Node& a, const Node& b) {
-      return std::pair(a.key_place.line, a.key_place.column) < std::pair(b.key_place.line, b.key_place.column);
+      return std::pair(a.key_place.line, a.key_place.column) <
+             std::pair(b.key_place.line, b.key_place.column);
     });
   } else if (const toml::array* list = node.as_array()) {
     for (const toml::node& item : *list)
-      if (item.is_table()) out.children.push_back(convert_tree(item, place(item.source(), file), file));
+      if (item.is_table())
+        out.children.push_back(convert_tree(item, place(item.source(), file), file));
   }
   return out;
 }
@@ -74,10 +78,12 @@ Problem syntax_problem(const toml::parse_error& e, const std::string& file) {
   return {place(e.source(), file), "not valid TOML: " + clean(text, 300), ""};
 }
 
-// Looks for what the library must not be given: a line that nests too deep, bytes that are no UTF-8, and non-ASCII characters where it
-// looks for white space (outside quotes and in multi-line texts: its table of Unicode spaces reaches an "unreachable" branch there). A
-// quote inside a word begins no text for the library, so it is refused here: what follows would not be in quotes. Nor does it stop where a
-// word ends after a date and a space. A quote that is never closed is refused too, which the library takes for a control character.
+// Looks for what the library must not be given: a line that nests too deep, bytes that are no
+// UTF-8, and non-ASCII characters where it looks for white space (outside quotes and in multi-line
+// texts: its table of Unicode spaces reaches an "unreachable" branch there). A quote inside a word
+// begins no text for the library, so it is refused here: what follows would not be in quotes. Nor
+// does it stop where a word ends after a date and a space. A quote that is never closed is refused
+// too, which the library takes for a control character.
 class Scan {
  public:
   Scan(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -88,16 +94,22 @@ class Scan {
       const std::size_t bytes = utf8_length(text_);
       if (bytes == 0) return problem("this byte is not valid UTF-8", "save the file as UTF-8");
       if (text_[0] == '.' && ++dots_ > most_dots)
-        return problem(fmt::format("this line has more than {} dots", most_dots), "no key nests that deep");
+        return problem(fmt::format("this line has more than {} dots", most_dots),
+                       "no key nests that deep");
       if (state_ == State::plain && is_quote(text_[0]) && word_ != Word::none)
-        return problem("a quote stands directly after something else", "put the whole text in quotes");
-      if (state_ == State::plain && word_ == Word::number && text_[0] == ' ' && text_.size() > 1 && text_[1] >= '0' && text_[1] <= '9')
+        return problem("a quote stands directly after something else",
+                       "put the whole text in quotes");
+      if (state_ == State::plain && word_ == Word::number && text_[0] == ' ' && text_.size() > 1 &&
+          text_[1] >= '0' && text_[1] <= '9')
         return problem("two numbers stand side by side", "no key takes a date with a time");
       if (bytes > 1 && state_ == State::plain)
-        return problem("a character that is not ASCII stands outside quotes", "put the text in quotes");
+        return problem("a character that is not ASCII stands outside quotes",
+                       "put the text in quotes");
       if (bytes > 1 && state_ == State::multi)
-        return problem("a multi-line text has a character that is not ASCII", "write it on one line");
-      if (state_ == State::single && (text_[0] == '\n' || text_.starts_with("\r\n"))) return unclosed();
+        return problem("a multi-line text has a character that is not ASCII",
+                       "write it on one line");
+      if (state_ == State::single && (text_[0] == '\n' || text_.starts_with("\r\n")))
+        return unclosed();
       bytes > 1 ? skip(bytes) : step();
     }
     if (state_ == State::single || state_ == State::multi) return unclosed();
@@ -110,7 +122,8 @@ class Scan {
 
   static bool is_quote(char c) { return c == '"' || c == '\''; }
 
-  // What a character outside quotes makes of the word it stands in: the library reads on to its end whatever begins like a number.
+  // What a character outside quotes makes of the word it stands in: the library reads on to its end
+  // whatever begins like a number.
   void read_word(char c) {
     const auto is_one_of = [&](std::string_view set) { return set.find(c) != set.npos; };
     if (is_one_of(" \t\r\n]},#"))
@@ -123,7 +136,8 @@ class Scan {
 
   void step() {
     const char c = text_[0];
-    if (state_ == State::plain) read_word(c);  // the end of a quoted text counts as the end of a word
+    if (state_ == State::plain)
+      read_word(c);  // the end of a quoted text counts as the end of a word
     if (c == '\n') {
       if (state_ != State::multi) state_ = State::plain, word_ = Word::none;
     } else if (state_ == State::plain && c == '#') {
@@ -140,14 +154,16 @@ class Scan {
       const std::size_t n = run_of(c, 5);
       if (n >= 3) state_ = State::plain;
       return skip(n);
-    } else if ((state_ == State::single || state_ == State::multi) && c == '\\' && quote_ == '"' && text_.size() > 1 &&
-               (text_[1] == '"' || text_[1] == '\\')) {
+    } else if ((state_ == State::single || state_ == State::multi) && c == '\\' && quote_ == '"' &&
+               text_.size() > 1 && (text_[1] == '"' || text_[1] == '\\')) {
       return skip(2);
     }
     skip(1);
   }
 
-  std::size_t run_of(char c, std::size_t most) const { return std::min({text_.find_first_not_of(c), text_.size(), most}); }
+  std::size_t run_of(char c, std::size_t most) const {
+    return std::min({text_.find_first_not_of(c), text_.size(), most});
+  }
 
   void skip(std::size_t bytes) {
     column_ += utf8_length(text_) > 1 ? 1 : static_cast<std::int64_t>(bytes);
@@ -161,7 +177,9 @@ class Scan {
 
   Problem unclosed() const {
     const std::string mark(state_ == State::multi ? 3 : 1, quote_);
-    return {{file_, opened_line_, opened_column_}, "not valid TOML: this text is not closed", "put a " + mark + " at its end"};
+    return {{file_, opened_line_, opened_column_},
+            "not valid TOML: this text is not closed",
+            "put a " + mark + " at its end"};
   }
 
   std::string_view text_;
@@ -195,7 +213,10 @@ Tree read_toml_tree(std::string_view text, const std::string& file) {
   return out;
 }
 
-bool Node::is_tables() const { return value.kind == Value::Kind::list && !children.empty() && children.size() == value.items.size(); }
+bool Node::is_tables() const {
+  return value.kind == Value::Kind::list && !children.empty() &&
+         children.size() == value.items.size();
+}
 
 Document read_toml(std::string_view text, const std::string& file) {
   Document out;
@@ -204,13 +225,14 @@ Document read_toml(std::string_view text, const std::string& file) {
     const Place at = place(name.source(), file);
     const toml::table* section = node.as_table();
     if (section == nullptr) {
-      out.entries.push_back({"", std::string(name.str()), convert(node), at, at, place(node.source(), file)});
+      out.entries.push_back(
+          {"", std::string(name.str()), convert(node), at, at, place(node.source(), file)});
       continue;
     }
     out.sections.push_back({std::string(name.str()), "", {}, at, at, at});
     for (const auto& [key, value] : *section)
-      out.entries.push_back(
-          {std::string(name.str()), std::string(key.str()), convert(value), at, place(key.source(), file), place(value.source(), file)});
+      out.entries.push_back({std::string(name.str()), std::string(key.str()), convert(value), at,
+                             place(key.source(), file), place(value.source(), file)});
   }
   return out;
 }
@@ -219,7 +241,8 @@ Value read_value(std::string_view text) {
   Value plain;
   plain.kind = Value::Kind::text;
   plain.text = text;
-  if (text.size() > 65536 || text.find_first_of("\n\r") != text.npos || Scan(text, "").run()) return plain;
+  if (text.size() > 65536 || text.find_first_of("\n\r") != text.npos || Scan(text, "").run())
+    return plain;
   try {
     const toml::table root = toml::parse("v = " + std::string(text));
     const toml::node* node = root.get("v");
@@ -243,13 +266,15 @@ std::string set_text(const Value& v) {
     return out + "\"";
   };
   if (v.kind == Value::Kind::text) {  // without quotes where nothing else could be meant
-    const bool plain = !v.text.empty() && v.text.find_first_of("\"'\n\r\t") == v.text.npos && v.text.front() != ' ' && v.text.back() != ' ';
+    const bool plain = !v.text.empty() && v.text.find_first_of("\"'\n\r\t") == v.text.npos &&
+                       v.text.front() != ' ' && v.text.back() != ' ';
     const Value again = plain ? read_value(v.text) : Value{};
     return again.kind == Value::Kind::text && again.text == v.text ? v.text : quoted(v.text);
   }
   if (v.kind != Value::Kind::list) return describe(v);
   std::vector<std::string> items;
-  for (const Value& item : v.items) items.push_back(item.kind == Value::Kind::text ? quoted(item.text) : set_text(item));
+  for (const Value& item : v.items)
+    items.push_back(item.kind == Value::Kind::text ? quoted(item.text) : set_text(item));
   return "[" + join(items, ",") + "]";
 }
 

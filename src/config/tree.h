@@ -1,5 +1,6 @@
-// A TOML document as a tree, for files that are no configuration of one run: tables in tables, lists of tables, every node with its place.
-// Convention: children of a table are in the order of the file; toml++ stays in toml_text.cpp.
+// A TOML document as a tree, for files that are no configuration of one run: tables in tables,
+// lists of tables, every node with its place. Convention: children of a table are in the order of
+// the file; toml++ stays in toml_text.cpp.
 #pragma once
 
 #include <string>

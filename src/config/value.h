@@ -1,5 +1,6 @@
-// A value as it was written, before a field gives it a meaning: what TOML, JSON and the command line have in common.
-// Convention: toml++ is seen by toml_text.cpp alone; everything else speaks Value.
+// A value as it was written, before a field gives it a meaning: what TOML, JSON and the command
+// line have in common. Convention: toml++ is seen by toml_text.cpp alone; everything else speaks
+// Value.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ std::string number_text(double number);
 std::string describe(const Value& value);
 
 struct Entry {
-  std::string section, key;  // a key outside any section has an empty section; a section that is no table has an empty key
+  std::string section, key;  // a key outside any section has an empty section; a section that is no
+                             // table has an empty key
   Value value;
   Place section_place, key_place, value_place;
 };

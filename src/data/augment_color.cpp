@@ -13,7 +13,8 @@ using Table = std::array<std::uint8_t, 256>;
 int colours(const Image& image) { return image.c == 2 || image.c == 4 ? image.c - 1 : image.c; }
 std::size_t count(const Image& image) { return static_cast<std::size_t>(image.h) * image.w; }
 
-// Pillow blends in f32 and truncates. In double the product and the sum are exact, so that one rounding remains on every machine.
+// Pillow blends in f32 and truncates. In double the product and the sum are exact, so that one
+// rounding remains on every machine.
 std::uint8_t blend(int from, int to, float factor) {
   const float mixed = static_cast<float>(from + static_cast<double>(factor) * (to - from));
   return static_cast<std::uint8_t>(std::clamp(mixed, 0.0f, 255.0f));
@@ -46,7 +47,9 @@ std::array<std::int64_t, 256> histogram(const Image& image, int channel) {
 }
 
 // BT.601 in 16-bit fixed point.
-int luma(const std::uint8_t* rgb) { return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 32768) >> 16; }
+int luma(const std::uint8_t* rgb) {
+  return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 32768) >> 16;
+}
 
 int grey(const std::uint8_t* pixel, int c) {
   if (c <= 2) return pixel[0];
@@ -65,13 +68,16 @@ Hsv to_hsv(int r, int g, int b) {
   const int most = std::max({r, g, b}), least = std::min({r, g, b});
   if (most == least) return {0, 0, static_cast<std::uint8_t>(most)};
   const float range = static_cast<float>(most - least), s = range / static_cast<float>(most);
-  const float red = static_cast<float>(most - r) / range, green = static_cast<float>(most - g) / range,
+  const float red = static_cast<float>(most - r) / range,
+              green = static_cast<float>(most - g) / range,
               blue = static_cast<float>(most - b) / range;
-  float h = r == most ? blue - green : static_cast<float>(g == most ? 2.0 + red - blue : 4.0 + green - red);
+  float h = r == most ? blue - green
+                      : static_cast<float>(g == most ? 2.0 + red - blue : 4.0 + green - red);
   const double turn = h / 6.0 + 1.0;  // 5/6 .. 11/6
   h = static_cast<float>(turn >= 1.0 ? turn - 1.0 : turn);
   return {static_cast<std::uint8_t>(std::clamp(static_cast<int>(h * 255.0), 0, 255)),
-          static_cast<std::uint8_t>(std::clamp(static_cast<int>(s * 255.0), 0, 255)), static_cast<std::uint8_t>(most)};
+          static_cast<std::uint8_t>(std::clamp(static_cast<int>(s * 255.0), 0, 255)),
+          static_cast<std::uint8_t>(most)};
 }
 
 void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
@@ -82,7 +88,9 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
   const double place = hsv.h * 6.0 / 255.0;
   const int sector = static_cast<int>(place);
   const float f = static_cast<float>(place - sector), s = static_cast<float>(hsv.s / 255.0);
-  const auto scaled = [&](double part) { return static_cast<std::uint8_t>(static_cast<int>(hsv.v * (1.0 - part) + 0.5)); };
+  const auto scaled = [&](double part) {
+    return static_cast<std::uint8_t>(static_cast<int>(hsv.v * (1.0 - part) + 0.5));
+  };
   const std::uint8_t v = hsv.v, p = scaled(s), q = scaled(s * f), t = scaled(s * (1.0 - f));
   switch (sector % 6) {
     case 0:
@@ -114,7 +122,8 @@ void brightness(Image& image, double factor) {
 void contrast(Image& image, double factor) {
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < count(image); ++i) sum += grey(&image.pixels[i * image.c], image.c);
-  const int mean = static_cast<int>(static_cast<double>(sum) / static_cast<double>(count(image)) + 0.5);
+  const int mean =
+      static_cast<int>(static_cast<double>(sum) / static_cast<double>(count(image)) + 0.5);
   look_up(image, table_of([&](int i) { return blend(mean, i, static_cast<float>(factor)); }));
 }
 
@@ -138,14 +147,16 @@ void sharpness(Image& image, double factor) {
       for (int k = 0; k < colours(image); ++k) {
         const std::uint8_t* at = &original[static_cast<std::size_t>(y * row + x * c + k)];
         int sum = 4 * at[0];
-        for (const std::ptrdiff_t line : {-row, std::ptrdiff_t{0}, row}) sum += at[line - c] + at[line] + at[line + c];
+        for (const std::ptrdiff_t line : {-row, std::ptrdiff_t{0}, row})
+          sum += at[line - c] + at[line] + at[line + c];
         image.at(y, x)[k] = blend((2 * sum + 13) / 26, at[0], static_cast<float>(factor));
       }
 }
 
 void hue(Image& image, double turn) {
   if (image.c != 3 && image.c != 4) return;
-  const auto shift = static_cast<std::uint8_t>(static_cast<int>(turn * 255));  // wraps around, as the hue does
+  const auto shift =
+      static_cast<std::uint8_t>(static_cast<int>(turn * 255));  // wraps around, as the hue does
   for (std::size_t i = 0; i < count(image); ++i) {
     std::uint8_t* pixel = &image.pixels[i * image.c];
     Hsv hsv = to_hsv(pixel[0], pixel[1], pixel[2]);
@@ -160,7 +171,8 @@ void posterize(Image& image, int bits) {
 }
 
 void solarize(Image& image, double threshold) {
-  look_up(image, table_of([&](int i) { return static_cast<std::uint8_t>(i < threshold ? i : 255 - i); }));
+  look_up(image,
+          table_of([&](int i) { return static_cast<std::uint8_t>(i < threshold ? i : 255 - i); }));
 }
 
 void invert(Image& image) {
@@ -175,12 +187,14 @@ void autocontrast(Image& image) {
     while (high > 0 && bins[static_cast<std::size_t>(high)] == 0) --high;
     if (high <= low) continue;
     const double scale = 255.0 / (high - low);
-    volatile double offset = -low * scale;  // volatile: product and sum are rounded one by one, as Pillow's are, on every machine
-    look_up(image, table_of([&](int i) {
-              volatile double product = i * scale;
-              return static_cast<std::uint8_t>(std::clamp(static_cast<int>(product + offset), 0, 255));
-            }),
-            k);
+    volatile double offset = -low * scale;  // volatile: product and sum are rounded one by one, as
+                                            // Pillow's are, on every machine
+    look_up(
+        image, table_of([&](int i) {
+          volatile double product = i * scale;
+          return static_cast<std::uint8_t>(std::clamp(static_cast<int>(product + offset), 0, 255));
+        }),
+        k);
   }
 }
 
@@ -189,7 +203,8 @@ void equalize(Image& image) {
     const auto bins = histogram(image, k);
     int last = 255;
     while (bins[static_cast<std::size_t>(last)] == 0) --last;
-    const std::int64_t step = (static_cast<std::int64_t>(count(image)) - bins[static_cast<std::size_t>(last)]) / 255;
+    const std::int64_t step =
+        (static_cast<std::int64_t>(count(image)) - bins[static_cast<std::size_t>(last)]) / 255;
     if (step == 0) continue;
     std::int64_t below = step / 2;
     look_up(image, table_of([&](int i) {

@@ -1,14 +1,15 @@
-// Colour operations on 8-bit images, with Pillow's arithmetic: the same bytes for grey and RGB images.
-// Convention: in place. Of 2 and 4 channels the last is alpha and stays. One channel, or five and more, have no colour: saturation and hue
-// leave them alone, and the grey value whose mean contrast() needs is the channel itself, or the mean of all.
+// Colour operations on 8-bit images, with Pillow's arithmetic: the same bytes for grey and RGB
+// images. Convention: in place. Of 2 and 4 channels the last is alpha and stays. One channel, or
+// five and more, have no colour: saturation and hue leave them alone, and the grey value whose mean
+// contrast() needs is the channel itself, or the mean of all.
 #pragma once
 
 #include "data/image.h"
 
 namespace tessera::data {
 
-// Blends with black, with the mean grey, with the grey image, with a smoothed image: 0 gives that image, 1 the original, above 1
-// extrapolates.
+// Blends with black, with the mean grey, with the grey image, with a smoothed image: 0 gives that
+// image, 1 the original, above 1 extrapolates.
 void brightness(Image& image, double factor);
 void contrast(Image& image, double factor);
 void saturation(Image& image, double factor);

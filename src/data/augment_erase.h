@@ -1,5 +1,6 @@
-// What hides a part of a normalised image: random erasing (Zhong et al. 2017) and cutout (DeVries and Taylor 2017).
-// Convention: images are [height, width, channels]; 0 is the mean colour, since it comes after normalisation.
+// What hides a part of a normalised image: random erasing (Zhong et al. 2017) and cutout (DeVries
+// and Taylor 2017). Convention: images are [height, width, channels]; 0 is the mean colour, since
+// it comes after normalisation.
 #pragma once
 
 #include <span>
@@ -22,7 +23,8 @@ Region draw_erase(Draw draw, const EraseOptions& options, int height, int width)
 Region draw_cutout(Draw draw, int size, int height, int width);
 
 void erase(const Region& region, int width, int channels, std::span<float> image);
-// Standard normal values keyed by their place in the rectangle (the last bit of a value may differ between C libraries).
+// Standard normal values keyed by their place in the rectangle (the last bit of a value may differ
+// between C libraries).
 void erase_random(const Region& region, Key key, int width, int channels, std::span<float> image);
 
 }  // namespace tessera::data

@@ -7,12 +7,14 @@
 
 namespace tessera::data {
 
-Region draw_resized_crop(Draw draw, int height, int width, double scale_low, double scale_high, double ratio_low, double ratio_high) {
+Region draw_resized_crop(Draw draw, int height, int width, double scale_low, double scale_high,
+                         double ratio_low, double ratio_high) {
   const double area = static_cast<double>(height) * width;
   for (int tries = 0; tries < 10; ++tries) {
     const double part = area * draw.uniform(scale_low, scale_high);
     const double ratio = std::exp(draw.uniform(std::log(ratio_low), std::log(ratio_high)));
-    const int w = static_cast<int>(std::lround(std::sqrt(part * ratio))), h = static_cast<int>(std::lround(std::sqrt(part / ratio)));
+    const int w = static_cast<int>(std::lround(std::sqrt(part * ratio))),
+              h = static_cast<int>(std::lround(std::sqrt(part / ratio)));
     if (w < 1 || w > width || h < 1 || h > height) continue;
     const int top = draw.below(height - h + 1), left = draw.below(width - w + 1);
     return {top, left, h, w};
@@ -43,7 +45,8 @@ void crop(const Image& image, const Region& from, Padding padding, Image& out) {
   out.reshape(from.h, from.w, image.c);
   const std::size_t pixel = static_cast<std::size_t>(image.c);
   // Columns begin .. end of the result lie inside of the image.
-  const int begin = std::clamp(-from.left, 0, from.w), end = std::clamp(image.w - from.left, begin, from.w);
+  const int begin = std::clamp(-from.left, 0, from.w),
+            end = std::clamp(image.w - from.left, begin, from.w);
   for (int y = 0; y < from.h; ++y) {
     int row = from.top + y;
     if (padding == Padding::reflect) row = reflected(row, image.h);
@@ -51,7 +54,8 @@ void crop(const Image& image, const Region& from, Padding padding, Image& out) {
       std::memset(out.at(y, 0), 0, from.w * pixel);
       continue;
     }
-    if (begin < end) std::memcpy(out.at(y, begin), image.at(row, from.left + begin), (end - begin) * pixel);
+    if (begin < end)
+      std::memcpy(out.at(y, begin), image.at(row, from.left + begin), (end - begin) * pixel);
     for (int x = 0; x < from.w; ++x) {
       if (x == begin) x = end;
       if (x >= from.w) break;
@@ -66,17 +70,22 @@ void crop(const Image& image, const Region& from, Padding padding, Image& out) {
 void mirror(Image& image) {
   for (int y = 0; y < image.h; ++y) {
     std::uint8_t *left = image.at(y, 0), *right = image.at(y, image.w - 1);
-    for (; left < right; left += image.c, right -= image.c) std::swap_ranges(left, left + image.c, right);
+    for (; left < right; left += image.c, right -= image.c)
+      std::swap_ranges(left, left + image.c, right);
   }
 }
 
-// In 16.16 fixed point, as Pillow does: a last bit of a sine does not move a pixel. Good for sides up to 16384 and the maps below.
+// In 16.16 fixed point, as Pillow does: a last bit of a sine does not move a pixel. Good for sides
+// up to 16384 and the maps below.
 void transform(Image& image, const Affine& map) {
   thread_local Image original;
   original = image;
-  const auto fixed = [](double value) { return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5)); };
+  const auto fixed = [](double value) {
+    return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5));
+  };
   const std::int64_t a = fixed(map.a), b = fixed(map.b), d = fixed(map.d), e = fixed(map.e);
-  std::int64_t row_x = fixed(map.c + map.a * 0.5 + map.b * 0.5), row_y = fixed(map.f + map.d * 0.5 + map.e * 0.5);
+  std::int64_t row_x = fixed(map.c + map.a * 0.5 + map.b * 0.5),
+               row_y = fixed(map.f + map.d * 0.5 + map.e * 0.5);
   const std::size_t pixel = static_cast<std::size_t>(image.c);
   std::uint8_t* out = image.pixels.data();
   for (int y = 0; y < image.h; ++y, row_x += b, row_y += e) {
@@ -84,7 +93,8 @@ void transform(Image& image, const Affine& map) {
     for (int x = 0; x < image.w; ++x, at_x += a, at_y += d, out += pixel) {
       const std::int64_t from_x = at_x >> 16, from_y = at_y >> 16;
       const bool inside = from_x >= 0 && from_x < image.w && from_y >= 0 && from_y < image.h;
-      const std::uint8_t* src = inside ? original.at(static_cast<int>(from_y), static_cast<int>(from_x)) : nullptr;
+      const std::uint8_t* src =
+          inside ? original.at(static_cast<int>(from_y), static_cast<int>(from_x)) : nullptr;
       for (std::size_t k = 0; k < pixel; ++k) out[k] = inside ? src[k] : 0;
     }
   }
@@ -92,10 +102,13 @@ void transform(Image& image, const Affine& map) {
 
 Affine shear_x(double slope) { return {1, slope, 0, 0, 1, 0}; }
 Affine shear_y(double slope) { return {1, 0, 0, slope, 1, 0}; }
-Affine translate(int right, int down) { return {1, 0, -static_cast<double>(right), 0, 1, -static_cast<double>(down)}; }
+Affine translate(int right, int down) {
+  return {1, 0, -static_cast<double>(right), 0, 1, -static_cast<double>(down)};
+}
 
 Affine rotate(double degrees, int height, int width) {
-  const double angle = -degrees * std::numbers::pi / 180.0, cosine = std::cos(angle), sine = std::sin(angle);
+  const double angle = -degrees * std::numbers::pi / 180.0, cosine = std::cos(angle),
+               sine = std::sin(angle);
   const double x = width / 2.0, y = height / 2.0;
   return {cosine, sine, x - cosine * x - sine * y, -sine, cosine, y + sine * x - cosine * y};
 }

@@ -1,5 +1,6 @@
-// Where the pixels of an augmented image come from: crops, padding, mirrors, and affine maps as Pillow computes them.
-// Convention: what is drawn is a function of the Draw alone; what is moved is a function of the numbers drawn, so both are tested alone.
+// Where the pixels of an augmented image come from: crops, padding, mirrors, and affine maps as
+// Pillow computes them. Convention: what is drawn is a function of the Draw alone; what is moved is
+// a function of the numbers drawn, so both are tested alone.
 #pragma once
 
 #include "data/augment_draw.h"
@@ -10,15 +11,18 @@ namespace tessera::data {
 
 enum class Padding { zero, reflect };
 
-// A part of an image of `scale` of its area and of this width / height, log-uniform; after ten that do not fit, the largest in the middle.
-// exp, log and sqrt only lead to whole numbers of pixels, so that a last bit of them matters to nobody.
-Region draw_resized_crop(Draw draw, int height, int width, double scale_low, double scale_high, double ratio_low, double ratio_high);
+// A part of an image of `scale` of its area and of this width / height, log-uniform; after ten that
+// do not fit, the largest in the middle. exp, log and sqrt only lead to whole numbers of pixels, so
+// that a last bit of them matters to nobody.
+Region draw_resized_crop(Draw draw, int height, int width, double scale_low, double scale_high,
+                         double ratio_low, double ratio_high);
 
-// Where a crop of the original size begins in an image that was padded by `pad` on each side, counted from the original's corner:
-// -pad..pad.
+// Where a crop of the original size begins in an image that was padded by `pad` on each side,
+// counted from the original's corner: -pad..pad.
 Region draw_padded_crop(Draw draw, int height, int width, int pad);
 
-// A coordinate outside of 0 .. size-1 mirrored at the border pixels (which are not repeated), as often as needed.
+// A coordinate outside of 0 .. size-1 mirrored at the border pixels (which are not repeated), as
+// often as needed.
 int reflected(int at, int size);
 
 // `from` may reach outside of the image, where the padding is.

@@ -1,5 +1,6 @@
-// The policies that pick operations by chance: RandAugment (Cubuk et al. 2019) and AutoAugment's policy for CIFAR (Cubuk et al. 2018).
-// Convention: the operations, their ranges and their bins are torchvision's; a magnitude is a bin of the operation's range.
+// The policies that pick operations by chance: RandAugment (Cubuk et al. 2019) and AutoAugment's
+// policy for CIFAR (Cubuk et al. 2018). Convention: the operations, their ranges and their bins are
+// torchvision's; a magnitude is a bin of the operation's range.
 #pragma once
 
 #include <array>
@@ -34,7 +35,8 @@ inline constexpr int randaugment_ops = 14, randaugment_bins = 31, autoaugment_bi
 std::string_view name(PolicyOp op);
 // Whether the magnitude's sign is drawn.
 bool is_signed(PolicyOp op);
-// The value of a bin for an image of this size: a slope, pixels, degrees, a change of factor, bits or a threshold.
+// The value of a bin for an image of this size: a slope, pixels, degrees, a change of factor, bits
+// or a threshold.
 double magnitude(PolicyOp op, int bin, int bins, int height, int width);
 void apply(PolicyOp op, double magnitude, Image& image);
 

@@ -20,9 +20,11 @@ void BadSamples::add(std::int64_t index, const std::string& problem, std::int64_
   }
   const auto count = static_cast<std::int64_t>(found_.size());
   if (count <= allowed(size)) return;
-  Error error(ErrorKind::data,
-              fmt::format("{} of {} images cannot be used; at most 0.1%, here {}, are replaced by others", count, size, allowed(size)),
-              "data", "`tessera data verify SPEC` lists them all; replace or remove them");
+  Error error(
+      ErrorKind::data,
+      fmt::format("{} of {} images cannot be used; at most 0.1%, here {}, are replaced by others",
+                  count, size, allowed(size)),
+      "data", "`tessera data verify SPEC` lists them all; replace or remove them");
   int shown = 0;
   for (const auto& [_, what] : found_)
     if (++shown <= 10) error.and_also(what);

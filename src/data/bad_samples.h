@@ -1,5 +1,6 @@
-// The samples of a data set that could not be read: each is named once and counted, and too many of them end the run.
-// Convention: whoever consumes batches reports here in the order of the epoch, so the count never depends on threads or their timing.
+// The samples of a data set that could not be read: each is named once and counted, and too many of
+// them end the run. Convention: whoever consumes batches reports here in the order of the epoch, so
+// the count never depends on threads or their timing.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,14 @@ namespace tessera::data {
 
 class BadSamples {
  public:
-  // More than one in so many is not a data set with a few scratches any more, but a wrong or broken one.
+  // More than one in so many is not a data set with a few scratches any more, but a wrong or broken
+  // one.
   static constexpr std::int64_t one_in = 1000;
   // The largest number of bad samples that is put up with.
   static std::int64_t allowed(std::int64_t size) { return size / one_in; }
 
-  // Says the problem when the sample is new; throws Error(data) when more than allowed(size) are bad.
+  // Says the problem when the sample is new; throws Error(data) when more than allowed(size) are
+  // bad.
   void add(std::int64_t index, const std::string& problem, std::int64_t size);
   std::int64_t count() const;
   std::vector<std::string> problems() const;  // by index

@@ -1,5 +1,6 @@
-// CIFAR-10 and CIFAR-100 in the published binary form: records of a label (CIFAR-100: a coarse one, then the fine one, which counts) and
-// 32 x 32 red, green and blue planes. Convention: a set is there whole or not at all, and is kept in memory as interleaved bytes.
+// CIFAR-10 and CIFAR-100 in the published binary form: records of a label (CIFAR-100: a coarse one,
+// then the fine one, which counts) and 32 x 32 red, green and blue planes. Convention: a set is
+// there whole or not at all, and is kept in memory as interleaved bytes.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +26,9 @@ struct CifarForm {
 const CifarForm& cifar10_form();
 const CifarForm& cifar100_form();
 
-// `dir` holds the files or the folder of the archive. Throws Error(data): all missing files at once, a size that is no whole number of
-// records, a label out of range.
-std::unique_ptr<Dataset> cifar(const CifarForm& form, const std::filesystem::path& dir, Split split);
+// `dir` holds the files or the folder of the archive. Throws Error(data): all missing files at
+// once, a size that is no whole number of records, a label out of range.
+std::unique_ptr<Dataset> cifar(const CifarForm& form, const std::filesystem::path& dir,
+                               Split split);
 
 }  // namespace tessera::data

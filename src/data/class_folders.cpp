@@ -10,11 +10,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// No folder can be at this path: nothing is there, a file is in the way, the name is longer than the file system
-// allows, or links lead in a circle. Every other problem hides a folder that may be there.
+// No folder can be at this path: nothing is there, a file is in the way, the name is longer than
+// the file system allows, or links lead in a circle. Every other problem hides a folder that may be
+// there.
 bool no_folder(const std::error_code& problem) {
   return problem == std::errc::no_such_file_or_directory || problem == std::errc::not_a_directory ||
-         problem == std::errc::filename_too_long || problem == std::errc::too_many_symbolic_link_levels;
+         problem == std::errc::filename_too_long ||
+         problem == std::errc::too_many_symbolic_link_levels;
 }
 
 }  // namespace
@@ -30,7 +32,8 @@ std::vector<std::string> folders_in(const fs::path& dir) {
     if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));
   }
   // Half a list would be a data set with fewer classes.
-  if (problem) throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
+  if (problem)
+    throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -1,5 +1,6 @@
-// Where the classes of an image folder are: below DIR/train beside DIR/val or DIR/test, else below DIR itself.
-// Convention: a class is a folder whose name does not begin with a dot; classes are numbered in the order of their names' bytes.
+// Where the classes of an image folder are: below DIR/train beside DIR/val or DIR/test, else below
+// DIR itself. Convention: a class is a folder whose name does not begin with a dot; classes are
+// numbered in the order of their names' bytes.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +11,7 @@ namespace tessera::data {
 
 struct ClassFolders {
   std::filesystem::path train, test;  // test empty: a part of train is kept for it
-  std::vector<std::string> names;     // of the classes below train; empty when there is no such folder
+  std::vector<std::string> names;  // of the classes below train; empty when there is no such folder
 };
 
 // Looks at folders only. Error(data) when one is there and cannot be listed.

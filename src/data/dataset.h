@@ -1,5 +1,6 @@
 // What a data set is: numbered 8-bit images with a label each, all of one size or each of its own.
-// Convention: get() is const and thread-safe, and a sample depends on its index alone, so any thread may produce any sample.
+// Convention: get() is const and thread-safe, and a sample depends on its index alone, so any
+// thread may produce any sample.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +26,13 @@ class Dataset {
   virtual int height() const = 0;    // of every image; 0: they differ
   virtual int width() const = 0;
   virtual std::int32_t label(std::int64_t index) const = 0;
-  // index in [0, size()). The image's storage is reused, and pixels that are not wanted may be anything. Throws Error(data) naming the
-  // sample when it cannot be had.
+  // index in [0, size()). The image's storage is reused, and pixels that are not wanted may be
+  // anything. Throws Error(data) naming the sample when it cannot be had.
   virtual void get(std::int64_t index, const Wants& wants, Image& image) const = 0;
   // What messages call the sample: a path where there is one.
-  virtual std::string sample_name(std::int64_t index) const { return "sample " + std::to_string(index); }
+  virtual std::string sample_name(std::int64_t index) const {
+    return "sample " + std::to_string(index);
+  }
 
   int classes() const { return static_cast<int>(class_names().size()); }
   // The samples that could not be had so far, whoever asked for them.

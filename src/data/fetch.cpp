@@ -28,7 +28,6 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-
 namespace fs = std::filesystem;
 
 // The size of a regular file; 0 for a link, and for what is not there.
@@ -43,25 +42,29 @@ std::uint64_t size_of(const fs::path& path) {
 std::unique_ptr<std::FILE, CloseFile> open_part(const fs::path& part, bool append) {
   const int file = files::open_own(part, append ? O_APPEND : O_TRUNC);
   const int problem = errno;
-  std::unique_ptr<std::FILE, CloseFile> out(file < 0 ? nullptr : ::fdopen(file, append ? "ab" : "wb"));
+  std::unique_ptr<std::FILE, CloseFile> out(file < 0 ? nullptr
+                                                     : ::fdopen(file, append ? "ab" : "wb"));
   if (out) return out;
   if (file >= 0) ::close(file);
-  const char* why = problem == ELOOP                        ? "it is a link, which a download does not follow"
-                    : problem == EPERM                      ? "it belongs to another user"
+  const char* why = problem == ELOOP   ? "it is a link, which a download does not follow"
+                    : problem == EPERM ? "it belongs to another user"
                     : problem == EINVAL || problem == ENXIO ? "it is no regular file"
                                                             : std::strerror(problem);
-  throw Error(ErrorKind::disk, fmt::format("cannot write: {}", why), part.string(), "remove it, or choose another folder");
+  throw Error(ErrorKind::disk, fmt::format("cannot write: {}", why), part.string(),
+              "remove it, or choose another folder");
 }
 
 // An archive that lies there already counts only if nobody else can change it after it was checked.
 bool is_own_file(const fs::path& path) {
   std::error_code problem;
-  return fs::is_regular_file(fs::symlink_status(path, problem)) && files::owner_of(path) == ::geteuid();
+  return fs::is_regular_file(fs::symlink_status(path, problem)) &&
+         files::owner_of(path) == ::geteuid();
 }
 
 const char* name_of(Digest kind) { return kind == Digest::md5 ? "MD5" : "SHA-256"; }
 
-// One connection. The callbacks come from C, so what they would throw waits here until the library has returned.
+// One connection. The callbacks come from C, so what they would throw waits here until the library
+// has returned.
 struct Transfer {
   Transfer(const Fetch& w, std::FILE* f, std::uint64_t from) : what(w), file(f), before(from) {}
   const Fetch& what;
@@ -108,12 +111,15 @@ struct Outcome {
 };
 
 Outcome connect(const Fetch& what, const fs::path& part, std::uint64_t from) {
-  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), &curl_easy_cleanup);
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(),
+                                                                 &curl_easy_cleanup);
   if (!curl) throw Error(ErrorKind::memory, "no memory for a connection", what.url);
   const std::unique_ptr<std::FILE, CloseFile> file = open_part(part, from > 0);
   Transfer transfer{what, file.get(), from};
   std::array<char, CURL_ERROR_SIZE> said{};
-  const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(curl.get(), option, value); };
+  const auto set = [&](CURLoption option, auto value) {
+    curl_easy_setopt(curl.get(), option, value);
+  };
   set(CURLOPT_URL, what.url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_REDIR_PROTOCOLS_STR, redirect_protocols(what.url));
@@ -138,11 +144,16 @@ Outcome connect(const Fetch& what, const fs::path& part, std::uint64_t from) {
   out.said = said[0] ? said.data() : curl_easy_strerror(out.code);
   if (transfer.stopped) std::rethrow_exception(transfer.stopped);
   errno = 0;
-  if (std::fflush(file.get()) != 0 && !transfer.write_problem) transfer.write_problem = errno ? errno : EIO;
+  if (std::fflush(file.get()) != 0 && !transfer.write_problem)
+    transfer.write_problem = errno ? errno : EIO;
   if (transfer.write_problem)
-    throw Error(ErrorKind::disk, fmt::format("cannot write: {}", std::strerror(transfer.write_problem)), part.string());
+    throw Error(ErrorKind::disk,
+                fmt::format("cannot write: {}", std::strerror(transfer.write_problem)),
+                part.string());
   if (transfer.too_large)
-    throw Error(ErrorKind::data, fmt::format("more than the expected {} bytes arrive", what.max_bytes), what.url, "check the address");
+    throw Error(ErrorKind::data,
+                fmt::format("more than the expected {} bytes arrive", what.max_bytes), what.url,
+                "check the address");
   return out;
 }
 
@@ -163,16 +174,20 @@ std::uint64_t complete(const Fetch& what, const fs::path& part) {
       continue;
     }
     if (got.code == CURLE_UNSUPPORTED_PROTOCOL || got.code == CURLE_URL_MALFORMAT)
-      throw Error(ErrorKind::usage, got.said, what.url, "give an address that begins with https:// or http://");
+      throw Error(ErrorKind::usage, got.said, what.url,
+                  "give an address that begins with https:// or http://");
     const std::uint64_t there = size_of(part);
     if (there > furthest) failures = 0, pause = what.pause_s;
     furthest = std::max(furthest, there);
     ++failures;
-    const bool final = got.status >= 400 && got.status < 500 && got.status != 408 && got.status != 429;
+    const bool final =
+        got.status >= 400 && got.status < 500 && got.status != 408 && got.status != 429;
     if (final || failures >= what.attempts)
       throw Error(ErrorKind::data, fmt::format("the download failed: {}", got.said), what.url,
-                  there > 0 ? fmt::format("{} bytes are kept in {}; the same command goes on from there", there, part.string())
-                            : "check the address and the network");
+                  there > 0
+                      ? fmt::format("{} bytes are kept in {}; the same command goes on from there",
+                                    there, part.string())
+                      : "check the address and the network");
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     pause *= 2;
   }
@@ -183,17 +198,23 @@ std::uint64_t complete(const Fetch& what, const fs::path& part) {
 const char* redirect_protocols(const std::string& url) {
   const std::string_view safe = "https:";
   const bool encrypted =
-      std::equal(safe.begin(), safe.end(), url.begin(), url.begin() + static_cast<std::ptrdiff_t>(std::min(safe.size(), url.size())),
+      std::equal(safe.begin(), safe.end(), url.begin(),
+                 url.begin() + static_cast<std::ptrdiff_t>(std::min(safe.size(), url.size())),
                  [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
   return encrypted ? "https" : "http,https";
 }
 
 std::string digest_of(const fs::path& path, Digest kind) {
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw Error(ErrorKind::data, fmt::format("cannot open the file: {}", std::strerror(errno)), path.string());
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  if (!context || !EVP_DigestInit_ex(context.get(), kind == Digest::md5 ? EVP_md5() : EVP_sha256(), nullptr))
-    throw Error(ErrorKind::internal, fmt::format("the system's OpenSSL computes no {}", name_of(kind)), path.string());
+  if (!file)
+    throw Error(ErrorKind::data, fmt::format("cannot open the file: {}", std::strerror(errno)),
+                path.string());
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        &EVP_MD_CTX_free);
+  if (!context ||
+      !EVP_DigestInit_ex(context.get(), kind == Digest::md5 ? EVP_md5() : EVP_sha256(), nullptr))
+    throw Error(ErrorKind::internal,
+                fmt::format("the system's OpenSSL computes no {}", name_of(kind)), path.string());
   std::vector<char> buffer(1 << 18);
   for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), file.get())) > 0;)
     EVP_DigestUpdate(context.get(), buffer.data(), got);
@@ -224,13 +245,15 @@ std::uint64_t fetch(const Fetch& what) {
     found = digest_of(part, kind);
     if (found == expected) {
       fs::rename(part, what.file, ignored);
-      if (ignored) throw Error(ErrorKind::disk, "cannot rename: " + ignored.message(), part.string());
+      if (ignored)
+        throw Error(ErrorKind::disk, "cannot rename: " + ignored.message(), part.string());
       return arrived;
     }
     fs::remove(part, ignored);
   }
   throw Error(ErrorKind::data,
-              fmt::format("wrong checksum: expected {} {}, found {}; the download was thrown away", name_of(kind), expected, found),
+              fmt::format("wrong checksum: expected {} {}, found {}; the download was thrown away",
+                          name_of(kind), expected, found),
               what.url, "try again, or another address with --url");
 }
 

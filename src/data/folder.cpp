@@ -33,7 +33,8 @@ bool called_like_an_image(const std::string& name) {
   return ending == "jpg" || ending == "jpeg" || ending == "png";
 }
 
-// All images below one class's folder. Links are followed; a folder that was already entered (a loop of links) is passed over.
+// All images below one class's folder. Links are followed; a folder that was already entered (a
+// loop of links) is passed over.
 class Walk {
  public:
   // `base`: what links may lead to without being remarked on.
@@ -59,25 +60,32 @@ class Walk {
     if (!outside_.empty() || base_.empty()) return;
     std::error_code problem;
     const fs::path target = fs::canonical(link, problem);
-    if (problem || std::mismatch(base_.begin(), base_.end(), target.begin(), target.end()).first == base_.end()) return;
+    if (problem || std::mismatch(base_.begin(), base_.end(), target.begin(), target.end()).first ==
+                       base_.end())
+      return;
     outside_ = link.string() + " -> " + target.string();
   }
 
   void enter(const std::string& below, int depth) {
     const fs::path here = below.empty() ? root_ : root_ / below;
     struct stat about {};
-    if (depth > deepest || ::stat(here.c_str(), &about) != 0 || !entered_.insert({about.st_dev, about.st_ino}).second) {
+    if (depth > deepest || ::stat(here.c_str(), &about) != 0 ||
+        !entered_.insert({about.st_dev, about.st_ino}).second) {
       ++ignored_;
       return;
     }
     std::vector<std::string> folders;
     std::error_code problem;
-    for (fs::directory_iterator it(here, problem), end; !problem && it != end; it.increment(problem)) {
-      const std::string name = it->path().filename().string(), path = below.empty() ? name : below + "/" + name;
+    for (fs::directory_iterator it(here, problem), end; !problem && it != end;
+         it.increment(problem)) {
+      const std::string name = it->path().filename().string(),
+                        path = below.empty() ? name : below + "/" + name;
       std::error_code ignored;
       const fs::file_status status = it->status(ignored);  // of what a link leads to
-      if (status.type() == fs::file_type::none && ignored != std::errc::too_many_symbolic_link_levels)
-        throw Error(ErrorKind::data, "cannot look at the file: " + ignored.message(), (root_ / path).string());
+      if (status.type() == fs::file_type::none &&
+          ignored != std::errc::too_many_symbolic_link_levels)
+        throw Error(ErrorKind::data, "cannot look at the file: " + ignored.message(),
+                    (root_ / path).string());
       if (it->is_symlink(ignored)) follow(it->path());
       if (fs::is_directory(status) && !name.starts_with("."))
         folders.push_back(path);
@@ -86,9 +94,13 @@ class Walk {
       else
         ++ignored_;
     }
-    if (problem) throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), here.string());
-    if (files_.size() > most_files) throw Error(ErrorKind::data, fmt::format("more than {} files", most_files), root_.string());
-    std::sort(folders.begin(), folders.end());  // which of two links to one folder counts must not depend on the disk
+    if (problem)
+      throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), here.string());
+    if (files_.size() > most_files)
+      throw Error(ErrorKind::data, fmt::format("more than {} files", most_files), root_.string());
+    std::sort(
+        folders.begin(),
+        folders.end());  // which of two links to one folder counts must not depend on the disk
     for (const std::string& folder : folders) enter(folder, depth + 1);
   }
 
@@ -110,14 +122,18 @@ class Folder : public ImageFolder {
     const std::vector<std::string> present = folders_in(root_);
     for (const std::string& name : present)
       if (!std::binary_search(names_.begin(), names_.end(), name))
-        throw Error(ErrorKind::data, fmt::format("the class '{}' is not among the {} training classes", name, names_.size()),
-                    (root_ / name).string(), "the folders of " + found.train.string() + " name the classes");
+        throw Error(
+            ErrorKind::data,
+            fmt::format("the class '{}' is not among the {} training classes", name, names_.size()),
+            (root_ / name).string(),
+            "the folders of " + found.train.string() + " name the classes");
 
     std::vector<std::vector<File>> classes(names_.size());
     std::vector<std::string> empty;
     Walk walk(dir);
     for (std::size_t i = 0; i < names_.size(); ++i) {
-      if (!std::binary_search(present.begin(), present.end(), names_[i])) continue;  // a class that is not tested
+      if (!std::binary_search(present.begin(), present.end(), names_[i]))
+        continue;  // a class that is not tested
       classes[i] = walk.run(root_ / names_[i]);
       if (classes[i].empty()) empty.push_back(names_[i]);
       order(classes[i], names_[i], own_folder ? 0 : options.seed);
@@ -125,7 +141,9 @@ class Folder : public ImageFolder {
     }
     ignored_ = walk.ignored(), outside_ = walk.outside();
     if (!empty.empty())
-      throw Error(ErrorKind::data, fmt::format("no JPEG or PNG in the class{} {}", empty.size() > 1 ? "es" : "", join(empty, ", ")),
+      throw Error(ErrorKind::data,
+                  fmt::format("no JPEG or PNG in the class{} {}", empty.size() > 1 ? "es" : "",
+                              join(empty, ", ")),
                   root_.string(), "add images or remove the folder");
     interleave(classes);
   }
@@ -137,9 +155,13 @@ class Folder : public ImageFolder {
   int channels() const override { return options_.channels; }
   std::int64_t ignored() const override { return ignored_; }
   std::string outside() const override { return outside_; }
-  std::int32_t label(std::int64_t index) const override { return labels_[static_cast<std::size_t>(index)]; }
+  std::int32_t label(std::int64_t index) const override {
+    return labels_[static_cast<std::size_t>(index)];
+  }
   std::string sample_name(std::int64_t index) const override {
-    return (root_ / names_[static_cast<std::size_t>(label(index))] / files_[static_cast<std::size_t>(index)]).string();
+    return (root_ / names_[static_cast<std::size_t>(label(index))] /
+            files_[static_cast<std::size_t>(index)])
+        .string();
   }
 
   void get(std::int64_t index, const Wants& wants, Image& image) const override {
@@ -164,33 +186,42 @@ class Folder : public ImageFolder {
       if (status.type() == fs::file_type::not_found) what = "there is no such folder";
       throw Error(ErrorKind::data, what, dir.string(), std::string("expected ") + form);
     }
-    if (found.names.empty()) throw Error(ErrorKind::data, std::string("expected ") + form + "; found no folders", dir.string());
+    if (found.names.empty())
+      throw Error(ErrorKind::data, std::string("expected ") + form + "; found no folders",
+                  dir.string());
     if (found.train == dir && !fs::is_directory(dir / "train", ignored))
       for (const char* name : {"val", "test"})
         if (!folders_in(dir / name).empty())
-          throw Error(ErrorKind::data, fmt::format("found {}/ with folders in it, but no train/ beside it", name), dir.string(),
-                      std::string("expected ") + form);
+          throw Error(ErrorKind::data,
+                      fmt::format("found {}/ with folders in it, but no train/ beside it", name),
+                      dir.string(), std::string("expected ") + form);
     for (const std::string& name : found.names)
       if (!is_utf8(name))
-        throw Error(ErrorKind::data,
-                    fmt::format("the name of the class '{}' is not UTF-8, as weights and reports need it", bytes_shown(name)),
-                    bytes_shown(found.train.string()), "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
+        throw Error(
+            ErrorKind::data,
+            fmt::format("the name of the class '{}' is not UTF-8, as weights and reports need it",
+                        bytes_shown(name)),
+            bytes_shown(found.train.string()),
+            "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
     if (found.names.size() < 2)
-      throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0], found.train.string(),
-                  std::string("expected ") + form);
+      throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0],
+                  found.train.string(), std::string("expected ") + form);
   }
 
   static void order(std::vector<File>& files, const std::string& name, std::uint64_t seed) {
     const Key key = Key{seed}.with("folder").with(name);
     for (File& file : files) file.hash = key.with(file.name).bits;
-    std::sort(files.begin(), files.end(),
-              [](const File& a, const File& b) { return a.hash != b.hash ? a.hash < b.hash : a.name < b.name; });
+    std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
+      return a.hash != b.hash ? a.hash < b.hash : a.name < b.name;
+    });
   }
 
-  // The first part of a class is for testing: at least one image, and at least one is left, where there are two.
+  // The first part of a class is for testing: at least one image, and at least one is left, where
+  // there are two.
   void keep(std::vector<File>& files, Split split) const {
     const auto n = static_cast<std::int64_t>(files.size());
-    auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(n) * options_.val_fraction));
+    auto test =
+        static_cast<std::int64_t>(std::llround(static_cast<double>(n) * options_.val_fraction));
     if (options_.val_fraction > 0 && n > 1) test = std::clamp<std::int64_t>(test, 1, n - 1);
     if (n < 2) test = 0;
     const auto cut = files.begin() + test;
@@ -210,8 +241,10 @@ class Folder : public ImageFolder {
     std::vector<Place> places;
     for (std::size_t k = 0; k < classes.size(); ++k)
       for (std::size_t i = 0; i < classes[k].size(); ++i)
-        places.push_back({(static_cast<double>(i) + 0.5) / static_cast<double>(classes[k].size()), static_cast<std::int32_t>(k), i});
-    std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.at < b.at; });
+        places.push_back({(static_cast<double>(i) + 0.5) / static_cast<double>(classes[k].size()),
+                          static_cast<std::int32_t>(k), i});
+    std::stable_sort(places.begin(), places.end(),
+                     [](const Place& a, const Place& b) { return a.at < b.at; });
     for (const Place& place : places) {
       labels_.push_back(place.label);
       files_.push_back(std::move(classes[static_cast<std::size_t>(place.label)][place.file].name));
@@ -228,9 +261,12 @@ class Folder : public ImageFolder {
 
 }  // namespace
 
-std::unique_ptr<ImageFolder> image_folder(const fs::path& dir, Split split, const FolderOptions& options) {
+std::unique_ptr<ImageFolder> image_folder(const fs::path& dir, Split split,
+                                          const FolderOptions& options) {
   if (options.channels < 1 || options.channels > 4)
-    throw Error(ErrorKind::usage, fmt::format("the model takes {} channels; images have 1 to 4", options.channels), "model.channels");
+    throw Error(ErrorKind::usage,
+                fmt::format("the model takes {} channels; images have 1 to 4", options.channels),
+                "model.channels");
   return std::make_unique<Folder>(dir, split, options);
 }
 

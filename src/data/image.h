@@ -1,6 +1,7 @@
 // An 8-bit image in memory, a part of one, and what a reader wants of it.
-// Convention: pixels are rows of interleaved channels (HWC); 1 channel is grey, 2 grey+alpha, 3 RGB, 4 RGBA. Functions with an `out` reuse
-// its storage, so that a loop over images allocates nothing.
+// Convention: pixels are rows of interleaved channels (HWC); 1 channel is grey, 2 grey+alpha, 3
+// RGB, 4 RGBA. Functions with an `out` reuse its storage, so that a loop over images allocates
+// nothing.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,12 @@ struct Image {
   Image(int height, int width, int channels);
   // Another size, keeping the storage; the pixels are then whatever they were.
   void reshape(int height, int width, int channels);
-  std::uint8_t* at(int y, int x) { return pixels.data() + (static_cast<std::size_t>(y) * w + x) * c; }
-  const std::uint8_t* at(int y, int x) const { return pixels.data() + (static_cast<std::size_t>(y) * w + x) * c; }
+  std::uint8_t* at(int y, int x) {
+    return pixels.data() + (static_cast<std::size_t>(y) * w + x) * c;
+  }
+  const std::uint8_t* at(int y, int x) const {
+    return pixels.data() + (static_cast<std::size_t>(y) * w + x) * c;
+  }
   bool operator==(const Image&) const = default;
 };
 
@@ -30,16 +35,19 @@ struct Region {
 };
 inline Region whole(const Image& image) { return {0, 0, image.h, image.w}; }
 
-// What the reader of a picture needs of it: pixels outside of `part` may be left as they are. With a size, the part will be resized to it,
-// so that a decoder that can shrink on the way may give a smaller picture, as long as the part is no smaller than that.
+// What the reader of a picture needs of it: pixels outside of `part` may be left as they are. With
+// a size, the part will be resized to it, so that a decoder that can shrink on the way may give a
+// smaller picture, as long as the part is no smaller than that.
 struct Want {
   Region part;
   int height = 0, width = 0;
 };
-// Asked with the size of the stored picture and, should it be shrunk, again with that one's. Empty: all of it, as stored.
+// Asked with the size of the stored picture and, should it be shrunk, again with that one's. Empty:
+// all of it, as stored.
 using Wants = std::function<Want(int height, int width)>;
 
-// Between 1, 2, 3 and 4 channels: grey is replicated, colour becomes luma (BT.601), alpha is dropped or made opaque.
+// Between 1, 2, 3 and 4 channels: grey is replicated, colour becomes luma (BT.601), alpha is
+// dropped or made opaque.
 Image to_channels(const Image& image, int channels);
 void to_channels(const Image& image, int channels, Image& out);
 

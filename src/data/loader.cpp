@@ -14,27 +14,36 @@
 namespace tessera::data {
 namespace {
 
-// Samples that a worker claims at once: small enough to share one batch, large enough that the lock is rare.
+// Samples that a worker claims at once: small enough to share one batch, large enough that the lock
+// is rare.
 constexpr std::int64_t claim_size = 16;
 
 }  // namespace
 
-Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset), options_(std::move(options)) {
+Loader::Loader(const Dataset& dataset, LoaderOptions options)
+    : dataset_(dataset), options_(std::move(options)) {
   LoaderOptions& o = options_;
   samples_ = o.samples < 0 ? dataset.size() : std::min(o.samples, dataset.size());
   if (samples_ == 0) throw Error(ErrorKind::data, "the data set is empty", "data");
   CHECK(o.batch > 0 && o.workers >= 0 && o.prefetch > 0, "loader options are positive");
   epoch_samples_ = o.drop_last ? samples_ / o.batch * o.batch : samples_;
   if (epoch_samples_ == 0)
-    throw Error(ErrorKind::usage,
-                fmt::format("{} samples do not make one batch of {}, and data.drop_last leaves out the rest", samples_, o.batch),
-                "data.drop_last", "use smaller batches");
-  CHECK(o.first_epoch >= 0 && o.first_position >= 0 && o.first_position <= epoch_samples_, "the loader begins inside the data");
+    throw Error(
+        ErrorKind::usage,
+        fmt::format(
+            "{} samples do not make one batch of {}, and data.drop_last leaves out the rest",
+            samples_, o.batch),
+        "data.drop_last", "use smaller batches");
+  CHECK(o.first_epoch >= 0 && o.first_position >= 0 && o.first_position <= epoch_samples_,
+        "the loader begins inside the data");
   CHECK(o.shuffle || !o.balanced, "balanced sampling draws at random");
-  CHECK(o.class_weights.empty() || o.class_weights.size() == static_cast<std::size_t>(dataset.classes()), "one weight per class");
+  CHECK(o.class_weights.empty() ||
+            o.class_weights.size() == static_cast<std::size_t>(dataset.classes()),
+        "one weight per class");
   if (o.height == 0) o.height = dataset.height(), o.width = dataset.width();
   CHECK(o.height > 0 && o.width > 0, "images of many sizes need the model's size");
-  if (!o.transform.apply) o.transform = make_eval_transform({}, o.height, o.width, dataset.channels(), {});
+  if (!o.transform.apply)
+    o.transform = make_eval_transform({}, o.height, o.width, dataset.channels(), {});
   pixels_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
   epoch_ = o.first_epoch - 1;
   position_ = epoch_samples_;  // so that the first assign() opens first_epoch
@@ -44,7 +53,9 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options) : dataset_(dataset
     for (int i = 0; i < o.workers; ++i) workers_.emplace_back([this] { work(); });
   } catch (const std::exception& error) {  // of threads, or of memory for them
     stop();
-    throw Error(ErrorKind::memory, fmt::format("the system gave {} of {} loader threads: {}", workers_.size(), o.workers, error.what()),
+    throw Error(ErrorKind::memory,
+                fmt::format("the system gave {} of {} loader threads: {}", workers_.size(),
+                            o.workers, error.what()),
                 "data.workers", "use fewer");
   }
 }
@@ -84,13 +95,17 @@ bool Loader::next(Batch& batch) {
 void Loader::settle() {
   std::unique_lock lock(mutex_);
   if (workers_.empty()) return;
-  progress_.wait(lock, [&] { return std::all_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.ready || s.last; }); });
+  progress_.wait(lock, [&] {
+    return std::all_of(slots_.begin(), slots_.end(),
+                       [](const Slot& s) { return s.ready || s.last; });
+  });
 }
 
 // In the order of the batch, whoever found them first.
 void Loader::report_bad(Slot& slot) {
   std::sort(slot.bad.begin(), slot.bad.end());
-  for (const auto& [sample, what] : slot.bad) dataset_.bad().add(what.first, what.second, dataset_.size());
+  for (const auto& [sample, what] : slot.bad)
+    dataset_.bad().add(what.first, what.second, dataset_.size());
   slot.bad.clear();
 }
 
@@ -104,14 +119,16 @@ void Loader::open_epoch() {
     std::iota(order_.begin(), order_.end(), 0);
   } else if (options_.balanced) {
     std::vector<std::int32_t> labels(static_cast<std::size_t>(samples_));
-    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = dataset_.label(static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i] = dataset_.label(static_cast<std::int64_t>(i));
     order_ = balanced_order(options_.seed, epoch_, labels, dataset_.classes());
   } else {
     order_ = epoch_order(options_.seed, epoch_, samples_);
   }
 }
 
-// Gives a free slot the next batch of the sequence. The caller holds the mutex (or is the constructor).
+// Gives a free slot the next batch of the sequence. The caller holds the mutex (or is the
+// constructor).
 void Loader::assign(Slot& slot) {
   slot.claimed = slot.finished = 0;
   slot.ready = false;
@@ -121,7 +138,8 @@ void Loader::assign(Slot& slot) {
   batch.epoch = epoch_;
   batch.first_position = position_;
   batch.count = slot.last ? 0 : std::min(options_.batch, epoch_samples_ - position_);
-  batch.height = options_.height, batch.width = options_.width, batch.channels = dataset_.channels();
+  batch.height = options_.height, batch.width = options_.width,
+  batch.channels = dataset_.channels();
   batch.labels.resize(static_cast<std::size_t>(batch.count));
   batch.images.resize(static_cast<std::size_t>(batch.count) * pixels_);
   batch.targets.clear();
@@ -170,7 +188,8 @@ void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& sc
   slot.finished += end - begin;
   if (slot.finished < slot.batch.count) return;
   if (options_.mix && !slot.error) {
-    lock.unlock();  // nobody else looks at the batch: every part is finished, and next() waits for `ready`
+    lock.unlock();  // nobody else looks at the batch: every part is finished, and next() waits for
+                    // `ready`
     try {
       options_.mix(slot.batch);
     } catch (...) {
@@ -185,21 +204,27 @@ void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& sc
 
 void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
   const auto i = static_cast<std::size_t>(sample);
-  const auto wanted = [&](std::int64_t s) { return !options_.wants || options_.wants(s, slot.batch.count); };
+  const auto wanted = [&](std::int64_t s) {
+    return !options_.wants || options_.wants(s, slot.batch.count);
+  };
   const auto label_of = [&](std::int64_t index) {
     const std::int32_t label = slot.batch.labels[i] = dataset_.label(index);
-    if (!options_.class_weights.empty()) slot.batch.weights[i] = options_.class_weights[static_cast<std::size_t>(label)];
+    if (!options_.class_weights.empty())
+      slot.batch.weights[i] = options_.class_weights[static_cast<std::size_t>(label)];
   };
-  if (!wanted(sample) && !(options_.mix && wanted(sample ^ 1))) return label_of(slot.indices[i]);  // a mix needs the partner
+  if (!wanted(sample) && !(options_.mix && wanted(sample ^ 1)))
+    return label_of(slot.indices[i]);  // a mix needs the partner
   const SampleKey key = read(slot, sample, scratch);
   label_of(key.index);
-  options_.transform.apply(scratch, key, std::span(slot.batch.images).subspan(i * pixels_, pixels_));
+  options_.transform.apply(scratch, key,
+                           std::span(slot.batch.images).subspan(i * pixels_, pixels_));
 }
 
 // The image of the sample or of the one that replaces it, as far as the transform wants it.
 SampleKey Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
   const std::int64_t allowed = BadSamples::allowed(dataset_.size());
-  SampleKey key{options_.seed, slot.batch.epoch, slot.batch.first_position + sample, slot.indices[static_cast<std::size_t>(sample)]};
+  SampleKey key{options_.seed, slot.batch.epoch, slot.batch.first_position + sample,
+                slot.indices[static_cast<std::size_t>(sample)]};
   std::vector<std::pair<std::int64_t, std::string>> bad;
   for (;;) {
     try {
@@ -207,15 +232,18 @@ SampleKey Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
       break;
     } catch (const Error& error) {
       if (error.kind != ErrorKind::data) throw;
-      bad.emplace_back(key.index, error.where.empty() ? error.message : error.where + ": " + error.message);
+      bad.emplace_back(key.index,
+                       error.where.empty() ? error.message : error.where + ": " + error.message);
     }
-    if (static_cast<std::int64_t>(bad.size()) > allowed) break;  // too many already: next() will say so
+    if (static_cast<std::int64_t>(bad.size()) > allowed)
+      break;  // too many already: next() will say so
     key.index = key.index + 1 == dataset_.size() ? 0 : key.index + 1;
   }
   if (bad.empty()) return key;
   std::lock_guard lock(mutex_);
   for (auto& found : bad) slot.bad.emplace_back(sample, std::move(found));
-  if (static_cast<std::int64_t>(bad.size()) > allowed) scratch.reshape(options_.height, options_.width, dataset_.channels());
+  if (static_cast<std::int64_t>(bad.size()) > allowed)
+    scratch.reshape(options_.height, options_.width, dataset_.channels());
   return key;
 }
 

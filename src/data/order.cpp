@@ -11,7 +11,8 @@ namespace {
 
 // Fisher and Yates; the remainder's bias is below size / 2^64.
 void shuffle(std::vector<std::int64_t>& items, Key key) {
-  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random_bits(key, i) % i]);
+  for (std::size_t i = items.size(); i > 1; --i)
+    std::swap(items[i - 1], items[random_bits(key, i) % i]);
 }
 
 // The samples of one class, in a new order each time they have all been drawn.
@@ -36,14 +37,16 @@ std::vector<std::int64_t> counts(std::span<const std::int32_t> labels, int class
 
 }  // namespace
 
-std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t samples) {
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch,
+                                      std::int64_t samples) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
   std::iota(order.begin(), order.end(), 0);
   shuffle(order, Key{seed}.with("order").with(static_cast<std::uint64_t>(epoch)));
   return order;
 }
 
-std::vector<std::int64_t> balanced_order(std::uint64_t seed, std::int64_t epoch, std::span<const std::int32_t> labels, int classes) {
+std::vector<std::int64_t> balanced_order(std::uint64_t seed, std::int64_t epoch,
+                                         std::span<const std::int32_t> labels, int classes) {
   const Key key = Key{seed}.with("balanced").with(static_cast<std::uint64_t>(epoch));
   std::vector<Pool> pools(static_cast<std::size_t>(classes));
   for (std::size_t i = 0; i < labels.size(); ++i)
@@ -69,7 +72,9 @@ std::vector<float> class_weights(std::span<const std::int32_t> labels, int class
   for (const std::int64_t n : count) present += n > 0;
   std::vector<float> weights(count.size());
   for (std::size_t k = 0; k < count.size(); ++k)
-    weights[k] = count[k] ? static_cast<float>(static_cast<double>(labels.size()) / (present * static_cast<double>(count[k]))) : 0.0f;
+    weights[k] = count[k] ? static_cast<float>(static_cast<double>(labels.size()) /
+                                               (present * static_cast<double>(count[k])))
+                          : 0.0f;
   return weights;
 }
 

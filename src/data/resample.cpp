@@ -17,23 +17,26 @@ constexpr int precision = 22;  // bits of a weight: 8 for the pixel and 2 for th
 constexpr std::int32_t half = 1 << (precision - 1);
 typedef std::int32_t Four __attribute__((vector_size(16)));
 constexpr std::size_t slack = 8;  // values that the pass across may read or write behind a row
-constexpr int strip = 4;          // source rows that are squeezed together, so that a weight is loaded once for all
+constexpr int strip =
+    4;  // source rows that are squeezed together, so that a weight is loaded once for all
 
 // Pillow's bounds: the source positions begin .. end that make target i.
 struct Bounds {
   int from;
   double scale, reach;
-  Bounds(int from_, int to) : from(from_), scale(static_cast<double>(from_) / to), reach(std::max(1.0, scale)) {}
+  Bounds(int from_, int to)
+      : from(from_), scale(static_cast<double>(from_) / to), reach(std::max(1.0, scale)) {}
   double center(int i) const { return (i + 0.5) * scale; }
   int begin(int i) const { return std::max(0, static_cast<int>(center(i) - reach + 0.5)); }
   int end(int i) const { return std::min(from, static_cast<int>(center(i) + reach + 0.5)); }
 };
 
-// Which source positions make one target position, and with which weights (they sum to 2^precision, give or take the rounding).
+// Which source positions make one target position, and with which weights (they sum to 2^precision,
+// give or take the rounding).
 struct Taps {
-  int from = 0, to = 0, begin = 0;    // targets begin .. begin + first.size() of `to`
-  int count = 0;                      // of every target; 0 weighs what a target does not need
-  std::vector<int> first;             // source positions first[i] .. first[i] + count lie in the source
+  int from = 0, to = 0, begin = 0;  // targets begin .. begin + first.size() of `to`
+  int count = 0;                    // of every target; 0 weighs what a target does not need
+  std::vector<int> first;  // source positions first[i] .. first[i] + count lie in the source
   std::vector<std::int32_t> weights;  // [target][count]
   int reads_from() const { return first.front(); }
   int reads_to() const { return first.back() + count; }
@@ -41,7 +44,9 @@ struct Taps {
 
 // Whether they are still those of the last image.
 bool make_taps(int from, int to, int begin, int size, Taps& taps) {
-  if (taps.from == from && taps.to == to && taps.begin == begin && taps.first.size() == static_cast<std::size_t>(size)) return true;
+  if (taps.from == from && taps.to == to && taps.begin == begin &&
+      taps.first.size() == static_cast<std::size_t>(size))
+    return true;
   const Bounds bounds(from, to);
   taps.from = from, taps.to = to, taps.begin = begin;
   taps.count = 1;
@@ -51,7 +56,8 @@ bool make_taps(int from, int to, int begin, int size, Taps& taps) {
     taps.weights.assign(static_cast<std::size_t>(size), 1 << precision);
     return false;
   }
-  for (int i = begin; i < begin + size; ++i) taps.count = std::max(taps.count, bounds.end(i) - bounds.begin(i));
+  for (int i = begin; i < begin + size; ++i)
+    taps.count = std::max(taps.count, bounds.end(i) - bounds.begin(i));
   taps.weights.assign(static_cast<std::size_t>(size) * taps.count, 0);
   thread_local std::vector<double> real;
   real.resize(static_cast<std::size_t>(taps.count));
@@ -61,16 +67,21 @@ bool make_taps(int from, int to, int begin, int size, Taps& taps) {
     const int first = bounds.begin(begin + i), count = bounds.end(begin + i) - first;
     double sum = 0;
     for (int k = 0; k < count; ++k)
-      sum += real[static_cast<std::size_t>(k)] = std::max(0.0, 1.0 - std::abs((first + k - center + 0.5) * narrow));
-    const int from_here = taps.first[static_cast<std::size_t>(i)] = std::min(first, from - taps.count);
-    std::int32_t* weights = &taps.weights[static_cast<std::size_t>(i) * taps.count + (first - from_here)];
+      sum += real[static_cast<std::size_t>(k)] =
+          std::max(0.0, 1.0 - std::abs((first + k - center + 0.5) * narrow));
+    const int from_here = taps.first[static_cast<std::size_t>(i)] =
+        std::min(first, from - taps.count);
+    std::int32_t* weights =
+        &taps.weights[static_cast<std::size_t>(i) * taps.count + (first - from_here)];
     for (int k = 0; k < count; ++k)
-      weights[k] = static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k)] / sum * (1 << precision));
+      weights[k] = static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k)] / sum *
+                                                       (1 << precision));
   }
   return false;
 }
 
-// Calls body with the number of taps as a constant where it is one of the usual ones, so that its loops unroll; else with 0.
+// Calls body with the number of taps as a constant where it is one of the usual ones, so that its
+// loops unroll; else with 0.
 template <class Body>
 void with_count(int count, Body&& body) {
   switch (count) {
@@ -87,15 +98,18 @@ void with_count(int count, Body&& body) {
   }
 }
 
-void widen(const std::uint8_t* __restrict__ src, std::size_t values, std::int32_t* __restrict__ dst) {
+void widen(const std::uint8_t* __restrict__ src, std::size_t values,
+           std::int32_t* __restrict__ dst) {
   for (std::size_t i = 0; i < values; ++i) dst[i] = src[i];
 }
 
-// A strip of source rows, `pitch` values apart, into rows of `line`. Weights are not negative and make at most 255.5 of 255, so that there
-// is nothing to clamp. Up to four channels at once: reads and writes four values a pixel, of which those past `c` belong to the next one,
-// which comes later.
+// A strip of source rows, `pitch` values apart, into rows of `line`. Weights are not negative and
+// make at most 255.5 of 255, so that there is nothing to clamp. Up to four channels at once: reads
+// and writes four values a pixel, of which those past `c` belong to the next one, which comes
+// later.
 template <int known>
-void squeeze_across(const std::int32_t* src, std::size_t pitch, const Taps& taps, int c, std::int32_t* dst, std::size_t line) {
+void squeeze_across(const std::int32_t* src, std::size_t pitch, const Taps& taps, int c,
+                    std::int32_t* dst, std::size_t line) {
   const int count = known > 0 ? known : taps.count;
   const std::int32_t* weights = taps.weights.data();
   const int origin = taps.reads_from();
@@ -121,14 +135,17 @@ void squeeze_across(const std::int32_t* src, std::size_t pitch, const Taps& taps
 }
 
 // Any number of channels, one at a time.
-void squeeze_across_many(const std::int32_t* src, std::size_t pitch, const Taps& taps, int c, std::int32_t* dst, std::size_t line) {
+void squeeze_across_many(const std::int32_t* src, std::size_t pitch, const Taps& taps, int c,
+                         std::int32_t* dst, std::size_t line) {
   for (std::size_t r = 0; r < strip; ++r, src += pitch) {
     std::int32_t* out = dst + r * line;
     for (std::size_t i = 0; i < taps.first.size(); ++i)
       for (int k = 0; k < c; ++k) {
         std::int32_t sum = half;
-        const std::int32_t* at = src + static_cast<std::ptrdiff_t>(taps.first[i] - taps.reads_from()) * c + k;
-        for (int t = 0; t < taps.count; ++t, at += c) sum += *at * taps.weights[i * static_cast<std::size_t>(taps.count) + t];
+        const std::int32_t* at =
+            src + static_cast<std::ptrdiff_t>(taps.first[i] - taps.reads_from()) * c + k;
+        for (int t = 0; t < taps.count; ++t, at += c)
+          sum += *at * taps.weights[i * static_cast<std::size_t>(taps.count) + t];
         *out++ = sum >> precision;
       }
   }
@@ -136,8 +153,8 @@ void squeeze_across_many(const std::int32_t* src, std::size_t pitch, const Taps&
 
 // One target row from the rows that row(0), row(1), ... point to.
 template <int known, class Row>
-void squeeze_down(const Row& row, const std::int32_t* weights, int count, std::size_t values, std::int32_t* __restrict__ sums,
-                  std::uint8_t* __restrict__ dst) {
+void squeeze_down(const Row& row, const std::int32_t* weights, int count, std::size_t values,
+                  std::int32_t* __restrict__ sums, std::uint8_t* __restrict__ dst) {
   if constexpr (known > 0) {
     const std::int32_t* rows[known];
     std::int32_t w[known];
@@ -153,7 +170,8 @@ void squeeze_down(const Row& row, const std::int32_t* weights, int count, std::s
       const std::int32_t* __restrict__ at = row(t);
       for (std::size_t i = 0; i < values; ++i) sums[i] += weights[t] * at[i];
     }
-    for (std::size_t i = 0; i < values; ++i) dst[i] = static_cast<std::uint8_t>(sums[i] >> precision);
+    for (std::size_t i = 0; i < values; ++i)
+      dst[i] = static_cast<std::uint8_t>(sums[i] >> precision);
   }
 }
 
@@ -169,7 +187,8 @@ struct Lookups {
 // False where a lookup does not reach so far, or not inside of the row.
 bool make_lookups(const Taps& taps, int c, int bytes, int reach, Lookups& made) {
   constexpr int lanes = 4;
-  made.quads = (taps.count + dot::quad - 1) / dot::quad, made.reach = reach, made.c = c, made.bytes = bytes;
+  made.quads = (taps.count + dot::quad - 1) / dot::quad, made.reach = reach, made.c = c,
+  made.bytes = bytes;
   if (c > lanes || bytes < reach) return false;
   const int values = static_cast<int>(taps.first.size()) * c;
   made.groups = static_cast<std::size_t>((values + 2 * lanes - 1) / (2 * lanes) * 2);
@@ -180,21 +199,29 @@ bool make_lookups(const Taps& taps, int c, int bytes, int reach, Lookups& made) 
     for (int q = 0; q < made.quads; ++q, ++place) {
       dot::Lookup& lookup = made.lookups[place];
       const auto byte_of = [&](int value, int tap) {
-        return (taps.first[static_cast<std::size_t>(value / c)] - taps.reads_from() + tap) * c + value % c;
+        return (taps.first[static_cast<std::size_t>(value / c)] - taps.reads_from() + tap) * c +
+               value % c;
       };
-      // From the leftmost byte on (of a later value where many come from one pixel), or before it where the row would end.
-      const int filled = std::min(lanes, values - begin), used = std::min(dot::quad, taps.count - q * dot::quad);
+      // From the leftmost byte on (of a later value where many come from one pixel), or before it
+      // where the row would end.
+      const int filled = std::min(lanes, values - begin),
+                used = std::min(dot::quad, taps.count - q * dot::quad);
       int at = bytes - reach;
-      for (int lane = 0; lane < filled; ++lane) at = std::min(at, byte_of(begin + lane, q * dot::quad));
+      for (int lane = 0; lane < filled; ++lane)
+        at = std::min(at, byte_of(begin + lane, q * dot::quad));
       made.at[place] = at;
       for (int lane = 0; lane < filled; ++lane) {
-        const std::int32_t* weights = &taps.weights[static_cast<std::size_t>((begin + lane) / c) * taps.count + q * dot::quad];
+        const std::int32_t* weights =
+            &taps.weights[static_cast<std::size_t>((begin + lane) / c) * taps.count +
+                          q * dot::quad];
         const int first = byte_of(begin + lane, q * dot::quad) - at;
         for (int t = 0; t < used; ++t) {
           if (weights[t] == 0) continue;  // 0 times whatever byte lies there
           if (first + t * c >= reach) return false;
           lookup.from[lane * dot::quad + t] = static_cast<std::uint8_t>(first + t * c);
-          for (int d = 0; d < dot::digits; ++d) lookup.digit[d][lane * dot::quad + t] = static_cast<std::uint8_t>(weights[t] >> (8 * d));
+          for (int d = 0; d < dot::digits; ++d)
+            lookup.digit[d][lane * dot::quad + t] =
+                static_cast<std::uint8_t>(weights[t] >> (8 * d));
         }
       }
     }
@@ -211,54 +238,72 @@ struct ResizeScratch {
 };
 
 // Where torchvision's centre crop begins: an odd rest is split so that the offset is even.
-int center_offset(int size, int part) { return static_cast<int>(std::nearbyint((size - part) / 2.0)); }
+int center_offset(int size, int part) {
+  return static_cast<int>(std::nearbyint((size - part) / 2.0));
+}
 
 }  // namespace
 
 void resample(const Image& image, const Resampling& how, Image& out) {
   const auto& [from, height, width, window] = how;
   CHECK(&image != &out, "an image is not resampled onto itself");
-  CHECK(from.top >= 0 && from.left >= 0 && from.h > 0 && from.w > 0 && from.top + from.h <= image.h && from.left + from.w <= image.w,
-        fmt::format("part {} x {} at {}, {} of an image of {} x {}", from.h, from.w, from.top, from.left, image.h, image.w));
-  CHECK(window.top >= 0 && window.left >= 0 && window.top + window.h <= height && window.left + window.w <= width,
-        fmt::format("window {} x {} at {}, {} of {} x {}", window.h, window.w, window.top, window.left, height, width));
+  CHECK(from.top >= 0 && from.left >= 0 && from.h > 0 && from.w > 0 &&
+            from.top + from.h <= image.h && from.left + from.w <= image.w,
+        fmt::format("part {} x {} at {}, {} of an image of {} x {}", from.h, from.w, from.top,
+                    from.left, image.h, image.w));
+  CHECK(window.top >= 0 && window.left >= 0 && window.top + window.h <= height &&
+            window.left + window.w <= width,
+        fmt::format("window {} x {} at {}, {} of {} x {}", window.h, window.w, window.top,
+                    window.left, height, width));
   out.reshape(window.h, window.w, image.c);
   thread_local ResizeScratch s;
   static const bool has_dot = dot::available();
   const bool same = make_taps(from.w, width, window.left, window.w, s.across);
   make_taps(from.h, height, window.top, window.h, s.down);
-  const int c = image.c, first = s.down.reads_from(), last = s.down.reads_to(), left = from.left + s.across.reads_from();
+  const int c = image.c, first = s.down.reads_from(), last = s.down.reads_to(),
+            left = from.left + s.across.reads_from();
   if (const int bytes = (image.w - left) * c; !same || s.lookups.c != c || s.lookups.bytes != bytes)
-    s.by_bytes = has_dot && (make_lookups(s.across, c, bytes, 16, s.lookups) || make_lookups(s.across, c, bytes, 32, s.lookups));
-  const std::size_t values = static_cast<std::size_t>(s.across.reads_to() - s.across.reads_from()) * c, pitch = values + slack;
+    s.by_bytes = has_dot && (make_lookups(s.across, c, bytes, 16, s.lookups) ||
+                             make_lookups(s.across, c, bytes, 32, s.lookups));
+  const std::size_t values =
+                        static_cast<std::size_t>(s.across.reads_to() - s.across.reads_from()) * c,
+                    pitch = values + slack;
   const std::size_t row = static_cast<std::size_t>(window.w) * c, line = row + slack;
-  const int held = (s.down.count + 2 * strip - 1) / strip * strip;  // rows of the ring: whole strips
+  const int held =
+      (s.down.count + 2 * strip - 1) / strip * strip;  // rows of the ring: whole strips
   s.wide.resize(s.by_bytes ? 0 : strip * pitch);
   s.ring.resize(static_cast<std::size_t>(held) * line);
   s.sums.resize(row);
-  const auto in_ring = [&](int y) { return s.ring.data() + static_cast<std::size_t>((y - first) % held) * line; };
+  const auto in_ring = [&](int y) {
+    return s.ring.data() + static_cast<std::size_t>((y - first) % held) * line;
+  };
   int made = first;  // rows before this one were squeezed across
   for (int y = 0; y < window.h; ++y) {
     const std::size_t i = static_cast<std::size_t>(y);
     for (; made < s.down.first[i] + s.down.count; made += strip) {
       const std::uint8_t* rows[strip];
-      for (int r = 0; r < strip; ++r) rows[r] = image.at(from.top + std::min(made + r, last - 1), left);
+      for (int r = 0; r < strip; ++r)
+        rows[r] = image.at(from.top + std::min(made + r, last - 1), left);
       if (s.by_bytes) {
-        dot::across(rows, s.lookups.lookups.data(), s.lookups.at.data(), s.lookups.quads, s.lookups.reach, s.lookups.groups, in_ring(made),
-                    line);
+        dot::across(rows, s.lookups.lookups.data(), s.lookups.at.data(), s.lookups.quads,
+                    s.lookups.reach, s.lookups.groups, in_ring(made), line);
         continue;
       }
-      for (int r = 0; r < strip; ++r) widen(rows[r], values, s.wide.data() + static_cast<std::size_t>(r) * pitch);
+      for (int r = 0; r < strip; ++r)
+        widen(rows[r], values, s.wide.data() + static_cast<std::size_t>(r) * pitch);
       if (c > 4)
         squeeze_across_many(s.wide.data(), pitch, s.across, c, in_ring(made), line);
       else
-        with_count(s.across.count, [&](auto count) { squeeze_across<count>(s.wide.data(), pitch, s.across, c, in_ring(made), line); });
+        with_count(s.across.count, [&](auto count) {
+          squeeze_across<count>(s.wide.data(), pitch, s.across, c, in_ring(made), line);
+        });
     }
     const std::int32_t* weights = &s.down.weights[i * s.down.count];
     int used = s.down.count;
     while (used > 1 && weights[used - 1] == 0) --used;
     with_count(used, [&](auto count) {
-      squeeze_down<count>([&](int t) { return in_ring(s.down.first[i] + t); }, weights, used, row, s.sums.data(), out.at(y, 0));
+      squeeze_down<count>([&](int t) { return in_ring(s.down.first[i] + t); }, weights, used, row,
+                          s.sums.data(), out.at(y, 0));
     });
   }
 }
@@ -268,8 +313,11 @@ Region read_by(const Resampling& how) {
     if (side == to) return std::pair{begin, begin + size};
     const Bounds bounds(side, to);
     int count = 1;
-    for (int i = begin; i < begin + size; ++i) count = std::max(count, bounds.end(i) - bounds.begin(i));
-    const auto first = [&](int i) { return std::min(bounds.begin(i), side - count); };  // as in make_taps
+    for (int i = begin; i < begin + size; ++i)
+      count = std::max(count, bounds.end(i) - bounds.begin(i));
+    const auto first = [&](int i) {
+      return std::min(bounds.begin(i), side - count);
+    };  // as in make_taps
     return std::pair{first(begin), first(begin + size - 1) + count};
   };
   const auto [top, bottom] = reads(how.from.h, how.h, how.window.top, how.window.h);
@@ -278,15 +326,21 @@ Region read_by(const Resampling& how) {
 }
 
 Resampling centered(int image_h, int image_w, int cover_h, int cover_w, int height, int width) {
-  CHECK(cover_h >= height && cover_w >= width, fmt::format("{} x {} does not cover {} x {}", cover_h, cover_w, height, width));
-  // The tighter side becomes exactly what was asked; the other one follows, rounded down as torchvision does.
+  CHECK(cover_h >= height && cover_w >= width,
+        fmt::format("{} x {} does not cover {} x {}", cover_h, cover_w, height, width));
+  // The tighter side becomes exactly what was asked; the other one follows, rounded down as
+  // torchvision does.
   int tall = cover_h, wide = cover_w;
-  const std::int64_t by_height = static_cast<std::int64_t>(image_w) * cover_h, by_width = static_cast<std::int64_t>(image_h) * cover_w;
+  const std::int64_t by_height = static_cast<std::int64_t>(image_w) * cover_h,
+                     by_width = static_cast<std::int64_t>(image_h) * cover_w;
   if (by_height > by_width)
     wide = static_cast<int>(by_height / image_h);
   else
     tall = static_cast<int>(by_width / image_w);
-  return {{0, 0, image_h, image_w}, tall, wide, {center_offset(tall, height), center_offset(wide, width), height, width}};
+  return {{0, 0, image_h, image_w},
+          tall,
+          wide,
+          {center_offset(tall, height), center_offset(wide, width), height, width}};
 }
 
 }  // namespace tessera::data

@@ -48,7 +48,8 @@ int wrap(int value, int period) {
 int cell(int value, int period) { return (value - wrap(value, period)) / period; }
 
 bool second_colour(const Sprite& sprite, int s, int t) {
-  const int p = sprite.period, x = s + sprite.phase_x + t * sprite.tilt / 1024, y = t + sprite.phase_y - s * sprite.tilt / 1024;
+  const int p = sprite.period, x = s + sprite.phase_x + t * sprite.tilt / 1024,
+            y = t + sprite.phase_y - s * sprite.tilt / 1024;
   switch (sprite.texture) {
     case 0:
       return false;
@@ -65,7 +66,9 @@ bool second_colour(const Sprite& sprite, int s, int t) {
     case 5:
       return (s * s + t * t) / (p * p / 2) % 2 == 1;
     case 6:
-      return random_bits(sprite.cells, static_cast<std::uint64_t>(cell(x, p / 3) * 64 + cell(y, p / 3) + 4096)) & 1;
+      return random_bits(sprite.cells,
+                         static_cast<std::uint64_t>(cell(x, p / 3) * 64 + cell(y, p / 3) + 4096)) &
+             1;
     default:
       return wrap(x, p) * 7 < p * 2 || wrap(y, p) * 7 < p * 2;
   }
@@ -74,8 +77,10 @@ bool second_colour(const Sprite& sprite, int s, int t) {
 }  // namespace
 
 void draw(const Canvas& canvas, const Sprite& sprite) {
-  // One turn and one scale in a single step: quarter pixels to shape units. Within the box below every product fits in 32 bits.
-  const int r = std::max(sprite.radius4, 4), cosine = sprite.cosine * 1024 / r, sine = sprite.sine * 1024 / r, scale = 16384 * 1024 / r;
+  // One turn and one scale in a single step: quarter pixels to shape units. Within the box below
+  // every product fits in 32 bits.
+  const int r = std::max(sprite.radius4, 4), cosine = sprite.cosine * 1024 / r,
+            sine = sprite.sine * 1024 / r, scale = 16384 * 1024 / r;
   const int x0 = std::max(0, (sprite.x4 - r) / 4), x1 = std::min(canvas.w, (sprite.x4 + r) / 4 + 1);
   const int y0 = std::max(0, (sprite.y4 - r) / 4), y1 = std::min(canvas.h, (sprite.y4 + r) / 4 + 1);
   for (int y = y0; y < y1; ++y)
@@ -83,13 +88,16 @@ void draw(const Canvas& canvas, const Sprite& sprite) {
       int covered = 0;  // of four samples
       for (int k = 0; k < 4; ++k) {
         const int dx = 4 * x + 1 + 2 * (k & 1) - sprite.x4, dy = 4 * y + 1 + (k & 2) - sprite.y4;
-        covered += inside(sprite.shape, (dx * cosine + dy * sine) / 16384, (dy * cosine - dx * sine) / 16384);
+        covered += inside(sprite.shape, (dx * cosine + dy * sine) / 16384,
+                          (dy * cosine - dx * sine) / 16384);
       }
       if (covered == 0) continue;
-      const int s = (4 * x + 2 - sprite.x4) * scale / 16384, t = (4 * y + 2 - sprite.y4) * scale / 16384;
+      const int s = (4 * x + 2 - sprite.x4) * scale / 16384,
+                t = (4 * y + 2 - sprite.y4) * scale / 16384;
       const Colour& colour = second_colour(sprite, s, t) ? sprite.second : sprite.first;
       std::uint8_t* pixel = &canvas.pixels[(static_cast<std::size_t>(y) * canvas.w + x) * canvas.c];
-      for (int k = 0; k < canvas.c; ++k) pixel[k] = static_cast<std::uint8_t>(pixel[k] + (colour[k] - pixel[k]) * covered / 4);
+      for (int k = 0; k < canvas.c; ++k)
+        pixel[k] = static_cast<std::uint8_t>(pixel[k] + (colour[k] - pixel[k]) * covered / 4);
     }
 }
 

@@ -1,5 +1,6 @@
-// The drawing kit of the synthetic data: ten shapes, eight textures, and a sprite that puts one on a canvas.
-// Convention: a shape lives in a square of +-1024 units around its centre; places on the canvas are counted in quarter pixels.
+// The drawing kit of the synthetic data: ten shapes, eight textures, and a sprite that puts one on
+// a canvas. Convention: a shape lives in a square of +-1024 units around its centre; places on the
+// canvas are counted in quarter pixels.
 #pragma once
 
 #include <array>
@@ -11,11 +12,12 @@
 
 namespace tessera::data {
 
-// All shapes and textures are their own mirror images up to a rotation, so that a horizontal flip never changes the class.
-inline constexpr std::array<std::string_view, 10> shape_names = {"disc", "square",   "triangle", "ring",  "cross",
-                                                                 "star", "crescent", "bar",      "frame", "bowtie"};
-inline constexpr std::array<std::string_view, 8> texture_names = {"plain",  "barred", "striped",  "checkered",
-                                                                  "dotted", "zoned",  "speckled", "gridded"};
+// All shapes and textures are their own mirror images up to a rotation, so that a horizontal flip
+// never changes the class.
+inline constexpr std::array<std::string_view, 10> shape_names = {
+    "disc", "square", "triangle", "ring", "cross", "star", "crescent", "bar", "frame", "bowtie"};
+inline constexpr std::array<std::string_view, 8> texture_names = {
+    "plain", "barred", "striped", "checkered", "dotted", "zoned", "speckled", "gridded"};
 
 inline constexpr int max_channels = 16;
 using Colour = std::array<std::uint8_t, max_channels>;

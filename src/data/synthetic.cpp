@@ -14,13 +14,17 @@ namespace tessera::data {
 namespace {
 
 static_assert(max_synthetic_channels == max_channels);
-static_assert(max_synthetic_classes == shape_names.size() * texture_names.size() * shape_names.size() * texture_names.size());
+static_assert(max_synthetic_classes == shape_names.size() * texture_names.size() *
+                                           shape_names.size() * texture_names.size());
 
 // The random choices of one image, in order.
 class Draws {
  public:
   explicit Draws(Key key) : key_(key) {}
-  int below(int n) { return static_cast<int>((random_bits(key_, count_++) >> 32) * static_cast<std::uint64_t>(n) >> 32); }
+  int below(int n) {
+    return static_cast<int>((random_bits(key_, count_++) >> 32) * static_cast<std::uint64_t>(n) >>
+                            32);
+  }
   int between(int low, int high) { return low + below(std::max(1, high - low + 1)); }
 
  private:
@@ -39,13 +43,15 @@ Parts parts_of(int label, int classes) {
   parts.shape = label % shapes;
   if (classes > shapes) parts.texture = label / shapes % textures;
   if (classes > shapes * textures) parts.companion = label / (shapes * textures) % shapes;
-  if (classes > shapes * textures * shapes) parts.companion_texture = label / (shapes * textures * shapes);
+  if (classes > shapes * textures * shapes)
+    parts.companion_texture = label / (shapes * textures * shapes);
   return parts;
 }
 
 std::string name_of(const Parts& parts) {
   const auto textured = [](int shape, int texture) {
-    return texture < 0 ? std::string(shape_names[shape]) : fmt::format("{} {}", texture_names[texture], shape_names[shape]);
+    return texture < 0 ? std::string(shape_names[shape])
+                       : fmt::format("{} {}", texture_names[texture], shape_names[shape]);
   };
   std::string name = textured(parts.shape, parts.texture);
   if (parts.companion >= 0) name += " with " + textured(parts.companion, parts.companion_texture);
@@ -60,38 +66,44 @@ int difference(const Colour& a, const Colour& b, int channels) {
 
 Colour any_colour(Draws& draws, int channels, int low = 0, int high = 255) {
   Colour colour{};
-  for (int k = 0; k < channels; ++k) colour[k] = static_cast<std::uint8_t>(draws.between(low, high));
+  for (int k = 0; k < channels; ++k)
+    colour[k] = static_cast<std::uint8_t>(draws.between(low, high));
   return colour;
 }
 
 // The first colour of the range that differs enough from all the others, or the best of a few.
-Colour contrasting(Draws& draws, std::initializer_list<const Colour*> others, int least, int channels, int low, int high) {
+Colour contrasting(Draws& draws, std::initializer_list<const Colour*> others, int least,
+                   int channels, int low, int high) {
   Colour best{};
   int best_difference = -1;
   for (int tries = 0; tries < 12 && best_difference < least; ++tries) {
     const Colour colour = any_colour(draws, channels, low, high);
     int nearest = 255;
-    for (const Colour* other : others) nearest = std::min(nearest, difference(colour, *other, channels));
+    for (const Colour* other : others)
+      nearest = std::min(nearest, difference(colour, *other, channels));
     if (nearest > best_difference) best = colour, best_difference = nearest;
   }
   return best;
 }
 
-// An angle without a sine: t -> ((1-t^2), 2t) / (1+t^2) covers 45 degrees either way for |t| <= tan(45 deg / 2); `reach` is in 256ths of
-// that. Any angle at all takes a swap and signs besides.
+// An angle without a sine: t -> ((1-t^2), 2t) / (1+t^2) covers 45 degrees either way for |t| <=
+// tan(45 deg / 2); `reach` is in 256ths of that. Any angle at all takes a swap and signs besides.
 void turn(Draws& draws, Sprite& sprite, int reach, bool any) {
-  const std::int64_t t = draws.between(-6786, 6786) * reach / 256, one = 16384, sum = one * one + t * t;
+  const std::int64_t t = draws.between(-6786, 6786) * reach / 256, one = 16384,
+                     sum = one * one + t * t;
   sprite.cosine = static_cast<int>((one * one - t * t) * one / sum);
   sprite.sine = static_cast<int>(2 * t * one * one / sum);
   if (any && draws.below(2)) std::swap(sprite.cosine, sprite.sine), sprite.sine = -sprite.sine;
   if (any && draws.below(2)) sprite.cosine = -sprite.cosine, sprite.sine = -sprite.sine;
 }
 
-// `hard` is 0 to 255: how far a sprite strays from an upright, plain one. texture -1: any but zones (5), which would draw a ring.
+// `hard` is 0 to 255: how far a sprite strays from an upright, plain one. texture -1: any but zones
+// (5), which would draw a ring.
 Sprite make_sprite(Draws& draws, int shape, int texture, int radius4, int hard, Key cells) {
   Sprite sprite;
   sprite.shape = shape;
-  const int nuisance = draws.below(256) < hard ? draws.below(static_cast<int>(texture_names.size()) - 1) : 0;
+  const int nuisance =
+      draws.below(256) < hard ? draws.below(static_cast<int>(texture_names.size()) - 1) : 0;
   sprite.texture = texture >= 0 ? texture : nuisance < 5 ? nuisance : nuisance + 1;
   sprite.radius4 = radius4;
   turn(draws, sprite, hard, hard > 192);
@@ -103,24 +115,29 @@ Sprite make_sprite(Draws& draws, int shape, int texture, int radius4, int hard, 
   return sprite;
 }
 
-// A gradient between two colours in a random direction; places along it are counted in 2^-20 of its length.
+// A gradient between two colours in a random direction; places along it are counted in 2^-20 of its
+// length.
 void paint_background(const Canvas& canvas, Draws& draws, const Colour& from, const Colour& to) {
   const std::int64_t gx = draws.between(-256, 256), gy = draws.between(-256, 256), one = 1 << 20;
-  const std::int64_t length = std::max<std::int64_t>(1, std::abs(gx) * canvas.w + std::abs(gy) * canvas.h);
+  const std::int64_t length =
+      std::max<std::int64_t>(1, std::abs(gx) * canvas.w + std::abs(gy) * canvas.h);
   const std::int64_t step_x = gx * one / length, step_y = gy * one / length;
   const std::int64_t start = (gx < 0 ? -step_x * canvas.w : 0) + (gy < 0 ? -step_y * canvas.h : 0);
   std::uint8_t* pixel = canvas.pixels.data();
   for (int y = 0; y < canvas.h; ++y)
     for (int x = 0; x < canvas.w; ++x) {
       const int along = static_cast<int>((start + step_x * x + step_y * y) >> 12);  // 0 to 256
-      for (int k = 0; k < canvas.c; ++k) *pixel++ = static_cast<std::uint8_t>(from[k] + ((to[k] - from[k]) * along >> 8));
+      for (int k = 0; k < canvas.c; ++k)
+        *pixel++ = static_cast<std::uint8_t>(from[k] + ((to[k] - from[k]) * along >> 8));
     }
 }
 
 void draw_blobs(const Canvas& canvas, Draws& draws, int count, int side4) {
   for (int i = 0; i < count; ++i) {
-    const int shape = draws.below(static_cast<int>(shape_names.size()));  // one draw per statement: arguments have no order
-    Sprite blob = make_sprite(draws, shape, 0, draws.between(side4 * 5 / 100, side4 * 12 / 100), 255, {});
+    const int shape = draws.below(
+        static_cast<int>(shape_names.size()));  // one draw per statement: arguments have no order
+    Sprite blob =
+        make_sprite(draws, shape, 0, draws.between(side4 * 5 / 100, side4 * 12 / 100), 255, {});
     blob.x4 = draws.below(4 * canvas.w);
     blob.y4 = draws.below(4 * canvas.h);
     blob.first = any_colour(draws, canvas.c);
@@ -145,7 +162,8 @@ class Synthetic : public Dataset {
       : spec_(spec),
         size_(split == Split::train ? spec.train : spec.test),
         key_(Key{seed}.with("synthetic").with(split == Split::train ? "train" : "test")) {
-    for (int label = 0; label < spec.classes; ++label) names_.push_back(name_of(parts_of(label, spec.classes)));
+    for (int label = 0; label < spec.classes; ++label)
+      names_.push_back(name_of(parts_of(label, spec.classes)));
   }
 
   std::int64_t size() const override { return size_; }
@@ -154,7 +172,9 @@ class Synthetic : public Dataset {
   int width() const override { return spec_.w; }
   int channels() const override { return spec_.c; }
 
-  std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % spec_.classes); }
+  std::int32_t label(std::int64_t index) const override {
+    return static_cast<std::int32_t>(index % spec_.classes);
+  }
 
   void get(std::int64_t index, const Wants&, Image& image) const override {
     CHECK(index >= 0 && index < size_, fmt::format("sample {} of {}", index, size_));
@@ -166,24 +186,27 @@ class Synthetic : public Dataset {
     const Canvas canvas{spec_.h, spec_.w, spec_.c, pixels};
     const int side4 = 4 * std::min(spec_.h, spec_.w);
 
-    // Each image has its own difficulty, so that accuracy climbs for many epochs: the easy ones are learned first, the hard ones late.
+    // Each image has its own difficulty, so that accuracy climbs for many epochs: the easy ones are
+    // learned first, the hard ones late.
     const int hard = draws.below(256);
     // Shapes are mostly lighter than the background, but the harder the image the less so.
     const bool plain_sight = draws.below(256) >= hard;
-    const Colour from = any_colour(draws, spec_.c, 0, plain_sight ? 130 : 255), to = any_colour(draws, spec_.c, 0, plain_sight ? 130 : 255);
+    const Colour from = any_colour(draws, spec_.c, 0, plain_sight ? 130 : 255),
+                 to = any_colour(draws, spec_.c, 0, plain_sight ? 130 : 255);
     paint_background(canvas, draws, from, to);
     draw_blobs(canvas, draws, draws.between(0, 1 + hard / 64), side4);
 
     const bool alone = parts.companion < 0;
     const int percent = alone ? draws.between(40 - hard / 14, 44) : draws.between(22, 30);
-    Sprite main = make_sprite(draws, parts.shape, parts.texture, side4 * percent / 100, hard, key.with("cells"));
+    Sprite main = make_sprite(draws, parts.shape, parts.texture, side4 * percent / 100, hard,
+                              key.with("cells"));
     const int corner = draws.below(4);
     place(draws, main, alone ? -1 : corner);
     colour(draws, main, from, to, plain_sight);
     draw(canvas, main);
     if (!alone) {
-      Sprite other =
-          make_sprite(draws, parts.companion, parts.companion_texture, side4 * draws.between(15, 19) / 100, hard, key.with("more cells"));
+      Sprite other = make_sprite(draws, parts.companion, parts.companion_texture,
+                                 side4 * draws.between(15, 19) / 100, hard, key.with("more cells"));
       place(draws, other, 3 - corner);
       colour(draws, other, from, to, plain_sight);
       draw(canvas, other);
@@ -209,15 +232,18 @@ class Synthetic : public Dataset {
                        : half == 0 ? extent / 2
                                    : extent,
                 margin = sprite.radius4 * 8 / 10;
-      return high - low <= 2 * margin ? (low + high) / 2 : draws.between(low + margin, high - margin);
+      return high - low <= 2 * margin ? (low + high) / 2
+                                      : draws.between(low + margin, high - margin);
     };
     sprite.x4 = along(4 * spec_.w, quarter < 0 ? -1 : quarter & 1);
     sprite.y4 = along(4 * spec_.h, quarter < 0 ? -1 : quarter >> 1);
   }
 
-  void colour(Draws& draws, Sprite& sprite, const Colour& from, const Colour& to, bool light) const {
+  void colour(Draws& draws, Sprite& sprite, const Colour& from, const Colour& to,
+              bool light) const {
     sprite.first = contrasting(draws, {&from, &to}, 44, spec_.c, light ? 110 : 0, 255);
-    sprite.second = contrasting(draws, {&from, &to, &sprite.first}, 44, spec_.c, light ? 110 : 0, 255);
+    sprite.second =
+        contrasting(draws, {&from, &to, &sprite.first}, 44, spec_.c, light ? 110 : 0, 255);
   }
 
   SyntheticSpec spec_;
@@ -230,8 +256,10 @@ class Synthetic : public Dataset {
 
 std::vector<std::string> problems(const SyntheticSpec& spec) {
   std::vector<std::string> out;
-  const auto range = [&](std::string_view what, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (value < low || value > high) out.push_back(fmt::format("{} is {}, expected {} to {}", what, value, low, high));
+  const auto range = [&](std::string_view what, std::int64_t value, std::int64_t low,
+                         std::int64_t high) {
+    if (value < low || value > high)
+      out.push_back(fmt::format("{} is {}, expected {} to {}", what, value, low, high));
   };
   range("the height", spec.h, 4, max_synthetic_side);
   range("the width", spec.w, 4, max_synthetic_side);
@@ -243,7 +271,8 @@ std::vector<std::string> problems(const SyntheticSpec& spec) {
 }
 
 std::unique_ptr<Dataset> synthetic(const SyntheticSpec& spec, Split split, std::uint64_t seed) {
-  if (const auto wrong = problems(spec); !wrong.empty()) throw Error(ErrorKind::usage, join(wrong, "; "), "synthetic data");
+  if (const auto wrong = problems(spec); !wrong.empty())
+    throw Error(ErrorKind::usage, join(wrong, "; "), "synthetic data");
   return std::make_unique<Synthetic>(spec, split, seed);
 }
 

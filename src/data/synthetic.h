@@ -1,9 +1,11 @@
-// Procedural textured shapes: a data set that needs no download and cannot be memorised from its background.
-// Convention: integer arithmetic only, keyed by (seed, split, index), so every machine draws the same bytes.
+// Procedural textured shapes: a data set that needs no download and cannot be memorised from its
+// background. Convention: integer arithmetic only, keyed by (seed, split, index), so every machine
+// draws the same bytes.
 //
-// A class is a shape; beyond 10 classes a shape and a texture; beyond 80 also a smaller companion shape, beyond 800 with its own texture.
-// The rest is drawn at random: place, size, turn, colours, gradient, blobs, noise, a bar in front, and up to 10 classes the texture; how
-// wildly is drawn per image.
+// A class is a shape; beyond 10 classes a shape and a texture; beyond 80 also a smaller companion
+// shape, beyond 800 with its own texture. The rest is drawn at random: place, size, turn, colours,
+// gradient, blobs, noise, a bar in front, and up to 10 classes the texture; how wildly is drawn per
+// image.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// The seam between data sets and models: what turns one decoded image into the numbers that a model reads.
-// Convention: a transform is a pure function of the image and of the sample's global identity, never of the thread or rank that runs it.
+// The seam between data sets and models: what turns one decoded image into the numbers that a model
+// reads. Convention: a transform is a pure function of the image and of the sample's global
+// identity, never of the thread or rank that runs it.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,12 @@ struct SampleKey {
 
 // Both functions are thread-safe.
 struct Transform {
-  // What apply() will read of a picture of this size, known before it is decoded. Unset: all of it, as stored.
+  // What apply() will read of a picture of this size, known before it is decoded. Unset: all of it,
+  // as stored.
   std::function<Want(int height, int width, const SampleKey& key)> wants = {};
   // Writes [height, width, channels] normalised values of the model's size.
-  std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)> apply = {};
+  std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)> apply =
+      {};
 
   // `key` must outlive the result.
   Wants wants_of(const SampleKey& key) const {

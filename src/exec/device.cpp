@@ -20,8 +20,9 @@ constexpr std::array rows{Row{"cpu", cpu::info, cpu::target, cpu::make}};
 const Row& row_of(std::string_view device) {
   for (const Row& row : rows)
     if (row.name == device) return row;
-  throw Error(ErrorKind::usage, "this build has no executor for the device '" + std::string(device) + "'", "run.device",
-              "choose " + join(device_names(), " or "));
+  throw Error(ErrorKind::usage,
+              "this build has no executor for the device '" + std::string(device) + "'",
+              "run.device", "choose " + join(device_names(), " or "));
 }
 
 }  // namespace
@@ -32,8 +33,12 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-DeviceInfo device_info(std::string_view device, int threads) { return row_of(device).info(threads); }
-plan::Target target_of(std::string_view device, int threads) { return row_of(device).target(threads); }
+DeviceInfo device_info(std::string_view device, int threads) {
+  return row_of(device).info(threads);
+}
+plan::Target target_of(std::string_view device, int threads) {
+  return row_of(device).target(threads);
+}
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups) {
   return row_of(device).make(threads, std::move(groups));
 }

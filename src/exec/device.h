@@ -1,5 +1,6 @@
-// Devices by name (run.device): what a plan must know of one, what it can do at most, and the executor that runs on it.
-// Convention: only make_executor takes hold of the device; everything else may be asked without starting anything.
+// Devices by name (run.device): what a plan must know of one, what it can do at most, and the
+// executor that runs on it. Convention: only make_executor takes hold of the device; everything
+// else may be asked without starting anything.
 #pragma once
 
 #include <functional>
@@ -21,13 +22,15 @@ using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 
 struct DeviceInfo {
   std::string name;  // as run.device says it
-  // Measured when they are asked for, which takes about 0.1 s each: f32 multiply-adds, and bytes read and written by a copy.
+  // Measured when they are asked for, which takes about 0.1 s each: f32 multiply-adds, and bytes
+  // read and written by a copy.
   std::function<double()> peak_gflops{}, copy_gbytes{};
   std::function<std::int64_t()> memory{};  // bytes that could still be given, now
 };
 
 std::vector<std::string> device_names();  // of this build
-// Error(usage) when this build has no such device. `threads` is how many of the host's cores may be used.
+// Error(usage) when this build has no such device. `threads` is how many of the host's cores may be
+// used.
 DeviceInfo device_info(std::string_view device, int threads);
 plan::Target target_of(std::string_view device, int threads);
 // The groups must outlive the executor.

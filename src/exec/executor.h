@@ -1,6 +1,7 @@
-// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans, and one arena as large as the
-// largest plan needs. A plan is loaded once, which binds it to kernels and addresses, and then run as often as it is wanted.
-// Convention: bytes in, bytes out; what the bytes mean is in the plan's bindings.
+// An executor runs plans and keeps their memory: persistent buffers by name, shared between plans,
+// and one arena as large as the largest plan needs. A plan is loaded once, which binds it to
+// kernels and addresses, and then run as often as it is wanted. Convention: bytes in, bytes out;
+// what the bytes mean is in the plan's bindings.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,9 @@
 
 namespace tessera::exec {
 
-// What each stream did, in milliseconds from the start of the run. Stream 0 computes, hands messages over (post), moves those on that are
-// under way (poll) and waits for them, one after the other; stream 1 holds every message from hand-over to arrival (flight), and these
-// may overlap.
+// What each stream did, in milliseconds from the start of the run. Stream 0 computes, hands
+// messages over (post), moves those on that are under way (poll) and waits for them, one after the
+// other; stream 1 holds every message from hand-over to arrival (flight), and these may overlap.
 struct Timeline {
   enum Kind : std::uint8_t { compute, post, poll, wait, flight };
   struct Span {
@@ -36,7 +37,8 @@ struct Timeline {
 };
 
 // Called after each step of a run with its index and a way to see the bytes of its slots.
-using Observer = std::function<void(std::size_t step, const std::function<std::span<const std::byte>(const plan::Slot&)>& bytes)>;
+using Observer = std::function<void(
+    std::size_t step, const std::function<std::span<const std::byte>(const plan::Slot&)>& bytes)>;
 
 // How one run is to be made.
 struct RunOptions {
@@ -44,8 +46,8 @@ struct RunOptions {
   bool spans = false;  // a timeline with a span for every step
 };
 
-// What a run says when it is done: its outputs that are single numbers, and where its time went. They are copies: later runs do
-// not change them.
+// What a run says when it is done: its outputs that are single numbers, and where its time went.
+// They are copies: later runs do not change them.
 struct Results {
   std::map<std::string, double, std::less<>> scalars;
   Timeline timeline;
@@ -53,7 +55,8 @@ struct Results {
   double scalar(std::string_view output) const;  // CHECKs that there is one
 };
 
-// A run that was submitted. Its results come when it is done, which may be long after submit() returned.
+// A run that was submitted. Its results come when it is done, which may be long after submit()
+// returned.
 class Ticket {
  public:
   struct Run {
@@ -64,7 +67,9 @@ class Ticket {
   explicit Ticket(std::unique_ptr<Run> run) : run_(std::move(run)) {}
 
   bool done() const { return run_->done(); }
-  Results wait() { return std::exchange(run_, nullptr)->wait(); }  // once; throws what the run threw
+  Results wait() {
+    return std::exchange(run_, nullptr)->wait();
+  }  // once; throws what the run threw
 
  private:
   std::unique_ptr<Run> run_;
@@ -75,14 +80,14 @@ class Loaded {
  public:
   virtual ~Loaded() = default;
 
-  // What the next run is fed with, while earlier ones may be under way: write all batch and scalar inputs before every run. Of
-  // persistent inputs it is what the next run finds.
+  // What the next run is fed with, while earlier ones may be under way: write all batch and scalar
+  // inputs before every run. Of persistent inputs it is what the next run finds.
   virtual void write(std::string_view input, std::span<const std::byte> bytes) = 0;
-  // Runs of one executor happen in the order in which they were submitted. Where plan.copies of them are under way, it waits for the
-  // first. The ticket must not outlive the loaded plan.
+  // Runs of one executor happen in the order in which they were submitted. Where plan.copies of
+  // them are under way, it waits for the first. The ticket must not outlive the loaded plan.
   virtual Ticket submit(const RunOptions& options = {}) = 0;
-  // Reads an output of the run that was waited for last. It is refused once another plan of the executor, or plan.copies
-  // further runs of this one, were submitted.
+  // Reads an output of the run that was waited for last. It is refused once another plan of the
+  // executor, or plan.copies further runs of this one, were submitted.
   virtual void read(std::string_view output, std::span<std::byte> bytes) = 0;
   Results run(const RunOptions& options = {}) { return submit(options).wait(); }
 };
@@ -94,16 +99,23 @@ class Executor {
   virtual const plan::Target& target() const = 0;
   // Bytes that reserve() would take beyond those that are held already.
   virtual std::int64_t more_for(const plan::Footprint& room) const = 0;
-  // Makes room for several plans at once: persistent buffers that are new (zeroed) and the arena. Error(memory) when there is none.
+  // Makes room for several plans at once: persistent buffers that are new (zeroed) and the arena.
+  // Error(memory) when there is none.
   virtual void reserve(const plan::Footprint& room) = 0;
-  virtual bool fits(const plan::Plan& plan) const = 0;  // whether the system could give what load() would take
-  // Makes room (persistent buffers that are new, zeroed, and the arena) and binds the plan. Error(memory) when there is no room.
+  virtual bool fits(
+      const plan::Plan& plan) const = 0;  // whether the system could give what load() would take
+  // Makes room (persistent buffers that are new, zeroed, and the arena) and binds the plan.
+  // Error(memory) when there is no room.
   virtual std::unique_ptr<Loaded> load(const plan::Plan& plan) = 0;
-  // Persistent buffers by name, from `offset` bytes on; in the order of the runs that were submitted.
-  virtual void write_persistent(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) = 0;
-  virtual void read_persistent(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const = 0;
+  // Persistent buffers by name, from `offset` bytes on; in the order of the runs that were
+  // submitted.
+  virtual void write_persistent(std::string_view name, std::int64_t offset,
+                                std::span<const std::byte> bytes) = 0;
+  virtual void read_persistent(std::string_view name, std::int64_t offset,
+                               std::span<std::byte> bytes) const = 0;
   virtual std::int64_t allocated_bytes() const = 0;
-  // How many runs are worth submitting before the first of them is waited for, beyond one. 0: submit() returns when all is done.
+  // How many runs are worth submitting before the first of them is waited for, beyond one. 0:
+  // submit() returns when all is done.
   virtual int runs_ahead() const = 0;
 };
 

@@ -15,16 +15,20 @@
 namespace tessera::files {
 namespace {
 
-std::filesystem::path folder_of(const std::filesystem::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::filesystem::path& path, std::uint64_t bytes) : path_(path), needed_(bytes) {
+AtomicFile::AtomicFile(const std::filesystem::path& path, std::uint64_t bytes)
+    : path_(path), needed_(bytes) {
   // A rename would replace a device (/dev/null) or fail late on a folder.
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    throw Error(ErrorKind::disk, "cannot be written: it exists and is not a regular file", path.string());
+    throw Error(ErrorKind::disk, "cannot be written: it exists and is not a regular file",
+                path.string());
 
   const DiskCall call("creating", path);
   require_room(folder_of(path), bytes);
@@ -50,10 +54,12 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 void AtomicFile::overwrite(std::uint64_t offset, std::span<const std::byte> bytes) {
   CHECK(descriptor_ >= 0, "write after commit");
   while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t done =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) fail_disk(path_, "write the file", errno, needed_);
-    offset += static_cast<std::uint64_t>(done), bytes = bytes.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done),
+        bytes = bytes.subspan(static_cast<std::size_t>(done));
   }
 }
 
@@ -61,7 +67,8 @@ void AtomicFile::commit() {
   CHECK(descriptor_ >= 0, "commit after commit");
   sync_file(descriptor_, path_, needed_);
   const DiskCall call("renaming and flushing", path_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_disk(path_, "rename the finished file", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    fail_disk(path_, "rename the finished file", errno);
   // From here the new file is in place: nothing is left to remove.
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed != 0) fail_disk(path_, "close the file", errno);

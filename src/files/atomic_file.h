@@ -1,5 +1,6 @@
-// A file that appears complete or not at all: written under a temporary name in the same folder, flushed to the disk, renamed.
-// Convention: without commit() the destructor removes the temporary file and whatever was there before is untouched.
+// A file that appears complete or not at all: written under a temporary name in the same folder,
+// flushed to the disk, renamed. Convention: without commit() the destructor removes the temporary
+// file and whatever was there before is untouched.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,9 @@ namespace tessera::files {
 
 class AtomicFile {
  public:
-  // Every failure (unwritable folder, disk full, ...) throws Error(disk) naming the path. `bytes`: how long the file will be, where that is
-  // known; a disk without so much room is refused before anything is written.
+  // Every failure (unwritable folder, disk full, ...) throws Error(disk) naming the path. `bytes`:
+  // how long the file will be, where that is known; a disk without so much room is refused before
+  // anything is written.
   explicit AtomicFile(const std::filesystem::path& path, std::uint64_t bytes = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -15,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path beside(const fs::path& place, const char* prefix) { return place.parent_path() / (prefix + place.filename().string()); }
+fs::path beside(const fs::path& place, const char* prefix) {
+  return place.parent_path() / (prefix + place.filename().string());
+}
 
 void rename_or_throw(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_disk(to, "put the folder in its place", errno);
@@ -31,7 +33,8 @@ AtomicFolder::AtomicFolder(const fs::path& place) : place_(place), part_(part_of
   fs::remove_all(part_, error);  // what a torn write left must not become part of this one
   if (!error) fs::create_directories(part_, error);
   if (error)
-    throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), part_.string(), "free some space or choose another folder");
+    throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), part_.string(),
+                "free some space or choose another folder");
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -56,7 +59,8 @@ void AtomicFolder::commit() {
   }
   fs::path old = part_;  // after a swap: what was there before
   if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) != 0) {
-    // Not every file system can swap two names: the old folder steps aside, and clean_leftovers() brings it back after a crash in between.
+    // Not every file system can swap two names: the old folder steps aside, and clean_leftovers()
+    // brings it back after a crash in between.
     old = beside(place_, ".old-");
     fs::remove_all(old, ignored);
     rename_or_throw(place_, old);
@@ -86,8 +90,8 @@ void clean_leftovers(const fs::path& folder) {
     const std::string name = path.filename().string();
     if (name.starts_with(".old-") && !is_there(folder / name.substr(5)))
       rename_or_throw(path, folder / name.substr(5));
-    else if (name.starts_with(".part-") || name.starts_with(".gone-") || name.starts_with(".old-") ||
-             (name.starts_with(".tessera-") && name.ends_with(".tmp")))
+    else if (name.starts_with(".part-") || name.starts_with(".gone-") ||
+             name.starts_with(".old-") || (name.starts_with(".tessera-") && name.ends_with(".tmp")))
       fs::remove_all(path, ignored);
   }
 }

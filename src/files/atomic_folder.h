@@ -1,6 +1,7 @@
-// A folder that appears complete or not at all: filled under a hidden name beside its place, flushed, renamed, and its parent flushed.
-// Convention: names that start with ".part-", ".gone-" or ".old-" belong to this file; whatever a killed process leaves under them is
-// cleaned up by clean_leftovers().
+// A folder that appears complete or not at all: filled under a hidden name beside its place,
+// flushed, renamed, and its parent flushed. Convention: names that start with ".part-", ".gone-" or
+// ".old-" belong to this file; whatever a killed process leaves under them is cleaned up by
+// clean_leftovers().
 #pragma once
 
 #include <filesystem>
@@ -15,20 +16,22 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
-  const std::filesystem::path& path() const { return part_; }                // write here
-  static std::filesystem::path part_of(const std::filesystem::path& place);  // the same, for who did not make it
-  void commit();                                                             // replaces what was in its place, if anything
+  const std::filesystem::path& path() const { return part_; }  // write here
+  static std::filesystem::path part_of(
+      const std::filesystem::path& place);  // the same, for who did not make it
+  void commit();                            // replaces what was in its place, if anything
 
  private:
   std::filesystem::path place_, part_;
   bool done_ = false;
 };
 
-// A folder that is whole or gone: renamed before its files are removed. One that cannot be removed stays.
+// A folder that is whole or gone: renamed before its files are removed. One that cannot be removed
+// stays.
 void remove_folder(const std::filesystem::path& folder);
 
-// Removes what torn writes left in `folder` and brings back what stepped aside; only one process may write there at a time. Error(disk)
-// when the folder cannot be looked at.
+// Removes what torn writes left in `folder` and brings back what stepped aside; only one process
+// may write there at a time. Error(disk) when the folder cannot be looked at.
 void clean_leftovers(const std::filesystem::path& folder);
 
 }  // namespace tessera::files

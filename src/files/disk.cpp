@@ -17,7 +17,8 @@ namespace tessera::files {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* make_room = "free some space or write to another disk; what was there before is intact";
+constexpr const char* make_room =
+    "free some space or write to another disk; what was there before is intact";
 
 std::atomic<int> fault_errno{0};
 std::atomic<std::int64_t> fault_after{0};
@@ -27,7 +28,8 @@ ssize_t write_some(int descriptor, std::span<const std::byte> bytes) {
   if (const int problem = fault_errno; problem != 0) {
     const std::int64_t left = fault_after;
     if (left <= 0) return errno = problem, -1;
-    count = std::min<std::size_t>(count, static_cast<std::size_t>(left));  // a short write first, as a real disk gives
+    count = std::min<std::size_t>(
+        count, static_cast<std::size_t>(left));  // a short write first, as a real disk gives
     fault_after -= static_cast<std::int64_t>(count);
   }
   return ::write(descriptor, bytes.data(), count);
@@ -57,8 +59,9 @@ std::optional<std::uint64_t> free_bytes(const fs::path& path) {
 void require_room(const fs::path& path, std::uint64_t bytes) {
   const auto room = free_bytes(path);
   if (!room || bytes <= *room) return;
-  throw Error(ErrorKind::disk, fmt::format("the disk is too full: {} bytes are needed, {} are free", bytes, *room), path.string(),
-              make_room);
+  throw Error(ErrorKind::disk,
+              fmt::format("the disk is too full: {} bytes are needed, {} are free", bytes, *room),
+              path.string(), make_room);
 }
 
 void fail_disk(const fs::path& path, const char* verb, int problem, std::uint64_t needed) {
@@ -67,13 +70,16 @@ void fail_disk(const fs::path& path, const char* verb, int problem, std::uint64_
   if (full) {
     const auto room = free_bytes(path);
     if (needed > 0) text += fmt::format("; {} bytes are needed", needed);
-    if (room) text += fmt::format("{} {} are free", needed > 0 ? "," : ";", *room) + (needed > 0 ? "" : " bytes");
+    if (room)
+      text += fmt::format("{} {} are free", needed > 0 ? "," : ";", *room) +
+              (needed > 0 ? "" : " bytes");
     if (problem == EFBIG) text += " (a limit on the size of files, see `ulimit -f`)";
   }
   throw Error(ErrorKind::disk, text, path.string(), full ? make_room : "");
 }
 
-void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path, std::uint64_t needed) {
+void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path,
+               std::uint64_t needed) {
   while (!bytes.empty()) {
     const DiskCall call("writing", path);
     const ssize_t wrote = write_some(descriptor, bytes);
@@ -101,7 +107,8 @@ void sync_folder(const fs::path& folder) {
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.number < 0) fail_disk(folder, "open the folder to flush it", errno);
   while (::fsync(opened.number) != 0) {
-    if (errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return;  // a file system without this call
+    if (errno == EINVAL || errno == ENOTSUP || errno == ENOSYS)
+      return;  // a file system without this call
     if (errno != EINTR) fail_disk(folder, "flush the folder", errno);
   }
 }

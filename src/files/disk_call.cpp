@@ -11,7 +11,8 @@ thread_local bool inside = false;
 DiskObserver::Here::Here(DiskObserver* now) : before_(observer) { observer = now; }
 DiskObserver::Here::~Here() { observer = before_; }
 
-DiskCall::DiskCall(const char* verb, const std::filesystem::path& path) : told_(inside ? nullptr : observer) {
+DiskCall::DiskCall(const char* verb, const std::filesystem::path& path)
+    : told_(inside ? nullptr : observer) {
   if (!told_) return;
   inside = true;
   told_->begins(verb, path);

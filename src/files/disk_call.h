@@ -1,5 +1,6 @@
-// A system call to a disk takes as long as the disk likes. Whoever watches a thread can tell it from a thread that hangs: writers of
-// this room note each call that can take long while they are inside it.
+// A system call to a disk takes as long as the disk likes. Whoever watches a thread can tell it
+// from a thread that hangs: writers of this room note each call that can take long while they are
+// inside it.
 #pragma once
 
 #include <filesystem>

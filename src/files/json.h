@@ -1,5 +1,5 @@
-// JSON that others may have written. What is nested deeper than anything we write counts as no JSON at all: copying, comparing and
-// printing a value recurse.
+// JSON that others may have written. What is nested deeper than anything we write counts as no JSON
+// at all: copying, comparing and printing a value recurse.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -27,8 +27,9 @@ void refuse_broken_link(fs::path at, ErrorKind kind) {
     struct stat about {};
     if (::lstat(at.c_str(), &about) == 0) {
       if (S_ISLNK(about.st_mode) && ::stat(at.c_str(), &about) != 0)
-        throw Error(kind, fmt::format("is a link to {}, which is not there", fs::read_symlink(at).string()), at.string(),
-                    "bring back what it leads to (is its disk mounted?), or remove the link");
+        throw Error(
+            kind, fmt::format("is a link to {}, which is not there", fs::read_symlink(at).string()),
+            at.string(), "bring back what it leads to (is its disk mounted?), or remove the link");
       return;
     }
     if (!at.has_parent_path() || at.parent_path() == at) return;
@@ -56,7 +57,8 @@ std::vector<fs::path> entries_of(const fs::path& folder, ErrorKind kind) {
     refuse_broken_link(folder, kind);
     return out;
   }
-  for (; !problem && at != fs::directory_iterator(); at.increment(problem)) out.push_back(at->path());
+  for (; !problem && at != fs::directory_iterator(); at.increment(problem))
+    out.push_back(at->path());
   if (problem) cannot_look(folder, problem.value(), kind);
   std::sort(out.begin(), out.end());
   return out;

@@ -1,6 +1,7 @@
-// The manifest of a checkpoint: every global tensor with the shards that hold it, and a JSON object of everything else.
-// Convention: a manifest that parses is sound: its own hash fits, names are plain, and the shards of a tensor tile it exactly, so that any
-// layout can be assembled from any other. The format: docs/checkpoints.md.
+// The manifest of a checkpoint: every global tensor with the shards that hold it, and a JSON object
+// of everything else. Convention: a manifest that parses is sound: its own hash fits, names are
+// plain, and the shards of a tensor tile it exactly, so that any layout can be assembled from any
+// other. The format: docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ struct Manifest {
 };
 
 inline constexpr std::int64_t manifest_format = 2;
-inline constexpr std::size_t max_manifest_bytes = std::size_t{64} << 20, max_shards = 4096;  // of one tensor
+inline constexpr std::size_t max_manifest_bytes = std::size_t{64} << 20,
+                             max_shards = 4096;  // of one tensor
 
 std::string print(const Manifest& manifest);
 // Error(weights) with the reason; `where` names the file.

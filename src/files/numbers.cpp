@@ -1,5 +1,6 @@
 // Element types of safetensors and their conversion to double and float.
-// Convention: files are little-endian and so are all our hosts; elements are copied out because a view may be unaligned.
+// Convention: files are little-endian and so are all our hosts; elements are copied out because a
+// view may be unaligned.
 #include <bit>
 #include <cstring>
 
@@ -13,14 +14,17 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 struct Bf16 {
   std::uint16_t bits;
-  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
   explicit operator double() const { return static_cast<float>(*this); }
 };
 
 struct F16 {
   std::uint16_t bits;
   explicit operator float() const {
-    const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u, mantissa = bits & 0x3ffu;
+    const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u,
+                        mantissa = bits & 0x3ffu;
     if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
     if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
     const float tiny = static_cast<float>(mantissa) * 0x1.0p-24f;  // zero and subnormals
@@ -56,7 +60,8 @@ std::vector<To> numbers(const TensorView& view, std::string_view name) {
   if (dtype == "I8") return convert<std::int8_t, To>(view);
   if (dtype == "U8" || dtype == "BOOL") return convert<std::uint8_t, To>(view);
   throw Error(ErrorKind::weights, "dtype " + view.dtype + " cannot be read as numbers",
-              name.empty() ? "" : "tensor '" + std::string(name) + "'", "export the tensor as F32, F64, BF16, F16, I64 or I32");
+              name.empty() ? "" : "tensor '" + std::string(name) + "'",
+              "export the tensor as F32, F64, BF16, F16, I64 or I32");
 }
 
 }  // namespace
@@ -65,14 +70,19 @@ std::size_t dtype_size(std::string_view dtype) {
   static constexpr struct {
     std::string_view name;
     std::size_t size;
-  } table[] = {{"F32", 4}, {"F64", 8}, {"BF16", 2}, {"F16", 2},  {"I64", 8},     {"I32", 4},     {"I16", 2},     {"I8", 1}, {"U64", 8},
-               {"U32", 4}, {"U16", 2}, {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8}};
+  } table[] = {{"F32", 4},  {"F64", 8},     {"BF16", 2},    {"F16", 2},     {"I64", 8}, {"I32", 4},
+               {"I16", 2},  {"I8", 1},      {"U64", 8},     {"U32", 4},     {"U16", 2}, {"U8", 1},
+               {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8}};
   for (const auto& row : table)
     if (row.name == dtype) return row.size;
   return 0;
 }
 
-std::vector<double> to_doubles(const TensorView& view, std::string_view name) { return numbers<double>(view, name); }
-std::vector<float> to_floats(const TensorView& view, std::string_view name) { return numbers<float>(view, name); }
+std::vector<double> to_doubles(const TensorView& view, std::string_view name) {
+  return numbers<double>(view, name);
+}
+std::vector<float> to_floats(const TensorView& view, std::string_view name) {
+  return numbers<float>(view, name);
+}
 
 }  // namespace tessera::files

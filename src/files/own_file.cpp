@@ -21,16 +21,18 @@ std::optional<uid_t> owner_of(const std::filesystem::path& path) {
 
 bool is_own_folder(const std::filesystem::path& path) {
   struct stat about = {};
-  return ::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == ::geteuid();
+  return ::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode) &&
+         about.st_uid == ::geteuid();
 }
 
-std::optional<std::string> read_own(const std::filesystem::path& path, std::size_t most, uid_t owner) {
+std::optional<std::string> read_own(const std::filesystem::path& path, std::size_t most,
+                                    uid_t owner) {
   const int file = ::open(path.c_str(), O_RDONLY | careful);
   if (file < 0) return std::nullopt;
   struct stat about = {};
   std::optional<std::string> text;
-  if (::fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == owner && about.st_size >= 0 &&
-      static_cast<std::size_t>(about.st_size) <= most) {
+  if (::fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == owner &&
+      about.st_size >= 0 && static_cast<std::size_t>(about.st_size) <= most) {
     text.emplace();
     char buffer[4096];
     for (ssize_t n; text->size() <= most && (n = ::read(file, buffer, sizeof(buffer))) != 0;) {

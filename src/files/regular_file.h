@@ -1,6 +1,7 @@
-// A regular file, open for reading at any place. Every read is a system call whose failure is an Error: a file that is mapped instead ends
-// the process with SIGBUS where a sector cannot be read or somebody has cut it. Convention: the file stays the one that was opened,
-// whatever takes its name; what it holds is checked by whoever has a hash.
+// A regular file, open for reading at any place. Every read is a system call whose failure is an
+// Error: a file that is mapped instead ends the process with SIGBUS where a sector cannot be read
+// or somebody has cut it. Convention: the file stays the one that was opened, whatever takes its
+// name; what it holds is checked by whoever has a hash.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +26,13 @@ class RegularFile {
   std::uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
 
-  // The bytes from `offset` on. Error(kind) names the file and the place when they cannot be read, or are not there any more.
+  // The bytes from `offset` on. Error(kind) names the file and the place when they cannot be read,
+  // or are not there any more.
   void read(std::uint64_t offset, std::span<std::byte> into) const;
   std::vector<std::byte> read(std::uint64_t offset, std::uint64_t bytes) const;
   // The same in order, a piece that fits a processor's cache at a time.
-  void for_each_piece(std::uint64_t offset, std::uint64_t bytes, const std::function<void(std::span<const std::byte>)>& visit) const;
+  void for_each_piece(std::uint64_t offset, std::uint64_t bytes,
+                      const std::function<void(std::span<const std::byte>)>& visit) const;
 
  private:
   std::filesystem::path path_;

@@ -1,6 +1,7 @@
-// Safetensors files: 8 bytes of little-endian header length, a JSON header {name: {dtype, shape, data_offsets}}, then the bytes.
-// Convention: a file is checked completely (every offset, size and name, and its hash where it carries one) before any tensor is handed
-// out. Tensors are read when they are asked for, one at a time; a view of a file in memory may be unaligned.
+// Safetensors files: 8 bytes of little-endian header length, a JSON header {name: {dtype, shape,
+// data_offsets}}, then the bytes. Convention: a file is checked completely (every offset, size and
+// name, and its hash where it carries one) before any tensor is handed out. Tensors are read when
+// they are asked for, one at a time; a view of a file in memory may be unaligned.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@
 namespace tessera::files {
 
 struct TensorView {
-  std::string dtype;  // "F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL", ...: a name of dtype_size()
+  std::string dtype;  // "F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL", ...: a name of
+                      // dtype_size()
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
 };
@@ -51,13 +53,15 @@ struct SafetensorsContent {
   Metadata metadata;
 };
 
-// Checks and indexes the bytes of a whole file; `file` names it in messages. Throws Error(weights) with all problems found.
+// Checks and indexes the bytes of a whole file; `file` names it in messages. Throws Error(weights)
+// with all problems found.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view file);
 
-// What the hash of a weight file covers, whoever wrote it and in whatever order: the metadata but the hash itself, and of every tensor its
-// name, dtype, shape and the hash of its bytes.
+// What the hash of a weight file covers, whoever wrote it and in whatever order: the metadata but
+// the hash itself, and of every tensor its name, dtype, shape and the hash of its bytes.
 inline constexpr const char* hash_key = "tessera.xxh3";  // of the metadata
-std::string content_hash(const Metadata& metadata, const TensorPlaces& tensors, const std::map<std::string, std::uint64_t>& hashes);
+std::string content_hash(const Metadata& metadata, const TensorPlaces& tensors,
+                         const std::map<std::string, std::uint64_t>& hashes);
 
 class Safetensors {
  public:
@@ -86,14 +90,17 @@ struct NamedTensor {
   std::span<const std::byte> bytes;
 };
 
-// The same tensors and metadata give the same bytes. Tensors lie by descending element size, then name, so every one is aligned.
-// Throws Error(disk) when it cannot be written; then the previous file is intact.
-void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors, const Metadata& metadata = {});
+// The same tensors and metadata give the same bytes. Tensors lie by descending element size, then
+// name, so every one is aligned. Throws Error(disk) when it cannot be written; then the previous
+// file is intact.
+void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
+                       const Metadata& metadata = {});
 
 // Bytes per element; 0 for a name we do not know.
 std::size_t dtype_size(std::string_view dtype);
 
-// The numbers of a tensor, from any float or integer dtype but the 8-bit floats; `name` is for the message of Error(weights).
+// The numbers of a tensor, from any float or integer dtype but the 8-bit floats; `name` is for the
+// message of Error(weights).
 std::vector<double> to_doubles(const TensorView& view, std::string_view name = {});
 std::vector<float> to_floats(const TensorView& view, std::string_view name = {});
 

@@ -14,7 +14,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view metadata_key = "__metadata__";
 
-// Where a byte sequence stops being UTF-8 (npos: nowhere). Overlong forms, surrogates and values above 0x10ffff are refused.
+// Where a byte sequence stops being UTF-8 (npos: nowhere). Overlong forms, surrogates and values
+// above 0x10ffff are refused.
 std::size_t find_bad_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -37,18 +38,25 @@ std::size_t find_bad_utf8(std::string_view text) {
   return text.npos;
 }
 
-// Events of nlohmann's parser, which keeps no call stack per nesting level; the format needs three levels and a fourth ends the reading.
+// Events of nlohmann's parser, which keeps no call stack per nesting level; the format needs three
+// levels and a fourth ends the reading.
 class Reader {
  public:
   Reader(Problems& problems, Header& header) : problems_(problems), header_(header) {}
 
   bool null() { return scalar("null"); }
   bool boolean(bool) { return scalar("a boolean"); }
-  bool number_integer(Json::number_integer_t value) { return number(fmt::format("the negative number {}", value), nullptr); }
-  bool number_unsigned(Json::number_unsigned_t value) { return number(fmt::format("the number {}", value), &value); }
+  bool number_integer(Json::number_integer_t value) {
+    return number(fmt::format("the negative number {}", value), nullptr);
+  }
+  bool number_unsigned(Json::number_unsigned_t value) {
+    return number(fmt::format("the number {}", value), &value);
+  }
   bool number_float(Json::number_float_t, const std::string& text) {
     const bool whole = text.find_first_not_of("-0123456789") == text.npos;
-    return number(fmt::format("{}, which {}", text.substr(0, 40), whole ? "overflows 64 bits" : "is not an integer"), nullptr);
+    return number(fmt::format("{}, which {}", text.substr(0, 40),
+                              whole ? "overflows 64 bits" : "is not an integer"),
+                  nullptr);
   }
   bool string(std::string& value) {
     if (at_ == At::metadata) {
@@ -67,7 +75,8 @@ class Reader {
     if (stray()) return false;  // key() said so
     if (at_ != At::top) return stop(misplaced("an object"));
     if (name_ == metadata_key) return at_ = At::metadata, true;
-    if (header_.entries.size() >= max_tensors) return stop(fmt::format("more than {} tensors", max_tensors));
+    if (header_.entries.size() >= max_tensors)
+      return stop(fmt::format("more than {} tensors", max_tensors));
     header_.entries.emplace_back().name = name_;
     at_ = At::tensor;
     return true;
@@ -76,15 +85,20 @@ class Reader {
   bool key(std::string& key) {
     if (at_ == At::top) {
       name_ = std::move(key);
-      if (!names_.insert(name_).second) problems_.note("", fmt::format("duplicate key {} in the header", in_quotes(name_)));
+      if (!names_.insert(name_).second)
+        problems_.note("", fmt::format("duplicate key {} in the header", in_quotes(name_)));
     } else if (at_ == At::metadata) {
       field_ = std::move(key);
-      if (header_.metadata.contains(field_)) problems_.note("", fmt::format("duplicate key {} in {}", in_quotes(field_), metadata_key));
+      if (header_.metadata.contains(field_))
+        problems_.note("", fmt::format("duplicate key {} in {}", in_quotes(field_), metadata_key));
     } else {
       field_ = std::move(key);
-      bool* seen = field_ == "dtype" ? &entry().has_dtype : field_ == "shape" ? &entry().has_shape : &entry().has_offsets;
+      bool* seen = field_ == "dtype"   ? &entry().has_dtype
+                   : field_ == "shape" ? &entry().has_shape
+                                       : &entry().has_offsets;
       if (stray())
-        blame(fmt::format("unknown key {}, expected dtype, shape and data_offsets", in_quotes(field_)));
+        blame(fmt::format("unknown key {}, expected dtype, shape and data_offsets",
+                          in_quotes(field_)));
       else if (std::exchange(*seen, true))
         blame(fmt::format("duplicate key '{}'", field_));
     }
@@ -111,7 +125,8 @@ class Reader {
 
   bool end_array() {
     if (at_ == At::offsets && entry().sound && entry().offsets.size() != 2)
-      blame(fmt::format("data_offsets needs [begin, end], found {} numbers", entry().offsets.size()));
+      blame(
+          fmt::format("data_offsets needs [begin, end], found {} numbers", entry().offsets.size()));
     at_ = At::tensor;
     return true;
   }
@@ -125,7 +140,9 @@ class Reader {
 
   HeaderEntry& entry() { return header_.entries.back(); }
   // The value is of a key that no tensor has: whatever it is, it is not the mistake.
-  bool stray() const { return at_ == At::tensor && field_ != "dtype" && field_ != "shape" && field_ != "data_offsets"; }
+  bool stray() const {
+    return at_ == At::tensor && field_ != "dtype" && field_ != "shape" && field_ != "data_offsets";
+  }
 
   void blame(std::string problem) {
     entry().sound = false;
@@ -137,20 +154,25 @@ class Reader {
       case At::start:
         return fmt::format("the header must be a JSON object, found {}", found);
       case At::top:
-        return name_ == metadata_key ? fmt::format("{} must be an object of strings, found {}", metadata_key, found)
-                                     : fmt::format("tensor {} must be an object, found {}", in_quotes(name_), found);
+        return name_ == metadata_key
+                   ? fmt::format("{} must be an object of strings, found {}", metadata_key, found)
+                   : fmt::format("tensor {} must be an object, found {}", in_quotes(name_), found);
       case At::metadata:
-        return fmt::format("{} {} must be a string, found {}", metadata_key, in_quotes(field_), found);
+        return fmt::format("{} {} must be a string, found {}", metadata_key, in_quotes(field_),
+                           found);
       case At::tensor:
-        return fmt::format("tensor {}: {} must be {}, found {}", in_quotes(name_), in_quotes(field_),
+        return fmt::format("tensor {}: {} must be {}, found {}", in_quotes(name_),
+                           in_quotes(field_),
                            field_ == "dtype"   ? "a string"
                            : field_ == "shape" ? "an array"
                                                : "an array of two",
                            found);
       case At::shape:
-        return fmt::format("tensor {}: shape must hold integers >= 0, found {}", in_quotes(name_), found);
+        return fmt::format("tensor {}: shape must hold integers >= 0, found {}", in_quotes(name_),
+                           found);
       case At::offsets:
-        return fmt::format("tensor {}: data_offsets must hold integers >= 0, found {}", in_quotes(name_), found);
+        return fmt::format("tensor {}: data_offsets must hold integers >= 0, found {}",
+                           in_quotes(name_), found);
     }
     return "unexpected value";
   }
@@ -168,7 +190,8 @@ class Reader {
     if (!value || (at_ != At::shape && at_ != At::offsets)) return scalar(found);
     auto& list = at_ == At::shape ? entry().shape : entry().offsets;
     if (at_ == At::shape && list.size() >= max_rank)
-      return stop(fmt::format("tensor {}: shape has more than {} dims", in_quotes(name_), max_rank));
+      return stop(
+          fmt::format("tensor {}: shape has more than {} dims", in_quotes(name_), max_rank));
     if (at_ == At::shape || list.size() < 3) list.push_back(*value);
     return true;
   }
@@ -189,14 +212,19 @@ class Reader {
 
 void Problems::note(std::string_view tensor, std::string problem) {
   if (++count_ <= 8)
-    lines_.push_back({tensor.empty() ? file_ : fmt::format("{}: tensor {}", file_, in_quotes(tensor)), std::move(problem)});
+    lines_.push_back(
+        {tensor.empty() ? file_ : fmt::format("{}: tensor {}", file_, in_quotes(tensor)),
+         std::move(problem)});
 }
 
 void Problems::raise() const {
   CHECK(any(), "there is a problem to raise");
-  Error error(ErrorKind::weights, lines_[0].problem, lines_[0].where, "the file is damaged or incomplete: fetch or export it again");
-  for (std::size_t i = 1; i < lines_.size(); ++i) error.and_also(lines_[i].where + ": " + lines_[i].problem);
-  if (count_ > lines_.size()) error.and_also(fmt::format("{} more problems", count_ - lines_.size()));
+  Error error(ErrorKind::weights, lines_[0].problem, lines_[0].where,
+              "the file is damaged or incomplete: fetch or export it again");
+  for (std::size_t i = 1; i < lines_.size(); ++i)
+    error.and_also(lines_[i].where + ": " + lines_[i].problem);
+  if (count_ > lines_.size())
+    error.and_also(fmt::format("{} more problems", count_ - lines_.size()));
   throw error;
 }
 

@@ -1,5 +1,6 @@
-// The JSON header of a safetensors file, read event by event into plain entries (no JSON tree is built).
-// Convention: what is wrong with one entry is noted and reading goes on; what makes the rest unreadable is noted and ends it.
+// The JSON header of a safetensors file, read event by event into plain entries (no JSON tree is
+// built). Convention: what is wrong with one entry is noted and reading goes on; what makes the
+// rest unreadable is noted and ends it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Writing safetensors. Convention: names, shapes and sizes come from us, so what is wrong with them is a CHECK; only the disk is an Error.
+// Writing safetensors. Convention: names, shapes and sizes come from us, so what is wrong with them
+// is a CHECK; only the disk is an Error.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,15 +18,18 @@ void check_tensor(const NamedTensor& tensor) {
   const std::size_t element = dtype_size(tensor.dtype);
   CHECK(element != 0, fmt::format("tensor '{}': unknown dtype '{}'", tensor.name, tensor.dtype));
   CHECK(tensor.name != "__metadata__", "this name is reserved");
-  CHECK(tensor.shape.size() <= max_rank, fmt::format("tensor '{}': rank {}", tensor.name, tensor.shape.size()));
+  CHECK(tensor.shape.size() <= max_rank,
+        fmt::format("tensor '{}': rank {}", tensor.name, tensor.shape.size()));
   std::uint64_t bytes = element;
   for (const std::int64_t dim : tensor.shape) {
-    CHECK(dim >= 0 && bytes <= std::numeric_limits<std::int64_t>::max() / static_cast<std::uint64_t>(std::max<std::int64_t>(dim, 1)),
+    CHECK(dim >= 0 && bytes <= std::numeric_limits<std::int64_t>::max() /
+                                   static_cast<std::uint64_t>(std::max<std::int64_t>(dim, 1)),
           fmt::format("tensor '{}': shape [{}]", tensor.name, fmt::join(tensor.shape, ", ")));
     bytes *= static_cast<std::uint64_t>(dim);
   }
-  CHECK(bytes == tensor.bytes.size(), fmt::format("tensor '{}': shape [{}] of {} needs {} bytes, got {}", tensor.name,
-                                                  fmt::join(tensor.shape, ", "), tensor.dtype, bytes, tensor.bytes.size()));
+  CHECK(bytes == tensor.bytes.size(),
+        fmt::format("tensor '{}': shape [{}] of {} needs {} bytes, got {}", tensor.name,
+                    fmt::join(tensor.shape, ", "), tensor.dtype, bytes, tensor.bytes.size()));
 }
 
 std::string json_string(const std::string& text) {
@@ -39,7 +43,8 @@ std::string json_string(const std::string& text) {
 
 }  // namespace
 
-void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors, const Metadata& metadata) {
+void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
+                       const Metadata& metadata) {
   std::sort(tensors.begin(), tensors.end(), [](const NamedTensor& a, const NamedTensor& b) {
     const std::size_t size_a = dtype_size(a.dtype), size_b = dtype_size(b.dtype);
     return size_a != size_b ? size_a > size_b : a.name < b.name;
@@ -47,7 +52,8 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   std::vector<std::string> fields;
   if (!metadata.empty()) {
     std::vector<std::string> pairs;
-    for (const auto& [key, value] : metadata) pairs.push_back(json_string(key) + ":" + json_string(value));
+    for (const auto& [key, value] : metadata)
+      pairs.push_back(json_string(key) + ":" + json_string(value));
     fields.push_back(fmt::format("\"__metadata__\":{{{}}}", fmt::join(pairs, ",")));
   }
   std::uint64_t at = 0;
@@ -55,7 +61,8 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   for (const NamedTensor& tensor : tensors) {
     check_tensor(tensor);
     names.push_back(tensor.name);
-    fields.push_back(fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", json_string(tensor.name), tensor.dtype,
+    fields.push_back(fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                                 json_string(tensor.name), tensor.dtype,
                                  fmt::join(tensor.shape, ","), at, at + tensor.bytes.size()));
     at += tensor.bytes.size();
   }

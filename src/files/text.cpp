@@ -28,14 +28,18 @@ OpenFile open_regular(const std::filesystem::path& path, ErrorKind kind) {
   }
   if (descriptor < 0) {
     const int problem = errno;
-    throw Error(kind, fmt::format("cannot open the file: {}", std::strerror(problem)), path.string(),
-                problem == ENOENT ? "check the path; it is taken from the working directory unless it starts with /" : "");
+    throw Error(
+        kind, fmt::format("cannot open the file: {}", std::strerror(problem)), path.string(),
+        problem == ENOENT
+            ? "check the path; it is taken from the working directory unless it starts with /"
+            : "");
   }
   struct stat about {};
   if (::fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
     ::close(descriptor);
     throw Error(kind,
-                S_ISDIR(about.st_mode) ? "expected a regular file, found a folder" : "expected a regular file, found a device or pipe",
+                S_ISDIR(about.st_mode) ? "expected a regular file, found a folder"
+                                       : "expected a regular file, found a device or pipe",
                 path.string());
   }
   return {descriptor, static_cast<std::size_t>(about.st_size)};
@@ -45,9 +49,12 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes, 
   const OpenFile file = open_regular(path, kind);
   if (file.size > max_bytes) {
     ::close(file.descriptor);
-    throw Error(kind, fmt::format("the file has {} bytes, at most {} are accepted", file.size, max_bytes), path.string());
+    throw Error(kind,
+                fmt::format("the file has {} bytes, at most {} are accepted", file.size, max_bytes),
+                path.string());
   }
-  // Files of /proc and /sys claim 0 bytes, and a file may grow meanwhile: read until the end, within the cap.
+  // Files of /proc and /sys claim 0 bytes, and a file may grow meanwhile: read until the end,
+  // within the cap.
   std::string text(std::min(std::max<std::size_t>(file.size + 1, 4096), max_bytes + 1), '\0');
   std::size_t filled = 0;
   for (;;) {
@@ -58,8 +65,11 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes, 
     if (got > 0) filled += static_cast<std::size_t>(got);
     if (got > 0 && filled <= max_bytes) continue;
     ::close(file.descriptor);
-    if (problem != 0) throw Error(kind, fmt::format("cannot read the file: {}", std::strerror(problem)), path.string());
-    if (filled > max_bytes) throw Error(kind, fmt::format("the file has more than {} bytes", max_bytes), path.string());
+    if (problem != 0)
+      throw Error(kind, fmt::format("cannot read the file: {}", std::strerror(problem)),
+                  path.string());
+    if (filled > max_bytes)
+      throw Error(kind, fmt::format("the file has more than {} bytes", max_bytes), path.string());
     break;
   }
   text.resize(filled);

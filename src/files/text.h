@@ -1,5 +1,6 @@
-// Whole text files: read with a size cap, written so that a reader sees the old content or the new one, never half of it.
-// Convention: what cannot be read is an error of the caller's kind (config, weights, ...); what cannot be written is always Error(disk).
+// Whole text files: read with a size cap, written so that a reader sees the old content or the new
+// one, never half of it. Convention: what cannot be read is an error of the caller's kind (config,
+// weights, ...); what cannot be written is always Error(disk).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,9 @@ struct OpenFile {
 };
 OpenFile open_regular(const std::filesystem::path& path, ErrorKind kind);
 
-std::string read_text(const std::filesystem::path& path, std::size_t max_bytes = std::size_t{64} << 20, ErrorKind kind = ErrorKind::usage);
+std::string read_text(const std::filesystem::path& path,
+                      std::size_t max_bytes = std::size_t{64} << 20,
+                      ErrorKind kind = ErrorKind::usage);
 
 void write_atomically(const std::filesystem::path& path, std::string_view text);
 

@@ -22,7 +22,8 @@ void Builder::enter(const Eqn& eqn) {
   micro_ = eqn.micro;
 }
 
-// A name that is taken gets ~2, ~3, ...: a count of that name alone, so that other equations never shift it.
+// A name that is taken gets ~2, ~3, ...: a count of that name alone, so that other equations never
+// shift it.
 std::string Builder::unique(const std::string& name) {
   if (used_.emplace(name, 1).second) return name;
   for (;;) {
@@ -42,15 +43,19 @@ void Builder::rename(Var v, const std::string& name) {
   current = unique(name);
 }
 
-Var Builder::input(Input::Kind kind, const std::string& name, Type type, std::vector<std::string> dims) {
+Var Builder::input(Input::Kind kind, const std::string& name, Type type,
+                   std::vector<std::string> dims) {
   const Var v = fresh(name, std::move(type));
   program_.inputs.push_back({kind, v, name, std::move(dims)});
   return v;
 }
 
-void Builder::output(const std::string& name, Var v, const std::string& updates) { program_.outputs.push_back({name, v, updates}); }
+void Builder::output(const std::string& name, Var v, const std::string& updates) {
+  program_.outputs.push_back({name, v, updates});
+}
 
-std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& names) {
+std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in,
+                                     const std::vector<std::string>& names) {
   Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_, stage_, micro_};
   std::vector<Type> types;
   try {
@@ -60,7 +65,9 @@ std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in, co
   }
   for (std::size_t i = 0; i < types.size(); ++i)
     eqn.out.push_back(
-        i < names.size() && names[i] == "_" ? none : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
+        i < names.size() && names[i] == "_"
+            ? none
+            : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
   std::vector<Var> out = eqn.out;
   program_.eqns.push_back(std::move(eqn));
   infer_places(program_.eqns.back());
@@ -73,15 +80,19 @@ void Builder::infer_places(const Eqn& eqn) {
   for (int axis = 0; axis < static_cast<int>(program_.mesh.axes.size()); ++axis)
     if (const auto places = propagate(program_, eqn, axis))
       for (std::size_t i = 0; i < eqn.out.size(); ++i)
-        if (eqn.out[i] != none) set_place(program_.values[static_cast<std::size_t>(eqn.out[i])].type, program_.mesh, axis, (*places)[i]);
+        if (eqn.out[i] != none)
+          set_place(program_.values[static_cast<std::size_t>(eqn.out[i])].type, program_.mesh, axis,
+                    (*places)[i]);
 }
 
-std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& hints) {
+std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in,
+                               const std::vector<std::string>& hints) {
   std::vector<std::string> names;
   const std::string prefix = scope_.empty() ? "" : scope_ + ".";
   const std::size_t results = infer(op, attrs, program_.types(in)).size();
   for (std::size_t i = 0; i < results; ++i) {
-    const std::string hint = i < hints.size() && !hints[i].empty() ? hints[i] : std::string(name(op));
+    const std::string hint =
+        i < hints.size() && !hints[i].empty() ? hints[i] : std::string(name(op));
     names.push_back(hint == "_" ? hint : prefix + hint);
   }
   return emit_named(op, std::move(attrs), std::move(in), names);
@@ -100,7 +111,8 @@ std::string Builder::same(Var x, int operands) const {
 
 Rewriter::Rewriter(const Program& program) : Rewriter(program, true) {}
 
-Rewriter::Rewriter(const Program& program, bool copy_inputs) : from(program), map_(program.values.size(), none) {
+Rewriter::Rewriter(const Program& program, bool copy_inputs)
+    : from(program), map_(program.values.size(), none) {
   to.program().name = program.name;
   to.program().mesh = program.mesh;
   if (copy_inputs)

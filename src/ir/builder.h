@@ -1,5 +1,6 @@
 // Writes programs: equations are appended with inferred types and names that come from scopes.
-// Convention: helper methods are named after the op; shape legend b batch, t token, c channel, h head, d head dim.
+// Convention: helper methods are named after the op; shape legend b batch, t token, c channel, h
+// head, d head dim.
 #pragma once
 
 #include <string>
@@ -33,31 +34,46 @@ class Builder {
   void set_phase(Phase phase) { phase_ = phase; }
   void set_stage(int stage) { stage_ = stage; }
   void set_micro(int micro) { micro_ = micro; }
-  void enter(const Eqn& eqn);  // what follows has this equation's scope, phase, stage and micro-batch
+  void enter(
+      const Eqn& eqn);  // what follows has this equation's scope, phase, stage and micro-batch
 
-  Var input(Input::Kind kind, const std::string& name, Type type, std::vector<std::string> dims = {});
+  Var input(Input::Kind kind, const std::string& name, Type type,
+            std::vector<std::string> dims = {});
   void output(const std::string& name, Var v, const std::string& updates = {});
 
-  // Appends an equation. `names` are hints for the results, joined to the scope; without a hint the op's name serves.
-  std::vector<Var> emit(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& names = {});
+  // Appends an equation. `names` are hints for the results, joined to the scope; without a hint the
+  // op's name serves.
+  std::vector<Var> emit(Op op, Attrs attrs, std::vector<Var> in,
+                        const std::vector<std::string>& names = {});
   Var emit1(Op op, Attrs attrs, std::vector<Var> in, const std::string& name = {});
   // As emit, but results get exactly these names (made unique), not joined to the scope.
-  std::vector<Var> emit_named(Op op, Attrs attrs, std::vector<Var> in, const std::vector<std::string>& names);
+  std::vector<Var> emit_named(Op op, Attrs attrs, std::vector<Var> in,
+                              const std::vector<std::string>& names);
 
   Var contract(const std::string& sig, Var x, Var w, const std::string& name = {}) {
     return emit1(Op::contract, Contract{sig, {}, {}}, {x, w}, name);
   }
-  Var add(const std::string& sig, Var a, Var b, const std::string& name = {}) { return emit1(Op::add, Sig{sig}, {a, b}, name); }
+  Var add(const std::string& sig, Var a, Var b, const std::string& name = {}) {
+    return emit1(Op::add, Sig{sig}, {a, b}, name);
+  }
   Var add(Var a, Var b, const std::string& name = {}) { return add(same(a, 2), a, b, name); }
-  Var mul(const std::string& sig, Var a, Var b, const std::string& name = {}) { return emit1(Op::mul, Sig{sig}, {a, b}, name); }
-  Var scale(Var x, double factor, const std::string& name = {}) { return emit1(Op::scale, Scale{factor}, {x}, name); }
-  Var sum(const std::string& sig, Var x, const std::string& name = {}) { return emit1(Op::sum, Sum{sig, {}}, {x}, name); }
+  Var mul(const std::string& sig, Var a, Var b, const std::string& name = {}) {
+    return emit1(Op::mul, Sig{sig}, {a, b}, name);
+  }
+  Var scale(Var x, double factor, const std::string& name = {}) {
+    return emit1(Op::scale, Scale{factor}, {x}, name);
+  }
+  Var sum(const std::string& sig, Var x, const std::string& name = {}) {
+    return emit1(Op::sum, Sum{sig, {}}, {x}, name);
+  }
   Var cast(Var x, DType to) { return emit1(Op::cast, Cast{to}, {x}); }
   Var mark(const std::string& label, Var x, const std::string& name = {}, int dim = -1) {
     return emit1(Op::mark, Mark{label, dim}, {x}, name);
   }
   Var reshape(Var x, Shape shape) { return emit1(Op::reshape, Reshape{std::move(shape)}, {x}); }
-  Var constant(double value, DType dtype, Shape shape = {}) { return emit1(Op::constant, Constant{value, dtype, std::move(shape)}, {}); }
+  Var constant(double value, DType dtype, Shape shape = {}) {
+    return emit1(Op::constant, Constant{value, dtype, std::move(shape)}, {});
+  }
 
   void rename(Var v, const std::string& name);  // made unique like every name
 
@@ -82,7 +98,8 @@ class Builder {
   int stage_ = 0, micro_ = 0;
 };
 
-// Copies a program equation by equation into a new one; a pass overrides what it rewrites. Types are inferred anew.
+// Copies a program equation by equation into a new one; a pass overrides what it rewrites. Types
+// are inferred anew.
 class Rewriter {
  public:
   explicit Rewriter(const Program& from);  // inputs are copied
@@ -92,8 +109,9 @@ class Rewriter {
   std::vector<Var> operator()(const std::vector<Var>& old) const;
   void set(Var old, Var now) { map_[static_cast<std::size_t>(old)] = now; }
   void copy_input(const Input& input);
-  void copy(const Eqn& eqn);                                                     // same op on mapped operands
-  std::vector<Var> copy_with(const Eqn& eqn, Attrs attrs, std::vector<Var> in);  // results keep their names and are mapped
+  void copy(const Eqn& eqn);  // same op on mapped operands
+  std::vector<Var> copy_with(const Eqn& eqn, Attrs attrs,
+                             std::vector<Var> in);  // results keep their names and are mapped
   void enter(const Eqn& eqn) { to.enter(eqn); }
   Program finish();  // outputs mapped
 

@@ -45,7 +45,8 @@ std::string signature(Op op, const Attrs& attrs, int operands) {
 }
 
 std::vector<Type> infer(Op op, const Attrs& attrs, std::span<const Type> in) {
-  CHECK(attrs.index() == default_attrs(op).index(), std::string(name(op)) + " was given the attributes of another op");
+  CHECK(attrs.index() == default_attrs(op).index(),
+        std::string(name(op)) + " was given the attributes of another op");
   const OpDef& row = def(op);
   std::vector<Type> out;
   if (row.infer)
@@ -56,8 +57,10 @@ std::vector<Type> infer(Op op, const Attrs& attrs, std::span<const Type> in) {
   // Kernels are f64 throughout or f32 and narrower; only cast crosses.
   bool f64 = false, narrower = false;
   for (const std::span<const Type> list : {in, std::span<const Type>(out)})
-    for (const Type& type : list) (type.dtype == DType::f64 ? f64 : narrower) |= is_float(type.dtype);
-  CHECK(op == Op::cast || !(f64 && narrower), "f64 does not mix with other float types; cast first");
+    for (const Type& type : list)
+      (type.dtype == DType::f64 ? f64 : narrower) |= is_float(type.dtype);
+  CHECK(op == Op::cast || !(f64 && narrower),
+        "f64 does not mix with other float types; cast first");
   return out;
 }
 

@@ -1,5 +1,6 @@
-// The vocabulary: one X-macro row per op, a small aggregate of attributes for each kind of op, and the OpDef row that gives an op its
-// meaning. Convention: meaning lives in ops/ (one family per file), kernels in exec/; nothing here runs.
+// The vocabulary: one X-macro row per op, a small aggregate of attributes for each kind of op, and
+// the OpDef row that gives an op its meaning. Convention: meaning lives in ops/ (one family per
+// file), kernels in exec/; nothing here runs.
 #pragma once
 
 #include <optional>
@@ -60,7 +61,8 @@ inline constexpr int op_count = 0
 #undef X
     ;
 
-// Attributes. `fields` names each member once: printing, parsing and documentation follow from it. A member at its default is not printed.
+// Attributes. `fields` names each member once: printing, parsing and documentation follow from it.
+// A member at its default is not printed.
 #define FIELDS(...)                               \
   template <class Self, class Visit>              \
   static void fields(Self& self, Visit&& visit) { \
@@ -80,7 +82,7 @@ struct Sig {  // the dims of every operand and result, one letter each: "btc,c->
 };
 struct Contract {  // y = act(sum of x*w over the dims missing from the result + further operands)
   std::string sig;
-  std::string act;           // "" | gelu | gelu_tanh: then the results are y and the value before act
+  std::string act;  // "" | gelu | gelu_tanh: then the results are y and the value before act
   std::optional<DType> out;  // result dtype when it is not the operands'
   bool operator==(const Contract&) const = default;
   FIELDS(F(sig), F(act), F(out))
@@ -91,7 +93,8 @@ struct Sum {
   bool operator==(const Sum&) const = default;
   FIELDS(F(sig), F(out))
 };
-struct Conv {  // images [b,h,w,c], filters [k,l,c,o]; the gradients are told the size of what they give: h x w images or k x l filters
+struct Conv {  // images [b,h,w,c], filters [k,l,c,o]; the gradients are told the size of what they
+               // give: h x w images or k x l filters
   std::int64_t stride = 1, pad = 0;
   std::int64_t rows = 0, cols = 0;  // gradients only
   bool relu = false;                // forward only, after the addends
@@ -104,7 +107,8 @@ struct Pool {  // size x size windows over [b,h,w,c]; the border never wins
   bool operator==(const Pool&) const = default;
   FIELDS(F(size), F(stride), F(pad), F(rows), F(cols))
 };
-struct Attention {  // operands q k v [bias] [mask], and for the gradient q k v o lse do [bias] [mask]
+struct Attention {  // operands q k v [bias] [mask], and for the gradient q k v o lse do [bias]
+                    // [mask]
   double scale = 1.0;
   bool bias = false, mask = false;
   bool operator==(const Attention&) const = default;
@@ -130,11 +134,13 @@ struct Dropout {  // keyed by (seed, stream, step, global sample position, eleme
   bool per_sample = false;  // drop-path: one draw for a whole sample
   std::string stream;       // the scope that draws
   std::int64_t base = 0;    // position of this part's first sample in the global batch
-  Shape whole{}, start{};   // of a part of a sample: the dims of the whole one, and where the part begins
+  Shape whole{},
+      start{};  // of a part of a sample: the dims of the whole one, and where the part begins
   bool operator==(const Dropout&) const = default;
   FIELDS(F(rate), F(per_sample), F(stream), F(base), F(whole), F(start))
 };
-struct Mark {  // an identity that names a place: sequence-parallel pin, remat boundary, pipeline cut, debug name
+struct Mark {  // an identity that names a place: sequence-parallel pin, remat boundary, pipeline
+               // cut, debug name
   std::string label;
   int dim = -1;  // the dim that a strategy may shard here
   bool operator==(const Mark&) const = default;
@@ -145,8 +151,9 @@ struct Norm {
   bool operator==(const Norm&) const = default;
   FIELDS(F(eps))
 };
-// Statistics per channel (the last dim) over `groups` contiguous parts of the batch (dim 0): 1 for the whole batch, one per rank for local
-// batch norm. `samples` x `pixels` values of each channel are behind the statistics of all groups together.
+// Statistics per channel (the last dim) over `groups` contiguous parts of the batch (dim 0): 1 for
+// the whole batch, one per rank for local batch norm. `samples` x `pixels` values of each channel
+// are behind the statistics of all groups together.
 struct BatchNorm {
   double eps = 1e-5, momentum = 0.1;
   std::int64_t groups = 1, samples = 0, pixels = 0;
@@ -209,8 +216,8 @@ struct Patch {  // [b,h,w,c] <-> [b,t,p,p,c], t row by row
   bool operator==(const Patch&) const = default;
   FIELDS(F(size), F(rows))
 };
-// A bucket of several parts is [parts, n]: row i holds part i of every tensor, cut along its own dim; so tensors that a model axis shards
-// are contiguous for each of its ranks.
+// A bucket of several parts is [parts, n]: row i holds part i of every tensor, cut along its own
+// dim; so tensors that a model axis shards are contiguous for each of its ranks.
 struct View {  // a tensor inside a flat bucket
   std::int64_t offset = 0;
   Shape shape;
@@ -226,9 +233,11 @@ struct Pack {  // tensors side by side in a flat bucket, each at its offset, zer
   bool operator==(const Pack&) const = default;
   FIELDS(F(offsets), F(size), F(parts), F(dims))
 };
-struct Window {       // [b,h,w,c] <-> [b,n,t,c]: n windows of t = size[0] size[1] tokens, both row by row
-  Shape size, shift;  // [rows, columns]: of a window, and of the roll before the cut (towards the top left)
-  Shape image;        // unwindow only: [h,w] without the padding
+struct Window {  // [b,h,w,c] <-> [b,n,t,c]: n windows of t = size[0] size[1] tokens, both row by
+                 // row
+  Shape size,
+      shift;  // [rows, columns]: of a window, and of the roll before the cut (towards the top left)
+  Shape image;  // unwindow only: [h,w] without the padding
   bool operator==(const Window&) const = default;
   FIELDS(F(size), F(shift), F(image))
 };
@@ -265,8 +274,9 @@ struct Ema {
   bool operator==(const Ema&) const = default;
   FIELDS(F(decay))
 };
-// What crosses ranks (or prepares it). In a program of global shapes `axis` and the dims say everything; in one rank's program `parts` are
-// the extents of all ranks along `dim` (all_to_all: `from_parts` along `from`) and `index` is this rank's place in its group.
+// What crosses ranks (or prepares it). In a program of global shapes `axis` and the dims say
+// everything; in one rank's program `parts` are the extents of all ranks along `dim` (all_to_all:
+// `from_parts` along `from`) and `index` is this rank's place in its group.
 struct Collective {
   std::string axis;
   int dim = -1, from = -1;
@@ -275,7 +285,8 @@ struct Collective {
   bool operator==(const Collective&) const = default;
   FIELDS(F(axis), F(dim), F(from), F(parts), F(from_parts), F(index))
 };
-// From one stage of a pipeline to another: indices on `axis`. What arrives says its type: nothing of it is there before.
+// From one stage of a pipeline to another: indices on `axis`. What arrives says its type: nothing
+// of it is there before.
 struct Message {
   std::string axis;
   int from = 0, to = 0;
@@ -284,8 +295,9 @@ struct Message {
   bool operator==(const Message&) const = default;
   FIELDS(F(axis), F(from), F(to), F(dtype), F(shape))
 };
-// A reduction whose parts cross ranks encoded (ir/wire.h): P -> R, or with a dim P -> S. Operands x [residual], results sum [residual].
-// In one rank's program `parts` are the elements that each rank adds up.
+// A reduction whose parts cross ranks encoded (ir/wire.h): P -> R, or with a dim P -> S. Operands x
+// [residual], results sum [residual]. In one rank's program `parts` are the elements that each rank
+// adds up.
 struct Compressed {
   std::string axis, wire;
   double keep = 0.0;  // topk: the share of the elements that is sent
@@ -308,9 +320,11 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 #undef F
 #undef FIELDS
 
-using Attrs = std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK,
-                           Constant, Reshape, Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd,
-                           AdamW, Segments, Ema, Clip, Collective, Message, Compressed, Stream>;
+using Attrs =
+    std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark,
+                 Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
+                 Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW, Segments,
+                 Ema, Clip, Collective, Message, Compressed, Stream>;
 inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
   if (const Compressed* compressed = std::get_if<Compressed>(&attrs)) return compressed->axis;
   if (const Message* message = std::get_if<Message>(&attrs)) return message->axis;
@@ -318,7 +332,8 @@ inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
 }
 // Leads from place to place (docs/ir.md): its result's place is no consequence of its operand's.
 inline bool moves(const Attrs& attrs) {
-  return std::holds_alternative<Collective>(attrs) || std::holds_alternative<Message>(attrs) || std::holds_alternative<Compressed>(attrs);
+  return std::holds_alternative<Collective>(attrs) || std::holds_alternative<Message>(attrs) ||
+         std::holds_alternative<Compressed>(attrs);
 }
 Attrs default_attrs(Op op);
 
@@ -333,40 +348,51 @@ struct Cost {
 struct Eqn;
 class Builder;
 
-// How an op of one rank's program crosses ranks: not at all, together with its group, or as a message from one stage to the next.
+// How an op of one rank's program crosses ranks: not at all, together with its group, or as a
+// message from one stage to the next.
 enum class Crossing : std::uint8_t { none, collective, point_to_point };
 
 struct OpDef {
   using Infer = std::vector<Type> (*)(const Attrs&, std::span<const Type> in);
   using Signature = std::string (*)(const Attrs&, int operands);
-  using Vjp = std::vector<Var> (*)(Builder&, const Eqn&, std::span<const Var> grad);  // one gradient (or none) per operand
+  using Vjp = std::vector<Var> (*)(
+      Builder&, const Eqn&, std::span<const Var> grad);  // one gradient (or none) per operand
   using CostRule = Cost (*)(const Attrs&, std::span<const Type> in, std::span<const Type> out);
-  using PlacementRule = std::string (*)(const Attrs&, std::span<const Type> in, std::span<const Type> out);
-  using ViewRule = std::int64_t (*)(const Attrs&, std::span<const Type> in, int result);  // element offset in operand 0, or -1: a copy
+  using PlacementRule = std::string (*)(const Attrs&, std::span<const Type> in,
+                                        std::span<const Type> out);
+  using ViewRule = std::int64_t (*)(const Attrs&, std::span<const Type> in,
+                                    int result);  // element offset in operand 0, or -1: a copy
   struct Alias {
     int out, in;
   };
 
   Op op;
-  std::string_view doc;               // one line for docs/ir.md
-  std::string_view sig;               // dim signature; "" when it is an attribute. '*' any dims, '!' a dim that may not be sharded
-  Infer infer = nullptr;              // null: shapes by signature, dtype of operand 0
-  Vjp vjp = nullptr;                  // null: not differentiable (gradients of it are an error, or none for integer operands)
+  std::string_view doc;   // one line for docs/ir.md
+  std::string_view sig;   // dim signature; "" when it is an attribute. '*' any dims, '!' a dim that
+                          // may not be sharded
+  Infer infer = nullptr;  // null: shapes by signature, dtype of operand 0
+  Vjp vjp = nullptr;  // null: not differentiable (gradients of it are an error, or none for integer
+                      // operands)
   CostRule cost = nullptr;            // null: no FLOPs
   ViewRule view = nullptr;            // results may share operand 0's storage
   std::vector<Alias> may_alias = {};  // result may overwrite the operand when it is its last use
-  bool gathers = false;               // operands may be produced directly inside the result's storage (stack, pack)
-  Signature signature = nullptr;      // null: `sig`, or the attribute
-  // How sharding passes through (ir/placement.h). null: by the signature; letters name dims that are cut alike, whatever their extents.
+  bool gathers =
+      false;  // operands may be produced directly inside the result's storage (stack, pack)
+  Signature signature = nullptr;  // null: `sig`, or the attribute
+  // How sharding passes through (ir/placement.h). null: by the signature; letters name dims that
+  // are cut alike, whatever their extents.
   PlacementRule placement = nullptr;
-  std::vector<int> linear = {};   // operands in each of which the op is linear: a partial sum there gives partial sums
+  std::vector<int> linear =
+      {};  // operands in each of which the op is linear: a partial sum there gives partial sums
   bool adds = false;              // linear in all operands together
-  std::vector<int> follows = {};  // results of what is whole anyway: where they lack the sharded letter they are whole, no partial sums
-  // Mixed precision, one letter per operand: 'l' is cast to the low type, '.' stays f32. The last letter also
-  // holds for every operand after it. Empty: the op runs in f32.
+  std::vector<int> follows = {};  // results of what is whole anyway: where they lack the sharded
+                                  // letter they are whole, no partial sums
+  // Mixed precision, one letter per operand: 'l' is cast to the low type, '.' stays f32. The last
+  // letter also holds for every operand after it. Empty: the op runs in f32.
   std::string_view low = "";
   Crossing crosses = Crossing::none;
-  bool carries_gradient = false;  // in the update phase: the result of a gradient is that gradient on its way to the optimizer
+  bool carries_gradient = false;  // in the update phase: the result of a gradient is that gradient
+                                  // on its way to the optimizer
 };
 
 // The row of an op (ops/table.cpp). Every op has one; a test says so.

@@ -1,4 +1,5 @@
-// Reading the text form back. One line is one input, equation or output; errors carry line and column.
+// Reading the text form back. One line is one input, equation or output; errors carry line and
+// column.
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -25,7 +26,9 @@ class Line {
   [[noreturn]] void fail(const std::string& expected) const {
     std::string found(text_.substr(std::min(at_, text_.size()), 20));
     std::replace_if(
-        found.begin(), found.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, '?');  // for a terminal
+        found.begin(), found.end(),
+        [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; },
+        '?');  // for a terminal
     throw Error(ErrorKind::usage, "expected " + expected + ", found '" + found + "'",
                 "program:" + std::to_string(number_) + ":" + std::to_string(at_ + 1));
   }
@@ -81,7 +84,8 @@ class Line {
   void number(T& value) {
     space();
     token_ = at_;
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    const auto [end, error] =
+        std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc{}) fail("a number");
     at_ = static_cast<std::size_t>(end - text_.data());
   }
@@ -151,7 +155,9 @@ class Reader {
         equation(line);
       if (!line.done()) line.fail("the end of the line");
     }
-    if (!started_) throw Error(ErrorKind::usage, "expected 'program NAME mesh(...)', found no line", "program:1:1");
+    if (!started_)
+      throw Error(ErrorKind::usage, "expected 'program NAME mesh(...)', found no line",
+                  "program:1:1");
     return std::move(p_);
   }
 
@@ -167,10 +173,12 @@ class Reader {
       Axis axis;
       axis.name = line.key();
       if (axis.name.empty()) line.fail("AXIS=SIZE:KIND");
-      if (p_.mesh.find(axis.name) >= 0) line.reject("another name for the second axis " + axis.name);
+      if (p_.mesh.find(axis.name) >= 0)
+        line.reject("another name for the second axis " + axis.name);
       line.value(axis.size);
       if (axis.size < 1 || (ranks *= axis.size) > most_ranks)
-        line.reject("an axis of at least one rank, and a mesh of at most " + std::to_string(most_ranks));
+        line.reject("an axis of at least one rank, and a mesh of at most " +
+                    std::to_string(most_ranks));
       line.expect(":");
       if (line.accept("model"))
         axis.kind = Axis::model;
@@ -184,8 +192,10 @@ class Reader {
         Shape& parts = axis.cuts.emplace_back();
         line.value(parts);
         if (parts.size() != static_cast<std::size_t>(axis.size) ||
-            std::any_of(parts.begin(), parts.end(), [](std::int64_t n) { return n < 0 || n > most_samples; }))
-          line.reject("for each of " + std::to_string(axis.size) + " ranks a part from 0 to " + std::to_string(most_samples));
+            std::any_of(parts.begin(), parts.end(),
+                        [](std::int64_t n) { return n < 0 || n > most_samples; }))
+          line.reject("for each of " + std::to_string(axis.size) + " ranks a part from 0 to " +
+                      std::to_string(most_samples));
       }
       p_.mesh.axes.push_back(std::move(axis));
     }
@@ -301,7 +311,8 @@ class Reader {
       line.value(eqn.stage);
       line.expect(".");
       line.value(eqn.micro);
-      if (std::min(eqn.stage, eqn.micro) < 0) line.reject("a stage and a micro-batch, counted from 0");
+      if (std::min(eqn.stage, eqn.micro) < 0)
+        line.reject("a stage and a micro-batch, counted from 0");
     }
     p_.eqns.push_back(std::move(eqn));
   }

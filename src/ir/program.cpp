@@ -21,15 +21,16 @@ const Input* Program::input(std::string_view wanted) const {
 }
 
 bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '~' || c == '\'' ||
-         c == '/';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.' || c == '~' || c == '\'' || c == '/';
 }
 
 namespace {
 
 // Names must survive the text form; its three keywords would be read as lines of another kind.
 bool is_name(const std::string& s) {
-  return !s.empty() && s != "_" && s != "input" && s != "output" && s != "program" && std::all_of(s.begin(), s.end(), is_name_char);
+  return !s.empty() && s != "_" && s != "input" && s != "output" && s != "program" &&
+         std::all_of(s.begin(), s.end(), is_name_char);
 }
 
 // Everything that must hold of one equation, given what is defined before it.
@@ -41,16 +42,18 @@ void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
     CHECK(defined[static_cast<std::size_t>(v)], p.name_of(v) + " is used before it is defined");
   }
   const std::vector<Type> want = infer(eqn.op, eqn.attrs, p.types(eqn.in));
-  CHECK(want.size() == eqn.out.size(), std::string(name(eqn.op)) + " has " + std::to_string(want.size()) + " results, the equation names " +
-                                           std::to_string(eqn.out.size()));
+  CHECK(want.size() == eqn.out.size(),
+        std::string(name(eqn.op)) + " has " + std::to_string(want.size()) +
+            " results, the equation names " + std::to_string(eqn.out.size()));
   for (std::size_t i = 0; i < want.size(); ++i) {
     const Var v = eqn.out[i];
     if (v == none) continue;
     CHECK(v >= 0 && v < count && !defined[static_cast<std::size_t>(v)], "a value is defined twice");
     const Type& got = p.type(v);
     CHECK(got.dtype == want[i].dtype && got.shape == want[i].shape,
-          p.name_of(v) + " is declared " + std::string(name(got.dtype)) + to_string(got.shape) + " but " + std::string(name(eqn.op)) +
-              " gives " + std::string(name(want[i].dtype)) + to_string(want[i].shape));
+          p.name_of(v) + " is declared " + std::string(name(got.dtype)) + to_string(got.shape) +
+              " but " + std::string(name(eqn.op)) + " gives " + std::string(name(want[i].dtype)) +
+              to_string(want[i].shape));
     defined[static_cast<std::size_t>(v)] = true;
   }
   check_places(p, eqn);
@@ -64,21 +67,27 @@ void verify(const Program& p) {
   for (const Value& value : p.values) {
     CHECK(is_name(value.name), "'" + value.name + "' is not a name");
     CHECK(names.insert(value.name).second, "the name " + value.name + " stands for two values");
-    CHECK(value.type.at.empty() || value.type.at.size() == p.mesh.axes.size(), value.name + " has a placement for another mesh");
+    CHECK(value.type.at.empty() || value.type.at.size() == p.mesh.axes.size(),
+          value.name + " has a placement for another mesh");
     for (const Place& place : value.type.at)
-      CHECK(place.kind != Place::S || (place.dim >= 0 && place.dim < value.type.rank()), value.name + " is sharded on a dim that it lacks");
+      CHECK(place.kind != Place::S || (place.dim >= 0 && place.dim < value.type.rank()),
+            value.name + " is sharded on a dim that it lacks");
     for (std::size_t i = 0; i < value.type.at.size(); ++i) {
       const Place& place = value.type.at[i];
-      CHECK(place.kind != Place::O || (place.dim >= 0 && place.dim < p.mesh.axes[i].size), value.name + " is only on a rank that is none");
+      CHECK(place.kind != Place::O || (place.dim >= 0 && place.dim < p.mesh.axes[i].size),
+            value.name + " is only on a rank that is none");
       CHECK(p.mesh.axes[i].kind == Axis::stage ? place.kind != Place::S : place.kind != Place::O,
             value.name + " is sharded on an axis of stages, or on one rank of another axis");
     }
     value.type.elements();  // CHECKs the extents
   }
   for (const Input& in : p.inputs) {
-    CHECK(in.var >= 0 && static_cast<std::size_t>(in.var) < p.values.size(), "input " + in.name + " is not a value of this program");
-    CHECK(!defined[static_cast<std::size_t>(in.var)] && inputs.insert(in.name).second, "input " + in.name + " stands twice");
-    CHECK(in.dims.empty() || in.dims.size() == p.type(in.var).shape.size(), "input " + in.name + " names a wrong number of dims");
+    CHECK(in.var >= 0 && static_cast<std::size_t>(in.var) < p.values.size(),
+          "input " + in.name + " is not a value of this program");
+    CHECK(!defined[static_cast<std::size_t>(in.var)] && inputs.insert(in.name).second,
+          "input " + in.name + " stands twice");
+    CHECK(in.dims.empty() || in.dims.size() == p.type(in.var).shape.size(),
+          "input " + in.name + " names a wrong number of dims");
     defined[static_cast<std::size_t>(in.var)] = true;
   }
   for (const Eqn& eqn : p.eqns) {
@@ -89,14 +98,16 @@ void verify(const Program& p) {
     }
   }
   for (const Output& out : p.outputs) {
-    CHECK(out.var >= 0 && static_cast<std::size_t>(out.var) < p.values.size() && defined[static_cast<std::size_t>(out.var)],
+    CHECK(out.var >= 0 && static_cast<std::size_t>(out.var) < p.values.size() &&
+              defined[static_cast<std::size_t>(out.var)],
           "output " + out.name + " is never defined");
     CHECK(outputs.insert(out.name).second, "output " + out.name + " stands twice");
     if (out.updates.empty()) continue;
     const Input* target = p.input(out.updates);
     CHECK(target, "output " + out.name + " updates '" + out.updates + "', which is no input");
     CHECK(updated.insert(out.updates).second, "input " + out.updates + " is updated twice");
-    CHECK(p.type(target->var) == p.type(out.var), "output " + out.name + " and the input it updates differ in type");
+    CHECK(p.type(target->var) == p.type(out.var),
+          "output " + out.name + " and the input it updates differ in type");
   }
 }
 

@@ -1,4 +1,5 @@
-// A program: typed inputs, equations in single assignment, named outputs. A plain value; passes take one and return another.
+// A program: typed inputs, equations in single assignment, named outputs. A plain value; passes
+// take one and return another.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@ struct Value {
 struct Input {
   enum Kind { batch, param, state, scalar } kind = batch;
   Var var = none;
-  std::string name;               // what a run binds: "images", "labels", "lr", a parameter's name, ...
+  std::string name;  // what a run binds: "images", "labels", "lr", a parameter's name, ...
   std::vector<std::string> dims;  // names of the dims of a parameter; may be empty
   bool operator==(const Input&) const = default;
 };
@@ -29,7 +30,8 @@ struct Output {
   bool operator==(const Output&) const = default;
 };
 
-// weight: the part of a backward pass that nobody but the update waits for, where a schedule wants it apart.
+// weight: the part of a backward pass that nobody but the update waits for, where a schedule wants
+// it apart.
 enum class Phase : std::uint8_t { forward, backward, recompute, weight, update };
 
 struct Eqn {
@@ -53,17 +55,21 @@ struct Program {
 
   const Type& type(Var v) const { return values[static_cast<std::size_t>(v)].type; }
   const std::string& name_of(Var v) const { return values[static_cast<std::size_t>(v)].name; }
-  std::vector<Type> types(const std::vector<Var>& vars) const;  // an absent operand or result has an empty type
-  const Input* input(std::string_view name) const;              // null when absent
+  std::vector<Type> types(
+      const std::vector<Var>& vars) const;          // an absent operand or result has an empty type
+  const Input* input(std::string_view name) const;  // null when absent
 };
 
-// Throws Error(internal) that names the equation: single assignment, defined before use, every type recomputed, names unique.
+// Throws Error(internal) that names the equation: single assignment, defined before use, every type
+// recomputed, names unique.
 void verify(const Program& program);
 
-// What the text form can write without quotes: letters, digits and _ . ~ ' / (a name is at least one; _ alone means absent).
+// What the text form can write without quotes: letters, digits and _ . ~ ' / (a name is at least
+// one; _ alone means absent).
 bool is_name_char(char c);
 
-// The text form (grammar in docs/ir.md). parse(print(p)) == p up to the numbering of values; print(parse(s)) == s.
+// The text form (grammar in docs/ir.md). parse(print(p)) == p up to the numbering of values;
+// print(parse(s)) == s.
 std::string print(const Program& program);
 std::string print(const Program& program, const Eqn& eqn);
 std::string print(const Attrs& attrs);  // " key=value" for every member that is not at its default

@@ -19,8 +19,10 @@ std::vector<Signature::Operand> parse_side(std::string_view side, std::string_vi
       CHECK(!last.letters.empty(), "'!' follows a dim in signature \"" + std::string(whole) + "\"");
       last.pinned += last.letters.back();
     } else {
-      CHECK(c == '*' || (c >= 'a' && c <= 'z'), "a signature has letters a-z, '*', '!' and ',': \"" + std::string(whole) + "\"");
-      CHECK(last.letters.find(c) == std::string::npos, "a dim stands twice in one operand of \"" + std::string(whole) + "\"");
+      CHECK(c == '*' || (c >= 'a' && c <= 'z'),
+            "a signature has letters a-z, '*', '!' and ',': \"" + std::string(whole) + "\"");
+      CHECK(last.letters.find(c) == std::string::npos,
+            "a dim stands twice in one operand of \"" + std::string(whole) + "\"");
       last.letters += c;
     }
   }
@@ -37,7 +39,8 @@ Signature parse_signature(std::string_view text) {
 
 namespace {
 
-// A program has few signatures and every pass infers the type of every value anew, so what was parsed is kept.
+// A program has few signatures and every pass infers the type of every value anew, so what was
+// parsed is kept.
 const Signature& parsed(std::string_view text) {
   constexpr std::size_t most = 4096;  // texts from outside cannot fill the memory
   thread_local std::unordered_map<std::string, Signature> known;
@@ -68,13 +71,15 @@ void bind(Extents& extents, const std::string& letters, const Shape& shape, cons
       const std::size_t run = shape.size() + 1 - letters.size();
       const auto first = shape.begin() + static_cast<std::ptrdiff_t>(at);
       const Shape here(first, first + static_cast<std::ptrdiff_t>(run));
-      CHECK(!extents.star_bound || here == extents.star, got() + " but '*' is " + to_string(extents.star));
+      CHECK(!extents.star_bound || here == extents.star,
+            got() + " but '*' is " + to_string(extents.star));
       extents.star = here;
       extents.star_bound = true;
       at += run;
     } else {
       std::int64_t& extent = extents[c];
-      CHECK(extent < 0 || extent == shape[at], got() + " but " + c + " is " + std::to_string(extent));
+      CHECK(extent < 0 || extent == shape[at],
+            got() + " but " + c + " is " + std::to_string(extent));
       extent = shape[at++];
     }
   }
@@ -86,11 +91,13 @@ std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in)
   const Signature& sig = parsed(text);
   const auto quoted = [&] { return "\"" + std::string(text) + "\""; };
   CHECK(sig.in.size() == in.size() || (in.empty() && text.starts_with("->")),
-        quoted() + " takes " + std::to_string(sig.in.size()) + " operands, got " + std::to_string(in.size()));
+        quoted() + " takes " + std::to_string(sig.in.size()) + " operands, got " +
+            std::to_string(in.size()));
   Extents extents;
   for (std::size_t i = 0; i < in.size(); ++i)
-    bind(extents, sig.in[i].letters, in[i].shape,
-         [&] { return "operand " + std::to_string(i) + " of " + quoted() + " is " + to_string(in[i].shape); });
+    bind(extents, sig.in[i].letters, in[i].shape, [&] {
+      return "operand " + std::to_string(i) + " of " + quoted() + " is " + to_string(in[i].shape);
+    });
   std::vector<Shape> out;
   for (const Signature::Operand& result : sig.out) {
     Shape& shape = out.emplace_back();
@@ -98,7 +105,8 @@ std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in)
       if (c == '*') {
         shape.insert(shape.end(), extents.star.begin(), extents.star.end());
       } else {
-        CHECK(extents[c] >= 0, std::string("dim ") + c + " of the result of " + quoted() + " stands in no operand");
+        CHECK(extents[c] >= 0,
+              std::string("dim ") + c + " of the result of " + quoted() + " stands in no operand");
         shape.push_back(extents[c]);
       }
     }
@@ -108,7 +116,8 @@ std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in)
 
 std::string letters_in(std::string_view text, int operand) {
   const Signature& sig = parsed(text);
-  CHECK(static_cast<std::size_t>(operand) < sig.in.size(), "operand out of range in \"" + std::string(text) + "\"");
+  CHECK(static_cast<std::size_t>(operand) < sig.in.size(),
+        "operand out of range in \"" + std::string(text) + "\"");
   return sig.in[static_cast<std::size_t>(operand)].letters;
 }
 
@@ -116,6 +125,8 @@ std::string letters_out(std::string_view text, int result) {
   return parse_signature(text).out.at(static_cast<std::size_t>(result)).letters;
 }
 
-std::string alphabet(int rank) { return std::string("abcdefghijklmnopqrstuvwxyz").substr(0, static_cast<std::size_t>(rank)); }
+std::string alphabet(int rank) {
+  return std::string("abcdefghijklmnopqrstuvwxyz").substr(0, static_cast<std::size_t>(rank));
+}
 
 }  // namespace tessera::ir

@@ -1,5 +1,7 @@
-// Dim signatures: "btc,fc->btf" names the dims of every operand and result; a letter is one extent everywhere it stands.
-// '*' stands for any run of dims (the same one everywhere), '!' after a letter or '*' says that it may not be sharded.
+// Dim signatures: "btc,fc->btf" names the dims of every operand and result; a letter is one extent
+// everywhere it stands.
+// '*' stands for any run of dims (the same one everywhere), '!' after a letter or '*' says that it
+// may not be sharded.
 #pragma once
 
 #include <span>
@@ -20,10 +22,12 @@ struct Signature {
 };
 Signature parse_signature(std::string_view text);  // CHECKs its form
 
-// Binds every letter to an extent and gives the shapes of the results; CHECKs ranks and extents with readable messages.
+// Binds every letter to an extent and gives the shapes of the results; CHECKs ranks and extents
+// with readable messages.
 std::vector<Shape> infer_shapes(std::string_view signature, std::span<const Type> in);
 
-// Letters of operand or result i as they stand in an explicit signature without '*' ("btc,c->btc", 1 -> "c").
+// Letters of operand or result i as they stand in an explicit signature without '*' ("btc,c->btc",
+// 1 -> "c").
 std::string letters_in(std::string_view signature, int operand);
 std::string letters_out(std::string_view signature, int result = 0);
 

@@ -31,10 +31,12 @@ std::string print(const Attrs& attrs) {
       [&]<class A>(const A& a) {
         std::vector<std::string> defaults;
         const A standard{};
-        A::fields(standard, [&](const char*, const auto& value) { defaults.push_back(text(value)); });
+        A::fields(standard,
+                  [&](const char*, const auto& value) { defaults.push_back(text(value)); });
         std::size_t i = 0;
         A::fields(a, [&](const char* key, const auto& value) {
-          if (std::string shown = text(value); shown != defaults[i++]) out += std::string(" ") + key + "=" + shown;
+          if (std::string shown = text(value); shown != defaults[i++])
+            out += std::string(" ") + key + "=" + shown;
         });
       },
       attrs);
@@ -48,15 +50,21 @@ std::string type_text(const Mesh& mesh, const Type& type) {
   for (std::size_t i = 0; i < type.at.size(); ++i) {
     if (type.at[i].kind == Place::R) continue;
     const std::string where =
-        type.at[i].kind == Place::P ? "P" : (type.at[i].kind == Place::S ? "S" : "@") + std::to_string(type.at[i].dim);
+        type.at[i].kind == Place::P
+            ? "P"
+            : (type.at[i].kind == Place::S ? "S" : "@") + std::to_string(type.at[i].dim);
     places += (places.empty() ? "" : " ") + mesh.axes[i].name + ":" + where;
   }
   return places.empty() ? out : out + "{" + places + "}";
 }
 
 // The verifier prints broken equations too: what is no value shows as ?N.
-bool known(const Program& p, Var v) { return v >= 0 && static_cast<std::size_t>(v) < p.values.size(); }
-std::string operand(const Program& p, Var v) { return v == none ? "_" : known(p, v) ? p.name_of(v) : "?" + std::to_string(v); }
+bool known(const Program& p, Var v) {
+  return v >= 0 && static_cast<std::size_t>(v) < p.values.size();
+}
+std::string operand(const Program& p, Var v) {
+  return v == none ? "_" : known(p, v) ? p.name_of(v) : "?" + std::to_string(v);
+}
 
 constexpr const char* kinds[] = {"batch", "param", "state", "scalar"};
 constexpr const char* axis_kinds[] = {"data", "model", "sequence", "stage"};
@@ -68,12 +76,15 @@ std::string print(const Program& p, const Eqn& eqn) {
   std::string out;
   for (std::size_t i = 0; i < eqn.out.size(); ++i) {
     const Var v = eqn.out[i];
-    out += (i ? ", " : "") + operand(p, v) + (known(p, v) ? " : " + type_text(p.mesh, p.type(v)) : "");
+    out +=
+        (i ? ", " : "") + operand(p, v) + (known(p, v) ? " : " + type_text(p.mesh, p.type(v)) : "");
   }
   out += " = " + std::string(name(eqn.op)) + print(eqn.attrs);
   for (Var v : eqn.in) out += " " + operand(p, v);
   std::string tail = phases[static_cast<int>(eqn.phase)] + eqn.scope;
-  if (eqn.stage != 0 || eqn.micro != 0) tail += (tail.empty() ? "@" : " @") + std::to_string(eqn.stage) + "." + std::to_string(eqn.micro);
+  if (eqn.stage != 0 || eqn.micro != 0)
+    tail +=
+        (tail.empty() ? "@" : " @") + std::to_string(eqn.stage) + "." + std::to_string(eqn.micro);
   return tail.empty() ? out : out + "  # " + tail;
 }
 
@@ -81,18 +92,21 @@ std::string print(const Program& p) {
   std::string out = "program " + p.name + " mesh(";
   for (std::size_t i = 0; i < p.mesh.axes.size(); ++i) {
     const Axis& axis = p.mesh.axes[i];
-    out += (i ? ", " : "") + axis.name + "=" + std::to_string(axis.size) + ":" + axis_kinds[axis.kind];
+    out +=
+        (i ? ", " : "") + axis.name + "=" + std::to_string(axis.size) + ":" + axis_kinds[axis.kind];
     for (const Shape& parts : axis.cuts) out += to_string(parts);
   }
   out += ")\n";
   for (const Input& in : p.inputs) {
-    out += "  input " + p.name_of(in.var) + " : " + type_text(p.mesh, p.type(in.var)) + " " + kinds[in.kind] + " " + text(in.name);
+    out += "  input " + p.name_of(in.var) + " : " + type_text(p.mesh, p.type(in.var)) + " " +
+           kinds[in.kind] + " " + text(in.name);
     for (std::size_t i = 0; i < in.dims.size(); ++i) out += (i ? "," : " (") + in.dims[i];
     out += in.dims.empty() ? "\n" : ")\n";
   }
   for (const Eqn& eqn : p.eqns) out += "  " + print(p, eqn) + "\n";
   for (const Output& o : p.outputs)
-    out += "  output " + text(o.name) + " = " + operand(p, o.var) + (o.updates.empty() ? "" : " updates " + text(o.updates)) + "\n";
+    out += "  output " + text(o.name) + " = " + operand(p, o.var) +
+           (o.updates.empty() ? "" : " updates " + text(o.updates)) + "\n";
   return out;
 }
 

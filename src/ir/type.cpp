@@ -27,7 +27,9 @@ constexpr std::array<Row, 6> rows{{{DType::f64, "f64", 8},
 
 std::string_view name(DType dtype) { return rows[static_cast<std::size_t>(dtype)].name; }
 std::int64_t size_of(DType dtype) { return rows[static_cast<std::size_t>(dtype)].size; }
-bool is_float(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16; }
+bool is_float(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16;
+}
 
 DType parse_dtype(std::string_view text) {
   std::string known;
@@ -35,17 +37,21 @@ DType parse_dtype(std::string_view text) {
     if (row.name == text) return row.dtype;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  throw Error(ErrorKind::usage, "'" + std::string(text) + "' is not an element type", "", "choose one of " + known);
+  throw Error(ErrorKind::usage, "'" + std::string(text) + "' is not an element type", "",
+              "choose one of " + known);
 }
 
 std::int64_t elements(const Shape& shape) {
-  constexpr std::int64_t most = std::int64_t{1} << 50;  // far beyond any memory, far below an overflow of bytes and sums of bytes
+  constexpr std::int64_t most =
+      std::int64_t{1}
+      << 50;  // far beyond any memory, far below an overflow of bytes and sums of bytes
   std::int64_t n = 1;
   bool empty = false;
   for (std::int64_t extent : shape) {
     CHECK(extent >= 0, to_string(shape) + " has a negative extent");
     empty |= extent == 0;
-    CHECK(extent == 0 || (!__builtin_mul_overflow(n, extent, &n) && n <= most), to_string(shape) + " has more elements than any memory");
+    CHECK(extent == 0 || (!__builtin_mul_overflow(n, extent, &n) && n <= most),
+          to_string(shape) + " has more elements than any memory");
   }
   return empty ? 0 : n;
 }
@@ -76,8 +82,10 @@ std::vector<int> Mesh::coordinates(int rank) const {
 
 std::vector<int> Mesh::group(int rank, int axis) const {
   int stride = 1;
-  for (std::size_t i = axes.size() - 1; i > static_cast<std::size_t>(axis); --i) stride *= axes[i].size;
-  const int n = axes[static_cast<std::size_t>(axis)].size, first = rank - rank / stride % n * stride;
+  for (std::size_t i = axes.size() - 1; i > static_cast<std::size_t>(axis); --i)
+    stride *= axes[i].size;
+  const int n = axes[static_cast<std::size_t>(axis)].size,
+            first = rank - rank / stride % n * stride;
   std::vector<int> out;
   for (int i = 0; i < n; ++i) out.push_back(first + i * stride);
   return out;
@@ -95,7 +103,8 @@ Shape split_by(std::int64_t extent, const std::vector<double>& weights) {
   std::vector<std::pair<double, std::size_t>> rests;  // less the remainder, place
   std::int64_t rest = extent;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const double share = static_cast<double>(extent) * (weights[i] / sum), whole = std::floor(share);
+    const double share = static_cast<double>(extent) * (weights[i] / sum),
+                 whole = std::floor(share);
     out.push_back(static_cast<std::int64_t>(whole));
     rests.emplace_back(whole - share, i);
     rest -= out.back();
@@ -109,7 +118,8 @@ Shape split_by(std::int64_t extent, const std::vector<double>& weights) {
 Range Axis::part(std::int64_t extent, int index) const {
   for (const Shape& parts : cuts)
     if (std::accumulate(parts.begin(), parts.end(), std::int64_t{0}) == extent)
-      return {std::accumulate(parts.begin(), parts.begin() + index, std::int64_t{0}), parts[static_cast<std::size_t>(index)]};
+      return {std::accumulate(parts.begin(), parts.begin() + index, std::int64_t{0}),
+              parts[static_cast<std::size_t>(index)]};
   return split(extent, size, index);
 }
 
@@ -139,12 +149,16 @@ bool is_here(const Type& type, const Mesh& mesh, int rank) {
   return true;
 }
 
-Place place_on(const Type& type, int axis) { return type.at.empty() ? Place{} : type.at[static_cast<std::size_t>(axis)]; }
+Place place_on(const Type& type, int axis) {
+  return type.at.empty() ? Place{} : type.at[static_cast<std::size_t>(axis)];
+}
 
 void set_place(Type& type, const Mesh& mesh, int axis, Place place) {
   if (type.at.empty()) type.at.resize(mesh.axes.size());
   type.at[static_cast<std::size_t>(axis)] = place;
-  if (std::all_of(type.at.begin(), type.at.end(), [](const Place& p) { return p.kind == Place::R; })) type.at.clear();
+  if (std::all_of(type.at.begin(), type.at.end(),
+                  [](const Place& p) { return p.kind == Place::R; }))
+    type.at.clear();
 }
 
 }  // namespace tessera::ir

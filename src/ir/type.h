@@ -15,26 +15,35 @@ std::string_view name(DType dtype);
 DType parse_dtype(std::string_view text);  // Error(usage) when unknown
 std::int64_t size_of(DType dtype);
 bool is_float(DType dtype);
-// The dtype of statistics and sums beside values of this dtype: f64 stays f64, everything else is kept in f32.
+// The dtype of statistics and sums beside values of this dtype: f64 stays f64, everything else is
+// kept in f32.
 constexpr DType statistics_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 using Shape = std::vector<std::int64_t>;
 std::int64_t elements(const Shape& shape);  // CHECKs extents and overflow
 std::string to_string(const Shape& shape);  // [2,3]
 
-// The part of `extent` that falls to part `index` of `parts`: contiguous, extents differ by at most one, larger ones first.
+// The part of `extent` that falls to part `index` of `parts`: contiguous, extents differ by at most
+// one, larger ones first.
 struct Range {
   std::int64_t begin = 0, size = 0;
 };
 Range split(std::int64_t extent, int parts, int index);
-// In proportion to weights, of which one at least is positive: the rest goes to the largest remainders, the first of equals.
+// In proportion to weights, of which one at least is positive: the rest goes to the largest
+// remainders, the first of equals.
 Shape split_by(std::int64_t extent, const std::vector<double>& weights);
 
 struct Axis {
-  enum Kind { data, model, sequence, stage } kind = data;  // what stays where it is: activations, parameters, neither; both of one stage
+  enum Kind {
+    data,
+    model,
+    sequence,
+    stage
+  } kind = data;  // what stays where it is: activations, parameters, neither; both of one stage
   std::string name;
   int size = 1;
-  std::vector<Shape> cuts{};  // an extent that is the sum of one of them is cut like it, every other one evenly
+  std::vector<Shape>
+      cuts{};  // an extent that is the sum of one of them is cut like it, every other one evenly
   bool operator==(const Axis&) const = default;
   Range part(std::int64_t extent, int index) const;
 };
@@ -43,19 +52,21 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
   int find(std::string_view axis) const;  // -1 when absent
   int ranks() const;
-  std::vector<int> group(int rank, int axis) const;  // the ranks that differ from `rank` on this axis alone, in order
+  std::vector<int> group(
+      int rank, int axis) const;  // the ranks that differ from `rank` on this axis alone, in order
   std::vector<int> coordinates(int rank) const;
 };
 
-// Replicated, sharded on a tensor dim, a partial sum that is still to be added over the axis, or only on one index of the axis (a pipeline
-// stage), where it is whole.
+// Replicated, sharded on a tensor dim, a partial sum that is still to be added over the axis, or
+// only on one index of the axis (a pipeline stage), where it is whole.
 struct Place {
   enum Kind { R, S, P, O } kind = R;
   int dim = -1;  // S: of the tensor; O: the index
   bool operator==(const Place&) const = default;
 };
-inline constexpr Place whole{}, partial{Place::P, -1};  // all of it on every rank; a summand on every rank
-using Places = std::vector<Place>;                      // one per axis of the mesh; empty when replicated everywhere
+inline constexpr Place whole{},
+    partial{Place::P, -1};          // all of it on every rank; a summand on every rank
+using Places = std::vector<Place>;  // one per axis of the mesh; empty when replicated everywhere
 
 struct Type {
   DType dtype = DType::f32;
@@ -67,13 +78,15 @@ struct Type {
   int rank() const { return static_cast<int>(shape.size()); }
 };
 
-// What one rank holds of a value: a range of every dim; uneven splits allowed, also empty ones. Where several axes cut one dim, the later
-// axis of the mesh cuts first: a sequence axis divides what a tensor axis left, a data axis what both left.
+// What one rank holds of a value: a range of every dim; uneven splits allowed, also empty ones.
+// Where several axes cut one dim, the later axis of the mesh cuts first: a sequence axis divides
+// what a tensor axis left, a data axis what both left.
 std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank);
 Shape local_shape(const Type& type, const Mesh& mesh, int rank);
 bool is_here(const Type& type, const Mesh& mesh, int rank);  // false: only on other ranks
 
-// The placement on one axis, also when none is written down; and written down (empty again when all are replicated).
+// The placement on one axis, also when none is written down; and written down (empty again when all
+// are replicated).
 Place place_on(const Type& type, int axis);
 void set_place(Type& type, const Mesh& mesh, int axis, Place place);
 

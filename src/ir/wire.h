@@ -1,5 +1,6 @@
-// How gradients are written for the wire, and how many bytes that takes: what a plan predicts and an executor sends.
-// Convention: a block is its scale (f32) and then its elements, so any run of whole blocks is an encoding by itself.
+// How gradients are written for the wire, and how many bytes that takes: what a plan predicts and
+// an executor sends. Convention: a block is its scale (f32) and then its elements, so any run of
+// whole blocks is an encoding by itself.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +34,14 @@ constexpr std::int64_t wire_bytes(Wire wire, std::int64_t n) {
   return wire == Wire::int8 ? scales + n : wire == Wire::onebit ? scales + (n + 7) / 8 : 2 * n;
 }
 
-// How many of `n` elements topk sends, and the bytes of their list: indices (u32), then values as they are.
+// How many of `n` elements topk sends, and the bytes of their list: indices (u32), then values as
+// they are.
 inline std::int64_t top_count(double keep, std::int64_t n) {
-  return std::clamp(static_cast<std::int64_t>(std::ceil(keep * static_cast<double>(n))), std::min<std::int64_t>(n, 1), n);
+  return std::clamp(static_cast<std::int64_t>(std::ceil(keep * static_cast<double>(n))),
+                    std::min<std::int64_t>(n, 1), n);
 }
-inline std::int64_t top_bytes(std::int64_t count, DType dtype) { return count * (4 + size_of(dtype)); }
+inline std::int64_t top_bytes(std::int64_t count, DType dtype) {
+  return count * (4 + size_of(dtype));
+}
 
 }  // namespace tessera::ir

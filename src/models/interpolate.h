@@ -13,10 +13,13 @@ struct Grid {
   bool operator==(const Grid&) const = default;
 };
 
-// [class position,] then the grid of patches; corners aligned, as torchvision's interpolate_embeddings does. The class position is kept.
-std::vector<double> interpolate_positions(std::span<const double> positions, bool class_position, Grid from, Grid to, std::int64_t dim);
-// Biases by relative position for another window: from and to are windows, their grids have 2 h - 1 rows and 2 w - 1 columns of offsets;
-// corners not aligned, as the authors of Swin and timm do.
-std::vector<double> interpolate_table(std::span<const double> table, Grid from, Grid to, std::int64_t heads);
+// [class position,] then the grid of patches; corners aligned, as torchvision's
+// interpolate_embeddings does. The class position is kept.
+std::vector<double> interpolate_positions(std::span<const double> positions, bool class_position,
+                                          Grid from, Grid to, std::int64_t dim);
+// Biases by relative position for another window: from and to are windows, their grids have 2 h - 1
+// rows and 2 w - 1 columns of offsets; corners not aligned, as the authors of Swin and timm do.
+std::vector<double> interpolate_table(std::span<const double> table, Grid from, Grid to,
+                                      std::int64_t heads);
 
 }  // namespace tessera::models

@@ -1,4 +1,5 @@
-// ResNet: timm kept torchvision's names, so there is nothing to translate; what a file holds besides is the count of batches seen.
+// ResNet: timm kept torchvision's names, so there is nothing to translate; what a file holds
+// besides is the count of batches seen.
 #include "models/names.h"
 
 namespace tessera::models {
@@ -6,7 +7,9 @@ namespace {
 
 constexpr std::string_view norm_rows[] = {"weight", "bias", "running_mean", "running_var"};
 
-bool is_conv(std::string_view rest, std::string_view prefix) { return rest == std::string(prefix) + ".weight"; }
+bool is_conv(std::string_view rest, std::string_view prefix) {
+  return rest == std::string(prefix) + ".weight";
+}
 bool is_norm(std::string_view rest, std::string_view prefix) {
   for (const std::string_view row : norm_rows)
     if (rest == std::string(prefix) + "." + std::string(row)) return true;
@@ -22,20 +25,25 @@ std::optional<Place> place(std::string_view name) {
   const auto stage = split_number(name, "layer");
   if (!stage || stage->number < 1) return std::nullopt;
   const auto block = split_number(stage->rest, "");
-  return block ? std::optional(Place{{stage->number - 1, block->number}, block->rest}) : std::nullopt;
+  return block ? std::optional(Place{{stage->number - 1, block->number}, block->rest})
+               : std::nullopt;
 }
 
 std::optional<std::string> canonical(std::string_view name) {
-  bool known = name == "fc.weight" || name == "fc.bias" || is_conv(name, "conv1") || is_norm(name, "bn1");
+  bool known =
+      name == "fc.weight" || name == "fc.bias" || is_conv(name, "conv1") || is_norm(name, "bn1");
   if (const auto at = place(name)) {
     known = is_conv(at->rest, "downsample.0") || is_norm(at->rest, "downsample.1");
     for (const char* number : {"1", "2", "3"})
-      known = known || is_conv(at->rest, std::string("conv") + number) || is_norm(at->rest, std::string("bn") + number);
+      known = known || is_conv(at->rest, std::string("conv") + number) ||
+              is_norm(at->rest, std::string("bn") + number);
   }
   return known ? std::optional(std::string(name)) : std::nullopt;
 }
 
-std::optional<std::string> timm(std::string_view canonical_name) { return canonical(canonical_name); }
+std::optional<std::string> timm(std::string_view canonical_name) {
+  return canonical(canonical_name);
+}
 
 std::optional<Layer> layer(std::string_view name) {
   const auto at = place(name);

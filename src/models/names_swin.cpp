@@ -1,5 +1,6 @@
-// Swin: torchvision's features are the embedding (0), then stages (odd) and mergings (even); timm's layers are stages, each with the
-// merging that comes before it as "downsample". timm before 0.9 gave that merging to the layer before: settle() tells the two apart.
+// Swin: torchvision's features are the embedding (0), then stages (odd) and mergings (even); timm's
+// layers are stages, each with the merging that comes before it as "downsample". timm before 0.9
+// gave that merging to the layer before: settle() tells the two apart.
 #include "models/names.h"
 
 namespace tessera::models {
@@ -37,7 +38,8 @@ constexpr Row block_rows[] = {
 };
 // After "features.(2 S)." and "layers.S.downsample.", where S is the stage after the merging.
 constexpr std::string_view merging_rows[] = {"norm.weight", "norm.bias", "reduction.weight"};
-constexpr std::string_view features = "features.", layers = "layers.", blocks = "blocks.", downsample = "downsample.";
+constexpr std::string_view features = "features.", layers = "layers.", blocks = "blocks.",
+                           downsample = "downsample.";
 
 bool is_merging(std::string_view rest) {
   for (const std::string_view row : merging_rows)
@@ -52,7 +54,8 @@ std::optional<std::string> canonical(std::string_view name) {
   for (const Row& row : outer_rows)
     if (name == row.torchvision || name == row.timm) return std::string(row.torchvision);
   if (const auto part = split_number(name, features)) {
-    if (part->number % 2 == 0 && part->number > 0 && is_merging(part->rest)) return std::string(name);
+    if (part->number % 2 == 0 && part->number > 0 && is_merging(part->rest))
+      return std::string(name);
     if (const auto block = split_number(part->rest, ""); block && part->number % 2 == 1)
       for (const Row& row : block_rows)
         if (block->rest == row.torchvision) return std::string(name);
@@ -62,7 +65,8 @@ std::optional<std::string> canonical(std::string_view name) {
     if (const auto block = split_number(stage->rest, blocks))
       for (const Row& row : block_rows)
         if (block->rest == row.timm)
-          return feature(2 * stage->number + 1, std::to_string(block->number) + "." + std::string(row.torchvision));
+          return feature(2 * stage->number + 1,
+                         std::to_string(block->number) + "." + std::string(row.torchvision));
   }
   return std::nullopt;
 }
@@ -73,10 +77,13 @@ std::optional<std::string> timm(std::string_view name) {
   const auto part = split_number(name, features);
   if (!part) return std::nullopt;
   const std::string stage = std::string(layers) + std::to_string(part->number / 2) + ".";
-  if (part->number % 2 == 0 && is_merging(part->rest)) return stage + std::string(downsample) + std::string(part->rest);
+  if (part->number % 2 == 0 && is_merging(part->rest))
+    return stage + std::string(downsample) + std::string(part->rest);
   if (const auto block = split_number(part->rest, ""); block && part->number % 2 == 1)
     for (const Row& row : block_rows)
-      if (block->rest == row.torchvision) return stage + std::string(blocks) + std::to_string(block->number) + "." + std::string(row.timm);
+      if (block->rest == row.torchvision)
+        return stage + std::string(blocks) + std::to_string(block->number) + "." +
+               std::string(row.timm);
   return std::nullopt;
 }
 
@@ -89,13 +96,17 @@ std::optional<Layer> layer(std::string_view name) {
 
 std::optional<std::int64_t> entrance(std::string_view name) {
   const auto part = split_number(name, features);
-  return part && part->number > 0 && part->number % 2 == 0 ? std::optional(part->number / 2) : std::nullopt;
+  return part && part->number > 0 && part->number % 2 == 0 ? std::optional(part->number / 2)
+                                                           : std::nullopt;
 }
 
 // Follow from the window: torchvision's index, and old timm's masks.
-bool ignored(std::string_view name) { return name.ends_with(".attn.relative_position_index") || name.ends_with(".attn_mask"); }
+bool ignored(std::string_view name) {
+  return name.ends_with(".attn.relative_position_index") || name.ends_with(".attn_mask");
+}
 
-// A merging before the first stage, features.0, exists nowhere: then all of them belong to the stage that follows their number.
+// A merging before the first stage, features.0, exists nowhere: then all of them belong to the
+// stage that follows their number.
 void settle(NameMap& names) {
   bool old = false;
   for (const std::string_view row : merging_rows) old = old || names.contains(feature(0, row));

@@ -5,7 +5,8 @@ namespace tessera::models {
 namespace {
 
 struct Row {
-  std::string_view torchvision, timm, old;  // old: torchvision before MLPBlock became a Sequential; empty where nothing changed
+  std::string_view torchvision, timm,
+      old;  // old: torchvision before MLPBlock became a Sequential; empty where nothing changed
 };
 
 constexpr Row outer_rows[] = {
@@ -33,17 +34,20 @@ constexpr Row layer_rows[] = {
     {"mlp.3.weight", "mlp.fc2.weight", "mlp.linear_2.weight"},
     {"mlp.3.bias", "mlp.fc2.bias", "mlp.linear_2.bias"},
 };
-constexpr std::string_view torchvision_layer = "encoder.layers.encoder_layer_", timm_layer = "blocks.";
+constexpr std::string_view torchvision_layer = "encoder.layers.encoder_layer_",
+                           timm_layer = "blocks.";
 
 std::optional<std::string> canonical(std::string_view name) {
   for (const Row& row : outer_rows)
     if (name == row.torchvision || name == row.timm) return std::string(row.torchvision);
   const auto canonical_layer = [](const Numbered& parts, const Row& row) {
-    return std::string(torchvision_layer) + std::to_string(parts.number) + "." + std::string(row.torchvision);
+    return std::string(torchvision_layer) + std::to_string(parts.number) + "." +
+           std::string(row.torchvision);
   };
   if (const auto parts = split_number(name, torchvision_layer)) {
     for (const Row& row : layer_rows)
-      if (parts->rest == row.torchvision || (!row.old.empty() && parts->rest == row.old)) return canonical_layer(*parts, row);
+      if (parts->rest == row.torchvision || (!row.old.empty() && parts->rest == row.old))
+        return canonical_layer(*parts, row);
   } else if (const auto timm = split_number(name, timm_layer)) {
     for (const Row& row : layer_rows)
       if (timm->rest == row.timm) return canonical_layer(*timm, row);
@@ -56,7 +60,9 @@ std::optional<std::string> timm(std::string_view name) {
     if (name == row.torchvision) return std::string(row.timm);
   if (const auto parts = split_number(name, torchvision_layer))
     for (const Row& row : layer_rows)
-      if (parts->rest == row.torchvision) return std::string(timm_layer) + std::to_string(parts->number) + "." + std::string(row.timm);
+      if (parts->rest == row.torchvision)
+        return std::string(timm_layer) + std::to_string(parts->number) + "." +
+               std::string(row.timm);
   return std::nullopt;
 }
 

@@ -1,5 +1,6 @@
-// Residual networks, as torchvision's ResNet (stride on the 3x3 of a bottleneck), with free widths, stages and stem.
-// Legend: b batch, x y pixel, c channel in, o channel out, k l filter tap. One walk over the architecture serves parameters and program.
+// Residual networks, as torchvision's ResNet (stride on the 3x3 of a bottleneck), with free widths,
+// stages and stem. Legend: b batch, x y pixel, c channel in, o channel out, k l filter tap. One
+// walk over the architecture serves parameters and program.
 #include "models/program.h"
 
 #include <algorithm>
@@ -10,11 +11,15 @@ namespace {
 
 using namespace ir;
 
-// What the walk meets, in order. `relu` follows a batch norm; a block ends with the sum of its branch and its shortcut.
+// What the walk meets, in order. `relu` follows a batch norm; a block ends with the sum of its
+// branch and its shortcut.
 struct ConvNorm {
   std::string conv, norm;  // torchvision's names
   std::int64_t in, out, size, stride;
-  const char *in_dim = "channel_in", *out_dim = "channel";  // "hidden": inside a block, where ranks of a tensor axis may share channels
+  const char
+      *in_dim = "channel_in",
+      *out_dim =
+          "channel";  // "hidden": inside a block, where ranks of a tensor axis may share channels
 };
 struct Block {
   std::string name;
@@ -34,11 +39,14 @@ Net net_of(const ModelConfig& m) {
   Net net{{"conv1", "bn1", m.channels, m.width, cifar ? 3 : 7, cifar ? 1 : 2}, {}, m.width};
   for (std::size_t stage = 0; stage < m.layers.size(); ++stage)
     for (std::int64_t i = 0; i < m.layers[stage]; ++i) {
-      const std::int64_t planes = m.width << stage, stride = stage > 0 && i == 0 ? 2 : 1, in = net.features, out = planes * expansion;
+      const std::int64_t planes = m.width << stage, stride = stage > 0 && i == 0 ? 2 : 1,
+                         in = net.features, out = planes * expansion;
       Block block{"layer" + std::to_string(stage + 1) + "." + std::to_string(i), {}, {}};
-      const auto conv = [&](int n, std::int64_t from, std::int64_t to, std::int64_t size, std::int64_t step) {
+      const auto conv = [&](int n, std::int64_t from, std::int64_t to, std::int64_t size,
+                            std::int64_t step) {
         const std::string number = std::to_string(n);
-        block.branch.push_back({block.name + ".conv" + number, block.name + ".bn" + number, from, to, size, step});
+        block.branch.push_back(
+            {block.name + ".conv" + number, block.name + ".bn" + number, from, to, size, step});
       };
       if (bottleneck) {
         conv(1, in, planes, 1, 1);
@@ -49,7 +57,9 @@ Net net_of(const ModelConfig& m) {
         conv(2, planes, planes, 3, 1);
       }
       block.branch[0].out_dim = block.branch[1].in_dim = "hidden";
-      if (stride != 1 || in != out) block.shortcut = {{block.name + ".downsample.0", block.name + ".downsample.1", in, out, 1, stride}};
+      if (stride != 1 || in != out)
+        block.shortcut = {
+            {block.name + ".downsample.0", block.name + ".downsample.1", in, out, 1, stride}};
       net.blocks.push_back(std::move(block));
       net.features = out;
     }
@@ -77,7 +87,8 @@ void add_parameters(std::vector<Param>& out, const ConvNorm& l) {
   vector(".running_var", Init::ones, true);
 }
 
-// The equations of one program: how a convolution and its norm are written depends on the mode alone.
+// The equations of one program: how a convolution and its norm are written depends on the mode
+// alone.
 struct Writer {
   Builder& b;
   const Mode& mode;
@@ -89,7 +100,9 @@ struct Writer {
   };
   std::vector<Statistics> later = {};
 
-  Var conv(Var x, const ConvNorm& l) { return b.emit1(Op::conv, Conv{l.stride, l.size / 2}, {x, param(l.conv + ".weight")}, "conv"); }
+  Var conv(Var x, const ConvNorm& l) {
+    return b.emit1(Op::conv, Conv{l.stride, l.size / 2}, {x, param(l.conv + ".weight")}, "conv");
+  }
 
   Var norm(Var x, const std::string& name) {
     const Var gain = param(name + ".weight"), bias = param(name + ".bias");
@@ -98,12 +111,14 @@ struct Writer {
     BatchNorm attrs;
     attrs.momentum = mode.momentum;
     attrs.groups = mode.batch_statistics ? mode.groups : 1;
-    if (!mode.batch_statistics) return b.emit1(Op::batch_norm_fixed, attrs, {x, mean, variance, gain, bias}, "norm");
+    if (!mode.batch_statistics)
+      return b.emit1(Op::batch_norm_fixed, attrs, {x, mean, variance, gain, bias}, "norm");
     const std::vector<Var> sums = b.emit(Op::moments, attrs, {x, mean}, {"sum", "sumsq"});
     attrs.samples = shape[0];
     attrs.pixels = shape[1] * shape[2];
     later.push_back({b.current_scope(), name, {mean, variance, sums[0], sums[1], mean}, attrs});
-    return b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias}, {"norm", "mean", "rstd"})[0];
+    return b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias},
+                  {"norm", "mean", "rstd"})[0];
   }
 
   // All at the end: nothing waits for them, and what they need of other ranks travels together.
@@ -111,7 +126,8 @@ struct Writer {
     const std::string scope = b.current_scope();
     for (const Statistics& s : later) {
       b.set_scope(s.scope);
-      const std::vector<Var> now = b.emit(Op::running_stats, s.attrs, s.in, {"running_mean", "running_var"});
+      const std::vector<Var> now =
+          b.emit(Op::running_stats, s.attrs, s.in, {"running_mean", "running_var"});
       b.output(s.name + ".running_mean", now[0], input_of(s.in[0]));
       b.output(s.name + ".running_var", now[1], input_of(s.in[1]));
     }
@@ -120,7 +136,8 @@ struct Writer {
 
   const std::string& input_of(Var v) const {
     const auto& inputs = b.program().inputs;
-    return std::find_if(inputs.begin(), inputs.end(), [&](const Input& in) { return in.var == v; })->name;
+    return std::find_if(inputs.begin(), inputs.end(), [&](const Input& in) { return in.var == v; })
+        ->name;
   }
 
   Var conv_norm(Var x, const ConvNorm& l) {
@@ -139,19 +156,28 @@ std::vector<Param> resnet_parameters(const ModelConfig& m) {
     for (const ConvNorm& l : block.shortcut) add_parameters(out, l);
   }
   const Init uniform{Init::uniform, 1.0 / std::sqrt(static_cast<double>(net.features))};
-  out.push_back({"fc.weight", {m.classes, net.features}, {"class", "channel"}, uniform, true, {m.classes, net.features}, {}, {}});
+  out.push_back({"fc.weight",
+                 {m.classes, net.features},
+                 {"class", "channel"},
+                 uniform,
+                 true,
+                 {m.classes, net.features},
+                 {},
+                 {}});
   out.push_back({"fc.bias", {m.classes}, {"class"}, uniform, false, {m.classes}, {}, {}});
   return out;
 }
 
-Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, const ParamOf& param) {
+Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
+                   const ParamOf& param) {
   const Net net = net_of(m);
   Writer w{b, mode, param};
   Var x = images;
   {
     const auto scope = b.scope("stem");
     x = w.relu(w.conv_norm(x, net.stem));
-    if (m.stem == "imagenet") x = b.emit(Op::max_pool, Pool{3, 2, 1, 0, 0}, {x}, {"pool", "which"})[0];
+    if (m.stem == "imagenet")
+      x = b.emit(Op::max_pool, Pool{3, 2, 1, 0, 0}, {x}, {"pool", "which"})[0];
     x = b.mark("residual", x, "residual");
   }
   for (const Block& block : net.blocks) {
@@ -170,8 +196,10 @@ Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mod
   w.write_statistics();
   const auto scope = b.scope("head");
   const Shape shape = b.type(x).shape;
-  x = b.scale(b.sum("bxyc->bc", x, "total"), 1.0 / static_cast<double>(shape[1] * shape[2]), "pooled");
-  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("fc.weight"), "logits_"), param("fc.bias"), "logits");
+  x = b.scale(b.sum("bxyc->bc", x, "total"), 1.0 / static_cast<double>(shape[1] * shape[2]),
+              "pooled");
+  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("fc.weight"), "logits_"),
+               param("fc.bias"), "logits");
 }
 
 }  // namespace

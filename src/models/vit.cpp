@@ -1,5 +1,6 @@
 // Vision transformer, as torchvision's VisionTransformer; every dimension free.
-// Legend: b batch, t token, c channel (dim), n of q/k/v, h head, d head dim, f mlp, p q patch, k class.
+// Legend: b batch, t token, c channel (dim), n of q/k/v, h head, d head dim, f mlp, p q patch, k
+// class.
 #include "models/program.h"
 
 #include <cmath>
@@ -9,13 +10,25 @@ namespace {
 
 using namespace ir;
 
-double xavier(std::int64_t fan_in, std::int64_t fan_out) { return std::sqrt(6.0 / static_cast<double>(fan_in + fan_out)); }
-std::string layer(std::int64_t i) { return "encoder.layers.encoder_layer_" + std::to_string(i) + "."; }
+double xavier(std::int64_t fan_in, std::int64_t fan_out) {
+  return std::sqrt(6.0 / static_cast<double>(fan_in + fan_out));
+}
+std::string layer(std::int64_t i) {
+  return "encoder.layers.encoder_layer_" + std::to_string(i) + ".";
+}
 
 // 1-D tensors, tokens and position embeddings do not decay.
-Param plain(std::string name, Shape shape, std::vector<std::string> dims, Init init, Shape torch_shape) {
+Param plain(std::string name, Shape shape, std::vector<std::string> dims, Init init,
+            Shape torch_shape) {
   const bool decay = torch_shape.size() > 1;
-  return {std::move(name), std::move(shape), std::move(dims), init, decay, std::move(torch_shape), {}, {}};
+  return {std::move(name),
+          std::move(shape),
+          std::move(dims),
+          init,
+          decay,
+          std::move(torch_shape),
+          {},
+          {}};
 }
 
 std::vector<Param> vit_parameters(const ModelConfig& m) {
@@ -27,12 +40,14 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
     out.back().decay = false;
   }
   const double fan_in = static_cast<double>(m.channels * p * p);
-  Param conv = plain("conv_proj.weight", {p, p, m.channels, c}, {"patch", "patch", "channel", "dim"},
-                     {Init::truncated_normal, std::sqrt(1.0 / fan_in)}, {c, m.channels, p, p});
+  Param conv =
+      plain("conv_proj.weight", {p, p, m.channels, c}, {"patch", "patch", "channel", "dim"},
+            {Init::truncated_normal, std::sqrt(1.0 / fan_in)}, {c, m.channels, p, p});
   conv.torch_perm = {2, 3, 1, 0};
   out.push_back(conv);
   out.push_back(plain("conv_proj.bias", {c}, {"dim"}, {Init::zeros}, {c}));
-  out.push_back(plain("encoder.pos_embedding", {tokens, c}, {"token", "dim"}, {Init::normal, 0.02}, {1, tokens, c}));
+  out.push_back(plain("encoder.pos_embedding", {tokens, c}, {"token", "dim"}, {Init::normal, 0.02},
+                      {1, tokens, c}));
   out.back().decay = false;
   for (std::int64_t i = 0; i < m.depth; ++i) {
     const std::string l = layer(i);
@@ -42,16 +57,21 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
     };
     norm("ln_1");
     // torchvision's in_proj is one matrix: xavier sees fan_out = 3 c.
-    out.push_back(plain(l + "self_attention.in_proj_weight", {3, h, d, c}, {"qkv", "heads", "head_dim", "dim"},
-                        {Init::uniform, xavier(c, 3 * c)}, {3 * c, c}));
-    out.push_back(plain(l + "self_attention.in_proj_bias", {3, h, d}, {"qkv", "heads", "head_dim"}, {Init::zeros}, {3 * c}));
-    out.push_back(plain(l + "self_attention.out_proj.weight", {c, h, d}, {"dim", "heads", "head_dim"},
+    out.push_back(plain(l + "self_attention.in_proj_weight", {3, h, d, c},
+                        {"qkv", "heads", "head_dim", "dim"}, {Init::uniform, xavier(c, 3 * c)},
+                        {3 * c, c}));
+    out.push_back(plain(l + "self_attention.in_proj_bias", {3, h, d}, {"qkv", "heads", "head_dim"},
+                        {Init::zeros}, {3 * c}));
+    out.push_back(plain(l + "self_attention.out_proj.weight", {c, h, d},
+                        {"dim", "heads", "head_dim"},
                         {Init::uniform, 1.0 / std::sqrt(static_cast<double>(c))}, {c, c}));
     out.push_back(plain(l + "self_attention.out_proj.bias", {c}, {"dim"}, {Init::zeros}, {c}));
     norm("ln_2");
-    out.push_back(plain(l + "mlp.0.weight", {f, c}, {"mlp", "dim"}, {Init::uniform, xavier(c, f)}, {f, c}));
+    out.push_back(
+        plain(l + "mlp.0.weight", {f, c}, {"mlp", "dim"}, {Init::uniform, xavier(c, f)}, {f, c}));
     out.push_back(plain(l + "mlp.0.bias", {f}, {"mlp"}, {Init::normal, 1e-6}, {f}));
-    out.push_back(plain(l + "mlp.3.weight", {c, f}, {"dim", "mlp"}, {Init::uniform, xavier(f, c)}, {c, f}));
+    out.push_back(
+        plain(l + "mlp.3.weight", {c, f}, {"dim", "mlp"}, {Init::uniform, xavier(f, c)}, {c, f}));
     out.push_back(plain(l + "mlp.3.bias", {c}, {"dim"}, {Init::normal, 1e-6}, {c}));
   }
   out.push_back(plain("encoder.ln.weight", {c}, {"dim"}, {Init::ones}, {c}));
@@ -62,36 +82,45 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
   return out;
 }
 
-Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, const ParamOf& param) {
+Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
+                const ParamOf& param) {
   const std::int64_t batch = b.type(images).shape[0];
   const std::int64_t d = m.dim / m.heads;
   Var rng = none;
-  if (mode.random && (m.dropout > 0 || m.drop_path > 0)) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
+  if (mode.random && (m.dropout > 0 || m.drop_path > 0))
+    rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
   auto dropout = [&](Var x, double rate, bool per_sample, const char* name) {
     if (!mode.random || rate <= 0) return x;
-    return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0}, {x, rng}, name);
+    return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0},
+                   {x, rng}, name);
   };
   auto norm = [&](Var x, const std::string& p) {
-    return b.emit(Op::layer_norm, Norm{1e-6}, {x, param(p + ".weight"), param(p + ".bias")}, {"y", "mean", "rstd"})[0];
+    return b.emit(Op::layer_norm, Norm{1e-6}, {x, param(p + ".weight"), param(p + ".bias")},
+                  {"y", "mean", "rstd"})[0];
   };
 
   Var x = none;
   {
     const auto scope = b.scope("embeddings");
     const Var patches = b.emit1(Op::patchify, Patch{m.patch, 0}, {images}, "patches");
-    x = b.add("btc,c->btc", b.contract("btpqc,pqcd->btd", patches, param("conv_proj.weight"), "conv"), param("conv_proj.bias"), "tokens");
+    x = b.add("btc,c->btc",
+              b.contract("btpqc,pqcd->btd", patches, param("conv_proj.weight"), "conv"),
+              param("conv_proj.bias"), "tokens");
     if (m.pool == "class") {
-      const Var token = b.emit1(Op::broadcast, Broadcast{"tc->btc", {batch, 1, m.dim}}, {param("class_token")}, "class");
+      const Var token = b.emit1(Op::broadcast, Broadcast{"tc->btc", {batch, 1, m.dim}},
+                                {param("class_token")}, "class");
       x = b.emit1(Op::concat, Dim{1}, {token, x}, "with_class");
     }
-    x = dropout(b.add("btc,tc->btc", x, param("encoder.pos_embedding"), "embedded"), m.dropout, false, "dropout");
+    x = dropout(b.add("btc,tc->btc", x, param("encoder.pos_embedding"), "embedded"), m.dropout,
+                false, "dropout");
     x = b.mark("residual", x, "residual", 1);
   }
   for (std::int64_t i = 0; i < m.depth; ++i) {
     const auto scope = b.scope("blocks." + std::to_string(i));
     const std::string l = layer(i);
     // Stochastic depth grows linearly with depth, 0 in the first block.
-    const double drop_path = m.depth > 1 ? m.drop_path * static_cast<double>(i) / static_cast<double>(m.depth - 1) : 0.0;
+    const double drop_path =
+        m.depth > 1 ? m.drop_path * static_cast<double>(i) / static_cast<double>(m.depth - 1) : 0.0;
     Var y = none;
     {
       const auto inner = b.scope("ln_1");
@@ -100,14 +129,18 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
     {
       const auto inner = b.scope("msa");
       const std::string a = l + "self_attention.";
-      Var qkv = b.add("nbthd,nhd->nbthd", b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"), param(a + "in_proj_bias"),
-                      "qkv");
+      Var qkv = b.add("nbthd,nhd->nbthd",
+                      b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
+                      param(a + "in_proj_bias"), "qkv");
       // Sequence parallel: tokens are shared outside attention, heads inside.
       qkv = b.mark("heads", b.mark("tokens", qkv, "tokens", 2), "heads", 3);
       const std::vector<Var> parts = b.emit(Op::unstack, None{}, {qkv}, {"q", "k", "v"});
-      Var o = b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false}, parts, {"o", "lse"})[0];
+      Var o =
+          b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false},
+                 parts, {"o", "lse"})[0];
       o = b.mark("tokens", o, "tokens", 1);
-      y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"), param(a + "out_proj.bias"), "proj");
+      y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"),
+                param(a + "out_proj.bias"), "proj");
       y = dropout(dropout(y, m.dropout, false, "dropout"), drop_path, true, "drop_path");
     }
     {
@@ -120,9 +153,11 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
     }
     {
       const auto inner = b.scope("mlp");
-      Var z = b.add("btf,f->btf", b.contract("btc,fc->btf", y, param(l + "mlp.0.weight"), "fc1_"), param(l + "mlp.0.bias"), "fc1");
+      Var z = b.add("btf,f->btf", b.contract("btc,fc->btf", y, param(l + "mlp.0.weight"), "fc1_"),
+                    param(l + "mlp.0.bias"), "fc1");
       z = dropout(b.emit1(Op::gelu, Gelu{false}, {z}, "gelu"), m.dropout, false, "dropout_1");
-      z = b.add("btc,c->btc", b.contract("btf,cf->btc", z, param(l + "mlp.3.weight"), "fc2_"), param(l + "mlp.3.bias"), "fc2");
+      z = b.add("btc,c->btc", b.contract("btf,cf->btc", z, param(l + "mlp.3.weight"), "fc2_"),
+                param(l + "mlp.3.bias"), "fc2");
       y = dropout(dropout(z, m.dropout, false, "dropout_2"), drop_path, true, "drop_path");
     }
     {
@@ -130,7 +165,8 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
       x = b.mark("residual", b.add(x, y, "x"), "residual", 1);
     }
   }
-  // Layer norm works row by row, so the class token is taken before it, not after: same numbers, fewer of them.
+  // Layer norm works row by row, so the class token is taken before it, not after: same numbers,
+  // fewer of them.
   if (m.pool == "class") {
     const auto scope = b.scope("ln_final");
     x = b.reshape(b.emit1(Op::slice, Slice{1, 0, 1}, {x}, "class"), {batch, m.dim});
@@ -142,7 +178,8 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode, 
     x = b.scale(b.sum("btc->bc", x, "total"), 1.0 / tokens, "pooled");
   }
   const auto scope = b.scope("head");
-  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("heads.head.weight"), "logits_"), param("heads.head.bias"), "logits");
+  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("heads.head.weight"), "logits_"),
+               param("heads.head.bias"), "logits");
 }
 
 }  // namespace

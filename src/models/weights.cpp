@@ -33,12 +33,14 @@ template <class Visit>
 void for_each_element(const Param& param, Visit&& visit) {
   const ir::Shape& torch = param.split_shape.empty() ? param.torch_shape : param.split_shape;
   const std::size_t rank = torch.size();
-  CHECK(param.torch_perm.size() == rank && param.shape.size() == rank, param.name + ": its permutation and its shapes have one rank");
+  CHECK(param.torch_perm.size() == rank && param.shape.size() == rank,
+        param.name + ": its permutation and its shapes have one rank");
   std::vector<std::int64_t> strides(rank, 1), ours(rank), index(rank, 0);
   for (std::size_t i = rank; i-- > 1;) strides[i - 1] = strides[i] * torch[i];
   for (std::size_t i = 0; i < rank; ++i) {
     const auto from = static_cast<std::size_t>(param.torch_perm[i]);
-    CHECK(from < rank && torch[from] == param.shape[i], param.name + ": our shape is torch's, permuted");
+    CHECK(from < rank && torch[from] == param.shape[i],
+          param.name + ": our shape is torch's, permuted");
     ours[i] = strides[from];
   }
   const std::int64_t count = ir::elements(param.shape);
@@ -55,9 +57,10 @@ void for_each_element(const Param& param, Visit&& visit) {
 }
 
 void check_count(const Param& param, std::span<const double> values) {
-  CHECK(
-      static_cast<std::int64_t>(values.size()) == ir::elements(param.shape) && ir::elements(param.shape) == ir::elements(param.torch_shape),
-      param.name + ": " + std::to_string(values.size()) + " elements for shape " + ir::to_string(param.shape));
+  CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape) &&
+            ir::elements(param.shape) == ir::elements(param.torch_shape),
+        param.name + ": " + std::to_string(values.size()) + " elements for shape " +
+            ir::to_string(param.shape));
 }
 
 }  // namespace
@@ -86,7 +89,9 @@ bool is_head(std::string_view family, std::string_view canonical) {
   return canonical == names.head_weight || canonical == names.head_bias;
 }
 
-std::optional<Layer> layer_of(std::string_view family, std::string_view canonical) { return names_of(family).layer(canonical); }
+std::optional<Layer> layer_of(std::string_view family, std::string_view canonical) {
+  return names_of(family).layer(canonical);
+}
 
 Depth depth_of(const ModelConfig& config, std::string_view canonical) {
   const std::vector<std::int64_t> depths = depths_of(config);
@@ -114,7 +119,8 @@ std::vector<double> from_torch(const Param& param, std::span<const double> torch
   check_count(param, torch_values);
   if (param.torch_perm.empty()) return {torch_values.begin(), torch_values.end()};
   std::vector<double> out(torch_values.size());
-  for_each_element(param, [&](std::size_t ours, std::size_t torch) { out[ours] = torch_values[torch]; });
+  for_each_element(param,
+                   [&](std::size_t ours, std::size_t torch) { out[ours] = torch_values[torch]; });
   return out;
 }
 

@@ -1,5 +1,6 @@
-// Names and layouts of a model's parameters in other people's files: torchvision's (canonical), torchvision's old ones and timm's.
-// Convention: pure text and shape maths; nothing here opens a file. `Param` (model.h) says how torch's layout becomes ours.
+// Names and layouts of a model's parameters in other people's files: torchvision's (canonical),
+// torchvision's old ones and timm's. Convention: pure text and shape maths; nothing here opens a
+// file. `Param` (model.h) says how torch's layout becomes ours.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,20 @@
 
 namespace tessera::models {
 
-// Parameters that depend on the image size, the pooling or the window, so that loading may have to adapt them.
+// Parameters that depend on the image size, the pooling or the window, so that loading may have to
+// adapt them.
 inline constexpr std::string_view class_token_name = "class_token";
 inline constexpr std::string_view positions_name = "encoder.pos_embedding";
 inline constexpr std::string_view bias_table_ending = ".attn.relative_position_bias_table";
 
 using NameMap = std::map<std::string, std::string>;  // canonical name -> name in a file
 
-// The canonical name of a parameter of this family written as torchvision, old torchvision or timm write it, with any of the wrappers'
-// prefixes module., model. and _orig_mod. before it; nothing when it is none of these. Numbers may exceed a model's depth.
+// The canonical name of a parameter of this family written as torchvision, old torchvision or timm
+// write it, with any of the wrappers' prefixes module., model. and _orig_mod. before it; nothing
+// when it is none of these. Numbers may exceed a model's depth.
 std::optional<std::string> canonical_name(std::string_view family, std::string_view name);
-// After all names of a file are mapped: what only they together tell (timm before 0.9 counted Swin's mergings differently).
+// After all names of a file are mapped: what only they together tell (timm before 0.9 counted
+// Swin's mergings differently).
 void settle_names(std::string_view family, NameMap& names);
 // A tensor that may stand in a file beside the parameters and is not read (indices, masks).
 bool is_ignored(std::string_view family, std::string_view name);
@@ -33,14 +37,15 @@ std::string timm_name(std::string_view family, std::string_view canonical);
 // Whether it is the weight or bias of the classifier: what another number of classes replaces.
 bool is_head(std::string_view family, std::string_view canonical);
 
-// The layer that a canonical name belongs to, if any: its stage (0 where a family has none) and its number there.
+// The layer that a canonical name belongs to, if any: its stage (0 where a family has none) and its
+// number there.
 struct Layer {
   std::int64_t stage = 0, number = 0;
   bool operator==(const Layer&) const = default;
 };
 std::optional<Layer> layer_of(std::string_view family, std::string_view canonical);
-// Where a parameter stands in the order of layers: 0 below are the embeddings (stem) and 0 above is the head; what follows the last layer
-// (a final norm) counts with that layer.
+// Where a parameter stands in the order of layers: 0 below are the embeddings (stem) and 0 above is
+// the head; what follows the last layer (a final norm) counts with that layer.
 struct Depth {
   std::int64_t below = 0, above = 0;
 };

@@ -1,6 +1,7 @@
-// attention: softmax(scale q k^T + bias + mask) v as one op with results o and lse (log of the sum of exponentials, kept in f32),
-// so that no executor ever has to store the scores. Legend: * batch (any dims), w window, t query, s key, h head, d head dim.
-// A bias is one per head, a mask one per window: then the dim before the tokens counts windows.
+// attention: softmax(scale q k^T + bias + mask) v as one op with results o and lse (log of the sum
+// of exponentials, kept in f32), so that no executor ever has to store the scores. Legend: * batch
+// (any dims), w window, t query, s key, h head, d head dim. A bias is one per head, a mask one per
+// window: then the dim before the tokens counts windows.
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -16,7 +17,8 @@ struct Letters {
 Letters letters_of(const Attrs& attrs) {
   const Attention& a = std::get<Attention>(attrs);
   const std::string lead = a.mask ? "*w!" : "*";
-  return {lead + "thd!", lead + "s!hd!", lead + "ht", std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "")};
+  return {lead + "thd!", lead + "s!hd!", lead + "ht",
+          std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "")};
 }
 std::string forward_signature(const Attrs& attrs, int) {
   const auto [q, k, lse, optional] = letters_of(attrs);
@@ -24,8 +26,8 @@ std::string forward_signature(const Attrs& attrs, int) {
 }
 std::string attention_grad_signature(const Attrs& attrs, int) {
   const auto [q, k, lse, optional] = letters_of(attrs);
-  return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" + q + "," + k + "," + k +
-         (std::get<Attention>(attrs).bias ? ",hts!" : "");
+  return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" + q + "," + k +
+         "," + k + (std::get<Attention>(attrs).bias ? ",hts!" : "");
 }
 
 Types infer_attention(const Attrs& attrs, In in) {
@@ -36,7 +38,8 @@ Types infer_attention(const Attrs& attrs, In in) {
 Types infer_attention_grad(const Attrs& attrs, In in) {
   const auto shapes = infer_shapes(attention_grad_signature(attrs, 0), in);
   Types out;
-  for (const Shape& shape : shapes) out.push_back({out.size() < 3 ? in[0].dtype : statistics_of(in[0].dtype), shape, {}});
+  for (const Shape& shape : shapes)
+    out.push_back({out.size() < 3 ? in[0].dtype : statistics_of(in[0].dtype), shape, {}});
   return out;
 }
 
@@ -50,7 +53,8 @@ Grads attention_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 
 double products(In in) {  // * t s h d
-  return static_cast<double>(in[0].elements()) * static_cast<double>(in[1].shape[in[1].shape.size() - 3]);
+  return static_cast<double>(in[0].elements()) *
+         static_cast<double>(in[1].shape[in[1].shape.size() - 3]);
 }
 Cost attention_cost(const Attrs&, In in, In) { return {4 * products(in), 0}; }
 Cost attention_grad_cost(const Attrs&, In in, In) { return {8 * products(in), 0}; }
@@ -59,20 +63,22 @@ Cost attention_grad_cost(const Attrs&, In in, In) { return {8 * products(in), 0}
 
 std::vector<OpDef> attention_rows() {
   return {{.op = Op::attention,
-           .doc = "q k v [bias] [mask] -> softmax(scale q k' + bias + mask[w]) v, and the log of each row's sum of exponentials",
+           .doc = "q k v [bias] [mask] -> softmax(scale q k' + bias + mask[w]) v, and the log of "
+                  "each row's sum of exponentials",
            .sig = "",
            .infer = infer_attention,
            .vjp = attention_vjp,
            .cost = attention_cost,
            .signature = forward_signature,
-       .low = "lll."},
+           .low = "lll."},
           {.op = Op::attention_grad,
-           .doc = "q k v o lse do [bias] [mask] -> dq dk dv [dbias]; the probabilities are recomputed from lse",
+           .doc = "q k v o lse do [bias] [mask] -> dq dk dv [dbias]; the probabilities are "
+                  "recomputed from lse",
            .sig = "",
            .infer = infer_attention_grad,
            .cost = attention_grad_cost,
            .signature = attention_grad_signature,
-       .low = "llll.l."}};
+           .low = "llll.l."}};
 }
 
 }  // namespace tessera::ops

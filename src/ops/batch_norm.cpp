@@ -1,5 +1,6 @@
-// Batch norm in visible pieces: sums that add up over ranks, the normalisation that uses them, and the running statistics as an equation of
-// their own, so that recomputation never applies them twice. Sums are taken around `shift` (the running mean): one pass, no cancellation.
+// Batch norm in visible pieces: sums that add up over ranks, the normalisation that uses them, and
+// the running statistics as an equation of their own, so that recomputation never applies them
+// twice. Sums are taken around `shift` (the running mean): one pass, no cancellation.
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -15,7 +16,8 @@ const BatchNorm& checked(const Attrs& attrs) {
   return a;
 }
 void check_counts(const BatchNorm& a) {
-  CHECK(a.samples >= a.groups && a.pixels >= 1, "batch norm knows how many samples and pixels are behind its sums");
+  CHECK(a.samples >= a.groups && a.pixels >= 1,
+        "batch norm knows how many samples and pixels are behind its sums");
 }
 void check_groups(const BatchNorm& a, const Type& sums) {
   CHECK(sums.rank() == 2 && sums.shape[0] == a.groups,
@@ -59,27 +61,43 @@ Types infer_running(const Attrs& attrs, In in) {
   return {{in[0].dtype, s[0], {}}, {in[1].dtype, s[1], {}}};
 }
 
-// With n = (x - mean) rstd over N values:  dx = gain rstd (dy - sum(dy)/N - n sum(dy n)/N),  dgain = sum dy n,  dbias = sum dy.
-// The statistics' own dependence on x is inside this formula, so the sums get no gradient of their own.
+// With n = (x - mean) rstd over N values:  dx = gain rstd (dy - sum(dy)/N - n sum(dy n)/N),  dgain
+// = sum dy n,  dbias = sum dy. The statistics' own dependence on x is inside this formula, so the
+// sums get no gradient of their own.
 Grads batch_norm_vjp(Builder& b, const Eqn& e, Grad g) {
   CHECK(g[1] == none && g[2] == none, "the gradient of batch_norm's statistics is not defined");
-  const auto sums = b.emit(Op::batch_norm_sums, e.attrs, {g[0], e.in[0], e.out[1], e.out[2]}, {"sum_dy", "sum_dyn"});
-  const Var dx = b.emit1(Op::batch_norm_grad, e.attrs, {g[0], e.in[0], e.out[1], e.out[2], e.in[4], sums[0], sums[1]}, "dx");
+  const auto sums = b.emit(Op::batch_norm_sums, e.attrs, {g[0], e.in[0], e.out[1], e.out[2]},
+                           {"sum_dy", "sum_dyn"});
+  const Var dx = b.emit1(Op::batch_norm_grad, e.attrs,
+                         {g[0], e.in[0], e.out[1], e.out[2], e.in[4], sums[0], sums[1]}, "dx");
   return {dx, none, none, none, b.sum("gc->c", sums[1], "dgain"), b.sum("gc->c", sums[0], "dbias")};
 }
 
-// Statistics of one group add up over the parts of a batch; with a group per rank they belong to that rank's part.
-std::string group_letter(const Attrs& attrs) { return std::get<BatchNorm>(attrs).groups > 1 ? "b" : "g!"; }
+// Statistics of one group add up over the parts of a batch; with a group per rank they belong to
+// that rank's part.
+std::string group_letter(const Attrs& attrs) {
+  return std::get<BatchNorm>(attrs).groups > 1 ? "b" : "g!";
+}
 std::string by_group(const Attrs& attrs, std::string text) {
   std::string out;
   for (const char c : text) out += c == 'g' ? group_letter(attrs) : std::string(1, c);
   return out;
 }
-std::string moments_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,c->gc,gc"); }
-std::string norm_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,gc,gc,c,c,c->b*c,gc,gc"); }
-std::string sums_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,b*c,gc,gc->gc,gc"); }
-std::string grad_placement(const Attrs& attrs, In, In) { return by_group(attrs, "b*c,b*c,gc,gc,c,gc,gc->b*c"); }
-std::string running_placement(const Attrs&, In, In) { return "c,c,g!c,g!c,c->c,c"; }  // the mean over groups
+std::string moments_placement(const Attrs& attrs, In, In) {
+  return by_group(attrs, "b*c,c->gc,gc");
+}
+std::string norm_placement(const Attrs& attrs, In, In) {
+  return by_group(attrs, "b*c,gc,gc,c,c,c->b*c,gc,gc");
+}
+std::string sums_placement(const Attrs& attrs, In, In) {
+  return by_group(attrs, "b*c,b*c,gc,gc->gc,gc");
+}
+std::string grad_placement(const Attrs& attrs, In, In) {
+  return by_group(attrs, "b*c,b*c,gc,gc,c,gc,gc->b*c");
+}
+std::string running_placement(const Attrs&, In, In) {
+  return "c,c,g!c,g!c,c->c,c";
+}  // the mean over groups
 
 }  // namespace
 
@@ -92,7 +110,8 @@ std::vector<OpDef> batch_norm_rows() {
        .placement = moments_placement,
        .low = "l."},
       {.op = Op::batch_norm,
-       .doc = "x, sum, sumsq, shift, gain, bias -> normalised per channel, mean, 1/standard deviation",
+       .doc =
+           "x, sum, sumsq, shift, gain, bias -> normalised per channel, mean, 1/standard deviation",
        .sig = "b*c,gc,gc,c,c,c->b*c,gc,gc",
        .infer = infer_batch_norm,
        .vjp = batch_norm_vjp,
@@ -114,13 +133,15 @@ std::vector<OpDef> batch_norm_rows() {
        .placement = grad_placement,
        .low = "ll."},
       {.op = Op::running_stats,
-       .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` (variance unbiased, groups averaged)",
+       .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` "
+              "(variance unbiased, groups averaged)",
        .sig = "c,c,gc,gc,c->c,c",
        .infer = infer_running,
        .may_alias = {{0, 0}, {1, 1}},
        .placement = running_placement},
       {.op = Op::batch_norm_fixed,
-       .doc = "x, mean, variance, gain, bias -> (x - mean) / sqrt(variance + eps) gain + bias: evaluation",
+       .doc = "x, mean, variance, gain, bias -> (x - mean) / sqrt(variance + eps) gain + bias: "
+              "evaluation",
        .sig = "*c,c,c,c,c->*c",
        .may_alias = {{0, 0}},
        .low = "l."},

@@ -1,8 +1,11 @@
-// What crosses ranks, and the three local moves that go with it. Between places (docs/ir.md): R replicated, S sharded, P partial sum.
-//   all_reduce P->R   reduce_scatter P->S   all_gather S->R   all_to_all S->S'   own R->S   once R->P   widen S->P
-// and between stages of a pipeline, where a value is on one of them only: transfer @i->@j   widen @i->P. One rank's program has send and
-// recv in a transfer's place.
-// Seen by all ranks together each is the identity; placement is what changes. None needs a derivative: programs are differentiated first.
+// What crosses ranks, and the three local moves that go with it. Between places (docs/ir.md): R
+// replicated, S sharded, P partial sum.
+//   all_reduce P->R   reduce_scatter P->S   all_gather S->R   all_to_all S->S'   own R->S   once
+//   R->P   widen S->P
+// and between stages of a pipeline, where a value is on one of them only: transfer @i->@j   widen
+// @i->P. One rank's program has send and recv in a transfer's place. Seen by all ranks together
+// each is the identity; placement is what changes. None needs a derivative: programs are
+// differentiated first.
 #include <numeric>
 
 #include "base/check.h"
@@ -14,17 +17,22 @@ namespace {
 using namespace ir;
 
 std::int64_t& extent(Shape& shape, int dim) {
-  CHECK(dim >= 0 && static_cast<std::size_t>(dim) < shape.size(), "a collective names a dim that its operand lacks");
+  CHECK(dim >= 0 && static_cast<std::size_t>(dim) < shape.size(),
+        "a collective names a dim that its operand lacks");
   return shape[static_cast<std::size_t>(dim)];
 }
-std::int64_t total(const Shape& parts) { return std::accumulate(parts.begin(), parts.end(), std::int64_t{0}); }
+std::int64_t total(const Shape& parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+}
 std::int64_t mine(const Collective& a, const Shape& parts) {
-  CHECK(a.index >= 0 && static_cast<std::size_t>(a.index) < parts.size(), "a rank has a place in its group");
+  CHECK(a.index >= 0 && static_cast<std::size_t>(a.index) < parts.size(),
+        "a rank has a place in its group");
   return parts[static_cast<std::size_t>(a.index)];
 }
 void change(Shape& shape, int dim, std::int64_t from, std::int64_t to) {
   std::int64_t& e = extent(shape, dim);
-  CHECK(e == from, to_string(shape) + " does not have the extent " + std::to_string(from) + " that its collective expects");
+  CHECK(e == from, to_string(shape) + " does not have the extent " + std::to_string(from) +
+                       " that its collective expects");
   e = to;
 }
 
@@ -75,23 +83,47 @@ std::vector<OpDef> collective_rows() {
        .may_alias = {{0, 0}},
        .crosses = Crossing::collective,
        .carries_gradient = true},
-      {.op = Op::all_gather, .doc = "S to R: the parts of all ranks along `dim`", .sig = "", .infer = infer_all_gather,
+      {.op = Op::all_gather,
+       .doc = "S to R: the parts of all ranks along `dim`",
+       .sig = "",
+       .infer = infer_all_gather,
        .crosses = Crossing::collective},
-      {.op = Op::reduce_scatter, .doc = "P to S: this rank's part along `dim` of the sum", .sig = "", .infer = infer_reduce_scatter,
+      {.op = Op::reduce_scatter,
+       .doc = "P to S: this rank's part along `dim` of the sum",
+       .sig = "",
+       .infer = infer_reduce_scatter,
        .crosses = Crossing::collective,
        .carries_gradient = true},
-      {.op = Op::all_to_all, .doc = "S(from) to S(dim): cut along another dim", .sig = "", .infer = infer_all_to_all,
+      {.op = Op::all_to_all,
+       .doc = "S(from) to S(dim): cut along another dim",
+       .sig = "",
+       .infer = infer_all_to_all,
        .crosses = Crossing::collective},
-      {.op = Op::own, .doc = "R to S: this rank's part along `dim`; nothing is sent", .sig = "", .infer = infer_all_reduce},
+      {.op = Op::own,
+       .doc = "R to S: this rank's part along `dim`; nothing is sent",
+       .sig = "",
+       .infer = infer_all_reduce},
       {.op = Op::once,
        .doc = "R to P: the first rank keeps it, the others have zeros; nothing is sent",
        .sig = "",
        .infer = infer_all_reduce},
-      {.op = Op::widen, .doc = "S or @ to P: this rank's part among zeros; nothing is sent", .sig = "", .infer = infer_all_reduce},
-      {.op = Op::transfer, .doc = "@from to @to: from one stage to another", .sig = "", .infer = infer_all_reduce},
-      {.op = Op::send, .doc = "one rank's half of a transfer: its result is nobody's", .sig = "", .infer = infer_all_reduce,
+      {.op = Op::widen,
+       .doc = "S or @ to P: this rank's part among zeros; nothing is sent",
+       .sig = "",
+       .infer = infer_all_reduce},
+      {.op = Op::transfer,
+       .doc = "@from to @to: from one stage to another",
+       .sig = "",
+       .infer = infer_all_reduce},
+      {.op = Op::send,
+       .doc = "one rank's half of a transfer: its result is nobody's",
+       .sig = "",
+       .infer = infer_all_reduce,
        .crosses = Crossing::point_to_point},
-      {.op = Op::recv, .doc = "the other half: what arrives, of the type that is written here", .sig = "", .infer = infer_recv,
+      {.op = Op::recv,
+       .doc = "the other half: what arrives, of the type that is written here",
+       .sig = "",
+       .infer = infer_recv,
        .crosses = Crossing::point_to_point},
   };
 }

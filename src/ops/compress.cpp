@@ -1,7 +1,8 @@
 // Gradient compression: a reduction whose parts are encoded on the way, and what a low rank needs.
-//   sum, left = compressed_reduce x residual, with sum + (left of all ranks) = x + residual of all ranks: what is not sent now is sent
-//   later.
-// Seen by all ranks together it is no identity, as other moves are: how much is left depends on how many ranks there are.
+//   sum, left = compressed_reduce x residual, with sum + (left of all ranks) = x + residual of all
+//   ranks: what is not sent now is sent later.
+// Seen by all ranks together it is no identity, as other moves are: how much is left depends on how
+// many ranks there are.
 #include <algorithm>
 
 #include "base/check.h"
@@ -16,14 +17,19 @@ using namespace ir;
 Types infer_compressed(const Attrs& attrs, In in) {
   const Compressed& a = std::get<Compressed>(attrs);
   const std::optional<Wire> wire = parse_wire(a.wire);
-  CHECK(wire, "a compressed reduction is written as fp16, bf16, int8, onebit or topk, not \"" + a.wire + "\"");
+  CHECK(wire, "a compressed reduction is written as fp16, bf16, int8, onebit or topk, not \"" +
+                  a.wire + "\"");
   CHECK(in.size() == (has_residual(*wire) ? 2u : 1u),
-        a.wire + (has_residual(*wire) ? " takes a tensor and what was left of the last one" : " leaves nothing: it takes one tensor"));
+        a.wire + (has_residual(*wire) ? " takes a tensor and what was left of the last one"
+                                      : " leaves nothing: it takes one tensor"));
   for (const Type& type : in)
-    CHECK((type.dtype == DType::f32 || type.dtype == DType::f64) && type.dtype == in[0].dtype && type.shape == in[0].shape,
+    CHECK((type.dtype == DType::f32 || type.dtype == DType::f64) && type.dtype == in[0].dtype &&
+              type.shape == in[0].shape,
           "what is compressed is f32 or f64, and so is what was left of it");
-  CHECK(*wire == Wire::topk ? a.keep > 0 && a.keep <= 1 : a.keep == 0, "topk, and nothing else, keeps a share of the elements");
-  CHECK(a.dim >= -1 && a.dim < in[0].rank(), "a compressed reduction names a dim that its operand lacks");
+  CHECK(*wire == Wire::topk ? a.keep > 0 && a.keep <= 1 : a.keep == 0,
+        "topk, and nothing else, keeps a share of the elements");
+  CHECK(a.dim >= -1 && a.dim < in[0].rank(),
+        "a compressed reduction names a dim that its operand lacks");
   std::vector<Type> out;
   for (const Type& type : in) out.push_back({type.dtype, type.shape, {}});
   if (a.parts.empty()) return out;
@@ -33,12 +39,16 @@ Types infer_compressed(const Attrs& attrs, In in) {
     rest -= part;
   }
   CHECK(rest == 0, "the parts of a compressed reduction make up its operand");
-  CHECK(a.index >= 0 && static_cast<std::size_t>(a.index) < a.parts.size(), "a rank has a place in its group");
+  CHECK(a.index >= 0 && static_cast<std::size_t>(a.index) < a.parts.size(),
+        "a rank has a place in its group");
   if (a.dim < 0) return out;
   Shape& shape = out[0].shape;
-  for (int i = 0; i < a.dim; ++i) CHECK(shape[static_cast<std::size_t>(i)] == 1, "the parts of a compressed reduction lie together");
+  for (int i = 0; i < a.dim; ++i)
+    CHECK(shape[static_cast<std::size_t>(i)] == 1,
+          "the parts of a compressed reduction lie together");
   const std::int64_t inner = elements(Shape(shape.begin() + a.dim + 1, shape.end()));
-  shape[static_cast<std::size_t>(a.dim)] = a.parts[static_cast<std::size_t>(a.index)] / std::max<std::int64_t>(inner, 1);
+  shape[static_cast<std::size_t>(a.dim)] =
+      a.parts[static_cast<std::size_t>(a.index)] / std::max<std::int64_t>(inner, 1);
   return out;
 }
 
@@ -47,7 +57,8 @@ Types infer_compressed(const Attrs& attrs, In in) {
 std::vector<OpDef> compress_rows() {
   return {
       {.op = Op::compressed_reduce,
-       .doc = "x, [residual] -> the sum over `axis` of what ranks decode of x + residual (P to R, or with `dim` P to S), and what was not "
+       .doc = "x, [residual] -> the sum over `axis` of what ranks decode of x + residual (P to R, "
+              "or with `dim` P to S), and what was not "
               "sent",
        .sig = "",
        .infer = infer_compressed,
@@ -55,7 +66,8 @@ std::vector<OpDef> compress_rows() {
        .crosses = Crossing::collective,
        .carries_gradient = true},
       {.op = Op::orthogonalise,
-       .doc = "columns that are orthonormal and span what those of x do; one that adds nothing becomes a random one",
+       .doc = "columns that are orthonormal and span what those of x do; one that adds nothing "
+              "becomes a random one",
        .sig = "n!r!->n!r!"},
   };
 }

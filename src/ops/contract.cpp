@@ -1,4 +1,5 @@
-// contract: the product of two tensors summed over the dims that the result lacks; the one op behind every linear layer.
+// contract: the product of two tensors summed over the dims that the result lacks; the one op
+// behind every linear layer.
 #include <map>
 
 #include "base/check.h"
@@ -14,18 +15,22 @@ Types infer_contract(const Attrs& attrs, In in) {
   const Contract& a = std::get<Contract>(attrs);
   CHECK(in.size() >= 2, "contract takes two operands and then addends");
   const Signature sig = parse_signature(a.sig);
-  CHECK(sig.in.size() == in.size() && sig.out.size() == 1, "\"" + a.sig + "\" lists " + std::to_string(sig.in.size()) + " operands and " +
-                                                               std::to_string(sig.out.size()) + " results; there are " +
-                                                               std::to_string(in.size()) + " and 1");
-  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "the factors of contract have one float type");
+  CHECK(sig.in.size() == in.size() && sig.out.size() == 1,
+        "\"" + a.sig + "\" lists " + std::to_string(sig.in.size()) + " operands and " +
+            std::to_string(sig.out.size()) + " results; there are " + std::to_string(in.size()) +
+            " and 1");
+  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype,
+        "the factors of contract have one float type");
   const std::string& out = sig.out[0].letters;
   for (char c : out)
     CHECK((sig.in[0].letters + sig.in[1].letters).find(c) != std::string::npos,
           std::string("dim ") + c + " of \"" + a.sig + "\" is in no factor");
   for (std::size_t i = 2; i < sig.in.size(); ++i)
     for (char c : sig.in[i].letters)
-      CHECK(out.find(c) != std::string::npos, "an addend of \"" + a.sig + "\" has a dim that the result lacks");
-  CHECK(a.act.empty() || a.act == "gelu" || a.act == "gelu_tanh", "contract knows act gelu and gelu_tanh, not " + a.act);
+      CHECK(out.find(c) != std::string::npos,
+            "an addend of \"" + a.sig + "\" has a dim that the result lacks");
+  CHECK(a.act.empty() || a.act == "gelu" || a.act == "gelu_tanh",
+        "contract knows act gelu and gelu_tanh, not " + a.act);
   const Type y{a.out.value_or(in[0].dtype), infer_shapes(a.sig, in)[0], {}};
   return a.act.empty() ? Types{y} : Types{y, y};
 }
@@ -33,9 +38,11 @@ Types infer_contract(const Attrs& attrs, In in) {
 // y = sum x*w:  dx = sum dy*w,  dw = sum dy*x, each over the dims that it lacks.
 Grads contract_vjp(Builder& b, const Eqn& e, Grad g) {
   const Contract& a = std::get<Contract>(e.attrs);
-  CHECK(e.in.size() == 2 && a.act.empty(), "a fused contract has no derivative; differentiate before fusion");
+  CHECK(e.in.size() == 2 && a.act.empty(),
+        "a fused contract has no derivative; differentiate before fusion");
   const std::string x = letters_in(a.sig, 0), w = letters_in(a.sig, 1), y = letters_out(a.sig);
-  return {b.contract(y + "," + w + "->" + x, g[0], e.in[1]), b.contract(y + "," + x + "->" + w, g[0], e.in[0])};
+  return {b.contract(y + "," + w + "->" + x, g[0], e.in[1]),
+          b.contract(y + "," + x + "->" + w, g[0], e.in[0])};
 }
 
 Cost contract_cost(const Attrs& attrs, In in, In) {
@@ -43,7 +50,8 @@ Cost contract_cost(const Attrs& attrs, In in, In) {
   const Signature sig = parse_signature(a.sig);
   std::map<char, double> extents;
   for (std::size_t i = 0; i < 2; ++i)
-    for (std::size_t j = 0; j < in[i].shape.size(); ++j) extents[sig.in[i].letters[j]] = static_cast<double>(in[i].shape[j]);
+    for (std::size_t j = 0; j < in[i].shape.size(); ++j)
+      extents[sig.in[i].letters[j]] = static_cast<double>(in[i].shape[j]);
   double products = 1;
   for (const auto& [letter, extent] : extents) products *= extent;
   return {2 * products, 0};
@@ -53,13 +61,14 @@ Cost contract_cost(const Attrs& attrs, In in, In) {
 
 std::vector<OpDef> contract_rows() {
   return {{.op = Op::contract,
-           .doc = "act(sum of x*w over the dims that the result lacks + further operands); results y, and the value before act",
+           .doc = "act(sum of x*w over the dims that the result lacks + further operands); results "
+                  "y, and the value before act",
            .sig = "",
            .infer = infer_contract,
            .vjp = contract_vjp,
            .cost = contract_cost,
            .linear = {0, 1},
-       .low = "l"}};
+           .low = "l"}};
 }
 
 }  // namespace tessera::ops

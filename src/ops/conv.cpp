@@ -1,4 +1,5 @@
-// Convolution and pooling over images [b,h,w,c]; filters are [k,l,c,o]. Borders are zeros, `pad` of them on each side.
+// Convolution and pooling over images [b,h,w,c]; filters are [k,l,c,o]. Borders are zeros, `pad` of
+// them on each side.
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -8,34 +9,46 @@ namespace {
 
 using namespace ir;
 
-std::int64_t positions(std::int64_t extent, std::int64_t size, std::int64_t stride, std::int64_t pad) {
-  CHECK(stride >= 1 && pad >= 0 && pad < size, "a window of " + std::to_string(size) + " has a stride of at least 1 and a border of 0 to " +
-                                                   std::to_string(size - 1) + ", not " + std::to_string(stride) + " and " +
-                                                   std::to_string(pad));
-  CHECK(extent + 2 * pad >= size,
-        "a window of " + std::to_string(size) + " does not fit into " + std::to_string(extent + 2 * pad) + " pixels");
+std::int64_t positions(std::int64_t extent, std::int64_t size, std::int64_t stride,
+                       std::int64_t pad) {
+  CHECK(stride >= 1 && pad >= 0 && pad < size,
+        "a window of " + std::to_string(size) +
+            " has a stride of at least 1 and a border of 0 to " + std::to_string(size - 1) +
+            ", not " + std::to_string(stride) + " and " + std::to_string(pad));
+  CHECK(extent + 2 * pad >= size, "a window of " + std::to_string(size) + " does not fit into " +
+                                      std::to_string(extent + 2 * pad) + " pixels");
   return (extent + 2 * pad - size) / stride + 1;
 }
 
 void check_rank(const Type& type, const char* what) {
-  CHECK(type.rank() == 4 && is_float(type.dtype), std::string(what) + " has four dims and a float type, not " + to_string(type.shape));
+  CHECK(type.rank() == 4 && is_float(type.dtype),
+        std::string(what) + " has four dims and a float type, not " + to_string(type.shape));
 }
 
 std::string conv_signature(const Attrs&, int operands) {
-  return std::string("bx!y!c,k!l!co") + (operands > 2 ? ",o,o" : "") + (operands > 4 ? ",bp!q!o" : "") + "->bp!q!o";
+  return std::string("bx!y!c,k!l!co") + (operands > 2 ? ",o,o" : "") +
+         (operands > 4 ? ",bp!q!o" : "") + "->bp!q!o";
 }
 // images, filters [, scale, offset [, addend]]
 Types infer_conv(const Attrs& attrs, In in) {
   const Conv& a = std::get<Conv>(attrs);
-  CHECK(in.size() == 2 || in.size() == 4 || in.size() == 5, "conv takes images and filters, then scale and offset, then an addend");
+  CHECK(in.size() == 2 || in.size() == 4 || in.size() == 5,
+        "conv takes images and filters, then scale and offset, then an addend");
   check_rank(in[0], "an image batch"), check_rank(in[1], "a filter bank");
   const Shape &x = in[0].shape, &f = in[1].shape;
   CHECK(in[0].dtype == in[1].dtype, "images and filters have one element type");
-  CHECK(x[3] == f[2], "images " + to_string(x) + " have other channels than filters " + to_string(f));
-  const Type y{in[0].dtype, {x[0], positions(x[1], f[0], a.stride, a.pad), positions(x[2], f[1], a.stride, a.pad), f[3]}, {}};
+  CHECK(x[3] == f[2],
+        "images " + to_string(x) + " have other channels than filters " + to_string(f));
+  const Type y{
+      in[0].dtype,
+      {x[0], positions(x[1], f[0], a.stride, a.pad), positions(x[2], f[1], a.stride, a.pad), f[3]},
+      {}};
   for (std::size_t i = 2; i < in.size(); ++i)
-    CHECK(in[i].dtype == (i < 4 ? statistics_of(y.dtype) : y.dtype) && in[i].shape == (i < 4 ? Shape{f[3]} : y.shape),
-          (i < 4 ? "scale and offset are one number per filter, not " : "the addend is like the result, not ") + to_string(in[i].shape));
+    CHECK(in[i].dtype == (i < 4 ? statistics_of(y.dtype) : y.dtype) &&
+              in[i].shape == (i < 4 ? Shape{f[3]} : y.shape),
+          (i < 4 ? "scale and offset are one number per filter, not "
+                 : "the addend is like the result, not ") +
+              to_string(in[i].shape));
   return {y};
 }
 // dy, filters -> images of rows x cols
@@ -44,8 +57,10 @@ Types infer_input_grad(const Attrs& attrs, In in) {
   CHECK(in.size() == 2, "conv_input_grad takes a gradient and filters");
   check_rank(in[0], "a gradient"), check_rank(in[1], "a filter bank");
   const Shape &g = in[0].shape, &f = in[1].shape;
-  CHECK(g[1] == positions(a.rows, f[0], a.stride, a.pad) && g[2] == positions(a.cols, f[1], a.stride, a.pad) && g[3] == f[3],
-        "the gradient " + to_string(g) + " does not belong to images of " + std::to_string(a.rows) + " x " + std::to_string(a.cols));
+  CHECK(g[1] == positions(a.rows, f[0], a.stride, a.pad) &&
+            g[2] == positions(a.cols, f[1], a.stride, a.pad) && g[3] == f[3],
+        "the gradient " + to_string(g) + " does not belong to images of " + std::to_string(a.rows) +
+            " x " + std::to_string(a.cols));
   return {{in[0].dtype, {g[0], a.rows, a.cols, f[2]}, {}}};
 }
 // dy, images -> filters of rows x cols
@@ -54,7 +69,8 @@ Types infer_filter_grad(const Attrs& attrs, In in) {
   CHECK(in.size() == 2, "conv_filter_grad takes a gradient and images");
   check_rank(in[0], "a gradient"), check_rank(in[1], "an image batch");
   const Shape &g = in[0].shape, &x = in[1].shape;
-  CHECK(g[0] == x[0] && g[1] == positions(x[1], a.rows, a.stride, a.pad) && g[2] == positions(x[2], a.cols, a.stride, a.pad),
+  CHECK(g[0] == x[0] && g[1] == positions(x[1], a.rows, a.stride, a.pad) &&
+            g[2] == positions(x[2], a.cols, a.stride, a.pad),
         "the gradient " + to_string(g) + " does not belong to images " + to_string(x));
   return {{in[0].dtype, {a.rows, a.cols, x[3], g[3]}, {}}};
 }
@@ -69,22 +85,30 @@ Grads conv_vjp(Builder& b, const Eqn& e, Grad g) {
 
 // Every result pixel meets every tap of the filter: 2 b h' w' k l c o, for the gradients too.
 Cost conv_cost(const Attrs&, In in, In out) {
-  return {2.0 * static_cast<double>(out[0].elements()) * static_cast<double>(in[1].shape[0] * in[1].shape[1] * in[1].shape[2]), 0};
+  return {2.0 * static_cast<double>(out[0].elements()) *
+              static_cast<double>(in[1].shape[0] * in[1].shape[1] * in[1].shape[2]),
+          0};
 }
 Cost input_grad_cost(const Attrs&, In in, In) {
-  return {2.0 * static_cast<double>(in[0].elements()) * static_cast<double>(in[1].shape[0] * in[1].shape[1] * in[1].shape[2]), 0};
+  return {2.0 * static_cast<double>(in[0].elements()) *
+              static_cast<double>(in[1].shape[0] * in[1].shape[1] * in[1].shape[2]),
+          0};
 }
 Cost filter_grad_cost(const Attrs&, In in, In out) {
-  return {2.0 * static_cast<double>(in[0].elements()) * static_cast<double>(out[0].shape[0] * out[0].shape[1] * out[0].shape[2]), 0};
+  return {2.0 * static_cast<double>(in[0].elements()) *
+              static_cast<double>(out[0].shape[0] * out[0].shape[1] * out[0].shape[2]),
+          0};
 }
 
 // images -> largest value of each window, and its number in the window (the first of equal ones)
 Types infer_max_pool(const Attrs& attrs, In in) {
   const Pool& a = std::get<Pool>(attrs);
   check_rank(only(in), "an image batch");
-  CHECK(a.size >= 1 && a.size <= 15, "max_pool numbers the pixels of a window in one byte: its size is 1 to 15");
+  CHECK(a.size >= 1 && a.size <= 15,
+        "max_pool numbers the pixels of a window in one byte: its size is 1 to 15");
   const Shape& x = in[0].shape;
-  const Shape y = {x[0], positions(x[1], a.size, a.stride, a.pad), positions(x[2], a.size, a.stride, a.pad), x[3]};
+  const Shape y = {x[0], positions(x[1], a.size, a.stride, a.pad),
+                   positions(x[2], a.size, a.stride, a.pad), x[3]};
   return {{in[0].dtype, y, {}}, {DType::u8, y, {}}};
 }
 Types infer_max_pool_grad(const Attrs& attrs, In in) {
@@ -93,8 +117,10 @@ Types infer_max_pool_grad(const Attrs& attrs, In in) {
         "max_pool_grad takes a gradient and where each came from");
   check_rank(in[0], "a gradient");
   const Shape& g = in[0].shape;
-  CHECK(g[1] == positions(a.rows, a.size, a.stride, a.pad) && g[2] == positions(a.cols, a.size, a.stride, a.pad),
-        "the gradient " + to_string(g) + " does not belong to images of " + std::to_string(a.rows) + " x " + std::to_string(a.cols));
+  CHECK(g[1] == positions(a.rows, a.size, a.stride, a.pad) &&
+            g[2] == positions(a.cols, a.size, a.stride, a.pad),
+        "the gradient " + to_string(g) + " does not belong to images of " + std::to_string(a.rows) +
+            " x " + std::to_string(a.cols));
   return {{in[0].dtype, {g[0], a.rows, a.cols, g[3]}, {}}};
 }
 Grads max_pool_vjp(Builder& b, const Eqn& e, Grad g) {
@@ -108,7 +134,8 @@ Grads max_pool_vjp(Builder& b, const Eqn& e, Grad g) {
 std::vector<OpDef> conv_rows() {
   return {
       {.op = Op::conv,
-       .doc = "images, filters [scale offset [addend]] -> each filter's product with the window around every stride-th pixel, "
+       .doc = "images, filters [scale offset [addend]] -> each filter's product with the window "
+              "around every stride-th pixel, "
               "relu(product scale + offset + addend)",
        .sig = "",
        .infer = infer_conv,

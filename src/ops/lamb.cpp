@@ -1,4 +1,5 @@
-// LAMB, split so that it works on flat buckets and on parts of them: the direction of every element, two norms per tensor, the scaled step.
+// LAMB, split so that it works on flat buckets and on parts of them: the direction of every
+// element, two norms per tensor, the scaled step.
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -11,12 +12,15 @@ using namespace ir;
 // w, m, v, grad, step -> direction, m, v
 Types infer_direction(const Attrs&, In in) {
   infer_shapes("*,*,*,*,->*", in);
-  return {{in[0].dtype, in[0].shape, {}}, {in[1].dtype, in[0].shape, {}}, {in[2].dtype, in[0].shape, {}}};
+  return {{in[0].dtype, in[0].shape, {}},
+          {in[1].dtype, in[0].shape, {}},
+          {in[2].dtype, in[0].shape, {}}};
 }
 
 std::int64_t check_segments(const Attrs& attrs, const Type& bucket) {
   const Segments& a = std::get<Segments>(attrs);
-  CHECK(a.offsets.size() == a.sizes.size() && bucket.rank() >= 1, "segments are offsets and sizes in a flat bucket");
+  CHECK(a.offsets.size() == a.sizes.size() && bucket.rank() >= 1,
+        "segments are offsets and sizes in a flat bucket");
   std::int64_t at = 0;
   for (std::size_t i = 0; i < a.offsets.size(); ++i) {
     CHECK(a.offsets[i] >= at && a.sizes[i] >= 0 && a.sizes[i] <= bucket.shape.back() - a.offsets[i],
@@ -25,7 +29,9 @@ std::int64_t check_segments(const Attrs& attrs, const Type& bucket) {
   }
   return static_cast<std::int64_t>(a.offsets.size());
 }
-Types infer_segment_sumsq(const Attrs& attrs, In in) { return {{statistics_of(only(in).dtype), {check_segments(attrs, in[0])}, {}}}; }
+Types infer_segment_sumsq(const Attrs& attrs, In in) {
+  return {{statistics_of(only(in).dtype), {check_segments(attrs, in[0])}, {}}};
+}
 // w, direction, sum of squares of both per segment, lr -> w
 Types infer_update(const Attrs& attrs, In in) {
   infer_shapes("*a,*a,s,s,->*a", in);
@@ -42,9 +48,13 @@ std::vector<OpDef> lamb_rows() {
        .sig = "*,*,*,*,->*,*,*",
        .infer = infer_direction,
        .may_alias = {{0, 3}, {1, 1}, {2, 2}}},
-      {.op = Op::segment_sumsq, .doc = "sum of squares of each tensor in a bucket", .sig = "*a->s", .infer = infer_segment_sumsq},
+      {.op = Op::segment_sumsq,
+       .doc = "sum of squares of each tensor in a bucket",
+       .sig = "*a->s",
+       .infer = infer_segment_sumsq},
       {.op = Op::lamb_update,
-       .doc = "w, direction, sumsq of each per tensor, lr -> w - lr r direction; r = norm of w over that of direction, 1 where one is 0",
+       .doc = "w, direction, sumsq of each per tensor, lr -> w - lr r direction; r = norm of w "
+              "over that of direction, 1 where one is 0",
        .sig = "*a,*a,s!,s!,->*a",
        .infer = infer_update,
        .may_alias = {{0, 0}, {0, 1}}},

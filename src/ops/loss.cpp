@@ -1,4 +1,5 @@
-// Losses per sample. A target is a label (i32[b]) or a distribution (like the logits); q = (1 - smoothing) target + smoothing / classes.
+// Losses per sample. A target is a label (i32[b]) or a distribution (like the logits); q = (1 -
+// smoothing) target + smoothing / classes.
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -12,7 +13,8 @@ void check_target(const Type& logits, const Type& target) {
   CHECK(logits.rank() == 2, "logits are [b,c]");
   const bool labels = target.dtype == DType::i32 && target.shape == Shape{logits.shape[0]};
   CHECK(labels || (is_float(target.dtype) && target.shape == logits.shape),
-        "a target is i32[b] or a distribution [b,c], got " + std::string(name(target.dtype)) + to_string(target.shape));
+        "a target is i32[b] or a distribution [b,c], got " + std::string(name(target.dtype)) +
+            to_string(target.shape));
 }
 Types infer_per_sample(const Attrs&, In in) {
   CHECK(in.size() == 2, "takes logits and target");
@@ -20,7 +22,8 @@ Types infer_per_sample(const Attrs&, In in) {
   return {{statistics_of(in[0].dtype), {in[0].shape[0]}, {}}};
 }
 Types infer_loss_grad(const Attrs&, In in) {
-  CHECK(in.size() == 3 && in[2].shape == Shape{in[0].shape[0]}, "takes logits, target and a gradient per sample");
+  CHECK(in.size() == 3 && in[2].shape == Shape{in[0].shape[0]},
+        "takes logits, target and a gradient per sample");
   check_target(in[0], in[1]);
   return {{in[0].dtype, in[0].shape, {}}};
 }
@@ -31,11 +34,17 @@ Types infer_correct(const Attrs& attrs, In in) {
 std::string per_sample_signature(const Attrs&, int) { return "bc!,b->b"; }
 std::string loss_grad_signature(const Attrs&, int) { return "bc!,b,b->bc!"; }
 std::string target_letters(const Type& target) { return target.rank() == 2 ? "bc!" : "b"; }
-std::string per_sample_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + "->b"; }
-std::string loss_grad_placement(const Attrs&, In in, In) { return "bc!," + target_letters(in[1]) + ",b->bc!"; }
+std::string per_sample_placement(const Attrs&, In in, In) {
+  return "bc!," + target_letters(in[1]) + "->b";
+}
+std::string loss_grad_placement(const Attrs&, In in, In) {
+  return "bc!," + target_letters(in[1]) + ",b->bc!";
+}
 
 // nll = -sum q y: dy = -g q.   cross entropy = nll(log softmax(x)): dx = g (softmax(x) sum(q) - q).
-Grads nll_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::nll_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none}; }
+Grads nll_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::nll_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none};
+}
 Grads cross_entropy_vjp(Builder& b, const Eqn& e, Grad g) {
   return {b.emit1(Op::cross_entropy_grad, e.attrs, {e.in[0], e.in[1], g[0]}), none};
 }
@@ -73,7 +82,8 @@ std::vector<OpDef> loss_rows() {
        .signature = loss_grad_signature,
        .placement = loss_grad_placement},
       {.op = Op::correct,
-       .doc = "logits, target -> 1 where the target is among the k largest (ties: lower index first)",
+       .doc =
+           "logits, target -> 1 where the target is among the k largest (ties: lower index first)",
        .sig = "",
        .infer = infer_correct,
        .signature = per_sample_signature,

@@ -1,4 +1,5 @@
-// Normalisation over the last dim: layer norm and the softmax family. Statistics are kept in f32 (f64 for f64).
+// Normalisation over the last dim: layer norm and the softmax family. Statistics are kept in f32
+// (f64 for f64).
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -26,15 +27,21 @@ Types infer_layer_norm_grad(const Attrs& attrs, In in) {
   const auto s = infer_shapes(norm_grad_signature(attrs, static_cast<int>(in.size())), in);
   return {{in[0].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
 }
-// With n = (x - mean) rstd and h = dy gain:  dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum dy n,  dbias = sum dy.
+// With n = (x - mean) rstd and h = dy gain:  dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum dy
+// n,  dbias = sum dy.
 Grads layer_norm_vjp(Builder& b, const Eqn& e, Grad g) {
   CHECK(g[1] == none && g[2] == none, "the gradient of layer_norm's statistics is not defined");
-  return b.emit(Op::layer_norm_grad, e.attrs, {g[0], e.in[0], e.out[1], e.out[2], e.in[1]}, {"dx", "dgain", "dbias"});
+  return b.emit(Op::layer_norm_grad, e.attrs, {g[0], e.in[0], e.out[1], e.out[2], e.in[1]},
+                {"dx", "dgain", "dbias"});
 }
 
 // y = softmax(x): dx = y (g - sum(g y)).   y = log softmax(x): dx = g - exp(y) sum(g).
-Grads softmax_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::softmax_grad, None{}, {e.out[0], g[0]})}; }
-Grads log_softmax_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::log_softmax_grad, None{}, {e.out[0], g[0]})}; }
+Grads softmax_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::softmax_grad, None{}, {e.out[0], g[0]})};
+}
+Grads log_softmax_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::log_softmax_grad, None{}, {e.out[0], g[0]})};
+}
 
 }  // namespace
 
@@ -59,12 +66,26 @@ std::vector<OpDef> norm_rows() {
        .sig = "*c!,*c!,c!,c!->*c!,*c!,*,*",
        .infer = infer_add_norm,
        .may_alias = {{0, 0}, {0, 1}}},
-      {.op = Op::softmax, .doc = "over the last dim", .sig = "*c!->*c!", .vjp = softmax_vjp, .may_alias = {{0, 0}},
+      {.op = Op::softmax,
+       .doc = "over the last dim",
+       .sig = "*c!->*c!",
+       .vjp = softmax_vjp,
+       .may_alias = {{0, 0}},
        .low = "l"},
-      {.op = Op::softmax_grad, .doc = "y, g -> y (g - sum(g y))", .sig = "*c!,*c!->*c!", .may_alias = {{0, 1}, {0, 0}},
+      {.op = Op::softmax_grad,
+       .doc = "y, g -> y (g - sum(g y))",
+       .sig = "*c!,*c!->*c!",
+       .may_alias = {{0, 1}, {0, 0}},
        .low = "l"},
-      {.op = Op::log_softmax, .doc = "over the last dim", .sig = "*c!->*c!", .vjp = log_softmax_vjp, .may_alias = {{0, 0}}},
-      {.op = Op::log_softmax_grad, .doc = "y, g -> g - exp(y) sum(g)", .sig = "*c!,*c!->*c!", .may_alias = {{0, 1}, {0, 0}}},
+      {.op = Op::log_softmax,
+       .doc = "over the last dim",
+       .sig = "*c!->*c!",
+       .vjp = log_softmax_vjp,
+       .may_alias = {{0, 0}}},
+      {.op = Op::log_softmax_grad,
+       .doc = "y, g -> g - exp(y) sum(g)",
+       .sig = "*c!,*c!->*c!",
+       .may_alias = {{0, 1}, {0, 0}}},
   };
 }
 

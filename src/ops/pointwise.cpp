@@ -15,13 +15,17 @@ Types infer_binary(const Attrs& attrs, In in) {
   CHECK(in.size() == 2 && shapes.size() == 1 && letters_in(sig, 0) == letters_out(sig),
         "\"" + sig + "\" takes two operands, the first with the dims of the result");
   for (char c : letters_in(sig, 1))
-    CHECK(letters_out(sig).find(c) != std::string::npos, "the second operand of \"" + sig + "\" has a dim that the result lacks");
-  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype, "takes two operands of one float type");
+    CHECK(letters_out(sig).find(c) != std::string::npos,
+          "the second operand of \"" + sig + "\" has a dim that the result lacks");
+  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype,
+        "takes two operands of one float type");
   return {{in[0].dtype, shapes[0], {}}};
 }
 
 // Sums a gradient down to the dims of an operand.
-Var sum_to(Builder& b, const std::string& from, const std::string& to, Var g) { return from == to ? g : b.sum(from + "->" + to, g); }
+Var sum_to(Builder& b, const std::string& from, const std::string& to, Var g) {
+  return from == to ? g : b.sum(from + "->" + to, g);
+}
 
 Grads add_vjp(Builder& b, const Eqn& e, Grad g) {  // d(a + b) = da + db
   const std::string& sig = std::get<Sig>(e.attrs).sig;
@@ -31,24 +35,33 @@ Grads add_vjp(Builder& b, const Eqn& e, Grad g) {  // d(a + b) = da + db
 Grads mul_vjp(Builder& b, const Eqn& e, Grad g) {  // d(a b) = b da + a db
   const std::string& sig = std::get<Sig>(e.attrs).sig;
   const std::string full = letters_out(sig), part = letters_in(sig, 1);
-  return {b.mul(sig, g[0], e.in[1]), sum_to(b, full, part, b.mul(full + "," + full + "->" + full, g[0], e.in[0]))};
+  return {b.mul(sig, g[0], e.in[1]),
+          sum_to(b, full, part, b.mul(full + "," + full + "->" + full, g[0], e.in[0]))};
 }
 
-Grads scale_vjp(Builder& b, const Eqn& e, Grad g) { return {b.scale(g[0], std::get<Scale>(e.attrs).factor)}; }
-Grads gelu_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::gelu_grad, e.attrs, {e.in[0], g[0]})}; }
+Grads scale_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.scale(g[0], std::get<Scale>(e.attrs).factor)};
+}
+Grads gelu_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::gelu_grad, e.attrs, {e.in[0], g[0]})};
+}
 
 Grads select_vjp(Builder& b, const Eqn& e, Grad g) {
   const Type& t = b.type(g[0]);
   const Var zero = b.constant(0, t.dtype, t.shape);
-  return {none, b.emit1(Op::select, None{}, {e.in[0], g[0], zero}), b.emit1(Op::select, None{}, {e.in[0], zero, g[0]})};
+  return {none, b.emit1(Op::select, None{}, {e.in[0], g[0], zero}),
+          b.emit1(Op::select, None{}, {e.in[0], zero, g[0]})};
 }
 
 Types infer_select(const Attrs&, In in) {
-  CHECK(in.size() == 3 && in[1].dtype == in[2].dtype, "select takes a flag and two values of one type");
+  CHECK(in.size() == 3 && in[1].dtype == in[2].dtype,
+        "select takes a flag and two values of one type");
   return {{in[1].dtype, infer_shapes(",*,*->*", in)[0], {}}};
 }
 
-Types infer_cast(const Attrs& attrs, In in) { return {{std::get<Cast>(attrs).to, only(in).shape, {}}}; }
+Types infer_cast(const Attrs& attrs, In in) {
+  return {{std::get<Cast>(attrs).to, only(in).shape, {}}};
+}
 Grads cast_vjp(Builder& b, const Eqn& e, Grad g) { return {b.cast(g[0], b.type(e.in[0]).dtype)}; }
 
 Types infer_dropout(const Attrs& attrs, In in) {
@@ -57,18 +70,24 @@ Types infer_dropout(const Attrs& attrs, In in) {
         "dropout takes a value and rng i64[3] (seed, step, position)");
   CHECK(a.rate >= 0 && a.rate < 1, "a dropout rate is at least 0 and less than 1");
   CHECK(in[0].rank() >= 1, "dropout's first dim is the sample");
-  CHECK(a.whole.size() == a.start.size() && (a.whole.empty() || a.whole.size() + 1 == in[0].shape.size()),
+  CHECK(a.whole.size() == a.start.size() &&
+            (a.whole.empty() || a.whole.size() + 1 == in[0].shape.size()),
         "a part of a sample says where it begins in every dim of the whole one");
   for (std::size_t i = 0; i < a.whole.size(); ++i)
-    CHECK(a.start[i] >= 0 && in[0].shape[i + 1] <= a.whole[i] && a.start[i] <= a.whole[i] - in[0].shape[i + 1],
+    CHECK(a.start[i] >= 0 && in[0].shape[i + 1] <= a.whole[i] &&
+              a.start[i] <= a.whole[i] - in[0].shape[i + 1],
           "a part of a sample lies inside the whole one");
   return {{in[0].dtype, in[0].shape, {}}};
 }
 // The mask is a function of the key alone, so the derivative is the same op on the gradient.
-Grads dropout_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::dropout, e.attrs, {g[0], e.in[1]}), none}; }
+Grads dropout_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::dropout, e.attrs, {g[0], e.in[1]}), none};
+}
 
 // From the result: the operand need not be kept.
-Grads relu_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::relu_grad, None{}, {e.out[0], g[0]})}; }
+Grads relu_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::relu_grad, None{}, {e.out[0], g[0]})};
+}
 
 Grads mark_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::mark, e.attrs, {g[0]})}; }
 
@@ -94,15 +113,34 @@ std::vector<OpDef> pointwise_rows() {
        .linear = {0, 1},
        .low = "l",
        .carries_gradient = true},
-      {.op = Op::scale, .doc = "factor * x", .sig = "*->*", .vjp = scale_vjp, .may_alias = {{0, 0}}, .linear = {0},
+      {.op = Op::scale,
+       .doc = "factor * x",
+       .sig = "*->*",
+       .vjp = scale_vjp,
+       .may_alias = {{0, 0}},
+       .linear = {0},
        .low = "l"},
-      {.op = Op::gelu, .doc = "x/2 (1 + erf(x/sqrt 2)), or its tanh form", .sig = "*->*", .vjp = gelu_vjp, .may_alias = {{0, 0}},
+      {.op = Op::gelu,
+       .doc = "x/2 (1 + erf(x/sqrt 2)), or its tanh form",
+       .sig = "*->*",
+       .vjp = gelu_vjp,
+       .may_alias = {{0, 0}},
        .low = "l"},
-      {.op = Op::gelu_grad, .doc = "x, g -> g gelu'(x)", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}},
+      {.op = Op::gelu_grad,
+       .doc = "x, g -> g gelu'(x)",
+       .sig = "*,*->*",
+       .may_alias = {{0, 1}, {0, 0}},
        .low = "l"},
-      {.op = Op::relu, .doc = "max(x, 0)", .sig = "*->*", .vjp = relu_vjp, .may_alias = {{0, 0}},
+      {.op = Op::relu,
+       .doc = "max(x, 0)",
+       .sig = "*->*",
+       .vjp = relu_vjp,
+       .may_alias = {{0, 0}},
        .low = "l"},
-      {.op = Op::relu_grad, .doc = "y, g -> g where y = relu(x) is above 0", .sig = "*,*->*", .may_alias = {{0, 1}, {0, 0}},
+      {.op = Op::relu_grad,
+       .doc = "y, g -> g where y = relu(x) is above 0",
+       .sig = "*,*->*",
+       .may_alias = {{0, 1}, {0, 0}},
        .low = "l"},
       {.op = Op::select,
        .doc = "flag, a, b -> a where the flag is not 0, else b",
@@ -110,9 +148,14 @@ std::vector<OpDef> pointwise_rows() {
        .infer = infer_select,
        .vjp = select_vjp,
        .may_alias = {{0, 1}, {0, 2}}},
-      {.op = Op::cast, .doc = "to another element type, rounding to nearest even", .sig = "*->*", .infer = infer_cast, .vjp = cast_vjp},
+      {.op = Op::cast,
+       .doc = "to another element type, rounding to nearest even",
+       .sig = "*->*",
+       .infer = infer_cast,
+       .vjp = cast_vjp},
       {.op = Op::dropout,
-       .doc = "x, rng -> x/(1-rate) or 0, drawn by (seed, stream, step, sample, element); per_sample: drop-path",
+       .doc = "x, rng -> x/(1-rate) or 0, drawn by (seed, stream, step, sample, element); "
+              "per_sample: drop-path",
        .sig = "b*,r!->b*",
        .infer = infer_dropout,
        .vjp = dropout_vjp,

@@ -1,4 +1,5 @@
-// Moving elements without changing them. Results that only rename storage are views; stack may be filled in place by its operands.
+// Moving elements without changing them. Results that only rename storage are views; stack may be
+// filled in place by its operands.
 #include <algorithm>
 
 #include "base/check.h"
@@ -11,7 +12,8 @@ namespace {
 
 using namespace ir;
 
-constexpr std::int64_t most_extent = std::int64_t{1} << 36;  // of an attribute: keeps sums and products from overflowing
+constexpr std::int64_t most_extent =
+    std::int64_t{1} << 36;  // of an attribute: keeps sums and products from overflowing
 
 Type like(const Type& t, Shape shape) { return {t.dtype, std::move(shape), {}}; }
 
@@ -24,10 +26,13 @@ Types infer_constant(const Attrs& attrs, In in) {
 Types infer_reshape(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Shape& shape = std::get<Reshape>(attrs).shape;
-  CHECK(elements(shape) == x.elements(), "reshape keeps the number of elements: " + to_string(x.shape) + " to " + to_string(shape));
+  CHECK(elements(shape) == x.elements(),
+        "reshape keeps the number of elements: " + to_string(x.shape) + " to " + to_string(shape));
   return {like(x, shape)};
 }
-Grads reshape_vjp(Builder& b, const Eqn& e, Grad g) { return {b.reshape(g[0], b.type(e.in[0]).shape)}; }
+Grads reshape_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.reshape(g[0], b.type(e.in[0]).shape)};
+}
 
 Types infer_transpose(const Attrs& attrs, In in) {
   const Type& x = only(in);
@@ -49,13 +54,16 @@ Grads transpose_vjp(Builder& b, const Eqn& e, Grad g) {
   return {b.emit1(Op::transpose, Transpose{back}, {g[0]})};
 }
 
-void check_dim(const Type& t, int dim) { CHECK(dim >= 0 && dim < t.rank(), "dim " + std::to_string(dim) + " of " + to_string(t.shape)); }
+void check_dim(const Type& t, int dim) {
+  CHECK(dim >= 0 && dim < t.rank(), "dim " + std::to_string(dim) + " of " + to_string(t.shape));
+}
 
 Types infer_slice(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Slice& a = std::get<Slice>(attrs);
   check_dim(x, a.dim);
-  CHECK(a.start >= 0 && a.size >= 0 && a.size <= x.shape[at(a.dim)] - a.start, "slice lies inside " + to_string(x.shape));
+  CHECK(a.start >= 0 && a.size >= 0 && a.size <= x.shape[at(a.dim)] - a.start,
+        "slice lies inside " + to_string(x.shape));
   Shape shape = x.shape;
   shape[at(a.dim)] = a.size;
   return {like(x, shape)};
@@ -69,7 +77,8 @@ Grads slice_vjp(Builder& b, const Eqn& e, Grad g) {
 std::int64_t view_slice(const Attrs& attrs, In in, int) {
   const Slice& a = std::get<Slice>(attrs);
   std::int64_t before = 1, after = 1;
-  for (int i = 0; i < in[0].rank(); ++i) (i < a.dim ? before : after) *= i == a.dim ? 1 : in[0].shape[at(i)];
+  for (int i = 0; i < in[0].rank(); ++i)
+    (i < a.dim ? before : after) *= i == a.dim ? 1 : in[0].shape[at(i)];
   return before == 1 ? a.start * after : -1;
 }
 
@@ -77,7 +86,8 @@ Types infer_pad(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Pad& a = std::get<Pad>(attrs);
   check_dim(x, a.dim);
-  CHECK(a.before >= 0 && a.after >= 0 && a.before <= most_extent && a.after <= most_extent, "padding is not negative, nor absurdly large");
+  CHECK(a.before >= 0 && a.after >= 0 && a.before <= most_extent && a.after <= most_extent,
+        "padding is not negative, nor absurdly large");
   Shape shape = x.shape;
   shape[at(a.dim)] += a.before + a.after;
   return {like(x, shape)};
@@ -95,7 +105,8 @@ Types infer_concat(const Attrs& attrs, In in) {
   shape[at(dim)] = 0;
   for (const Type& t : in) {
     Shape same = t.shape;
-    CHECK(t.rank() == in[0].rank() && t.dtype == in[0].dtype, "operands of concat agree in rank and element type");
+    CHECK(t.rank() == in[0].rank() && t.dtype == in[0].dtype,
+          "operands of concat agree in rank and element type");
     same[at(dim)] = 0;
     Shape want = shape;
     want[at(dim)] = 0;
@@ -118,15 +129,18 @@ Grads concat_vjp(Builder& b, const Eqn& e, Grad g) {
 
 Types infer_stack(const Attrs&, In in) {
   CHECK(!in.empty(), "stack takes at least one operand");
-  for (const Type& t : in) CHECK(t.shape == in[0].shape && t.dtype == in[0].dtype, "operands of stack have one type");
+  for (const Type& t : in)
+    CHECK(t.shape == in[0].shape && t.dtype == in[0].dtype, "operands of stack have one type");
   Shape shape = in[0].shape;
   shape.insert(shape.begin(), static_cast<std::int64_t>(in.size()));
   return {like(in[0], shape)};
 }
 Grads stack_vjp(Builder& b, const Eqn&, Grad g) { return b.emit(Op::unstack, None{}, {g[0]}); }
 Types infer_unstack(const Attrs&, In in) {
-  CHECK(in.size() == 1 && in[0].rank() >= 1 && in[0].shape[0] >= 1, "unstack takes one operand with a leading dim");
-  return Types(static_cast<std::size_t>(in[0].shape[0]), like(in[0], Shape(in[0].shape.begin() + 1, in[0].shape.end())));
+  CHECK(in.size() == 1 && in[0].rank() >= 1 && in[0].shape[0] >= 1,
+        "unstack takes one operand with a leading dim");
+  return Types(static_cast<std::size_t>(in[0].shape[0]),
+               like(in[0], Shape(in[0].shape.begin() + 1, in[0].shape.end())));
 }
 Grads unstack_vjp(Builder& b, const Eqn& e, Grad g) {
   std::vector<Var> parts(g.begin(), g.end());
@@ -145,7 +159,8 @@ Types infer_broadcast(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Broadcast& a = std::get<Broadcast>(attrs);
   const std::string from = letters_in(a.sig, 0), to = letters_out(a.sig);
-  CHECK(from.size() == x.shape.size() && to.size() == a.shape.size(), "\"" + a.sig + "\" does not fit the ranks");
+  CHECK(from.size() == x.shape.size() && to.size() == a.shape.size(),
+        "\"" + a.sig + "\" does not fit the ranks");
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto j = to.find(from[i]);
     CHECK(j != std::string::npos && a.shape[j] == x.shape[i],
@@ -163,25 +178,31 @@ Types infer_patchify(const Attrs& attrs, In in) {
   const std::int64_t p = std::get<Patch>(attrs).size;
   CHECK(x.rank() == 4 && p >= 1 && p <= most_extent, "patchify takes images [b,h,w,c]");
   const Shape& s = x.shape;
-  CHECK(s[1] % p == 0 && s[2] % p == 0, "patches of " + std::to_string(p) + " tile the image " + to_string(s));
+  CHECK(s[1] % p == 0 && s[2] % p == 0,
+        "patches of " + std::to_string(p) + " tile the image " + to_string(s));
   return {like(x, {s[0], (s[1] / p) * (s[2] / p), p, p, s[3]})};
 }
 Types infer_unpatchify(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Patch& a = std::get<Patch>(attrs);
-  CHECK(x.rank() == 5 && a.rows >= 1 && a.rows <= most_extent && a.size >= 1 && a.size <= most_extent,
-        "unpatchify takes patches [b,t,p,p,c] and the number of rows");
+  CHECK(
+      x.rank() == 5 && a.rows >= 1 && a.rows <= most_extent && a.size >= 1 && a.size <= most_extent,
+      "unpatchify takes patches [b,t,p,p,c] and the number of rows");
   const Shape& s = x.shape;
-  CHECK(s[2] == a.size && s[3] == a.size && s[1] % a.rows == 0, "patches " + to_string(s) + " form rows");
+  CHECK(s[2] == a.size && s[3] == a.size && s[1] % a.rows == 0,
+        "patches " + to_string(s) + " form rows");
   return {like(x, {s[0], a.rows * a.size, s[1] / a.rows * a.size, s[4]})};
 }
 Grads patchify_vjp(Builder& b, const Eqn& e, Grad g) {
   const std::int64_t p = std::get<Patch>(e.attrs).size;
   return {b.emit1(Op::unpatchify, Patch{p, b.type(e.in[0]).shape[1] / p}, {g[0]})};
 }
-Grads unpatchify_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::patchify, Patch{std::get<Patch>(e.attrs).size, 0}, {g[0]})}; }
+Grads unpatchify_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::patchify, Patch{std::get<Patch>(e.attrs).size, 0}, {g[0]})};
+}
 
-// How each is sharded: dims that stay dims may be cut, those that are merged, cut up or joined may not.
+// How each is sharded: dims that stay dims may be cut, those that are merged, cut up or joined may
+// not.
 std::string with_pinned(const std::string& letters, int dim, char as) {
   std::string out = letters;
   out.replace(at(dim), 1, std::string{as, '!'});
@@ -189,7 +210,8 @@ std::string with_pinned(const std::string& letters, int dim, char as) {
 }
 std::string place_reshape(const Attrs& attrs, In in, In) {
   const Shape &from = in[0].shape, &to = std::get<Reshape>(attrs).shape;
-  // Walks both shapes; a dim that keeps its extent and has the same number of elements before it is the same dim.
+  // Walks both shapes; a dim that keeps its extent and has the same number of elements before it is
+  // the same dim.
   std::string a, b;
   char next = 'a';
   std::size_t i = 0, j = 0;
@@ -248,7 +270,10 @@ std::vector<OpDef> shape_rows() {
        .doc = "a tensor of one value",
        .sig = "",
        .infer = infer_constant,
-       .placement = [](const Attrs& attrs, In, In) { return "->" + alphabet(static_cast<int>(std::get<Constant>(attrs).shape.size())); }},
+       .placement =
+           [](const Attrs& attrs, In, In) {
+             return "->" + alphabet(static_cast<int>(std::get<Constant>(attrs).shape.size()));
+           }},
       {.op = Op::reshape,
        .doc = "the same elements under another shape",
        .sig = "",

@@ -1,4 +1,5 @@
-// The rows of every family, and what the rules of several families share. Meaning only: no kernel is known here.
+// The rows of every family, and what the rules of several families share. Meaning only: no kernel
+// is known here.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,6 @@
 // The end of a step: the global norm, whether all is finite, and the optimizers over flat buckets.
-// What changes per step (learning rate, step, factor, flag) is an operand in memory, never an attribute.
+// What changes per step (learning rate, step, factor, flag) is an operand in memory, never an
+// attribute.
 #include <algorithm>
 
 #include "base/check.h"
@@ -11,12 +12,16 @@ namespace {
 
 using namespace ir;
 
-// The first `kept` operands come back updated; then the gradient, scalars, and the optional factor and flag.
+// The first `kept` operands come back updated; then the gradient, scalars, and the optional factor
+// and flag.
 Types check_update(In in, std::size_t kept, std::size_t scalars, bool factor, bool ok) {
-  CHECK(in.size() == kept + 1 + scalars + (factor ? 1u : 0u) + (ok ? 1u : 0u), "an update was given a wrong number of operands");
+  CHECK(in.size() == kept + 1 + scalars + (factor ? 1u : 0u) + (ok ? 1u : 0u),
+        "an update was given a wrong number of operands");
   for (std::size_t i = 1; i <= kept; ++i)
-    CHECK(in[i].shape == in[0].shape && is_float(in[i].dtype), "weights, state and gradient of an update have one shape");
-  for (std::size_t i = kept + 1; i < in.size(); ++i) CHECK(in[i].shape.empty(), "rates, steps, factors and flags are scalars");
+    CHECK(in[i].shape == in[0].shape && is_float(in[i].dtype),
+          "weights, state and gradient of an update have one shape");
+  for (std::size_t i = kept + 1; i < in.size(); ++i)
+    CHECK(in[i].shape.empty(), "rates, steps, factors and flags are scalars");
   Types out(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(kept));
   for (Type& type : out) type.at.clear();
   return out;
@@ -47,18 +52,24 @@ Types infer_finite(const Attrs&, In in) {
   for (const Type& type : in) CHECK(type.shape.empty(), "finite takes scalars");
   return {{in[0].dtype, {}, {}}};
 }
-std::string finite_signature(const Attrs&, int operands) { return scalars(std::max(0, operands - 1)) + "->"; }
+std::string finite_signature(const Attrs&, int operands) {
+  return scalars(std::max(0, operands - 1)) + "->";
+}
 
 // The number of applied updates, and a flag.
 Types infer_advance(const Attrs&, In in) {
-  CHECK((in.size() == 1 || in.size() == 2) && in[0].dtype == DType::i64 && in[0].shape.empty(), "advance takes a step i64[] [and a flag]");
-  CHECK(in.size() == 1 || (in[1].shape.empty() && is_float(in[1].dtype)), "the flag of advance is one floating number");
+  CHECK((in.size() == 1 || in.size() == 2) && in[0].dtype == DType::i64 && in[0].shape.empty(),
+        "advance takes a step i64[] [and a flag]");
+  CHECK(in.size() == 1 || (in[1].shape.empty() && is_float(in[1].dtype)),
+        "the flag of advance is one floating number");
   return {{DType::i64, {}, {}}};
 }
 Types infer_lookup(const Attrs&, In in) {
-  CHECK(in.size() == 3 && in[0].rank() == 1 && is_float(in[0].dtype), "lookup takes a table of numbers, an index and the first index");
+  CHECK(in.size() == 3 && in[0].rank() == 1 && is_float(in[0].dtype),
+        "lookup takes a table of numbers, an index and the first index");
   CHECK(in[0].shape[0] > 0, "lookup takes a table that is not empty");
-  for (const Type& index : in.subspan(1)) CHECK(index.dtype == DType::i64 && index.shape.empty(), "the indices of lookup are i64[]");
+  for (const Type& index : in.subspan(1))
+    CHECK(index.dtype == DType::i64 && index.shape.empty(), "the indices of lookup are i64[]");
   return {{in[0].dtype, {}, {}}};
 }
 
@@ -78,8 +89,14 @@ std::vector<OpDef> update_rows() {
        .infer = infer_adamw,
        .may_alias = {{0, 0}, {1, 1}, {2, 2}},
        .signature = adamw_signature},
-      {.op = Op::ema, .doc = "average, w -> decay average + (1 - decay) w", .sig = "*,*->*", .may_alias = {{0, 0}}},
-      {.op = Op::clip, .doc = "sum of squares -> norm, min(1, max/norm)", .sig = "->,", .infer = infer_clip},
+      {.op = Op::ema,
+       .doc = "average, w -> decay average + (1 - decay) w",
+       .sig = "*,*->*",
+       .may_alias = {{0, 0}}},
+      {.op = Op::clip,
+       .doc = "sum of squares -> norm, min(1, max/norm)",
+       .sig = "->,",
+       .infer = infer_clip},
       {.op = Op::finite,
        .doc = "scalars -> 1 when all are finite, else 0",
        .sig = "",

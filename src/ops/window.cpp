@@ -1,6 +1,7 @@
-// Shifted windows (Liu et al. 2021): cutting an image of tokens into windows and back, the mask of the shifted ones, and the bias by
-// relative position. All are index maps: rolling, padding and cutting are one gather, and its derivative is the gather back. Legend: b
-// batch, h w image of tokens, c channel, n window, t token of a window.
+// Shifted windows (Liu et al. 2021): cutting an image of tokens into windows and back, the mask of
+// the shifted ones, and the bias by relative position. All are index maps: rolling, padding and
+// cutting are one gather, and its derivative is the gather back. Legend: b batch, h w image of
+// tokens, c channel, n window, t token of a window.
 #include "base/check.h"
 #include "ops/table.h"
 
@@ -9,30 +10,38 @@ namespace {
 
 using namespace ir;
 
-constexpr std::int64_t most_window = std::int64_t{1} << 20;  // of an attribute: products of four stay far from overflow
+constexpr std::int64_t most_window =
+    std::int64_t{1} << 20;  // of an attribute: products of four stay far from overflow
 
 void check_pair(const char* what, const Shape& pair, std::int64_t least) {
   CHECK(pair.size() == 2, std::string(what) + " is [rows, columns]");
   for (const std::int64_t v : pair)
-    CHECK(v >= least && v <= most_window,
-          std::string(what) + " " + to_string(pair) + " lies between " + std::to_string(least) + " and 2^20");
+    CHECK(v >= least && v <= most_window, std::string(what) + " " + to_string(pair) +
+                                              " lies between " + std::to_string(least) +
+                                              " and 2^20");
 }
 void check_shift(const Shape& shift, const Shape& size) {
   check_pair("shift", shift, 0);
-  CHECK(shift[0] < size[0] && shift[1] < size[1], "a shift is smaller than its window: " + to_string(shift) + " of " + to_string(size));
+  CHECK(shift[0] < size[0] && shift[1] < size[1],
+        "a shift is smaller than its window: " + to_string(shift) + " of " + to_string(size));
 }
 
 // Windows along one dim; what is missing from the last one is padding.
 std::int64_t count(std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; }
-std::int64_t windows(std::int64_t h, std::int64_t w, const Shape& size) { return count(h, size[0]) * count(w, size[1]); }
+std::int64_t windows(std::int64_t h, std::int64_t w, const Shape& size) {
+  return count(h, size[0]) * count(w, size[1]);
+}
 
 Types infer_window(const Attrs& attrs, In in) {
   const Type& x = only(in);
   const Window& a = std::get<Window>(attrs);
   check_pair("size", a.size, 1);
   check_shift(a.shift, a.size);
-  CHECK(x.rank() == 4 && x.shape[1] <= most_window && x.shape[2] <= most_window, "window takes an image of tokens [b,h,w,c]");
-  return {{x.dtype, {x.shape[0], windows(x.shape[1], x.shape[2], a.size), a.size[0] * a.size[1], x.shape[3]}, {}}};
+  CHECK(x.rank() == 4 && x.shape[1] <= most_window && x.shape[2] <= most_window,
+        "window takes an image of tokens [b,h,w,c]");
+  return {{x.dtype,
+           {x.shape[0], windows(x.shape[1], x.shape[2], a.size), a.size[0] * a.size[1], x.shape[3]},
+           {}}};
 }
 Grads window_vjp(Builder& b, const Eqn& e, Grad g) {
   const Shape& s = b.type(e.in[0]).shape;
@@ -47,8 +56,10 @@ Types infer_unwindow(const Attrs& attrs, In in) {
   check_pair("size", a.size, 1);
   check_shift(a.shift, a.size);
   check_pair("image", a.image, 0);
-  CHECK(x.rank() == 4 && x.shape[1] == windows(a.image[0], a.image[1], a.size) && x.shape[2] == a.size[0] * a.size[1],
-        "windows " + to_string(x.shape) + " of size " + to_string(a.size) + " make up an image " + to_string(a.image));
+  CHECK(x.rank() == 4 && x.shape[1] == windows(a.image[0], a.image[1], a.size) &&
+            x.shape[2] == a.size[0] * a.size[1],
+        "windows " + to_string(x.shape) + " of size " + to_string(a.size) + " make up an image " +
+            to_string(a.image));
   return {{x.dtype, {x.shape[0], a.image[0], a.image[1], x.shape[3]}, {}}};
 }
 Grads unwindow_vjp(Builder& b, const Eqn& e, Grad g) {
@@ -76,10 +87,13 @@ Types infer_bias_table(const Attrs& attrs, In in) {
   check_pair("size", size, 1);
   const std::int64_t t = size[0] * size[1];
   CHECK(table.rank() == 2 && table.shape[0] == table_rows(size),
-        "a table for windows " + to_string(size) + " has " + std::to_string(table_rows(size)) + " rows: " + to_string(table.shape));
+        "a table for windows " + to_string(size) + " has " + std::to_string(table_rows(size)) +
+            " rows: " + to_string(table.shape));
   return {{table.dtype, {table.shape[1], t, t}, {}}};
 }
-Grads bias_table_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::bias_table_grad, e.attrs, {g[0]})}; }
+Grads bias_table_vjp(Builder& b, const Eqn& e, Grad g) {
+  return {b.emit1(Op::bias_table_grad, e.attrs, {g[0]})};
+}
 
 Types infer_bias_table_grad(const Attrs& attrs, In in) {
   const Type& g = only(in);
@@ -96,7 +110,8 @@ Types infer_bias_table_grad(const Attrs& attrs, In in) {
 std::vector<OpDef> window_rows() {
   return {
       {.op = Op::window,
-       .doc = "[b,h,w,c] -> [b,n,t,c]: padded with zeros at the bottom and right, rolled by -shift, cut into windows",
+       .doc = "[b,h,w,c] -> [b,n,t,c]: padded with zeros at the bottom and right, rolled by "
+              "-shift, cut into windows",
        .sig = "",
        .infer = infer_window,
        .vjp = window_vjp,
@@ -112,19 +127,22 @@ std::vector<OpDef> window_rows() {
        .linear = {0},
        .low = "l"},
       {.op = Op::window_mask,
-       .doc = "-> [n,t,t]: 0 where two tokens of a shifted window are neighbours in the image, -100 where the roll brought them together",
+       .doc = "-> [n,t,t]: 0 where two tokens of a shifted window are neighbours in the image, "
+              "-100 where the roll brought them together",
        .sig = "",
        .infer = infer_window_mask,
        .placement = [](const Attrs&, In, In) -> std::string { return "->w!t!s!"; }},
       {.op = Op::bias_table,
-       .doc = "[(2wh-1)(2ww-1),h] -> [h,t,t]: for tokens i and j the row of position i - position j",
+       .doc =
+           "[(2wh-1)(2ww-1),h] -> [h,t,t]: for tokens i and j the row of position i - position j",
        .sig = "",
        .infer = infer_bias_table,
        .vjp = bias_table_vjp,
        .placement = [](const Attrs&, In, In) -> std::string { return "o!h->ht!s!"; },
        .linear = {0}},
       {.op = Op::bias_table_grad,
-       .doc = "[h,t,t] -> [(2wh-1)(2ww-1),h]: the sum over all pairs of tokens that read a row, in a fixed order",
+       .doc = "[h,t,t] -> [(2wh-1)(2ww-1),h]: the sum over all pairs of tokens that read a row, in "
+              "a fixed order",
        .sig = "",
        .infer = infer_bias_table_grad,
        .placement = [](const Attrs&, In, In) -> std::string { return "ht!s!->o!h"; },

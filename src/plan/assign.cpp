@@ -1,5 +1,5 @@
-// Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of a dying operand, operands gathered in
-// place.
+// Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of
+// a dying operand, operands gathered in place.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -19,12 +19,15 @@ struct Assigner {
   const int end;
   int last_backward = 0;  // equation
   Assignment out;
-  std::vector<int> needed;                         // last equation that reads the value, itself or through views and gathers
-  std::vector<std::pair<Var, std::int64_t>> home;  // gathered operands: the result they are produced in, and where
-  std::vector<int> group;                          // values that share bytes: index into `group_needed`
+  std::vector<int>
+      needed;  // last equation that reads the value, itself or through views and gathers
+  std::vector<std::pair<Var, std::int64_t>>
+      home;                // gathered operands: the result they are produced in, and where
+  std::vector<int> group;  // values that share bytes: index into `group_needed`
   std::vector<int> group_needed;
-  const std::vector<int>& due;         // per equation
-  std::vector<int> held, group_held;   // until which equation a message under way reads or writes the value, its bytes
+  const std::vector<int>& due;  // per equation
+  std::vector<int> held,
+      group_held;  // until which equation a message under way reads or writes the value, its bytes
   std::map<Var, std::string> donated;  // result -> the input it updates
 
   Assigner(const Program& program, const std::vector<int>& due_before, const Target& plan_target)
@@ -38,7 +41,8 @@ struct Assigner {
         held(p.values.size(), -1) {
     out.values.resize(p.values.size());
     for (int i = 0; i < end; ++i)
-      if (const Phase phase = p.eqns[static_cast<std::size_t>(i)].phase; phase == Phase::backward || phase == Phase::weight)
+      if (const Phase phase = p.eqns[static_cast<std::size_t>(i)].phase;
+          phase == Phase::backward || phase == Phase::weight)
         last_backward = i;
     for (const Output& o : p.outputs) {
       needed[at(o.var)] = end;
@@ -51,10 +55,13 @@ struct Assigner {
     return row.view ? row.view(e.attrs, p.types(e.in), result) : -1;
   }
 
-  // Backwards: how long each value is needed, and which operands of a gather can be produced in place.
+  // Backwards: how long each value is needed, and which operands of a gather can be produced in
+  // place.
   void find_lifetimes() {
-    std::vector<bool> plain(p.values.size(), false);   // made by an equation that writes fresh storage
-    std::vector<bool> viewed(p.values.size(), false);  // has views, which may be read when it is not
+    std::vector<bool> plain(p.values.size(),
+                            false);  // made by an equation that writes fresh storage
+    std::vector<bool> viewed(p.values.size(),
+                             false);  // has views, which may be read when it is not
     for (const Eqn& e : p.eqns)
       for (std::size_t i = 0; i < e.out.size(); ++i) {
         if (e.out[i] == none) continue;
@@ -79,12 +86,18 @@ struct Assigner {
           offset += p.type(v).bytes();
         }
       }
-      // What a gathered result may overwrite is produced at its place too: accumulators live inside the bucket.
+      // What a gathered result may overwrite is produced at its place too: accumulators live inside
+      // the bucket.
       for (const OpDef::Alias& alias : def(e.op).may_alias) {
-        const Var v = static_cast<std::size_t>(alias.out) < e.out.size() ? e.out[static_cast<std::size_t>(alias.out)] : none;
-        const Var x = static_cast<std::size_t>(alias.in) < e.in.size() ? e.in[static_cast<std::size_t>(alias.in)] : none;
+        const Var v = static_cast<std::size_t>(alias.out) < e.out.size()
+                          ? e.out[static_cast<std::size_t>(alias.out)]
+                          : none;
+        const Var x = static_cast<std::size_t>(alias.in) < e.in.size()
+                          ? e.in[static_cast<std::size_t>(alias.in)]
+                          : none;
         if (v == none || x == none || home[at(v)].first == none || taken.contains(v)) continue;
-        const bool once = std::count(e.in.begin(), e.in.end(), x) == 1, dies = needed[at(x)] < i && !viewed[at(x)];
+        const bool once = std::count(e.in.begin(), e.in.end(), x) == 1,
+                   dies = needed[at(x)] < i && !viewed[at(x)];
         if (!once || !dies || !plain[at(x)] || p.type(x).bytes() != p.type(v).bytes()) continue;
         home[at(x)] = home[at(v)];
         needed[at(x)] = needed[at(v)];
@@ -92,15 +105,18 @@ struct Assigner {
       }
       int through_views = -1;
       for (std::size_t r = 0; r < e.out.size(); ++r)
-        if (e.out[r] != none && view_offset(e, static_cast<int>(r)) >= 0) through_views = std::max(through_views, needed[at(e.out[r])]);
+        if (e.out[r] != none && view_offset(e, static_cast<int>(r)) >= 0)
+          through_views = std::max(through_views, needed[at(e.out[r])]);
       for (std::size_t k = 0; k < e.in.size(); ++k)
-        if (e.in[k] != none) needed[at(e.in[k])] = std::max({needed[at(e.in[k])], i, k == 0 ? through_views : -1});
+        if (e.in[k] != none)
+          needed[at(e.in[k])] = std::max({needed[at(e.in[k])], i, k == 0 ? through_views : -1});
     }
   }
 
   void join(Var v, int g) {
     group[at(v)] = g;
-    group_needed[static_cast<std::size_t>(g)] = std::max(group_needed[static_cast<std::size_t>(g)], needed[at(v)]);
+    group_needed[static_cast<std::size_t>(g)] =
+        std::max(group_needed[static_cast<std::size_t>(g)], needed[at(v)]);
   }
   int new_group() {
     group_needed.push_back(-1);
@@ -135,7 +151,8 @@ struct Assigner {
     }
   }
 
-  // Whether the bytes are free to be written by equation i: nothing needs them later, and no message is under way with them.
+  // Whether the bytes are free to be written by equation i: nothing needs them later, and no
+  // message is under way with them.
   bool free_at(Var v, int i) const {
     const auto g = static_cast<std::size_t>(group[at(v)]);
     return group_needed[g] <= i && group_held[g] <= i;
@@ -153,23 +170,32 @@ struct Assigner {
       }
   }
 
-  // A result may take a dying operand's bytes: its own donated input, or an arena value that nothing needs any more.
+  // A result may take a dying operand's bytes: its own donated input, or an arena value that
+  // nothing needs any more.
   bool in_place(const Eqn& e, int i, std::size_t r) {
     const Var v = e.out[r];
     for (const OpDef::Alias& alias : def(e.op).may_alias) {
-      if (static_cast<std::size_t>(alias.out) != r || static_cast<std::size_t>(alias.in) >= e.in.size()) continue;
+      if (static_cast<std::size_t>(alias.out) != r ||
+          static_cast<std::size_t>(alias.in) >= e.in.size())
+        continue;
       const Var x = e.in[static_cast<std::size_t>(alias.in)];
-      if (x == none || p.type(x).bytes() != p.type(v).bytes() || std::count(e.in.begin(), e.in.end(), x) != 1) continue;
+      if (x == none || p.type(x).bytes() != p.type(v).bytes() ||
+          std::count(e.in.begin(), e.in.end(), x) != 1)
+        continue;
       if (!free_at(x, i)) continue;
       const Storage& s = out.values[at(x)];
       const auto d = donated.find(v);
       const bool own_input =
-          s.base > 0 && d != donated.end() && out.persistent[static_cast<std::size_t>(s.base - 1)].name == d->second && s.offset == 0;
+          s.base > 0 && d != donated.end() &&
+          out.persistent[static_cast<std::size_t>(s.base - 1)].name == d->second && s.offset == 0;
       const bool free_arena = s.base == 0 && d == donated.end();
       // Another operand in the same group may not be overwritten while it is read.
-      const auto sharing = std::count_if(e.in.begin(), e.in.end(), [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
-      const bool taken = std::any_of(e.out.begin(), e.out.begin() + static_cast<std::ptrdiff_t>(r),
-                                     [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
+      const auto sharing = std::count_if(e.in.begin(), e.in.end(), [&](Var o) {
+        return o != none && group[at(o)] == group[at(x)];
+      });
+      const bool taken =
+          std::any_of(e.out.begin(), e.out.begin() + static_cast<std::ptrdiff_t>(r),
+                      [&](Var o) { return o != none && group[at(o)] == group[at(x)]; });
       if ((!own_input && !free_arena) || sharing != 1 || taken) continue;
       share(v, x, 0);
       return true;
@@ -177,8 +203,8 @@ struct Assigner {
     return false;
   }
 
-  // A rank's part of a sum stays inside what it was cut from, once the backward pass is over: before that the rest must be given back, for
-  // what is opened next.
+  // A rank's part of a sum stays inside what it was cut from, once the backward pass is over:
+  // before that the rest must be given back, for what is opened next.
   bool in_part(const Eqn& e, int i) {
     if (e.op != Op::reduce_scatter || i < last_backward || donated.contains(e.out[0])) return false;
     const Var x = e.in[0];
@@ -193,7 +219,9 @@ struct Assigner {
     const auto d = donated.find(v);
     if (d == donated.end()) return false;
     const Var home = p.input(d->second)->var;
-    if (group_needed[static_cast<std::size_t>(group[at(home)])] >= i || !free_at(home, i) || out.values[at(home)].base <= 0) return false;
+    if (group_needed[static_cast<std::size_t>(group[at(home)])] >= i || !free_at(home, i) ||
+        out.values[at(home)].base <= 0)
+      return false;
     share(v, home, 0);
     return true;
   }
@@ -208,7 +236,8 @@ struct Assigner {
         const auto [result, offset2] = home[at(v)];
         if (group[at(result)] < 0) open(result, i, p.type(result).bytes());
         share(v, result, offset2);
-      } else if (group[at(v)] < 0 && !in_place(e, i, r) && !in_part(e, i) && !over_own_input(v, i)) {
+      } else if (group[at(v)] < 0 && !in_place(e, i, r) && !in_part(e, i) &&
+                 !over_own_input(v, i)) {
         open(v, i, p.type(v).bytes());
       }
     }

@@ -11,7 +11,8 @@ namespace {
 
 using namespace ir;
 
-// Which values are gradients on their way to the update: buckets, and what they become when ranks and micro-batches are added up.
+// Which values are gradients on their way to the update: buckets, and what they become when ranks
+// and micro-batches are added up.
 std::vector<bool> gradients_of(const Program& p) {
   std::vector<bool> out(p.values.size());
   for (const Eqn& e : p.eqns) {
@@ -29,7 +30,8 @@ bool cuts(const Eqn& e) {
 }
 
 // The most of them at once.
-Gradients count_gradients(const Program& p, const Assignment& a, const std::vector<bool>& gradient) {
+Gradients count_gradients(const Program& p, const Assignment& a,
+                          const std::vector<bool>& gradient) {
   std::vector<bool> to_cut(a.intervals.size());
   for (const Eqn& e : p.eqns)
     if (cuts(e) && e.phase == Phase::update && a.values[at(e.in[0])].interval >= 0)
@@ -48,17 +50,19 @@ Gradients count_gradients(const Program& p, const Assignment& a, const std::vect
   return {most(false), most(true)};
 }
 
-// The arena: what ranks hand to each other first, then the rest; each half is laid out by itself. A target without a shared half
-// has all of it in the other one.
+// The arena: what ranks hand to each other first, then the rest; each half is laid out by itself. A
+// target without a shared half has all of it in the other one.
 struct Arena {
   std::vector<bool> shared;  // per interval
   Layout halves[2];          // the rest, the shared
   std::int64_t shared_bytes = 0;
 
-  Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of, const Target& target)
+  Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of,
+        const Target& target)
       : shared(a.intervals.size()) {
     const auto share = [&](int interval) {
-      if (interval >= 0 && target.shared_half > 0) shared[static_cast<std::size_t>(interval)] = true;
+      if (interval >= 0 && target.shared_half > 0)
+        shared[static_cast<std::size_t>(interval)] = true;
     };
     for (std::size_t i = 0; i < p.eqns.size(); ++i) {
       if (!crosses_ranks(p.eqns[i].op) || is_point_to_point(p.eqns[i].op)) continue;
@@ -73,12 +77,14 @@ struct Arena {
         if (shared[i] != half) own[i].bytes = 0;
       halves[half] = lay_out(own);
     }
-    if (const std::int64_t unit = target.shared_half; unit > 0) shared_bytes = (halves[true].bytes + unit - 1) / unit * unit;
+    if (const std::int64_t unit = target.shared_half; unit > 0)
+      shared_bytes = (halves[true].bytes + unit - 1) / unit * unit;
   }
   std::int64_t bytes() const { return shared_bytes + halves[false].bytes; }
   std::int64_t live() const { return halves[false].live + halves[true].live; }
   std::int64_t offset(std::size_t interval) const {
-    return shared[interval] ? halves[true].offsets[interval] : shared_bytes + halves[false].offsets[interval];
+    return shared[interval] ? halves[true].offsets[interval]
+                            : shared_bytes + halves[false].offsets[interval];
   }
   bool at_peak(std::size_t interval, const Interval& life) const {
     const int step = halves[shared[interval]].peak_step;
@@ -86,10 +92,12 @@ struct Arena {
   }
 };
 
-// What the target cannot run: every op and element type once, with the first equation that needs it.
+// What the target cannot run: every op and element type once, with the first equation that needs
+// it.
 class MissingKernels {
  public:
-  MissingKernels(const Program& program, const Target& target) : program_(program), target_(target) {}
+  MissingKernels(const Program& program, const Target& target)
+      : program_(program), target_(target) {}
 
   void look_at(const Eqn& e) {
     if (!target_.supports) return;
@@ -97,14 +105,17 @@ class MissingKernels {
       for (const Var v : *list) {
         if (v == none || target_.supports(e.op, program_.type(v).dtype)) continue;
         if (!seen_.emplace(e.op, program_.type(v).dtype).second) continue;
-        found_.push_back("the device " + target_.device + " has no kernel for the op " + std::string(name(e.op)) + " with elements of " +
-                         std::string(name(program_.type(v).dtype)) + ", which `" + print(program_, e) + "` needs");
+        found_.push_back("the device " + target_.device + " has no kernel for the op " +
+                         std::string(name(e.op)) + " with elements of " +
+                         std::string(name(program_.type(v).dtype)) + ", which `" +
+                         print(program_, e) + "` needs");
       }
   }
   bool any() const { return !found_.empty(); }
   void refuse() const {
     if (found_.empty()) return;
-    Error error(ErrorKind::usage, found_[0], program_.name, "choose another --dtype, or another --device");
+    Error error(ErrorKind::usage, found_[0], program_.name,
+                "choose another --dtype, or another --device");
     for (std::size_t i = 1; i < found_.size(); ++i) error.and_also(found_[i]);
     throw error;
   }
@@ -117,9 +128,11 @@ class MissingKernels {
 };
 
 // What is live in the arena at the step where the most is, by kind.
-Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena, std::size_t first_workspace, const std::vector<bool>& gradients) {
+Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
+               std::size_t first_workspace, const std::vector<bool>& gradients) {
   Memory m;
-  for (const Buffer& b : plan.persistent) (b.kind == Input::param ? m.weights : m.optimizer) += b.bytes;
+  for (const Buffer& b : plan.persistent)
+    (b.kind == Input::param ? m.weights : m.optimizer) += b.bytes;
   for (std::size_t i = 0; i < a.intervals.size(); ++i) {
     if (!arena.at_peak(i, a.intervals[i])) continue;
     if (i >= first_workspace)
@@ -142,11 +155,13 @@ std::int64_t Plan::persistent_bytes() const {
   return n;
 }
 const Binding* Plan::input(std::string_view name) const {
-  const auto it = std::find_if(inputs.begin(), inputs.end(), [&](const Binding& b) { return b.name == name; });
+  const auto it =
+      std::find_if(inputs.begin(), inputs.end(), [&](const Binding& b) { return b.name == name; });
   return it == inputs.end() ? nullptr : &*it;
 }
 const Binding* Plan::output(std::string_view name) const {
-  const auto it = std::find_if(outputs.begin(), outputs.end(), [&](const Binding& b) { return b.name == name; });
+  const auto it = std::find_if(outputs.begin(), outputs.end(),
+                               [&](const Binding& b) { return b.name == name; });
   return it == outputs.end() ? nullptr : &*it;
 }
 
@@ -185,7 +200,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
     if (!is_step(e)) continue;
     missing.look_at(e);
     if (missing.any() || !target.workspace) continue;
-    const std::int64_t bytes = target.workspace(e.op, e.attrs, program.types(e.in), program.types(e.out));
+    const std::int64_t bytes =
+        target.workspace(e.op, e.attrs, program.types(e.in), program.types(e.out));
     if (bytes == 0) continue;
     workspace_of[i] = static_cast<int>(a.intervals.size());
     a.intervals.push_back({target.aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
@@ -201,7 +217,10 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   auto slot = [&](Var v) {
     if (v == none || a.values[at(v)].base == Slot::absent) return Slot{};
     const Storage& s = a.values[at(v)];
-    return Slot{s.base, s.offset + (s.interval < 0 ? 0 : arena.offset(static_cast<std::size_t>(s.interval))), program.type(v)};
+    return Slot{
+        s.base,
+        s.offset + (s.interval < 0 ? 0 : arena.offset(static_cast<std::size_t>(s.interval))),
+        program.type(v)};
   };
   std::vector<std::pair<int, int>> under_way;  // step, before which equation it must be done
   const auto wait_for = [&](Step& step, int now) {
@@ -212,7 +231,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   };
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
-    if (e.phase != Phase::recompute) plan.cost.flops += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).flops;
+    if (e.phase != Phase::recompute)
+      plan.cost.flops += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).flops;
     plan.cost.bytes += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).bytes;
     if (!is_step(e)) continue;
     Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
@@ -223,7 +243,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
       step.workspace = {0, arena.offset(w), {DType::u8, {a.intervals[w].bytes}, {}}};
     }
     wait_for(step, static_cast<int>(i));
-    if (due_before[i] > static_cast<int>(i)) step.stream = 1, under_way.emplace_back(static_cast<int>(plan.steps.size()), due_before[i]);
+    if (due_before[i] > static_cast<int>(i))
+      step.stream = 1, under_way.emplace_back(static_cast<int>(plan.steps.size()), due_before[i]);
     if (crosses_ranks(e.op) && !is_point_to_point(e.op))
       for (const auto* list : {&step.in, &step.out})
         for (const Slot& s : *list)
@@ -235,7 +256,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
     plan.steps.push_back({Op::mark, Mark{label}, {from}, {to}, {}, 0, {}, -1});
     wait_for(plan.steps.back(), static_cast<int>(program.eqns.size()));
   };
-  // First what leaves, then what stays: a buffer that is updated by a copy may be an output as it was before.
+  // First what leaves, then what stays: a buffer that is updated by a copy may be an output as it
+  // was before.
   for (const Output& o : program.outputs) {
     Slot to = slot(o.updates.empty() ? o.var : program.input(o.updates)->var);
     if (const Slot from = to; from && o.updates.empty()) {

@@ -1,6 +1,8 @@
-// A plan: a program with nothing left to decide, for one rank and one whole step. Local shapes, order, storage of every value.
-// Convention: weights and state are persistent buffers (shared between plans by name); what a run is fed with and what it leaves lie
-// apart, so that the next may be fed and the last read while one is under way; everything else lies in one arena at fixed offsets.
+// A plan: a program with nothing left to decide, for one rank and one whole step. Local shapes,
+// order, storage of every value. Convention: weights and state are persistent buffers (shared
+// between plans by name); what a run is fed with and what it leaves lie apart, so that the next may
+// be fed and the last read while one is under way; everything else lies in one arena at fixed
+// offsets.
 #pragma once
 
 #include <string>
@@ -11,7 +13,8 @@
 
 namespace tessera::plan {
 
-// Where a value lies: base 0 is the arena, base i > 0 is persistent[i - 1]; the other bases have names.
+// Where a value lies: base 0 is the arena, base i > 0 is persistent[i - 1]; the other bases have
+// names.
 struct Slot {
   static constexpr int absent = -1, feed = -2, result = -3;
   int base = absent;
@@ -26,11 +29,13 @@ struct Step {
   std::vector<Slot> in, out;
   Slot workspace;          // bytes of scratch in the arena, while this step runs
   int stream = 0;          // 1: started here, and under way until a step waits for it
-  std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is done at the end
+  std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is
+                           // done at the end
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
 };
 
-// What is left of communication in one rank's program: collectives, and the halves of messages between pipeline stages.
+// What is left of communication in one rank's program: collectives, and the halves of messages
+// between pipeline stages.
 inline bool is_point_to_point(ir::Op op) {
   return ir::def(op).crosses == ir::Crossing::point_to_point;
 }
@@ -49,13 +54,15 @@ struct Binding {
   Slot slot;
 };
 
-// Peak bytes by what they are for. `activations` counts everything live at the peak that is nothing else, batches and results too.
+// Peak bytes by what they are for. `activations` counts everything live at the peak that is nothing
+// else, batches and results too.
 struct Memory {
   std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0;
   std::int64_t total() const { return weights + gradients + optimizer + activations + workspace; }
 };
 
-// Gradients, the most of them at once: what waits for the update, and whole buckets that are still to be cut into the ranks' parts.
+// Gradients, the most of them at once: what waits for the update, and whole buckets that are still
+// to be cut into the ranks' parts.
 struct Gradients {
   std::int64_t kept = 0, in_flight = 0;
 };
@@ -66,9 +73,11 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<Buffer> persistent;
   std::int64_t arena_bytes = 0;
-  std::int64_t shared_bytes = 0;  // the first of the arena: what ranks hand to each other lies there
-  std::int64_t live_bytes = 0;    // the most that is live at once: the arena cannot be smaller
-  std::int64_t feed_bytes = 0, result_bytes = 0;  // of batch and scalar inputs; of outputs that update nothing: one copy of each
+  std::int64_t shared_bytes =
+      0;                        // the first of the arena: what ranks hand to each other lies there
+  std::int64_t live_bytes = 0;  // the most that is live at once: the arena cannot be smaller
+  std::int64_t feed_bytes = 0, result_bytes = 0;  // of batch and scalar inputs; of outputs that
+                                                  // update nothing: one copy of each
   int copies = 1;                                 // of both
   std::vector<Binding> inputs, outputs;
   Memory memory;
@@ -76,7 +85,9 @@ struct Plan {
   ir::Cost cost;  // recomputation left out (docs/cli.md)
 
   std::int64_t persistent_bytes() const;
-  std::int64_t outside_bytes() const { return copies * (feed_bytes + result_bytes); }  // of the arena and of persistent buffers
+  std::int64_t outside_bytes() const {
+    return copies * (feed_bytes + result_bytes);
+  }  // of the arena and of persistent buffers
   // What an executor allocates, to the byte.
   std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes + outside_bytes(); }
   const Binding* input(std::string_view name) const;
@@ -86,20 +97,25 @@ struct Plan {
 // The program as one rank runs it: local shapes, no mesh.
 ir::Program localise(const ir::Program& program, int rank);
 
-// Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap` messages are under way while later steps
-// run. Error(usage) when the target lacks a kernel; it names every op and element type that is missing.
+// Program -> Plan: local shapes, streams and storage; then offsets; then proof. With `overlap`
+// messages are under way while later steps run. Error(usage) when the target lacks a kernel; it
+// names every op and element type that is missing.
 Plan lower(const ir::Program& program, int rank, const Target& target, bool overlap = false);
 
-// One rank's program of a pipeline with its receives one turn earlier, so that what arrives is under way while the turn before it computes.
+// One rank's program of a pipeline with its receives one turn earlier, so that what arrives is
+// under way while the turn before it computes.
 ir::Program receive_early(const ir::Program& program);
 
-// For each equation the one before which it must be done: itself, or for a message under way the first that reads what arrives.
+// For each equation the one before which it must be done: itself, or for a message under way the
+// first that reads what arrives.
 std::vector<int> due(const ir::Program& program, bool overlap);
 
-// Throws Error(internal) when a step would read bytes that another value has overwritten since they were written.
+// Throws Error(internal) when a step would read bytes that another value has overwritten since they
+// were written.
 void verify(const Plan& plan);
 
-// The arena's layout: every interval [first, last] of steps gets an offset such that overlapping lifetimes never overlap in space.
+// The arena's layout: every interval [first, last] of steps gets an offset such that overlapping
+// lifetimes never overlap in space.
 struct Interval {
   std::int64_t bytes = 0;
   int first = 0, last = 0;
@@ -111,13 +127,15 @@ struct Layout {
 };
 Layout lay_out(const std::vector<Interval>& intervals);
 
-// Operands may be produced inside the result (stack, pack); not in a bucket of several parts, where no tensor lies together.
+// Operands may be produced inside the result (stack, pack); not in a bucket of several parts, where
+// no tensor lies together.
 inline bool gathers(ir::Op op, const ir::Attrs& attrs) {
   const ir::Pack* pack = std::get_if<ir::Pack>(&attrs);
   return ir::def(op).gathers && (!pack || pack->parts == 1);
 }
 
-// Where values live, decided before offsets: which share storage (views, donated inputs, in-place results, gathered operands).
+// Where values live, decided before offsets: which share storage (views, donated inputs, in-place
+// results, gathered operands).
 struct Storage {
   int base = Slot::absent;  // as in Slot; for the arena `interval` says which interval
   int interval = -1;
@@ -131,7 +149,9 @@ struct Assignment {
   std::int64_t feed_bytes = 0;
 };
 Assignment assign(const ir::Program& program, const std::vector<int>& due, const Target& target);
-inline Assignment assign(const ir::Program& program) { return assign(program, due(program, false), Target{}); }
+inline Assignment assign(const ir::Program& program) {
+  return assign(program, due(program, false), Target{});
+}
 // Where this rank's part of a value lies inside of it, in bytes; -1: it is no single range.
 std::int64_t own_part(const ir::Collective& cut, const ir::Type& whole);
 

@@ -8,10 +8,11 @@ namespace {
 
 std::string where(const Plan& plan, const Slot& s) {
   if (!s) return "_";
-  const std::string base = s.base == 0              ? "arena"
-                           : s.base == Slot::feed   ? "feed"
-                           : s.base == Slot::result ? "result"
-                                                    : plan.persistent[static_cast<std::size_t>(s.base - 1)].name;
+  const std::string base = s.base == 0            ? "arena"
+                           : s.base == Slot::feed ? "feed"
+                           : s.base == Slot::result
+                               ? "result"
+                               : plan.persistent[static_cast<std::size_t>(s.base - 1)].name;
   return fmt::format("{}+{}", base, s.offset);
 }
 

@@ -1,6 +1,7 @@
-// When messages must have arrived. The order of the equations is the schedule (transforms/combine.cpp, prefetch.cpp, pipeline.cpp), only
-// receives move; this says how long a message may be under way. Convention: only messages that need no putting in order travel beside other
-// work.
+// When messages must have arrived. The order of the equations is the schedule
+// (transforms/combine.cpp, prefetch.cpp, pipeline.cpp), only receives move; this says how long a
+// message may be under way. Convention: only messages that need no putting in order travel beside
+// other work.
 #include <algorithm>
 #include <tuple>
 
@@ -16,16 +17,21 @@ using namespace ir;
 bool flat(const Program& p, const Eqn& e) {
   if (e.op == Op::all_reduce || is_point_to_point(e.op)) return true;
   if (e.op != Op::all_gather && e.op != Op::reduce_scatter) return false;
-  return own_part(std::get<Collective>(e.attrs), p.type(e.op == Op::all_gather ? e.out[0] : e.in[0])) >= 0;
+  return own_part(std::get<Collective>(e.attrs),
+                  p.type(e.op == Op::all_gather ? e.out[0] : e.in[0])) >= 0;
 }
 
 }  // namespace
 
-// Never past another receive: what one rank sends to another arrives in the order in which it is asked for.
+// Never past another receive: what one rank sends to another arrives in the order in which it is
+// asked for.
 Program receive_early(const Program& p) {
-  const auto turn = [](const Eqn& e) { return std::tuple(e.stage, e.micro, e.phase == Phase::forward, e.phase == Phase::weight); };
-  std::vector<std::vector<Eqn>> turns;  // the last one is open; receives in front of what they stood behind
-  std::vector<Eqn> waiting;             // receives since the last equation of another kind
+  const auto turn = [](const Eqn& e) {
+    return std::tuple(e.stage, e.micro, e.phase == Phase::forward, e.phase == Phase::weight);
+  };
+  std::vector<std::vector<Eqn>>
+      turns;                 // the last one is open; receives in front of what they stood behind
+  std::vector<Eqn> waiting;  // receives since the last equation of another kind
   const Eqn* last = nullptr;
   for (const Eqn& e : p.eqns) {
     if (e.op == Op::recv) {
@@ -45,7 +51,8 @@ Program receive_early(const Program& p) {
   }
   Program out = p;
   out.eqns.clear();
-  for (const std::vector<Eqn>& eqns : turns) out.eqns.insert(out.eqns.end(), eqns.begin(), eqns.end());
+  for (const std::vector<Eqn>& eqns : turns)
+    out.eqns.insert(out.eqns.end(), eqns.begin(), eqns.end());
   out.eqns.insert(out.eqns.end(), waiting.begin(), waiting.end());
   return out;
 }
@@ -53,9 +60,11 @@ Program receive_early(const Program& p) {
 std::vector<int> due(const Program& p, bool overlap) {
   const int end = static_cast<int>(p.eqns.size());
   std::vector<int> out(p.eqns.size());
-  int cut = -1;                                // the last gradient that was sent to be cut into parts
-  int sent = -1;                               // the last message to another stage
-  std::vector<int> from(p.values.size(), -1);  // the message under way that a value is made of, itself or through views
+  int cut = -1;   // the last gradient that was sent to be cut into parts
+  int sent = -1;  // the last message to another stage
+  std::vector<int> from(
+      p.values.size(),
+      -1);  // the message under way that a value is made of, itself or through views
   for (int i = 0; i < end; ++i) {
     const Eqn& e = p.eqns[at(i)];
     out[at(i)] = i;
@@ -64,7 +73,8 @@ std::vector<int> due(const Program& p, bool overlap) {
     const std::vector<Type> types = p.types(e.in);
     for (std::size_t k = 0; k < e.in.size(); ++k) {
       const int message = e.in[k] == none ? -1 : from[at(e.in[k])];
-      if (message < 0 || out[at(message)] < end) continue;  // nothing under way, or somebody waited for it before
+      if (message < 0 || out[at(message)] < end)
+        continue;  // nothing under way, or somebody waited for it before
       bool only_views = row.view && k == 0;
       for (std::size_t r = 0; r < e.out.size() && only_views; ++r)
         only_views = e.out[r] == none || row.view(e.attrs, types, static_cast<int>(r)) >= 0;
@@ -83,7 +93,8 @@ std::vector<int> due(const Program& p, bool overlap) {
       continue;
     }
     from[at(e.out[0])] = i;
-    // Gradients are cut to save memory: one whole bucket is under way while the next one is made, not all of them.
+    // Gradients are cut to save memory: one whole bucket is under way while the next one is made,
+    // not all of them.
     if (e.op != Op::reduce_scatter || e.phase != Phase::update) continue;
     if (cut >= 0) out[at(cut)] = std::min(out[at(cut)], i);
     cut = i;

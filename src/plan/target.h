@@ -1,6 +1,7 @@
-// What a plan must know of the executor that will run it: how bytes are aligned, which of them other ranks reach, what a step
-// needs beside its operands, and which kernels there are. Convention: plain data and pure functions, so that a plan can be made
-// and explained where no executor runs.
+// What a plan must know of the executor that will run it: how bytes are aligned, which of them
+// other ranks reach, what a step needs beside its operands, and which kernels there are.
+// Convention: plain data and pure functions, so that a plan can be made and explained where no
+// executor runs.
 #pragma once
 
 #include <functional>
@@ -12,20 +13,24 @@
 namespace tessera::plan {
 
 // Bytes of workspace for one equation (0: none).
-using WorkspaceRule =
-    std::function<std::int64_t(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
+using WorkspaceRule = std::function<std::int64_t(
+    ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
 
 struct Target {
-  std::string device = "none";      // its name, for messages
-  std::int64_t alignment = 64;      // of every buffer and of every value in the arena, in bytes
-  std::int64_t shared_half = 4096;  // the half of the arena that other ranks reach is a multiple of it; 0: there is none
-  // Copies of what a run is fed with and of what it leaves: with two, one run is fed while the one before it is under way.
+  std::string device = "none";  // its name, for messages
+  std::int64_t alignment = 64;  // of every buffer and of every value in the arena, in bytes
+  std::int64_t shared_half =
+      4096;  // the half of the arena that other ranks reach is a multiple of it; 0: there is none
+  // Copies of what a run is fed with and of what it leaves: with two, one run is fed while the one
+  // before it is under way.
   int copies = 1;
   WorkspaceRule workspace{};  // empty: no equation needs any
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.
   std::function<bool(ir::Op, ir::DType)> supports{};
 
-  std::int64_t aligned(std::int64_t bytes) const { return (bytes + alignment - 1) / alignment * alignment; }
+  std::int64_t aligned(std::int64_t bytes) const {
+    return (bytes + alignment - 1) / alignment * alignment;
+  }
 };
 
 }  // namespace tessera::plan

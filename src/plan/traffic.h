@@ -1,5 +1,6 @@
-// What one step of a plan hands to the other ranks, known before anything runs: a row per phase, op, axis and purpose.
-// Convention: bytes are those of the buffer that a rank hands over, as comm::Traffic counts them; predicted and measured are equal.
+// What one step of a plan hands to the other ranks, known before anything runs: a row per phase,
+// op, axis and purpose. Convention: bytes are those of the buffer that a rank hands over, as
+// comm::Traffic counts them; predicted and measured are equal.
 #pragma once
 
 #include <string>
@@ -14,7 +15,8 @@ struct CommRow {
   ir::Phase phase = ir::Phase::forward;
   ir::Op op = ir::Op::all_reduce;
   std::string axis;
-  std::string what;  // weights | gradients | activations | statistics (of batch norm and LAMB) | scalars
+  std::string
+      what;  // weights | gradients | activations | statistics (of batch norm and LAMB) | scalars
   std::int64_t count = 0, bytes = 0;
   bool operator==(const CommRow&) const = default;
 };

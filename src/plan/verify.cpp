@@ -1,5 +1,6 @@
-// The proof that storage was shared rightly: a replay of every write and read, without running anything.
-// Convention: a byte is known by the write that made it and its place in that write; views and gathers in place hand bytes on unchanged.
+// The proof that storage was shared rightly: a replay of every write and read, without running
+// anything. Convention: a byte is known by the write that made it and its place in that write;
+// views and gathers in place hand bytes on unchanged.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -34,8 +35,10 @@ Content part(const Content& whole, std::int64_t offset, std::int64_t bytes) {
   Content out;
   std::int64_t begin = 0;
   for (const Piece& piece : whole) {
-    const std::int64_t first = std::max(begin, offset), last = std::min(begin + piece.bytes, offset + bytes);
-    if (first < last) append(out, {last - first, piece.write, piece.write ? piece.from + first - begin : 0});
+    const std::int64_t first = std::max(begin, offset),
+                       last = std::min(begin + piece.bytes, offset + bytes);
+    if (first < last)
+      append(out, {last - first, piece.write, piece.write ? piece.from + first - begin : 0});
     begin += piece.bytes;
   }
   return out;
@@ -43,7 +46,8 @@ Content part(const Content& whole, std::int64_t offset, std::int64_t bytes) {
 
 class Bytes {
  public:
-  explicit Bytes(const Plan& plan) : persistent_(plan.persistent.size()), pieces_(persistent_ + 3) {}
+  explicit Bytes(const Plan& plan)
+      : persistent_(plan.persistent.size()), pieces_(persistent_ + 3) {}
 
   Content read(const Slot& s) const {
     const auto& pieces = pieces_[place_of(s)];
@@ -53,7 +57,8 @@ class Bytes {
     auto it = pieces.upper_bound(s.offset);
     if (it != pieces.begin()) --it;
     for (; it != pieces.end() && it->first < end; ++it) {
-      const std::int64_t first = std::max(it->first, reached), last = std::min(it->first + it->second.bytes, end);
+      const std::int64_t first = std::max(it->first, reached),
+                         last = std::min(it->first + it->second.bytes, end);
       if (first >= last) continue;
       append(out, {first - reached, 0, 0});
       append(out, {last - first, it->second.write, it->second.from + first - it->first});
@@ -77,7 +82,8 @@ class Bytes {
       }
       it = pieces.erase(it);
       if (first < begin) pieces.emplace(first, Piece{begin - first, old.write, old.from});
-      if (last > end) it = pieces.emplace(end, Piece{last - end, old.write, old.from + end - first}).first;
+      if (last > end)
+        it = pieces.emplace(end, Piece{last - end, old.write, old.from + end - first}).first;
     }
     std::int64_t place = begin;
     for (const Piece& piece : content) {
@@ -88,20 +94,24 @@ class Bytes {
 
  private:
   std::size_t place_of(const Slot& s) const {
-    return s.base >= 0 ? static_cast<std::size_t>(s.base) : persistent_ + (s.base == Slot::feed ? 1 : 2);
+    return s.base >= 0 ? static_cast<std::size_t>(s.base)
+                       : persistent_ + (s.base == Slot::feed ? 1 : 2);
   }
 
   std::size_t persistent_;
-  std::vector<std::map<std::int64_t, Piece>> pieces_;  // by base (arena, persistent buffers, feed, result): begin -> piece
+  std::vector<std::map<std::int64_t, Piece>>
+      pieces_;  // by base (arena, persistent buffers, feed, result): begin -> piece
 };
 
 bool overlap(const Slot& a, const Slot& b) {
-  return a && b && a.base == b.base && a.offset < b.offset + b.type.bytes() && b.offset < a.offset + a.type.bytes();
+  return a && b && a.base == b.base && a.offset < b.offset + b.type.bytes() &&
+         b.offset < a.offset + a.type.bytes();
 }
 
 // Where operand k of a gather belongs inside the result.
 std::int64_t place_in_gather(const Step& step, std::size_t k) {
-  if (const Pack* pack = std::get_if<Pack>(&step.attrs)) return pack->offsets[k] * size_of(step.in[k].type.dtype);
+  if (const Pack* pack = std::get_if<Pack>(&step.attrs))
+    return pack->offsets[k] * size_of(step.in[k].type.dtype);
   std::int64_t place = 0;
   for (std::size_t i = 0; i < k; ++i) place += step.in[i].type.bytes();
   return place;
@@ -111,25 +121,32 @@ bool in_place(const Step& step, std::size_t k) {
          step.in[k].offset == step.out[0].offset + place_in_gather(step, k);
 }
 
-// Results may lie over operands only as the op's row says, and never over each other or the workspace.
+// Results may lie over operands only as the op's row says, and never over each other or the
+// workspace.
 void check_overlaps(const Step& step) {
   const OpDef& row = def(step.op);
   for (std::size_t r = 0; r < step.out.size(); ++r) {
     const Slot& y = step.out[r];
-    for (std::size_t other = 0; other < r; ++other) CHECK(!overlap(y, step.out[other]), "two results share storage");
+    for (std::size_t other = 0; other < r; ++other)
+      CHECK(!overlap(y, step.out[other]), "two results share storage");
     CHECK(!overlap(y, step.workspace), "a result lies in the workspace");
     for (std::size_t k = 0; k < step.in.size(); ++k) {
       const Slot& x = step.in[k];
       if (!overlap(x, y)) continue;
-      const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
-        return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
-      });
-      const bool part = step.op == Op::reduce_scatter && y.offset == x.offset + own_part(std::get<Collective>(step.attrs), x.type);
-      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) || (row.gathers && in_place(step, k)) || part,
-            "result " + std::to_string(r) + " lies over operand " + std::to_string(k) + ", which the op does not allow");
+      const bool listed =
+          std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
+            return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
+          });
+      const bool part = step.op == Op::reduce_scatter &&
+                        y.offset == x.offset + own_part(std::get<Collective>(step.attrs), x.type);
+      CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) ||
+                (row.gathers && in_place(step, k)) || part,
+            "result " + std::to_string(r) + " lies over operand " + std::to_string(k) +
+                ", which the op does not allow");
     }
   }
-  for (const Slot& x : step.in) CHECK(!overlap(x, step.workspace), "an operand lies in the workspace");
+  for (const Slot& x : step.in)
+    CHECK(!overlap(x, step.workspace), "an operand lies in the workspace");
 }
 
 // While a message is under way nobody may write what it reads or touch what it writes.
@@ -138,14 +155,17 @@ class UnderWay {
   void check(const Plan& plan, int now) {
     const Step& step = plan.steps[static_cast<std::size_t>(now)];
     for (const int message : step.waits) {
-      CHECK(messages_.erase(message) == 1,
-            "step " + std::to_string(now) + " waits for step " + std::to_string(message) + ", which is not under way");
+      CHECK(messages_.erase(message) == 1, "step " + std::to_string(now) + " waits for step " +
+                                               std::to_string(message) +
+                                               ", which is not under way");
     }
     for (const int message : messages_) {
       const Step& other = plan.steps[static_cast<std::size_t>(message)];
       const auto touches = [&](const Slot& mine) {
-        for (const Slot& s : other.in) CHECK(!overlap(mine, s), "a message under way reads what is written");
-        for (const Slot& s : other.out) CHECK(!overlap(mine, s), "a message under way writes what is written");
+        for (const Slot& s : other.in)
+          CHECK(!overlap(mine, s), "a message under way reads what is written");
+        for (const Slot& s : other.out)
+          CHECK(!overlap(mine, s), "a message under way writes what is written");
       };
       for (const Slot& mine : step.in)
         for (const Slot& s : other.out) CHECK(!overlap(mine, s), "what is read has not arrived");
@@ -166,7 +186,9 @@ void verify(const Plan& plan) {
   Bytes memory(plan);
   std::vector<Content> holds(p.values.size());  // what each value consists of
   int writes = 0;
-  auto fresh = [&](const Slot& s) { return s.type.bytes() ? Content{{s.type.bytes(), ++writes, 0}} : Content{}; };
+  auto fresh = [&](const Slot& s) {
+    return s.type.bytes() ? Content{{s.type.bytes(), ++writes, 0}} : Content{};
+  };
 
   for (const Binding& in : plan.inputs)
     if (in.slot) memory.write(in.slot, holds[at(p.input(in.name)->var)] = fresh(in.slot));
@@ -175,7 +197,10 @@ void verify(const Plan& plan) {
     try {
       under_way.check(plan, static_cast<int>(i));
     } catch (Error& error) {
-      throw error.in(plan.steps[i].eqn < 0 ? "in a copy" : "in `" + print(p, p.eqns[static_cast<std::size_t>(plan.steps[i].eqn)]) + "`");
+      throw error.in(plan.steps[i].eqn < 0
+                         ? "in a copy"
+                         : "in `" + print(p, p.eqns[static_cast<std::size_t>(plan.steps[i].eqn)]) +
+                               "`");
     }
   }
   std::vector<const Step*> step_of(p.eqns.size(), nullptr);
@@ -192,21 +217,26 @@ void verify(const Plan& plan) {
           for (const Piece& piece : holds[at(x)]) append(holds[at(v)], piece);
       } else {
         const std::int64_t size = size_of(p.type(v).dtype);
-        holds[at(v)] = part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size, p.type(v).bytes());
+        holds[at(v)] =
+            part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size,
+                 p.type(v).bytes());
       }
     }
   };
-  auto gathered = [&](const Eqn& e, const Step& step) {  // operands in place keep their bytes, the rest is new
+  auto gathered = [&](const Eqn& e,
+                      const Step& step) {  // operands in place keep their bytes, the rest is new
     Content out;
     const Content rest = fresh(step.out[0]);
     std::int64_t reached = 0;
     for (std::size_t k = 0; k < e.in.size(); ++k) {
       if (!in_place(step, k)) continue;
-      for (const Piece& piece : part(rest, reached, place_in_gather(step, k) - reached)) append(out, piece);
+      for (const Piece& piece : part(rest, reached, place_in_gather(step, k) - reached))
+        append(out, piece);
       for (const Piece& piece : holds[at(e.in[k])]) append(out, piece);
       reached = place_in_gather(step, k) + step.in[k].type.bytes();
     }
-    for (const Piece& piece : part(rest, reached, step.out[0].type.bytes() - reached)) append(out, piece);
+    for (const Piece& piece : part(rest, reached, step.out[0].type.bytes() - reached))
+      append(out, piece);
     return out;
   };
   for (std::size_t i = 0; i < p.eqns.size(); ++i) {
@@ -218,7 +248,8 @@ void verify(const Plan& plan) {
     const Step& step = *step_of[i];
     try {
       for (std::size_t k = 0; k < e.in.size(); ++k)
-        CHECK(memory.read(step.in[k]) == holds[at(e.in[k])], "the plan overwrites " + p.name_of(e.in[k]) + " before it is read");
+        CHECK(memory.read(step.in[k]) == holds[at(e.in[k])],
+              "the plan overwrites " + p.name_of(e.in[k]) + " before it is read");
       check_overlaps(step);
     } catch (Error& error) {
       throw error.in("in `" + print(p, e) + "`");
@@ -226,10 +257,12 @@ void verify(const Plan& plan) {
     if (step.workspace) memory.write(step.workspace, fresh(step.workspace));
     for (std::size_t r = 0; r < e.out.size(); ++r)
       if (e.out[r] != none && step.out[r])
-        memory.write(step.out[r], holds[at(e.out[r])] = gathers(e.op, e.attrs) ? gathered(e, step) : fresh(step.out[r]));
+        memory.write(step.out[r], holds[at(e.out[r])] = gathers(e.op, e.attrs)
+                                                            ? gathered(e, step)
+                                                            : fresh(step.out[r]));
   }
-  // What a step leaves behind: first the copies to where results are read and into donated inputs that could not be written in place, then
-  // every output where it is read.
+  // What a step leaves behind: first the copies to where results are read and into donated inputs
+  // that could not be written in place, then every output where it is read.
   for (const Step& copy : plan.steps)
     if (copy.eqn < 0) memory.write(copy.out[0], memory.read(copy.in[0]));
   for (std::size_t i = 0; i < p.outputs.size(); ++i)

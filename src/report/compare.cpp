@@ -70,10 +70,12 @@ Matched match(const Study& a, const Study& b) {
 // "3 points", "1 point".
 std::string points_words(std::size_t n) { return fmt::format("{} point{}", n, n == 1 ? "" : "s"); }
 
-// What tells two studies apart, from the first of these that does: title (where asked for), name, file or folder, folder of a run.
+// What tells two studies apart, from the first of these that does: title (where asked for), name,
+// file or folder, folder of a run.
 std::pair<std::string, std::string> labels(const Study& a, const Study& b, bool titles) {
   const auto told = [&](const Study& s) {
-    std::vector<std::string> out = {titles && !s.title.empty() ? s.title : s.name, s.name, s.file, ""};
+    std::vector<std::string> out = {titles && !s.title.empty() ? s.title : s.name, s.name, s.file,
+                                    ""};
     for (const Part& part : s.parts)
       for (const Point& p : part.points)
         for (const RunRecord* r : records_of(p))
@@ -99,10 +101,12 @@ std::string why_none(const Study& a, const Study& b, const Matched& m) {
     return out.empty() ? std::string("none") : shorten(out, 400);
   };
   return fmt::format(
-      "No point is in both: {}. A point is the same where its part's name, its technique and its axes are; "
+      "No point is in both: {}. A point is the same where its part's name, its technique and its "
+      "axes are; "
       "run both studies from files that name them alike, or compare two run folders.",
       common ? "parts of the same name have points of other techniques or axes"
-             : fmt::format("no part has the same name (first: {}; second: {})", listed_names(first), listed_names(second)));
+             : fmt::format("no part has the same name (first: {}; second: {})", listed_names(first),
+                           listed_names(second)));
 }
 
 enum class Change : std::uint8_t { ratio, points, difference };
@@ -115,7 +119,9 @@ struct Quantity {
 
 // Times and memory of both sides in the same measure, whatever else one of them may know.
 std::vector<Quantity> quantities(const PairOfPoints& p) {
-  const auto both = [&](Measure m) { return spread_of(*p.before, m).known() && spread_of(*p.after, m).known(); };
+  const auto both = [&](Measure m) {
+    return spread_of(*p.before, m).known() && spread_of(*p.after, m).known();
+  };
   Measure time = time_of(*p.part).of;
   const char* named = time == measures::epoch_seconds     ? "time of an epoch"
                       : time == measures::latency_seconds ? "time of a batch"
@@ -126,7 +132,8 @@ std::vector<Quantity> quantities(const PairOfPoints& p) {
           {"images/s", measures::images_per_s, three, Change::ratio},
           {"top-1", measures::top1, accuracy_text, Change::points},
           {"final loss", measures::loss, three, Change::difference},
-          {measured ? "memory" : "planned memory", measured ? measures::measured : measures::planned, byte_text, Change::ratio},
+          {measured ? "memory" : "planned memory",
+           measured ? measures::measured : measures::planned, byte_text, Change::ratio},
           {"sent a step", measures::comm_bytes, byte_text, Change::ratio}};
 }
 
@@ -150,30 +157,35 @@ const char* judged(Difference d) {
 
 // What was asked for and on what, as text: (name, value).
 std::vector<std::pair<std::string, std::string>> facts_of(const RunRecord& r) {
-  std::vector<std::pair<std::string, std::string>> out = {{"model", r.model},
-                                                          {"data", r.data},
-                                                          {"dtype", r.dtype},
-                                                          {"layout", r.layout},
-                                                          {"ranks", std::to_string(r.ranks)},
-                                                          {"hosts", std::to_string(r.hosts)},
-                                                          {"threads", std::to_string(r.threads)},
-                                                          {"global batch", std::to_string(r.global_batch)},
-                                                          {"accumulate", std::to_string(r.accumulate)},
-                                                          {"steps", std::to_string(r.steps)}};
-  for (const char* key : {"tessera", "commit", "compiler", "system", "cpu", "cores", "device", "host"})
+  std::vector<std::pair<std::string, std::string>> out = {
+      {"model", r.model},
+      {"data", r.data},
+      {"dtype", r.dtype},
+      {"layout", r.layout},
+      {"ranks", std::to_string(r.ranks)},
+      {"hosts", std::to_string(r.hosts)},
+      {"threads", std::to_string(r.threads)},
+      {"global batch", std::to_string(r.global_batch)},
+      {"accumulate", std::to_string(r.accumulate)},
+      {"steps", std::to_string(r.steps)}};
+  for (const char* key :
+       {"tessera", "commit", "compiler", "system", "cpu", "cores", "device", "host"})
     if (r.env.is_object() && r.env.contains(key)) {
       const auto& v = r.env[key];
-      out.emplace_back(key,
-                       v.is_string() ? v.get<std::string>() : v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      out.emplace_back(
+          key, v.is_string()
+                   ? v.get<std::string>()
+                   : v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     }
   return out;
 }
 
 // What the facts above say already.
 bool said_by_facts(const RunRecord& r, const std::string& key, const std::string& value) {
-  static const std::set<std::string> known = {"model.name",  "data.source", "precision.dtype", "parallel.pp",
-                                              "parallel.dp", "parallel.sp", "parallel.tp",     "parallel.zero",
-                                              "run.threads", "run.np",      "batch.global",    "batch.accumulate"};
+  static const std::set<std::string> known = {"model.name",  "data.source",   "precision.dtype",
+                                              "parallel.pp", "parallel.dp",   "parallel.sp",
+                                              "parallel.tp", "parallel.zero", "run.threads",
+                                              "run.np",      "batch.global",  "batch.accumulate"};
   return known.contains(key) || (key == "model.family" && value == r.model) ||
          (key == "parallel.schedule" && r.layout.find(value) != r.layout.npos);
 }
@@ -198,8 +210,11 @@ std::vector<std::string> changes(const Matched& m) {
     if (a.empty() || b.empty()) continue;
     const auto [before, after] = facts_of(*a.front(), *b.front());
     const auto value_in = [](const Facts& facts, const std::string& key) {
-      const auto found = std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return f.first == key; });
-      return found == facts.end() ? std::string("not recorded") : found->second.empty() ? "none" : found->second;
+      const auto found =
+          std::find_if(facts.begin(), facts.end(), [&](const auto& f) { return f.first == key; });
+      return found == facts.end()    ? std::string("not recorded")
+             : found->second.empty() ? "none"
+                                     : found->second;
     };
     std::vector<std::string> keys;
     for (const Facts* facts : {&after, &before})
@@ -228,7 +243,8 @@ std::vector<std::string> changes(const Matched& m) {
 std::vector<std::string> comparison(const Study& a, const Study& b) {
   const Matched m = match(a, b);
   const auto [first, second] = labels(a, b, false);
-  std::vector<std::string> out = {fmt::format("{} against {}: {} in both", second, first, points_words(m.pairs.size()))};
+  std::vector<std::string> out = {
+      fmt::format("{} against {}: {} in both", second, first, points_words(m.pairs.size()))};
   if (const std::string why = why_none(a, b, m); !why.empty()) out.push_back(why);
   for (const std::string& c : changes(m)) out.push_back("changed: " + c);
   std::size_t same = 0;
@@ -239,8 +255,9 @@ std::vector<std::string> comparison(const Study& a, const Study& b) {
       const Spread x = spread_of(*p.before, q.of), y = spread_of(*p.after, q.of);
       any |= x.known() && y.known();
       if (!x.known() || !y.known() || x.median == y.median) continue;
-      line += fmt::format("{}{} {} -> {} ({}, {})", line.empty() ? "" : "; ", q.name, q.words(x.median), q.words(y.median),
-                          change_words(q, x, y), judged(difference(x, y)));
+      line +=
+          fmt::format("{}{} {} -> {} ({}, {})", line.empty() ? "" : "; ", q.name, q.words(x.median),
+                      q.words(y.median), change_words(q, x, y), judged(difference(x, y)));
     }
     if (any && line.empty())
       ++same;
@@ -256,8 +273,9 @@ std::vector<std::string> comparison(const Study& a, const Study& b) {
 std::string write_comparison(const Study& a, const Study& b, const std::string& folder) {
   const Matched m = match(a, b);
   const auto [first, second] = labels(a, b, true);
-  std::string body = fmt::format("<h1>Comparison</h1>\n<p class=\"lead\">{} <strong>against</strong> {}: {} in both.</p>\n",
-                                 escape(second, 200), escape(first, 200), points_words(m.pairs.size()));
+  std::string body = fmt::format(
+      "<h1>Comparison</h1>\n<p class=\"lead\">{} <strong>against</strong> {}: {} in both.</p>\n",
+      escape(second, 200), escape(first, 200), points_words(m.pairs.size()));
   const std::vector<std::string> changed = changes(m);
   body += "<h2 id=\"configuration\">What changed in the configuration</h2>\n";
   if (changed.empty()) body += "<p>Nothing that the records tell.</p>\n";
@@ -265,30 +283,49 @@ std::string write_comparison(const Study& a, const Study& b, const std::string& 
   for (const std::string& c : changed) body += "<li>" + escape(c) + "</li>\n";
   body += changed.empty() ? "" : "</ul>\n";
   body += "<h2 id=\"results\">What that did</h2>\n";
-  Table t{{{"point", true}, {"", true}, {"before"}, {"after"}, {"change"}, {"against the spread", true}},
+  Table t{{{"point", true},
+           {"", true},
+           {"before"},
+           {"after"},
+           {"change"},
+           {"against the spread", true}},
           {},
-          "Medians over repeats, below them the least and the greatest. A change is marked where the spreads do not meet."};
-  Csv csv({"point", "quantity", "before", "before_low", "before_high", "before_runs", "after", "after_low", "after_high", "after_runs",
-           "judged"});
+          "Medians over repeats, below them the least and the greatest. A change is marked where "
+          "the spreads do not meet."};
+  Csv csv({"point", "quantity", "before", "before_low", "before_high", "before_runs", "after",
+           "after_low", "after_high", "after_runs", "judged"});
   for (const PairOfPoints& p : m.pairs)
     for (const Quantity& q : quantities(p)) {
       const Spread x = spread_of(*p.before, q.of), y = spread_of(*p.after, q.of);
       if (!x.known() && !y.known()) continue;
       const Difference d = difference(x, y);
       const bool more_is_better = q.of == measures::images_per_s || q.of == measures::top1;
-      const char* look = d != Difference::beyond ? "" : (y.median > x.median) == more_is_better ? "good" : "bad";
+      const char* look = d != Difference::beyond                   ? ""
+                         : (y.median > x.median) == more_is_better ? "good"
+                                                                   : "bad";
       t.rows.push_back({{p.named},
                         {q.name},
                         spread_cell(x, q.words),
                         spread_cell(y, q.words),
                         {change_words(q, x, y), "", look},
                         {x.known() && y.known() && x.median == y.median ? "" : judged(d)}});
-      csv.text(p.named).text(q.name).number(x.median).number(x.low).number(x.high).whole(x.n).number(y.median).number(y.low).number(y.high);
+      csv.text(p.named)
+          .text(q.name)
+          .number(x.median)
+          .number(x.low)
+          .number(x.high)
+          .whole(x.n)
+          .number(y.median)
+          .number(y.low)
+          .number(y.high);
       csv.whole(y.n).text(judged(d)).end();
     }
   const std::string none = why_none(a, b, m);
-  body += t.rows.empty() ? "<p>" + escape(none.empty() ? "No point is measured in both." : none) + "</p>\n" : html_table(t);
-  const auto only = [&](const std::vector<std::string>& names, const std::string& whose, const char* id) {
+  body += t.rows.empty()
+              ? "<p>" + escape(none.empty() ? "No point is measured in both." : none) + "</p>\n"
+              : html_table(t);
+  const auto only = [&](const std::vector<std::string>& names, const std::string& whose,
+                        const char* id) {
     if (names.empty()) return;
     body += fmt::format("<h2 id=\"{}\">Only in {}</h2>\n<ul>", id, escape(whose, 200));
     for (const std::string& s : names) body += "<li>" + escape(s) + "</li>\n";
@@ -298,9 +335,10 @@ std::string write_comparison(const Study& a, const Study& b, const std::string& 
   const std::filesystem::path out = folder;
   write_whole((out / "data" / "comparison.csv").string(), csv.str());
   const std::string path = (out / "comparison.html").string();
-  write_whole(
-      path,
-      document({"Comparison: " + second + " against " + first, false, {{"configuration", "Configuration"}, {"results", "Results"}}}, body));
+  write_whole(path, document({"Comparison: " + second + " against " + first,
+                              false,
+                              {{"configuration", "Configuration"}, {"results", "Results"}}},
+                             body));
   return path;
 }
 

@@ -1,7 +1,6 @@
-// Two studies side by side: what changed in what was asked for (every setting), and what that did to time, accuracy, loss, memory
-// and bytes.
-// Convention: points are the same where part, technique and axes are; "a" is before, "b" after. A change counts as one where the spreads
-// do not meet.
+// Two studies side by side: what changed in what was asked for (every setting), and what that did
+// to time, accuracy, loss, memory and bytes. Convention: points are the same where part, technique
+// and axes are; "a" is before, "b" after. A change counts as one where the spreads do not meet.
 #pragma once
 
 #include <string>

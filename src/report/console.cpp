@@ -33,7 +33,8 @@ std::string clock(double s) {
 }
 
 std::string millions(std::int64_t n) {
-  return n < 100'000 ? fmt::format("{:.1f} k", static_cast<double>(n) * 1e-3) : fmt::format("{:.1f} M", static_cast<double>(n) * 1e-6);
+  return n < 100'000 ? fmt::format("{:.1f} k", static_cast<double>(n) * 1e-3)
+                     : fmt::format("{:.1f} M", static_cast<double>(n) * 1e-6);
 }
 
 Console::Console() : terminal_(::isatty(STDERR_FILENO) != 0) {
@@ -64,8 +65,10 @@ void Console::bar(double fraction, double elapsed) {
   constexpr int width = 32;
   const int filled = std::clamp(static_cast<int>(fraction * width), 0, width);
   const double left = fraction > 0 ? elapsed * (1 - fraction) / fraction : 0;
-  std::fputs(fmt::format("[{}{}] {:3.0f}%  eta {}   {} elapsed", std::string(static_cast<std::size_t>(filled), '#'),
-                         std::string(static_cast<std::size_t>(width - filled), '-'), fraction * 100, duration(left), clock(elapsed))
+  std::fputs(fmt::format("[{}{}] {:3.0f}%  eta {}   {} elapsed",
+                         std::string(static_cast<std::size_t>(filled), '#'),
+                         std::string(static_cast<std::size_t>(width - filled), '-'), fraction * 100,
+                         duration(left), clock(elapsed))
                  .c_str(),
              stderr);
   std::fflush(stderr);

@@ -12,7 +12,9 @@ using nlohmann::ordered_json;
 
 std::atomic<bool> printed = false;
 
-ordered_json text_or_null(const std::string& text) { return text.empty() ? ordered_json() : ordered_json(text); }
+ordered_json text_or_null(const std::string& text) {
+  return text.empty() ? ordered_json() : ordered_json(text);
+}
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // The one JSON document that a verb prints on stdout with --json.
-// Convention: text from outside (a path, a name) may be no UTF-8; such bytes become U+FFFD, and the document is always valid.
-// A character that steers a terminal is an escape in it (base/printable.h), which is the same text to a parser.
+// Convention: text from outside (a path, a name) may be no UTF-8; such bytes become U+FFFD, and the
+// document is always valid. A character that steers a terminal is an escape in it
+// (base/printable.h), which is the same text to a parser.
 #pragma once
 
 #include <nlohmann/json.hpp>

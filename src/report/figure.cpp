@@ -38,33 +38,43 @@ Canvas::Canvas(double width, std::string title, std::string caption)
   y_ = 34;
 }
 
-void Canvas::text(double x, double y, const std::string& classes, const std::string& what, const char* anchor, const std::string& tip) {
-  out_ += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}{}</text>\n", classes, x, y, anchor, escape(what),
-                      tip.empty() ? "" : "<title>" + escape(tip) + "</title>");
+void Canvas::text(double x, double y, const std::string& classes, const std::string& what,
+                  const char* anchor, const std::string& tip) {
+  out_ += fmt::format(
+      "<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}{}</text>\n", classes, x,
+      y, anchor, escape(what), tip.empty() ? "" : "<title>" + escape(tip) + "</title>");
 }
 
 void Canvas::line(double x1, double y1, double x2, double y2, const std::string& classes) {
-  out_ += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", classes, x1, y1, x2, y2);
+  out_ +=
+      fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
+                  classes, x1, y1, x2, y2);
 }
 
-void Canvas::rect(double x, double y, double w, double h, const std::string& classes, const std::string& tip, double round) {
-  const std::string shape = fmt::format("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}", classes, x, y,
-                                        w, h, round > 0 ? fmt::format(" rx=\"{:.0f}\"", round) : "");
+void Canvas::rect(double x, double y, double w, double h, const std::string& classes,
+                  const std::string& tip, double round) {
+  const std::string shape = fmt::format(
+      "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"{}", classes,
+      x, y, w, h, round > 0 ? fmt::format(" rx=\"{:.0f}\"", round) : "");
   out_ += tip.empty() ? shape + "/>\n" : shape + "><title>" + escape(tip) + "</title></rect>\n";
 }
 
-void Canvas::path(const std::string& d, const std::string& classes) { out_ += fmt::format("<path class=\"{}\" d=\"{}\"/>\n", classes, d); }
+void Canvas::path(const std::string& d, const std::string& classes) {
+  out_ += fmt::format("<path class=\"{}\" d=\"{}\"/>\n", classes, d);
+}
 
 // Circle, square, diamond, triangle, triangle down, cross, star of three, small circle.
 void Canvas::marker(double x, double y, int colour, const std::string& tip) {
   const std::string end = tip.empty() ? "/>\n" : "><title>" + escape(tip) + "</title></path>\n";
   std::string d;
   const auto shape = [&](std::initializer_list<std::pair<double, double>> corners) {
-    for (const auto& [dx, dy] : corners) d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", x + dx, y + dy);
+    for (const auto& [dx, dy] : corners)
+      d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", x + dx, y + dy);
     d += "Z";
   };
   const auto circle = [&](double r) {
-    d = fmt::format("M{:.1f} {:.1f}a{r} {r} 0 1 0 {w} 0a{r} {r} 0 1 0 -{w} 0Z", x - r, y, fmt::arg("r", r), fmt::arg("w", 2 * r));
+    d = fmt::format("M{:.1f} {:.1f}a{r} {r} 0 1 0 {w} 0a{r} {r} 0 1 0 -{w} 0Z", x - r, y,
+                    fmt::arg("r", r), fmt::arg("w", 2 * r));
   };
   switch (colour % kColours) {
     case 0:
@@ -106,8 +116,10 @@ void Canvas::marker(double x, double y, int colour, const std::string& tip) {
 }
 
 void Canvas::spot(double x, double y, int colour, const std::string& tip) {
-  out_ += fmt::format("<path class=\"fg-spot fg-f{}\" d=\"M{:.1f} {:.1f}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0Z\"><title>{}</title></path>\n",
-                      colour % kColours, x - 5, y, escape(tip));
+  out_ += fmt::format(
+      "<path class=\"fg-spot fg-f{}\" d=\"M{:.1f} {:.1f}a5 5 0 1 0 10 0a5 5 0 1 0 -10 "
+      "0Z\"><title>{}</title></path>\n",
+      colour % kColours, x - 5, y, escape(tip));
 }
 
 void Canvas::legend(const std::vector<Key>& keys, double left) {
@@ -118,7 +130,8 @@ void Canvas::legend(const std::vector<Key>& keys, double left) {
   y_ += 12;
   for (const Key& key : keys) {
     std::string said = shorten(key.name, std::min<std::size_t>(most, 44));
-    while (columns_of(said) > static_cast<double>(most) && said.size() > 3) said = shorten(said, said.size() / 2);
+    while (columns_of(said) > static_cast<double>(most) && said.size() > 3)
+      said = shorten(said, said.size() / 2);
     const double w = 34 + kLetter * columns_of(said);
     if (x > left && x + w > room) x = left, y_ += 18;
     if (key.stroke)
@@ -134,8 +147,10 @@ void Canvas::legend(const std::vector<Key>& keys, double left) {
 
 std::string Canvas::finish(double height) const {
   return fmt::format(
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fg\" role=\"img\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-             "height=\"{1:.0f}\">\n<title>{2}</title>\n<desc>{3}</desc>\n{4}<rect class=\"fg-page\" width=\"{0:.0f}\" "
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fg\" role=\"img\" viewBox=\"0 0 "
+             "{0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+             "height=\"{1:.0f}\">\n<title>{2}</title>\n<desc>{3}</desc>\n{4}<rect "
+             "class=\"fg-page\" width=\"{0:.0f}\" "
              "height=\"{1:.0f}\"/>\n",
              width_, height, escape(title_), escape(caption_), figure_style) +
          out_ + "</svg>\n";
@@ -143,14 +158,17 @@ std::string Canvas::finish(double height) const {
 
 std::vector<double> Ticks::at() const {
   std::vector<double> out;
-  for (int i = 0; i < 64 && first + i * step <= last + step * 1e-6; ++i) out.push_back(first + i * step);
+  for (int i = 0; i < 64 && first + i * step <= last + step * 1e-6; ++i)
+    out.push_back(first + i * step);
   return out;
 }
 
 std::string Ticks::label(double value, bool percent) const {
   if (std::abs(value) < step * 1e-9) value = 0;
   if (percent) return fmt::format("{:.{}f}%", 100 * value, std::max(0, decimals - 2));
-  return std::abs(value) >= 1e6 || (step < 1e-5 && value != 0) ? fmt::format("{:.2g}", value) : fmt::format("{:.{}f}", value, decimals);
+  return std::abs(value) >= 1e6 || (step < 1e-5 && value != 0)
+             ? fmt::format("{:.2g}", value)
+             : fmt::format("{:.{}f}", value, decimals);
 }
 
 Ticks ticks(double low, double high, int most, bool percent) {

@@ -18,12 +18,16 @@ struct Letter {
   std::size_t bytes = 1;
 };
 
-// The character at `at`; what is no UTF-8 (too long, a surrogate, cut off) is one U+FFFD for one byte.
+// The character at `at`; what is no UTF-8 (too long, a surrogate, cut off) is one U+FFFD for one
+// byte.
 Letter letter_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
   if (first < 0x80) return {first, 1};
-  const std::size_t length = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xC2 && first < 0xE0 ? 2 : 0;
+  const std::size_t length = first >= 0xF0 && first < 0xF5   ? 4
+                             : first >= 0xE0 && first < 0xF0 ? 3
+                             : first >= 0xC2 && first < 0xE0 ? 2
+                                                             : 0;
   if (length == 0 || at + length > text.size()) return {};
   char32_t code = first & (0xFF >> (length + 1));
   for (std::size_t i = 1; i < length; ++i) {
@@ -41,11 +45,14 @@ void put(std::string& out, char32_t code) {
   } else if (code < 0x800) {
     out += static_cast<char>(0xC0 | code >> 6), out += static_cast<char>(0x80 | (code & 0x3F));
   } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | code >> 12), out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    out += static_cast<char>(0xE0 | code >> 12),
+        out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
     out += static_cast<char>(0x80 | (code & 0x3F));
   } else {
-    out += static_cast<char>(0xF0 | code >> 18), out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3F)), out += static_cast<char>(0x80 | (code & 0x3F));
+    out += static_cast<char>(0xF0 | code >> 18),
+        out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3F)),
+        out += static_cast<char>(0x80 | (code & 0x3F));
   }
 }
 
@@ -103,7 +110,9 @@ double columns_of(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, bytes] = letter_at(text, at);
     at += bytes;
-    columns += code >= 0xA0 && steers(code) ? 8 : code >= 0x1100 && code != 0x2026 && (code < 0x2000 || code > 0x2BFF) ? 2 : 1;
+    columns += code >= 0xA0 && steers(code)                                           ? 8
+               : code >= 0x1100 && code != 0x2026 && (code < 0x2000 || code > 0x2BFF) ? 2
+                                                                                      : 1;
   }
   return columns;
 }
@@ -144,18 +153,22 @@ std::string three(double v) {
   if (size >= 999.5) return with_commas(static_cast<std::int64_t>(std::llround(v)));
   int decimals = 2 - static_cast<int>(std::floor(std::log10(size)));
   std::string out = fmt::format("{:.{}f}", v, std::max(0, decimals));
-  if (decimals > 0 && std::abs(std::stod(out)) >= std::pow(10, 3 - decimals)) out = fmt::format("{:.{}f}", v, decimals - 1);  // 9.999
+  if (decimals > 0 && std::abs(std::stod(out)) >= std::pow(10, 3 - decimals))
+    out = fmt::format("{:.{}f}", v, decimals - 1);  // 9.999
   return out;
 }
 
 std::string plain_number(double v) {
-  return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e9 ? fmt::format("{:.0f}", v) : three(v);
+  return std::isfinite(v) && v == std::floor(v) && std::abs(v) < 1e9 ? fmt::format("{:.0f}", v)
+                                                                     : three(v);
 }
 std::string percent(double share) {
   if (std::abs(share) < 1e-9) share = 0;  // what is left of a difference of equal times
   return std::isfinite(share) ? three(100 * share) + "%" : "–";
 }
-std::string accuracy_text(double share) { return std::isfinite(share) ? fmt::format("{:.2f}%", 100 * share) : "–"; }
+std::string accuracy_text(double share) {
+  return std::isfinite(share) ? fmt::format("{:.2f}%", 100 * share) : "–";
+}
 
 std::string byte_text(double bytes) {
   if (!std::isfinite(bytes)) return "–";
@@ -175,25 +188,33 @@ std::string seconds_text(double s) {
 
 std::string document(const Shell& shell, const std::string& body) {
   std::string contents;
-  for (const Entry& e : shell.contents) contents += fmt::format("<li><a href=\"#{}\">{}</a></li>", escape(e.id), escape(e.name, 60));
+  for (const Entry& e : shell.contents)
+    contents += fmt::format("<li><a href=\"#{}\">{}</a></li>", escape(e.id), escape(e.name, 60));
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri "
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'; img-src data:; base-uri "
       "'none'; form-action 'none'\"/>\n{}"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"color-scheme\" content=\"light dark\"/>\n"
-      "<meta name=\"referrer\" content=\"no-referrer\"/>\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n"
-      "<nav><p class=\"brand\">Tessera</p><ul>{}</ul></nav>\n<main>\n{}\n</main>\n</body>\n</html>\n",
-      shell.refresh ? "<meta http-equiv=\"refresh\" content=\"3\"/>\n" : "", escape(shell.title, 200), page_style(), contents, body);
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<meta "
+      "name=\"color-scheme\" content=\"light dark\"/>\n"
+      "<meta name=\"referrer\" "
+      "content=\"no-referrer\"/>\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n"
+      "<nav><p "
+      "class=\"brand\">Tessera</p><ul>{}</ul></nav>\n<main>\n{}\n</main>\n</body>\n</html>\n",
+      shell.refresh ? "<meta http-equiv=\"refresh\" content=\"3\"/>\n" : "",
+      escape(shell.title, 200), page_style(), contents, body);
 }
 
 std::string base64(std::string_view in) {
-  static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static constexpr char digits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   out.reserve((in.size() + 2) / 3 * 4);
   for (std::size_t i = 0; i < in.size(); i += 3) {
     std::uint32_t bits = 0;
     const std::size_t have = std::min<std::size_t>(3, in.size() - i);
-    for (std::size_t k = 0; k < 3; ++k) bits = bits << 8 | (k < have ? static_cast<unsigned char>(in[i + k]) : 0);
+    for (std::size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (k < have ? static_cast<unsigned char>(in[i + k]) : 0);
     for (std::size_t k = 0; k < 4; ++k) out += k <= have ? digits[bits >> (18 - 6 * k) & 63] : '=';
   }
   return out;

@@ -1,6 +1,7 @@
-// Text on a page: what makes any string harmless, numbers as people read them, and the shell of a page that needs no other file.
-// Convention: whatever did not come from this room's own source passes through escape(); pages are also well-formed XML, so that a test
-// can tell every tag that is ours from one that is not. There is no script in them.
+// Text on a page: what makes any string harmless, numbers as people read them, and the shell of a
+// page that needs no other file. Convention: whatever did not come from this room's own source
+// passes through escape(); pages are also well-formed XML, so that a test can tell every tag that
+// is ours from one that is not. There is no script in them.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,18 @@
 
 namespace tessera::report {
 
-// For text and for attributes in double quotes. Bytes that are no UTF-8 become U+FFFD; control characters and those that turn or hide text
-// (bidirectional overrides, zero widths) become visible. Longer than `most` characters: cut, with an ellipsis.
+// For text and for attributes in double quotes. Bytes that are no UTF-8 become U+FFFD; control
+// characters and those that turn or hide text (bidirectional overrides, zero widths) become
+// visible. Longer than `most` characters: cut, with an ellipsis.
 std::string escape(std::string_view text, std::size_t most = 4000);
-// How many columns of a fixed font it takes, about: what is shown of it by escape(), wide letters as two.
+// How many columns of a fixed font it takes, about: what is shown of it by escape(), wide letters
+// as two.
 double columns_of(std::string_view text);
-// At most `most` characters, the last of them an ellipsis where some are left out; never splits a character. Not escaped yet.
+// At most `most` characters, the last of them an ellipsis where some are left out; never splits a
+// character. Not escaped yet.
 std::string shorten(std::string_view text, std::size_t most);
-// A part of a file's name or of an id: letters, digits and dashes, at most 40 of them; "part" when nothing is left.
+// A part of a file's name or of an id: letters, digits and dashes, at most 40 of them; "part" when
+// nothing is left.
 std::string slug(std::string_view text);
 
 // Three digits: "0.0123", "1.23", "12.3", "1,234"; what is not finite is "–".

@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t most_rows = 200;
 
 bool repeats(const RunRecord& r) {
-  return std::any_of(r.parts.begin(), r.parts.end(), [](const PartRecord& p) { return p.count > 1; });
+  return std::any_of(r.parts.begin(), r.parts.end(),
+                     [](const PartRecord& p) { return p.count > 1; });
 }
 
 template <class Name>
@@ -21,7 +22,8 @@ std::vector<std::string> distinct(const Part& part, const Name& name) {
       for (const PartRecord& p : r->parts)
         if (p.count > 1 || !repeats(*r))
           if (const std::string named = name(p);
-              !named.empty() && out.size() < most_rows && std::find(out.begin(), out.end(), named) == out.end())
+              !named.empty() && out.size() < most_rows &&
+              std::find(out.begin(), out.end(), named) == out.end())
             out.push_back(named);
   return out;
 }
@@ -41,14 +43,17 @@ double layer_seconds(const RunRecord& r, const std::string& wanted) {
   double sum = 0;
   bool found = false;
   for (const PartRecord& p : r.parts)
-    if ((p.count > 1 || !repeats(r)) && (wanted.empty() || p.name == wanted || family_of(p.name) == wanted) && std::isfinite(p.seconds))
+    if ((p.count > 1 || !repeats(r)) &&
+        (wanted.empty() || p.name == wanted || family_of(p.name) == wanted) &&
+        std::isfinite(p.seconds))
       sum += p.seconds, found = true;
   return found ? sum : kUnknown;
 }
 
 Spread layer_share(const Point& point, const std::string& wanted) {
   std::vector<double> shares;
-  for (const RunRecord* r : records_of(point)) shares.push_back(layer_seconds(*r, wanted) / layer_seconds(*r));
+  for (const RunRecord* r : records_of(point))
+    shares.push_back(layer_seconds(*r, wanted) / layer_seconds(*r));
   return spread_of(shares);
 }
 
@@ -57,7 +62,8 @@ std::vector<std::string> layer_families(const Part& part) {
 }
 
 std::vector<std::string> layer_rows(const Part& part, const std::string& family) {
-  return distinct(part, [&](const PartRecord& p) { return family_of(p.name) == family ? p.name : ""; });
+  return distinct(part,
+                  [&](const PartRecord& p) { return family_of(p.name) == family ? p.name : ""; });
 }
 
 double published_value(const Part& part, const std::string& wanted) {
@@ -65,7 +71,8 @@ double published_value(const Part& part, const std::string& wanted) {
   for (const auto& [row, value] : part.published)
     if (row == wanted && std::isfinite(value)) return value;
   for (const auto& [row, value] : part.published)
-    if (family_of(row) == wanted && std::isfinite(value)) sum = (std::isfinite(sum) ? sum : 0) + value;
+    if (family_of(row) == wanted && std::isfinite(value))
+      sum = (std::isfinite(sum) ? sum : 0) + value;
   return sum;
 }
 
@@ -78,7 +85,8 @@ double published_layer(const Part& part) {
 
 double published_share(const Part& part, const std::string& wanted) {
   const std::vector<std::string> families = layer_families(part);
-  if (std::find(families.begin(), families.end(), family_of(wanted)) == families.end()) return kUnknown;
+  if (std::find(families.begin(), families.end(), family_of(wanted)) == families.end())
+    return kUnknown;
   return published_value(part, wanted) / published_layer(part);
 }
 
@@ -100,7 +108,8 @@ std::vector<PointGroup> point_groups(const Part& part) {
     std::string named;
     for (const auto& [key, value] : p.axes)
       if (key == axis) named = axis_words(key, value);
-    auto found = std::find_if(out.begin(), out.end(), [&](const PointGroup& g) { return g.name == named; });
+    auto found =
+        std::find_if(out.begin(), out.end(), [&](const PointGroup& g) { return g.name == named; });
     if (found == out.end()) found = out.insert(out.end(), PointGroup{named, axis, {}});
     found->points.push_back(&p);
   }

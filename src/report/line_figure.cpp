@@ -1,4 +1,5 @@
-// Values over ranks, batch sizes, epochs or time: lines with markers and error bars, an ideal and a fitted line beside them.
+// Values over ranks, batch sizes, epochs or time: lines with markers and error bars, an ideal and a
+// fitted line beside them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,12 +12,14 @@
 namespace tessera::report {
 namespace {
 
-constexpr double line_width = 560, line_plot = 260;  // of the picture; the height of the plot itself
+constexpr double line_width = 560,
+                 line_plot = 260;  // of the picture; the height of the plot itself
 constexpr std::size_t most_told_marks = 30;
 
 class LinePlot {
  public:
-  explicit LinePlot(const LineFigure& figure) : f_(figure), canvas_(line_width, figure.title, figure.caption) {}
+  explicit LinePlot(const LineFigure& figure)
+      : f_(figure), canvas_(line_width, figure.title, figure.caption) {}
 
   std::string draw() {
     measure();
@@ -43,7 +46,9 @@ class LinePlot {
   }
 
  private:
-  static bool seen(const Mark& m) { return std::isfinite(m.x) && std::isfinite(m.y) && std::abs(m.y) < 1e300; }
+  static bool seen(const Mark& m) {
+    return std::isfinite(m.x) && std::isfinite(m.y) && std::abs(m.y) < 1e300;
+  }
 
   void measure() {
     double low = f_.from_zero ? 0 : 1e308, high = -1e308;
@@ -57,28 +62,38 @@ class LinePlot {
     if (xs_.empty()) return;
     if (f_.from_zero_x) xs_.insert(0);
     if (!f_.from_zero) low -= (high - low) * 0.04, high += (high - low) * 0.04;
-    if (f_.percent_y && low >= 0 && high <= 1 && !f_.from_zero) low = std::max(0.0, low), high = std::min(1.0, high);
+    if (f_.percent_y && low >= 0 && high <= 1 && !f_.from_zero)
+      low = std::max(0.0, low), high = std::min(1.0, high);
     ticks_ = ticks(low, std::max(high, low), 6, f_.percent_y);
     x_low_ = along(*xs_.begin()), x_high_ = along(*xs_.rbegin());
     if (x_high_ - x_low_ < 1e-12) x_low_ -= 0.5, x_high_ += 0.5;
     double widest = 0;
-    for (const double t : ticks_.at()) widest = std::max(widest, columns_of(ticks_.label(t, f_.percent_y)));
+    for (const double t : ticks_.at())
+      widest = std::max(widest, columns_of(ticks_.label(t, f_.percent_y)));
     left_ = std::max(44.0, 20 + kLetter * widest);
   }
 
   double along(double x) const { return f_.log2_x ? std::log2(x) : x; }
-  double x(double value) const { return left_ + 10 + (along(value) - x_low_) / (x_high_ - x_low_) * (right_ - left_ - 20); }
-  double y(double value) const { return bottom_ - (value - ticks_.first) / (ticks_.last - ticks_.first) * (bottom_ - top_); }
+  double x(double value) const {
+    return left_ + 10 + (along(value) - x_low_) / (x_high_ - x_low_) * (right_ - left_ - 20);
+  }
+  double y(double value) const {
+    return bottom_ - (value - ticks_.first) / (ticks_.last - ticks_.first) * (bottom_ - top_);
+  }
 
   void keys() {
     std::vector<Canvas::Key> keys;
     int colour = 0;
     for (const Line& line : f_.lines) {
       const bool own = line.look == LineLook::measured || line.look == LineLook::plain;
-      const int c = (line.colour >= 0 ? line.colour : own ? colour : std::max(0, colour - 1)) % kColours;
+      const int c = (line.colour >= 0 ? line.colour
+                     : own            ? colour
+                                      : std::max(0, colour - 1)) %
+                    kColours;
       if (own) ++colour;
       if (line.name.empty()) continue;
-      keys.push_back({line.name, style_of(line, c), line.look == LineLook::measured ? c : -1, true});
+      keys.push_back(
+          {line.name, style_of(line, c), line.look == LineLook::measured ? c : -1, true});
     }
     if (keys.size() > 1) canvas_.legend(keys, 12);
   }
@@ -96,7 +111,8 @@ class LinePlot {
     }
   }
 
-  // The values themselves where they are few; those whose label would touch the one before it have none.
+  // The values themselves where they are few; those whose label would touch the one before it have
+  // none.
   void axis_x() {
     std::vector<std::pair<double, std::string>> labels;
     if ((f_.log2_x || f_.marks_are_x) && xs_.size() <= 24) {
@@ -104,7 +120,8 @@ class LinePlot {
     } else {
       const Ticks t = ticks(*xs_.begin(), *xs_.rbegin(), 7);
       for (const double v : t.at())
-        if (v >= *xs_.begin() - 1e-9 && v <= *xs_.rbegin() + 1e-9) labels.emplace_back(v, t.label(v, false));
+        if (v >= *xs_.begin() - 1e-9 && v <= *xs_.rbegin() + 1e-9)
+          labels.emplace_back(v, t.label(v, false));
     }
     double free = -1e9;
     for (const auto& [value, said] : labels) {
@@ -122,13 +139,15 @@ class LinePlot {
 
   bool drawn(const Mark& m) const { return seen(m) && (!f_.log2_x || m.x > 0); }
 
-  // Those with an error bar and a tooltip: all, but of a long curve no more than one can point at, the first and the last among them.
+  // Those with an error bar and a tooltip: all, but of a long curve no more than one can point at,
+  // the first and the last among them.
   std::vector<const Mark*> told(const Line& line) const {
     std::vector<const Mark*> all, out;
     for (const Mark& m : line.marks)
       if (drawn(m)) all.push_back(&m);
     if (line.look != LineLook::plain || all.size() <= most_told_marks) return all;
-    for (std::size_t i = 0; i < most_told_marks; ++i) out.push_back(all[i * (all.size() - 1) / (most_told_marks - 1)]);
+    for (std::size_t i = 0; i < most_told_marks; ++i)
+      out.push_back(all[i * (all.size() - 1) / (most_told_marks - 1)]);
     return out;
   }
 
@@ -148,11 +167,14 @@ class LinePlot {
     if (line.look != LineLook::measured && line.look != LineLook::plain) return;
     for (const Mark* mark : told(line)) {
       const Mark& m = *mark;
-      std::string tip = fmt::format("{}{}{} {}: {}", line.name, line.name.empty() ? "" : ", ", f_.x_label, plain_number(m.x), value(m.y));
+      std::string tip = fmt::format("{}{}{} {}: {}", line.name, line.name.empty() ? "" : ", ",
+                                    f_.x_label, plain_number(m.x), value(m.y));
       if (std::isfinite(m.low) && std::isfinite(m.high) && m.high > m.low) {
         const double px = x(m.x), a = y(m.low), b = y(m.high);
-        canvas_.path(fmt::format("M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {1:.1f}H{4:.1f}M{3:.1f} {2:.1f}H{4:.1f}", px, a, b, px - 4, px + 4),
-                     fmt::format("fg-s{0} fg-e{0} fg-err", c));
+        canvas_.path(
+            fmt::format("M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {1:.1f}H{4:.1f}M{3:.1f} {2:.1f}H{4:.1f}",
+                        px, a, b, px - 4, px + 4),
+            fmt::format("fg-s{0} fg-e{0} fg-err", c));
         tip += fmt::format(" (from {} to {})", value(m.low), value(m.high));
       }
       if (!m.note.empty()) tip += "; " + m.note;

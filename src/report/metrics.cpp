@@ -8,9 +8,12 @@ namespace tessera::report {
 using nlohmann::ordered_json;
 
 ordered_json to_json(const Breakdown& b) {
-  ordered_json out = {
-      {"compute", b.compute}, {"comm_exposed", b.comm_exposed}, {"comm_hidden", b.comm_hidden}, {"wait", b.wait}, {"data", b.data},
-      {"host", b.host}};
+  ordered_json out = {{"compute", b.compute},
+                      {"comm_exposed", b.comm_exposed},
+                      {"comm_hidden", b.comm_hidden},
+                      {"wait", b.wait},
+                      {"data", b.data},
+                      {"host", b.host}};
   if (b.pipelined) out["bubble"] = b.bubble;
   return out;
 }
@@ -35,12 +38,16 @@ ordered_json to_json(const StepMetrics& m) {
 Quantiles quantiles(std::vector<double> v) {
   if (v.empty()) return {};
   std::sort(v.begin(), v.end());
-  const auto at = [&](double q) {  // between two values in proportion, so that the median of two is their mean
-    const double place = q * static_cast<double>(v.size() - 1);
-    const std::size_t below = static_cast<std::size_t>(place), above = std::min(below + 1, v.size() - 1);
-    return v[below] + (place - static_cast<double>(below)) * (v[above] - v[below]);
-  };
-  return {at(0.5), at(0.1), at(0.9), v.front(), v.back(), std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size())};
+  const auto at =
+      [&](double q) {  // between two values in proportion, so that the median of two is their mean
+        const double place = q * static_cast<double>(v.size() - 1);
+        const std::size_t below = static_cast<std::size_t>(place),
+                          above = std::min(below + 1, v.size() - 1);
+        return v[below] + (place - static_cast<double>(below)) * (v[above] - v[below]);
+      };
+  return {at(0.5),  at(0.1),
+          at(0.9),  v.front(),
+          v.back(), std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size())};
 }
 
 }  // namespace tessera::report

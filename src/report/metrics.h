@@ -1,4 +1,5 @@
-// Lines of metrics.jsonl: one JSON object each, kind step or epoch; and quantiles of what they hold.
+// Lines of metrics.jsonl: one JSON object each, kind step or epoch; and quantiles of what they
+// hold.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,14 @@ namespace tessera::report {
 
 struct Breakdown {  // ms
   double compute = 0, comm_exposed = 0, comm_hidden = 0, wait = 0, data = 0, host = 0;
-  double bubble = 0;  // no part of it: of the turns of a pipeline, the share of time in which this rank had none
+  double bubble = 0;  // no part of it: of the turns of a pipeline, the share of time in which this
+                      // rank had none
   bool pipelined = false;
 };
 // What is added up over steps.
-inline constexpr double Breakdown::*breakdown_parts[] = {&Breakdown::compute, &Breakdown::comm_exposed, &Breakdown::comm_hidden,
-                                                         &Breakdown::wait,    &Breakdown::data,         &Breakdown::host,
-                                                         &Breakdown::bubble};
+inline constexpr double Breakdown::*breakdown_parts[] = {
+    &Breakdown::compute, &Breakdown::comm_exposed, &Breakdown::comm_hidden, &Breakdown::wait,
+    &Breakdown::data,    &Breakdown::host,         &Breakdown::bubble};
 nlohmann::ordered_json to_json(const Breakdown& b);
 
 struct StepMetrics {

@@ -18,10 +18,12 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-const std::vector<const char*> step_columns = {"step",    "epoch",        "loss", "top1",       "lr",     "grad_norm",
-                                               "step_ms", "images_per_s", "mfu",  "comm_bytes", "skipped"};
-const std::vector<const char*> epoch_columns = {"epoch",     "step",      "loss",      "train_top1",   "seconds",
-                                                "test_loss", "test_top1", "test_top5", "test_top1_tta"};
+const std::vector<const char*> step_columns = {"step", "epoch",      "loss",    "top1",
+                                               "lr",   "grad_norm",  "step_ms", "images_per_s",
+                                               "mfu",  "comm_bytes", "skipped"};
+const std::vector<const char*> epoch_columns = {"epoch",      "step",      "loss",
+                                                "train_top1", "seconds",   "test_loss",
+                                                "test_top1",  "test_top5", "test_top1_tta"};
 
 std::string csv_header(const std::vector<const char*>& columns) {
   std::string out;
@@ -29,7 +31,8 @@ std::string csv_header(const std::vector<const char*>& columns) {
   return out + "\n";
 }
 
-// A value that is absent or not finite is an empty field; everything else is a number or a truth value, so nothing needs quotes.
+// A value that is absent or not finite is an empty field; everything else is a number or a truth
+// value, so nothing needs quotes.
 std::string csv_row(const std::vector<const char*>& columns, const json& line) {
   std::string out;
   for (const char* column : columns) {
@@ -41,7 +44,8 @@ std::string csv_row(const std::vector<const char*>& columns, const json& line) {
   return out + "\n";
 }
 
-// So many bytes of lines that say that there was something else: one line where it is not too long for its readers.
+// So many bytes of lines that say that there was something else: one line where it is not too long
+// for its readers.
 std::string lost_lines(std::size_t bytes) {
   constexpr std::size_t longest = 1 << 10;
   constexpr std::string_view words = R"({"kind":"lost"})", least = "{}";
@@ -60,11 +64,13 @@ std::string lost_lines(std::size_t bytes) {
 std::string name_aside(const std::string& path) {
   std::error_code error;
   std::string out = path + ".damaged";
-  for (int i = 2; std::filesystem::exists(std::filesystem::symlink_status(out, error)); ++i) out = path + ".damaged-" + std::to_string(i);
+  for (int i = 2; std::filesystem::exists(std::filesystem::symlink_status(out, error)); ++i)
+    out = path + ".damaged-" + std::to_string(i);
   return out;
 }
 
-// Lines of this file are of one of three kinds. Damage that leaves valid JSON shows in any other kind.
+// Lines of this file are of one of three kinds. Damage that leaves valid JSON shows in any other
+// kind.
 bool is_line(const json& line) {
   if (!line.is_object() || !line.contains("kind")) return false;
   return line["kind"] == "step" || line["kind"] == "epoch" || line["kind"] == "lost";
@@ -88,8 +94,10 @@ void MetricsLog::take_up(std::int64_t keep) {
       file.read(0, std::as_writable_bytes(std::span(old)));
     }
   } catch (Error& e) {
-    throw Error(ErrorKind::disk, "the metrics of the steps so far are there and cannot be taken up: " + e.message, jsonl_,
-                "make the file readable, or move it away: the run then goes on without these lines");
+    throw Error(
+        ErrorKind::disk,
+        "the metrics of the steps so far are there and cannot be taken up: " + e.message, jsonl_,
+        "make the file readable, or move it away: the run then goes on without these lines");
   }
   std::string mended;
   std::size_t bad = 0, lines = 0, first_bad = 0;
@@ -106,19 +114,30 @@ void MetricsLog::take_up(std::int64_t keep) {
   if (bad == 0 && missing == 0) {
     // Cut, not written anew: a process that is killed here loses nothing.
     if (there > wanted) std::filesystem::resize_file(jsonl_, wanted, error);
-    if (error) throw Error(ErrorKind::disk, "cannot cut the metrics to their length at the checkpoint: " + error.message(), jsonl_);
+    if (error)
+      throw Error(ErrorKind::disk,
+                  "cannot cut the metrics to their length at the checkpoint: " + error.message(),
+                  jsonl_);
     return;
   }
   std::string what =
       absent ? fmt::format("{} is gone, with {} bytes of what was measured so far", jsonl_, wanted)
-             : fmt::format("{} is damaged: {}{}{}", jsonl_,
-                           bad > 0 ? fmt::format("{} of {} lines cannot be read, the first is line {}", bad, lines, first_bad) : "",
-                           bad > 0 && missing > 0 ? ", and " : "",
-                           missing > 0 ? fmt::format("{} bytes of the {} that the checkpoint knows are missing", missing, wanted) : "");
+             : fmt::format(
+                   "{} is damaged: {}{}{}", jsonl_,
+                   bad > 0 ? fmt::format("{} of {} lines cannot be read, the first is line {}", bad,
+                                         lines, first_bad)
+                           : "",
+                   bad > 0 && missing > 0 ? ", and " : "",
+                   missing > 0
+                       ? fmt::format("{} bytes of the {} that the checkpoint knows are missing",
+                                     missing, wanted)
+                       : "");
   if (there > 0) {
     const std::string aside = name_aside(jsonl_);
     std::filesystem::copy_file(jsonl_, aside, error);
-    if (error) throw Error(ErrorKind::disk, "cannot keep the damaged metrics aside: " + error.message(), aside);
+    if (error)
+      throw Error(ErrorKind::disk, "cannot keep the damaged metrics aside: " + error.message(),
+                  aside);
     what += "; it is kept as " + aside;
   }
   files::write_atomically(jsonl_, mended + lost_lines(missing));
@@ -131,7 +150,8 @@ MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
       epochs_csv_(folder + "/epochs.csv"),
       bytes_(options.keep_bytes) {
   if (options.keep_bytes > 0) take_up(options.keep_bytes);
-  lines_.open(jsonl_, options.keep_bytes > 0 ? std::ios::binary | std::ios::app : std::ios::binary | std::ios::trunc);
+  lines_.open(jsonl_, options.keep_bytes > 0 ? std::ios::binary | std::ios::app
+                                             : std::ios::binary | std::ios::trunc);
   write(lines_, jsonl_, "");
   if (options.csv) {
     steps_.open(steps_csv_, std::ios::binary | std::ios::trunc);
@@ -145,7 +165,9 @@ MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
 
 void MetricsLog::write(std::ofstream& file, const std::string& path, const std::string& text) {
   const files::DiskCall call("writing", path);
-  if (!(file << text).flush()) throw Error(ErrorKind::disk, "cannot write the metrics", path, "is the disk full or the folder read-only?");
+  if (!(file << text).flush())
+    throw Error(ErrorKind::disk, "cannot write the metrics", path,
+                "is the disk full or the folder read-only?");
 }
 
 void MetricsLog::append_csv(const json& line) {
@@ -164,14 +186,18 @@ void MetricsLog::append(const ordered_json& line) {
   if (!events_) return;
   std::vector<std::pair<std::string, double>> values;
   auto add = [&](const char* key, const char* tag) {
-    if (plain.contains(key) && plain[key].is_number()) values.emplace_back(tag, plain[key].get<double>());
+    if (plain.contains(key) && plain[key].is_number())
+      values.emplace_back(tag, plain[key].get<double>());
   };
   if (plain["kind"] == "step") {
-    add("loss", "train/loss"), add("top1", "train/top1"), add("lr", "train/lr"), add("grad_norm", "train/grad_norm");
+    add("loss", "train/loss"), add("top1", "train/top1"), add("lr", "train/lr"),
+        add("grad_norm", "train/grad_norm");
     add("images_per_s", "speed/images_per_s"), add("step_ms", "speed/step_ms");
   } else {
-    add("loss", "epoch/loss"), add("train_top1", "epoch/train_top1"), add("seconds", "epoch/seconds");
-    add("test_loss", "test/loss"), add("test_top1", "test/top1"), add("test_top5", "test/top5"), add("test_top1_tta", "test/top1_tta");
+    add("loss", "epoch/loss"), add("train_top1", "epoch/train_top1"),
+        add("seconds", "epoch/seconds");
+    add("test_loss", "test/loss"), add("test_top1", "test/top1"), add("test_top5", "test/top5"),
+        add("test_top1_tta", "test/top1_tta");
   }
   if (!values.empty()) events_->scalars(plain.value("step", std::int64_t{0}), values);
 }

@@ -1,7 +1,8 @@
-// What a run measures, line by line: metrics.jsonl, and beside it the same as metrics.csv and epochs.csv and as TensorBoard events.
-// Convention: metrics.jsonl is the truth; on resume it is cut where the checkpoint was taken and the CSV files are made from it again.
-// Checkpoints remember its length, so it keeps that whatever became of it: lines that are damaged or gone make room for lines of kind
-// "lost", and the file as it was found is kept beside it.
+// What a run measures, line by line: metrics.jsonl, and beside it the same as metrics.csv and
+// epochs.csv and as TensorBoard events. Convention: metrics.jsonl is the truth; on resume it is cut
+// where the checkpoint was taken and the CSV files are made from it again. Checkpoints remember its
+// length, so it keeps that whatever became of it: lines that are damaged or gone make room for
+// lines of kind "lost", and the file as it was found is kept beside it.
 #pragma once
 
 #include <fstream>
@@ -20,14 +21,19 @@ struct LogOptions {
   bool csv = true, tensorboard = true;
 };
 
-// Every line is flushed when it is written; a full disk is Error(disk), and so is an older file that is there and cannot be read.
+// Every line is flushed when it is written; a full disk is Error(disk), and so is an older file
+// that is there and cannot be read.
 class MetricsLog {
  public:
   MetricsLog(const std::string& folder, const LogOptions& options);
-  void append(const nlohmann::ordered_json& line);                        // kind step or epoch
-  const std::vector<nlohmann::json>& kept() const { return kept_; }       // what earlier processes of the run wrote
-  std::int64_t bytes() const { return bytes_; }                           // of metrics.jsonl
-  const std::vector<std::string>& warnings() const { return warnings_; }  // what was wrong with the older file
+  void append(const nlohmann::ordered_json& line);  // kind step or epoch
+  const std::vector<nlohmann::json>& kept() const {
+    return kept_;
+  }                                              // what earlier processes of the run wrote
+  std::int64_t bytes() const { return bytes_; }  // of metrics.jsonl
+  const std::vector<std::string>& warnings() const {
+    return warnings_;
+  }  // what was wrong with the older file
 
  private:
   void take_up(std::int64_t keep);

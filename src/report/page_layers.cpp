@@ -1,4 +1,5 @@
-// The parts of a model beside published numbers: shares of one layer as figures, every row in tables.
+// The parts of a model beside published numbers: shares of one layer as figures, every row in
+// tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,13 +27,15 @@ struct Bars {
   bool rest = false;  // what no name covers is a bar too
 };
 
-void shares_figure(PageBuilder& page, const Part& part, const std::vector<PointGroup>& groups, const Bars& bars) {
+void shares_figure(PageBuilder& page, const Part& part, const std::vector<PointGroup>& groups,
+                   const Bars& bars) {
   BarFigure f;
   f.title = bars.title, f.caption = bars.caption;
   f.x_label = has_layers(part) ? "share of one layer, %" : "share of the time, %";
   f.parts = bars.names;
   if (bars.rest) f.parts.emplace_back("smaller parts");
-  const auto add = [&](const std::string& group, const std::string& name, const std::string& total, const auto& share) {
+  const auto add = [&](const std::string& group, const std::string& name, const std::string& total,
+                       const auto& share) {
     BarRow row{group, name, {}, 0, total};
     double sum = 0;
     for (const std::string& part_name : bars.names) {
@@ -54,7 +57,9 @@ void shares_figure(PageBuilder& page, const Part& part, const std::vector<PointG
         add(group.name, called(part, group, *point), seconds_text(spread_of(seconds).median),
             [&](const std::string& name) { return layer_share(*point, name).median; });
     }
-  if (!part.published.empty()) add("published", "as printed", "", [&](const std::string& name) { return published_share(part, name); });
+  if (!part.published.empty())
+    add("published", "as printed", "",
+        [&](const std::string& name) { return published_share(part, name); });
   f.caption += more_points(left_out, "data/parts.csv");
   if (!f.rows.empty()) page.figure(bars.slug, bar_figure(f), f.caption);
 }
@@ -67,11 +72,13 @@ std::vector<std::string> largest_families(const Part& part, const std::vector<st
     for (const Point& p : part.points) most = std::fmax(most, layer_share(p, family).median);
     if (most >= least_shown) sizes.emplace_back(most, family);
   }
-  std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::stable_sort(sizes.begin(), sizes.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   sizes.resize(std::min(sizes.size(), static_cast<std::size_t>(kColours) - 1));
   std::vector<std::string> out;
   for (const std::string& family : all)
-    if (std::any_of(sizes.begin(), sizes.end(), [&](const auto& s) { return s.second == family; })) out.push_back(family);
+    if (std::any_of(sizes.begin(), sizes.end(), [&](const auto& s) { return s.second == family; }))
+      out.push_back(family);
   return out;
 }
 
@@ -83,7 +90,8 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
       for (const PartRecord& p : r->parts) {
         if (rows.size() >= 200) break;
         const std::string family = family_of(p.name);
-        if (family != p.name && std::find(rows.begin(), rows.end(), family) == rows.end()) rows.push_back(family);
+        if (family != p.name && std::find(rows.begin(), rows.end(), family) == rows.end())
+          rows.push_back(family);
         if (std::find(rows.begin(), rows.end(), p.name) == rows.end()) rows.push_back(p.name);
       }
   for (const auto& [row, unused] : part.published)
@@ -113,25 +121,32 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
             return sum;
           },
           layer_share(*point, rows[i]).median));
-    if (layers) t.rows[rows.size()].push_back(cell([](const RunRecord& r) { return layer_seconds(r); }, 1));
+    if (layers)
+      t.rows[rows.size()].push_back(cell([](const RunRecord& r) { return layer_seconds(r); }, 1));
     t.rows.back().push_back(cell(measures::parts_seconds, kUnknown));
   }
   if (!part.published.empty()) {
     t.columns.push_back({"published"});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const double value = published_value(part, rows[i]), share = published_share(part, rows[i]);
-      t.rows[i].push_back({std::isfinite(value) ? three(value) + (std::isfinite(share) ? " (" + percent(share) + ")" : "") : "–"});
+      t.rows[i].push_back(
+          {std::isfinite(value)
+               ? three(value) + (std::isfinite(share) ? " (" + percent(share) + ")" : "")
+               : "–"});
     }
     const double layer = published_layer(part);
-    if (layers) t.rows[rows.size()].push_back({std::isfinite(layer) ? three(layer) + " (100.0%)" : "–"});
+    if (layers)
+      t.rows[rows.size()].push_back({std::isfinite(layer) ? three(layer) + " (100.0%)" : "–"});
     t.rows.back().push_back({"–"});
   }
-  t.caption = layers ? "Seconds of one layer on average, and its share of a layer; what stands outside of layers has no share."
+  t.caption = layers ? "Seconds of one layer on average, and its share of a layer; what stands "
+                       "outside of layers has no share."
                      : "Seconds, and the share of all.";
   if (!part.published.empty())
     t.caption += " Published: " + (part.published_by.empty() ? "" : part.published_by + "; ") +
                  "as printed, in the publication's own unit, so compare shares.";
-  if (group.points.size() > most_columns) t.caption += more_points(group.points.size() - most_columns, "data/parts.csv");
+  if (group.points.size() > most_columns)
+    t.caption += more_points(group.points.size() - most_columns, "data/parts.csv");
   page.html(html_table(t));
 }
 
@@ -146,13 +161,16 @@ void layers_figures(PageBuilder& page, const Part& part) {
   }
   const std::vector<std::string> shown = largest_families(part, all);
   shares_figure(page, part, groups,
-                {slug(part.name) + "-shares", has_layers(part) ? "What a layer is made of" : "What the time is made of",
-                 "Each row is one point; parts in the order of the model.", shown, shown.size() < all.size()});
+                {slug(part.name) + "-shares",
+                 has_layers(part) ? "What a layer is made of" : "What the time is made of",
+                 "Each row is one point; parts in the order of the model.", shown,
+                 shown.size() < all.size()});
   for (const std::string& family : all)
-    if (const std::vector<std::string> rows = layer_rows(part, family); rows.size() > 1 && rows.size() <= kColours)
+    if (const std::vector<std::string> rows = layer_rows(part, family);
+        rows.size() > 1 && rows.size() <= kColours)
       shares_figure(page, part, groups,
-                    {slug(part.name) + "-" + slug(family), "Inside " + family, "What " + family + " is made of, as shares of the layer.",
-                     rows, false});
+                    {slug(part.name) + "-" + slug(family), "Inside " + family,
+                     "What " + family + " is made of, as shares of the layer.", rows, false});
   page.close_figures();
   for (const PointGroup& group : groups) group_table(page, part, group);
 }

@@ -1,4 +1,5 @@
-// A part's section, and the figures and tables that several kinds of parts share: where the time goes, memory, curves of a training.
+// A part's section, and the figures and tables that several kinds of parts share: where the time
+// goes, memory, curves of a training.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,13 +15,15 @@ namespace {
 
 constexpr std::size_t most_curves = 8, most_rows_drawn = 48;
 
-// The repeat whose accuracy (or loss) is in the middle: a curve of a run that was, not a mean of none.
+// The repeat whose accuracy (or loss) is in the middle: a curve of a run that was, not a mean of
+// none.
 const RunRecord* middle_run(const Point& point) {
   std::vector<const RunRecord*> runs = records_of(point);
   std::erase_if(runs, [](const RunRecord* r) { return r->epochs.empty(); });
   if (runs.empty()) return nullptr;
   std::stable_sort(runs.begin(), runs.end(), [](const RunRecord* a, const RunRecord* b) {
-    const double x = std::isfinite(a->test_top1) ? a->test_top1 : 0, y = std::isfinite(b->test_top1) ? b->test_top1 : 0;
+    const double x = std::isfinite(a->test_top1) ? a->test_top1 : 0,
+                 y = std::isfinite(b->test_top1) ? b->test_top1 : 0;
     return x < y;
   });
   return runs[(runs.size() - 1) / 2];
@@ -29,9 +32,11 @@ const RunRecord* middle_run(const Point& point) {
 using EpochValue = double (*)(const EpochRecord&);
 
 // Of every point the mean over repeats by epoch, with the spread; by time: of its middle run.
-LineFigure curve(const Part& part, const char* title, const char* y_label, EpochValue value, bool by_time) {
+LineFigure curve(const Part& part, const char* title, const char* y_label, EpochValue value,
+                 bool by_time) {
   LineFigure f;
-  f.title = title, f.y_label = y_label, f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch", f.from_zero = false,
+  f.title = title, f.y_label = y_label,
+  f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch", f.from_zero = false,
   f.from_zero_x = by_time, f.marks_are_x = !by_time;
   for (const Point& point : part.points) {
     if (f.lines.size() == most_curves) break;
@@ -43,13 +48,16 @@ LineFigure curve(const Part& part, const char* title, const char* y_label, Epoch
     } else {
       std::vector<std::vector<double>> at;
       for (const RunRecord* r : records_of(point))
-        for (std::size_t i = 0; i < r->epochs.size(); ++i) at.resize(std::max(at.size(), i + 1)), at[i].push_back(value(r->epochs[i]));
+        for (std::size_t i = 0; i < r->epochs.size(); ++i)
+          at.resize(std::max(at.size(), i + 1)), at[i].push_back(value(r->epochs[i]));
       for (std::size_t i = 0; i < at.size(); ++i)
         if (const Spread s = spread_of(at[i]); s.known())
-          line.marks.push_back({static_cast<double>(i + 1), s.mean, s.n > 1 ? s.low : kUnknown, s.n > 1 ? s.high : kUnknown,
+          line.marks.push_back({static_cast<double>(i + 1), s.mean, s.n > 1 ? s.low : kUnknown,
+                                s.n > 1 ? s.high : kUnknown,
                                 s.n > 1 ? fmt::format("mean of {} seeds", s.n) : ""});
     }
-    std::erase_if(line.marks, [](const Mark& m) { return !std::isfinite(m.x) || !std::isfinite(m.y); });
+    std::erase_if(line.marks,
+                  [](const Mark& m) { return !std::isfinite(m.x) || !std::isfinite(m.y); });
     if (line.marks.size() > 30) line.look = LineLook::plain;
     if (!line.marks.empty()) f.lines.push_back(std::move(line));
   }
@@ -58,14 +66,16 @@ LineFigure curve(const Part& part, const char* title, const char* y_label, Epoch
 
 LineFigure step_losses(const Part& part) {
   LineFigure f;
-  f.title = "Training loss", f.y_label = "loss of the batch", f.x_label = "step", f.from_zero = false;
+  f.title = "Training loss", f.y_label = "loss of the batch", f.x_label = "step",
+  f.from_zero = false;
   for (const Point& point : part.points) {
     if (f.lines.size() == most_curves) break;
     const std::vector<const RunRecord*> runs = records_of(point);
     if (runs.empty() || runs.front()->losses.size() < 2) continue;
     const std::string named = point_name(part, point);
     Line line{named.empty() ? "measured" : named, {}, LineLook::plain};
-    for (const auto& [step, loss] : runs.front()->losses) line.marks.push_back({static_cast<double>(step), loss});
+    for (const auto& [step, loss] : runs.front()->losses)
+      line.marks.push_back({static_cast<double>(step), loss});
     f.lines.push_back(std::move(line));
   }
   return f;
@@ -90,11 +100,12 @@ void part_section(PageBuilder& page, const Part& part) {
     return;
   }
   if (t.failed > 0)
-    page.paragraph(
-        fmt::format("{} of its {} runs failed and {} left out; the reasons are below.", t.failed, t.runs, t.failed == 1 ? "is" : "are"),
-        "warn");
+    page.paragraph(fmt::format("{} of its {} runs failed and {} left out; the reasons are below.",
+                               t.failed, t.runs, t.failed == 1 ? "is" : "are"),
+                   "warn");
   page.html("<ul>");
-  for (const std::string& s : verdict(part)) page.html("<li>" + escape(without_title(part, s)) + "</li>\n");
+  for (const std::string& s : verdict(part))
+    page.html("<li>" + escape(without_title(part, s)) + "</li>\n");
   page.html("</ul>\n");
   switch (part.kind) {
     case PartKind::strong:
@@ -124,7 +135,8 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
   f.parts = {"compute", "exposed communication", "wait for others", "data", "host"};
   f.beside = "hidden communication, beside compute";
   f.caption =
-      "Compute, communication that could not be hidden, waiting for other ranks, for data, and the rest add up to the step; hidden "
+      "Compute, communication that could not be hidden, waiting for other ranks, for data, and the "
+      "rest add up to the step; hidden "
       "communication goes on during compute.";
   // Along an axis rows are grouped by series, so that a group reads as the axis does.
   std::vector<std::pair<std::string, const Point*>> rows;
@@ -146,31 +158,38 @@ void breakdown_figure(PageBuilder& page, const Part& part) {
     }
     BarRow row;
     row.group = group;
-    row.name = grouped ? axis_words(part.axis, plain_number(axis_value(part, *p))) : point_name(part, *p);
+    row.name =
+        grouped ? axis_words(part.axis, plain_number(axis_value(part, *p))) : point_name(part, *p);
     if (row.name.empty()) row.name = "step";
     row.values = {b.compute, b.comm_exposed, b.wait, b.data, b.host};
     row.beside = b.comm_hidden;
     row.total = three(step_of(b)) + " ms";
     for (const RunRecord* r : records_of(*p))
       if (const WaitedFor w = waited_for(*r); w.rank >= 0) {
-        waited.push_back(fmt::format("{} for rank {} ({} ms a step)", row.name, w.rank, three(w.ms)));
+        waited.push_back(
+            fmt::format("{} for rank {} ({} ms a step)", row.name, w.rank, three(w.ms)));
         break;
       }
     f.rows.push_back(std::move(row));
   }
   if (f.rows.empty()) return;
-  if (std::none_of(f.rows.begin(), f.rows.end(), [](const BarRow& r) { return r.beside > 0; })) f.beside.clear();
+  if (std::none_of(f.rows.begin(), f.rows.end(), [](const BarRow& r) { return r.beside > 0; }))
+    f.beside.clear();
   f.caption += more_points(left_out);
-  if (!waited.empty()) f.caption += fmt::format(" Ranks waited the most for one of them in {}.", fmt::join(waited, ", "));
+  if (!waited.empty())
+    f.caption +=
+        fmt::format(" Ranks waited the most for one of them in {}.", fmt::join(waited, ", "));
   page.figure(slug(part.name) + "-breakdown", bar_figure(f), f.caption);
 }
 
 void memory_figure(PageBuilder& page, const Part& part) {
   Table t{{{"", true}, {"planned"}, {"measured"}, {"measured / planned"}},
           {},
-          "Peak bytes of the rank that holds most: what the plan said before the run, and what was taken."};
+          "Peak bytes of the rank that holds most: what the plan said before the run, and what was "
+          "taken."};
   for (const Point& p : part.points) {
-    const Spread planned = spread_of(p, measures::planned), measured = spread_of(p, measures::measured);
+    const Spread planned = spread_of(p, measures::planned),
+                 measured = spread_of(p, measures::measured);
     if (!planned.known()) continue;
     const std::string named = point_name(part, p);
     t.rows.push_back({{named.empty() ? "run" : named},
@@ -180,7 +199,8 @@ void memory_figure(PageBuilder& page, const Part& part) {
   }
   if (t.rows.empty()) return;
   page.close_figures();
-  page.html("<details class=\"printed\"><summary>Memory, planned and measured</summary>" + html_table(t) + "</details>\n");
+  page.html("<details class=\"printed\"><summary>Memory, planned and measured</summary>" +
+            html_table(t) + "</details>\n");
 }
 
 void curve_figures(PageBuilder& page, const Part& part) {
@@ -192,17 +212,20 @@ void curve_figures(PageBuilder& page, const Part& part) {
     if (longest < 2) return;
     f.percent_y = shares, f.caption = several ? caption : "";
     if (part.points.size() > most_curves)
-      f.caption += fmt::format("{}The first {} points of {}.", several ? " " : "", most_curves, part.points.size());
+      f.caption += fmt::format("{}The first {} points of {}.", several ? " " : "", most_curves,
+                               part.points.size());
     page.figure(id + "-" + file, line_figure(f), f.caption);
   };
-  const EpochValue top1 = [](const EpochRecord&e) { return e.test_top1; }, loss = [](const EpochRecord&e) { return e.loss; };
+  const EpochValue top1 = [](const EpochRecord&e) { return e.test_top1; },
+                   loss = [](const EpochRecord&e) { return e.loss; };
   add("top1-epochs", curve(part, "Accuracy by epoch", "test top-1", top1, false), true,
       "Mean over seeds, bars from the worst to the best.");
-  add("top1-time", curve(part, "Accuracy by time", "test top-1", top1, true), true, "Of each point the run in the middle.");
-  add("loss-epochs", curve(part, "Loss by epoch", "training loss, mean of the epoch", loss, false), false,
-      "Mean over seeds, bars from the least to the greatest.");
-  add("loss-time", curve(part, "Loss by time", "training loss, mean of the epoch", loss, true), false,
+  add("top1-time", curve(part, "Accuracy by time", "test top-1", top1, true), true,
       "Of each point the run in the middle.");
+  add("loss-epochs", curve(part, "Loss by epoch", "training loss, mean of the epoch", loss, false),
+      false, "Mean over seeds, bars from the least to the greatest.");
+  add("loss-time", curve(part, "Loss by time", "training loss, mean of the epoch", loss, true),
+      false, "Of each point the run in the middle.");
   bool few_epochs = true;
   for (const Point& p : part.points)
     for (const RunRecord* r : records_of(p)) few_epochs &= r->epochs.size() < 3;

@@ -1,5 +1,5 @@
-// The style sheet of a page: one column to read, figures beside each other where there is room, dark where the reader's screen is, and
-// print. Colours of marks are in figure.cpp.
+// The style sheet of a page: one column to read, figures beside each other where there is room,
+// dark where the reader's screen is, and print. Colours of marks are in figure.cpp.
 #include "report/html.h"
 
 namespace tessera::report {

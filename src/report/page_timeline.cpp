@@ -1,4 +1,5 @@
-// The timeline of the largest run and the charts of pipelines, out of the trace.json of run folders that are still there.
+// The timeline of the largest run and the charts of pipelines, out of the trace.json of run folders
+// that are still there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,14 +31,17 @@ std::vector<Traced> traced_runs(const Study& study, const std::string& runs_at) 
   for (const Part& part : study.parts)
     for (const Point& p : part.points)
       for (const Repeat& r : p.repeats) {
-        if (r.outcome != Outcome::done || !r.record || r.folder.empty() || r.folder.find('\0') != r.folder.npos) continue;
+        if (r.outcome != Outcome::done || !r.record || r.folder.empty() ||
+            r.folder.find('\0') != r.folder.npos)
+          continue;
         const fs::path path = fs::path(runs_at) / r.folder / "trace.json";
         std::error_code error;
         const fs::file_status status = fs::status(path, error);
         const bool unknown = status.type() == fs::file_type::none;  // reading it says why
         if (!unknown && !fs::is_regular_file(status)) continue;
         const std::uintmax_t size = fs::file_size(path, error);
-        if (unknown || error || size <= longest_trace) out.push_back({&part, &p, &*r.record, path.string()});
+        if (unknown || error || size <= longest_trace)
+          out.push_back({&part, &p, &*r.record, path.string()});
         break;  // one repeat of each point
       }
   return out;
@@ -60,7 +64,8 @@ std::string run_words(const Traced& t) {
 void timeline_section(PageBuilder& page, const Study& study, const std::string& runs_at) {
   std::vector<Traced> runs = traced_runs(study, runs_at);
   if (runs.empty()) return;
-  std::stable_sort(runs.begin(), runs.end(), [](const Traced& a, const Traced& b) { return a.run->ranks > b.run->ranks; });
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const Traced& a, const Traced& b) { return a.run->ranks > b.run->ranks; });
   page.section("timeline", "One step, rank by rank", "Timeline");
   std::string problems;
   const auto read = [&](const Traced& t) {
@@ -74,8 +79,11 @@ void timeline_section(PageBuilder& page, const Study& study, const std::string& 
   const Timeline largest = read(runs.front());
   if (!largest.ranks.empty())
     page.wide_figure(
-        "timeline", timeline_figure("One step of " + run_words(runs.front()), "What every rank does during one step.", largest.ranks),
-        fmt::format("{}, a step of {}. Wide bars: what the rank does, one thing at a time; narrow ones: its messages under way. "
+        "timeline",
+        timeline_figure("One step of " + run_words(runs.front()),
+                        "What every rank does during one step.", largest.ranks),
+        fmt::format("{}, a step of {}. Wide bars: what the rank does, one thing at a time; narrow "
+                    "ones: its messages under way. "
                     "trace.json of the run folder opens at ui.perfetto.dev with every detail.",
                     run_words(runs.front()), seconds_text(largest.span * 1e-3)));
   std::size_t charts = 0;

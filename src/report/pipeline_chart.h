@@ -1,6 +1,7 @@
-// A pipeline's step as a chart: a row per rank, time from left to right, in each cell the micro-batch that a stage works on.
-// Convention: a bar is one turn of a rank; bars of one rank do not overlap. Time counts from the first bar's start; a rank is idle whenever
-// it has no bar until the last one of all ranks has ended, and the bubble is the idle share of all ranks.
+// A pipeline's step as a chart: a row per rank, time from left to right, in each cell the
+// micro-batch that a stage works on. Convention: a bar is one turn of a rank; bars of one rank do
+// not overlap. Time counts from the first bar's start; a rank is idle whenever it has no bar until
+// the last one of all ranks has ended, and the bubble is the idle share of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -28,29 +29,35 @@ PipelineUse pipeline_use(const std::vector<PipelineBar>& bars, int ranks);
 
 // What the rows of a chart stand for, where that is not all there is.
 struct ChartRows {
-  std::vector<std::string> names;       // none: "rank 0", ...
-  int peers = 1;                        // each row is the first of so many ranks that do the same
-  const PipelineUse* of_all = nullptr;  // of all of them: a chart then has their span, and says their bubble
+  std::vector<std::string> names;  // none: "rank 0", ...
+  int peers = 1;                   // each row is the first of so many ranks that do the same
+  const PipelineUse* of_all =
+      nullptr;  // of all of them: a chart then has their span, and says their bubble
 };
 
 // Of the rows of a chart: idle shares are theirs, all else is of all ranks where `rows` knows it.
 PipelineUse chart_use(const std::vector<PipelineBar>& bars, int ranks, const ChartRows& rows);
 
-// For a terminal, at most `columns` wide, without colour: 3>>> is forward, 3<<< backward, 3www weights, uuu update, ... idle.
-std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns = 100, Scale scale = Scale::time,
-                       const ChartRows& rows = {});
+// For a terminal, at most `columns` wide, without colour: 3>>> is forward, 3<<< backward, 3www
+// weights, uuu update, ... idle.
+std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns = 100,
+                       Scale scale = Scale::time, const ChartRows& rows = {});
 // Of a chart on standard output: the terminal's where it is wider than 100, up to 200.
 int chart_columns();
 
-// A picture that needs no other file: colours that colour-blind readers can tell apart (and letters), dark where the reader's screen is,
-// every value in a tooltip. The number of ranks is that of the bars.
-std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title, const std::string& subtitle,
-                      Scale scale = Scale::time, const ChartRows& rows = {});
+// A picture that needs no other file: colours that colour-blind readers can tell apart (and
+// letters), dark where the reader's screen is, every value in a tooltip. The number of ranks is
+// that of the bars.
+std::string svg_chart(const std::vector<PipelineBar>& bars, const std::string& title,
+                      const std::string& subtitle, Scale scale = Scale::time,
+                      const ChartRows& rows = {});
 // Predicted above measured, on one time axis; `of_all` is of the measured one.
-std::string svg_charts(const std::vector<PipelineBar>& predicted, const std::vector<PipelineBar>& measured, const std::string& title,
+std::string svg_charts(const std::vector<PipelineBar>& predicted,
+                       const std::vector<PipelineBar>& measured, const std::string& title,
                        const std::string& subtitle, const ChartRows& rows = {});
 
-// The marks of a time axis of both charts: every `step_ms`, at most `most` of them, written as label(t): "12", and the unit.
+// The marks of a time axis of both charts: every `step_ms`, at most `most` of them, written as
+// label(t): "12", and the unit.
 struct TimeAxis {
   double step_ms = 1;
   double unit_ms = 1;  // 1000: seconds, 0.001: microseconds; of work: TFLOP, MFLOP

@@ -1,5 +1,6 @@
-// A run folder as a record. Convention: summary.json and metrics.jsonl are what counts; resolved.toml only says what was asked for where a
-// run is still going on. Every value is looked at before it is used; a file that is damaged is named, with its line.
+// A run folder as a record. Convention: summary.json and metrics.jsonl are what counts;
+// resolved.toml only says what was asked for where a run is still going on. Every value is looked
+// at before it is used; a file that is damaged is named, with its line.
 #include "report/record.h"
 
 #include <fmt/format.h>
@@ -24,11 +25,14 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uintmax_t longest_document = 64u << 20;  // summary.json of thousands of ranks
-constexpr std::size_t longest_line = 4u << 20, longest_setting_line = 64u << 10, most_metric_lines = 50'000'000, most_losses = 200;
-constexpr std::int64_t warmups_of_an_epoch = 20;  // as long an only epoch must be for its time to count
+constexpr std::size_t longest_line = 4u << 20, longest_setting_line = 64u << 10,
+                      most_metric_lines = 50'000'000, most_losses = 200;
+constexpr std::int64_t warmups_of_an_epoch =
+    20;  // as long an only epoch must be for its time to count
 
 [[noreturn]] void damaged(const std::string& where, const std::string& problem) {
-  throw Error(ErrorKind::usage, problem, where, "the file is damaged, or not of a run folder; `tessera train` writes it");
+  throw Error(ErrorKind::usage, problem, where,
+              "the file is damaged, or not of a run folder; `tessera train` writes it");
 }
 
 // Whether there is such a file. Not being able to look, or to open what is there, is an error:
@@ -49,21 +53,28 @@ void open(std::ifstream& file, const fs::path& path) {
 json document_at(const fs::path& path) {
   if (!has_file(path)) return json::object();
   std::error_code error;
-  if (fs::file_size(path, error) > longest_document || error) damaged(path.string(), "expected at most 64 MiB of JSON");
+  if (fs::file_size(path, error) > longest_document || error)
+    damaged(path.string(), "expected at most 64 MiB of JSON");
   json out = files::parse_json(files::read_text(path, longest_document));
-  if (!out.is_object()) damaged(path.string(), fmt::format("expected a JSON object of at most {} levels", files::json_levels));
+  if (!out.is_object())
+    damaged(path.string(),
+            fmt::format("expected a JSON object of at most {} levels", files::json_levels));
   return out;
 }
 
-// As std::getline, but a line of more than `most` characters ends there, one longer than that: what is too long is never held.
+// As std::getline, but a line of more than `most` characters ends there, one longer than that: what
+// is too long is never held.
 bool get_line(std::istream& file, std::string& line, std::size_t most, const fs::path& path) {
   line.clear();
   std::streambuf& bytes = *file.rdbuf();
   try {
-    for (int c; line.size() <= most && (c = bytes.sbumpc()) != std::istream::traits_type::eof(); line += static_cast<char>(c))
+    for (int c; line.size() <= most && (c = bytes.sbumpc()) != std::istream::traits_type::eof();
+         line += static_cast<char>(c))
       if (c == '\n') return true;
-  } catch (const std::ios_base::failure& problem) {  // how the library says that the disk could not read
-    throw Error(ErrorKind::usage, std::string("cannot read the file: ") + problem.what(), path.string());
+  } catch (
+      const std::ios_base::failure& problem) {  // how the library says that the disk could not read
+    throw Error(ErrorKind::usage, std::string("cannot read the file: ") + problem.what(),
+                path.string());
   }
   if (line.size() <= most) file.setstate(std::ios::eofbit);
   return !line.empty();
@@ -78,10 +89,12 @@ class Values {
     if (v && !v->is_number()) damaged(where_, std::string(key) + ": expected a number");
     return v ? v->get<double>() : kUnknown;
   }
-  std::int64_t whole(const char* key, std::int64_t otherwise, std::int64_t most = std::int64_t{1} << 53) const {
+  std::int64_t whole(const char* key, std::int64_t otherwise,
+                     std::int64_t most = std::int64_t{1} << 53) const {
     const json* v = find(key);
     if (!v) return otherwise;
-    if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) ||
+    if (!v->is_number_integer() ||
+        (v->is_number_unsigned() && v->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) ||
         v->get<std::int64_t>() < 0 || v->get<std::int64_t>() > most)
       damaged(where_, fmt::format("{}: expected a whole number from 0 to {}", key, most));
     return v->get<std::int64_t>();
@@ -100,7 +113,8 @@ class Values {
   const json& list(const char* key) const {
     static const json none = json::array();
     const json* v = find(key);
-    if (v && (!v->is_array() || v->size() > 1u << 20)) damaged(where_, std::string(key) + ": expected a list");
+    if (v && (!v->is_array() || v->size() > 1u << 20))
+      damaged(where_, std::string(key) + ": expected a list");
     return v ? *v : none;
   }
   bool has(const char* key) const { return find(key) != nullptr; }
@@ -121,8 +135,10 @@ Breakdown breakdown_from(const Values& v) {
     return std::isfinite(d) ? d : 0;
   };
   Breakdown b;
-  b.compute = part("compute"), b.comm_exposed = part("comm_exposed"), b.comm_hidden = part("comm_hidden"), b.wait = part("wait");
-  b.data = part("data"), b.host = part("host"), b.bubble = part("bubble"), b.pipelined = v.has("bubble");
+  b.compute = part("compute"), b.comm_exposed = part("comm_exposed"),
+  b.comm_hidden = part("comm_hidden"), b.wait = part("wait");
+  b.data = part("data"), b.host = part("host"), b.bubble = part("bubble"),
+  b.pipelined = v.has("bubble");
   return b;
 }
 
@@ -135,7 +151,8 @@ Breakdown mean_of(const std::vector<Breakdown>& all) {
   return out;
 }
 
-// `key = value` under `[section]`, as `tessera train` writes resolved.toml: (section.key, value without quotes).
+// `key = value` under `[section]`, as `tessera train` writes resolved.toml: (section.key, value
+// without quotes).
 std::map<std::string, std::string> resolved_facts(const fs::path& path) {
   std::map<std::string, std::string> out;
   if (!has_file(path)) return out;
@@ -147,30 +164,35 @@ std::map<std::string, std::string> resolved_facts(const fs::path& path) {
     if (line.size() > longest_setting_line) break;  // nothing that a run writes
     if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
     const std::size_t equals = line.find('=');
-    if (line.starts_with('[') || line.starts_with('#') || equals == line.npos || line.size() > 8192) continue;
+    if (line.starts_with('[') || line.starts_with('#') || equals == line.npos || line.size() > 8192)
+      continue;
     std::string key = line.substr(0, equals), value = line.substr(equals + 1);
     key.erase(key.find_last_not_of(' ') + 1);
     value.erase(0, std::min(value.find_first_not_of(' '), value.size()));
-    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+      value = value.substr(1, value.size() - 2);
     out[section + "." + key] = value;
   }
   return out;
 }
 
 // "dp2 x tp2 zero1", "pp2 1f1b"; one rank without any of it: "one rank".
-std::string layout_words(const std::map<std::string, std::int64_t>& axes, std::int64_t zero, const std::string& schedule) {
+std::string layout_words(const std::map<std::string, std::int64_t>& axes, std::int64_t zero,
+                         const std::string& schedule) {
   std::string out;
   for (const char* axis : {"pp", "dp", "sp", "tp"})
     if (const auto found = axes.find(axis); found != axes.end() && found->second > 1)
       out += fmt::format("{}{}{}", out.empty() ? "" : " x ", axis, found->second);
   if (out.empty()) out = "one rank";
-  if (const auto pp = axes.find("pp"); pp != axes.end() && pp->second > 1 && !schedule.empty()) out += " " + schedule;
+  if (const auto pp = axes.find("pp"); pp != axes.end() && pp->second > 1 && !schedule.empty())
+    out += " " + schedule;
   if (zero > 0) out += fmt::format(" zero{}", zero);
   return out;
 }
 
 // Every key of resolved.toml but what names one run of many.
-std::vector<std::pair<std::string, std::string>> settings_from(const std::map<std::string, std::string>& facts) {
+std::vector<std::pair<std::string, std::string>> settings_from(
+    const std::map<std::string, std::string>& facts) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& [key, value] : facts)
     if (key != "run.out" && key != "run.name" && key != "run.seed" && out.size() < kMostSettings)
@@ -178,7 +200,8 @@ std::vector<std::pair<std::string, std::string>> settings_from(const std::map<st
   return out;
 }
 
-// Losses by step, evenly thinned while they come: of a run of any length no more than a few thousand are held.
+// Losses by step, evenly thinned while they come: of a run of any length no more than a few
+// thousand are held.
 class ThinLosses {
  public:
   void add(std::int64_t step, double loss) {
@@ -193,7 +216,8 @@ class ThinLosses {
     if (!kept_.empty() && kept_.back().first != last_.first) kept_.push_back(last_);
     if (kept_.size() <= most_losses) return std::move(kept_);
     std::vector<std::pair<std::int64_t, double>> out;
-    for (std::size_t i = 0; i < most_losses; ++i) out.push_back(kept_[i * (kept_.size() - 1) / (most_losses - 1)]);
+    for (std::size_t i = 0; i < most_losses; ++i)
+      out.push_back(kept_[i * (kept_.size() - 1) / (most_losses - 1)]);
     return out;
   }
 
@@ -214,7 +238,8 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   std::size_t number = 0;
   for (std::string line; get_line(file, line, longest_line, path);) {
     const std::string where = fmt::format("{}:{}", path.string(), ++number);
-    if (line.size() > longest_line || number > most_metric_lines) damaged(where, "longer than what a run writes");
+    if (line.size() > longest_line || number > most_metric_lines)
+      damaged(where, "longer than what a run writes");
     if (line.empty()) continue;
     const json parsed = files::parse_json(line);
     if (!parsed.is_object()) {
@@ -230,15 +255,20 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
       if (skipped) ++run.skipped;
       if (!skipped) losses.add(step, v.number("loss")), run.loss = v.number("loss");
       if (step > warmup && !skipped) {
-        if (const double ms = v.number("step_ms"); ms > 0 && std::isfinite(ms)) step_ms.push_back(ms);
-        if (const double share = v.number("mfu"); share > 0 && std::isfinite(share)) mfu.push_back(share);
+        if (const double ms = v.number("step_ms"); ms > 0 && std::isfinite(ms))
+          step_ms.push_back(ms);
+        if (const double share = v.number("mfu"); share > 0 && std::isfinite(share))
+          mfu.push_back(share);
       }
       if (v.has("comm_bytes")) run.comm_bytes = v.number("comm_bytes");
-      if (v.has("breakdown") && step > warmup) sampled.push_back(breakdown_from(v.object("breakdown")));
+      if (v.has("breakdown") && step > warmup)
+        sampled.push_back(breakdown_from(v.object("breakdown")));
     } else if (kind == "epoch") {
       EpochRecord e;
-      e.seconds = v.number("seconds"), e.loss = v.number("loss"), e.train_top1 = v.number("train_top1");
-      e.test_loss = v.number("test_loss"), e.test_top1 = v.number("test_top1"), e.barrier_wait = v.number("barrier_wait_s");
+      e.seconds = v.number("seconds"), e.loss = v.number("loss"),
+      e.train_top1 = v.number("train_top1");
+      e.test_loss = v.number("test_loss"), e.test_top1 = v.number("test_top1"),
+      e.barrier_wait = v.number("barrier_wait_s");
       elapsed += std::isfinite(e.seconds) ? e.seconds : 0;
       e.elapsed = v.has("elapsed_s") ? v.number("elapsed_s") : elapsed;
       e.whole = !parsed.contains("whole") || parsed["whole"] != false;
@@ -251,7 +281,8 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   run.losses = losses.take();
 }
 
-// A rank's mean over so many steps, less the early ones that are warm-up; where all of them are, the mean as it is.
+// A rank's mean over so many steps, less the early ones that are warm-up; where all of them are,
+// the mean as it is.
 Breakdown without_warmup(Breakdown mean, const Values& sampled, std::int64_t warmup) {
   const std::int64_t all = sampled.whole("steps", 0);
   std::vector<Breakdown> cold;
@@ -281,22 +312,28 @@ double seconds_of_epoch(const RunRecord& run, std::int64_t warmup) {
 }
 
 void read_summary(const Values& s, RunRecord& run) {
-  run.model = s.text("model", run.model), run.dtype = s.text("dtype", run.dtype), run.data = s.text("data", run.data);
+  run.model = s.text("model", run.model), run.dtype = s.text("dtype", run.dtype),
+  run.data = s.text("data", run.data);
   run.ranks = static_cast<int>(s.whole("world", run.ranks, 1 << 20));
   run.steps = s.whole("steps", run.steps), run.skipped = s.whole("skipped", run.skipped);
-  run.seed = s.whole("seed", run.seed, INT64_MAX), run.threads = static_cast<int>(s.whole("threads", run.threads, 1 << 20));
+  run.seed = s.whole("seed", run.seed, INT64_MAX),
+  run.threads = static_cast<int>(s.whole("threads", run.threads, 1 << 20));
   const Values batch = s.object("batch");
-  run.global_batch = batch.whole("global", run.global_batch), run.accumulate = batch.whole("accumulate", run.accumulate);
+  run.global_batch = batch.whole("global", run.global_batch),
+  run.accumulate = batch.whole("accumulate", run.accumulate);
   run.wall = s.number("wall_s");
-  const Values end = s.object("final"), best = s.object("best"), bytes = s.object("peak_bytes"), layout = s.object("layout");
+  const Values end = s.object("final"), best = s.object("best"), bytes = s.object("peak_bytes"),
+               layout = s.object("layout");
   if (end.has("loss")) run.loss = end.number("loss");
   run.test_loss = end.number("test_loss"), run.test_top1 = end.number("test_top1");
   if (best.whole("step", 0) > 0) run.best_top1 = best.number("test_top1");
-  if (const Values comm = s.object("comm"); comm.has("messages")) run.ring_bytes = comm.object("messages").number("bytes");
+  if (const Values comm = s.object("comm"); comm.has("messages"))
+    run.ring_bytes = comm.object("messages").number("bytes");
   run.planned = bytes.whole("planned", 0), run.measured = bytes.whole("measured", 0);
   std::map<std::string, std::int64_t> axes;
   for (const char* axis : {"pp", "dp", "sp", "tp"}) axes[axis] = layout.whole(axis, 1, 1 << 20);
-  if (s.has("layout")) run.layout = layout_words(axes, layout.whole("zero", 0, 3), layout.text("schedule"));
+  if (s.has("layout"))
+    run.layout = layout_words(axes, layout.whole("zero", 0, 3), layout.text("schedule"));
   std::vector<Breakdown> all;
   std::set<std::string> hosts;
   for (const json& entry : s.list("ranks")) {
@@ -304,10 +341,13 @@ void read_summary(const Values& s, RunRecord& run) {
     const Values r(entry, "summary.json, ranks");
     RankRecord rank;
     rank.host = r.text("host"), rank.device = r.text("device");
-    rank.breakdown = without_warmup(breakdown_from(r.object("breakdown")), r.object("sampled"), run.warmup);
-    if (const double wait = r.number("barrier_wait_s"); std::isfinite(wait)) rank.barrier_wait = wait;
+    rank.breakdown =
+        without_warmup(breakdown_from(r.object("breakdown")), r.object("sampled"), run.warmup);
+    if (const double wait = r.number("barrier_wait_s"); std::isfinite(wait))
+      rank.barrier_wait = wait;
     rank.others_waited = r.number("others_waited_ms");
-    rank.planned = r.object("peak_bytes").whole("planned", 0), rank.measured = r.object("peak_bytes").whole("measured", 0);
+    rank.planned = r.object("peak_bytes").whole("planned", 0),
+    rank.measured = r.object("peak_bytes").whole("measured", 0);
     hosts.insert(rank.host);
     all.push_back(rank.breakdown);
     run.by_rank.push_back(std::move(rank));
@@ -320,11 +360,15 @@ void read_summary(const Values& s, RunRecord& run) {
     run.breakdown = mean_of(all);
   if (run.step_ms.median <= 0) {  // fewer steps than warm-up: what the run itself says
     const Values q = s.object("step_ms");
-    for (const auto& [key, value] : {std::pair("median", &run.step_ms.median), {"p10", &run.step_ms.p10}, {"p90", &run.step_ms.p90}})
+    for (const auto& [key, value] : {std::pair("median", &run.step_ms.median),
+                                     {"p10", &run.step_ms.p10},
+                                     {"p90", &run.step_ms.p90}})
       if (const double ms = q.number(key); std::isfinite(ms)) *value = ms;
   }
   if (run.global_batch == 0 && s.object("step_ms").has("median"))  // runs of older versions
-    if (const double images = s.number("images_per_s") * s.object("step_ms").number("median") * 1e-3; images > 0 && images < 1e9)
+    if (const double images =
+            s.number("images_per_s") * s.object("step_ms").number("median") * 1e-3;
+        images > 0 && images < 1e9)
       run.global_batch = std::llround(images);
 }
 
@@ -333,17 +377,22 @@ void read_summary(const Values& s, RunRecord& run) {
 RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   const fs::path at = folder;
   bool any = false;
-  for (const char* name : {"summary.json", "metrics.jsonl", "resolved.toml"}) any |= has_file(at / name);
+  for (const char* name : {"summary.json", "metrics.jsonl", "resolved.toml"})
+    any |= has_file(at / name);
   if (!any)
-    throw Error(ErrorKind::usage, "expected a run folder, found none of summary.json, metrics.jsonl and resolved.toml", folder,
-                "give the folder that `tessera train --out` made");
+    throw Error(
+        ErrorKind::usage,
+        "expected a run folder, found none of summary.json, metrics.jsonl and resolved.toml",
+        folder, "give the folder that `tessera train --out` made");
   RunRecord run;
   run.folder = folder, run.warmup = warmup;
   std::map<std::string, std::string> facts = resolved_facts(at / "resolved.toml");
   const auto number = [&](const char* key, std::int64_t otherwise) {
     const auto found = facts.find(key);
     char* end = nullptr;
-    const long long v = found == facts.end() || found->second.empty() ? otherwise : std::strtoll(found->second.c_str(), &end, 10);
+    const long long v = found == facts.end() || found->second.empty()
+                            ? otherwise
+                            : std::strtoll(found->second.c_str(), &end, 10);
     return end && *end != '\0' ? otherwise : v;
   };
   run.settings = settings_from(facts);
@@ -351,11 +400,13 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   run.data = facts["data.source"], run.dtype = facts["precision.dtype"];
   run.global_batch = std::max<std::int64_t>(0, number("batch.global", 0)),
   run.accumulate = std::max<std::int64_t>(1, number("batch.accumulate", 1));
-  run.seed = number("run.seed", 0), run.threads = static_cast<int>(std::clamp<std::int64_t>(number("run.threads", 0), 0, 1 << 20));
+  run.seed = number("run.seed", 0),
+  run.threads = static_cast<int>(std::clamp<std::int64_t>(number("run.threads", 0), 0, 1 << 20));
   std::map<std::string, std::int64_t> axes;
   std::int64_t ranks = 1;
   for (const char* axis : {"pp", "dp", "sp", "tp"}) {
-    axes[axis] = std::clamp<std::int64_t>(number((std::string("parallel.") + axis).c_str(), 1), 1, 1 << 20);
+    axes[axis] =
+        std::clamp<std::int64_t>(number((std::string("parallel.") + axis).c_str(), 1), 1, 1 << 20);
     ranks = std::min<std::int64_t>(ranks * axes[axis], 1 << 20);
   }
   run.ranks = static_cast<int>(ranks);
@@ -364,11 +415,13 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   const json summary = document_at(at / "summary.json"), env = document_at(at / "env.json");
   if (!summary.empty()) read_summary(Values(summary, (at / "summary.json").string()), run);
   run.env = env;
-  if (run.step_ms.median > 0 && run.global_batch > 0) run.images_per_s = static_cast<double>(run.global_batch) / run.step_ms.median * 1e3;
+  if (run.step_ms.median > 0 && run.global_batch > 0)
+    run.images_per_s = static_cast<double>(run.global_batch) / run.step_ms.median * 1e3;
   if (run.breakdown.pipelined) run.bubble = run.breakdown.bubble;
   run.epoch_seconds = seconds_of_epoch(run, warmup);
   for (const EpochRecord& e : run.epochs) {
-    if (summary.empty() && std::isfinite(e.test_top1)) run.test_top1 = e.test_top1, run.test_loss = e.test_loss;
+    if (summary.empty() && std::isfinite(e.test_top1))
+      run.test_top1 = e.test_top1, run.test_loss = e.test_loss;
     if (std::isfinite(e.test_top1) && !(run.best_top1 >= e.test_top1)) run.best_top1 = e.test_top1;
   }
   return run;

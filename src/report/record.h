@@ -1,6 +1,7 @@
-// One run as its folder tells it: what was asked for, what it cost, what came out. Read from env.json, resolved.toml's facts in
-// summary.json, metrics.jsonl and summary.json; kept by a study as JSON, so that a page can be drawn after run folders are gone.
-// Convention: times are seconds unless a name says ms; a number that the run did not write is NaN (JSON null), never 0.
+// One run as its folder tells it: what was asked for, what it cost, what came out. Read from
+// env.json, resolved.toml's facts in summary.json, metrics.jsonl and summary.json; kept by a study
+// as JSON, so that a page can be drawn after run folders are gone. Convention: times are seconds
+// unless a name says ms; a number that the run did not write is NaN (JSON null), never 0.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ namespace tessera::report {
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct EpochRecord {
-  double seconds = kUnknown, elapsed = kUnknown;  // of its training steps; since the run began, with evaluations
+  double seconds = kUnknown,
+         elapsed = kUnknown;  // of its training steps; since the run began, with evaluations
   double loss = kUnknown, train_top1 = kUnknown, test_loss = kUnknown, test_top1 = kUnknown;
   double barrier_wait = kUnknown;
   bool whole = true;  // false: the run ended in the middle of it
@@ -25,9 +27,10 @@ struct EpochRecord {
 
 struct RankRecord {
   std::string host, device;
-  Breakdown breakdown;                     // mean of the sampled steps, without the warm-up
-  double barrier_wait = 0;                 // mean of an epoch
-  double others_waited = kUnknown;         // ms of a step, mean of the other ranks: they waited for this one
+  Breakdown breakdown;      // mean of the sampled steps, without the warm-up
+  double barrier_wait = 0;  // mean of an epoch
+  double others_waited =
+      kUnknown;  // ms of a step, mean of the other ranks: they waited for this one
   std::int64_t planned = 0, measured = 0;  // peak bytes
 };
 
@@ -50,26 +53,30 @@ struct RunRecord {
   // Speed, warm-up dropped. Of training: images_per_s = global batch / median step.
   double images_per_s = kUnknown, mfu = kUnknown, wall = kUnknown;
   Quantiles step_ms;
-  double epoch_seconds = kUnknown;         // mean over the whole epochs but the first (of the ViT study: 5)
-  double latency_ms = kUnknown;            // infer: of a batch
-  Breakdown breakdown;                     // mean over ranks
-  double comm_bytes = kUnknown;            // a step, a rank
-  double ring_bytes = kUnknown;            // of these, what rings sent, as it travelled
+  double epoch_seconds =
+      kUnknown;                  // mean over the whole epochs but the first (of the ViT study: 5)
+  double latency_ms = kUnknown;  // infer: of a batch
+  Breakdown breakdown;           // mean over ranks
+  double comm_bytes = kUnknown;  // a step, a rank
+  double ring_bytes = kUnknown;  // of these, what rings sent, as it travelled
   std::int64_t planned = 0, measured = 0;  // peak bytes of the largest rank
   double bubble = kUnknown;                // of a pipeline
 
-  double loss = kUnknown, test_loss = kUnknown, test_top1 = kUnknown, best_top1 = kUnknown;  // last epoch; best of all
+  double loss = kUnknown, test_loss = kUnknown, test_top1 = kUnknown,
+         best_top1 = kUnknown;  // last epoch; best of all
   std::vector<EpochRecord> epochs;
-  std::vector<std::pair<std::int64_t, double>> losses;  // (step, loss), at most 200 of them, the first and the last among them
+  std::vector<std::pair<std::int64_t, double>>
+      losses;  // (step, loss), at most 200 of them, the first and the last among them
   std::vector<RankRecord> by_rank;
   std::vector<PartRecord> parts;
   nlohmann::ordered_json env;  // env.json as it is
-  // resolved.toml without name, folder and seed: ("optim.lr", "0.001"); at most 512, empty where a run writes none (infer, layers).
+  // resolved.toml without name, folder and seed: ("optim.lr", "0.001"); at most 512, empty where a
+  // run writes none (infer, layers).
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
-// What `warmup` drops from speed: the first so many steps. The first epoch's time is dropped when there are more than one; alone it counts
-// where it is long beside the warm-up.
+// What `warmup` drops from speed: the first so many steps. The first epoch's time is dropped when
+// there are more than one; alone it counts where it is long beside the warm-up.
 RunRecord read_run(const std::string& folder, std::int64_t warmup = 2);
 nlohmann::ordered_json to_json(const RunRecord& run);
 RunRecord run_from_json(const nlohmann::json& json, const std::string& where);

@@ -1,5 +1,6 @@
-// A run's record as JSON and back. Convention: one list of fields serves both directions; what is not known is null; a value of the wrong
-// kind, or a list longer than any run writes, is refused before anything is made of it.
+// A run's record as JSON and back. Convention: one list of fields serves both directions; what is
+// not known is null; a value of the wrong kind, or a list longer than any run writes, is refused
+// before anything is made of it.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -18,21 +19,25 @@ constexpr std::size_t most_records = 1 << 20, longest_string = 1 << 16;
 
 template <class V, class B>
 void breakdown_fields(V& v, B& b) {
-  v("compute", b.compute), v("comm_exposed", b.comm_exposed), v("comm_hidden", b.comm_hidden), v("wait", b.wait), v("data", b.data);
+  v("compute", b.compute), v("comm_exposed", b.comm_exposed), v("comm_hidden", b.comm_hidden),
+      v("wait", b.wait), v("data", b.data);
   v("host", b.host), v("bubble", b.bubble), v("pipelined", b.pipelined);
 }
 template <class V, class Q>
 void quantile_fields(V& v, Q& q) {
-  v("median", q.median), v("p10", q.p10), v("p90", q.p90), v("min", q.min), v("max", q.max), v("mean", q.mean);
+  v("median", q.median), v("p10", q.p10), v("p90", q.p90), v("min", q.min), v("max", q.max),
+      v("mean", q.mean);
 }
 template <class V, class E>
 void epoch_fields(V& v, E& e) {
-  v("seconds", e.seconds), v("elapsed", e.elapsed), v("loss", e.loss), v("train_top1", e.train_top1), v("test_loss", e.test_loss);
+  v("seconds", e.seconds), v("elapsed", e.elapsed), v("loss", e.loss),
+      v("train_top1", e.train_top1), v("test_loss", e.test_loss);
   v("test_top1", e.test_top1), v("barrier_wait", e.barrier_wait), v("whole", e.whole);
 }
 template <class V, class R>
 void rank_fields(V& v, R& r) {
-  v("host", r.host), v("device", r.device), v("breakdown", r.breakdown), v("barrier_wait", r.barrier_wait);
+  v("host", r.host), v("device", r.device), v("breakdown", r.breakdown),
+      v("barrier_wait", r.barrier_wait);
   v("others_waited", r.others_waited), v("planned", r.planned), v("measured", r.measured);
 }
 template <class V, class P>
@@ -41,14 +46,18 @@ void part_fields(V& v, P& p) {
 }
 template <class V, class R>
 void run_fields(V& v, R& r) {
-  v("verb", r.verb), v("folder", r.folder), v("model", r.model), v("data", r.data), v("dtype", r.dtype), v("layout", r.layout);
-  v("ranks", r.ranks), v("hosts", r.hosts), v("threads", r.threads), v("global_batch", r.global_batch), v("accumulate", r.accumulate);
+  v("verb", r.verb), v("folder", r.folder), v("model", r.model), v("data", r.data),
+      v("dtype", r.dtype), v("layout", r.layout);
+  v("ranks", r.ranks), v("hosts", r.hosts), v("threads", r.threads),
+      v("global_batch", r.global_batch), v("accumulate", r.accumulate);
   v("steps", r.steps), v("seed", r.seed), v("skipped", r.skipped), v("warmup", r.warmup);
   v("images_per_s", r.images_per_s), v("mfu", r.mfu), v("wall", r.wall);
-  v("step_ms", r.step_ms), v("epoch_seconds", r.epoch_seconds), v("latency_ms", r.latency_ms), v("breakdown", r.breakdown);
-  v("comm_bytes", r.comm_bytes), v("ring_bytes", r.ring_bytes), v("planned", r.planned), v("measured", r.measured), v("bubble", r.bubble),
-      v("loss", r.loss);
-  v("test_loss", r.test_loss), v("test_top1", r.test_top1), v("best_top1", r.best_top1), v("epochs", r.epochs), v("losses", r.losses);
+  v("step_ms", r.step_ms), v("epoch_seconds", r.epoch_seconds), v("latency_ms", r.latency_ms),
+      v("breakdown", r.breakdown);
+  v("comm_bytes", r.comm_bytes), v("ring_bytes", r.ring_bytes), v("planned", r.planned),
+      v("measured", r.measured), v("bubble", r.bubble), v("loss", r.loss);
+  v("test_loss", r.test_loss), v("test_top1", r.test_top1), v("best_top1", r.best_top1),
+      v("epochs", r.epochs), v("losses", r.losses);
   v("by_rank", r.by_rank), v("parts", r.parts), v("env", r.env), v("settings", r.settings);
 }
 
@@ -58,7 +67,9 @@ void fields_of(V& v, auto& record);
 class RecordWriter {
  public:
   ordered_json out = ordered_json::object();
-  void operator()(const char* key, const std::string& s) { out[key] = shorten(s, longest_string / 4); }  // also makes it UTF-8
+  void operator()(const char* key, const std::string& s) {
+    out[key] = shorten(s, longest_string / 4);
+  }  // also makes it UTF-8
   void operator()(const char* key, double d) { out[key] = number(d); }
   void operator()(const char* key, bool b) { out[key] = b; }
   void operator()(const char* key, int i) { out[key] = i; }
@@ -69,9 +80,11 @@ class RecordWriter {
     for (const auto& [a, b] : pairs) list.push_back({a, number(b)});
     out[key] = std::move(list);
   }
-  void operator()(const char* key, const std::vector<std::pair<std::string, std::string>>& settings) {
+  void operator()(const char* key,
+                  const std::vector<std::pair<std::string, std::string>>& settings) {
     ordered_json list = ordered_json::array();
-    for (const auto& [name, value] : settings) list.push_back({shorten(name, kLongestSetting), shorten(value, kLongestSetting)});
+    for (const auto& [name, value] : settings)
+      list.push_back({shorten(name, kLongestSetting), shorten(value, kLongestSetting)});
     out[key] = std::move(list);
   }
   template <class T>
@@ -86,7 +99,9 @@ class RecordWriter {
   }
 
  private:
-  static ordered_json number(double d) { return std::isfinite(d) ? ordered_json(d) : ordered_json(nullptr); }
+  static ordered_json number(double d) {
+    return std::isfinite(d) ? ordered_json(d) : ordered_json(nullptr);
+  }
   template <class T>
   static ordered_json object(const T& record) {
     RecordWriter inner;
@@ -103,7 +118,8 @@ class RecordReader {
   void operator()(const char* key, std::string& s) {
     const json* v = find(key);
     if (!v) return;
-    if (!v->is_string() || v->get_ref<const std::string&>().size() > longest_string) refuse(key, "text of at most 65,536 bytes");
+    if (!v->is_string() || v->get_ref<const std::string&>().size() > longest_string)
+      refuse(key, "text of at most 65,536 bytes");
     s = v->get<std::string>();
   }
   void operator()(const char* key, double& d) {
@@ -129,7 +145,8 @@ class RecordReader {
     i = static_cast<int>(n);
   }
   void operator()(const char* key, ordered_json& j) {
-    if (const json* v = find(key)) j = ordered_json::parse(v->dump(-1, ' ', false, json::error_handler_t::replace));
+    if (const json* v = find(key))
+      j = ordered_json::parse(v->dump(-1, ' ', false, json::error_handler_t::replace));
   }
   void operator()(const char* key, std::vector<std::pair<std::int64_t, double>>& pairs) {
     const json* v = list(key);
@@ -144,7 +161,8 @@ class RecordReader {
     if (!v) return;
     if (v->size() > kMostSettings) refuse(key, "at most 512 of them");
     for (const json& p : *v) {
-      if (!p.is_array() || p.size() != 2 || !p[0].is_string() || !p[1].is_string()) refuse(key, "pairs of a name and a value");
+      if (!p.is_array() || p.size() != 2 || !p[0].is_string() || !p[1].is_string())
+        refuse(key, "pairs of a name and a value");
       settings.emplace_back(shorten(p[0].get_ref<const std::string&>(), kLongestSetting),
                             shorten(p[1].get_ref<const std::string&>(), kLongestSetting));
     }
@@ -170,7 +188,8 @@ class RecordReader {
 
  private:
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
-    throw Error(ErrorKind::usage, (key.empty() ? "" : key + ": ") + "expected " + expected, where_, "the record is damaged; run it again");
+    throw Error(ErrorKind::usage, (key.empty() ? "" : key + ": ") + "expected " + expected, where_,
+                "the record is damaged; run it again");
   }
   // Absent or null: what the record has by itself.
   const json* find(const char* key) const {
@@ -187,7 +206,8 @@ class RecordReader {
     return v.get<double>();
   }
   std::int64_t whole(const char* key, const json& v) const {
-    if (!v.is_number_integer() || (v.is_number_unsigned() && v.get<std::uint64_t>() > INT64_MAX)) refuse(key, "a whole number");
+    if (!v.is_number_integer() || (v.is_number_unsigned() && v.get<std::uint64_t>() > INT64_MAX))
+      refuse(key, "a whole number");
     return v.get<std::int64_t>();
   }
 

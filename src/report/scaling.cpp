@@ -6,12 +6,14 @@
 namespace tessera::report {
 namespace {
 
-// Of the run's hosts together, as env.json of its first rank tells; ranks that are computed one after another cannot run at once.
+// Of the run's hosts together, as env.json of its first rank tells; ranks that are computed one
+// after another cannot run at once.
 double core_limit(const Point& point, double ideal) {
   for (const RunRecord* r : records_of(point)) {
     const auto found = r->env.is_object() ? r->env.find("cores") : r->env.end();
     if (!r->env.is_object() || found == r->env.end() || !found->is_number()) continue;
-    const double cores = found->get<double>() * std::max(1, r->hosts), threads = std::max(1, r->threads);
+    const double cores = found->get<double>() * std::max(1, r->hosts),
+                 threads = std::max(1, r->threads);
     if (cores > 0 && r->ranks > 0) return ideal * std::min(1.0, cores / threads / r->ranks);
   }
   return kUnknown;
@@ -19,7 +21,9 @@ double core_limit(const Point& point, double ideal) {
 
 }  // namespace
 
-bool shares_cores(const ScalingPoint& p) { return std::isfinite(p.cores) && p.cores < p.ideal * 0.999; }
+bool shares_cores(const ScalingPoint& p) {
+  return std::isfinite(p.cores) && p.cores < p.ideal * 0.999;
+}
 
 double amdahl_speedup(double serial, double n) { return 1 / (serial + (1 - serial) / n); }
 
@@ -54,15 +58,22 @@ std::vector<Scaling> scaling_of(const Part& part) {
       const double work = s.weak ? p.ideal : 1;  // weak: so much more of it
       const bool first = &p == &s.points.front();
       p.speedup = work * base.time.median / p.time.median;
-      p.low = first ? kUnknown : work * base.time.low / p.time.high, p.high = first ? kUnknown : work * base.time.high / p.time.low;
+      p.low = first ? kUnknown : work * base.time.low / p.time.high,
+      p.high = first ? kUnknown : work * base.time.high / p.time.low;
       p.efficiency = p.speedup / p.ideal;
       const Breakdown b = breakdown_of(*p.point);
       if (const double step = step_of(b); step > 0) {
-        p.exposed = b.comm_exposed / step, p.wait = b.wait / step, p.data = b.data / step, p.host = b.host / step;
+        p.exposed = b.comm_exposed / step, p.wait = b.wait / step, p.data = b.data / step,
+        p.host = b.host / step;
         const double slowest = slowest_compute(*p.point);
         p.slowest = std::max(0.0, (slowest - b.compute) / step);
-        if (slowest > 0) p.attainable = first ? 1 : p.speedup * std::max(1.0, step / slowest);  // were all else of its own step gone
-        if (base_parts.compute > 0) p.longer = b.compute * p.ideal / (work * base_parts.compute) - 1;
+        if (slowest > 0)
+          p.attainable =
+              first ? 1
+                    : p.speedup *
+                          std::max(1.0, step / slowest);  // were all else of its own step gone
+        if (base_parts.compute > 0)
+          p.longer = b.compute * p.ideal / (work * base_parts.compute) - 1;
       }
       p.cores = core_limit(*p.point, p.ideal);
       if (!first && !shares_cores(p)) fit.emplace_back(p.ideal, p.speedup);

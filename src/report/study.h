@@ -1,6 +1,6 @@
-// A study as a page shows it: parts, in each the points of its grid, at each point the repeats. Plain data: study/ fills it from its
-// database, a single run folder becomes a study of one point. Convention: points of a part are in the order of its grid, the baseline
-// first.
+// A study as a page shows it: parts, in each the points of its grid, at each point the repeats.
+// Plain data: study/ fills it from its database, a single run folder becomes a study of one point.
+// Convention: points of a part are in the order of its grid, the baseline first.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,17 @@
 
 namespace tessera::report {
 
-enum class PartKind : std::uint8_t { strong, weak, batch, accumulation, techniques, accuracy, layers };
-inline constexpr std::string_view part_kinds[] = {"strong", "weak", "batch", "accumulation", "techniques", "accuracy", "layers"};
+enum class PartKind : std::uint8_t {
+  strong,
+  weak,
+  batch,
+  accumulation,
+  techniques,
+  accuracy,
+  layers
+};
+inline constexpr std::string_view part_kinds[] = {"strong",     "weak",     "batch", "accumulation",
+                                                  "techniques", "accuracy", "layers"};
 std::string_view name(PartKind kind);
 
 enum class Outcome : std::uint8_t { waiting, running, done, failed };
@@ -32,9 +41,11 @@ struct Repeat {
 };
 
 struct Point {
-  std::string technique;                                   // "": none
-  std::vector<std::pair<std::string, std::string>> axes;   // key of the grid, value as the study writes it
-  std::vector<std::pair<std::string, std::string>> fixed;  // what follows from the kind (weak: data.fraction)
+  std::string technique;  // "": none
+  std::vector<std::pair<std::string, std::string>>
+      axes;  // key of the grid, value as the study writes it
+  std::vector<std::pair<std::string, std::string>>
+      fixed;  // what follows from the kind (weak: data.fraction)
   std::vector<Repeat> repeats;
 };
 
@@ -42,7 +53,8 @@ struct Part {
   std::string name, title, what;  // what: a sentence of the author's
   PartKind kind = PartKind::techniques;
   std::string verb = "train";
-  std::string axis;  // the key along x: "run.np" for strong and weak, "batch.global" for batch, ...; "" for techniques
+  std::string axis;  // the key along x: "run.np" for strong and weak, "batch.global" for batch,
+                     // ...; "" for techniques
   std::vector<Point> points;
   // Numbers to stand beside ours, from a publication: (row, value), shares are of their sum.
   std::vector<std::pair<std::string, double>> published;
@@ -50,7 +62,8 @@ struct Part {
 };
 
 struct ClaimResult {
-  // number: ours, in words; verdict: holds | does not hold | not testable here | not run | no number (its runs failed, or it is not finite)
+  // number: ours, in words; verdict: holds | does not hold | not testable here | not run | no
+  // number (its runs failed, or it is not finite)
   std::string paper, says, command, number, verdict, note;
 };
 

@@ -12,7 +12,8 @@ std::string html_table(const Table& table) {
   std::string out = "<div class=\"scroll\"><table>";
   out += "<thead><tr>";
   for (const Column& c : table.columns)
-    out += fmt::format("<th{} scope=\"col\">{}</th>", c.text ? " class=\"text\"" : "", escape(c.name, 80));
+    out += fmt::format("<th{} scope=\"col\">{}</th>", c.text ? " class=\"text\"" : "",
+                       escape(c.name, 80));
   out += "</tr></thead>\n<tbody>";
   for (const std::vector<Cell>& row : table.rows) {
     out += "<tr>";
@@ -21,13 +22,15 @@ std::string html_table(const Table& table) {
       if (!row[i].look.empty()) classes += (classes.empty() ? "" : " ") + row[i].look;
       out += classes.empty() ? "<td>" : fmt::format("<td class=\"{}\">", classes);
       out += "<span class=\"value\">" + escape(row[i].text, 2000) + "</span>";
-      if (!row[i].range.empty()) out += "<span class=\"range\">" + escape(row[i].range, 400) + "</span>";
+      if (!row[i].range.empty())
+        out += "<span class=\"range\">" + escape(row[i].range, 400) + "</span>";
       out += "</td>";
     }
     out += "</tr>\n";
   }
   out += "</tbody></table></div>\n";
-  return table.caption.empty() ? out : out + "<p class=\"below\">" + escape(table.caption) + "</p>\n";
+  return table.caption.empty() ? out
+                               : out + "<p class=\"below\">" + escape(table.caption) + "</p>\n";
 }
 
 Cell spread_cell(const Spread& s, const Words& words) {
@@ -36,20 +39,26 @@ Cell spread_cell(const Spread& s, const Words& words) {
   return {words(s.median), s.n > 1 && low != high ? low + " to " + high : "", ""};
 }
 
-std::string apart_words(double v) { return v == 0 ? std::string("0") : fmt::format("{}{:.2e}", v < 0 ? "−" : "+", std::abs(v)); }
+std::string apart_words(double v) {
+  return v == 0 ? std::string("0") : fmt::format("{}{:.2e}", v < 0 ? "−" : "+", std::abs(v));
+}
 
-void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least, double Spread::*by) {
+void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least,
+               double Spread::*by) {
   std::size_t best = values.size(), known = 0;
   bool differ = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].known()) continue;
     ++known;
     if (best != values.size()) differ |= values[i].*by != values[best].*by;
-    if (best == values.size() || (least ? values[i].*by < values[best].*by : values[i].*by > values[best].*by)) best = i;
+    if (best == values.size() ||
+        (least ? values[i].*by < values[best].*by : values[i].*by > values[best].*by))
+      best = i;
   }
   if (known < 2 || !differ) return;
   for (std::size_t i = 0; i < values.size() && i < table.rows.size(); ++i)
-    if (values[i].known() && (i == best || values[i].*by == values[best].*by || difference(values[i], values[best]) == Difference::within))
+    if (values[i].known() && (i == best || values[i].*by == values[best].*by ||
+                              difference(values[i], values[best]) == Difference::within))
       table.rows[i].at(column).look = "best";
 }
 

@@ -1,6 +1,7 @@
 // Tables of a page, and the same numbers as CSV for whoever calculates on.
-// Convention: cells are plain text until they are written; a CSV cell of text that a spreadsheet would take for a formula begins with an
-// apostrophe; numbers have all their digits there, and what is not known is empty.
+// Convention: cells are plain text until they are written; a CSV cell of text that a spreadsheet
+// would take for a formula begins with an apostrophe; numbers have all their digits there, and what
+// is not known is empty.
 #pragma once
 
 #include <functional>
@@ -31,9 +32,10 @@ using Words = std::function<std::string(double)>;
 Cell spread_cell(const Spread& s, const Words& words);
 // A signed difference of two losses: "+2.00e-07", "0".
 std::string apart_words(double v);
-// Marks the least (or greatest) of a column, and those that the spread does not tell from it. Nothing with fewer than two values.
-// by: what the column shows.
-void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least, double Spread::*by = &Spread::median);
+// Marks the least (or greatest) of a column, and those that the spread does not tell from it.
+// Nothing with fewer than two values. by: what the column shows.
+void mark_best(Table& table, std::size_t column, const std::vector<Spread>& values, bool least,
+               double Spread::*by = &Spread::median);
 
 class Csv {
  public:

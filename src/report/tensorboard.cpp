@@ -14,13 +14,18 @@
 namespace tessera::report {
 namespace {
 
-// Protobuf wire format: a key is (field << 3 | type); varints carry 7 bits a byte, lengths precede bytes, floats are little-endian.
+// Protobuf wire format: a key is (field << 3 | type); varints carry 7 bits a byte, lengths precede
+// bytes, floats are little-endian.
 void varint(std::string& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
 }
-void key(std::string& out, int field, int type) { varint(out, static_cast<std::uint64_t>(field << 3 | type)); }
-void integer(std::string& out, int field, std::int64_t value) { key(out, field, 0), varint(out, static_cast<std::uint64_t>(value)); }
+void key(std::string& out, int field, int type) {
+  varint(out, static_cast<std::uint64_t>(field << 3 | type));
+}
+void integer(std::string& out, int field, std::int64_t value) {
+  key(out, field, 0), varint(out, static_cast<std::uint64_t>(value));
+}
 void bytes(std::string& out, int field, std::string_view value) {
   key(out, field, 2), varint(out, value.size());
   out += value;
@@ -33,7 +38,9 @@ void fixed(std::string& out, T value) {
   out.append(raw, sizeof(T));
 }
 
-double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 // Event { 1: wall_time double, 2: step int64, 3: file_version string, 5: summary, 7: session_log }
 std::string event(std::int64_t step) {
@@ -52,7 +59,8 @@ std::uint32_t crc32c(std::string_view text) {
     std::array<std::uint32_t, 256> t{};
     for (std::uint32_t i = 0; i < 256; ++i) {
       t[i] = i;
-      for (int bit = 0; bit < 8; ++bit) t[i] = (t[i] >> 1) ^ (t[i] & 1 ? 0x82f63b78u : 0u);  // Castagnoli, reversed
+      for (int bit = 0; bit < 8; ++bit)
+        t[i] = (t[i] >> 1) ^ (t[i] & 1 ? 0x82f63b78u : 0u);  // Castagnoli, reversed
     }
     return t;
   }();
@@ -72,7 +80,8 @@ std::string tf_record(std::string_view payload) {
 }
 
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
-  path_ = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder, static_cast<std::int64_t>(wall_time()), host_name(), ::getpid());
+  path_ = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder,
+                      static_cast<std::int64_t>(wall_time()), host_name(), ::getpid());
   file_.open(path_, std::ios::binary | std::ios::app);
   std::string opening = event(0);
   bytes(opening, 3, "brain.Event:2");
@@ -86,7 +95,8 @@ EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
 }
 
 // Summary { 1: repeated Value { 1: tag string, 2: simple_value float } }
-void EventFile::scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
+void EventFile::scalars(std::int64_t step,
+                        const std::vector<std::pair<std::string, double>>& values) {
   std::string summary;
   for (const auto& [tag, value] : values) {
     std::string entry;
@@ -102,7 +112,8 @@ void EventFile::scalars(std::int64_t step, const std::vector<std::pair<std::stri
 void EventFile::record(const std::string& payload) {
   const std::string framed = tf_record(payload);
   if (!file_.write(framed.data(), static_cast<std::streamsize>(framed.size())).flush())
-    throw Error(ErrorKind::disk, "cannot write the events", path_, "is the disk full or the folder read-only?");
+    throw Error(ErrorKind::disk, "cannot write the events", path_,
+                "is the disk full or the folder read-only?");
 }
 
 }  // namespace tessera::report

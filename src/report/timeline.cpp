@@ -34,11 +34,14 @@ bool take(const json& event, RawEvent& out) {
   };
   const auto text = [&](const char* key) {
     const auto found = event.find(key);
-    return found != event.end() && found->is_string() ? found->get<std::string>().substr(0, 200) : std::string();
+    return found != event.end() && found->is_string() ? found->get<std::string>().substr(0, 200)
+                                                      : std::string();
   };
-  const double rank = number("pid", 1 << 20), lane = number("tid", 1 << 20), start = number("ts", far_us), length = number("dur", far_us);
+  const double rank = number("pid", 1 << 20), lane = number("tid", 1 << 20),
+               start = number("ts", far_us), length = number("dur", far_us);
   if (rank < 0 || lane < 0 || start < 0 || length < 0) return false;
-  out = {static_cast<int>(rank), static_cast<int>(lane), text("name"), text("cat"), start, start + length};
+  out = {static_cast<int>(rank), static_cast<int>(lane), text("name"), text("cat"), start,
+         start + length};
   return out.category != "turn" && out.rank < most_shown_ranks;
 }
 
@@ -48,13 +51,15 @@ std::vector<PipelineBar> middle_turns(const std::vector<TraceTurn>& turns) {
   for (const TraceTurn& t : turns) ++steps[t.step];
   std::vector<PipelineBar> out;
   if (steps.empty()) return out;
-  const std::int64_t chosen = std::next(steps.begin(), static_cast<std::ptrdiff_t>(steps.size() / 2))->first;
+  const std::int64_t chosen =
+      std::next(steps.begin(), static_cast<std::ptrdiff_t>(steps.size() / 2))->first;
   double first = far_us;
   for (const TraceTurn& t : turns)
     if (t.step == chosen) first = std::min(first, t.start_us);
   for (const TraceTurn& t : turns)
     if (t.step == chosen && t.rank < 256 && out.size() < 20000)
-      out.push_back({t.rank, t.stage, t.micro, t.work, (t.start_us - first) * 1e-3, (t.end_us - first) * 1e-3});
+      out.push_back({t.rank, t.stage, t.micro, t.work, (t.start_us - first) * 1e-3,
+                     (t.end_us - first) * 1e-3});
   return out;
 }
 
@@ -85,13 +90,16 @@ Timeline read_timeline(const std::string& text, const std::string& where) {
   out.span = (until - from) * 1e-3;
   for (const RawEvent& e : events) {
     if (e.end <= from || e.start >= until || e.lane > most_lanes) continue;
-    if (out.ranks.size() <= static_cast<std::size_t>(e.rank)) out.ranks.resize(static_cast<std::size_t>(e.rank) + 1);
+    if (out.ranks.size() <= static_cast<std::size_t>(e.rank))
+      out.ranks.resize(static_cast<std::size_t>(e.rank) + 1);
     // Lane 1 is a pipeline's turns: messages begin at 2.
-    out.ranks[static_cast<std::size_t>(e.rank)].push_back({e.name, e.category, (std::max(e.start, from) - from) * 1e-3,
-                                                           (std::min(e.end, until) - from) * 1e-3, e.lane <= 1 ? 0 : e.lane - 1});
+    out.ranks[static_cast<std::size_t>(e.rank)].push_back(
+        {e.name, e.category, (std::max(e.start, from) - from) * 1e-3,
+         (std::min(e.end, until) - from) * 1e-3, e.lane <= 1 ? 0 : e.lane - 1});
   }
   for (std::vector<TimelineBar>& rank : out.ranks)
-    std::stable_sort(rank.begin(), rank.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+    std::stable_sort(rank.begin(), rank.end(),
+                     [](const auto& a, const auto& b) { return a.start < b.start; });
   return out;
 }
 

@@ -25,7 +25,8 @@ std::string lane_class(const std::string& category) {
 
 }  // namespace
 
-std::string timeline_figure(const std::string& title, const std::string& caption, const std::vector<std::vector<TimelineBar>>& ranks) {
+std::string timeline_figure(const std::string& title, const std::string& caption,
+                            const std::vector<std::vector<TimelineBar>>& ranks) {
   Canvas canvas(lane_width, title, caption);
   canvas.legend({{"compute", "fg-compute"},
                  {"hand over, move on", "fg-exposed"},
@@ -56,8 +57,11 @@ std::string timeline_figure(const std::string& title, const std::string& caption
     std::map<int, TimelineBar> open;
     const auto put = [&](const TimelineBar& b) {
       const double w = std::max(x(b.end) - x(b.start), 0.4);
-      canvas.rect(x(b.start), b.lane == 0 ? y + 1 : y + 16 + 7.0 * b.lane, w, b.lane == 0 ? 20 : 5, lane_class(b.category),
-                  fmt::format("rank {}: {}, {} from {}", r, b.name, seconds_text((b.end - b.start) * 1e-3), seconds_text(b.start * 1e-3)));
+      canvas.rect(
+          x(b.start), b.lane == 0 ? y + 1 : y + 16 + 7.0 * b.lane, w, b.lane == 0 ? 20 : 5,
+          lane_class(b.category),
+          fmt::format("rank {}: {}, {} from {}", r, b.name, seconds_text((b.end - b.start) * 1e-3),
+                      seconds_text(b.start * 1e-3)));
     };
     for (const TimelineBar& b : ranks[r]) {
       const auto found = open.find(b.lane);
@@ -86,8 +90,10 @@ std::string timeline_figure(const std::string& title, const std::string& caption
   return canvas.finish(y + 28);
 }
 
-std::string topology_figure(const std::string& title, const std::vector<TopologyRank>& ranks, int cores) {
-  Canvas canvas(lane_width, title, "A box for each host, in it its ranks with their device and threads.");
+std::string topology_figure(const std::string& title, const std::vector<TopologyRank>& ranks,
+                            int cores) {
+  Canvas canvas(lane_width, title,
+                "A box for each host, in it its ranks with their device and threads.");
   std::vector<std::string> hosts;
   for (const TopologyRank& r : ranks)
     if (std::find(hosts.begin(), hosts.end(), r.host) == hosts.end()) hosts.push_back(r.host);
@@ -97,28 +103,36 @@ std::string topology_figure(const std::string& title, const std::vector<Topology
     std::vector<std::size_t> of;
     for (std::size_t r = 0; r < ranks.size(); ++r)
       if (ranks[r].host == hosts[h]) of.push_back(r);
-    const std::size_t shown = std::min<std::size_t>(of.size(), 64), across = std::min<std::size_t>(shown, hosts.size() == 1 ? 6 : 3);
+    const std::size_t shown = std::min<std::size_t>(of.size(), 64),
+                      across = std::min<std::size_t>(shown, hosts.size() == 1 ? 6 : 3);
     const double w = std::max(170.0, 16 + cell_w * static_cast<double>(across)),
                  down = std::ceil(static_cast<double>(shown) / static_cast<double>(across));
     const double high = 38 + cell_h * down;
     if (x > margin && x + w > lane_width - margin) x = margin, y += row + 12, row = 0;
     canvas.rect(x, y, w, high, "fg-box", "", 8);
     const std::string said =
-        (hosts[h].empty() ? "host" : hosts[h]) + (cores > 0 ? fmt::format(", {} core{}", cores, cores == 1 ? "" : "s") : "");
-    canvas.text(x + 10, y + 20, "fg-text fg-head", shorten(said, static_cast<std::size_t>((w - 20) / 7.4)), "start", said);
+        (hosts[h].empty() ? "host" : hosts[h]) +
+        (cores > 0 ? fmt::format(", {} core{}", cores, cores == 1 ? "" : "s") : "");
+    canvas.text(x + 10, y + 20, "fg-text fg-head",
+                shorten(said, static_cast<std::size_t>((w - 20) / 7.4)), "start", said);
     for (std::size_t i = 0; i < shown; ++i) {
       const TopologyRank& r = ranks[of[i]];
       const double cx = x + 8 + cell_w * static_cast<double>(i % across),
-                   cy = y + 30 + cell_h * std::floor(static_cast<double>(i) / static_cast<double>(across));
-      const std::string device = fmt::format("{}{}", r.device.empty() ? "device" : r.device,
-                                             r.threads > 0 ? fmt::format(", {} thread{}", r.threads, r.threads == 1 ? "" : "s") : "");
+                   cy = y + 30 +
+                        cell_h * std::floor(static_cast<double>(i) / static_cast<double>(across));
+      const std::string device = fmt::format(
+          "{}{}", r.device.empty() ? "device" : r.device,
+          r.threads > 0 ? fmt::format(", {} thread{}", r.threads, r.threads == 1 ? "" : "s") : "");
       canvas.rect(cx + 2, cy, cell_w - 6, cell_h - 6, "fg-page",
-                  fmt::format("rank {} on {}: {}; computes {} of its step", of[i], r.host, device, percent(r.share)), 5);
+                  fmt::format("rank {} on {}: {}; computes {} of its step", of[i], r.host, device,
+                              percent(r.share)),
+                  5);
       canvas.text(cx + 10, cy + 16, "fg-text", fmt::format("rank {}", of[i]));
       canvas.text(cx + 10, cy + 31, "fg-soft", shorten(device, 16), "start", device);
       if (std::isfinite(r.share)) {
         canvas.rect(cx + 10, cy + 37, cell_w - 24, 5, "fg-row");
-        canvas.rect(cx + 10, cy + 37, (cell_w - 24) * std::clamp(r.share, 0.0, 1.0), 5, "fg-compute");
+        canvas.rect(cx + 10, cy + 37, (cell_w - 24) * std::clamp(r.share, 0.0, 1.0), 5,
+                    "fg-compute");
       }
     }
     x += w + 12, row = std::max(row, high);

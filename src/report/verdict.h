@@ -1,5 +1,6 @@
-// What a study says, in plain sentences: only what its numbers hold, with the spread, and what they do not tell.
-// Convention: sentences are plain text; a difference is stated as one only where the spreads of both sides do not meet.
+// What a study says, in plain sentences: only what its numbers hold, with the spread, and what they
+// do not tell. Convention: sentences are plain text; a difference is stated as one only where the
+// spreads of both sides do not meet.
 #pragma once
 
 #include <string>
@@ -25,7 +26,8 @@ std::string difference_words(Difference d);
 // "a", "a and b", "a, b, c and 2 more": at most so many by name.
 std::string listed(const std::vector<std::string>& names, std::size_t most);
 
-// Points that do the same work: those with equal axes. Techniques beside a grid are compared within one of these, never across.
+// Points that do the same work: those with equal axes. Techniques beside a grid are compared within
+// one of these, never across.
 struct SameWork {
   std::string name;  // "image 16"; "" where all axes are equal
   std::vector<const Point*> points;

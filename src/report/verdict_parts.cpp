@@ -18,13 +18,14 @@ struct Ranked {
 };
 
 // Points that know it, the best first.
-std::vector<Ranked> rank_points(const std::vector<const Point*>& points, Measure measure, bool least,
-                                double Spread::*by = &Spread::median) {
+std::vector<Ranked> rank_points(const std::vector<const Point*>& points, Measure measure,
+                                bool least, double Spread::*by = &Spread::median) {
   std::vector<Ranked> out;
   for (const Point* p : points)
     if (const Spread s = spread_of(*p, measure); s.known()) out.push_back({p, s});
-  std::stable_sort(out.begin(), out.end(),
-                   [&](const Ranked& a, const Ranked& b) { return least ? a.value.*by < b.value.*by : a.value.*by > b.value.*by; });
+  std::stable_sort(out.begin(), out.end(), [&](const Ranked& a, const Ranked& b) {
+    return least ? a.value.*by < b.value.*by : a.value.*by > b.value.*by;
+  });
   return out;
 }
 
@@ -40,10 +41,13 @@ std::string called(const Part& part, const Point& point) {
 }
 
 constexpr std::size_t most_named = 4;
-constexpr std::size_t most_told = 3;  // groups of the same work with sentences of their own; of more it is counted who leads
+constexpr std::size_t most_told =
+    3;  // groups of the same work with sentences of their own; of more it is counted who leads
 
 // Among points with equal axes.
-std::string technique_of(const Ranked& r) { return r.point->technique.empty() ? "the run" : r.point->technique; }
+std::string technique_of(const Ranked& r) {
+  return r.point->technique.empty() ? "the run" : r.point->technique;
+}
 
 std::string first_techniques(const std::vector<Ranked>& ranked, std::size_t count) {
   std::vector<std::string> names;
@@ -58,23 +62,27 @@ std::size_t sharing(const std::vector<Ranked>& ranked, std::string (*words)(doub
   return n;
 }
 
-// The least of a measure and by how much it leads; "" when there is nothing to compare. Exact: it would be the same in every run.
-std::string leads(const SameWork& group, Measure measure, const std::string& what, std::string (*words)(double), bool exact) {
+// The least of a measure and by how much it leads; "" when there is nothing to compare. Exact: it
+// would be the same in every run.
+std::string leads(const SameWork& group, Measure measure, const std::string& what,
+                  std::string (*words)(double), bool exact) {
   const std::vector<Ranked> all = rank_points(group.points, measure, true);
   if (all.size() < 2) return "";
   if (const std::size_t n = sharing(all, words); n > 1)
-    return fmt::format("{} is shared by {} ({}).", what, first_techniques(all, n), words(all[0].value.median));
+    return fmt::format("{} is shared by {} ({}).", what, first_techniques(all, n),
+                       words(all[0].value.median));
   const double ratio = all[1].value.median / all[0].value.median;
   if (!std::isfinite(ratio)) return "";
   const Difference d = difference(all[0].value, all[1].value);
-  return fmt::format("{} is {} with {}; {} follows with {} ({}% more){}.", what, technique_of(all[0]), spread_words(all[0].value, words),
-                     technique_of(all[1]), spread_words(all[1].value, words), three(100 * (ratio - 1)),
+  return fmt::format("{} is {} with {}; {} follows with {} ({}% more){}.", what,
+                     technique_of(all[0]), spread_words(all[0].value, words), technique_of(all[1]),
+                     spread_words(all[1].value, words), three(100 * (ratio - 1)),
                      exact && d == Difference::single ? "" : difference_words(d));
 }
 
 // How often each technique leads, where there are too many groups to tell of each.
-std::string counted(const std::vector<SameWork>& groups, Measure measure, const std::string& what, std::string (*words)(double),
-                    bool exact) {
+std::string counted(const std::vector<SameWork>& groups, Measure measure, const std::string& what,
+                    std::string (*words)(double), bool exact) {
   std::vector<std::pair<std::string, int>> leaders;
   int compared = 0, shared = 0, within = 0, once = 0;
   for (const SameWork& group : groups) {
@@ -84,26 +92,32 @@ std::string counted(const std::vector<SameWork>& groups, Measure measure, const 
     const std::size_t n = sharing(all, words);
     for (std::size_t i = 0; i < n; ++i) {
       const std::string name = technique_of(all[i]);
-      auto found = std::find_if(leaders.begin(), leaders.end(), [&](const auto& l) { return l.first == name; });
+      auto found = std::find_if(leaders.begin(), leaders.end(),
+                                [&](const auto& l) { return l.first == name; });
       if (found == leaders.end()) found = leaders.insert(leaders.end(), {name, 0});
       ++found->second;
     }
     const Difference d = difference(all[0].value, all[1].value);
-    shared += n > 1, within += n == 1 && d == Difference::within, once += n == 1 && d == Difference::single && !exact;
+    shared += n > 1, within += n == 1 && d == Difference::within,
+        once += n == 1 && d == Difference::single && !exact;
   }
   if (compared == 0) return "";
-  std::stable_sort(leaders.begin(), leaders.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::stable_sort(leaders.begin(), leaders.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string out = what;
   for (std::size_t i = 0; i < std::min(leaders.size(), most_named); ++i)
-    out += fmt::format("{} {} at {}{}", i == 0 ? "" : ",", leaders[i].first, leaders[i].second,
-                       i == 0 ? fmt::format(" of {} setting{} of the grid", compared, compared == 1 ? "" : "s") : "");
+    out += fmt::format(
+        "{} {} at {}{}", i == 0 ? "" : ",", leaders[i].first, leaders[i].second,
+        i == 0 ? fmt::format(" of {} setting{} of the grid", compared, compared == 1 ? "" : "s")
+               : "");
   if (leaders.size() > most_named) out += fmt::format(" and {} more", leaders.size() - most_named);
   if (shared > 0) out += fmt::format("; at {} of these several share it", shared);
   if (within > 0) out += fmt::format("; at {} the spread does not tell it from the next", within);
   return out + (once > 0 ? difference_words(Difference::single) : "") + ".";
 }
 
-void add_if(std::vector<std::string>& out, const std::string& sentence, const std::string& whose = "") {
+void add_if(std::vector<std::string>& out, const std::string& sentence,
+            const std::string& whose = "") {
   if (!sentence.empty()) out.push_back(whose + sentence);
 }
 
@@ -118,9 +132,12 @@ std::vector<std::string> batch_verdict(const Part& part) {
     for (const auto& [x, p] : s.points) points.push_back(p);
     const std::vector<Ranked> speed = rank_points(points, measures::images_per_s, false);
     if (speed.size() >= 2)
-      out.push_back(whose + fmt::format("most images per second at {}: {}{}.",
-                                        axis_words(part.axis, plain_number(axis_value(part, *speed[0].point))),
-                                        spread_words(speed[0].value, three), difference_words(difference(speed[0].value, speed[1].value))));
+      out.push_back(
+          whose +
+          fmt::format("most images per second at {}: {}{}.",
+                      axis_words(part.axis, plain_number(axis_value(part, *speed[0].point))),
+                      spread_words(speed[0].value, three),
+                      difference_words(difference(speed[0].value, speed[1].value))));
     const auto exposed = [](const Point& p) {
       const Breakdown b = breakdown_of(p);
       return step_of(b) > 0 ? (b.comm_exposed + b.wait) / step_of(b) : kUnknown;
@@ -128,15 +145,22 @@ std::vector<std::string> batch_verdict(const Part& part) {
     if (points.size() >= 2) {
       const double first = exposed(*points.front()), last = exposed(*points.back());
       if (std::isfinite(first) && std::isfinite(last) && std::max(first, last) >= 0.01)
-        out.push_back(whose + fmt::format("synchronisation (exposed communication and waiting) takes {} of the step at {} and {} at {}.",
-                                          percent(first), axis_words(part.axis, plain_number(axis_value(part, *points.front()))),
-                                          percent(last), axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
+        out.push_back(
+            whose +
+            fmt::format("synchronisation (exposed communication and waiting) takes {} of the step "
+                        "at {} and {} at {}.",
+                        percent(first),
+                        axis_words(part.axis, plain_number(axis_value(part, *points.front()))),
+                        percent(last),
+                        axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
     }
     const std::vector<Ranked> top = rank_points(points, measures::top1, false);
     if (top.size() >= 2 && !accumulation)
-      out.push_back(whose + fmt::format("best accuracy at {}: {}{}.", axis_words(part.axis, plain_number(axis_value(part, *top[0].point))),
-                                        spread_words(top[0].value, accuracy_text),
-                                        difference_words(difference(top[0].value, top[1].value))));
+      out.push_back(
+          whose + fmt::format("best accuracy at {}: {}{}.",
+                              axis_words(part.axis, plain_number(axis_value(part, *top[0].point))),
+                              spread_words(top[0].value, accuracy_text),
+                              difference_words(difference(top[0].value, top[1].value))));
   }
   if (out.empty()) out.push_back("one point is measured; there is nothing to compare it with.");
   return out;
@@ -146,7 +170,8 @@ namespace {
 
 // Of those with several ranks (one rank sends nothing, which is no merit).
 std::vector<SameWork> with_several_ranks(std::vector<SameWork> groups) {
-  for (SameWork& group : groups) std::erase_if(group.points, [](const Point* p) { return ranks_of(*p) <= 1; });
+  for (SameWork& group : groups)
+    std::erase_if(group.points, [](const Point* p) { return ranks_of(*p) <= 1; });
   return groups;
 }
 
@@ -156,12 +181,15 @@ std::string fewest_bytes(const SameWork& group) {
   const std::size_t n = sharing(all, byte_text);
   const std::string least = byte_text(all[0].value.median);
   if (n > 1)
-    return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.", first_techniques(all, n), least);
-  return fmt::format("of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.", technique_of(all[0]),
-                     least, technique_of(all[1]), byte_text(all[1].value.median));
+    return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.",
+                       first_techniques(all, n), least);
+  return fmt::format(
+      "of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
+      technique_of(all[0]), least, technique_of(all[1]), byte_text(all[1].value.median));
 }
 
-// Techniques compute the same thing: how far their losses are apart, each from the first technique's with the same axes and seed.
+// Techniques compute the same thing: how far their losses are apart, each from the first
+// technique's with the same axes and seed.
 std::string losses_differ(const Part& part) {
   double most = -1;
   const Point *whose = nullptr, *base = nullptr;
@@ -177,11 +205,14 @@ std::string losses_differ(const Part& part) {
 
 }  // namespace
 
-std::string loss_sentence(const Point& base, const std::string& base_name, double most, const std::string& whose) {
+std::string loss_sentence(const Point& base, const std::string& base_name, double most,
+                          const std::string& whose) {
   const Spread loss = spread_of(base, measures::loss);
-  const std::string seeds = loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
-  return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", base_name, three(loss.median),
-                     loss.n > 1 ? ", seed by seed," : "", three(most), most == 0 ? "" : " (" + whose + seeds + ")");
+  const std::string seeds =
+      loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
+  return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", base_name,
+                     three(loss.median), loss.n > 1 ? ", seed by seed," : "", three(most),
+                     most == 0 ? "" : " (" + whose + seeds + ")");
 }
 
 std::vector<std::string> technique_verdict(const Part& part) {
@@ -189,7 +220,8 @@ std::vector<std::string> technique_verdict(const Part& part) {
   const TimeMeasure time = time_of(part);
   const MemoryMeasure memory = memory_of(part);
   const std::string shortest = "the shortest time for " + time.what,
-                    least = memory.planned ? "the least planned memory on a rank" : "the least memory on a rank";
+                    least = memory.planned ? "the least planned memory on a rank"
+                                           : "the least memory on a rank";
   const std::vector<SameWork> groups = same_work(part), several = with_several_ranks(groups);
   for (std::size_t i = 0; i < groups.size() && groups.size() <= most_told; ++i) {
     const std::string whose = groups[i].name.empty() ? "" : groups[i].name + ": ";
@@ -200,7 +232,8 @@ std::vector<std::string> technique_verdict(const Part& part) {
   if (groups.size() > most_told) {
     add_if(out, counted(groups, time.of, shortest + " is", seconds_text, false));
     add_if(out, counted(groups, memory.of, least + " is", byte_text, true));
-    add_if(out, counted(several, measures::comm_bytes, "of those with several ranks the fewest bytes come from", byte_text, true));
+    add_if(out, counted(several, measures::comm_bytes,
+                        "of those with several ranks the fewest bytes come from", byte_text, true));
   }
   add_if(out, losses_differ(part));
   if (out.empty()) out.push_back("one technique is measured; there is nothing to compare it with.");
@@ -210,16 +243,19 @@ std::vector<std::string> technique_verdict(const Part& part) {
 std::vector<std::string> accuracy_verdict(const Part& part) {
   if (is_one_run(part)) return run_verdict(*records_of(part.points.front()).front());
   std::vector<std::string> out;
-  const std::vector<Ranked> top = rank_points(all_points(part), measures::top1, false, &Spread::mean);  // which is what is said
+  const std::vector<Ranked> top =
+      rank_points(all_points(part), measures::top1, false, &Spread::mean);  // which is what is said
   if (top.empty()) return {"no run measured an accuracy."};
   const auto words = [](const Spread& s) {
-    return s.n > 1 ? fmt::format("{} in the mean of {} seeds ({} to {})", accuracy_text(s.mean), s.n, accuracy_text(s.low),
-                                 accuracy_text(s.high))
+    return s.n > 1 ? fmt::format("{} in the mean of {} seeds ({} to {})", accuracy_text(s.mean),
+                                 s.n, accuracy_text(s.low), accuracy_text(s.high))
                    : accuracy_text(s.median) + " with one seed";
   };
-  if (top.size() == 1) return {fmt::format("{}: {}.", called(part, *top[0].point), words(top[0].value))};
-  out.push_back(fmt::format("best is {} with {}; {} has {}{}.", called(part, *top[0].point), words(top[0].value),
-                            called(part, *top[1].point), words(top[1].value), difference_words(difference(top[0].value, top[1].value))));
+  if (top.size() == 1)
+    return {fmt::format("{}: {}.", called(part, *top[0].point), words(top[0].value))};
+  out.push_back(fmt::format("best is {} with {}; {} has {}{}.", called(part, *top[0].point),
+                            words(top[0].value), called(part, *top[1].point), words(top[1].value),
+                            difference_words(difference(top[0].value, top[1].value))));
   std::string beyond, within;
   const Spread base = spread_of(part.points.front(), measures::top1);
   for (const Point& p : part.points) {
@@ -227,12 +263,17 @@ std::vector<std::string> accuracy_verdict(const Part& part) {
     const Spread s = spread_of(p, measures::top1);
     const Difference d = difference(s, base);
     const std::string by =
-        fmt::format("{} ({}{:.2f} points)", called(part, p), s.mean >= base.mean ? "+" : "−", 100 * std::abs(s.mean - base.mean));
+        fmt::format("{} ({}{:.2f} points)", called(part, p), s.mean >= base.mean ? "+" : "−",
+                    100 * std::abs(s.mean - base.mean));
     if (d == Difference::beyond) beyond += (beyond.empty() ? "" : ", ") + by;
     if (d == Difference::within) within += (within.empty() ? "" : ", ") + by;
   }
-  if (!beyond.empty()) out.push_back(fmt::format("beyond the spread, against {}: {}.", called(part, part.points.front()), beyond));
-  if (!within.empty()) out.push_back(fmt::format("within the spread, against {}: {}.", called(part, part.points.front()), within));
+  if (!beyond.empty())
+    out.push_back(fmt::format("beyond the spread, against {}: {}.",
+                              called(part, part.points.front()), beyond));
+  if (!within.empty())
+    out.push_back(fmt::format("within the spread, against {}: {}.",
+                              called(part, part.points.front()), within));
   return out;
 }
 
@@ -244,11 +285,14 @@ std::vector<std::string> layers_verdict(const Part& part) {
     std::vector<std::pair<Spread, std::string>> all;
     for (const std::string& family : families)
       if (const Spread s = share(family); s.known()) all.emplace_back(s, family);
-    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first.median > b.first.median; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.first.median > b.first.median; });
     std::string out;
-    for (std::size_t i = 0; i < all.size() && i < 3 && (i == 0 || all[i].first.median > 0.02); ++i) {
+    for (std::size_t i = 0; i < all.size() && i < 3 && (i == 0 || all[i].first.median > 0.02);
+         ++i) {
       const std::string low = percent(all[i].first.low), high = percent(all[i].first.high);
-      out += fmt::format("{} {}", i == 0 ? of_what + " " + all[i].second + " takes" : ", " + all[i].second,
+      out += fmt::format("{} {}",
+                         i == 0 ? of_what + " " + all[i].second + " takes" : ", " + all[i].second,
                          low == high ? low : low + " to " + high);
     }
     return out;
@@ -257,9 +301,11 @@ std::vector<std::string> layers_verdict(const Part& part) {
   for (const PointGroup& group : point_groups(part)) {
     std::string times;
     for (const Point* point : group.points)
-      if (const Spread all = spread_of(*point, measures::parts_seconds); all.known() && group.points.size() <= 4) {
+      if (const Spread all = spread_of(*point, measures::parts_seconds);
+          all.known() && group.points.size() <= 4) {
         const std::string named = point_name(part, *point, group.axis);
-        times += fmt::format("{}{}{}", times.empty() ? "" : ", ", seconds_text(all.median), named.empty() ? "" : " with " + named);
+        times += fmt::format("{}{}{}", times.empty() ? "" : ", ", seconds_text(all.median),
+                             named.empty() ? "" : " with " + named);
       }
     const std::string shares = said([&](const std::string& family) {
       std::vector<double> v;
@@ -267,10 +313,12 @@ std::vector<std::string> layers_verdict(const Part& part) {
       return spread_of(v);
     });
     if (shares.empty()) continue;
-    out.push_back((group.name.empty() ? "" : group.name + ": ") + shares + (times.empty() ? "" : "; the whole pass takes " + times) + ".");
+    out.push_back((group.name.empty() ? "" : group.name + ": ") + shares +
+                  (times.empty() ? "" : "; the whole pass takes " + times) + ".");
     if (out.size() == 6) break;
   }
-  const std::string theirs = said([&](const std::string& family) { return spread_of({published_share(part, family)}); });
+  const std::string theirs =
+      said([&](const std::string& family) { return spread_of({published_share(part, family)}); });
   if (!out.empty() && !theirs.empty()) out.push_back("published: " + theirs + ".");
   return out;
 }

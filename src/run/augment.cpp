@@ -25,7 +25,9 @@ data::AugmentOptions augment_options(const config::Config& config) {
   o.resized_crop = d.resized_crop;
   o.crop = static_cast<int>(d.crop);
   o.padding = d.crop_mode == "reflect" ? data::Padding::reflect : data::Padding::zero;
-  o.flip = d.flip == "random" ? data::Flip::random : d.flip == "alternating" ? data::Flip::alternating : data::Flip::none;
+  o.flip = d.flip == "random"        ? data::Flip::random
+           : d.flip == "alternating" ? data::Flip::alternating
+                                     : data::Flip::none;
   if (!d.randaugment.empty()) {
     o.randaugment_ops = static_cast<int>(d.randaugment[0]);
     o.randaugment_magnitude = static_cast<int>(d.randaugment[1]);
@@ -63,9 +65,12 @@ config::Config photographs_for(const models::ModelConfig& model) {
   return config;
 }
 
-void follow_preprocess(const nlohmann::json& preprocess, const std::string& where, config::Config& config) {
+void follow_preprocess(const nlohmann::json& preprocess, const std::string& where,
+                       config::Config& config) {
   const auto refuse = [&](const char* key, const std::string& expected) {
-    throw Error(ErrorKind::weights, fmt::format("the weights' preprocess.{} is {}; expected {}", key, preprocess[key].dump(), expected),
+    throw Error(ErrorKind::weights,
+                fmt::format("the weights' preprocess.{} is {}; expected {}", key,
+                            preprocess[key].dump(), expected),
                 where);
   };
   const auto channels = static_cast<std::size_t>(config.model.channels);
@@ -74,8 +79,11 @@ void follow_preprocess(const nlohmann::json& preprocess, const std::string& wher
     std::vector<double> found;
     for (const nlohmann::json& value : preprocess[key])
       if (value.is_number()) found.push_back(value.get<double>());
-    const bool sound = std::all_of(found.begin(), found.end(), [&](double v) { return std::isfinite(v) && (!positive || v > 0); });
-    if (!preprocess[key].is_array() || found.size() != preprocess[key].size() || (found.size() != 1 && found.size() != channels) || !sound)
+    const bool sound = std::all_of(found.begin(), found.end(), [&](double v) {
+      return std::isfinite(v) && (!positive || v > 0);
+    });
+    if (!preprocess[key].is_array() || found.size() != preprocess[key].size() ||
+        (found.size() != 1 && found.size() != channels) || !sound)
       refuse(key, fmt::format("1 or {} {}numbers", channels, positive ? "positive " : ""));
     list = found;
   };
@@ -91,14 +99,16 @@ void follow_preprocess(const nlohmann::json& preprocess, const std::string& wher
 
 data::Transform train_transform(const config::Config& config) {
   const models::ModelConfig& m = config.model;
-  return data::make_train_transform(augment_options(config), static_cast<int>(m.image_h), static_cast<int>(m.image_w),
-                                    static_cast<int>(m.channels), normalisation(config));
+  return data::make_train_transform(augment_options(config), static_cast<int>(m.image_h),
+                                    static_cast<int>(m.image_w), static_cast<int>(m.channels),
+                                    normalisation(config));
 }
 
 data::Transform eval_transform(const config::Config& config) {
   const models::ModelConfig& m = config.model;
-  return data::make_eval_transform(augment_options(config), static_cast<int>(m.image_h), static_cast<int>(m.image_w),
-                                   static_cast<int>(m.channels), normalisation(config));
+  return data::make_eval_transform(augment_options(config), static_cast<int>(m.image_h),
+                                   static_cast<int>(m.image_w), static_cast<int>(m.channels),
+                                   normalisation(config));
 }
 
 }  // namespace tessera::run

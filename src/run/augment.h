@@ -14,14 +14,17 @@ data::AugmentOptions augment_options(const config::Config& config);
 data::MixOptions mix_options(const config::Config& config);
 data::Normalisation normalisation(const config::Config& config);
 
-// A configuration of this model whose images are photographs, as those of a folder: what prediction begins with.
+// A configuration of this model whose images are photographs, as those of a folder: what prediction
+// begins with.
 config::Config photographs_for(const models::ModelConfig& model);
-// What weights say of the images they were trained on: {"mean", "std", "resize"}, as the keys data.mean, data.deviation and
-// data.eval_resize; resize 0: no margin is cut off, whatever the source. What they do not say stays as it is. Error(weights) on anything
-// that cannot be meant.
-void follow_preprocess(const nlohmann::json& preprocess, const std::string& where, config::Config& config);
+// What weights say of the images they were trained on: {"mean", "std", "resize"}, as the keys
+// data.mean, data.deviation and data.eval_resize; resize 0: no margin is cut off, whatever the
+// source. What they do not say stays as it is. Error(weights) on anything that cannot be meant.
+void follow_preprocess(const nlohmann::json& preprocess, const std::string& where,
+                       config::Config& config);
 
-// What a loader is given for training, and for evaluation and prediction: to the model's size and channels.
+// What a loader is given for training, and for evaluation and prediction: to the model's size and
+// channels.
 data::Transform train_transform(const config::Config& config);
 data::Transform eval_transform(const config::Config& config);
 

@@ -1,5 +1,6 @@
-// bench data: images per second through the loader with the configured transforms and, for image folders, beside the decoder alone on the
-// same files, the same threads and in the same minute (they take turns, so that a busy machine slows both).
+// bench data: images per second through the loader with the configured transforms and, for image
+// folders, beside the decoder alone on the same files, the same threads and in the same minute
+// (they take turns, so that a busy machine slows both).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,16 +27,19 @@ using nlohmann::ordered_json;
 constexpr double turn_s = 0.5;
 constexpr std::size_t most_held_bytes = std::size_t{1} << 30;
 
-// Images per second, and per second that the process really had a core: what remains comparable where others use the machine.
+// Images per second, and per second that the process really had a core: what remains comparable
+// where others use the machine.
 struct Rate {
   double wall = 0, cpu = 0;
 };
 class Stopwatch {
  public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
   Rate rate(std::int64_t images) const {
-    return {static_cast<double>(images) / seconds(),
-            static_cast<double>(images) * CLOCKS_PER_SEC / static_cast<double>(std::clock() - cpu_)};
+    return {static_cast<double>(images) / seconds(), static_cast<double>(images) * CLOCKS_PER_SEC /
+                                                         static_cast<double>(std::clock() - cpu_)};
   }
 
  private:
@@ -51,8 +55,9 @@ struct Turns {
   report::Quantiles per_cpu_s() const { return report::quantiles(cpu); }
 };
 
-// Images per second of the loader, which keeps its threads and memory between turns. All that can be prepared ahead is prepared before the
-// clock starts and again before it stops, so that it counts exactly the images that were handed out.
+// Images per second of the loader, which keeps its threads and memory between turns. All that can
+// be prepared ahead is prepared before the clock starts and again before it stops, so that it
+// counts exactly the images that were handed out.
 Rate turn(data::Loader& loader, std::int64_t images, data::Batch& batch) {
   loader.settle();
   const Stopwatch watch;
@@ -69,7 +74,8 @@ Rate turn(const std::vector<std::vector<std::byte>>& files, const data::Wants& w
   const auto work = [&] {
     data::Image image;
     while (watch.seconds() < turn_s) {
-      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", wants, image);
+      data::decode_image(files[static_cast<std::size_t>(next++) % files.size()], "bench", wants,
+                         image);
       ++done;
     }
   };
@@ -90,7 +96,8 @@ std::vector<std::vector<std::byte>> hold_files(const data::Dataset& dataset) {
   std::vector<std::vector<std::byte>> files;
   std::size_t bytes = 0;
   data::Image image;
-  for (std::int64_t i = 0; i < dataset.size() && bytes < most_held_bytes && files.size() < 4096; ++i) {
+  for (std::int64_t i = 0; i < dataset.size() && bytes < most_held_bytes && files.size() < 4096;
+       ++i) {
     std::vector<std::byte> file;
     try {
       data::read_image_file(dataset.sample_name(i), file);
@@ -104,7 +111,9 @@ std::vector<std::vector<std::byte>> hold_files(const data::Dataset& dataset) {
   return files;
 }
 
-ordered_json rates(const report::Quantiles& q) { return {{"median", q.median}, {"min", q.min}, {"max", q.max}}; }
+ordered_json rates(const report::Quantiles& q) {
+  return {{"median", q.median}, {"min", q.min}, {"max", q.max}};
+}
 
 }  // namespace
 
@@ -116,9 +125,12 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
   const int threads = std::max(1, loading.workers);
   loading.batch = std::min<std::int64_t>(options.batch, dataset->size());
   const bool folder = dynamic_cast<const data::ImageFolder*>(dataset.get()) != nullptr;
-  const data::Wants shrunk = [&](int h, int w) { return data::Want{{0, 0, h, w}, loading.height, loading.width}; };
+  const data::Wants shrunk = [&](int h, int w) {
+    return data::Want{{0, 0, h, w}, loading.height, loading.width};
+  };
   const auto files = folder ? hold_files(*dataset) : std::vector<std::vector<std::byte>>{};
-  if (folder && files.empty()) throw Error(ErrorKind::data, "no image can be read", config.data.source);
+  if (folder && files.empty())
+    throw Error(ErrorKind::data, "no image can be read", config.data.source);
 
   Turns ours, scaled, full;
   data::Loader loader(*dataset, loading);
@@ -135,8 +147,9 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
   }
   const report::Quantiles q = ours.per_s(), c = ours.per_cpu_s();
   if (options.json) {
-    ordered_json document = {{"data", config.data.source}, {"split", options.split},      {"batch", loading.batch},
-                             {"workers", loading.workers}, {"height", loading.height},    {"width", loading.width},
+    ordered_json document = {{"data", config.data.source}, {"split", options.split},
+                             {"batch", loading.batch},     {"workers", loading.workers},
+                             {"height", loading.height},   {"width", loading.width},
                              {"images_per_s", rates(q)},   {"images_per_cpu_s", rates(c)}};
     if (folder) {
       document["decoder_images_per_s"] = rates(scaled.per_s());
@@ -148,16 +161,20 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     report::print_document(document);
     return 0;
   }
-  say(stdout, "{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} turns)\n", config.data.source,
-      options.split, loading.height, loading.width, loading.batch, loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max,
-      turns);
+  say(stdout,
+      "{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} "
+      "turns)\n",
+      config.data.source, options.split, loading.height, loading.width, loading.batch,
+      loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max, turns);
   if (folder) {
     const report::Quantiles s = scaled.per_s(), f = full.per_s();
     say(stdout,
-        "the decoder alone on {} thread{}: {:.0f} img/s shrinking as the loader lets it, {:.0f} at full size; the loader reaches {:.0f}% "
+        "the decoder alone on {} thread{}: {:.0f} img/s shrinking as the loader lets it, {:.0f} at "
+        "full size; the loader reaches {:.0f}% "
         "and {:.0f}% ({:.0f}% and {:.0f}% by CPU time)\n",
-        threads, threads == 1 ? "" : "s", s.median, f.median, q.median / s.median * 100, q.median / f.median * 100,
-        c.median / scaled.per_cpu_s().median * 100, c.median / full.per_cpu_s().median * 100);
+        threads, threads == 1 ? "" : "s", s.median, f.median, q.median / s.median * 100,
+        q.median / f.median * 100, c.median / scaled.per_cpu_s().median * 100,
+        c.median / full.per_cpu_s().median * 100);
   }
   return 0;
 }

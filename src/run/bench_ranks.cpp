@@ -14,7 +14,8 @@ namespace tessera::run {
 using nlohmann::ordered_json;
 
 std::vector<RankUse> gather_use(const Ranks& ranks, const RankUse& mine) {
-  std::vector<double> row = {static_cast<double>(mine.peak_bytes), mine.flops};  // bytes are whole far beyond any machine's
+  std::vector<double> row = {static_cast<double>(mine.peak_bytes),
+                             mine.flops};  // bytes are whole far beyond any machine's
   for (const comm::Traffic::Row& verb : mine.traffic.rows)
     row.push_back(static_cast<double>(verb.count)), row.push_back(static_cast<double>(verb.bytes));
   const std::vector<double> all = ranks.gather(row);
@@ -61,7 +62,9 @@ ordered_json traffic_json(const comm::Traffic& traffic) {
 ordered_json ranks_json(const std::vector<RankUse>& ranks) {
   ordered_json out = ordered_json::array();
   for (const RankUse& rank : ranks)
-    out.push_back({{"peak_bytes", rank.peak_bytes}, {"flops", rank.flops}, {"comm_bytes", rank.traffic.total().bytes}});
+    out.push_back({{"peak_bytes", rank.peak_bytes},
+                   {"flops", rank.flops},
+                   {"comm_bytes", rank.traffic.total().bytes}});
   return out;
 }
 
@@ -74,20 +77,26 @@ std::string use_line(const std::vector<RankUse>& ranks, const std::string& per) 
   const ordered_json rows = traffic_json(traffic);
   std::string verbs;
   for (const auto& [verb, bytes] : rows.items())
-    if (verb != "total") verbs += fmt::format("{}{} {}", verbs.empty() ? "" : ", ", verb, amount(bytes.get<std::int64_t>()));
+    if (verb != "total")
+      verbs += fmt::format("{}{} {}", verbs.empty() ? "" : ", ", verb,
+                           amount(bytes.get<std::int64_t>()));
   std::int64_t least = ranks[0].peak_bytes, most = 0;
-  for (const RankUse& rank : ranks) least = std::min(least, rank.peak_bytes), most = std::max(most, rank.peak_bytes);
-  return fmt::format("a rank hands over {} per {}{}; planned memory per rank {}{}", amount(traffic.total().bytes), per,
-                     verbs.empty() ? "" : " (" + verbs + ")", amount(least) == amount(most) ? "" : amount(least) + " to ", amount(most));
+  for (const RankUse& rank : ranks)
+    least = std::min(least, rank.peak_bytes), most = std::max(most, rank.peak_bytes);
+  return fmt::format("a rank hands over {} per {}{}; planned memory per rank {}{}",
+                     amount(traffic.total().bytes), per, verbs.empty() ? "" : " (" + verbs + ")",
+                     amount(least) == amount(most) ? "" : amount(least) + " to ", amount(most));
 }
 
-double difference_from_one_rank(const config::Config& config, std::span<const float> images, const std::vector<double>& logits) {
+double difference_from_one_rank(const config::Config& config, std::span<const float> images,
+                                const std::vector<double>& logits) {
   config::Config alone = config;
   alone.parallel = {};
   alone.run.np = 1;
   Session session(alone);
   session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
-  const std::vector<double> reference = session.predict(images, static_cast<std::int64_t>(logits.size()) / config.model.classes);
+  const std::vector<double> reference =
+      session.predict(images, static_cast<std::int64_t>(logits.size()) / config.model.classes);
   CHECK(reference.size() == logits.size(), "a model has as many logits on one rank as on several");
   double difference = 0, largest = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {

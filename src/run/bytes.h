@@ -9,7 +9,8 @@
 
 namespace tessera::run {
 
-std::vector<std::byte> encode(std::span<const double> values, ir::DType dtype);  // f64, f32, i64 or i32
+std::vector<std::byte> encode(std::span<const double> values,
+                              ir::DType dtype);  // f64, f32, i64 or i32
 std::vector<double> decode(std::span<const std::byte> bytes, ir::DType dtype);
 
 }  // namespace tessera::run

@@ -1,5 +1,6 @@
-// Which checkpoints a run folder holds, which one is taken, and which ones go. Convention: a folder that cannot be looked at is Error(disk)
-// and never one without checkpoints; nothing is removed that is newer than what the run stands at.
+// Which checkpoints a run folder holds, which one is taken, and which ones go. Convention: a folder
+// that cannot be looked at is Error(disk) and never one without checkpoints; nothing is removed
+// that is newer than what the run stands at.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,10 +26,12 @@ std::vector<CheckpointPath> steps_listed(const fs::path& run) {
   std::vector<CheckpointPath> out;
   for (const fs::path& path : files::entries_of(run / "ckpt")) {
     const std::string name = path.filename().string();
-    if (name.starts_with("step-") && name.size() > 5 && name.size() < 20 && name.find_first_not_of("0123456789", 5) == name.npos)
+    if (name.starts_with("step-") && name.size() > 5 && name.size() < 20 &&
+        name.find_first_not_of("0123456789", 5) == name.npos)
       out.push_back({std::stoll(name.substr(5)), path});
   }
-  std::sort(out.begin(), out.end(), [](const CheckpointPath& a, const CheckpointPath& b) { return a.step > b.step; });
+  std::sort(out.begin(), out.end(),
+            [](const CheckpointPath& a, const CheckpointPath& b) { return a.step > b.step; });
   return out;
 }
 
@@ -48,12 +51,15 @@ std::shared_ptr<const files::Sharded> open_unless_replaced(const fs::path& path)
   try {
     return open_checkpoint(path);
   } catch (const Error&) {
-    if (before && files::identity_of(path) == before) throw;  // it is what was looked at, and it is not sound
+    if (before && files::identity_of(path) == before)
+      throw;  // it is what was looked at, and it is not sound
     return nullptr;
   }
 }
 
-std::shared_ptr<const files::Sharded> newest_checkpoint(const fs::path& run, std::vector<std::string>& notes, const std::string& hint) {
+std::shared_ptr<const files::Sharded> newest_checkpoint(const fs::path& run,
+                                                        std::vector<std::string>& notes,
+                                                        const std::string& hint) {
   std::optional<Error> newest;
   std::size_t count = 0;
   for (int look = 0; look < most_looks; ++look) {
@@ -81,21 +87,29 @@ std::shared_ptr<const files::Sharded> newest_checkpoint(const fs::path& run, std
     break;
   }
   if (!newest)
-    throw Error(ErrorKind::weights, "checkpoints are replaced faster than one can be opened", (run / "ckpt").string(),
+    throw Error(ErrorKind::weights, "checkpoints are replaced faster than one can be opened",
+                (run / "ckpt").string(),
                 "give the command again, or ask the run for a larger checkpoint.keep");
-  throw Error(ErrorKind::weights, fmt::format("none of the {} checkpoints can be used; the newest: {}", count, newest->message),
-              newest->where, hint);
+  throw Error(
+      ErrorKind::weights,
+      fmt::format("none of the {} checkpoints can be used; the newest: {}", count, newest->message),
+      newest->where, hint);
 }
 
 void mark_saved(const fs::path& run) {
   if (!files::is_there(mark_of(run)))
-    files::write_atomically(mark_of(run), "This run has written checkpoints; without them it does not start over by itself.\n");
+    files::write_atomically(
+        mark_of(run),
+        "This run has written checkpoints; without them it does not start over by itself.\n");
 }
 
 void expect_never_saved(const fs::path& run) {
   if (!files::is_there(mark_of(run))) return;
-  throw Error(ErrorKind::weights, "the run has written checkpoints, but none of them is here any more", (run / "ckpt").string(),
-              "bring them back (is their disk mounted?); --fresh starts over in this folder, --out chooses another");
+  throw Error(ErrorKind::weights,
+              "the run has written checkpoints, but none of them is here any more",
+              (run / "ckpt").string(),
+              "bring them back (is their disk mounted?); --fresh starts over in this folder, --out "
+              "chooses another");
 }
 
 void expect_same_step(const Ranks& ranks, const fs::path& run, std::int64_t step) {
@@ -103,10 +117,12 @@ void expect_same_step(const Ranks& ranks, const fs::path& run, std::int64_t step
   const std::vector<double> steps = ranks.gather({&mine, 1});
   const auto [oldest, newest] = std::minmax_element(steps.begin(), steps.end());
   if (*oldest == *newest) return;
-  throw AgreedError(ErrorKind::weights,
-                    fmt::format("rank {} can use the checkpoint of step {}, rank {} cannot", newest - steps.begin(), *newest,
-                                oldest - steps.begin()),
-                    (run / "ckpt").string(), "all ranks must be able to read the run folder; `tessera ckpt verify` on each machine looks");
+  throw AgreedError(
+      ErrorKind::weights,
+      fmt::format("rank {} can use the checkpoint of step {}, rank {} cannot",
+                  newest - steps.begin(), *newest, oldest - steps.begin()),
+      (run / "ckpt").string(),
+      "all ranks must be able to read the run folder; `tessera ckpt verify` on each machine looks");
 }
 
 void set_newer_aside(const fs::path& run, std::int64_t step, std::vector<std::string>& notes) {
@@ -114,14 +130,18 @@ void set_newer_aside(const fs::path& run, std::int64_t step, std::vector<std::st
     if (newer.step <= step) continue;
     fs::path aside = run / "ckpt" / ("aside-" + newer.path.filename().string());
     const std::string name = aside.filename().string();
-    for (int i = 2; files::is_there(aside); ++i) aside.replace_filename(fmt::format("{}-{}", name, i));
-    if (::rename(newer.path.c_str(), aside.c_str()) != 0) files::fail_disk(newer.path, "set the checkpoint aside", errno);
-    notes.push_back(fmt::format("{} is kept as {}: the run goes on from step {}; remove it when nobody needs it",
-                                newer.path.filename().string(), aside.string(), step));
+    for (int i = 2; files::is_there(aside); ++i)
+      aside.replace_filename(fmt::format("{}-{}", name, i));
+    if (::rename(newer.path.c_str(), aside.c_str()) != 0)
+      files::fail_disk(newer.path, "set the checkpoint aside", errno);
+    notes.push_back(fmt::format(
+        "{} is kept as {}: the run goes on from step {}; remove it when nobody needs it",
+        newer.path.filename().string(), aside.string(), step));
   }
 }
 
-void remove_older(const fs::path& run, std::int64_t step, std::int64_t best_step, const Retention& retention) {
+void remove_older(const fs::path& run, std::int64_t step, std::int64_t best_step,
+                  const Retention& retention) {
   std::int64_t kept = 1;  // the one of `step`
   for (const CheckpointPath& other : checkpoints_in(run)) {
     if (other.step >= step) continue;

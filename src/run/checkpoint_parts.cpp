@@ -19,13 +19,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-fs::path table_of(const fs::path& folder, int rank) { return folder / fmt::format("rank-{}.json", rank); }
+fs::path table_of(const fs::path& folder, int rank) {
+  return folder / fmt::format("rank-{}.json", rank);
+}
 
 json to_json(const ShardTable& table) {
   json out = json::object();
   for (const auto& [name, tensor] : table) {
     json shards = json::array();
-    for (const files::Shard& s : tensor.shards) shards.push_back({s.file, s.key, s.offset, s.extent, s.hash});
+    for (const files::Shard& s : tensor.shards)
+      shards.push_back({s.file, s.key, s.offset, s.extent, s.hash});
     out[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"shards", shards}};
   }
   return out;
@@ -33,8 +36,11 @@ json to_json(const ShardTable& table) {
 
 void add_part(const json& part, ShardTable& into) {
   for (const auto& [name, tensor] : part.items()) {
-    files::GlobalTensor& whole = into.try_emplace(name, files::GlobalTensor{tensor.at("dtype"), tensor.at("shape"), {}}).first->second;
-    for (const json& s : tensor.at("shards")) whole.shards.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
+    files::GlobalTensor& whole =
+        into.try_emplace(name, files::GlobalTensor{tensor.at("dtype"), tensor.at("shape"), {}})
+            .first->second;
+    for (const json& s : tensor.at("shards"))
+      whole.shards.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
   }
 }
 
@@ -46,8 +52,9 @@ ShardTable write_own_shards(const fs::path& folder, int rank, const Snapshot& sn
   for (const StateTensor& t : snapshot.tensors) {
     if (!t.keeps) continue;
     const std::span<const std::byte> buffer = snapshot.buffers.at(t.buffer);
-    shards.push_back({t.name, stored_name(t.dtype), t.shape, t.begin, t.extent,
-                      buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
+    shards.push_back(
+        {t.name, stored_name(t.dtype), t.shape, t.begin, t.extent,
+         buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
     bytes += shards.back().bytes.size() + 512;
   }
   files::require_room(folder, bytes);
@@ -56,7 +63,8 @@ ShardTable write_own_shards(const fs::path& folder, int rank, const Snapshot& sn
 
 void write_part(const fs::path& folder, int rank, const Snapshot& snapshot) {
   try {
-    files::write_atomically(table_of(folder, rank), to_json(write_own_shards(folder, rank, snapshot)).dump());
+    files::write_atomically(table_of(folder, rank),
+                            to_json(write_own_shards(folder, rank, snapshot)).dump());
   } catch (const Error& error) {
     try {
       files::write_atomically(table_of(folder, rank), json{{"error", error.message}}.dump());
@@ -74,9 +82,11 @@ void join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& s
     while (!files::is_there(path)) {
       state.waits_for = rank;
       if (state.cancelled) return;
-      if (state.patience_s > 0 && std::chrono::steady_clock::now() - start > std::chrono::duration<double>(state.patience_s))
+      if (state.patience_s > 0 && std::chrono::steady_clock::now() - start >
+                                      std::chrono::duration<double>(state.patience_s))
         throw Error(ErrorKind::rank_lost,
-                    fmt::format("rank {} has not written its part of the checkpoint for {:.0f} s", rank, state.patience_s),
+                    fmt::format("rank {} has not written its part of the checkpoint for {:.0f} s",
+                                rank, state.patience_s),
                     folder.string(), "all ranks must see the same run folder");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -85,7 +95,8 @@ void join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& s
     if (part.is_discarded() || part.contains("error"))
       throw Error(ErrorKind::disk,
                   fmt::format("rank {} could not write its part of the checkpoint: {}", rank,
-                              part.is_object() ? part.value("error", "") : std::string("its table is damaged")),
+                              part.is_object() ? part.value("error", "")
+                                               : std::string("its table is damaged")),
                   folder.string());
     add_part(part, own);
     fs::remove(path, ignored);

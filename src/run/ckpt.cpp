@@ -1,4 +1,5 @@
-// `tessera ckpt ls`, `verify` and `diff`: what lies in a run folder, whether every byte of it is sound, and how two of them differ.
+// `tessera ckpt ls`, `verify` and `diff`: what lies in a run folder, whether every byte of it is
+// sound, and how two of them differ.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -48,10 +49,12 @@ std::uint64_t bytes_on_disk(const fs::path& folder) {
 }
 
 // Every checkpoint of a run folder, or the one that the path names; each proved byte by byte.
-// A run may go on meanwhile: what it removed is left out, and when that was all, the folder is looked at again.
+// A run may go on meanwhile: what it removed is left out, and when that was all, the folder is
+// looked at again.
 std::vector<Entry> look_at(const fs::path& path, int more_looks = 50) {
   const bool one = files::is_there(path / files::manifest_name);
-  const std::vector<CheckpointPath> found = one ? std::vector<CheckpointPath>{{-1, path}} : checkpoints_in(path);
+  const std::vector<CheckpointPath> found =
+      one ? std::vector<CheckpointPath>{{-1, path}} : checkpoints_in(path);
   if (found.empty())
     throw Error(ErrorKind::weights, "there is no checkpoint here", path.string(),
                 "expected a run folder with ckpt/step-N, or such a folder");
@@ -64,8 +67,11 @@ std::vector<Entry> look_at(const fs::path& path, int more_looks = 50) {
       const auto checkpoint = one ? open_checkpoint(at.path) : open_unless_replaced(at.path);
       if (!checkpoint) continue;
       entry.progress = progress_of(*checkpoint);
-      if (const json time = checkpoint->manifest().state.value("time", json()); time.is_number_integer()) entry.time = time;
-      if (at.step >= 0 && at.step != entry.progress.step) entry.problem = fmt::format("the manifest is of step {}", entry.progress.step);
+      if (const json time = checkpoint->manifest().state.value("time", json());
+          time.is_number_integer())
+        entry.time = time;
+      if (at.step >= 0 && at.step != entry.progress.step)
+        entry.problem = fmt::format("the manifest is of step {}", entry.progress.step);
       entry.at.step = entry.progress.step;
     } catch (const Error& e) {
       if (e.kind != ErrorKind::weights) throw;
@@ -75,7 +81,8 @@ std::vector<Entry> look_at(const fs::path& path, int more_looks = 50) {
   }
   if (!out.empty()) return out;
   if (more_looks == 0)
-    throw Error(ErrorKind::weights, "checkpoints are replaced faster than they can be opened", path.string(), "give the command again");
+    throw Error(ErrorKind::weights, "checkpoints are replaced faster than they can be opened",
+                path.string(), "give the command again");
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return look_at(path, more_looks - 1);
 }
@@ -92,7 +99,9 @@ std::vector<WeightEntry> weights_at(const fs::path& path) {
   const fs::path file = fs::is_directory(path, error) ? path / "weights.safetensors" : path;
   const bool finished = fs::exists(path / "summary.json", error), there = fs::exists(file, error);
   if (!there && !finished) return {};
-  WeightEntry entry{file, false, there ? "" : "it is gone, and the run is finished: `tessera train` makes it anew"};
+  WeightEntry entry{
+      file, false,
+      there ? "" : "it is gone, and the run is finished: `tessera train` makes it anew"};
   if (!there) return {entry};
   try {
     entry.hashed = files::Safetensors(file).metadata().contains(files::hash_key);
@@ -117,7 +126,10 @@ std::int64_t best_step(const std::vector<Entry>& entries) {
 }
 
 ordered_json to_json(const Entry& e, std::int64_t best) {
-  ordered_json out = {{"path", e.at.path.string()}, {"step", e.at.step}, {"bytes", e.bytes}, {"valid", e.problem.empty()}};
+  ordered_json out = {{"path", e.at.path.string()},
+                      {"step", e.at.step},
+                      {"bytes", e.bytes},
+                      {"valid", e.problem.empty()}};
   if (e.problem.empty())
     out.update({{"epoch", e.progress.epoch},
                 {"position", e.progress.position},
@@ -131,17 +143,23 @@ ordered_json to_json(const Entry& e, std::int64_t best) {
 }
 
 void print_table(const std::vector<Entry>& entries, std::int64_t best) {
-  say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes", "when", "valid");
+  say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes",
+      "when", "valid");
   for (const Entry& e : entries) {
     if (e.problem.empty())
-      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch, e.progress.position, e.bytes, when(e.time),
-          best > 0 && e.at.step == best ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100) : "");
+      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch,
+          e.progress.position, e.bytes, when(e.time),
+          best > 0 && e.at.step == best
+              ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100)
+              : "");
     else
-      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-", e.problem);
+      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-",
+          e.problem);
   }
 }
 
-// Named tensors of one side of a diff: everything in a checkpoint or in a file, or a model's parameters by their canonical names.
+// Named tensors of one side of a diff: everything in a checkpoint or in a file, or a model's
+// parameters by their canonical names.
 struct DiffSide {
   std::set<std::string> names;
   std::function<std::string(const std::string&)> type;              // "F32 [2,3]"
@@ -153,14 +171,18 @@ std::shared_ptr<const files::Sharded> as_checkpoint(const fs::path& path) {
   std::error_code error;
   if (files::is_there(path / files::manifest_name)) return open_checkpoint(path);
   std::vector<std::string> notes;
-  if (!files::is_there(path) || !fs::is_directory(path, error) || files::is_there(path / "model.safetensors")) return nullptr;
+  if (!files::is_there(path) || !fs::is_directory(path, error) ||
+      files::is_there(path / "model.safetensors"))
+    return nullptr;
   return newest_checkpoint(path, notes);
 }
 
 DiffSide tensors_of(std::shared_ptr<const files::Sharded> c) {
   DiffSide out;
   for (const auto& [name, tensor] : c->manifest().tensors) out.names.insert(name);
-  out.type = [c](const std::string& name) { return c->at(name).dtype + " " + ir::to_string(c->at(name).shape); };
+  out.type = [c](const std::string& name) {
+    return c->at(name).dtype + " " + ir::to_string(c->at(name).shape);
+  };
   out.bytes = [c](const std::string& name) { return c->read(name); };
   out.numbers = [c](const std::string& name) {
     const std::vector<std::byte> bytes = c->read(name);
@@ -172,7 +194,9 @@ DiffSide tensors_of(std::shared_ptr<const files::Sharded> c) {
 DiffSide tensors_of(std::shared_ptr<const files::Safetensors> f) {
   DiffSide out;
   for (const auto& [name, tensor] : f->tensors()) out.names.insert(name);
-  out.type = [f](const std::string& name) { return f->at(name).dtype + " " + ir::to_string(f->at(name).shape); };
+  out.type = [f](const std::string& name) {
+    return f->at(name).dtype + " " + ir::to_string(f->at(name).shape);
+  };
   out.bytes = [f](const std::string& name) { return f->read(name).bytes; };
   out.numbers = [f](const std::string& name) { return files::to_doubles(f->read(name), name); };
   return out;
@@ -182,7 +206,8 @@ DiffSide parameters_of(const fs::path& path) {
   auto w = std::make_shared<const OpenedWeights>(open_weights(path));
   auto params = std::make_shared<std::map<std::string, models::Param>>();
   DiffSide out;
-  for (models::Param& p : models::parameters(w->model)) out.names.insert(p.name), params->emplace(p.name, p);
+  for (models::Param& p : models::parameters(w->model))
+    out.names.insert(p.name), params->emplace(p.name, p);
   out.type = [params](const std::string& name) { return ir::to_string(params->at(name).shape); };
   out.numbers = [w, params](const std::string& name) { return w->source(params->at(name)); };
   out.bytes = [numbers = out.numbers](const std::string& name) {
@@ -198,7 +223,8 @@ ordered_json compare(const DiffSide& a, const DiffSide& b, const std::string& na
   auto status = [&](const char* word) { return out["status"] = word, out; };
   if (!a.names.contains(name)) return status("missing in A");
   if (!b.names.contains(name)) return status("missing in B");
-  if (a.type(name) != b.type(name)) return out["a"] = a.type(name), out["b"] = b.type(name), status("other type or shape");
+  if (a.type(name) != b.type(name))
+    return out["a"] = a.type(name), out["b"] = b.type(name), status("other type or shape");
   if (a.bytes(name) == b.bytes(name)) return status("equal");
   const std::vector<double> x = a.numbers(name), y = b.numbers(name);
   double most = 0;
@@ -228,21 +254,27 @@ int ckpt_list(const CkptOptions& options) {
 int ckpt_verify(const CkptOptions& options) {
   const std::vector<WeightEntry> weights = weights_at(options.path);
   std::error_code error;
-  const std::vector<Entry> entries = fs::is_regular_file(options.path, error) ? std::vector<Entry>() : look_at(options.path);
+  const std::vector<Entry> entries =
+      fs::is_regular_file(options.path, error) ? std::vector<Entry>() : look_at(options.path);
   bool ok = true;
   ordered_json all = ordered_json::array();
   for (const Entry& e : entries) {
     ok &= e.problem.empty();
     all.push_back(to_json(e, best_step(entries)));
-    if (!options.json) say(stdout, "{}: {}\n", e.at.path.string(), e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
+    if (!options.json)
+      say(stdout, "{}: {}\n", e.at.path.string(),
+          e.problem.empty() ? "every hash fits" : "BAD: " + e.problem);
   }
   ordered_json files = ordered_json::array();
   for (const WeightEntry& w : weights) {
     ok &= w.problem.empty();
-    files.push_back({{"path", w.path.string()}, {"valid", w.problem.empty()}, {"hashed", w.hashed}});
+    files.push_back(
+        {{"path", w.path.string()}, {"valid", w.problem.empty()}, {"hashed", w.hashed}});
     if (!w.problem.empty()) files.back()["problem"] = w.problem;
-    const char* sound = w.hashed ? "its hash fits" : "sound as far as can be seen: it carries no hash";
-    if (!options.json) say(stdout, "{}: {}\n", w.path.string(), w.problem.empty() ? sound : "BAD: " + w.problem);
+    const char* sound =
+        w.hashed ? "its hash fits" : "sound as far as can be seen: it carries no hash";
+    if (!options.json)
+      say(stdout, "{}: {}\n", w.path.string(), w.problem.empty() ? sound : "BAD: " + w.problem);
   }
   if (options.json) report::print_document({{"ok", ok}, {"checkpoints", all}, {"weights", files}});
   return ok ? 0 : static_cast<int>(ErrorKind::weights);
@@ -250,13 +282,15 @@ int ckpt_verify(const CkptOptions& options) {
 
 int ckpt_diff(const CkptOptions& options) {
   const auto ca = as_checkpoint(options.path), cb = as_checkpoint(options.other);
-  // Tensors as they are stored; but a checkpoint and a file, or two naming schemes, only meet in the model's parameters.
+  // Tensors as they are stored; but a checkpoint and a file, or two naming schemes, only meet in
+  // the model's parameters.
   bool stored = !ca == !cb;
   std::shared_ptr<const files::Safetensors> fa, fb;
   if (!ca && !cb) {
     fa = std::make_shared<const files::Safetensors>(weight_file(options.path));
     fb = std::make_shared<const files::Safetensors>(weight_file(options.other));
-    const bool named = fa->metadata().contains("tessera.model") && fb->metadata().contains("tessera.model");
+    const bool named =
+        fa->metadata().contains("tessera.model") && fb->metadata().contains("tessera.model");
     stored = !named || tensors_of(fa).names == tensors_of(fb).names;
   }
   const DiffSide a = !stored ? parameters_of(options.path) : ca ? tensors_of(ca) : tensors_of(fa);
@@ -271,7 +305,8 @@ int ckpt_diff(const CkptOptions& options) {
     if (options.json || all.back()["status"] == "equal") continue;
     const ordered_json& d = all.back();
     std::string detail;
-    if (d.contains("a")) detail = fmt::format(": {} and {}", d["a"].get<std::string>(), d["b"].get<std::string>());
+    if (d.contains("a"))
+      detail = fmt::format(": {} and {}", d["a"].get<std::string>(), d["b"].get<std::string>());
     if (d.contains("elements"))
       detail = fmt::format(": {} elements, at most by {}", d["elements"].get<std::int64_t>(),
                            d["max_abs"].is_null() ? "NaN or Inf" : d["max_abs"].dump());

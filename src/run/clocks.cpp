@@ -11,7 +11,9 @@ namespace {
 constexpr int trips = 32;
 constexpr int tag = 7001;
 
-std::span<std::byte> bytes_of(std::int64_t& value) { return std::as_writable_bytes(std::span(&value, 1)); }
+std::span<std::byte> bytes_of(std::int64_t& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
 
 // Machines that booted at different times have different clocks; namespaces may shift them.
 std::string clock_name() {
@@ -28,7 +30,9 @@ std::string clock_name() {
 }  // namespace
 
 std::int64_t steady_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 Clock compare_clocks(const Ranks& ranks) {
@@ -50,7 +54,8 @@ Clock compare_clocks(const Ranks& ranks) {
         world.send(bytes_of(answer), 0, tag);
         world.recv(bytes_of(answer), 0, tag);
         const std::int64_t after = steady_ns();
-        if (after - before < shortest) shortest = after - before, out = {answer - (before + shortest / 2), shortest / 2};
+        if (after - before < shortest)
+          shortest = after - before, out = {answer - (before + shortest / 2), shortest / 2};
       }
     }
   }

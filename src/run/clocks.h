@@ -1,6 +1,7 @@
-// The clocks of several machines side by side: how far this rank's steady clock is behind the first rank's.
-// Convention: ranks of one machine share its clock, and the answer is exactly 0; across machines it is the middle of the shortest of some
-// round trips, so it is off by at most half of that one.
+// The clocks of several machines side by side: how far this rank's steady clock is behind the first
+// rank's. Convention: ranks of one machine share its clock, and the answer is exactly 0; across
+// machines it is the middle of the shortest of some round trips, so it is off by at most half of
+// that one.
 #pragma once
 
 #include <cstdint>

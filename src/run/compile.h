@@ -14,14 +14,14 @@ namespace tessera::run {
 
 // What a plan is for. Inputs are always images and (but for predict) labels and inv_count; outputs:
 //   train      loss, correct, grad_norm, ok, and the updated weights and state
-//   gradients  loss, correct, logits, grad.<parameter>    (parameters are separate inputs, no buckets)
-//   evaluate   loss, correct, correct5, logits
-//   predict    logits
-//   recalibrate  the statistics of the batch in place of the running ones (no labels)
+//   gradients  loss, correct, logits, grad.<parameter>    (parameters are separate inputs, no
+//   buckets) evaluate   loss, correct, correct5, logits predict    logits recalibrate  the
+//   statistics of the batch in place of the running ones (no labels)
 // Further inputs of train: targets where batches are mixed, weights where samples are weighted.
 enum class Goal { train, gradients, evaluate, predict, recalibrate };
 
-// Which weights a plan reads: those that are trained, or their moving average (with running statistics of its own).
+// Which weights a plan reads: those that are trained, or their moving average (with running
+// statistics of its own).
 enum class Weights { live, average };
 
 struct Compiled {
@@ -31,13 +31,15 @@ struct Compiled {
 };
 
 // `micro`: samples of each micro-batch (several only for train).
-Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro, const plan::Target& target,
-                 const transforms::RunOptions& options = {}, Weights weights = Weights::live, int rank = 0);
+Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro,
+                 const plan::Target& target, const transforms::RunOptions& options = {},
+                 Weights weights = Weights::live, int rank = 0);
 
 // How the configuration arranges ranks.
 transforms::Layout layout_of(const config::Config& config);
 
-// What the configuration does to a parameter: its group of the optimizer, or nothing where it is frozen or a buffer.
+// What the configuration does to a parameter: its group of the optimizer, or nothing where it is
+// frozen or a buffer.
 std::optional<transforms::Group> group_of(const config::Config& config, const models::Param& param);
 
 // The persistent input that holds what is in no bucket: a buffer or a frozen parameter.
@@ -46,6 +48,7 @@ std::string state_name(const models::Param& param, Weights weights);
 // The buckets of a model: the same for every goal, so that plans share weights.
 std::vector<transforms::Bucket> model_buckets(const config::Config& config);
 
-ir::DType storage_dtype(const config::Config& config);  // of parameters and scalars: f64 for f64, else f32
+ir::DType storage_dtype(
+    const config::Config& config);  // of parameters and scalars: f64 for f64, else f32
 
 }  // namespace tessera::run

@@ -28,7 +28,8 @@ struct Extent {
   ordered_json json() const { return {{"min", most ? least : 0}, {"max", most}}; }
 };
 
-// What was seen of one split, or of a piece of it. Sums are whole numbers, so the order of adding does not matter.
+// What was seen of one split, or of a piece of it. Sums are whole numbers, so the order of adding
+// does not matter.
 struct SplitSeen {
   std::int64_t images = 0;
   std::vector<std::int64_t> per_class;
@@ -38,7 +39,8 @@ struct SplitSeen {
   std::uint64_t pixels = 0;
 
   SplitSeen(int classes, int channels) : per_class(static_cast<std::size_t>(classes)) {
-    sum.resize(static_cast<std::size_t>(channels)), squares.resize(static_cast<std::size_t>(channels));
+    sum.resize(static_cast<std::size_t>(channels)),
+        squares.resize(static_cast<std::size_t>(channels));
   }
   void add(const data::Image& image, std::int32_t label) {
     ++images;
@@ -47,7 +49,8 @@ struct SplitSeen {
     pixels += static_cast<std::uint64_t>(image.h) * image.w;
     for (std::size_t k = 0; k < sum.size(); ++k) {
       std::uint64_t s = 0, q = 0;  // at most 2^26 pixels of 2^16 each
-      for (std::size_t i = k; i < image.pixels.size(); i += sum.size()) s += image.pixels[i], q += image.pixels[i] * image.pixels[i];
+      for (std::size_t i = k; i < image.pixels.size(); i += sum.size())
+        s += image.pixels[i], q += image.pixels[i] * image.pixels[i];
       sum[k] += s, squares[k] += q;
     }
   }
@@ -55,18 +58,22 @@ struct SplitSeen {
     images += other.images, pixels += other.pixels;
     for (std::size_t i = 0; i < per_class.size(); ++i) per_class[i] += other.per_class[i];
     bad.insert(bad.end(), other.bad.begin(), other.bad.end());
-    height.take(other.height.least, other.height.most), width.take(other.width.least, other.width.most);
-    for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += other.sum[k], squares[k] += other.squares[k];
+    height.take(other.height.least, other.height.most),
+        width.take(other.width.least, other.width.most);
+    for (std::size_t k = 0; k < sum.size(); ++k)
+      sum[k] += other.sum[k], squares[k] += other.squares[k];
   }
   std::vector<double> mean() const {
     std::vector<double> out;
-    for (const auto s : sum) out.push_back(pixels ? static_cast<double>(s) / static_cast<double>(pixels) / 255 : 0);
+    for (const auto s : sum)
+      out.push_back(pixels ? static_cast<double>(s) / static_cast<double>(pixels) / 255 : 0);
     return out;
   }
   std::vector<double> deviation() const {
     std::vector<double> out;
     for (std::size_t k = 0; k < sum.size(); ++k) {
-      const double n = static_cast<double>(std::max<std::uint64_t>(1, pixels)), m = static_cast<double>(sum[k]) / n;
+      const double n = static_cast<double>(std::max<std::uint64_t>(1, pixels)),
+                   m = static_cast<double>(sum[k]) / n;
       out.push_back(std::sqrt(std::max(0.0, static_cast<double>(squares[k]) / n - m * m)) / 255);
     }
     return out;
@@ -82,10 +89,12 @@ struct Part {
 };
 
 Part read_all(const config::Config& config, data::Split split, report::Console& console) {
-  Part part{split == data::Split::train ? "train" : "test", open_data(config, split), SplitSeen(0, 0)};
+  Part part{split == data::Split::train ? "train" : "test", open_data(config, split),
+            SplitSeen(0, 0)};
   const data::Dataset& set = *part.dataset;
   part.seen = SplitSeen(set.classes(), set.channels());
-  if (const auto* folder = dynamic_cast<const data::ImageFolder*>(&set)) part.ignored = folder->ignored();
+  if (const auto* folder = dynamic_cast<const data::ImageFolder*>(&set))
+    part.ignored = folder->ignored();
   part.links = links_note(set);
   ThreadPool pool(static_cast<int>(config.run.threads));
   std::mutex mutex;
@@ -101,7 +110,8 @@ Part read_all(const config::Config& config, data::Split split, report::Console& 
         mine.add(image, set.label(i));
       } catch (const Error& error) {
         if (error.kind != ErrorKind::data) throw;
-        mine.bad.emplace_back(i, error.where.empty() ? error.message : error.where + ": " + error.message);
+        mine.bad.emplace_back(
+            i, error.where.empty() ? error.message : error.where + ": " + error.message);
       }
     }
     std::lock_guard lock(mutex);
@@ -118,7 +128,8 @@ Part read_all(const config::Config& config, data::Split split, report::Console& 
 std::vector<Part> read_both(const config::Config& config) {
   report::Console console;
   std::vector<Part> parts;
-  for (const data::Split split : {data::Split::train, data::Split::test}) parts.push_back(read_all(config, split, console));
+  for (const data::Split split : {data::Split::train, data::Split::test})
+    parts.push_back(read_all(config, split, console));
   return parts;
 }
 
@@ -131,7 +142,8 @@ std::vector<std::string> problems(const std::vector<Part>& parts) {
 
 void print_links(const std::vector<Part>& parts) {
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (!parts[i].links.empty() && (i == 0 || parts[i].links != parts[0].links)) say(stdout, "note   {}\n", parts[i].links);
+    if (!parts[i].links.empty() && (i == 0 || parts[i].links != parts[0].links))
+      say(stdout, "note   {}\n", parts[i].links);
 }
 
 void print(const ordered_json& document) { report::print_document(document); }
@@ -144,14 +156,19 @@ int data_verify(const config::Config& config, bool json) {
   if (json) {
     ordered_json document = {{"data", config.data.source}, {"ok", bad.empty()}};
     for (const Part& part : parts)
-      document[part.name] = {
-          {"images", part.dataset->size()}, {"bad", part.seen.bad.size()}, {"ignored", part.ignored}, {"links", part.links}};
+      document[part.name] = {{"images", part.dataset->size()},
+                             {"bad", part.seen.bad.size()},
+                             {"ignored", part.ignored},
+                             {"links", part.links}};
     document["bad"] = bad;
     print(document);
   } else {
     for (const Part& part : parts)
-      say(stdout, "{:6} {} images, {} bad{}\n", part.name, report::with_commas(part.dataset->size()), part.seen.bad.size(),
-          part.ignored ? fmt::format(", {} other files passed over", report::with_commas(part.ignored)) : "");
+      say(stdout, "{:6} {} images, {} bad{}\n", part.name,
+          report::with_commas(part.dataset->size()), part.seen.bad.size(),
+          part.ignored
+              ? fmt::format(", {} other files passed over", report::with_commas(part.ignored))
+              : "");
     for (const std::string& what : bad) say(stdout, "bad    {}\n", what);
     print_links(parts);
   }
@@ -165,22 +182,35 @@ int data_stats(const config::Config& config, bool json) {
     ordered_json document = {{"data", config.data.source}};
     for (const Part& part : parts) {
       ordered_json classes = ordered_json::array();
-      for (std::size_t i = 0; i < names.size(); ++i) classes.push_back({{"class", names[i]}, {"images", part.seen.per_class[i]}});
-      document[part.name] = {{"images", part.seen.images}, {"bad", part.seen.bad.size()},        {"ignored", part.ignored},
-                             {"links", part.links},        {"height", part.seen.height.json()},  {"width", part.seen.width.json()},
-                             {"mean", part.seen.mean()},   {"deviation", part.seen.deviation()}, {"classes", classes}};
+      for (std::size_t i = 0; i < names.size(); ++i)
+        classes.push_back({{"class", names[i]}, {"images", part.seen.per_class[i]}});
+      document[part.name] = {{"images", part.seen.images},
+                             {"bad", part.seen.bad.size()},
+                             {"ignored", part.ignored},
+                             {"links", part.links},
+                             {"height", part.seen.height.json()},
+                             {"width", part.seen.width.json()},
+                             {"mean", part.seen.mean()},
+                             {"deviation", part.seen.deviation()},
+                             {"classes", classes}};
     }
     print(document);
     return 0;
   }
   for (const Part& part : parts) {
     const SplitSeen& s = part.seen;
-    say(stdout, "{:6} {} images of {}{} x {}{} pixels, {} bad{}\n", part.name, report::with_commas(s.images), s.height.least,
+    say(stdout, "{:6} {} images of {}{} x {}{} pixels, {} bad{}\n", part.name,
+        report::with_commas(s.images), s.height.least,
         s.height.least == s.height.most ? "" : fmt::format("..{}", s.height.most), s.width.least,
         s.width.least == s.width.most ? "" : fmt::format("..{}", s.width.most), s.bad.size(),
-        part.ignored ? fmt::format(", {} other files passed over", report::with_commas(part.ignored)) : "");
-    const auto numbers = [](const std::vector<double>& values) { return fmt::format("{:.4f}", fmt::join(values, " ")); };
-    say(stdout, "       mean {}   deviation {}   of all pixels in [0, 1], per channel\n", numbers(s.mean()), numbers(s.deviation()));
+        part.ignored
+            ? fmt::format(", {} other files passed over", report::with_commas(part.ignored))
+            : "");
+    const auto numbers = [](const std::vector<double>& values) {
+      return fmt::format("{:.4f}", fmt::join(values, " "));
+    };
+    say(stdout, "       mean {}   deviation {}   of all pixels in [0, 1], per channel\n",
+        numbers(s.mean()), numbers(s.deviation()));
   }
   print_links(parts);
   say(stdout, "{:24} {:>9} {:>9}\n", "class", "train", "test");

@@ -1,4 +1,5 @@
-// data get: a published data set, downloaded, checked and unpacked; nothing to do when it is already there.
+// data get: a published data set, downloaded, checked and unpacked; nothing to do when it is
+// already there.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -20,13 +21,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr std::uint64_t most_archive_bytes = std::uint64_t{512} << 20, most_file_bytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t most_archive_bytes = std::uint64_t{512} << 20,
+                        most_file_bytes = std::uint64_t{256} << 20;
 const std::string publisher = "https://www.cs.toronto.edu/~kriz/";
 
 const data::CifarForm& form_of(const std::string& name) {
   for (const data::CifarForm* form : {&data::cifar10_form(), &data::cifar100_form()})
     if (form->name == name) return *form;
-  throw Error(ErrorKind::usage, "'" + name + "' is not a data set that can be fetched", "data get", "choose cifar10 or cifar100");
+  throw Error(ErrorKind::usage, "'" + name + "' is not a data set that can be fetched", "data get",
+              "choose cifar10 or cifar100");
 }
 
 struct Sizes {
@@ -36,14 +39,16 @@ struct Sizes {
 // Both splits of a complete and sound set; nothing when it is not there.
 std::optional<Sizes> sizes(const data::CifarForm& form, const fs::path& dir) {
   try {
-    return Sizes{data::cifar(form, dir, data::Split::train)->size(), data::cifar(form, dir, data::Split::test)->size()};
+    return Sizes{data::cifar(form, dir, data::Split::train)->size(),
+                 data::cifar(form, dir, data::Split::test)->size()};
   } catch (const Error& error) {
     if (error.kind != ErrorKind::data) throw;
     return {};
   }
 }
 
-// Into a folder of its own first; then the folder takes its place, or, where one exists, each file does.
+// Into a folder of its own first; then the folder takes its place, or, where one exists, each file
+// does.
 void unpack_into(const data::CifarForm& form, const fs::path& archive, const fs::path& target) {
   const fs::path fresh = target.string() + ".part";
   std::error_code error;
@@ -51,7 +56,8 @@ void unpack_into(const data::CifarForm& form, const fs::path& archive, const fs:
   if (!fs::create_directories(fresh, error) || error)
     throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), fresh.string());
   std::vector<data::Expected> expected;
-  for (const std::string& file : form.files()) expected.push_back({form.folder + "/" + file, fresh / file, most_file_bytes});
+  for (const std::string& file : form.files())
+    expected.push_back({form.folder + "/" + file, fresh / file, most_file_bytes});
   try {
     data::unpack(archive, expected);
   } catch (...) {
@@ -66,7 +72,9 @@ void unpack_into(const data::CifarForm& form, const fs::path& archive, const fs:
     std::error_code ignored;
     fs::remove_all(fresh, ignored);
   }
-  if (error) throw Error(ErrorKind::disk, "cannot put the files in place: " + error.message(), target.string());
+  if (error)
+    throw Error(ErrorKind::disk, "cannot put the files in place: " + error.message(),
+                target.string());
 }
 
 }  // namespace
@@ -83,19 +91,23 @@ int data_get(const DataGetOptions& options) {
   } else {
     std::error_code error;
     fs::create_directories(out, error);
-    if (error) throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), out.string(), "choose another with --out");
+    if (error)
+      throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), out.string(),
+                  "choose another with --out");
     data::Fetch fetch;
     fetch.url = options.url.empty() ? publisher + form.archive : options.url;
     fetch.file = out / form.archive;
     fetch.sha256 = !options.sha256.empty() || !options.md5.empty() ? options.sha256 : form.sha256;
     fetch.md5 = options.md5;
-    if (fetch.sha256.empty()) console.line("note: MD5 does not protect against a forged archive; --sha256 does");
+    if (fetch.sha256.empty())
+      console.line("note: MD5 does not protect against a forged archive; --sha256 does");
     fetch.max_bytes = most_archive_bytes;
     console.line(fmt::format("fetching {} to {}", fetch.url, fetch.file.string()));
     const auto start = std::chrono::steady_clock::now();
     fetch.progress = [&](std::uint64_t done, std::uint64_t total) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-      if (total > 0) console.bar(static_cast<double>(done) / static_cast<double>(total), elapsed.count());
+      if (total > 0)
+        console.bar(static_cast<double>(done) / static_cast<double>(total), elapsed.count());
     };
     bytes = data::fetch(fetch);
     console.finish();
@@ -104,9 +116,11 @@ int data_get(const DataGetOptions& options) {
     fs::remove(fetch.file, error);
     data::cifar(form, out, data::Split::train);  // says what is wrong, should anything be
     found = sizes(form, out);
-    if (!found) throw Error(ErrorKind::data, "the unpacked test set cannot be read", target.string());
-    console.line(fmt::format("{}: {} training and {} test images; use --data {}:{}", form.title, report::with_commas(found->train),
-                             report::with_commas(found->test), form.name, out.string()));
+    if (!found)
+      throw Error(ErrorKind::data, "the unpacked test set cannot be read", target.string());
+    console.line(fmt::format("{}: {} training and {} test images; use --data {}:{}", form.title,
+                             report::with_commas(found->train), report::with_commas(found->test),
+                             form.name, out.string()));
   }
   if (options.json)
     say_json(stdout, ordered_json{{"name", form.name},

@@ -20,9 +20,12 @@ std::unique_ptr<data::Dataset> open_source(const config::Config& config, data::S
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   if (source.kind == "cifar10") return data::cifar(data::cifar10_form(), source.dir, split);
   if (source.kind == "cifar100") return data::cifar(data::cifar100_form(), source.dir, split);
-  if (source.kind == "folder") return data::image_folder(source.dir, split, {static_cast<int>(m.channels), config.data.val_fraction, seed});
-  const data::SyntheticSpec spec{static_cast<int>(m.image_h), static_cast<int>(m.image_w), static_cast<int>(m.channels),
-                                 static_cast<int>(m.classes), config.data.train_size,      config.data.test_size};
+  if (source.kind == "folder")
+    return data::image_folder(source.dir, split,
+                              {static_cast<int>(m.channels), config.data.val_fraction, seed});
+  const data::SyntheticSpec spec{static_cast<int>(m.image_h),  static_cast<int>(m.image_w),
+                                 static_cast<int>(m.channels), static_cast<int>(m.classes),
+                                 config.data.train_size,       config.data.test_size};
   return data::synthetic(spec, split, seed);
 }
 
@@ -32,7 +35,8 @@ std::unique_ptr<data::Dataset> open_data(const config::Config& config, data::Spl
   auto dataset = open_source(config, split);
   const auto agree = [&](const char* key, std::int64_t model, std::int64_t found) {
     if (model != found)
-      throw Error(ErrorKind::usage, fmt::format("the model has {} = {}, but the data has {}", key, model, found),
+      throw Error(ErrorKind::usage,
+                  fmt::format("the model has {} = {}, but the data has {}", key, model, found),
                   "data.source = \"" + config.data.source + "\"",
                   "choose data that has as many, or weights that were trained on such data");
   };
@@ -49,10 +53,12 @@ std::string links_note(const data::Dataset& dataset) {
 
 void note_links(const data::Dataset& dataset, std::vector<std::string>& notes) {
   const std::string note = links_note(dataset);
-  if (!note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  if (!note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end())
+    notes.push_back(note);
 }
 
-data::LoaderOptions loader_options(const config::Config& config, const data::Dataset& dataset, data::Split split) {
+data::LoaderOptions loader_options(const config::Config& config, const data::Dataset& dataset,
+                                   data::Split split) {
   data::LoaderOptions o;
   o.height = static_cast<int>(config.model.image_h);
   o.width = static_cast<int>(config.model.image_w);
@@ -69,8 +75,8 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
   if (const data::MixOptions mixing = mix_options(config); mixing.enabled())
     o.mix = [mixing, seed = o.seed, classes = dataset.classes()](data::Batch& b) {
       b.targets.resize(static_cast<std::size_t>(b.count) * static_cast<std::size_t>(classes));
-      data::mix(mixing, {seed, b.epoch, b.first_position, b.count, 0}, {b.height, b.width, b.channels, classes}, b.images, b.labels,
-                b.targets);
+      data::mix(mixing, {seed, b.epoch, b.first_position, b.count, 0},
+                {b.height, b.width, b.channels, classes}, b.images, b.labels, b.targets);
     };
   o.shuffle = config.data.shuffle;
   o.balanced = config.data.balanced;
@@ -78,15 +84,18 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
   o.samples = used_samples(config, dataset);
   if (config.data.class_weights == "balanced") {
     std::vector<std::int32_t> labels(static_cast<std::size_t>(o.samples));
-    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = dataset.label(static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i] = dataset.label(static_cast<std::int64_t>(i));
     o.class_weights = data::class_weights(labels, dataset.classes());
   }
   return o;
 }
 
-bool next_batch(data::Loader& loader, const Session& session, const config::Config& config, data::Batch& batch) {
+bool next_batch(data::Loader& loader, const Session& session, const config::Config& config,
+                data::Batch& batch) {
   if (!loader.next(batch)) return false;
-  if (config::parse_source(config.data.source).kind != "folder") return true;  // others have no bad images
+  if (config::parse_source(config.data.source).kind != "folder")
+    return true;  // others have no bad images
   session.from_first_stage(std::as_writable_bytes(std::span(batch.labels)));
   session.from_first_stage(std::as_writable_bytes(std::span(batch.targets)));
   session.from_first_stage(std::as_writable_bytes(std::span(batch.weights)));
@@ -94,7 +103,8 @@ bool next_batch(data::Loader& loader, const Session& session, const config::Conf
 }
 
 std::int64_t used_samples(const config::Config& config, const data::Dataset& train) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(train.size()) * config.data.fraction + 0.5));
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(static_cast<double>(train.size()) * config.data.fraction + 0.5));
 }
 
 }  // namespace tessera::run

@@ -36,7 +36,9 @@ std::string text(const BadElements& bad) {
   return out + fmt::format(" of {} elements", bad.all);
 }
 
-std::string type_text(const ir::Type& type) { return std::string(ir::name(type.dtype)) + ir::to_string(type.shape); }
+std::string type_text(const ir::Type& type) {
+  return std::string(ir::name(type.dtype)) + ir::to_string(type.shape);
+}
 
 const char* phase_name(ir::Phase phase) {
   switch (phase) {
@@ -55,26 +57,31 @@ const char* phase_name(ir::Phase phase) {
 }
 
 // The equation of a step as a person would look it up in `tessera explain`.
-std::string describe(const plan::Plan& plan, const plan::Step& step, std::size_t result, const BadElements& bad) {
+std::string describe(const plan::Plan& plan, const plan::Step& step, std::size_t result,
+                     const BadElements& bad) {
   if (step.eqn < 0) return fmt::format("a copy that the plan added has {}", text(bad));
   const ir::Program& program = plan.program;
   const ir::Eqn& eqn = program.eqns[static_cast<std::size_t>(step.eqn)];
   std::vector<std::string> operands;
   for (const ir::Var v : eqn.in)
-    if (v != ir::none) operands.push_back(fmt::format("{} {}", program.name_of(v), type_text(program.type(v))));
-  return fmt::format("first bad tensor: {} {} = {}({}) in scope '{}', {} pass, has {}", program.name_of(eqn.out[result]),
-                     type_text(program.type(eqn.out[result])), ir::name(eqn.op), join(operands, ", "), eqn.scope, phase_name(eqn.phase),
+    if (v != ir::none)
+      operands.push_back(fmt::format("{} {}", program.name_of(v), type_text(program.type(v))));
+  return fmt::format("first bad tensor: {} {} = {}({}) in scope '{}', {} pass, has {}",
+                     program.name_of(eqn.out[result]), type_text(program.type(eqn.out[result])),
+                     ir::name(eqn.op), join(operands, ", "), eqn.scope, phase_name(eqn.phase),
                      text(bad));
 }
 
-// Where a rank's equation stands in the program of all ranks. In that order a bad number only spreads to later ones: whoever has the first
-// one is where it began.
+// Where a rank's equation stands in the program of all ranks. In that order a bad number only
+// spreads to later ones: whoever has the first one is where it began.
 double place_in_program(const Compiled& compiled, const plan::Step& step, std::size_t result) {
   const ir::Program& all = compiled.program;
   if (step.eqn < 0) return static_cast<double>(all.eqns.size());
-  const std::string& name = compiled.plan.program.name_of(compiled.plan.program.eqns[static_cast<std::size_t>(step.eqn)].out[result]);
+  const std::string& name = compiled.plan.program.name_of(
+      compiled.plan.program.eqns[static_cast<std::size_t>(step.eqn)].out[result]);
   const auto found = std::find_if(all.eqns.begin(), all.eqns.end(), [&](const ir::Eqn& e) {
-    return std::any_of(e.out.begin(), e.out.end(), [&](ir::Var v) { return v != ir::none && all.name_of(v) == name; });
+    return std::any_of(e.out.begin(), e.out.end(),
+                       [&](ir::Var v) { return v != ir::none && all.name_of(v) == name; });
   });
   return static_cast<double>(found - all.eqns.begin());
 }
@@ -98,7 +105,9 @@ BadElements count_bad(std::span<const std::byte> bytes, ir::DType dtype) {
     case ir::DType::f32:
       return count<float>(bytes, [](float v) { return v; });
     case ir::DType::bf16:
-      return count<std::uint16_t>(bytes, [](std::uint16_t v) { return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16); });
+      return count<std::uint16_t>(bytes, [](std::uint16_t v) {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
+      });
     default:
       return {};
   }
@@ -115,20 +124,24 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
     const BadElements bad = count_bad(bytes, t.dtype);
     if (!bad.any()) continue;
     if (found.size() < 3)
-      found.push_back(fmt::format("{} {} already has {}", t.name, type_text({t.dtype, t.shape, {}}), text(bad)));
+      found.push_back(fmt::format("{} {} already has {}", t.name, type_text({t.dtype, t.shape, {}}),
+                                  text(bad)));
     else
       ++more;
   }
   if (more > 0) found.push_back(fmt::format("{} more parameters or states have some too", more));
-  if (found.empty()) found.push_back("the images, all parameters and the optimizer's state are finite");
+  if (found.empty())
+    found.push_back("the images, all parameters and the optimizer's state are finite");
 
-  const Compiled& compiled = session.compiled(Goal::train, static_cast<std::int64_t>(inputs.labels.size()));
+  const Compiled& compiled =
+      session.compiled(Goal::train, static_cast<std::int64_t>(inputs.labels.size()));
   const plan::Plan& plan = compiled.plan;
   std::string first;
   double order = 1e300;
   session.observe([&](std::size_t index, const auto& bytes) {
     const plan::Step& step = plan.steps[index];
-    if (!first.empty() || plan::is_point_to_point(step.op)) return;  // what another stage sends is that stage's to tell
+    if (!first.empty() || plan::is_point_to_point(step.op))
+      return;  // what another stage sends is that stage's to tell
     for (std::size_t k = 0; first.empty() && k < step.out.size(); ++k)
       if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any())
         first = describe(plan, step, k, bad), order = place_in_program(compiled, step, k);
@@ -143,20 +156,27 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
   return origin == 0 ? text : fmt::format("on rank {}: {}", origin, text);
 }
 
-Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last, std::int64_t tries,
-                 const std::filesystem::path& saved) {
+Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last,
+                 std::int64_t tries, const std::filesystem::path& saved) {
   const config::Config& config = session.config();
   const bool was_bad = has_bad_state(session);
-  return {ErrorKind::nonfinite,
-          fmt::format(
-              "{} steps in a row were not finite and none of them was applied (at step {}: loss {}, gradient norm {}); {}; {} {}", tries,
-              inputs.step, last.loss, std::abs(last.grad_norm), first_bad_tensor(session, inputs),
-              was_bad ? "the state was not finite before the first of them, nor is the newest checkpoint in" : "the last good state is in",
-              saved.string()),
-          config.run.name,
-          was_bad ? "start over from other weights (--init, --fresh), or from an older checkpoint if there is one (`tessera ckpt ls`)"
-          : config.precision.dtype == "f32" ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
-                                            : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32"};
+  return {
+      ErrorKind::nonfinite,
+      fmt::format(
+          "{} steps in a row were not finite and none of them was applied (at step {}: loss {}, "
+          "gradient norm {}); {}; {} {}",
+          tries, inputs.step, last.loss, std::abs(last.grad_norm),
+          first_bad_tensor(session, inputs),
+          was_bad
+              ? "the state was not finite before the first of them, nor is the newest checkpoint in"
+              : "the last good state is in",
+          saved.string()),
+      config.run.name,
+      was_bad ? "start over from other weights (--init, --fresh), or from an older checkpoint if "
+                "there is one (`tessera ckpt ls`)"
+      : config.precision.dtype == "f32"
+          ? "lower optim.lr, set optim.clip = 1.0 or lengthen lr.warmup"
+          : "lower optim.lr, set optim.clip = 1.0, lengthen lr.warmup, or use --dtype f32"};
 }
 
 }  // namespace tessera::run

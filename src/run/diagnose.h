@@ -1,6 +1,6 @@
-// Where a step first became NaN or infinite: the step is run once more with every result of its plan looked at.
-// Convention: the step must be one that was skipped; running it again changes nothing and gives the same bits. All ranks look, and all
-// say what the one found where it began.
+// Where a step first became NaN or infinite: the step is run once more with every result of its
+// plan looked at. Convention: the step must be one that was skipped; running it again changes
+// nothing and gives the same bits. All ranks look, and all say what the one found where it began.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace tessera::run {
 
-// One or two sentences: bad inputs (images, parameters, state), then the first equation whose result is not finite, with its name, scope,
-// op, shapes and how many elements are bad.
+// One or two sentences: bad inputs (images, parameters, state), then the first equation whose
+// result is not finite, with its name, scope, op, shapes and how many elements are bad.
 std::string first_bad_tensor(Session& session, const StepInputs& inputs);
-// What ends a run after `tries` such steps in a row; `saved`: where the state before them is, good or not.
-Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last, std::int64_t tries,
-                 const std::filesystem::path& saved);
+// What ends a run after `tries` such steps in a row; `saved`: where the state before them is, good
+// or not.
+Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last,
+                 std::int64_t tries, const std::filesystem::path& saved);
 
 // NaN and infinite elements of a float tensor's bytes; integers have none.
 struct BadElements {

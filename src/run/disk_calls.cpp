@@ -6,12 +6,15 @@ namespace {
 // A pulse has room for the end of a path only.
 std::string in_words(const char* verb, const std::filesystem::path& path) {
   const std::filesystem::path folder = path.parent_path().filename();
-  return std::string(verb) + " " + (folder.empty() ? path.filename() : folder / path.filename()).string();
+  return std::string(verb) + " " +
+         (folder.empty() ? path.filename() : folder / path.filename()).string();
 }
 
 }  // namespace
 
-void PulsedDisk::begins(const char* verb, const std::filesystem::path& path) { pulse_.disk(in_words(verb, path)); }
+void PulsedDisk::begins(const char* verb, const std::filesystem::path& path) {
+  pulse_.disk(in_words(verb, path));
+}
 
 void DiskCalls::begins(const char* verb, const std::filesystem::path& path) {
   std::string call = in_words(verb, path);

@@ -1,5 +1,5 @@
-// How calls to a disk become visible in a rank's pulse (comm/pulse.h): those of the rank's own thread at once, those of the thread that
-// saves when the rank waits for it.
+// How calls to a disk become visible in a rank's pulse (comm/pulse.h): those of the rank's own
+// thread at once, those of the thread that saves when the rank waits for it.
 #pragma once
 
 #include <cstdint>

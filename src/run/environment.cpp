@@ -23,7 +23,9 @@ std::optional<Peak> told_peak;
 
 nlohmann::json peak_json(const Peak& peak) {
   nlohmann::json out = {{"f32", peak.gflops},
-                        {"how", "measured: independent f32 multiply-adds in registers on all threads, by their CPU time; of one rank"},
+                        {"how",
+                         "measured: independent f32 multiply-adds in registers on all threads, by "
+                         "their CPU time; of one rank"},
                         {"all_ranks", peak.all_gflops},
                         {"threads_here", peak.threads},
                         {"cores_here", peak.cores},
@@ -45,13 +47,16 @@ std::string cpu_name() {
   for (std::string line; std::getline(info, line);) {
     const auto colon = line.find(':');
     if (colon == std::string::npos) continue;
-    std::string key = line.substr(0, colon), value = colon + 2 <= line.size() ? line.substr(colon + 2) : "";
+    std::string key = line.substr(0, colon),
+                value = colon + 2 <= line.size() ? line.substr(colon + 2) : "";
     while (!key.empty() && (key.back() == '\t' || key.back() == ' ')) key.pop_back();
     first.emplace(std::move(key), std::move(value));
   }
   if (first.contains("model name")) return first["model name"];
-  static const std::map<std::string, std::string> arm = {
-      {"0xd40", "Neoverse V1"}, {"0xd4f", "Neoverse V2"}, {"0xd0c", "Neoverse N1"}, {"0xd49", "Neoverse N2"}};
+  static const std::map<std::string, std::string> arm = {{"0xd40", "Neoverse V1"},
+                                                         {"0xd4f", "Neoverse V2"},
+                                                         {"0xd0c", "Neoverse N1"},
+                                                         {"0xd49", "Neoverse N2"}};
   const std::string part = first.contains("CPU part") ? first["CPU part"] : "";
   if (const auto it = arm.find(part); it != arm.end()) return it->second;
   return part.empty() ? "unknown" : "Arm part " + part;

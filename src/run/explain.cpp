@@ -1,6 +1,7 @@
-// explain: what would run under a layout, without running it: the program of all ranks, then one rank's messages, memory and FLOPs; of a
-// pipeline all its stages and its schedule (explain_pipeline.h).
-// Convention: no rank is started; bytes are exact, per step and per rank. Only stages by time are measured, here as in a run.
+// explain: what would run under a layout, without running it: the program of all ranks, then one
+// rank's messages, memory and FLOPs; of a pipeline all its stages and its schedule
+// (explain_pipeline.h). Convention: no rank is started; bytes are exact, per step and per rank.
+// Only stages by time are measured, here as in a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,8 +51,8 @@ std::int64_t comm_bytes(const std::vector<plan::CommRow>& rows) {
   return n;
 }
 
-// The ranks that stand for all: splits give the larger parts to the first, so on every axis the first two and the last two show all
-// there is; stages all differ.
+// The ranks that stand for all: splits give the larger parts to the first, so on every axis the
+// first two and the last two show all there is; stages all differ.
 std::vector<int> different_ranks(const ir::Mesh& mesh) {
   std::set<int> out = {0};
   int stride = 1;
@@ -76,14 +77,18 @@ struct Range {
   ordered_json json() const { return {{"least", least}, {"most", most}}; }
   bool differs() const { return least != most; }
 };
-ordered_json whole(const Range& r) { return {{"least", static_cast<std::int64_t>(r.least)}, {"most", static_cast<std::int64_t>(r.most)}}; }
+ordered_json whole(const Range& r) {
+  return {{"least", static_cast<std::int64_t>(r.least)},
+          {"most", static_cast<std::int64_t>(r.most)}};
+}
 
 // The plans of the ranks that can differ, seen together.
 struct PlansOfRanks {
   std::vector<Range> memory = std::vector<Range>(std::size(quantities));
   Range peak, flops, comm;
   void add(const plan::Plan& p, bool first) {
-    for (std::size_t i = 0; i < memory.size(); ++i) memory[i].add(static_cast<double>(quantities[i].of(p)), first);
+    for (std::size_t i = 0; i < memory.size(); ++i)
+      memory[i].add(static_cast<double>(quantities[i].of(p)), first);
     peak.add(static_cast<double>(p.peak_bytes()), first);
     flops.add(p.cost.flops, first);
     comm.add(static_cast<double>(comm_bytes(plan::communication(p))), first);
@@ -132,7 +137,8 @@ struct Explained {
   PlansOfRanks ranks;
   std::optional<PipelineView> pipeline;
   std::optional<RunMemory> run_memory;  // of a training
-  std::string unmeasured;  // why nothing of the run that was asked for is shown; "": it is, or there is none
+  std::string unmeasured;  // why nothing of the run that was asked for is shown; "": it is, or
+                           // there is none
 };
 
 std::string why_unmeasured(const config::Config& config, const ExplainOptions& options) {
@@ -141,10 +147,12 @@ std::string why_unmeasured(const config::Config& config, const ExplainOptions& o
   if (options.goal != "train") return "the trace of a run is of training steps";
   if (std::filesystem::exists(std::filesystem::path(options.run) / "trace.json", error)) return "";
   if (config.run.trace == 0) return "the run keeps no trace (run.trace = 0)";
-  return fmt::format("there is no trace.json yet; it is of run.trace = {} steps after the first", config.run.trace);
+  return fmt::format("there is no trace.json yet; it is of run.trace = {} steps after the first",
+                     config.run.trace);
 }
 
-ordered_json to_json(const config::Config& config, const ExplainOptions& options, const Explained& e) {
+ordered_json to_json(const config::Config& config, const ExplainOptions& options,
+                     const Explained& e) {
   const Compiled& c = e.compiled;
   const PlansOfRanks& ranks = e.ranks;
   const plan::Plan& plan = c.plan;
@@ -163,7 +171,8 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
     memory[quantities[i].name] = quantities[i].of(plan);
     range["memory"][quantities[i].name] = whole(ranks.memory[i]);
   }
-  range["peak_bytes"] = whole(ranks.peak), range["comm_bytes"] = whole(ranks.comm), range["flops"] = ranks.flops.json();
+  range["peak_bytes"] = whole(ranks.peak), range["comm_bytes"] = whole(ranks.comm),
+  range["flops"] = ranks.flops.json();
   ordered_json out = {
       {"goal", options.goal},
       {"model", config.model.name},
@@ -172,7 +181,13 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"accumulate", config.batch.accumulate},
       {"threads", config.run.threads},
       {"layout",
-       {{"dp", p.dp}, {"tp", p.tp}, {"pp", p.pp}, {"sp", p.sp}, {"zero", p.zero}, {"sequence", p.sequence}, {"compress", p.compress}}},
+       {{"dp", p.dp},
+        {"tp", p.tp},
+        {"pp", p.pp},
+        {"sp", p.sp},
+        {"zero", p.zero},
+        {"sequence", p.sequence},
+        {"compress", p.compress}}},
       {"world", layout_of(config).mesh().ranks()},
       {"rank", plan.rank},
       {"steps", plan.steps.size()},
@@ -201,11 +216,12 @@ void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
     return;
   }
   say(stdout, "\ncommunication of rank {} in a step\n", rank);
-  say(stdout, "  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", "phase", "op", "axis", "what", "count", "bytes");
+  say(stdout, "  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", "phase", "op", "axis", "what", "count",
+      "bytes");
   std::int64_t count = 0;
   for (const plan::CommRow& row : rows) {
-    say(stdout, "  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", plan::name(row.phase), ir::name(row.op), row.axis, row.what, row.count,
-        with_commas(row.bytes));
+    say(stdout, "  {:10} {:15} {:5} {:12} {:>6} {:>18}\n", plan::name(row.phase), ir::name(row.op),
+        row.axis, row.what, row.count, with_commas(row.bytes));
     count += row.count;
   }
   say(stdout, "  {:45} {:>6} {:>18}\n", "all", count, with_commas(comm_bytes(rows)));
@@ -215,27 +231,34 @@ void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
 void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool several) {
   const bool differ = ranks.differ();
   const auto line = [&](const char* name, std::int64_t bytes, const Range& range) {
-    say(stdout, "  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes), static_cast<double>(bytes) / (1 << 20));
+    say(stdout, "  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes),
+        static_cast<double>(bytes) / (1 << 20));
     if (differ)
       say(stdout, " {:>16} {:>16}", with_commas(static_cast<std::int64_t>(range.least)),
           with_commas(static_cast<std::int64_t>(range.most)));
     say(stdout, "\n");
   };
-  say(stdout, "\nmemory at the peak, in bytes{}\n", several && !differ ? ", the same on every rank" : "");
+  say(stdout, "\nmemory at the peak, in bytes{}\n",
+      several && !differ ? ", the same on every rank" : "");
   if (differ)
-    say(stdout, "  {:12} {:>16} {:13} {:>16} {:>16}\n", "", fmt::format("rank {}", plan.rank), "", "least of ranks", "most of ranks");
-  for (std::size_t i = 0; i < std::size(quantities); ++i) line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
+    say(stdout, "  {:12} {:>16} {:13} {:>16} {:>16}\n", "", fmt::format("rank {}", plan.rank), "",
+        "least of ranks", "most of ranks");
+  for (std::size_t i = 0; i < std::size(quantities); ++i)
+    line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
   line("all", plan.peak_bytes(), ranks.peak);
   const plan::Gradients& g = plan.gradients;
   if (g.kept + g.in_flight == 0) return;
   say(stdout, "  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));
   say(stdout, "{}\n",
-      g.in_flight == 0 ? "" : fmt::format(", {} more are whole buckets on their way to their ranks", with_commas(g.in_flight)));
+      g.in_flight == 0 ? ""
+                       : fmt::format(", {} more are whole buckets on their way to their ranks",
+                                     with_commas(g.in_flight)));
 }
 
 std::string model_text(const config::Config& config, const ExplainOptions& options) {
-  return fmt::format("{}, {}, {}", config.model.name.empty() ? config.model.family : config.model.name, config.precision.dtype,
-                     options.goal == "train" ? "one training step" : "inference");
+  return fmt::format(
+      "{}, {}, {}", config.model.name.empty() ? config.model.family : config.model.name,
+      config.precision.dtype, options.goal == "train" ? "one training step" : "inference");
 }
 
 void print_text(const config::Config& config, const ExplainOptions& options, const Explained& e) {
@@ -244,10 +267,15 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
   const plan::Plan& plan = c.plan;
   if (options.before) say_lines(stdout, "before placement\n" + e.before + "\nafter placement\n");
   if (options.program) say_lines(stdout, ir::print(c.program) + "\n");
-  if (options.plan) say_lines(stdout, fmt::format("plan of rank {}\n{}\n", plan.rank, plan::print(plan)));
-  say(stdout, "model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options), layout_text(config), batch_text(config, e.micros));
-  say(stdout, "plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank, plan.steps.size(), plan.cost.flops * 1e-9);
-  if (ranks.flops.differs()) say(stdout, "; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9, ranks.flops.most * 1e-9);
+  if (options.plan)
+    say_lines(stdout, fmt::format("plan of rank {}\n{}\n", plan.rank, plan::print(plan)));
+  say(stdout, "model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options),
+      layout_text(config), batch_text(config, e.micros));
+  say(stdout, "plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank,
+      plan.steps.size(), plan.cost.flops * 1e-9);
+  if (ranks.flops.differs())
+    say(stdout, "; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9,
+        ranks.flops.most * 1e-9);
   say(stdout, "\n");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
@@ -260,7 +288,8 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
         p.disabled             ? " disabled"
         : p.preserves_numerics ? ""
                                : " rounding may change");
-  if (!options.dump_passes.empty()) say(stdout, "programs after each pass are in {}\n", options.dump_passes);
+  if (!options.dump_passes.empty())
+    say(stdout, "programs after each pass are in {}\n", options.dump_passes);
 }
 
 }  // namespace
@@ -270,7 +299,8 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   std::optional<RunTrace> run;
   Explained e;
   // Wherever the run folder is now.
-  if (const std::string kept = options.run.empty() ? "" : schedule_of_run(options.run); !kept.empty() && !schedule_file(config).empty())
+  if (const std::string kept = options.run.empty() ? "" : schedule_of_run(options.run);
+      !kept.empty() && !schedule_file(config).empty())
     config.parallel.schedule = "file:" + kept;
   if (!options.run.empty()) e.unmeasured = why_unmeasured(config, options);
   if (!options.run.empty() && e.unmeasured.empty()) run = trace_of_run(options.run);
@@ -281,10 +311,13 @@ int explain(const config::Config& given, const ExplainOptions& options) {
     settle_stages(config, nullptr);
   const ir::Mesh mesh = layout_of(config).mesh();
   if (options.rank < 0 || options.rank >= mesh.ranks())
-    throw Error(ErrorKind::usage, fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())), "",
+    throw Error(ErrorKind::usage,
+                fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())),
+                "",
                 mesh.ranks() == 1 ? "give a layout (--pp, --dp, --tp, --sp), or leave --rank out"
                                   : fmt::format("choose 0 to {}", mesh.ranks() - 1));
-  const plan::Target target = exec::target_of(config.run.device, static_cast<int>(config.run.threads));
+  const plan::Target target =
+      exec::target_of(config.run.device, static_cast<int>(config.run.threads));
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;
   passes.disabled = {options.disabled.begin(), options.disabled.end()};
@@ -297,8 +330,8 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   if (pipelined(config, goal))
     e.pipeline.emplace(config, goal, static_cast<int>(micro.size()));
   else if (!options.schedule_svg.empty())
-    throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage", "--schedule-svg",
-                "choose --pp N, or parallel.segments for a training");
+    throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage",
+                "--schedule-svg", "choose --pp N, or parallel.segments for a training");
   if (run) e.pipeline->measure(*run);
   e.compiled = compile(config, goal, micro, target, passes, Weights::live, options.rank);
   const auto look_at = [&](const plan::Plan& plan, bool first) {
@@ -307,14 +340,17 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   };
   look_at(e.compiled.plan, true);
   for (const int rank : different_ranks(mesh))
-    if (rank != options.rank) look_at(plan::lower(e.compiled.program, rank, target, config.parallel.overlap), false);
+    if (rank != options.rank)
+      look_at(plan::lower(e.compiled.program, rank, target, config.parallel.overlap), false);
   if (goal == Goal::train) {
     transforms::RunOptions quiet;
     quiet.disabled = passes.disabled;
     e.run_memory = memory_of_run(config, options.rank, different_ranks(mesh), target, quiet);
   }
   if (!options.schedule_svg.empty())
-    files::write_atomically(options.schedule_svg, e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));
+    files::write_atomically(
+        options.schedule_svg,
+        e.pipeline->svg(fmt::format("{}, {}", model_text(config, options), layout_text(config))));
   if (options.json)
     report::print_document(to_json(config, options, e));
   else

@@ -61,8 +61,7 @@ std::string RunMemory::text(bool several_ranks) const {
 }
 
 RunMemory memory_of_run(const config::Config& given, int rank, const std::vector<int>& others,
-                        const plan::Target& target,
-                        const transforms::RunOptions& options) {
+                        const plan::Target& target, const transforms::RunOptions& options) {
   RunMemory out;
   config::Config config = given;
   const RunExtent extent = extent_for(config, &out.assumed);
@@ -72,8 +71,8 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
   std::map<int, plan::Footprint> rooms;
   for (const PlanKey& key : plans_of_training(config, extent)) {
     const Compiled compiled =
-        compile(config, key.goal, micro_batches_for(config, key.goal, key.samples), target,
-                options, key.weights, rank);
+        compile(config, key.goal, micro_batches_for(config, key.goal, key.samples), target, options,
+                key.weights, rank);
     rooms[rank].add(compiled.plan);
     out.plans.push_back({key, compiled.plan.arena_bytes});
     for (const int other : others)

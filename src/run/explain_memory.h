@@ -28,7 +28,6 @@ struct RunMemory {
 
 // `others`: further ranks that may differ.
 RunMemory memory_of_run(const config::Config& config, int rank, const std::vector<int>& others,
-                        const plan::Target& target,
-                        const transforms::RunOptions& options);
+                        const plan::Target& target, const transforms::RunOptions& options);
 
 }  // namespace tessera::run

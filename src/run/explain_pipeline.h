@@ -1,6 +1,8 @@
-// The pipeline of a configuration for people and scripts: its stages, what each of its ranks holds, and the picture of its schedule,
-// predicted from the plans and, where a run is given, as it was measured. Convention: a rank here is one of the pipeline, and what is said
-// of it is of the first of its peers (those that differ on other axes). Predicted turns take as long as their FLOPs, transfers no time.
+// The pipeline of a configuration for people and scripts: its stages, what each of its ranks holds,
+// and the picture of its schedule, predicted from the plans and, where a run is given, as it was
+// measured. Convention: a rank here is one of the pipeline, and what is said of it is of the first
+// of its peers (those that differ on other axes). Predicted turns take as long as their FLOPs,
+// transfers no time.
 #pragma once
 
 #include <map>
@@ -21,10 +23,12 @@ class PipelineView {
  public:
   PipelineView(const config::Config& config, Goal goal, int micros);
 
-  void add(const plan::Plan& plan);  // of every rank that can differ; others than the first peers are left out
+  void add(const plan::Plan&
+               plan);  // of every rank that can differ; others than the first peers are left out
   void measure(const RunTrace& run);
-  std::string text(int columns = 100) const;     // tables, bubbles and charts of that width
-  std::string svg(const std::string& of) const;  // one chart, or predicted above measured; `of`: what the pipeline is made of
+  std::string text(int columns = 100) const;  // tables, bubbles and charts of that width
+  std::string svg(const std::string& of)
+      const;  // one chart, or predicted above measured; `of`: what the pipeline is made of
   nlohmann::ordered_json json() const;
 
  private:
@@ -46,8 +50,9 @@ class PipelineView {
   std::vector<report::PipelineBar> predicted(double scale) const;  // `scale`: ms of a GFLOP
   std::vector<report::PipelineBar> measured() const;               // of the first peers
   double bubble_measured() const { return measured_->use.bubble; }
-  double bubble_of_turns() const;  // by the schedule, with turns as long as they were and transfers that take no time
-  double gflops() const;           // while a rank has a turn
+  double bubble_of_turns()
+      const;  // by the schedule, with turns as long as they were and transfers that take no time
+  double gflops() const;  // while a rank has a turn
 
   struct Measured {
     MeasuredStep step;

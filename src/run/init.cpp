@@ -8,10 +8,12 @@
 namespace tessera::run {
 namespace {
 
-// torch.nn.init.trunc_normal_ cuts at -2 and 2 whatever the standard deviation is: absolute values, not multiples of it.
+// torch.nn.init.trunc_normal_ cuts at -2 and 2 whatever the standard deviation is: absolute values,
+// not multiples of it.
 constexpr double cut = 2.0;
 
-// Rejection gives the exact distribution; attempt k is a key of its own, so elements stay independent of each other.
+// Rejection gives the exact distribution; attempt k is a key of its own, so elements stay
+// independent of each other.
 double truncated_normal(Key key, std::uint64_t element, double std) {
   for (std::uint64_t attempt = 0;; ++attempt)
     if (const double x = std * normal(key.with(attempt), element); std::abs(x) <= cut) return x;
@@ -38,7 +40,8 @@ ParamSource initial_weights(std::uint64_t seed) {
         for (std::size_t i = 0; i < count; ++i) out[i] = truncated_normal(key, i, scale);
         break;
       case Init::uniform:
-        for (std::size_t i = 0; i < count; ++i) out[i] = scale * (2.0 * static_cast<double>(uniform(key, i)) - 1.0);
+        for (std::size_t i = 0; i < count; ++i)
+          out[i] = scale * (2.0 * static_cast<double>(uniform(key, i)) - 1.0);
         break;
     }
     return out;

@@ -12,7 +12,9 @@ namespace {
 using comm::Look;
 
 std::string name_of(const Look& look, const Look::Call& call) {
-  const std::string group = call.group < static_cast<int>(look.groups.size()) ? look.groups[static_cast<std::size_t>(call.group)].name : "";
+  const std::string group = call.group < static_cast<int>(look.groups.size())
+                                ? look.groups[static_cast<std::size_t>(call.group)].name
+                                : "";
   std::string text(comm::name(call.verb));
   if (call.number > 0) text += fmt::format(" {}", call.number);
   if (!group.empty()) text += " of " + group;
@@ -35,7 +37,8 @@ std::string list(const std::vector<int>& ranks) {
 }
 
 std::string who(const Seen& rank) {
-  return rank.host.empty() ? fmt::format("rank {}", rank.rank) : fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid);
+  return rank.host.empty() ? fmt::format("rank {}", rank.rank)
+                           : fmt::format("rank {} ({}, pid {})", rank.rank, rank.host, rank.pid);
 }
 
 // Those that wait for `hanging`, by what they wait in.
@@ -49,21 +52,25 @@ std::string waiting(const std::vector<Seen>& table, const Seen& hanging) {
     what = now;
     ranks.push_back(seen.rank);
   }
-  return ranks.empty() ? "" : fmt::format("; {} {} for it in {}", list(ranks), ranks.size() == 1 ? "waits" : "wait", what);
+  return ranks.empty() ? ""
+                       : fmt::format("; {} {} for it in {}", list(ranks),
+                                     ranks.size() == 1 ? "waits" : "wait", what);
 }
 
 std::string sentence(const std::vector<Seen>& table, const Seen& seen, bool silent) {
-  if (silent && seen.host.empty()) return who(seen) + " has not come to the start of the job" + waiting(table, seen);
+  if (silent && seen.host.empty())
+    return who(seen) + " has not come to the start of the job" + waiting(table, seen);
   if (silent) {
-    const char* how = seen.state == 'T'   ? "is stopped (SIGSTOP or a debugger)"
-                      : seen.state == 'D' ? "hangs in the kernel, in a disk or a network file system"
-                      : seen.state == 'X' ? "is gone"
-                                          : "does not run: its process is stopped, or its machine is";
-    return fmt::format("{} {}: no sign for {:.1f} s; it was {}{}", who(seen), how, seen.silent_s, what_it_does(seen.look),
-                       waiting(table, seen));
+    const char* how =
+        seen.state == 'T'   ? "is stopped (SIGSTOP or a debugger)"
+        : seen.state == 'D' ? "hangs in the kernel, in a disk or a network file system"
+        : seen.state == 'X' ? "is gone"
+                            : "does not run: its process is stopped, or its machine is";
+    return fmt::format("{} {}: no sign for {:.1f} s; it was {}{}", who(seen), how, seen.silent_s,
+                       what_it_does(seen.look), waiting(table, seen));
   }
-  return fmt::format("{} has not moved for {:.1f} s: it is {}{}", who(seen), seen.look.idle_s, what_it_does(seen.look),
-                     waiting(table, seen));
+  return fmt::format("{} has not moved for {:.1f} s: it is {}{}", who(seen), seen.look.idle_s,
+                     what_it_does(seen.look), waiting(table, seen));
 }
 
 Finding found(const std::vector<Seen>& table, const std::vector<int>& ranks, bool silent) {
@@ -80,7 +87,9 @@ Finding found(const std::vector<Seen>& table, const std::vector<int>& ranks, boo
 }  // namespace
 
 std::string what_it_does(const Look& look) {
-  std::string text = look.waits ? "in " + name_of(look, *look.waits) : look.doing.empty() ? "starting" : look.doing;
+  std::string text = look.waits           ? "in " + name_of(look, *look.waits)
+                     : look.doing.empty() ? "starting"
+                                          : look.doing;
   if (look.waits && !look.doing.empty()) text += ", " + look.doing;
   if (!look.waits && !look.inside.empty()) text += " (" + look.inside + ")";
   if (!look.disk.empty()) text += ", " + look.disk;
@@ -99,23 +108,28 @@ std::optional<Finding> who_hangs(const std::vector<Seen>& table, double patience
     if (seen.look.idle_s < patience_s || seen.silent_s >= 0.75 * patience_s) continue;
     ++still;
     if (!seen.look.waits) stuck.push_back(seen.rank);
-    if (std::any_of(table.begin(), table.end(), [&](const Seen& waiter) { return misses(waiter, seen); })) missed.push_back(seen.rank);
+    if (std::any_of(table.begin(), table.end(),
+                    [&](const Seen& waiter) { return misses(waiter, seen); }))
+      missed.push_back(seen.rank);
   }
   if (still == 0) return std::nullopt;
   if (!silent.empty()) return found(table, silent, true);
   std::vector<int> root;  // others wait for it, and it waits for nobody
-  std::set_intersection(stuck.begin(), stuck.end(), missed.begin(), missed.end(), std::back_inserter(root));
+  std::set_intersection(stuck.begin(), stuck.end(), missed.begin(), missed.end(),
+                        std::back_inserter(root));
   if (!stuck.empty()) return found(table, root.empty() ? stuck : root, false);
   if (still < here) return std::nullopt;
   if (!missed.empty()) {  // each waits for one that waits elsewhere
     Finding circle{missed, false, "ranks wait for each other"};
-    for (const Seen& seen : table) circle.message += fmt::format("; {} is {}", who(seen), what_it_does(seen.look));
+    for (const Seen& seen : table)
+      circle.message += fmt::format("; {} is {}", who(seen), what_it_does(seen.look));
     return circle;
   }
   std::string where;
   for (const Seen& seen : table)
     if (seen.look.waits) where = name_of(seen.look, *seen.look.waits);
-  return Finding{{}, false, "all ranks run and are in the same operation, which does not end: " + where};
+  return Finding{
+      {}, false, "all ranks run and are in the same operation, which does not end: " + where};
 }
 
 }  // namespace tessera::run

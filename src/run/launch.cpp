@@ -29,7 +29,8 @@ namespace tessera::run {
 namespace {
 
 Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
-  return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt", {}};
+  return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt",
+          {}};
 }
 
 // One MPI rank: what only this rank knows of ends the others too.
@@ -100,29 +101,37 @@ bool prints_to_terminal() {
 }
 
 // Ranks that this program started have the variable.
-bool says_notes() { return launched_ranks() == 1 || (launched_rank() == 0 && !std::getenv(terminal_variable)); }
+bool says_notes() {
+  return launched_ranks() == 1 || (launched_rank() == 0 && !std::getenv(terminal_variable));
+}
 
-int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm*)>& body) {
+int on_ranks(const config::Config& config, char** argv,
+             const std::function<int(comm::Comm*)>& body) {
   check_schedule(config);
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")
       throw Error(ErrorKind::usage,
-                  fmt::format("parallel.comm = \"local\" means threads of one process, but {} processes were started", launched_ranks()),
+                  fmt::format("parallel.comm = \"local\" means threads of one process, but {} "
+                              "processes were started",
+                              launched_ranks()),
                   "", "leave parallel.comm out under mpirun and srun");
     return as_mpi_rank(config, body);
   }
   if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
-    say(stderr, "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks, config.run.threads,
-        config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+    say(stderr,
+        "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks,
+        config.run.threads, config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
   const std::string mpirun = config.parallel.comm == "local" ? "" : find_mpirun();
   if (config.parallel.comm == "mpi" && (mpirun.empty() || !comm::mpi_built()))
-    throw Error(
-        ErrorKind::usage,
-        mpirun.empty() ? "parallel.comm = \"mpi\", but there is no mpirun in PATH" : "parallel.comm = \"mpi\", but this build has no MPI",
-        "", "./setup installs Open MPI; --comm local starts ranks as threads of one process");
-  if (!mpirun.empty() && comm::mpi_built()) return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
+    throw Error(ErrorKind::usage,
+                mpirun.empty() ? "parallel.comm = \"mpi\", but there is no mpirun in PATH"
+                               : "parallel.comm = \"mpi\", but this build has no MPI",
+                "",
+                "./setup installs Open MPI; --comm local starts ranks as threads of one process");
+  if (!mpirun.empty() && comm::mpi_built())
+    return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
   tell_how_ranks_talk("local (threads of one process)");
   std::atomic<int> code = 0;
   comm::run_local(ranks, [&](comm::Comm& world) {

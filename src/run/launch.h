@@ -1,4 +1,5 @@
-// Who runs: this process alone, as one of the ranks that mpirun or srun started, or as the one that starts the others.
+// Who runs: this process alone, as one of the ranks that mpirun or srun started, or as the one that
+// starts the others.
 #pragma once
 
 #include <functional>
@@ -8,19 +9,24 @@
 
 namespace tessera::run {
 
-// Ranks that a launcher started, of which this process is one; 1 when there was none. Nothing is initialised.
+// Ranks that a launcher started, of which this process is one; 1 when there was none. Nothing is
+// initialised.
 int launched_ranks();
 int launched_rank();
 
-// Whether people read what this job prints on stdout. Launchers may give their ranks a terminal that leads into a pipe: ranks are told.
+// Whether people read what this job prints on stdout. Launchers may give their ranks a terminal
+// that leads into a pipe: ranks are told.
 bool prints_to_terminal();
 
-// Whether this process says what there is to say of the configuration: once in a job, by who starts the ranks or by the first of them.
+// Whether this process says what there is to say of the configuration: once in a job, by who starts
+// the ranks or by the first of them.
 bool says_notes();
 
-// Runs body(world) on every rank of config.run.np; world is null for one. Under a launcher this process is one rank. Otherwise the ranks
-// are threads of this process (parallel.comm = "local", or where there is no mpirun), or this program is started again under mpirun, whose
-// exit status comes back. An error of one rank alone ends all of them with its exit code.
-int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm* world)>& body);
+// Runs body(world) on every rank of config.run.np; world is null for one. Under a launcher this
+// process is one rank. Otherwise the ranks are threads of this process (parallel.comm = "local", or
+// where there is no mpirun), or this program is started again under mpirun, whose exit status comes
+// back. An error of one rank alone ends all of them with its exit code.
+int on_ranks(const config::Config& config, char** argv,
+             const std::function<int(comm::Comm* world)>& body);
 
 }  // namespace tessera::run

@@ -27,10 +27,11 @@ Words words_of(std::string_view text, char at) {
 
 // An equation belongs to the first rule that fits it.
 struct LayerRule {
-  std::string_view scope;   // the words at the end of its scope: '#' stands for a number, '*' at the end for whatever follows
-  std::string_view ops;     // one of these; "": any
+  std::string_view scope;  // the words at the end of its scope: '#' stands for a number, '*' at the
+                           // end for whatever follows
+  std::string_view ops;    // one of these; "": any
   std::string_view result;  // a word of a result's name is one of these; "": any
-  std::string_view row;     // '#': the first number of the scope; '~': what a convolution does at once
+  std::string_view row;  // '#': the first number of the scope; '~': what a convolution does at once
 };
 constexpr LayerRule layer_rules[] = {
     // ViT and Swin
@@ -75,7 +76,8 @@ bool fits_word(std::string_view pattern, std::string_view word, std::string& num
   if (at == pattern.npos) return pattern == word;
   if (word.size() <= at || word.substr(0, at) != pattern.substr(0, at)) return false;
   const std::string_view digits = word.substr(at);
-  if (!std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); })) return false;
+  if (!std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); }))
+    return false;
   if (number.empty()) number = digits;
   return true;
 }
@@ -92,10 +94,12 @@ std::optional<ScopeMatch> find_scope(std::string_view pattern, std::string_view 
     if (!open && start + wanted.size() != words.size()) continue;
     ScopeMatch found;
     std::size_t last = 0, matched = 0;  // the words up to the last number
-    while (matched < wanted.size() && fits_word(wanted[matched], words[start + matched], found.number))
+    while (matched < wanted.size() &&
+           fits_word(wanted[matched], words[start + matched], found.number))
       if (wanted[matched++].find('#') != std::string_view::npos) last = start + matched;
     if (matched < wanted.size()) continue;
-    for (std::size_t i = 0; i < last; ++i) found.place += (i == 0 ? "" : ".") + std::string(words[i]);
+    for (std::size_t i = 0; i < last; ++i)
+      found.place += (i == 0 ? "" : ".") + std::string(words[i]);
     return found;
   }
   return std::nullopt;
@@ -106,7 +110,8 @@ bool has_result(const ir::Program& program, const ir::Eqn& eqn, std::string_view
   for (const ir::Var v : eqn.out) {
     if (v == ir::none) continue;
     const std::string& name = program.name_of(v);
-    for (const std::string_view word : words_of(std::string_view(name).substr(0, name.find('~')), '.'))
+    for (const std::string_view word :
+         words_of(std::string_view(name).substr(0, name.find('~')), '.'))
       if (listed(names, word)) return true;
   }
   return false;
@@ -127,7 +132,8 @@ LayerPart layer_part(const ir::Program& program, const ir::Eqn& eqn) {
     const std::optional<ScopeMatch> found = find_scope(rule.scope, eqn.scope);
     if (!found) continue;
     LayerPart part{"", found->place};
-    for (const char c : rule.row) part.row += c == '#' ? found->number : c == '~' ? work_of_conv(eqn) : std::string(1, c);
+    for (const char c : rule.row)
+      part.row += c == '#' ? found->number : c == '~' ? work_of_conv(eqn) : std::string(1, c);
     return part;
   }
   return {other_part, ""};
@@ -142,7 +148,8 @@ LayerRows layer_rows(const plan::Plan& plan) {
       out.of_step.push_back(LayerRows::rest);
       continue;
     }
-    const LayerPart part = layer_part(plan.program, plan.program.eqns[static_cast<std::size_t>(step.eqn)]);
+    const LayerPart part =
+        layer_part(plan.program, plan.program.eqns[static_cast<std::size_t>(step.eqn)]);
     const auto [it, fresh] = index.emplace(part.row, out.rows.size());
     if (fresh) out.rows.push_back({part.row}), places.emplace_back();
     places[it->second].insert(part.place);
@@ -152,7 +159,8 @@ LayerRows layer_rows(const plan::Plan& plan) {
     out.rows[it->second].flops += ir::cost(step.op, step.attrs, in, of).flops;
     out.of_step.push_back(it->second);
   }
-  for (std::size_t i = 0; i < out.rows.size(); ++i) out.rows[i].count = static_cast<std::int64_t>(places[i].size());
+  for (std::size_t i = 0; i < out.rows.size(); ++i)
+    out.rows[i].count = static_cast<std::int64_t>(places[i].size());
   return out;
 }
 

@@ -1,6 +1,7 @@
-// Where the time of a forward pass goes, by the parts of a layer: which row each step of a plan counts towards, and the rows measured.
-// Convention: a kernel is never shared out among rows; one that does the work of several has a row that names them ("residual_1+ln_2").
-// Parts that repeat in every layer are one row, and `count` says in how many layers.
+// Where the time of a forward pass goes, by the parts of a layer: which row each step of a plan
+// counts towards, and the rows measured. Convention: a kernel is never shared out among rows; one
+// that does the work of several has a row that names them ("residual_1+ln_2"). Parts that repeat in
+// every layer are one row, and `count` says in how many layers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace tessera::run {
 
-// The row of an equation, and the layer that it stands in ("blocks.3"; "": outside of all layers). `other` where no rule fits.
+// The row of an equation, and the layer that it stands in ("blocks.3"; "": outside of all layers).
+// `other` where no rule fits.
 struct LayerPart {
   std::string row, place;
 };
@@ -23,15 +25,17 @@ inline constexpr const char *other_part = "other", *rest_part = "rest";
 
 struct LayerRow {
   std::string name;
-  std::int64_t count = 1;                                                     // layers that have it
-  double flops = 0;                                                           // of all of them
-  report::Quantiles all = {};                                                 // seconds of all of them, over the runs
-  double seconds() const { return all.median / static_cast<double>(count); }  // of one layer, as the mean of them
+  std::int64_t count = 1;      // layers that have it
+  double flops = 0;            // of all of them
+  report::Quantiles all = {};  // seconds of all of them, over the runs
+  double seconds() const {
+    return all.median / static_cast<double>(count);
+  }  // of one layer, as the mean of them
   bool attention() const { return name.starts_with("msa."); }
 };
 
-// The rows of a plan in the order of its steps, without times, and the row of each step. What the plan added to the equations, copies of
-// results to where they are read, is the rest.
+// The rows of a plan in the order of its steps, without times, and the row of each step. What the
+// plan added to the equations, copies of results to where they are read, is the rest.
 struct LayerRows {
   static constexpr std::size_t rest = static_cast<std::size_t>(-1);
   std::vector<LayerRow> rows;
@@ -40,7 +44,8 @@ struct LayerRows {
 LayerRows layer_rows(const plan::Plan& plan);
 
 struct LayerTimes {
-  std::vector<LayerRow> rows;  // the last one is the rest: from the images handed over to the logits, what is in no step
+  std::vector<LayerRow> rows;  // the last one is the rest: from the images handed over to the
+                               // logits, what is in no step
   std::int64_t layers = 0, runs = 0;
   double flops = 0, total_s = 0;  // the sum of the rows
   report::Quantiles whole_s;      // the same pass in runs of its own, timed from outside only

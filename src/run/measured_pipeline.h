@@ -1,5 +1,6 @@
-// A run's pipeline as it was: the turns of one step, read back from trace.json. Convention: ranks are those of the run (pp outermost); a
-// trace that does not fit the configuration, or in which a rank does two things at once, is refused.
+// A run's pipeline as it was: the turns of one step, read back from trace.json. Convention: ranks
+// are those of the run (pp outermost); a trace that does not fit the configuration, or in which a
+// rank does two things at once, is refused.
 #pragma once
 
 #include <filesystem>

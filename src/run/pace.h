@@ -1,6 +1,7 @@
-// How fast each rank is, from what they tell each other after every step in one small message, which also carries the request to stop.
-// Convention: all ranks see the same numbers, so all come to the same conclusions without asking again. Stages of a pipeline have different
-// work: a rank is compared with those of its own stage.
+// How fast each rank is, from what they tell each other after every step in one small message,
+// which also carries the request to stop. Convention: all ranks see the same numbers, so all come
+// to the same conclusions without asking again. Stages of a pipeline have different work: a rank is
+// compared with those of its own stage.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +38,21 @@ class Paces {
   static constexpr double recovered = 0.8;  // may be named again after that
   static constexpr int blocks = 5;          // of consecutive steps, which a judgement looks back at
   static constexpr int block_steps = 6;     // a block has at least so many, and
-  static constexpr double block_ms = 200;   // takes at least so long: a rank that is stopped and goes on in turns shows its mean
+  static constexpr double block_ms =
+      200;  // takes at least so long: a rank that is stopped and goes on in turns shows its mean
   static constexpr int patience = blocks * block_steps;
   static constexpr int window = 16;  // steps that shares by speed look back at
 
   explicit Paces(ir::Mesh mesh);
 
-  // One step of all ranks. Answers who has just been found slow; again only after it has recovered. A rank's speed is that of the median
-  // of its blocks' means: one block that something disturbed changes nothing, and neither does one good step in a slow block.
+  // One step of all ranks. Answers who has just been found slow; again only after it has recovered.
+  // A rank's speed is that of the median of its blocks' means: one block that something disturbed
+  // changes nothing, and neither does one good step in a slow block.
   std::vector<Straggler> add(std::vector<Pace> step);
-  // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or more; none: leave them as they are.
-  std::optional<std::vector<double>> better_weights(const std::vector<double>& now, const std::vector<std::int64_t>& micro) const;
+  // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or
+  // more; none: leave them as they are.
+  std::optional<std::vector<double>> better_weights(const std::vector<double>& now,
+                                                    const std::vector<std::int64_t>& micro) const;
   void forget() { steps_.clear(); }  // after the shares changed
 
  private:

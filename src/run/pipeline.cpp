@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view file_prefix = "file:";
 constexpr std::size_t most_schedule_bytes = 16 << 20;
 
-// Schedules by name: how one is made, and the bubble by its formula. Of ranks, stages and micro-batches.
+// Schedules by name: how one is made, and the bubble by its formula. Of ranks, stages and
+// micro-batches.
 struct Known {
   std::string_view name;
   transforms::Schedule (*make)(int, int, int);
@@ -26,8 +27,13 @@ constexpr Known known_schedules[] = {
     {"gpipe", transforms::gpipe, transforms::gpipe_bubble},
     {"1f1b", [](int ranks, int, int micros) { return transforms::one_f_one_b(ranks, micros); },
      [](int ranks, int, int micros) { return transforms::one_f_one_b_bubble(ranks, micros); }},
-    {"interleaved", [](int ranks, int stages, int micros) { return transforms::interleaved(ranks, stages / ranks, micros); },
-     [](int ranks, int stages, int micros) { return transforms::interleaved_bubble(ranks, stages / ranks, micros); }},
+    {"interleaved",
+     [](int ranks, int stages, int micros) {
+       return transforms::interleaved(ranks, stages / ranks, micros);
+     },
+     [](int ranks, int stages, int micros) {
+       return transforms::interleaved_bubble(ranks, stages / ranks, micros);
+     }},
     {"zb", [](int ranks, int, int micros) { return transforms::zb_h1(ranks, micros); },
      [](int ranks, int, int micros) { return transforms::zb_h1_bubble(ranks, micros); }},
 };
@@ -48,17 +54,20 @@ transforms::Schedule read_schedule(const std::string& path) {
 }
 
 // One that was written for another pipeline is refused with all that differs.
-void check_fit(const transforms::Schedule& s, const std::string& path, int ranks, int stages, int micros) {
+void check_fit(const transforms::Schedule& s, const std::string& path, int ranks, int stages,
+               int micros) {
   std::vector<std::string> problems;
   const auto compare = [&](const char* what, std::int64_t have, std::int64_t want) {
-    if (have != want) problems.push_back(fmt::format("the schedule has {} {}, the run has {}", have, what, want));
+    if (have != want)
+      problems.push_back(fmt::format("the schedule has {} {}, the run has {}", have, what, want));
   };
   compare("ranks", static_cast<std::int64_t>(s.ranks.size()), ranks);
   compare("stages", s.stages, stages);
   compare("micro-batches", s.micros, micros);
   if (!s.trains()) problems.emplace_back("the schedule has no backward turns");
   if (problems.empty()) return;
-  Error error(ErrorKind::usage, problems[0], path, "change the file, or parallel.pp, parallel.chunks and batch.accumulate");
+  Error error(ErrorKind::usage, problems[0], path,
+              "change the file, or parallel.pp, parallel.chunks and batch.accumulate");
   for (std::size_t i = 1; i < problems.size(); ++i) error.and_also(problems[i]);
   throw error;
 }
@@ -69,12 +78,15 @@ bool pipelined(const config::Config& config, Goal goal) {
   return config.parallel.pp > 1 || (config.parallel.segments > 1 && goal == Goal::train);
 }
 
-std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal, std::int64_t samples) {
+std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal,
+                                            std::int64_t samples) {
   std::int64_t parts = 1;
   if (goal == Goal::train) parts = config.batch.accumulate;
-  // With four micro-batches a stage the fill costs a fifth; each still has a sample for every dp rank.
+  // With four micro-batches a stage the fill costs a fifth; each still has a sample for every dp
+  // rank.
   if ((goal == Goal::evaluate || goal == Goal::predict) && config.parallel.pp > 1)
-    parts = std::max<std::int64_t>(1, std::min(4 * config.parallel.pp, samples / config.parallel.dp));
+    parts =
+        std::max<std::int64_t>(1, std::min(4 * config.parallel.pp, samples / config.parallel.dp));
   return Session::micro_batches(samples, parts);
 }
 
@@ -85,7 +97,8 @@ transforms::Schedule schedule_of(const config::Config& config, Goal goal, int mi
     const std::string path = p.schedule.substr(file_prefix.size());
     transforms::Schedule schedule = read_schedule(path);
     check_fit(schedule, path, ranks, stages, static_cast<int>(config.batch.accumulate));
-    // The last batch of an epoch may have fewer micro-batches; inference has its own, but stages stay where their weights are.
+    // The last batch of an epoch may have fewer micro-batches; inference has its own, but stages
+    // stay where their weights are.
     if (goal == Goal::train) return transforms::first_micros(std::move(schedule), micros);
     return transforms::forward_only(ranks, transforms::homes(schedule), micros);
   }
@@ -102,25 +115,32 @@ std::optional<double> bubble_formula(const config::Config& config, Goal goal, in
 }
 
 void check_schedule(const config::Config& config) {
-  if (pipelined(config, Goal::train)) schedule_of(config, Goal::train, static_cast<int>(config.batch.accumulate));
+  if (pipelined(config, Goal::train))
+    schedule_of(config, Goal::train, static_cast<int>(config.batch.accumulate));
 }
 
 std::string schedule_file(const config::Config& config) {
   const std::string& schedule = config.parallel.schedule;
-  return pipelined(config, Goal::train) && schedule.starts_with(file_prefix) ? schedule.substr(file_prefix.size()) : "";
+  return pipelined(config, Goal::train) && schedule.starts_with(file_prefix)
+             ? schedule.substr(file_prefix.size())
+             : "";
 }
 
-std::string schedule_text(const std::string& path) { return files::read_text(path, most_schedule_bytes); }
+std::string schedule_text(const std::string& path) {
+  return files::read_text(path, most_schedule_bytes);
+}
 
 std::map<std::string, int> stages_of_parameters(const config::Config& config) {
   std::map<std::string, int> out;
   if (config.parallel.pp == 1) return out;
-  const ir::Program program = transforms::cut(forward_of_one_image(config.model), blocks_per_stage(config));
+  const ir::Program program =
+      transforms::cut(forward_of_one_image(config.model), blocks_per_stage(config));
   for (const ir::Eqn& e : program.eqns)
     for (const ir::Input& in : program.inputs)
       if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end()) {
         const auto [it, fresh] = out.emplace(in.name, e.stage);
-        CHECK(fresh || it->second == e.stage || in.kind != ir::Input::param, "parameter " + in.name + " is read by two stages");
+        CHECK(fresh || it->second == e.stage || in.kind != ir::Input::param,
+              "parameter " + in.name + " is read by two stages");
       }
   return out;
 }

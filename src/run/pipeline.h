@@ -1,5 +1,6 @@
-// What a configuration's pipeline is: its schedule, and the stage of every parameter. Convention: a pipeline is there when a mesh has
-// stages (pp > 1), or when one rank runs several segments of a training step by turns.
+// What a configuration's pipeline is: its schedule, and the stage of every parameter. Convention: a
+// pipeline is there when a mesh has stages (pp > 1), or when one rank runs several segments of a
+// training step by turns.
 #pragma once
 
 #include <map>
@@ -15,8 +16,10 @@ namespace tessera::run {
 
 bool pipelined(const config::Config& config, Goal goal);
 
-// Micro-batches of one run of a plan: those of an update; where stages share inference, as many as keep them busy.
-std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal, std::int64_t samples);
+// Micro-batches of one run of a plan: those of an update; where stages share inference, as many as
+// keep them busy.
+std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal,
+                                            std::int64_t samples);
 
 // Checked; Error(usage) that names what is wrong with one that was given as a file.
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros);

@@ -102,7 +102,8 @@ plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, con
   });
   const config::Config& config = session.config();
   const int threads = static_cast<int>(config.run.threads);
-  check_room(ranks, session.executor().more_for(room), exec::device_info(config.run.device, threads).memory());
+  check_room(ranks, session.executor().more_for(room),
+             exec::device_info(config.run.device, threads).memory());
   ranks.together([&] { session.executor().reserve(room); });
   return room;
 }

@@ -33,7 +33,9 @@ void each_field(P& p, F&& field) {
 }
 
 bool read(const json& from, std::int64_t& to) {
-  if (!from.is_number_integer() || (from.is_number_unsigned() && from.get<std::uint64_t>() > INT64_MAX)) return false;
+  if (!from.is_number_integer() ||
+      (from.is_number_unsigned() && from.get<std::uint64_t>() > INT64_MAX))
+    return false;
   to = from.get<std::int64_t>();
   return to >= 0;
 }
@@ -60,7 +62,8 @@ void Progress::add(bool applied, std::int64_t images, double loss, double correc
     return;
   }
   ++step, skipped_in_a_row = 0;
-  epoch_loss += loss * static_cast<double>(images), epoch_correct += correct, epoch_images += images;
+  epoch_loss += loss * static_cast<double>(images), epoch_correct += correct,
+      epoch_images += images;
 }
 
 json to_json(const Progress& progress) {
@@ -73,7 +76,10 @@ Progress progress_from(const json& source, const std::string& where) {
   Progress out;
   each_field(out, [&](const char* name, auto& value) {
     if (!source.is_object() || !source.contains(name) || !read(source.at(name), value))
-      throw Error(ErrorKind::weights, std::string("the checkpoint does not say its '") + name + "', or not as it should", where);
+      throw Error(
+          ErrorKind::weights,
+          std::string("the checkpoint does not say its '") + name + "', or not as it should",
+          where);
   });
   return out;
 }

@@ -23,11 +23,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 const std::string folder_prefix = ".ranks-";
-constexpr std::size_t record_bytes = 3072;  // always as long, so that a new one covers the old one in one write
+constexpr std::size_t record_bytes =
+    3072;  // always as long, so that a new one covers the old one in one write
 
 constexpr std::size_t verdict_bytes = 1 << 20;
 
-// A file of a pulse folder: the one who made the folder made it, too. What somebody else put there does not count.
+// A file of a pulse folder: the one who made the folder made it, too. What somebody else put there
+// does not count.
 std::string file_text(const fs::path& path, std::size_t most) {
   const std::optional<uid_t> owner = files::owner_of(path.parent_path());
   return owner ? files::read_own(path, most, *owner).value_or("") : "";
@@ -55,7 +57,8 @@ std::optional<comm::Look::Call> call_from(const json& j, std::size_t groups) {
 
 Seen this_process(int rank) {
   Seen out;
-  out.rank = rank, out.host = host_name(), out.pid = ::getpid(), out.started = stat_of(out.pid).started;
+  out.rank = rank, out.host = host_name(), out.pid = ::getpid(),
+  out.started = stat_of(out.pid).started;
   return out;
 }
 
@@ -67,7 +70,9 @@ bool is_alive(const Seen& process) {
 char state_of(const Seen& process) {
   if (process.pid <= 1 || process.started == 0 || process.host != host_name()) return 0;
   const ProcessStat stat = stat_of(process.pid);
-  return stat.started != process.started || stat.state == 'Z' ? 'X' : stat.state == 't' ? 'T' : stat.state;
+  return stat.started != process.started || stat.state == 'Z' ? 'X'
+         : stat.state == 't'                                  ? 'T'
+                                                              : stat.state;
 }
 
 void PulseFolder::write(const Seen& me) const {
@@ -90,7 +95,8 @@ void PulseFolder::write(const Seen& me) const {
   std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() >= record_bytes) return;
   text.resize(record_bytes - 1, ' ');
-  write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n', O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
+  write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n',
+             O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
 }
 
 std::optional<Seen> PulseFolder::read(int rank) const {
@@ -98,10 +104,12 @@ std::optional<Seen> PulseFolder::read(int rank) const {
   try {
     const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank), record_bytes));
     Seen out;
-    out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"), out.tick = j.at("tick"),
-    out.ended = j.at("ended");
-    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"), out.look.inside = j.at("inside"), out.look.disk = j.at("disk");
-    for (const json& g : j.at("groups")) out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
+    out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"),
+    out.tick = j.at("tick"), out.ended = j.at("ended");
+    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"),
+    out.look.inside = j.at("inside"), out.look.disk = j.at("disk");
+    for (const json& g : j.at("groups"))
+      out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
     out.look.waits = call_from(j.at("waits"), out.look.groups.size());
     out.look.left = call_from(j.at("left"), out.look.groups.size());
     return out;
@@ -132,7 +140,8 @@ bool PulseFolder::decide(const Verdict& verdict) const {
   if (path_.empty()) return true;
   // It appears whole, and only if there is none.
   const fs::path draft = path_ / fmt::format("draft-{}-{}", host_name(), ::getpid());
-  if (!write_file(draft, fmt::format("{}\n{}", verdict.code, verdict.text), O_CREAT | O_TRUNC | O_NOFOLLOW))
+  if (!write_file(draft, fmt::format("{}\n{}", verdict.code, verdict.text),
+                  O_CREAT | O_TRUNC | O_NOFOLLOW))
     return true;  // better twice than never
   const bool first = ::link(draft.c_str(), (path_ / "verdict").c_str()) == 0 || errno != EEXIST;
   ::unlink(draft.c_str());
@@ -165,7 +174,8 @@ void sweep_pulse_folders(const fs::path& place) {
     if (!entry.path().filename().string().starts_with(folder_prefix)) continue;
     if (!files::is_own_folder(entry.path())) continue;  // somebody else's, whatever is in it
     const PulseFolder old(entry.path());
-    const std::optional<Seen> launcher = old.read(launcher_rank);  // without one it is just being made, or another version's
+    const std::optional<Seen> launcher =
+        old.read(launcher_rank);  // without one it is just being made, or another version's
     const std::vector<Seen> ranks = old.read_all();
     if (launcher && gone(*launcher) && std::all_of(ranks.begin(), ranks.end(), gone)) old.remove();
   }

@@ -1,7 +1,9 @@
-// The ranks' pulses as files: each rank writes one small record again and again, anybody reads all of them, and the first that knows why
-// the job must end leaves the verdict there, so that one speaks and all end. Files need no MPI, no thread of its own in MPI, and also work
-// between machines that share the run folder. Convention: clocks are never compared; a record counts ticks and says how long ago things
-// were when it was written. A reader opens a file anew each time, which is what shared file systems promise to answer truthfully.
+// The ranks' pulses as files: each rank writes one small record again and again, anybody reads all
+// of them, and the first that knows why the job must end leaves the verdict there, so that one
+// speaks and all end. Files need no MPI, no thread of its own in MPI, and also work between
+// machines that share the run folder. Convention: clocks are never compared; a record counts ticks
+// and says how long ago things were when it was written. A reader opens a file anew each time,
+// which is what shared file systems promise to answer truthfully.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +15,8 @@
 
 namespace tessera::run {
 
-inline constexpr int launcher_rank = -1;  // whoever made the folder for ranks that it starts has a record, too
+inline constexpr int launcher_rank =
+    -1;  // whoever made the folder for ranks that it starts has a record, too
 
 // This process as others see it.
 Seen this_process(int rank);
@@ -46,17 +49,20 @@ class PulseFolder {
   std::filesystem::path path_;
 };
 
-// Set by the launcher of --np: the folder that its ranks use from their very start. It reads the verdict there and says it.
+// Set by the launcher of --np: the folder that its ranks use from their very start. It reads the
+// verdict there and says it.
 inline constexpr const char* pulse_variable = "TESSERA_PULSE";
 PulseFolder given_folder();  // none without the variable
 
 // The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written.
 PulseFolder new_pulse_folder(const std::filesystem::path& place);
-// Removes what launchers that were killed left in `place`: folders whose processes are all known to be gone.
+// Removes what launchers that were killed left in `place`: folders whose processes are all known to
+// be gone.
 void sweep_pulse_folders(const std::filesystem::path& place);
 
-// Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and appends it to `log` if that exists;
-// silently when another rank was first. Never returns.
-[[noreturn]] void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict, const std::filesystem::path& log);
+// Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and
+// appends it to `log` if that exists; silently when another rank was first. Never returns.
+[[noreturn]] void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict,
+                          const std::filesystem::path& log);
 
 }  // namespace tessera::run

@@ -50,7 +50,8 @@ double Ranks::most(double mine) const {
 std::vector<double> Ranks::gather(std::span<const double> mine) const {
   if (!world_) return {mine.begin(), mine.end()};
   std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), static_cast<std::int64_t>(mine.size_bytes()));
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()),
+                                         static_cast<std::int64_t>(mine.size_bytes()));
   world_->all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)), counts);
   return all;
 }
@@ -60,12 +61,15 @@ std::vector<std::string> Ranks::gather_text(const std::string& mine) const {
   const auto length = static_cast<double>(mine.size());
   std::vector<std::int64_t> counts;
   std::int64_t sum = 0;
-  for (const double n : gather({&length, 1})) counts.push_back(static_cast<std::int64_t>(n)), sum += counts.back();
+  for (const double n : gather({&length, 1}))
+    counts.push_back(static_cast<std::int64_t>(n)), sum += counts.back();
   std::string all(static_cast<std::size_t>(sum), '\0');
-  world_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), counts);
+  world_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                     counts);
   std::vector<std::string> out;
   std::size_t at = 0;
-  for (const std::int64_t n : counts) out.push_back(all.substr(at, static_cast<std::size_t>(n))), at += static_cast<std::size_t>(n);
+  for (const std::int64_t n : counts)
+    out.push_back(all.substr(at, static_cast<std::size_t>(n))), at += static_cast<std::size_t>(n);
   return out;
 }
 
@@ -88,7 +92,8 @@ void Ranks::together(const std::function<void()>& body) const {
   std::string text;
   if (speaker == rank()) {
     text = packed(*mine);
-    head[0] = static_cast<std::int64_t>(mine->kind), head[1] = static_cast<std::int64_t>(text.size());
+    head[0] = static_cast<std::int64_t>(mine->kind),
+    head[1] = static_cast<std::int64_t>(text.size());
   }
   world_->broadcast(std::as_writable_bytes(std::span(head)), speaker);
   text.resize(static_cast<std::size_t>(head[1]));

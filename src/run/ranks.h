@@ -1,5 +1,5 @@
-// What the ranks of a run agree on between steps. Convention: all ranks make the same calls in the same order; with one rank (no world)
-// every call answers at once.
+// What the ranks of a run agree on between steps. Convention: all ranks make the same calls in the
+// same order; with one rank (no world) every call answers at once.
 #pragma once
 
 #include <functional>
@@ -28,10 +28,12 @@ class Ranks {
   bool any(bool mine) const;  // true on all ranks when it is on one
   double total(double mine) const;
   double most(double mine) const;
-  std::vector<double> gather(std::span<const double> mine) const;       // of all ranks, one after the other; as many from each
+  std::vector<double> gather(
+      std::span<const double> mine) const;  // of all ranks, one after the other; as many from each
   std::vector<std::string> gather_text(const std::string& mine) const;  // one per rank
   void barrier() const;
-  // Runs the body on every rank; when it fails on some, all throw the error of the first of these as AgreedError.
+  // Runs the body on every rank; when it fails on some, all throw the error of the first of these
+  // as AgreedError.
   void together(const std::function<void()>& body) const;
 
  private:

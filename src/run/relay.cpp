@@ -32,7 +32,8 @@ int write_whole(int to, const char* text, std::size_t bytes) {
   return 0;
 }
 
-// The next piece from one pipe: false when there is none. What nobody takes is read all the same, so that nobody waits for us.
+// The next piece from one pipe: false when there is none. What nobody takes is read all the same,
+// so that nobody waits for us.
 bool hand_on(int from, int to, bool& deaf, std::atomic<bool>* lost) {
   char text[1 << 14];
   const ssize_t got = ::read(from, text, sizeof(text));
@@ -47,7 +48,9 @@ bool hand_on(int from, int to, bool& deaf, std::atomic<bool>* lost) {
 
 Relay::Relay() {
   if (::pipe2(out_, O_CLOEXEC) != 0 || ::pipe2(err_, O_CLOEXEC) != 0)
-    throw Error(ErrorKind::memory, std::string("cannot make a pipe for mpirun: ") + std::strerror(errno), "", "`ulimit -n` is the limit");
+    throw Error(ErrorKind::memory,
+                std::string("cannot make a pipe for mpirun: ") + std::strerror(errno), "",
+                "`ulimit -n` is the limit");
   for (const int end : {out_[0], err_[0]}) ::fcntl(end, F_SETFL, O_NONBLOCK);
   try {
     thread_ = std::thread([this] { work(); });
@@ -62,7 +65,9 @@ Relay::~Relay() {
     if (end >= 0) ::close(end);
 }
 
-void Relay::become_output() const { ::dup2(out_[1], STDOUT_FILENO), ::dup2(err_[1], STDERR_FILENO); }
+void Relay::become_output() const {
+  ::dup2(out_[1], STDOUT_FILENO), ::dup2(err_[1], STDERR_FILENO);
+}
 
 void Relay::finish() {
   ended_ = true;

@@ -1,5 +1,6 @@
-// What mpirun and the ranks say on its way to whoever reads it. mpirun ends a job whose reader goes away; so it writes into pipes of ours,
-// and we hand on what comes for as long as somebody takes it.
+// What mpirun and the ranks say on its way to whoever reads it. mpirun ends a job whose reader goes
+// away; so it writes into pipes of ours, and we hand on what comes for as long as somebody takes
+// it.
 #pragma once
 
 #include <atomic>

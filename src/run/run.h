@@ -1,4 +1,5 @@
-// The verbs: what main() calls. Each does its job, prints data on stdout (one JSON document with `json`) and messages on stderr.
+// The verbs: what main() calls. Each does its job, prints data on stdout (one JSON document with
+// `json`) and messages on stderr.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,18 @@ struct TrainOptions {
   std::string given;   // the config file as given, copied into the run folder; may be empty
   bool fresh = false;  // start over in a run folder that already holds a run
   bool json = false, quiet = false;
-  int ahead = -1;  // steps that may be started before the one before is accounted for; -1: as the device finds it worth
+  int ahead = -1;  // steps that may be started before the one before is accounted for; -1: as the
+                   // device finds it worth
 };
 // On one of the ranks of `world`, which all call it; null: alone.
 int train(const config::Config& config, const TrainOptions& options, comm::Comm* world = nullptr);
 
-// Weights that are run as they are: on as many ranks as the overrides ask for, started as those of a training (launch.h; `argv`: the
-// command line).
+// Weights that are run as they are: on as many ranks as the overrides ask for, started as those of
+// a training (launch.h; `argv`: the command line).
 struct WeightsOptions {
   std::string weights;
-  // Of the configuration that they are run with. Keys of the model describe weights that do not name theirs and may not contradict others.
+  // Of the configuration that they are run with. Keys of the model describe weights that do not
+  // name theirs and may not contradict others.
   std::vector<config::Override> overrides;
   bool json = false;
 };
@@ -33,7 +36,8 @@ struct WeightsOptions {
 struct EvalOptions : WeightsOptions {
   std::string data, tta;  // tta "": not given
   std::int64_t batch = 128;
-  // Which images are scored; not given (also test_size 0, val_fraction below 0): as keys say, else as the run that trained the weights did.
+  // Which images are scored; not given (also test_size 0, val_fraction below 0): as keys say, else
+  // as the run that trained the weights did.
   std::optional<std::int64_t> seed;
   std::int64_t test_size = 0;
   double val_fraction = -1;
@@ -42,8 +46,9 @@ int evaluate(const EvalOptions& options, char** argv);
 
 struct PredictOptions : WeightsOptions {  // json: one document instead of a line per image
   std::vector<std::string> images;
-  std::int64_t top = 5, batch = 0;  // images at a time; 0: 8, or one for each dp rank where there are more
-  bool table = false;               // lines for people instead of JSON
+  std::int64_t top = 5,
+               batch = 0;  // images at a time; 0: 8, or one for each dp rank where there are more
+  bool table = false;      // lines for people instead of JSON
 };
 int predict(const PredictOptions& options, char** argv);
 
@@ -54,34 +59,37 @@ struct VerifyOptions {
 };
 struct Comparison {
   std::string name;
-  double error = 0, tolerance = 0;                // norm of the difference over norm of the reference
+  double error = 0, tolerance = 0;  // norm of the difference over norm of the reference
   bool ok() const { return error <= tolerance; }  // NaN never passes
 };
 std::vector<Comparison> compare_golden(const VerifyOptions& options);
-int verify(const VerifyOptions& options);  // prints the comparison; 0 only when every tensor is within tolerance, else 1
+int verify(const VerifyOptions& options);  // prints the comparison; 0 only when every tensor is
+                                           // within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";                         // infer | layers | train | ops | data | comm
-  std::int64_t batch = 8, repeats = 0;                // 0: until two seconds are spent
-  std::string filter;                                 // ops: only names that contain it
-  std::string split = "train";                        // data: train | test, each with its transforms
-  std::string verb = "all_reduce";                    // comm: all_reduce | reduce_scatter | all_gather
+  std::string what = "infer";           // infer | layers | train | ops | data | comm
+  std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
+  std::string filter;                   // ops: only names that contain it
+  std::string split = "train";          // data: train | test, each with its transforms
+  std::string verb = "all_reduce";      // comm: all_reduce | reduce_scatter | all_gather
   std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message
   int machines = 1;                                   // comm: pretend that the ranks are on so many
   bool elsewhere = false;                             // comm: buffers that other ranks cannot reach
-  bool check = false;                                 // infer: also the largest difference of the logits from those of one rank
+  bool check = false;  // infer: also the largest difference of the logits from those of one rank
   bool json = false;
 };
-int bench(const config::Config& config, const BenchOptions& options, comm::Comm* world = nullptr);  // infer, train, ops; as train()
-int bench_layers(const config::Config& config, const BenchOptions& options);                        // of one rank
+int bench(const config::Config& config, const BenchOptions& options,
+          comm::Comm* world = nullptr);  // infer, train, ops; as train()
+int bench_layers(const config::Config& config, const BenchOptions& options);  // of one rank
 int bench_data(const config::Config& config, const BenchOptions& options);
-int bench_comm(const BenchOptions& options, comm::Comm& world);  // on every rank of a world that no algorithm was chosen for
+int bench_comm(const BenchOptions& options,
+               comm::Comm& world);  // on every rank of a world that no algorithm was chosen for
 
 struct ExplainOptions {
   std::string goal = "train";  // train | infer
   std::string dump_passes;
   std::vector<std::string> disabled;
-  std::string run;           // a run folder whose trace shows the pipeline as it was; "": only predicted
+  std::string run;  // a run folder whose trace shows the pipeline as it was; "": only predicted
   std::string schedule_svg;  // the pipeline's picture; "": none
   int rank = 0;              // whose plan, messages and memory are shown
   bool before = false;       // also the program before it was placed
@@ -90,8 +98,9 @@ struct ExplainOptions {
 int explain(const config::Config& config, const ExplainOptions& options);
 
 struct DataGetOptions {
-  std::string name, out = "data";  // cifar10 | cifar100, and the folder that receives the set's own folder
-  std::string url, md5, sha256;    // "": the published archive
+  std::string name,
+      out = "data";  // cifar10 | cifar100, and the folder that receives the set's own folder
+  std::string url, md5, sha256;  // "": the published archive
   bool json = false;
 };
 int data_get(const DataGetOptions& options);
@@ -99,8 +108,8 @@ int data_get(const DataGetOptions& options);
 int data_verify(const config::Config& config, bool json);
 int data_stats(const config::Config& config, bool json);
 
-// tessera ckpt ls | verify | export | diff. A path is a run folder (its newest valid checkpoint) or a checkpoint; export and diff also take
-// weight files and exported folders.
+// tessera ckpt ls | verify | export | diff. A path is a run folder (its newest valid checkpoint) or
+// a checkpoint; export and diff also take weight files and exported folders.
 struct CkptOptions {
   std::string path, other;             // other: diff
   std::string out;                     // export

@@ -16,8 +16,8 @@
 #include "config/run_name.h"
 #include "files/atomic_folder.h"
 #include "files/disk.h"
-#include "files/look.h"
 #include "files/json.h"
+#include "files/look.h"
 #include "files/safetensors.h"
 #include "files/text.h"
 #include "run/checkpoint.h"
@@ -33,14 +33,15 @@ namespace fs = std::filesystem;
 constexpr const char* kept_schedule = "schedule.txt";
 constexpr int lock_tries = 20;  // to take the lock, 10 ms apart
 
-// What a resolved configuration says that changes results, by key ("parallel.chunks": " = 2"): not where, with how many threads or with
-// which reports it runs.
+// What a resolved configuration says that changes results, by key ("parallel.chunks": " = 2"): not
+// where, with how many threads or with which reports it runs.
 std::map<std::string, std::string> meaning(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::string section;
   std::istringstream text(toml);
   for (std::string line; std::getline(text, line);) {
-    if (line.starts_with("[") && line.ends_with("]")) section = line.substr(1, line.size() - 2) + ".";
+    if (line.starts_with("[") && line.ends_with("]"))
+      section = line.substr(1, line.size() - 2) + ".";
     const std::size_t equals = line.find(" = ");
     if (equals == line.npos) continue;
     const std::string key = section + line.substr(0, line.find(' '));
@@ -49,18 +50,22 @@ std::map<std::string, std::string> meaning(const std::string& toml) {
   return values;
 }
 
-// Whether the schedule that is asked for now is the one that the folder keeps: what counts is what it says, not where.
+// Whether the schedule that is asked for now is the one that the folder keeps: what counts is what
+// it says, not where.
 bool same_schedule(const fs::path& folder, const config::Config& config) {
   const std::string path = schedule_file(config);
-  return !path.empty() && files::is_there(folder / kept_schedule) && schedule_text(path) == schedule_text(folder / kept_schedule);
+  return !path.empty() && files::is_there(folder / kept_schedule) &&
+         schedule_text(path) == schedule_text(folder / kept_schedule);
 }
 
-// Only what a run writes; never the whole folder. What says that a run has ended goes first and what says that it has saved goes last, so
-// that a process that is killed in between leaves a folder that nobody takes for a finished or a new one.
+// Only what a run writes; never the whole folder. What says that a run has ended goes first and
+// what says that it has saved goes last, so that a process that is killed in between leaves a
+// folder that nobody takes for a finished or a new one.
 void remove_old_run(const fs::path& folder) {
   std::vector<fs::path> all;
-  for (const char* name : {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "log.txt", "weights.safetensors",
-                           "config.toml", "resolved.toml", "env.json", "trace.json"})
+  for (const char* name :
+       {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "log.txt",
+        "weights.safetensors", "config.toml", "resolved.toml", "env.json", "trace.json"})
     all.push_back(folder / name);
   for (const fs::path& path : files::entries_of(folder))
     if (path.filename().string().starts_with("events.out.tfevents.")) all.push_back(path);
@@ -69,37 +74,43 @@ void remove_old_run(const fs::path& folder) {
     std::error_code error;
     fs::remove_all(path, error);
     if (error)
-      throw Error(ErrorKind::disk, "the old run cannot be removed: " + error.message(), path.string(),
-                  "remove it, or choose another folder with --out");
+      throw Error(ErrorKind::disk, "the old run cannot be removed: " + error.message(),
+                  path.string(), "remove it, or choose another folder with --out");
   }
 }
 
-// Makes the folder where there is none, and locks it. Who finds a run in it that was not there at the start has looked too early.
+// Makes the folder where there is none, and locks it. Who finds a run in it that was not there at
+// the start has looked too early.
 void own_folder(const fs::path& folder, FolderLock& lock) {
   if (lock.held()) return;
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
   if (error)
-    throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), folder.string(), "choose another folder with --out");
+    throw Error(ErrorKind::disk, "cannot make the run folder: " + error.message(), folder.string(),
+                "choose another folder with --out");
   if (made) files::sync_folder(fs::absolute(folder).lexically_normal().parent_path());
   lock.take(folder);
   for (const char* name : {"resolved.toml", "ckpt", "metrics.jsonl", saved_mark})
     if (files::is_there(folder / name))
-      throw Error(ErrorKind::usage, "another process has trained in this folder since this one started", folder.string(),
-                  "give the command again to go on from there, or choose another --out");
+      throw Error(
+          ErrorKind::usage, "another process has trained in this folder since this one started",
+          folder.string(), "give the command again to go on from there, or choose another --out");
 }
 
 }  // namespace
 
 std::vector<std::string> changes_since(const fs::path& folder, const config::Config& config) {
   if (!files::is_there(folder / "resolved.toml")) return {};
-  std::map<std::string, std::string> before = meaning(files::read_text(folder / "resolved.toml", 1 << 20)),
+  std::map<std::string, std::string> before = meaning(
+                                         files::read_text(folder / "resolved.toml", 1 << 20)),
                                      now = meaning(config::to_toml(config));
   const std::string schedule = "parallel.schedule";
-  if (before[schedule].starts_with(" = \"file:") && same_schedule(folder, config)) before.erase(schedule), now.erase(schedule);
+  if (before[schedule].starts_with(" = \"file:") && same_schedule(folder, config))
+    before.erase(schedule), now.erase(schedule);
   std::vector<std::string> differ;
   for (const auto& [key, value] : now)
-    if (const auto found = before.find(key); found == before.end() || found->second != value) differ.push_back(key + value);
+    if (const auto found = before.find(key); found == before.end() || found->second != value)
+      differ.push_back(key + value);
   // A key that was set then and is not now changes results just as well.
   for (const auto& [key, value] : before)
     if (!now.contains(key)) differ.push_back(key + ": not set");
@@ -108,9 +119,11 @@ std::vector<std::string> changes_since(const fs::path& folder, const config::Con
 
 std::string configuration_of_run(const fs::path& folder) {
   std::error_code error;
-  if (!files::is_there(folder) || !fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such run folder", folder.string());
+  if (!files::is_there(folder) || !fs::is_directory(folder, error))
+    throw Error(ErrorKind::usage, "there is no such run folder", folder.string());
   if (!files::is_there(folder / "resolved.toml"))
-    throw Error(ErrorKind::usage, "the folder holds no run: there is no resolved.toml in it", folder.string());
+    throw Error(ErrorKind::usage, "the folder holds no run: there is no resolved.toml in it",
+                folder.string());
   return (folder / "resolved.toml").string();
 }
 
@@ -122,7 +135,9 @@ bool holds_finished_run(const fs::path& folder, const config::Config& config) {
   if (!files::is_there(folder / "summary.json")) return false;
   const std::vector<std::string> differ = changes_since(folder, config);
   if (!differ.empty())
-    throw Error(ErrorKind::usage, "the folder holds a finished run of another configuration; now asked: " + join(differ, ", "),
+    throw Error(ErrorKind::usage,
+                "the folder holds a finished run of another configuration; now asked: " +
+                    join(differ, ", "),
                 folder.string(), "--fresh starts over in it, --out chooses another folder");
   return true;
 }
@@ -145,14 +160,18 @@ std::string damage_of_finished_run(const fs::path& folder) {
   }
 }
 
-bool holds_whole_run(const fs::path& folder, const config::Config& config, std::vector<std::string>& notes) {
+bool holds_whole_run(const fs::path& folder, const config::Config& config,
+                     std::vector<std::string>& notes) {
   if (!holds_finished_run(folder, config)) return false;
   const std::string damage = damage_of_finished_run(folder);
   if (damage.empty()) return true;
   if (checkpoints_in(folder).empty())
-    throw Error(ErrorKind::weights, "the run is finished, but " + damage + ", and there is no checkpoint to make it from", folder.string(),
-                "put a copy in its place; or --fresh starts over in this folder");
-  notes.push_back("the run was finished, but " + damage + ": its results are made anew from its last checkpoint");
+    throw Error(
+        ErrorKind::weights,
+        "the run is finished, but " + damage + ", and there is no checkpoint to make it from",
+        folder.string(), "put a copy in its place; or --fresh starts over in this folder");
+  notes.push_back("the run was finished, but " + damage +
+                  ": its results are made anew from its last checkpoint");
   return false;
 }
 
@@ -173,7 +192,8 @@ void FolderLock::take(const fs::path& folder) {
       continue;
     }
     ::close(opened);
-    throw Error(ErrorKind::usage, "another process is training in this folder", folder.string(), "wait for it, or choose another --out");
+    throw Error(ErrorKind::usage, "another process is training in this folder", folder.string(),
+                "wait for it, or choose another --out");
   }
   descriptor_ = opened;
 }
@@ -192,15 +212,18 @@ void clean_run_folder(const fs::path& folder, const FolderLock& lock) {
   files::clean_leftovers(folder / "ckpt");
 }
 
-void open_folder(const fs::path& folder, const config::Config& config, const TrainOptions& options, FolderLock& lock) {
+void open_folder(const fs::path& folder, const config::Config& config, const TrainOptions& options,
+                 FolderLock& lock) {
   std::error_code error;
   // Read before anything is removed: they may lie in this folder.
-  const std::string schedule = schedule_file(config), given = options.given.empty() ? "" : files::read_text(options.given);
+  const std::string schedule = schedule_file(config),
+                    given = options.given.empty() ? "" : files::read_text(options.given);
   const std::string turns = schedule.empty() ? "" : schedule_text(schedule);
   own_folder(folder, lock);
   if (options.fresh) remove_old_run(folder);
   fs::remove_all(folder / pulses, error);
-  if (config.run.np > 1 && !given_folder()) fs::create_directories(folder / pulses, error);  // without it ranks are not watched
+  if (config.run.np > 1 && !given_folder())
+    fs::create_directories(folder / pulses, error);  // without it ranks are not watched
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
   // The schedule stays with the run, whatever becomes of its file.
   config::Config resolved = config;
@@ -208,10 +231,13 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
     fs::remove(folder / kept_schedule, error);
   } else {
     files::write_atomically(folder / kept_schedule, turns);
-    resolved.parallel.schedule = "file:" + fs::absolute(folder / kept_schedule).lexically_normal().string();
+    resolved.parallel.schedule =
+        "file:" + fs::absolute(folder / kept_schedule).lexically_normal().string();
   }
   files::write_atomically(folder / "resolved.toml", config::to_toml(resolved));
-  files::write_atomically(folder / "env.json", environment(config.run.device, static_cast<int>(config.run.threads)).dump(2) + "\n");
+  files::write_atomically(
+      folder / "env.json",
+      environment(config.run.device, static_cast<int>(config.run.threads)).dump(2) + "\n");
 }
 
 }  // namespace tessera::run

@@ -17,7 +17,8 @@ namespace {
 std::uintmax_t bytes_in(const std::filesystem::path& folder) {
   std::uintmax_t bytes = 0;
   std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
     std::error_code gone;
     if (const std::uintmax_t size = at->file_size(gone); !gone) bytes += size;
   }
@@ -37,7 +38,8 @@ Saver::~Saver() {
   if (writing_.valid()) watch();
 }
 
-void Saver::save(Session& session, const Progress& progress, const nlohmann::json& notes, const std::filesystem::path& flush) {
+void Saver::save(Session& session, const Progress& progress, const nlohmann::json& notes,
+                 const std::filesystem::path& flush) {
   wait();
   take_snapshot(session, progress, notes, snapshot_);
   snapshot_.flush = flush;
@@ -57,11 +59,13 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
 }
 
 void Saver::poll() {
-  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) writing_.get();
+  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
+    writing_.get();
 }
 
-// Three states are no hang: a checkpoint that grows, a call to a disk (within parallel.disk_s, which the watchdog knows), and waiting for
-// the part of another rank, who is then the one that must move.
+// Three states are no hang: a checkpoint that grows, a call to a disk (within parallel.disk_s,
+// which the watchdog knows), and waiting for the part of another rank, who is then the one that
+// must move.
 void Saver::watch() {
   comm::Pulse* const pulse = comm::Pulse::here();
   const std::filesystem::path folder = CheckpointWrite::part(run_, snapshot_.progress.step);
@@ -70,7 +74,8 @@ void Saver::watch() {
   int waited_for = -1;
   const auto wait_for = [&](int rank) {
     if (!pulse || !ranks_.world() || rank == waited_for) return;
-    const std::string scope = fmt::format("the part of rank {} of the checkpoint", std::max(rank, waited_for));
+    const std::string scope =
+        fmt::format("the part of rank {} of the checkpoint", std::max(rank, waited_for));
     if (rank >= 0)
       pulse->wait(0, comm::Verb::recv, 0, scope);
     else
@@ -80,16 +85,18 @@ void Saver::watch() {
   if (pulse) pulse->disk(calls_.now().call);
   while (writing_.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
     if (!pulse) continue;
-    if (const DiskCalls::Now now = calls_.now(); now.number != seen) seen = now.number, pulse->disk(now.call);
-    if (const std::uintmax_t bytes = bytes_in(folder); bytes != before) before = bytes, pulse->beat();
+    if (const DiskCalls::Now now = calls_.now(); now.number != seen)
+      seen = now.number, pulse->disk(now.call);
+    if (const std::uintmax_t bytes = bytes_in(folder); bytes != before)
+      before = bytes, pulse->beat();
     wait_for(state_.waits_for);
   }
   wait_for(-1);
   if (pulse) pulse->disk("");
 }
 
-// A checkpoint is written when its first rank has put it in its place: the others wait for that, or the next one would meet this one's
-// folder.
+// A checkpoint is written when its first rank has put it in its place: the others wait for that, or
+// the next one would meet this one's folder.
 void Saver::wait() {
   if (writing_.valid()) {
     comm::Pulse::doing("writing the checkpoint of step", snapshot_.progress.step);

@@ -1,4 +1,5 @@
-// The learning rate as a function of the step: warm-up, then constant, step, cosine or one-cycle, and DeepSpeed's own three.
+// The learning rate as a function of the step: warm-up, then constant, step, cosine or one-cycle,
+// and DeepSpeed's own three.
 #pragma once
 
 #include <cstdint>

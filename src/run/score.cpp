@@ -11,15 +11,18 @@
 namespace tessera::run {
 namespace {
 
-// As the op `correct` counts: a score that is no number is never the largest, and of equal ones the first is.
+// As the op `correct` counts: a score that is no number is never the largest, and of equal ones the
+// first is.
 bool is_hit(const double* scores, std::size_t classes, std::size_t label) {
   std::size_t better = 0;
-  for (std::size_t i = 0; i < classes; ++i) better += scores[i] > scores[label] || (scores[i] == scores[label] && i < label);
+  for (std::size_t i = 0; i < classes; ++i)
+    better += scores[i] > scores[label] || (scores[i] == scores[label] && i < label);
   return !std::isnan(scores[label]) && better == 0;
 }
 
 // How many labels have the largest mean probability of two views.
-std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<double>& b, const std::vector<std::int32_t>& labels) {
+std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<double>& b,
+                             const std::vector<std::int32_t>& labels) {
   const std::size_t classes = a.size() / std::max<std::size_t>(1, labels.size());
   std::int64_t correct = 0;
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -43,13 +46,17 @@ std::vector<double> softmax(std::vector<double> x) {
 
 std::int64_t evaluation_batch(const config::Config& config) {
   const std::int64_t micros = config.parallel.pp > 1 ? 4 * config.parallel.pp : 1;
-  return std::clamp<std::int64_t>(config.batch.micro * micros, 1, std::min<std::int64_t>(256, config.batch.global));
+  return std::clamp<std::int64_t>(config.batch.micro * micros, 1,
+                                  std::min<std::int64_t>(256, config.batch.global));
 }
 
-Score score(Session& session, const config::Config& config, const data::Dataset& dataset, std::int64_t batch, int workers,
-            report::Console* console, const std::function<bool()>& stop) {
+Score score(Session& session, const config::Config& config, const data::Dataset& dataset,
+            std::int64_t batch, int workers, report::Console* console,
+            const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
-  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   data::LoaderOptions options = loader_options(config, dataset, data::Split::test);
   options.batch = std::min(batch, dataset.size());
   options.workers = workers;
@@ -67,14 +74,19 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
     const EvalResult r = session.evaluate(b.images, b.labels, weights);
     if (flips) {
       data::mirror_batch(b.images, b.width, b.channels);
-      correct_tta += correct_of_mean(r.logits, session.evaluate(b.images, b.labels, weights).logits, b.labels);
+      correct_tta +=
+          correct_of_mean(r.logits, session.evaluate(b.images, b.labels, weights).logits, b.labels);
     }
     out.loss += r.loss_sum;
     out.top1 += r.correct;
     out.top5 += r.correct5;
     out.images += b.count;
-    out.finite &= std::isfinite(r.loss_sum) && std::all_of(r.logits.begin(), r.logits.end(), [](double v) { return std::isfinite(v); });
-    if (console) console->bar(static_cast<double>(out.images) / static_cast<double>(dataset.size()), seconds());
+    out.finite &=
+        std::isfinite(r.loss_sum) &&
+        std::all_of(r.logits.begin(), r.logits.end(), [](double v) { return std::isfinite(v); });
+    if (console)
+      console->bar(static_cast<double>(out.images) / static_cast<double>(dataset.size()),
+                   seconds());
     for (std::size_t i = 0; i < b.labels.size(); ++i) {
       const auto label = static_cast<std::size_t>(b.labels[i]);
       ++out.class_count[label];
@@ -88,14 +100,16 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   return out;
 }
 
-void recalibrate(Session& session, const config::Config& config, const data::Dataset& train, std::int64_t epoch) {
+void recalibrate(Session& session, const config::Config& config, const data::Dataset& train,
+                 std::int64_t epoch) {
   data::LoaderOptions options = loader_options(config, train, data::Split::train);
   options.first_epoch = epoch;
   options.epochs = 1;
   options.wants = session.own_samples_of(Goal::recalibrate);
   data::Loader loader(train, options);
   data::Batch batch;
-  for (std::int64_t i = 0; i < recalibration_batches && loader.next(batch); ++i) session.recalibrate(batch.images);
+  for (std::int64_t i = 0; i < recalibration_batches && loader.next(batch); ++i)
+    session.recalibrate(batch.images);
   session.finish_recalibration();
 }
 

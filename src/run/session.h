@@ -1,6 +1,7 @@
-// A model in an executor: weights and state live here, plans are made per shape and kept, so the ragged last batch is just another plan.
-// Convention: batches are always global ones; a session of several ranks takes its own samples out of them, and whatever it returns is of
-// the whole batch and the same on every rank. All ranks make the same calls.
+// A model in an executor: weights and state live here, plans are made per shape and kept, so the
+// ragged last batch is just another plan. Convention: batches are always global ones; a session of
+// several ranks takes its own samples out of them, and whatever it returns is of the whole batch
+// and the same on every rank. All ranks make the same calls.
 #pragma once
 
 #include <functional>
@@ -22,14 +23,17 @@ namespace tessera::run {
 // The elements of a parameter in our layout.
 using ParamSource = std::function<std::vector<double>(const models::Param&)>;
 
-// What one update is made of. Images are NHWC; targets [n, classes] where batches are mixed, weights [n] where samples are weighted.
+// What one update is made of. Images are NHWC; targets [n, classes] where batches are mixed,
+// weights [n] where samples are weighted.
 struct StepInputs {
   std::span<const float> images;
   std::span<const std::int32_t> labels;
   double lr = 0;
-  std::int64_t step = 0, position = 0;  // applied updates counted from 1; of the first sample in the run
+  std::int64_t step = 0,
+               position = 0;  // applied updates counted from 1; of the first sample in the run
   std::span<const float> targets = {}, weights = {};
-  double next_lr = 0;  // of update step + 1, which this one is where it is submitted behind another that is applied
+  double next_lr = 0;  // of update step + 1, which this one is where it is submitted behind another
+                       // that is applied
 };
 struct StepResult {
   double loss = 0, correct = 0, grad_norm = 0;
@@ -53,40 +57,48 @@ struct EvalResult {
 
 class Session {
  public:
-  // `world`: the ranks of the configuration's layout; null for one rank. It must outlive the session.
-  explicit Session(config::Config config, transforms::RunOptions options = {}, comm::Comm* world = nullptr);
+  // `world`: the ranks of the configuration's layout; null for one rank. It must outlive the
+  // session.
+  explicit Session(config::Config config, transforms::RunOptions options = {},
+                   comm::Comm* world = nullptr);
 
   // Parameters and buffers; a moving average begins as the weights themselves.
   void load(const ParamSource& source);
   std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
-  std::map<std::string, std::vector<double>> parameters(Weights weights) const;  // all of them, by name
+  std::map<std::string, std::vector<double>> parameters(
+      Weights weights) const;  // all of them, by name
 
-  // One update over a global batch; rng is keyed by (seed, step, position). The program counts applied updates: set_step says how
-  // many there are, train_step(inputs) is set_step(inputs.step - 1), submit and wait. A step may be submitted while the one before
-  // is under way: then it is update inputs.step or the one after it, as that one was applied or not.
+  // One update over a global batch; rng is keyed by (seed, step, position). The program counts
+  // applied updates: set_step says how many there are, train_step(inputs) is set_step(inputs.step -
+  // 1), submit and wait. A step may be submitted while the one before is under way: then it is
+  // update inputs.step or the one after it, as that one was applied or not.
   PendingStep submit(const StepInputs& inputs, bool spans = true);
   void set_step(std::int64_t applied);
   StepResult train_step(const StepInputs& inputs);
-  StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels, double lr, std::int64_t step,
-                        std::int64_t position) {
+  StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels,
+                        double lr, std::int64_t step, std::int64_t position) {
     return train_step({images, labels, lr, step, position});
   }
   // Called after each step of the plan of further train_step()s; {} ends it.
   void observe(exec::Observer observer) { observer_ = std::move(observer); }
-  EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels, Weights weights = Weights::live);
-  // Running statistics for the averaged weights: the mean of the batches' own. Called with each batch, then without one.
+  EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels,
+                      Weights weights = Weights::live);
+  // Running statistics for the averaged weights: the mean of the batches' own. Called with each
+  // batch, then without one.
   void recalibrate(std::span<const float> images);
   void finish_recalibration();
   bool averages() const { return config_.ema.decay > 0; }
   bool has_statistics() const;  // batch norm
-  std::vector<double> predict(std::span<const float> images, std::int64_t count, exec::Timeline* timeline = nullptr);
+  std::vector<double> predict(std::span<const float> images, std::int64_t count,
+                              exec::Timeline* timeline = nullptr);
 
-  // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory; from now on. Whoever changes them
-  // reserves the plans of the run next, on all ranks.
+  // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory;
+  // from now on. Whoever changes them reserves the plans of the run next, on all ranks.
   bool fits_with(const std::vector<double>& weights, const std::vector<PlanKey>& plans) const;
   void share_by(const std::vector<double>& weights);
 
-  // A plan in the executor, with the room that it needs; planned(): not yet in the executor, so it cannot run.
+  // A plan in the executor, with the room that it needs; planned(): not yet in the executor, so it
+  // cannot run.
   const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
     return ready(goal, samples, weights).compiled;
   }
@@ -101,13 +113,15 @@ class Session {
   comm::Comm* world() const { return world_; }
   // Whether this rank reads sample `i` of a global batch of so many.
   bool wants(Goal goal, std::int64_t i, std::int64_t samples) const;
-  std::function<bool(std::int64_t i, std::int64_t samples)> own_samples_of(Goal goal) const;  // the same for a loader; none: all of them
-  std::int64_t own_samples(std::int64_t samples) const;                                       // how many of a training batch
-  comm::Traffic traffic() const;                                                              // of all groups, since the session began
+  std::function<bool(std::int64_t i, std::int64_t samples)> own_samples_of(
+      Goal goal) const;                                  // the same for a loader; none: all of them
+  std::int64_t own_samples(std::int64_t samples) const;  // how many of a training batch
+  comm::Traffic traffic() const;                         // of all groups, since the session began
   // The bytes of the rank that reads this rank's images, on all stages; each calls it.
   void from_first_stage(comm::Bytes bytes) const;
 
-  // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one that keeps them.
+  // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one
+  // that keeps them.
   struct Home {
     std::string buffer;
     std::vector<Piece> pieces;
@@ -126,8 +140,9 @@ class Session {
   };
   Ready& ready(Goal goal, std::int64_t samples, Weights weights = Weights::live);
   Ready& known(Goal goal, std::int64_t samples, Weights weights);  // compiled; perhaps not loaded
-  ir::Range share(std::int64_t samples) const;  // of a micro-batch
-  // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage reads.
+  ir::Range share(std::int64_t samples) const;                     // of a micro-batch
+  // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage
+  // reads.
   void feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
   void write_real(Ready& ready, const std::string& input, std::span<const float> values);
   void write_scalar(Ready& ready, const std::string& input, double value);
@@ -149,7 +164,8 @@ class Session {
   exec::Observer observer_;
   std::vector<transforms::Bucket> buckets_;
   std::map<PlanKey, std::unique_ptr<Ready>> plans_;
-  std::map<std::string, std::vector<double>> statistics_;  // sums over the batches of a recalibration
+  std::map<std::string, std::vector<double>>
+      statistics_;  // sums over the batches of a recalibration
   std::int64_t recalibrated_ = 0;
 };
 

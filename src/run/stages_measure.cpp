@@ -1,6 +1,7 @@
-// parallel.stages = "time": what each block of the model takes on this machine, forward and backward.
-// Convention: one rank runs training steps of the whole model by itself; a gradient carries the scope of its equation, and so does what is
-// recomputed or fused. The update is not counted: it follows the parameters, not the work of a block.
+// parallel.stages = "time": what each block of the model takes on this machine, forward and
+// backward. Convention: one rank runs training steps of the whole model by itself; a gradient
+// carries the scope of its equation, and so does what is recomputed or fused. The update is not
+// counted: it follows the parameters, not the work of a block.
 #include <algorithm>
 #include <map>
 
@@ -19,7 +20,8 @@ namespace {
 
 constexpr int timed_runs = 3;
 
-// One rank and one micro-batch of the given run, without what costs memory and takes no time of a block.
+// One rank and one micro-batch of the given run, without what costs memory and takes no time of a
+// block.
 config::Config alone(const config::Config& given) {
   config::Config config = given;
   config.parallel = {};
@@ -32,10 +34,12 @@ config::Config alone(const config::Config& given) {
   return config;
 }
 
-// Blocks by scope: its own, or that of the scope around it. What the model does not know is the loss, which follows the head.
+// Blocks by scope: its own, or that of the scope around it. What the model does not know is the
+// loss, which follows the head.
 class BlockOfScope {
  public:
-  explicit BlockOfScope(const models::ModelConfig& model) : last_(static_cast<std::size_t>(models::block_count(model)) - 1) {
+  explicit BlockOfScope(const models::ModelConfig& model)
+      : last_(static_cast<std::size_t>(models::block_count(model)) - 1) {
     const ir::Program program = forward_of_one_image(model);
     const std::vector<std::size_t> at = equation_blocks(program);
     for (std::size_t i = 0; i < at.size(); ++i) blocks_.emplace(program.eqns[i].scope, at[i]);
@@ -54,7 +58,8 @@ class BlockOfScope {
   std::size_t last_;
 };
 
-std::vector<double> sum_by_block(const exec::Timeline& timeline, const plan::Plan& plan, const BlockOfScope& block_of, std::size_t blocks) {
+std::vector<double> sum_by_block(const exec::Timeline& timeline, const plan::Plan& plan,
+                                 const BlockOfScope& block_of, std::size_t blocks) {
   std::vector<double> ms(blocks);
   for (const exec::Timeline::Span& span : timeline.spans) {
     const int eqn = plan.steps[static_cast<std::size_t>(span.step)].eqn;
@@ -73,13 +78,17 @@ std::vector<double> measure_blocks(const config::Config& given) {
   const models::ModelConfig& m = config.model;
   Session session(config);
   std::int64_t samples = config.batch.global;
-  while (samples > 1 && !session.fits_with({}, {{Goal::train, samples}})) samples = (samples + 1) / 2;
+  while (samples > 1 && !session.fits_with({}, {{Goal::train, samples}}))
+    samples = (samples + 1) / 2;
   session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
   const auto n = static_cast<std::size_t>(samples), classes = static_cast<std::size_t>(m.classes);
-  std::vector<float> images(n * static_cast<std::size_t>(m.image_h * m.image_w * m.channels)), weights(n, 1.0F), targets;
-  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(i % 13) / 6.0F - 1.0F;
+  std::vector<float> images(n * static_cast<std::size_t>(m.image_h * m.image_w * m.channels)),
+      weights(n, 1.0F), targets;
+  for (std::size_t i = 0; i < images.size(); ++i)
+    images[i] = static_cast<float>(i % 13) / 6.0F - 1.0F;
   const std::vector<std::int32_t> labels(n);
-  if (mix_options(config).enabled()) targets.assign(n * classes, 1.0F / static_cast<float>(classes));
+  if (mix_options(config).enabled())
+    targets.assign(n * classes, 1.0F / static_cast<float>(classes));
 
   const auto blocks = static_cast<std::size_t>(models::block_count(m));
   const BlockOfScope block_of(m);
@@ -87,7 +96,8 @@ std::vector<double> measure_blocks(const config::Config& given) {
   for (int step = 0; step <= timed_runs; ++step) {
     const StepResult r = session.train_step({images, labels, 0.0, step + 1, 0, targets, weights});
     if (step == 0) continue;  // warms caches up
-    const std::vector<double> ms = sum_by_block(r.timeline, session.compiled(Goal::train, samples).plan, block_of, blocks);
+    const std::vector<double> ms =
+        sum_by_block(r.timeline, session.compiled(Goal::train, samples).plan, block_of, blocks);
     for (std::size_t b = 0; b < blocks; ++b) runs[b].push_back(ms[b]);
   }
   std::vector<double> medians;
@@ -96,7 +106,8 @@ std::vector<double> measure_blocks(const config::Config& given) {
 }
 
 void settle_stages(config::Config& config, comm::Comm* world) {
-  if (config.parallel.stages.word != "time" || config::pipeline_stages(config.parallel) == 1) return;
+  if (config.parallel.stages.word != "time" || config::pipeline_stages(config.parallel) == 1)
+    return;
   const Ranks ranks(world);
   std::vector<double> ms(static_cast<std::size_t>(models::block_count(config.model)));
   comm::Pulse::doing("measuring the blocks of the model");

@@ -7,7 +7,8 @@
 namespace tessera::run {
 namespace {
 
-// What a bucket's buffer holds: "weights.decay" -> "param.", "m.decay" -> "adamw.m.", "ema.decay" -> "ema.".
+// What a bucket's buffer holds: "weights.decay" -> "param.", "m.decay" -> "adamw.m.", "ema.decay"
+// -> "ema.".
 std::string prefix_of(const std::string& role, const std::string& optimizer) {
   if (role == "weights") return "param.";
   if (role == "ema") return "ema.";
@@ -54,19 +55,22 @@ std::vector<StateTensor> state_tensors(Session& session) {
       const int holder = first_holder(type, program.mesh, session.rank());
       const ir::Shape shape = local_shape(type, program.mesh, session.rank());
       if (ir::elements(shape) > 0)
-        out.push_back({"rank-" + std::to_string(holder) + "." + buffer.name, type.dtype, shape, ir::Shape(shape.size()), shape, buffer.name,
-                       0, holder == session.rank(), true});
+        out.push_back({"rank-" + std::to_string(holder) + "." + buffer.name, type.dtype, shape,
+                       ir::Shape(shape.size()), shape, buffer.name, 0, holder == session.rank(),
+                       true});
       continue;
     }
     const bool kept = keeps(type, program.mesh, session.rank());
-    const auto add = [&](const std::string& name, const ir::Shape& shape, const std::vector<Piece>& pieces) {
+    const auto add = [&](const std::string& name, const ir::Shape& shape,
+                         const std::vector<Piece>& pieces) {
       for (const Piece& piece : pieces)
-        out.push_back(
-            {name, type.dtype, shape, piece.begin, piece.extent, buffer.name, piece.offset * ir::size_of(type.dtype), kept, false});
+        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name,
+                       piece.offset * ir::size_of(type.dtype), kept, false});
     };
     const transforms::Bucket* bucket = nullptr;
     for (const transforms::Bucket& b : session.buckets())
-      if (buffer.name.ends_with("." + b.name) && (!bucket || b.name.size() > bucket->name.size())) bucket = &b;
+      if (buffer.name.ends_with("." + b.name) && (!bucket || b.name.size() > bucket->name.size()))
+        bucket = &b;
     if (!bucket) {
       add("buffer." + buffer.name, type.shape, pieces_of_whole(type, program.mesh, session.rank()));
       continue;

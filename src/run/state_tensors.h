@@ -1,6 +1,8 @@
-// The persistent buffers of a training as named global tensors: param.<name>, adamw.m.<name>, adamw.v.<name>, sgd.momentum.<name>,
-// ema.<name>, buffer.<name>. Convention: a checkpoint knows these names and nothing of buckets, so it outlives any layout. The exception is
-// what compression keeps, rank-R.residual.<bucket> and rank-R.powersgd.<bucket>: each rank's own, of use to the same layout alone.
+// The persistent buffers of a training as named global tensors: param.<name>, adamw.m.<name>,
+// adamw.v.<name>, sgd.momentum.<name>, ema.<name>, buffer.<name>. Convention: a checkpoint knows
+// these names and nothing of buckets, so it outlives any layout. The exception is what compression
+// keeps, rank-R.residual.<bucket> and rank-R.powersgd.<bucket>: each rank's own, of use to the same
+// layout alone.
 #pragma once
 
 #include <string>

@@ -22,7 +22,8 @@ long since_first() {
 
 void request(int signal, siginfo_t* from, void*) {
   if (!requested) clock_gettime(CLOCK_MONOTONIC, &first);
-  const bool handed_on = from->si_code == SI_QUEUE, again = handed_on ? from->si_value.sival_int > 1 : since_first() > same_request_ns;
+  const bool handed_on = from->si_code == SI_QUEUE,
+             again = handed_on ? from->si_value.sival_int > 1 : since_first() > same_request_ns;
   if (requested && again && signal != SIGHUP) {  // again: the default action, which is to end
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -36,11 +37,14 @@ bool stop_requested() { return requested != 0; }
 
 std::vector<int> stop_signals() {
   std::vector<int> out = {SIGINT, SIGTERM, SIGUSR1};
-  if (struct sigaction now = {}; ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) out.push_back(SIGHUP);
+  if (struct sigaction now = {};
+      ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+    out.push_back(SIGHUP);
   return out;
 }
 
-// Ranks that are threads of one process share its handlers: the first takes them, the last gives them back.
+// Ranks that are threads of one process share its handlers: the first takes them, the last gives
+// them back.
 StopOnSignal::StopOnSignal() {
   const std::lock_guard lock(guards_mutex);
   if (guards++ > 0) return;
@@ -49,7 +53,8 @@ StopOnSignal::StopOnSignal() {
   action.sa_sigaction = request;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
   before.clear();
-  for (const int signal : stop_signals()) sigaction(signal, &action, &before.emplace_back(signal, action).second);
+  for (const int signal : stop_signals())
+    sigaction(signal, &action, &before.emplace_back(signal, action).second);
 }
 
 StopOnSignal::~StopOnSignal() {

@@ -1,9 +1,10 @@
-// Requests to stop: SIGINT, SIGTERM, SIGUSR1 (what schedulers send before they kill) and SIGHUP (the terminal is gone), unless that was
-// ignored when the process started (nohup).
-// Convention: the first one asks the loop to save and end; a second one, whichever of them, ends the process at once,
-// unless it follows within a quarter of a second: launchers signal a process and its group, which is one request; or unless it is SIGHUP,
-// which shells repeat and nobody sends out of impatience. A rank's guard hands on
-// what it gets with a number (sigqueue), so its first is never the second.
+// Requests to stop: SIGINT, SIGTERM, SIGUSR1 (what schedulers send before they kill) and SIGHUP
+// (the terminal is gone), unless that was ignored when the process started (nohup). Convention: the
+// first one asks the loop to save and end; a second one, whichever of them, ends the process at
+// once, unless it follows within a quarter of a second: launchers signal a process and its group,
+// which is one request; or unless it is SIGHUP, which shells repeat and nobody sends out of
+// impatience. A rank's guard hands on what it gets with a number (sigqueue), so its first is never
+// the second.
 #pragma once
 
 #include <csignal>

@@ -31,8 +31,8 @@ namespace fs = std::filesystem;
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
 
-// How long mpirun may be without any rank here, before the first and after the last. Without memory for its threads it waits for itself for
-// ever.
+// How long mpirun may be without any rank here, before the first and after the last. Without memory
+// for its threads it waits for itself for ever.
 std::chrono::seconds longest_alone(bool before_the_first) {
   struct rlimit limit {};
   const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
@@ -47,16 +47,19 @@ bool comes_from(pid_t process, pid_t mpirun) {
 
 bool has_ranks(pid_t mpirun) {
   for (const int process : all_processes())
-    if (process != mpirun && stat_of(process).state != 'Z' && comes_from(process, mpirun)) return true;  // one that ended may lie there
+    if (process != mpirun && stat_of(process).state != 'Z' && comes_from(process, mpirun))
+      return true;  // one that ended may lie there
   return false;
 }
 
-// The ranks that mpirun started here and that are not among `asked` yet. They are asked one by one: not every mpirun hands signals on, and
-// all end the job at once on SIGTERM. Only what mpirun itself started: a guard hands it on to its rank, for whom one more might be a second
-// request.
+// The ranks that mpirun started here and that are not among `asked` yet. They are asked one by one:
+// not every mpirun hands signals on, and all end the job at once on SIGTERM. Only what mpirun
+// itself started: a guard hands it on to its rank, for whom one more might be a second request.
 void ask_ranks(pid_t mpirun, std::set<pid_t>& asked) {
   std::error_code ignored;
-  const auto exe_of = [&](pid_t process) { return fs::read_symlink(fmt::format("/proc/{}/exe", process), ignored); };
+  const auto exe_of = [&](pid_t process) {
+    return fs::read_symlink(fmt::format("/proc/{}/exe", process), ignored);
+  };
   const fs::path self = exe_of(::getpid());
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const pid_t process = std::atoi(entry.path().filename().c_str());
@@ -77,12 +80,15 @@ void kill_ranks(const PulseFolder& folder) {
     if (is_alive(rank) && is_own(rank.pid)) ::kill(rank.pid, SIGKILL);
 }
 
-// Beside the run folder, which must not be made before its configuration was found sound; all machines of the job see that place.
+// Beside the run folder, which must not be made before its configuration was found sound; all
+// machines of the job see that place.
 PulseFolder new_folder(const fs::path& out) {
   std::error_code ignored;
   fs::path place = fs::absolute(out, ignored);
-  for (const fs::path& where : {place, place.parent_path()}) sweep_pulse_folders(where);  // later runs have theirs inside
-  while (!fs::is_directory(place, ignored) && place.has_relative_path()) place = place.parent_path();
+  for (const fs::path& where : {place, place.parent_path()})
+    sweep_pulse_folders(where);  // later runs have theirs inside
+  while (!fs::is_directory(place, ignored) && place.has_relative_path())
+    place = place.parent_path();
   return new_pulse_folder(place);
 }
 
@@ -98,8 +104,11 @@ struct Job {
 [[noreturn]] void give_up(pid_t child, const std::string& mpirun, std::chrono::seconds alone) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  throw Error(ErrorKind::memory, fmt::format("mpirun has had no rank for {} s and does not end", alone.count()), mpirun,
-              "does it have the memory and the threads that it needs? `ulimit -a` shows the limits, -v that of memory; --comm local starts "
+  throw Error(ErrorKind::memory,
+              fmt::format("mpirun has had no rank for {} s and does not end", alone.count()),
+              mpirun,
+              "does it have the memory and the threads that it needs? `ulimit -a` shows the "
+              "limits, -v that of memory; --comm local starts "
               "ranks as threads of one process");
 }
 
@@ -107,8 +116,10 @@ struct Ended {
   int status = 0, asked = 0;  // of mpirun; how many times it was asked to stop
 };
 
-// Until mpirun has ended, by itself or by us: hands requests on, and ends what a verdict has not ended.
-Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun, const PulseFolder& folder) {
+// Until mpirun has ended, by itself or by us: hands requests on, and ends what a verdict has not
+// ended.
+Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun,
+               const PulseFolder& folder) {
   int status = 0, asked = 0;
   std::set<pid_t> told;
   auto seen = std::chrono::steady_clock::now(), looked = seen;
@@ -116,7 +127,8 @@ Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun, 
   std::chrono::steady_clock::time_point decided = std::chrono::steady_clock::time_point::max();
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
-    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause); signal > 0 && signal != SIGCHLD) {
+    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
+        signal > 0 && signal != SIGCHLD) {
       // Asked again, mpirun ends them; a terminal that is gone is no second request.
       if (asked == 0 || signal != SIGHUP) ++asked;
       if (asked > 1 && signal != SIGHUP) ::kill(child, SIGTERM);
@@ -127,7 +139,8 @@ Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun, 
       if (has_ranks(child)) seen = now, started = true;
       if (now - seen > longest_alone(!started)) give_up(child, mpirun, longest_alone(!started));
     }
-    if (decided == std::chrono::steady_clock::time_point::max() && folder.verdict()) decided = std::chrono::steady_clock::now();
+    if (decided == std::chrono::steady_clock::time_point::max() && folder.verdict())
+      decided = std::chrono::steady_clock::now();
     if (decided == std::chrono::steady_clock::time_point::max()) continue;
     if (std::chrono::steady_clock::now() - decided > grace) kill_ranks(folder);
     if (std::chrono::steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
@@ -137,7 +150,8 @@ Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun, 
 
 }  // namespace
 
-int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs::path& out, bool crowded) {
+int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs::path& out,
+                     bool crowded) {
   prepare_for_mpirun(crowded);
   ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
   const Job job{new_folder(out)};
@@ -146,7 +160,8 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
   else
     ::unsetenv(pulse_variable);
   std::string np = std::to_string(ranks), self = fs::read_symlink("/proc/self/exe").string();
-  std::vector<char*> command = {const_cast<char*>(mpirun.c_str()), const_cast<char*>("-np"), np.data(), self.data()};
+  std::vector<char*> command = {const_cast<char*>(mpirun.c_str()), const_cast<char*>("-np"),
+                                np.data(), self.data()};
   for (char** argument = argv + 1; *argument; ++argument) command.push_back(*argument);
   command.push_back(nullptr);
   sigset_t handled, before;
@@ -156,12 +171,15 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
   ::sigprocmask(SIG_BLOCK, &handled, &before);
   Relay relay;  // its thread gets no signals
   const pid_t child = ::fork();
-  if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno), mpirun);
+  if (child < 0)
+    throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno),
+                mpirun);
   if (child == 0) {
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // a launcher that is killed takes the job along
     ::setpgid(0, 0);                     // a terminal's Ctrl-C is for us alone
-    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
+      ::dup2(nothing, STDIN_FILENO);
     relay.become_output();
     ::execv(mpirun.c_str(), command.data());
     std::_Exit(127);
@@ -175,20 +193,27 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
     return verdict->code;
   }
   if (WIFSIGNALED(status))
-    throw Error(ErrorKind::rank_lost, fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status))),
+    throw Error(ErrorKind::rank_lost,
+                fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status),
+                            ::strsignal(WTERMSIG(status))),
                 mpirun);
   const int code = WEXITSTATUS(status), signal = code - 128;
   if (asked == 1 && signal == SIGUSR1) {  // what we sent came before a rank listened to it
     say(stderr,
-        "stopped on request before there was anything to save; the same command starts it, or goes on from the newest checkpoint\n");
+        "stopped on request before there was anything to save; the same command starts it, or goes "
+        "on from the newest checkpoint\n");
     return static_cast<int>(ErrorKind::stopped);
   }
-  if (signal > 0 && signal < 32 && asked == 0 && signal != SIGTERM && signal != SIGINT && signal != SIGUSR1 && signal != SIGHUP)
-    throw Error(ErrorKind::rank_lost,
-                fmt::format("mpirun says that a rank was ended by signal {} ({}), but nobody saw which", signal, ::strsignal(signal)),
-                mpirun, "the same command goes on from the newest checkpoint");
+  if (signal > 0 && signal < 32 && asked == 0 && signal != SIGTERM && signal != SIGINT &&
+      signal != SIGUSR1 && signal != SIGHUP)
+    throw Error(
+        ErrorKind::rank_lost,
+        fmt::format("mpirun says that a rank was ended by signal {} ({}), but nobody saw which",
+                    signal, ::strsignal(signal)),
+        mpirun, "the same command goes on from the newest checkpoint");
   if (code == 0 && relay.lost())
-    throw Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?", "", "the work of the ranks is done");
+    throw Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?", "",
+                "the work of the ranks is done");
   return code;
 }
 

@@ -11,11 +11,14 @@ constexpr double shortest_wait_ms = 0.05;  // below: handing over, not idling
 
 }  // namespace
 
-PlanTurn plan_turn(const transforms::Turn& turn) { return {turn.stage, turn.micro, transforms::name(turn)[0]}; }
+PlanTurn plan_turn(const transforms::Turn& turn) {
+  return {turn.stage, turn.micro, transforms::name(turn)[0]};
+}
 
 std::vector<PlanTurn> turns_of(const ir::Program& program) {
   std::vector<PlanTurn> out(program.eqns.size());
-  std::map<std::pair<int, int>, char> reads;  // backwards: what the next equation of a stage and micro-batch is that recomputes nothing
+  std::map<std::pair<int, int>, char> reads;  // backwards: what the next equation of a stage and
+                                              // micro-batch is that recomputes nothing
   for (std::size_t i = program.eqns.size(); i-- > 0;) {
     const ir::Eqn& e = program.eqns[i];
     if (e.phase == ir::Phase::update) continue;
@@ -43,7 +46,8 @@ std::vector<TurnSpan> turn_spans(const plan::Plan& plan, const exec::Timeline& t
   bool waited = true, update_waited = false;  // since then, and since the last of the update
   for (const exec::Timeline::Span& span : timeline.spans) {
     const plan::Step& step = plan.steps[static_cast<std::size_t>(span.step)];
-    if (span.kind == exec::Timeline::wait && plan::is_point_to_point(step.op) && span.end - span.start > shortest_wait_ms)
+    if (span.kind == exec::Timeline::wait && plan::is_point_to_point(step.op) &&
+        span.end - span.start > shortest_wait_ms)
       waited = update_waited = true;
     if (span.kind != exec::Timeline::compute) continue;
     const PlanTurn turn = step.eqn < 0 ? PlanTurn{} : turns[static_cast<std::size_t>(step.eqn)];

@@ -1,6 +1,7 @@
-// Whose turn each equation of a pipelined plan is, what a turn costs, and when it was. Convention: work is F forward, B backward, W weight
-// gradients and U update (which is no stage's turn: 0.0); what is recomputed belongs to the turn that reads it. A span of a turn ends where
-// the rank has to wait for another stage, so a turn that waits in between has several; they never overlap.
+// Whose turn each equation of a pipelined plan is, what a turn costs, and when it was. Convention:
+// work is F forward, B backward, W weight gradients and U update (which is no stage's turn: 0.0);
+// what is recomputed belongs to the turn that reads it. A span of a turn ends where the rank has to
+// wait for another stage, so a turn that waits in between has several; they never overlap.
 #pragma once
 
 #include <compare>
@@ -27,7 +28,8 @@ struct TurnSpan {
   PlanTurn turn;
   double start = 0, end = 0;  // ms of the timeline
 };
-// In order of time. What the update does in the middle of a turn (buckets that leave early) counts with that turn.
+// In order of time. What the update does in the middle of a turn (buckets that leave early) counts
+// with that turn.
 std::vector<TurnSpan> turn_spans(const plan::Plan& plan, const exec::Timeline& timeline);
 
 }  // namespace tessera::run

@@ -12,7 +12,9 @@
 namespace tessera::run {
 
 StepsUnderWay::StepsUnderWay(Session& session, const RunExtent& extent, int ahead)
-    : session_(session), extent_(extent), ahead_(ahead >= 0 ? ahead : session.executor().runs_ahead()) {
+    : session_(session),
+      extent_(extent),
+      ahead_(ahead >= 0 ? ahead : session.executor().runs_ahead()) {
   CHECK(ahead_ < transforms::rates_ahead, "a program does not know the rates of so many updates");
 }
 
@@ -28,8 +30,11 @@ StepInputs StepsUnderWay::inputs_of(const data::Batch& batch, std::int64_t numbe
           .next_lr = learning_rate(config, number + 1, extent_.steps)};
 }
 
-void StepsUnderWay::submit(data::Loader& loader, const Progress& progress, const Meter& meter, int rank) {
-  const std::int64_t expected = progress.step + 1 + static_cast<std::int64_t>(steps_.size());  // its number, if those before are applied
+void StepsUnderWay::submit(data::Loader& loader, const Progress& progress, const Meter& meter,
+                           int rank) {
+  const std::int64_t expected =
+      progress.step + 1 +
+      static_cast<std::int64_t>(steps_.size());  // its number, if those before are applied
   Step& now = steps_.emplace_back(Step{std::move(spare_), meter.wanted(expected), steady_ns()});
   comm::Pulse::doing("loading the data of step", expected);
   hang_if_asked(rank, expected);
@@ -45,17 +50,24 @@ bool StepsUnderWay::full(const Progress& progress) const {
   if (steps_.empty()) return false;
   const config::Config& config = session_.config();
   const std::int64_t every = config.checkpoint.every;
-  const std::int64_t most = progress.step + static_cast<std::int64_t>(steps_.size());  // applied updates, when all of them are done
+  const std::int64_t most =
+      progress.step +
+      static_cast<std::int64_t>(steps_.size());  // applied updates, when all of them are done
   const data::Batch& last = steps_.back().batch;
-  const bool ends_epoch = last.first_position + last.count >= extent_.epoch_samples, ends_run = most >= extent_.steps;
+  const bool ends_epoch = last.first_position + last.count >= extent_.epoch_samples,
+             ends_run = most >= extent_.steps;
   const bool saves = every > 0 && most / every > progress.step / every;
-  const bool decides = ends_epoch || ends_run || saves || progress.skipped_in_a_row > 0 || config.parallel.weights.word == "measured";
+  const bool decides = ends_epoch || ends_run || saves || progress.skipped_in_a_row > 0 ||
+                       config.parallel.weights.word == "measured";
   return decides || static_cast<std::int64_t>(steps_.size()) > ahead_;
 }
 
 FinishedStep StepsUnderWay::wait() {
   Step now = std::move(steps_.front());
-  FinishedStep out{.batch = std::move(now.batch), .result = now.pending->wait(), .wanted = now.wanted, .sent = now.sent};
+  FinishedStep out{.batch = std::move(now.batch),
+                   .result = now.pending->wait(),
+                   .wanted = now.wanted,
+                   .sent = now.sent};
   steps_.pop_front();
   out.began_ns = std::max(now.began_ns, finished_ns_);
   finished_ns_ = steady_ns();

@@ -1,5 +1,6 @@
-// Steps of a training that were submitted and are not accounted for yet: their results come when they are done, which may be after
-// the next one was submitted. Convention: Progress knows of a step when its result is there; every rank makes the same calls.
+// Steps of a training that were submitted and are not accounted for yet: their results come when
+// they are done, which may be after the next one was submitted. Convention: Progress knows of a
+// step when its result is there; every rank makes the same calls.
 #pragma once
 
 #include <deque>
@@ -24,19 +25,23 @@ struct FinishedStep {
 
 class StepsUnderWay {
  public:
-  // `ahead`: how many may be submitted behind the one that is waited for; -1: as many as the executor finds worth it.
+  // `ahead`: how many may be submitted behind the one that is waited for; -1: as many as the
+  // executor finds worth it.
   StepsUnderWay(Session& session, const RunExtent& extent, int ahead);
 
   bool empty() const { return steps_.empty(); }
   // Loads the next batch and starts its step.
   void submit(data::Loader& loader, const Progress& progress, const Meter& meter, int rank);
-  // Whether one must be waited for before the next may be submitted. So it is where outcomes decide what comes next (the end of an
-  // epoch or of the run, skipped steps), or where the state is saved or shared out anew behind one of them.
+  // Whether one must be waited for before the next may be submitted. So it is where outcomes decide
+  // what comes next (the end of an epoch or of the run, skipped steps), or where the state is saved
+  // or shared out anew behind one of them.
   bool full(const Progress& progress) const;
   FinishedStep wait();  // for the oldest
   // The step with this number over this batch.
   StepInputs inputs_of(const data::Batch& batch, std::int64_t number) const;
-  void give_back(data::Batch batch) { spare_ = std::move(batch); }  // its memory is for the next one
+  void give_back(data::Batch batch) {
+    spare_ = std::move(batch);
+  }  // its memory is for the next one
 
  private:
   struct Step {

@@ -1,6 +1,7 @@
-// A thread beside each rank that shows the rank's pulse to the others and, when nothing moves for `parallel.hang_s` seconds, finds out who
-// hangs, says so and ends the job with exit code 6. Convention: it makes no call of MPI and takes no lock of the rank's; it ends its own
-// process, and every other rank's thread, guard (guard.h) and launcher sees the verdict and does the same.
+// A thread beside each rank that shows the rank's pulse to the others and, when nothing moves for
+// `parallel.hang_s` seconds, finds out who hangs, says so and ends the job with exit code 6.
+// Convention: it makes no call of MPI and takes no lock of the rank's; it ends its own process, and
+// every other rank's thread, guard (guard.h) and launcher sees the verdict and does the same.
 #pragma once
 
 #include <condition_variable>
@@ -15,26 +16,29 @@
 
 namespace tessera::run {
 
-inline constexpr const char* pulses = ".pulse";  // of a run folder: where ranks meet when no launcher of ours made a place
+inline constexpr const char* pulses =
+    ".pulse";  // of a run folder: where ranks meet when no launcher of ours made a place
 
 class Watchdog {
  public:
   struct Options {
     int rank = 0, ranks = 1;
-    double hang_s = 300;                           // 0: nobody is called hanging, but verdicts of others still count
-    double disk_s = 600;                           // that a rank may be in one call to a disk without hanging; 0: for ever
-    std::filesystem::path log;                     // where the verdict is written as well
-    std::function<void(const PulseFolder&)> tell;  // called with the folder, once it is known; may be empty
+    double hang_s = 300;  // 0: nobody is called hanging, but verdicts of others still count
+    double disk_s = 600;  // that a rank may be in one call to a disk without hanging; 0: for ever
+    std::filesystem::path log;  // where the verdict is written as well
+    std::function<void(const PulseFolder&)>
+        tell;  // called with the folder, once it is known; may be empty
   };
-  // With a folder it watches at once, patiently while the job starts; without one it begins with meet_in(). The thread that makes it is the
-  // rank's. The pulse must outlive it.
+  // With a folder it watches at once, patiently while the job starts; without one it begins with
+  // meet_in(). The thread that makes it is the rank's. The pulse must outlive it.
   Watchdog(comm::Pulse& pulse, Options options, PulseFolder folder = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   static Watchdog* here();  // of the rank that this thread works for; null: none
-  // All ranks are there and the job runs: hang_s counts. `folder` exists and is empty; one that was given before stays.
+  // All ranks are there and the job runs: hang_s counts. `folder` exists and is empty; one that was
+  // given before stays.
   void meet_in(const std::filesystem::path& folder);
   void done();  // the job is: its first rank removes the folder, unless a launcher will
 

@@ -1,6 +1,7 @@
-// Writing weights. Convention: the header comes first in a safetensors file and needs only names and shapes, so the numbers are asked for,
-// turned and written one parameter at a time: a model is saved in the memory of its largest tensor. The hash of it all, which the header
-// carries too, is put in its place at the end.
+// Writing weights. Convention: the header comes first in a safetensors file and needs only names
+// and shapes, so the numbers are asked for, turned and written one parameter at a time: a model is
+// saved in the memory of its largest tensor. The hash of it all, which the header carries too, is
+// put in its place at the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,15 +32,18 @@ struct Layout {
   std::uint64_t bytes = 0;      // of all tensors
 };
 
-Layout layout_of(const std::vector<models::DerivedTensor>& buffers, const std::vector<Stored>& tensors, files::Metadata metadata,
+Layout layout_of(const std::vector<models::DerivedTensor>& buffers,
+                 const std::vector<Stored>& tensors, files::Metadata metadata,
                  const std::string& dtype) {
   Layout out;
   out.metadata = std::move(metadata);
   nlohmann::ordered_json header;
   header["__metadata__"] = out.metadata;
   header["__metadata__"][files::hash_key] = no_hash;
-  const auto add = [&](const std::string& name, const std::string& type, const std::vector<std::int64_t>& shape) {
-    const std::uint64_t begin = out.bytes, bytes = files::dtype_size(type) * static_cast<std::uint64_t>(ir::elements(shape));
+  const auto add = [&](const std::string& name, const std::string& type,
+                       const std::vector<std::int64_t>& shape) {
+    const std::uint64_t begin = out.bytes, bytes = files::dtype_size(type) *
+                                                   static_cast<std::uint64_t>(ir::elements(shape));
     out.bytes += bytes;
     header[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, out.bytes}}};
     out.tensors[name] = {type, shape, begin, bytes};
@@ -55,18 +59,22 @@ Layout layout_of(const std::vector<models::DerivedTensor>& buffers, const std::v
 }  // namespace
 
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
-                  const std::function<std::vector<double>(const std::string& name)>& values, Naming naming, const std::string& dtype,
-                  const std::vector<std::string>& classes, const std::string& preprocess) {
+                  const std::function<std::vector<double>(const std::string& name)>& values,
+                  Naming naming, const std::string& dtype, const std::vector<std::string>& classes,
+                  const std::string& preprocess) {
   CHECK(dtype == "F32" || dtype == "F64", "weights are saved as F32 or F64, not " + dtype);
   std::vector<Stored> tensors;
   for (models::Param& param : models::parameters(model)) {
-    std::string name = naming == Naming::timm ? models::timm_name(model.family, param.name) : param.name;
+    std::string name =
+        naming == Naming::timm ? models::timm_name(model.family, param.name) : param.name;
     tensors.push_back({std::move(name), std::move(param)});
   }
-  std::sort(tensors.begin(), tensors.end(), [](const Stored& a, const Stored& b) { return a.name < b.name; });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const Stored& a, const Stored& b) { return a.name < b.name; });
   // timm computes its buffers itself.
-  const std::vector<models::DerivedTensor> buffers =
-      naming == Naming::torchvision ? models::derived_tensors(model) : std::vector<models::DerivedTensor>{};
+  const std::vector<models::DerivedTensor> buffers = naming == Naming::torchvision
+                                                         ? models::derived_tensors(model)
+                                                         : std::vector<models::DerivedTensor>{};
   files::Metadata metadata = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
   if (!classes.empty()) metadata["tessera.classes"] = nlohmann::json(classes).dump();
   if (!preprocess.empty()) metadata["tessera.preprocess"] = preprocess;
@@ -81,7 +89,8 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
     hashes[name] = files::xxh3(bytes);
     file.write(bytes);
   };
-  for (const models::DerivedTensor& buffer : buffers) put(buffer.name, std::as_bytes(std::span(buffer.values)));
+  for (const models::DerivedTensor& buffer : buffers)
+    put(buffer.name, std::as_bytes(std::span(buffer.values)));
   for (const Stored& tensor : tensors) {
     const std::vector<double> torch = models::to_torch(tensor.param, values(tensor.param.name));
     if (dtype == "F64") {
@@ -92,9 +101,12 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
     }
   }
   const std::string hash = files::content_hash(layout.metadata, layout.tensors, hashes);
-  const std::size_t at = layout.header.find(fmt::format("\"{}\":\"{}\"", files::hash_key, no_hash));  // inside a string \" would be \\\"
-  CHECK(at != layout.header.npos && hash.size() == no_hash.size(), "the header has a place for the hash");
-  file.overwrite(8 + at + std::string_view(files::hash_key).size() + 4, std::as_bytes(std::span(hash)));
+  const std::size_t at = layout.header.find(
+      fmt::format("\"{}\":\"{}\"", files::hash_key, no_hash));  // inside a string \" would be \\\"
+  CHECK(at != layout.header.npos && hash.size() == no_hash.size(),
+        "the header has a place for the hash");
+  file.overwrite(8 + at + std::string_view(files::hash_key).size() + 4,
+                 std::as_bytes(std::span(hash)));
   file.commit();
 }
 

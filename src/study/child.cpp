@@ -27,12 +27,15 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::vector<int> session_of(int leader) {
   std::vector<int> out;
   for (const int pid : all_processes())
-    if (const ProcessStat s = stat_of(pid); s.state != 0 && s.state != 'Z' && s.session == leader) out.push_back(pid);
+    if (const ProcessStat s = stat_of(pid); s.state != 0 && s.state != 'Z' && s.session == leader)
+      out.push_back(pid);
   return out;
 }
 
@@ -55,7 +58,9 @@ void kill_session(int leader) {
 
 int open_output(const fs::path& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) throw Error(ErrorKind::disk, std::string("cannot write: ") + std::strerror(errno), path.string());
+  if (file < 0)
+    throw Error(ErrorKind::disk, std::string("cannot write: ") + std::strerror(errno),
+                path.string());
   return file;
 }
 
@@ -71,9 +76,10 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
-// The child waits for a byte before it becomes the command: by then its pid is in the database. Only calls that are safe after fork.
-[[noreturn]] void become(char** command, char** environment, const sigset_t& signals, int go, int start, int parent, int out, int err,
-                         int in) {
+// The child waits for a byte before it becomes the command: by then its pid is in the database.
+// Only calls that are safe after fork.
+[[noreturn]] void become(char** command, char** environment, const sigset_t& signals, int go,
+                         int start, int parent, int out, int err, int in) {
   ::close(start);  // so that the end of the parent is the end of what is read
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -83,7 +89,8 @@ struct Descriptor {
   ::sigprocmask(SIG_SETMASK, &signals, nullptr);
   ::execvpe(command[0], command, environment);
   const char* why = std::strerror(errno);
-  for (const char* text : {"error: cannot start ", static_cast<const char*>(command[0]), ": ", why, "\n"})
+  for (const char* text :
+       {"error: cannot start ", static_cast<const char*>(command[0]), ": ", why, "\n"})
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
   ::_exit(127);
 }
@@ -110,7 +117,8 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
 }
 
 // Lets the child begin, and waits for its end.
-ChildResult watch(pid_t child, Descriptor& start, const ChildOptions& options, const StopRequests& requests) {
+ChildResult watch(pid_t child, Descriptor& start, const ChildOptions& options,
+                  const StopRequests& requests) {
   ChildResult result;
   const auto began = Clock::now();
   if (options.on_start) options.on_start(child, stat_of(child).started);
@@ -121,7 +129,8 @@ ChildResult watch(pid_t child, Descriptor& start, const ChildOptions& options, c
   auto asked = Clock::time_point::max();
   for (;;) {
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (ended == child)
+      result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (ended == child || (ended < 0 && errno == ECHILD)) break;
     const bool again = asked != Clock::time_point::max();
     if (requests.wait(100) != 0) {
@@ -129,7 +138,8 @@ ChildResult watch(pid_t child, Descriptor& start, const ChildOptions& options, c
       if (again) kill_session(child);  // asked twice: at once
     }
     if (options.on_tick) options.on_tick(seconds_since(began));
-    if (!again && options.time_limit > 0 && seconds_since(began) > options.time_limit) result.timed_out = true;
+    if (!again && options.time_limit > 0 && seconds_since(began) > options.time_limit)
+      result.timed_out = true;
     if (!again && (result.stopped || result.timed_out)) {
       throttler.end();
       asked = Clock::now();
@@ -146,13 +156,16 @@ ChildResult watch(pid_t child, Descriptor& start, const ChildOptions& options, c
 }  // namespace
 
 StopRequests::StopRequests() {
-  struct sigaction usual = {};  // ignored, as some who start us have it, no child could be waited for
+  struct sigaction usual =
+      {};  // ignored, as some who start us have it, no child could be waited for
   usual.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &usual, &child_before_);
   sigemptyset(&kept_);
   sigaddset(&kept_, SIGCHLD);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
-    if (struct sigaction now = {}; ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&kept_, signal);
+    if (struct sigaction now = {};
+        ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+      sigaddset(&kept_, signal);
   ::pthread_sigmask(SIG_BLOCK, &kept_, &before_);
 }
 
@@ -170,7 +183,8 @@ int StopRequests::wait(int ms) const {
 
 ChildResult run_child(const ChildOptions& options, const StopRequests& requests) {
   CHECK(!options.command.empty(), "a command without words");
-  Descriptor out(open_output(options.folder / "stdout.txt")), err(open_output(options.folder / "stderr.txt"));
+  Descriptor out(open_output(options.folder / "stdout.txt")),
+      err(open_output(options.folder / "stderr.txt"));
   Descriptor in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -180,9 +194,12 @@ ChildResult run_child(const ChildOptions& options, const StopRequests& requests)
   std::vector<char*> command = pointers_to(options.command), environment = pointers_to(variables);
   const int self = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno), options.command[0]);
+  if (child < 0)
+    throw Error(ErrorKind::memory, std::string("cannot start a process: ") + std::strerror(errno),
+                options.command[0]);
   if (child == 0)
-    become(command.data(), environment.data(), requests.before(), go.number, start.number, self, out.number, err.number, in.number);
+    become(command.data(), environment.data(), requests.before(), go.number, start.number, self,
+           out.number, err.number, in.number);
   go.close();
   try {
     return watch(child, start, options, requests);
@@ -208,7 +225,8 @@ void end_session(int leader, std::uint64_t started, const fs::path& study, doubl
   const std::string mark = mark_of(study);
   const auto left = [&] {
     std::vector<int> out = session_of(leader);
-    std::erase_if(out, [&](int pid) { return !is_own(pid) || variable_of(pid, study_variable) != mark; });
+    std::erase_if(
+        out, [&](int pid) { return !is_own(pid) || variable_of(pid, study_variable) != mark; });
     return out;
   };
   const auto began = Clock::now();
@@ -216,7 +234,8 @@ void end_session(int leader, std::uint64_t started, const fs::path& study, doubl
     signal_all(left(), signal);
     do std::this_thread::sleep_for(std::chrono::milliseconds(signal == SIGTERM ? 50 : 10));
     while (signal == SIGTERM && !left().empty() && seconds_since(began) < grace);
-    signal = SIGKILL;  // again and again: a process may start another one while it is being looked for
+    signal =
+        SIGKILL;  // again and again: a process may start another one while it is being looked for
   }
 }
 
@@ -241,12 +260,14 @@ std::string without_blanks(const std::string& line) {
 }
 
 bool has_words(const std::string& line) {
-  return std::any_of(line.begin(), line.end(), [](unsigned char c) { return c >= 128 || std::isalnum(c) != 0; });
+  return std::any_of(line.begin(), line.end(),
+                     [](unsigned char c) { return c >= 128 || std::isalnum(c) != 0; });
 }
 
-// What follows the first "error:" near the beginning of a line, however it is written; else the last line that has words; else "". What
-// Open MPI puts between lines of dashes is a remark on what others said before, so it counts only where there is nothing else; then the
-// first box does, all its lines as one.
+// What follows the first "error:" near the beginning of a line, however it is written; else the
+// last line that has words; else "". What Open MPI puts between lines of dashes is a remark on what
+// others said before, so it counts only where there is nothing else; then the first box does, all
+// its lines as one.
 std::string complaint_in(const fs::path& path) {
   constexpr std::size_t most_head = 1 << 20, dashes = 40;
   const std::string text = piece_of(path, 0, most_head);
@@ -271,28 +292,33 @@ std::string complaint_in(const fs::path& path) {
 }  // namespace
 
 std::string failure_reason(const ChildResult& result, double time_limit, const fs::path& folder) {
-  if (result.timed_out) return fmt::format("it ran longer than its time limit of {:g} s and was ended", time_limit);
-  static const std::pair<int, const char*> words[] = {{2, "the command line or configuration was refused"},
-                                                      {3, "the data set or an image is bad"},
-                                                      {4, "a checkpoint or weights are bad"},
-                                                      {5, "steps are not finite"},
-                                                      {6, "a rank hangs"},
-                                                      {7, "a rank was lost"},
-                                                      {8, "out of memory"},
-                                                      {9, "the disk is full or not writable"},
-                                                      {70, "a defect of tessera's"},
-                                                      {75, "it was stopped on request"},
-                                                      {127, "the command could not be started"}};
-  std::string said = result.code < 0 ? "nobody knows how it ended" : fmt::format("exit code {}", result.code);
+  if (result.timed_out)
+    return fmt::format("it ran longer than its time limit of {:g} s and was ended", time_limit);
+  static const std::pair<int, const char*> words[] = {
+      {2, "the command line or configuration was refused"},
+      {3, "the data set or an image is bad"},
+      {4, "a checkpoint or weights are bad"},
+      {5, "steps are not finite"},
+      {6, "a rank hangs"},
+      {7, "a rank was lost"},
+      {8, "out of memory"},
+      {9, "the disk is full or not writable"},
+      {70, "a defect of tessera's"},
+      {75, "it was stopped on request"},
+      {127, "the command could not be started"}};
+  std::string said =
+      result.code < 0 ? "nobody knows how it ended" : fmt::format("exit code {}", result.code);
   for (const auto& [code, text] : words)
     if (code == result.code) said = fmt::format("{} (exit code {})", text, code);
   if (result.code > 128 && result.code <= 192) {
     const char* name = ::strsignal(result.code - 128);
-    said = fmt::format("ended by signal {}{}", result.code - 128, name ? fmt::format(" ({})", name) : "");
+    said = fmt::format("ended by signal {}{}", result.code - 128,
+                       name ? fmt::format(" ({})", name) : "");
   }
   const fs::path path = folder / "stderr.txt";
   const std::string complaint = complaint_in(path);
-  return said + (complaint.empty() ? "; it said nothing in " + printable(path.string()) : ": " + printable(complaint, 300));
+  return said + (complaint.empty() ? "; it said nothing in " + printable(path.string())
+                                   : ": " + printable(complaint, 300));
 }
 
 std::string machine_name() { return host_name() + " " + boot_id(); }

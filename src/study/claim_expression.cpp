@@ -13,7 +13,9 @@ namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c); }
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
+}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -26,7 +28,8 @@ class Reader {
  public:
   Reader(std::string_view text, std::string_view what) : text_(text), what_(what) {
     if (text.size() > kLongestExpression)
-      throw Error(ErrorKind::usage, what_ + ": " + std::to_string(text.size()) + " bytes are more than the " +
+      throw Error(ErrorKind::usage, what_ + ": " + std::to_string(text.size()) +
+                                        " bytes are more than the " +
                                         std::to_string(kLongestExpression) + " allowed");
     skip();
   }
@@ -70,7 +73,8 @@ class Reader {
 
   [[noreturn]] void refuse_from(std::size_t at, const std::string& message) const {
     std::string found = at < text_.size() ? ", found " + config::clean(text_.substr(at), 30) : "";
-    throw Error(ErrorKind::usage, what_ + ", column " + std::to_string(at + 1) + ": " + message + found);
+    throw Error(ErrorKind::usage,
+                what_ + ", column " + std::to_string(at + 1) + ": " + message + found);
   }
   [[noreturn]] void refuse(const std::string& message) const { refuse_from(at_, message); }
 
@@ -109,10 +113,13 @@ class Reader {
     return minus ? -number() : number();
   }
 
-  void push(Expression::Do what, double number = 0, std::size_t count = 0) { out_.steps.push_back({what, number, count}); }
+  void push(Expression::Do what, double number = 0, std::size_t count = 0) {
+    out_.steps.push_back({what, number, count});
+  }
 
   void deeper() {
-    if (++depth_ > kDeepestExpression) refuse("more than " + std::to_string(kDeepestExpression) + " levels");
+    if (++depth_ > kDeepestExpression)
+      refuse("more than " + std::to_string(kDeepestExpression) + " levels");
   }
 
   void sum() {
@@ -173,7 +180,10 @@ class Reader {
     } while (take(','));
     need(')');
     if (absolute && count != 1) refuse_from(begin, "abs takes one number");
-    push(least ? Expression::Do::least : greatest ? Expression::Do::greatest : Expression::Do::absolute, 0, count);
+    push(least      ? Expression::Do::least
+         : greatest ? Expression::Do::greatest
+                    : Expression::Do::absolute,
+         0, count);
   }
 
   // Raw text up to one of `ends` outside of brackets, or what stands in quotes.
@@ -227,7 +237,8 @@ class Reader {
           q.repeat = value;
           continue;
         }
-        if (std::any_of(q.where.begin(), q.where.end(), [&](const auto& w) { return w.first == key; }))
+        if (std::any_of(q.where.begin(), q.where.end(),
+                        [&](const auto& w) { return w.first == key; }))
           refuse_from(from, "this key is there twice");
         q.where.emplace_back(key, std::move(value));
       } while (take(','));
@@ -297,7 +308,8 @@ double Expression::evaluate(std::span<const double> values) const {
 }
 
 bool Condition::holds(double number) const {
-  return (least_open ? number > least : number >= least) && (most_open ? number < most : number <= most);
+  return (least_open ? number > least : number >= least) &&
+         (most_open ? number < most : number <= most);
 }
 
 Expression parse_expression(std::string_view text) { return Reader(text, "number").expression(); }

@@ -1,12 +1,14 @@
 // The language in which a claim names its number, parsed completely before anything runs:
 //
 //   expression = term { ("+" | "-") term }         term = factor { ("*" | "/") factor }
-//   factor     = NUMBER | "-" factor | "(" expression ")" | ("min" | "max" | "abs") "(" expression { "," expression } ")" | quantity
-//   quantity   = METRIC [ "[" ROW "]" ] "(" PART [ ";" KEY "=" VALUE { "," KEY "=" VALUE } ] ")"
-//   condition  = (">=" | ">" | "<=" | "<") NUMBER | "between" NUMBER "and" NUMBER
+//   factor     = NUMBER | "-" factor | "(" expression ")" | ("min" | "max" | "abs") "(" expression
+//   { "," expression } ")" | quantity quantity   = METRIC [ "[" ROW "]" ] "(" PART [ ";" KEY "="
+//   VALUE { "," KEY "=" VALUE } ] ")" condition  = (">=" | ">" | "<=" | "<") NUMBER | "between"
+//   NUMBER "and" NUMBER
 //
-// A VALUE ends at "," or ")" outside brackets, or stands in quotes. Convention: an expression is kept as steps for a stack of numbers, so
-// that nothing recurses when it is evaluated; depth and length of what is read are limited.
+// A VALUE ends at "," or ")" outside brackets, or stands in quotes. Convention: an expression is
+// kept as steps for a stack of numbers, so that nothing recurses when it is evaluated; depth and
+// length of what is read are limited.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,18 @@ struct Quantity {
 };
 
 struct Expression {
-  enum class Do : std::uint8_t { number, quantity, add, subtract, multiply, divide, negate, least, greatest, absolute };
+  enum class Do : std::uint8_t {
+    number,
+    quantity,
+    add,
+    subtract,
+    multiply,
+    divide,
+    negate,
+    least,
+    greatest,
+    absolute
+  };
   struct Step {
     Do what = Do::number;
     double number = 0;

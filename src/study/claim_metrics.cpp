@@ -24,7 +24,8 @@ double bytes(std::int64_t number) { return number > 0 ? static_cast<double>(numb
 const Metric kMetrics[] = {
     {"epoch_seconds", [](const RunRecord& r) { return r.epoch_seconds; }},
     {"images_per_s", [](const RunRecord& r) { return r.images_per_s; }},
-    {"step_ms", [](const RunRecord& r) { return r.step_ms.median > 0 ? r.step_ms.median : kUnknown; }},
+    {"step_ms",
+     [](const RunRecord& r) { return r.step_ms.median > 0 ? r.step_ms.median : kUnknown; }},
     {"mfu", [](const RunRecord& r) { return r.mfu; }},
     {"wall", [](const RunRecord& r) { return r.wall; }},
     {"latency_ms", [](const RunRecord& r) { return r.latency_ms; }},
@@ -32,7 +33,8 @@ const Metric kMetrics[] = {
     {"test_loss", [](const RunRecord& r) { return r.test_loss; }},
     {"test_top1", [](const RunRecord& r) { return r.test_top1; }},
     {"best_top1", [](const RunRecord& r) { return r.best_top1; }},
-    {"peak_bytes", [](const RunRecord& r) { return bytes(r.measured > 0 ? r.measured : r.planned); }},
+    {"peak_bytes",
+     [](const RunRecord& r) { return bytes(r.measured > 0 ? r.measured : r.planned); }},
     {"comm_bytes", [](const RunRecord& r) { return r.comm_bytes; }},
     {"bubble", [](const RunRecord& r) { return r.bubble; }},
 };
@@ -42,9 +44,10 @@ struct Share {
   const char* name;
   double Breakdown::*part;
 };
-const Share kShares[] = {{"compute_share", &Breakdown::compute}, {"exposed_share", &Breakdown::comm_exposed},
-                         {"wait_share", &Breakdown::wait},       {"data_share", &Breakdown::data},
-                         {"host_share", &Breakdown::host},       {"hidden_share", &Breakdown::comm_hidden}};
+const Share kShares[] = {
+    {"compute_share", &Breakdown::compute}, {"exposed_share", &Breakdown::comm_exposed},
+    {"wait_share", &Breakdown::wait},       {"data_share", &Breakdown::data},
+    {"host_share", &Breakdown::host},       {"hidden_share", &Breakdown::comm_hidden}};
 double share_of(const Breakdown& b, double Breakdown::*part) {
   const double whole = b.compute + b.comm_exposed + b.wait + b.data + b.host;
   return whole > 0 ? b.*part / whole : kUnknown;
@@ -67,7 +70,8 @@ double row_of(const RunRecord& run, const std::string& metric, const std::string
   double sum = 0;
   bool found = false;
   for (const report::PartRecord& part : run.parts)
-    if (part.name == row || part.name.starts_with(row + ".")) sum += metric == "share" ? part.share : part.seconds, found = true;
+    if (part.name == row || part.name.starts_with(row + "."))
+      sum += metric == "share" ? part.share : part.seconds, found = true;
   return found ? sum : kUnknown;
 }
 
@@ -110,11 +114,15 @@ std::string metric_problem(const Quantity& q) {
     return "there is no metric " + config::clean(q.metric) +
            (near.empty() ? "; there are " + join(names, ", ") : "; did you mean " + near + "?");
   }
-  if (is_table(q.metric)) return q.row.empty() ? q.metric + " needs a row: " + q.metric + "[msa](...)" : "";
+  if (is_table(q.metric))
+    return q.row.empty() ? q.metric + " needs a row: " + q.metric + "[msa](...)" : "";
   if (q.row.empty()) return "";
-  const bool epoch = std::any_of(std::begin(kEpochs), std::end(kEpochs), [&](const Epoch& e) { return q.metric == e.name; });
+  const bool epoch = std::any_of(std::begin(kEpochs), std::end(kEpochs),
+                                 [&](const Epoch& e) { return q.metric == e.name; });
   if (!share && !epoch) return q.metric + " has no rows";
-  if (!whole(q.row)) return q.metric + (share ? "[RANK]" : "[EPOCH]") + ": expected a number, found " + config::clean(q.row);
+  if (!whole(q.row))
+    return q.metric + (share ? "[RANK]" : "[EPOCH]") + ": expected a number, found " +
+           config::clean(q.row);
   return "";
 }
 
@@ -124,7 +132,8 @@ bool same_value(const std::string& a, const std::string& b) {
   double x = 0, y = 0;
   const auto [end_a, error_a] = std::from_chars(a.data(), a.data() + a.size(), x);
   const auto [end_b, error_b] = std::from_chars(b.data(), b.data() + b.size(), y);
-  return error_a == std::errc() && error_b == std::errc() && end_a == a.data() + a.size() && end_b == b.data() + b.size() && x == y;
+  return error_a == std::errc() && error_b == std::errc() && end_a == a.data() + a.size() &&
+         end_b == b.data() + b.size() && x == y;
 }
 
 const std::string* axis_of(const Point& point, const std::string& key) {
@@ -142,7 +151,9 @@ std::string differences(const std::vector<const Point*>& points) {
   for (const std::string& key : keys) {
     std::vector<std::string> values;
     for (const Point* p : points)
-      if (const std::string* v = axis_of(*p, key); v && std::find(values.begin(), values.end(), *v) == values.end()) values.push_back(*v);
+      if (const std::string* v = axis_of(*p, key);
+          v && std::find(values.begin(), values.end(), *v) == values.end())
+        values.push_back(*v);
     if (values.size() > 1) said.push_back(key + " (" + join(values, ", ") + ")");
   }
   return join(said, " and ");
@@ -158,7 +169,9 @@ std::string find_point(const Quantity& q, const report::Study& study, const Poin
     names.push_back(p.name);
     if (p.name == q.part) part = &p;
   }
-  if (!part) return "there is no part " + config::clean(q.part) + (names.empty() ? "" : "; there are " + join(names, ", "));
+  if (!part)
+    return "there is no part " + config::clean(q.part) +
+           (names.empty() ? "" : "; there are " + join(names, ", "));
   std::vector<const Point*> left;
   for (const Point& p : part->points) left.push_back(&p);
   for (const auto& [key, value] : q.where) {
@@ -171,11 +184,13 @@ std::string find_point(const Quantity& q, const report::Study& study, const Poin
       }
     if (values.empty()) return "part " + q.part + " has no " + config::clean(key) + " in its grid";
     if (fit.empty())
-      return "part " + q.part + " has no " + config::clean(key) + " = " + config::clean(value) + "; there are " + join(values, ", ");
+      return "part " + q.part + " has no " + config::clean(key) + " = " + config::clean(value) +
+             "; there are " + join(values, ", ");
     left = fit;
   }
   if (left.empty()) return "part " + q.part + " has no points";
-  if (left.size() > 1) return std::to_string(left.size()) + " points of " + q.part + " fit: say " + differences(left);
+  if (left.size() > 1)
+    return std::to_string(left.size()) + " points of " + q.part + " fit: say " + differences(left);
   *point = left.front();
   return "";
 }
@@ -184,7 +199,8 @@ std::vector<std::pair<int, double>> values_of(const Quantity& q, const Point& po
   std::vector<std::pair<int, double>> values;
   for (const report::Repeat& r : point.repeats)
     if (r.outcome == report::Outcome::done && r.record)
-      if (const double v = value_of(q, *r.record); std::isfinite(v)) values.emplace_back(r.number, v);
+      if (const double v = value_of(q, *r.record); std::isfinite(v))
+        values.emplace_back(r.number, v);
   return values;
 }
 

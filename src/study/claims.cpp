@@ -34,19 +34,25 @@ constexpr Paper kPapers[] = {
 // What is wrong with a claim's own words; its expressions are not looked at.
 std::vector<std::string> word_problems(const StudyClaim& claim) {
   std::vector<std::string> wrong;
-  if (claim.paper.empty()) wrong.push_back("paper is missing: a short word for where the claim is from");
+  if (claim.paper.empty())
+    wrong.push_back("paper is missing: a short word for where the claim is from");
   if (claim.says.empty()) wrong.push_back("says is empty: what does the publication say?");
   const bool asks = !claim.number.empty() || !claim.holds.empty();
-  if (asks && !claim.untestable.empty()) wrong.push_back("it has a number and is untestable: keep one of them");
-  if (!asks && claim.untestable.empty()) wrong.push_back("it has neither number and holds nor untestable");
+  if (asks && !claim.untestable.empty())
+    wrong.push_back("it has a number and is untestable: keep one of them");
+  if (!asks && claim.untestable.empty())
+    wrong.push_back("it has neither number and holds nor untestable");
   if (asks && claim.number.empty()) wrong.push_back("number is missing");
   if (asks && claim.holds.empty()) wrong.push_back("holds is missing, such as \">= 1.7\"");
   return wrong;
 }
 
-std::string_view text_of(const Quantity& q, std::string_view text) { return text.substr(q.begin, q.end - q.begin); }
+std::string_view text_of(const Quantity& q, std::string_view text) {
+  return text.substr(q.begin, q.end - q.begin);
+}
 
-// Three significant digits, numbers from 1000 on without a fraction; more where only they show on which side of the condition it is.
+// Three significant digits, numbers from 1000 on without a fraction; more where only they show on
+// which side of the condition it is.
 std::string in_digits(double value, const Condition& condition) {
   const bool large = std::abs(value) >= 1000 && std::abs(value) < 1e15;
   char text[64];
@@ -66,7 +72,8 @@ double combined(std::vector<double> values, const std::string& how) {
   return how == "min" ? s.low : how == "max" ? s.high : how == "mean" ? s.mean : s.median;
 }
 
-// The values of an expression's quantities: combined over repeats, and of each repeat that all have.
+// The values of an expression's quantities: combined over repeats, and of each repeat that all
+// have.
 struct Measured {
   std::vector<double> all;
   std::map<int, std::vector<double>> by_repeat;
@@ -80,7 +87,8 @@ bool is_open(const report::Point& point) {
   });
 }
 
-Measured measure(const Expression& expression, const StudyClaim& claim, const report::Study& study) {
+Measured measure(const Expression& expression, const StudyClaim& claim,
+                 const report::Study& study) {
   Measured m;
   std::vector<const report::Point*> points;
   for (const Quantity& q : expression.quantities) {
@@ -106,14 +114,18 @@ Measured measure(const Expression& expression, const StudyClaim& claim, const re
       return m;
     }
     std::vector<double> plain;
-    for (const auto& [repeat, value] : values) plain.push_back(value), m.by_repeat[repeat].push_back(value);
+    for (const auto& [repeat, value] : values)
+      plain.push_back(value), m.by_repeat[repeat].push_back(value);
     m.all.push_back(combined(plain, q.repeat));
   }
-  std::erase_if(m.by_repeat, [&](const auto& r) { return r.second.size() != expression.quantities.size(); });
+  std::erase_if(m.by_repeat,
+                [&](const auto& r) { return r.second.size() != expression.quantities.size(); });
   return m;
 }
 
-std::string sentence(const std::string& text) { return text.empty() || text.back() == '.' ? text : text + "."; }
+std::string sentence(const std::string& text) {
+  return text.empty() || text.back() == '.' ? text : text + ".";
+}
 void add_note(ClaimResult& result, const std::string& text) {
   if (!text.empty()) result.note += (result.note.empty() ? "" : " ") + sentence(text);
 }
@@ -156,14 +168,18 @@ std::string cell(const std::string& text) {
   return out;
 }
 
-// (name, title) of all that claims are from, each once: the three studies first, then others under their own name.
+// (name, title) of all that claims are from, each once: the three studies first, then others under
+// their own name.
 std::vector<std::pair<std::string, std::string>> papers_of(const std::vector<ClaimResult>& claims) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const Paper& p : kPapers)
-    if (std::any_of(claims.begin(), claims.end(), [&](const ClaimResult& c) { return c.paper == p.name; }))
+    if (std::any_of(claims.begin(), claims.end(),
+                    [&](const ClaimResult& c) { return c.paper == p.name; }))
       out.emplace_back(p.name, p.title);
   for (const ClaimResult& c : claims)
-    if (std::none_of(out.begin(), out.end(), [&](const auto& known) { return known.first == c.paper; })) out.emplace_back(c.paper, c.paper);
+    if (std::none_of(out.begin(), out.end(),
+                     [&](const auto& known) { return known.first == c.paper; }))
+      out.emplace_back(c.paper, c.paper);
   return out;
 }
 
@@ -179,12 +195,15 @@ std::string claim_command(const StudyClaim& claim, const report::Study& study) {
 
 }  // namespace
 
-std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims, const report::Study& study) {
+std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims,
+                                      const report::Study& study) {
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const StudyClaim& claim = claims[i];
-    const std::string line = claim.place.line > 0 ? "line " + std::to_string(claim.place.line) + ", " : "";
-    const std::string which = line + "claim " + std::to_string(i + 1) + " (" + config::clean(claim.says, 50) + "): ";
+    const std::string line =
+        claim.place.line > 0 ? "line " + std::to_string(claim.place.line) + ", " : "";
+    const std::string which =
+        line + "claim " + std::to_string(i + 1) + " (" + config::clean(claim.says, 50) + "): ";
     for (const std::string& wrong : word_problems(claim)) problems.push_back(which + wrong);
     try {
       if (!claim.holds.empty()) (void)parse_condition(claim.holds);
@@ -196,7 +215,8 @@ std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims, con
       for (const Quantity& q : parse_expression(claim.number).quantities) {
         const report::Point* point = nullptr;
         if (const std::string wrong = find_point(q, study, &point); !wrong.empty())
-          problems.push_back(which + "number, column " + std::to_string(q.begin + 1) + ": " + wrong);
+          problems.push_back(which + "number, column " + std::to_string(q.begin + 1) + ": " +
+                             wrong);
       }
     } catch (const Error& e) {
       problems.push_back(which + e.message);
@@ -205,7 +225,8 @@ std::vector<std::string> check_claims(const std::vector<StudyClaim>& claims, con
   return problems;
 }
 
-std::vector<ClaimResult> judge_claims(const std::vector<StudyClaim>& claims, const report::Study& study) {
+std::vector<ClaimResult> judge_claims(const std::vector<StudyClaim>& claims,
+                                      const report::Study& study) {
   std::vector<ClaimResult> results;
   for (const StudyClaim& claim : claims) {
     ClaimResult& r = results.emplace_back();
@@ -227,11 +248,15 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
   std::map<std::string, int> count;
   for (const ClaimResult& c : claims) ++count[c.verdict];
   const auto papers = papers_of(claims);
-  const bool known = std::all_of(papers.begin(), papers.end(), [](const auto& paper) { return paper.first != paper.second; });
+  const bool known = std::all_of(papers.begin(), papers.end(),
+                                 [](const auto& paper) { return paper.first != paper.second; });
   std::string out =
-      std::string(known ? "# What the three studies say, tested" : "# Claims, tested") + "\n\nMade by `" + cell(study.command) + "`";
+      std::string(known ? "# What the three studies say, tested" : "# Claims, tested") +
+      "\n\nMade by `" + cell(study.command) + "`";
   if (!study.file.empty())
-    out += "; `" + cell(study.file) + "` has the runs and, for each claim, the number that is computed and what it must satisfy";
+    out +=
+        "; `" + cell(study.file) +
+        "` has the runs and, for each claim, the number that is computed and what it must satisfy";
   out += ".\n";
   for (const report::Part& part : study.parts)
     for (const report::Point& point : part.points)
@@ -239,23 +264,32 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
         if (repeat.record && repeat.record->env.is_object() && out.find("Machine:") == out.npos) {
           const auto& env = repeat.record->env;
           auto text = [&](const char* key) {
-            return !env.contains(key) ? std::string("?") : env[key].is_string() ? env[key].get<std::string>() : env[key].dump();
+            return !env.contains(key)     ? std::string("?")
+                   : env[key].is_string() ? env[key].get<std::string>()
+                                          : env[key].dump();
           };
           const std::string commits = report::commits_of(study);
-          out += "Machine: " + cell(text("cpu") + ", " + text("cores") + " cores, " + (commits.empty() ? "commit ?" : commits)) + ".\n";
+          out += "Machine: " +
+                 cell(text("cpu") + ", " + text("cores") + " cores, " +
+                      (commits.empty() ? "commit ?" : commits)) +
+                 ".\n";
         }
   out += "Numbers are medians over repeats, in brackets their range";
-  out += known ? "; the studies ran on GPUs, this on the cores of one machine, so it is\ntheir conclusions that are tested, not their "
+  out += known ? "; the studies ran on GPUs, this on the cores of one machine, so it is\ntheir "
+                 "conclusions that are tested, not their "
                  "seconds.\n\n"
                : ".\n\n";
   for (std::string_view verdict : {kHolds, kDoesNotHold, kNotTestable, kNotRun, kNoNumber})
-    if (const int n = count[std::string(verdict)]; n > 0) out += "- " + std::string(verdict) + ": " + std::to_string(n) + "\n";
+    if (const int n = count[std::string(verdict)]; n > 0)
+      out += "- " + std::string(verdict) + ": " + std::to_string(n) + "\n";
   for (const auto& [paper, title] : papers) {
-    out += "\n## " + cell(title) + "\n\n| what it says | command | our number | verdict | note |\n|---|---|---|---|---|\n";
+    out += "\n## " + cell(title) +
+           "\n\n| what it says | command | our number | verdict | note |\n|---|---|---|---|---|\n";
     for (const ClaimResult& c : claims)
       if (c.paper == paper)
-        out += "| " + cell(c.says) + " | " + (c.verdict == kNotTestable ? "" : "`" + cell(c.command) + "`") + " | " + cell(c.number) +
-               " | " + cell(c.verdict) + " | " + cell(c.note) + " |\n";
+        out += "| " + cell(c.says) + " | " +
+               (c.verdict == kNotTestable ? "" : "`" + cell(c.command) + "`") + " | " +
+               cell(c.number) + " | " + cell(c.verdict) + " | " + cell(c.note) + " |\n";
   }
   return out;
 }

@@ -30,14 +30,16 @@ std::string word(const json& j, const char* key) {
 }
 
 [[noreturn]] void refuse_document(const std::string& where, const std::string& why) {
-  throw Error(ErrorKind::data, "the run ended well, but what it printed cannot be used: " + why, where);
+  throw Error(ErrorKind::data, "the run ended well, but what it printed cannot be used: " + why,
+              where);
 }
 
 // "dp2 x tp2"; "one rank".
 std::string layout_words(const json& layout) {
   std::string out;
   for (const char* axis : {"pp", "dp", "sp", "tp"})
-    if (const std::int64_t n = whole(layout, axis, 1); n > 1) out += fmt::format("{}{}{}", out.empty() ? "" : " x ", axis, n);
+    if (const std::int64_t n = whole(layout, axis, 1); n > 1)
+      out += fmt::format("{}{}{}", out.empty() ? "" : " x ", axis, n);
   return out.empty() ? "one rank" : out;
 }
 
@@ -60,19 +62,23 @@ report::RunRecord common(const json& d, const std::string& verb, const std::stri
 report::RunRecord record_of_infer(const json& d, const std::string& where) {
   report::RunRecord r = common(d, "infer", where);
   const auto ms = d.find("ms");
-  if (ms == d.end() || !ms->is_object() || !std::isfinite(number(*ms, "median"))) refuse_document(where, "it has no ms.median");
+  if (ms == d.end() || !ms->is_object() || !std::isfinite(number(*ms, "median")))
+    refuse_document(where, "it has no ms.median");
   r.latency_ms = r.step_ms.median = number(*ms, "median");
-  r.step_ms.min = r.step_ms.p10 = number(*ms, "min"), r.step_ms.max = r.step_ms.p90 = number(*ms, "max");
+  r.step_ms.min = r.step_ms.p10 = number(*ms, "min"),
+  r.step_ms.max = r.step_ms.p90 = number(*ms, "max");
   r.images_per_s = number(d, "images_per_s");
   r.mfu = number(d, "gflops") / number(d, "peak_gflops");
   r.planned = whole(d, "peak_bytes");  // of the plan; nothing measures it
-  if (const auto bytes = d.find("comm_bytes"); bytes != d.end() && bytes->is_object()) r.comm_bytes = number(*bytes, "total");
+  if (const auto bytes = d.find("comm_bytes"); bytes != d.end() && bytes->is_object())
+    r.comm_bytes = number(*bytes, "total");
   // Equations by the part of the model that they belong to.
   if (const auto ops = d.find("ops"); ops != d.end() && ops->is_array())
     for (const json& op : *ops) {
       if (!op.is_object()) continue;
       const std::string group = word(op, "group");
-      auto part = std::find_if(r.parts.begin(), r.parts.end(), [&](const report::PartRecord& p) { return p.name == group; });
+      auto part = std::find_if(r.parts.begin(), r.parts.end(),
+                               [&](const report::PartRecord& p) { return p.name == group; });
       if (part == r.parts.end()) part = r.parts.insert(part, {group, 0, 0, 1});
       part->seconds += number(op, "ms") * 1e-3, part->share += number(op, "share");
     }
@@ -83,19 +89,25 @@ report::RunRecord record_of_layers(const json& d, const std::string& where) {
   report::RunRecord r = common(d, "layers", where);
   const double total = number(d, "total_s");
   const auto parts = d.find("parts");
-  if (!std::isfinite(total) || parts == d.end() || !parts->is_array()) refuse_document(where, "it has no total_s or no parts");
-  r.latency_ms = r.step_ms.median = r.step_ms.p10 = r.step_ms.p90 = r.step_ms.min = r.step_ms.max = total * 1e3;
+  if (!std::isfinite(total) || parts == d.end() || !parts->is_array())
+    refuse_document(where, "it has no total_s or no parts");
+  r.latency_ms = r.step_ms.median = r.step_ms.p10 = r.step_ms.p90 = r.step_ms.min = r.step_ms.max =
+      total * 1e3;
   if (total > 0) r.images_per_s = static_cast<double>(r.global_batch) / total;
   for (const json& p : *parts)
-    if (p.is_object()) r.parts.push_back({word(p, "name"), number(p, "seconds"), number(p, "share"), whole(p, "count", 1)});
+    if (p.is_object())
+      r.parts.push_back(
+          {word(p, "name"), number(p, "seconds"), number(p, "share"), whole(p, "count", 1)});
   return r;
 }
 
 report::RunRecord collect(const std::string& verb, const fs::path& folder, std::int64_t warmup) {
   if (verb == "train") return report::read_run(folder.string(), warmup);
   const fs::path path = folder / "stdout.txt";
-  const json document = files::parse_json(files::read_text(path, std::size_t{64} << 20, ErrorKind::data));
-  report::RunRecord r = verb == "infer" ? record_of_infer(document, path.string()) : record_of_layers(document, path.string());
+  const json document =
+      files::parse_json(files::read_text(path, std::size_t{64} << 20, ErrorKind::data));
+  report::RunRecord r = verb == "infer" ? record_of_infer(document, path.string())
+                                        : record_of_layers(document, path.string());
   r.folder = folder.string();
   return r;
 }
@@ -105,7 +117,8 @@ void tidy(const fs::path& folder) {
   for (const char* name : {"ckpt", "weights.safetensors"}) fs::remove_all(folder / name, ignored);
   std::vector<fs::path> events;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().starts_with("events.out.tfevents.")) events.push_back(entry.path());
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      events.push_back(entry.path());
   for (const fs::path& path : events) fs::remove(path, ignored);
 }
 

@@ -1,5 +1,6 @@
-// What a finished run left becomes its record: a training's folder, or the document that a benchmark printed. Convention: what cannot be
-// read is an Error, and the run counts as failed; a study never shows a number that no run wrote.
+// What a finished run left becomes its record: a training's folder, or the document that a
+// benchmark printed. Convention: what cannot be read is an Error, and the run counts as failed; a
+// study never shows a number that no run wrote.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace tessera::study {
 
-report::RunRecord collect(const std::string& verb, const std::filesystem::path& folder, std::int64_t warmup);
+report::RunRecord collect(const std::string& verb, const std::filesystem::path& folder,
+                          std::int64_t warmup);
 
 // `tessera bench infer|layers --json`; `where` names it in messages.
 report::RunRecord record_of_infer(const nlohmann::json& document, const std::string& where);

@@ -11,10 +11,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* written[] = {"study.db-journal", "runs", "report.html", "claims.md", "figures", "data"};
+constexpr const char* written[] = {"study.db-journal", "runs",    "report.html",
+                                   "claims.md",        "figures", "data"};
 
 void end_if_running(const RunRow& row, const fs::path& folder, double grace) {
-  if (row.status == Status::running && row.machine == machine_name()) end_session(row.pid, row.pid_started, folder, grace);
+  if (row.status == Status::running && row.machine == machine_name())
+    end_session(row.pid, row.pid_started, folder, grace);
 }
 
 void end_what_runs(const fs::path& folder, double grace) {
@@ -28,7 +30,8 @@ void remove_or_fail(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error)
-    throw Error(ErrorKind::disk, "cannot be removed: " + error.message(), path.string(), "remove it, or choose another folder with --out");
+    throw Error(ErrorKind::disk, "cannot be removed: " + error.message(), path.string(),
+                "remove it, or choose another folder with --out");
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -69,7 +72,8 @@ void remove_own(const fs::path& folder) {
   for (const char* table : {"runs", "epochs", "losses", "ranks", "parts", "claims"})
     remove_or_fail(folder / "data" / (std::string(table) + ".csv"));
   for (const char* name : {"runs", "figures", "data"}) fs::remove(folder / name, not_empty);
-  for (const char* name : {"report.html", "claims.md", "study.db-journal", "study.db"}) remove_or_fail(folder / name);
+  for (const char* name : {"report.html", "claims.md", "study.db-journal", "study.db"})
+    remove_or_fail(folder / name);
 }
 
 }  // namespace
@@ -78,7 +82,8 @@ void make_study_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
-    throw Error(ErrorKind::disk, "cannot make the study's folder: " + error.message(), folder.string(), "choose another folder with --out");
+    throw Error(ErrorKind::disk, "cannot make the study's folder: " + error.message(),
+                folder.string(), "choose another folder with --out");
 }
 
 void check_forgettable(const fs::path& folder) {
@@ -87,7 +92,8 @@ void check_forgettable(const fs::path& folder) {
   for (const char* name : written)
     if (fs::exists(fs::symlink_status(folder / name, error)))
       throw Error(ErrorKind::usage,
-                  std::string("--fresh would remove ") + name + ", but no study made it: there is no study.db in the folder",
+                  std::string("--fresh would remove ") + name +
+                      ", but no study made it: there is no study.db in the folder",
                   folder.string(), "choose another folder with --out, or remove it yourself");
 }
 
@@ -97,11 +103,13 @@ void forget(const fs::path& folder, double grace) {
   remove_own(folder);
 }
 
-void forget_parts(const fs::path& folder, State& state, const std::vector<std::string>& parts, double grace) {
+void forget_parts(const fs::path& folder, State& state, const std::vector<std::string>& parts,
+                  double grace) {
   const auto rows = state.all();
   for (const std::string& part : parts) {
     for (const auto& [identity, row] : rows)
-      if (row.folder.starts_with("runs/" + part + "/")) end_if_running(row, folder, grace), state.remove(identity);
+      if (row.folder.starts_with("runs/" + part + "/"))
+        end_if_running(row, folder, grace), state.remove(identity);
     remove_runs(folder / "runs" / part);
   }
 }

@@ -24,7 +24,8 @@ using config::StudySetting;
 // A key's value with where it was written.
 using Keys = std::map<std::string, StudySetting>;
 
-constexpr std::int64_t most_ranks = 65536, largest_seed = 9'200'000'000'000'000'000;  // what run.np and run.seed may be
+constexpr std::int64_t most_ranks = 65536,
+                       largest_seed = 9'200'000'000'000'000'000;  // what run.np and run.seed may be
 
 bool is_launch(const std::string& key) { return key.starts_with("launch."); }
 
@@ -44,14 +45,17 @@ class Planner {
 
  private:
   [[noreturn]] void refuse() {
-    throw config::ConfigError(std::move(problems_), {{file_.path, file_.text}, {file_.config, config_text_}},
+    throw config::ConfigError(std::move(problems_),
+                              {{file_.path, file_.text}, {file_.config, config_text_}},
                               "`tessera study FILE --list` plans without running");
   }
 
   void read_files(bool with_hosts) {
-    const auto unreadable = [&](const config::Place& place, const char* key, const std::string& path, const Error& e) {
-      problems_.push_back(
-          {place, fmt::format("{}: {}: {}", key, config::clean(path, 200), e.message), "give a path relative to the study's file"});
+    const auto unreadable = [&](const config::Place& place, const char* key,
+                                const std::string& path, const Error& e) {
+      problems_.push_back({place,
+                           fmt::format("{}: {}: {}", key, config::clean(path, 200), e.message),
+                           "give a path relative to the study's file"});
     };
     try {
       if (!file_.config.empty()) config_text_ = files::read_text(file_.config, 1 << 20);
@@ -59,7 +63,8 @@ class Planner {
       unreadable(file_.config_place, "config", file_.config, e);
     }
     try {
-      if (with_hosts && file_.launch.with == "mpirun" && !file_.launch.hostfile.empty()) hosts_ = hosts_in(file_.launch.hostfile);
+      if (with_hosts && file_.launch.with == "mpirun" && !file_.launch.hostfile.empty())
+        hosts_ = hosts_in(file_.launch.hostfile);
     } catch (const Error& e) {
       unreadable(file_.launch.hostfile_place, "hostfile", file_.launch.hostfile, e);
     }
@@ -68,17 +73,20 @@ class Planner {
   void part(std::size_t p) {
     const StudyPart& part = file_.parts[p];
     static const std::vector<config::StudyTechnique> none(1);
-    for (const config::StudyTechnique& technique : part.techniques.empty() ? none : part.techniques) {
+    for (const config::StudyTechnique& technique :
+         part.techniques.empty() ? none : part.techniques) {
       std::vector<std::size_t> at(part.grid.size());
       for (bool more = true; more;) {
         point(p, technique, at);
         more = false;
-        for (std::size_t i = at.size(); i-- > 0 && !more;) more = ++at[i] < part.grid[i].values.size() || (at[i] = 0);
+        for (std::size_t i = at.size(); i-- > 0 && !more;)
+          more = ++at[i] < part.grid[i].values.size() || (at[i] = 0);
       }
     }
   }
 
-  void point(std::size_t p, const config::StudyTechnique& technique, const std::vector<std::size_t>& at) {
+  void point(std::size_t p, const config::StudyTechnique& technique,
+             const std::vector<std::size_t>& at) {
     const StudyPart& part = file_.parts[p];
     PlannedPoint out;
     out.part = p, out.technique = technique.name;
@@ -93,14 +101,16 @@ class Planner {
     if (part.kind == "weak" && !grow_with_ranks(part, keys, out)) return;
     const config::Config* loaded = load(part, keys, out);
     if (!loaded) return;
-    out.ranks = static_cast<int>(loaded->run.np), out.seed = loaded->run.seed, out.batch = loaded->batch.global;
+    out.ranks = static_cast<int>(loaded->run.np), out.seed = loaded->run.seed,
+    out.batch = loaded->batch.global;
     for (const auto& [key, s] : keys)
       if (key != "run.seed") (is_launch(key) ? out.launch : out.keys).emplace_back(key, s.value);
     if (!check_launch(part, keys, out)) return;
     check_room(part, keys, out);
     if (const std::int64_t more = repeats_of(part) - 1; out.seed > largest_seed - more)
       problem(keys.contains("run.seed") ? keys["run.seed"].place : part.place, out,
-              fmt::format("run.seed = {} and one more with each repeat passes the largest seed", out.seed),
+              fmt::format("run.seed = {} and one more with each repeat passes the largest seed",
+                          out.seed),
               fmt::format("at most {}", largest_seed - more));
     add(part, std::move(out));
   }
@@ -115,27 +125,34 @@ class Planner {
     };
     for (const config::StudyAxis& axis : part.grid)
       for (const std::string& value : axis.values)
-        if (const std::int64_t n = number(value); axis.key == "run.np" && n > 0 && (least == 0 || n < least)) least = n;
+        if (const std::int64_t n = number(value);
+            axis.key == "run.np" && n > 0 && (least == 0 || n < least))
+          least = n;
     const std::int64_t ranks = number(keys["run.np"].value);
     if (least == 0) return true;
     Keys smallest = keys;
     smallest["run.np"].value = std::to_string(least);
     const config::Config* at_least = load(part, smallest, out);
-    if (!at_least || ranks <= 0 || ranks > most_ranks) return at_least != nullptr;  // what is no such number is said of its own point
+    if (!at_least || ranks <= 0 || ranks > most_ranks)
+      return at_least != nullptr;  // what is no such number is said of its own point
     const auto place = keys["run.np"].place;
     const std::int64_t batch = at_least->batch.global * ranks / least;
-    const std::string fraction = fmt::format("{:.12g}", at_least->data.fraction * static_cast<double>(ranks) / static_cast<double>(least));
+    const std::string fraction =
+        fmt::format("{:.12g}", at_least->data.fraction * static_cast<double>(ranks) /
+                                   static_cast<double>(least));
     keys["batch.global"] = {"batch.global", std::to_string(batch), place};
     keys["data.fraction"] = {"data.fraction", fraction, place};
     out.fixed = {{"data.fraction", fraction}, {"batch.global", std::to_string(batch)}};
     if (batch * least != at_least->batch.global * ranks)
       problem(place, out,
-              fmt::format("batch.global = {} at {} ranks cannot be shared out alike among {}", at_least->batch.global, least, ranks),
+              fmt::format("batch.global = {} at {} ranks cannot be shared out alike among {}",
+                          at_least->batch.global, least, ranks),
               fmt::format("choose a multiple of {}", least));
     return true;
   }
 
-  // Null: refused, and the problems are noted with the point's name; those that many points share, once.
+  // Null: refused, and the problems are noted with the point's name; those that many points share,
+  // once.
   const config::Config* load(const StudyPart& part, const Keys& keys, const PlannedPoint& point) {
     std::vector<config::Override> overrides;
     std::map<std::string, config::Place> places;
@@ -154,7 +171,9 @@ class Planner {
     } catch (const config::ConfigError& e) {
       for (const config::Problem& p : e.problems) {
         const auto found = places.find(p.place.origin);
-        const config::Place& place = found != places.end() ? found->second : p.place.origin.empty() ? part.place : p.place;
+        const config::Place& place = found != places.end()    ? found->second
+                                     : p.place.origin.empty() ? part.place
+                                                              : p.place;
         problem(place, point, p.message, p.advice);
       }
     }
@@ -165,7 +184,8 @@ class Planner {
   bool check_launch(const StudyPart& part, const Keys& keys, const PlannedPoint& point) {
     const std::string& with = file_.launch.with;
     bool sound = true;
-    const auto refused = [&](const config::Place& place, const std::string& message, const std::string& advice) {
+    const auto refused = [&](const config::Place& place, const std::string& message,
+                             const std::string& advice) {
       sound = false;
       problem(place, point, message, advice);
     };
@@ -175,7 +195,10 @@ class Planner {
         try {
           const Throttle t = parse_throttle(value);
           if (t.rank >= point.ranks)
-            refused(place, fmt::format("launch.throttle names rank {}, but there are {}", t.rank, point.ranks), "");
+            refused(
+                place,
+                fmt::format("launch.throttle names rank {}, but there are {}", t.rank, point.ranks),
+                "");
           if (part.verb != "train" || point.ranks < 2 || config_.parallel.comm == "local")
             refused(place, "launch.throttle slows one process of a training on several",
                     "leave it out, or give run.np and no parallel.comm = \"local\"");
@@ -184,15 +207,21 @@ class Planner {
         }
         continue;
       }
-      const bool number = !value.empty() && value.size() < 7 && value.find_first_not_of("0123456789") == value.npos;
+      const bool number =
+          !value.empty() && value.size() < 7 && value.find_first_not_of("0123456789") == value.npos;
       if (!number || (key == "launch.hosts" && value == "0"))
         refused(place, key + ": expected a whole number, found " + config::clean(value), "");
-      if (with == "local") refused(place, key + " is for a launcher, but [launch] with = \"local\"", "with = \"mpirun\" or \"srun\"");
+      if (with == "local")
+        refused(place, key + " is for a launcher, but [launch] with = \"local\"",
+                "with = \"mpirun\" or \"srun\"");
       if (key == "launch.hosts" && with == "mpirun" && file_.launch.hostfile.empty())
-        refused(place, "launch.hosts counts lines of a hostfile, but [launch] has none", "hostfile = \"hosts.txt\"");
+        refused(place, "launch.hosts counts lines of a hostfile, but [launch] has none",
+                "hostfile = \"hosts.txt\"");
       if (key == "launch.hosts" && number && hosts_ && std::stoull(value) > hosts_->size())
         refused(place,
-                fmt::format("launch.hosts = {}, but {} has only {}", value, config::clean(file_.launch.hostfile, 200), hosts_->size()), "");
+                fmt::format("launch.hosts = {}, but {} has only {}", value,
+                            config::clean(file_.launch.hostfile, 200), hosts_->size()),
+                "");
     }
     return sound;
   }
@@ -207,33 +236,43 @@ class Planner {
   void check_room(const StudyPart& part, const Keys& keys, const PlannedPoint& point) {
     const std::optional<std::size_t> hosts = hosts_of(point);
     const int each = ranks_per_host(file_, point);
-    if (!hosts || *hosts * static_cast<std::size_t>(each) >= static_cast<std::size_t>(point.ranks)) return;
+    if (!hosts || *hosts * static_cast<std::size_t>(each) >= static_cast<std::size_t>(point.ranks))
+      return;
     const auto own = keys.find("launch.per_host");
     problem(own != keys.end() ? own->second.place : part.place, point,
-            fmt::format("{} ranks do not fit on {} host{} with {} on each", point.ranks, *hosts, *hosts == 1 ? "" : "s", each),
+            fmt::format("{} ranks do not fit on {} host{} with {} on each", point.ranks, *hosts,
+                        *hosts == 1 ? "" : "s", each),
             "name more hosts, or change per_host or run.np");
   }
 
-  void problem(const config::Place& place, const PlannedPoint& point, const std::string& message, const std::string& advice) {
-    const std::string same = fmt::format("{}:{}:{}:{}", place.origin, place.line, place.column, message);
+  void problem(const config::Place& place, const PlannedPoint& point, const std::string& message,
+               const std::string& advice) {
+    const std::string same =
+        fmt::format("{}:{}:{}:{}", place.origin, place.line, place.column, message);
     if (!said_.insert(same).second) return;
     const std::string name = point_name(point);
-    problems_.push_back(
-        {place, fmt::format("part {}{}{}: {}", file_.parts[point.part].name, name.empty() ? "" : ", ", config::clean(name, 120), message),
-         advice});
+    problems_.push_back({place,
+                         fmt::format("part {}{}{}: {}", file_.parts[point.part].name,
+                                     name.empty() ? "" : ", ", config::clean(name, 120), message),
+                         advice});
   }
 
-  std::int64_t repeats_of(const StudyPart& part) const { return part.repeats > 0 ? part.repeats : file_.repeats; }
+  std::int64_t repeats_of(const StudyPart& part) const {
+    return part.repeats > 0 ? part.repeats : file_.repeats;
+  }
 
   void add(const StudyPart& part, PlannedPoint point) {
     const std::size_t index = out_.points.size();
     const auto repeats = static_cast<int>(repeats_of(part));
     // Length before each text: no two lists of texts are written alike.
     std::string canonical = "tessera study 1";
-    const auto append = [&](const std::string& text) { canonical += fmt::format("\n{}:{}", text.size(), text); };
+    const auto append = [&](const std::string& text) {
+      canonical += fmt::format("\n{}:{}", text.size(), text);
+    };
     append(part.name), append(part.verb), append(point.technique),
         append(config_text_.empty() ? "" : files::hash_text(files::xxh3(config_text_)));
-    append(file_.launch.with), append(hosts_hash(point)), append(std::to_string(file_.launch.per_host));
+    append(file_.launch.with), append(hosts_hash(point)),
+        append(std::to_string(file_.launch.per_host));
     for (const auto* words : {&file_.launch.arguments, &part.arguments}) {
       append(std::to_string(words->size()));
       for (const std::string& word : *words) append(word);
@@ -258,7 +297,8 @@ class Planner {
   std::string hosts_hash(const PlannedPoint& point) const {
     if (!hosts_) return "";
     std::string lines;
-    for (std::size_t i = 0; i < std::min(hosts_->size(), hosts_of(point).value_or(0)); ++i) lines += (*hosts_)[i] + "\n";
+    for (std::size_t i = 0; i < std::min(hosts_->size(), hosts_of(point).value_or(0)); ++i)
+      lines += (*hosts_)[i] + "\n";
     return files::hash_text(files::xxh3(lines));
   }
 
@@ -268,8 +308,8 @@ class Planner {
     const auto append = [&](std::string_view text) {
       for (const char c : text)
         out += (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ? c
-               : c >= 'A' && c <= 'Z'                                       ? static_cast<char>(c - 'A' + 'a')
-                                                                            : '_';
+               : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a')
+                                      : '_';
     };
     append(point.technique);
     for (const auto& [key, value] : point.axes) {
@@ -281,7 +321,8 @@ class Planner {
     return out.empty() ? "" : out + "-";
   }
 
-  // In turns: all points once, then all of them again, backwards; so a machine that slows down slows all points alike.
+  // In turns: all points once, then all of them again, backwards; so a machine that slows down
+  // slows all points alike.
   void order() {
     std::vector<std::size_t> turn(out_.runs.size());
     for (std::size_t i = 0; i < turn.size(); ++i) turn[i] = i;
@@ -314,14 +355,19 @@ Throttle parse_throttle(const std::string& text) {
   Throttle out;
   const auto colon = text.find(':');
   const char* end = text.data() + text.size();
-  const auto rank = std::from_chars(text.data(), text.data() + std::min(colon, text.size()), out.rank);
-  const auto share = colon == text.npos ? std::from_chars_result{nullptr, std::errc::invalid_argument}
-                                        : std::from_chars(text.data() + colon + 1, end, out.share);
-  if (rank.ec != std::errc() || rank.ptr != text.data() + std::min(colon, text.size()) || share.ec != std::errc() || share.ptr != end ||
-      out.rank < 0 || !(out.share >= 0.05 && out.share < 1))
-    throw Error(ErrorKind::usage,
-                "launch.throttle: expected RANK:SHARE with a share from 0.05 to less than 1, found " + config::clean(text), "",
-                "\"1:0.33\": rank 1 gets a third of its time");
+  const auto rank =
+      std::from_chars(text.data(), text.data() + std::min(colon, text.size()), out.rank);
+  const auto share = colon == text.npos
+                         ? std::from_chars_result{nullptr, std::errc::invalid_argument}
+                         : std::from_chars(text.data() + colon + 1, end, out.share);
+  if (rank.ec != std::errc() || rank.ptr != text.data() + std::min(colon, text.size()) ||
+      share.ec != std::errc() || share.ptr != end || out.rank < 0 ||
+      !(out.share >= 0.05 && out.share < 1))
+    throw Error(
+        ErrorKind::usage,
+        "launch.throttle: expected RANK:SHARE with a share from 0.05 to less than 1, found " +
+            config::clean(text),
+        "", "\"1:0.33\": rank 1 gets a third of its time");
   return out;
 }
 

@@ -1,7 +1,9 @@
-// A study's file becomes runs: every technique at every point of a part's grid, as often as `repeats` says. Nothing is started here.
-// Convention: a run's identity depends on what it computes and on how it is started (part, technique, keys, launch, its hosts, the text of
-// the configuration under it, repeat), never on the order of the file, on titles, on where it lies or on what other runs there are; so a
-// finished run is recognised after the file was edited, and from another folder.
+// A study's file becomes runs: every technique at every point of a part's grid, as often as
+// `repeats` says. Nothing is started here. Convention: a run's identity depends on what it computes
+// and on how it is started (part, technique, keys, launch, its hosts, the text of the configuration
+// under it, repeat), never on the order of the file, on titles, on where it lies or on what other
+// runs there are; so a finished run is recognised after the file was edited, and from another
+// folder.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +48,9 @@ struct Plan {
   std::vector<PlannedRun> runs;      // in the order in which they are started
 };
 
-// Every configuration is loaded and validated: all problems of all points come as one ConfigError. `with_hosts`: the hostfile, too, must be
-// there with as many hosts as are asked for; without it identities are not those of runs that have one.
+// Every configuration is loaded and validated: all problems of all points come as one ConfigError.
+// `with_hosts`: the hostfile, too, must be there with as many hosts as are asked for; without it
+// identities are not those of runs that have one.
 Plan plan_study(const config::StudyFile& file, bool with_hosts = false);
 
 // "part strong, run.np=2 batch.global=64": how messages and tables call a point.

@@ -15,7 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string value_of(const Pairs& pairs, const std::string& key) {
-  const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == key; });
+  const auto found =
+      std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == key; });
   return found == pairs.end() ? "" : found->second;
 }
 
@@ -23,7 +24,9 @@ std::string value_of(const Pairs& pairs, const std::string& key) {
 void write_hosts_file(const std::string& from, const fs::path& to, std::size_t count) {
   const std::vector<std::string> hosts = hosts_in(from);
   if (hosts.size() < count)
-    throw Error(ErrorKind::usage, "launch.hosts = " + std::to_string(count) + ", but the hostfile has only " + std::to_string(hosts.size()),
+    throw Error(ErrorKind::usage,
+                "launch.hosts = " + std::to_string(count) + ", but the hostfile has only " +
+                    std::to_string(hosts.size()),
                 from);
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += hosts[i] + "\n";
@@ -49,23 +52,29 @@ std::vector<std::string> hosts_in(const fs::path& hostfile) {
 
 int ranks_per_host(const config::StudyFile& file, const PlannedPoint& point) {
   if (file.launch.with == "local") return point.ranks;
-  const std::string per_host = per_host_of(file.launch, point), hosts = value_of(point.launch, "launch.hosts");
+  const std::string per_host = per_host_of(file.launch, point),
+                    hosts = value_of(point.launch, "launch.hosts");
   if (!per_host.empty() && per_host != "0") return std::min(point.ranks, std::stoi(per_host));
   return hosts.empty() ? point.ranks : (point.ranks + std::stoi(hosts) - 1) / std::stoi(hosts);
 }
 
-std::vector<std::string> command_of(const config::StudyFile& file, const PlannedPoint& point, const PlannedRun& run, const fs::path& folder,
+std::vector<std::string> command_of(const config::StudyFile& file, const PlannedPoint& point,
+                                    const PlannedRun& run, const fs::path& folder,
                                     const std::string& binary, bool write_hosts) {
   const config::StudyLaunch& launch = file.launch;
   const config::StudyPart& part = file.parts[point.part];
   std::vector<std::string> words;
-  const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+  const auto add = [&](std::initializer_list<std::string> more) {
+    words.insert(words.end(), more);
+  };
   const std::string hosts = value_of(point.launch, "launch.hosts");
   const std::string per_host = per_host_of(launch, point);
   if (launch.with == "mpirun") {
     add({"mpirun", "-np", std::to_string(point.ranks)});
     if (!hosts.empty()) {
-      if (write_hosts) write_hosts_file(launch.hostfile, folder / "hosts.txt", static_cast<std::size_t>(std::stoi(hosts)));
+      if (write_hosts)
+        write_hosts_file(launch.hostfile, folder / "hosts.txt",
+                         static_cast<std::size_t>(std::stoi(hosts)));
       add({"--hostfile", (folder / "hosts.txt").string()});
     } else if (!launch.hostfile.empty()) {
       add({"--hostfile", launch.hostfile});
@@ -95,7 +104,8 @@ std::vector<std::string> command_of(const config::StudyFile& file, const Planned
 
 std::string shell_line(const std::vector<std::string>& command, const std::string& binary) {
   std::vector<std::string> words;
-  for (const std::string& word : command) words.push_back(word == binary ? "tessera" : shell_word(word));
+  for (const std::string& word : command)
+    words.push_back(word == binary ? "tessera" : shell_word(word));
   return join(words, " ");
 }
 
@@ -104,8 +114,10 @@ std::string launch_words(const config::StudyFile& file) {
   if (launch.with == "local") return "launch: this program starts itself; the file names no other";
   std::vector<std::string> words = {launch.with};
   for (const std::string& word : launch.arguments) words.push_back(shell_word(word));
-  return fmt::format("launch: `{}` starts every run; the words after it come from {}, and a launcher starts any program that they name",
-                     join(words, " "), file.path);
+  return fmt::format(
+      "launch: `{}` starts every run; the words after it come from {}, and a launcher starts any "
+      "program that they name",
+      join(words, " "), file.path);
 }
 
 Throttle throttle_of(const PlannedPoint& point) {

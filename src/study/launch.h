@@ -1,4 +1,5 @@
-// The words of a run's command: tessera alone, or under mpirun or srun; as a list to start, and as a person would type it.
+// The words of a run's command: tessera alone, or under mpirun or srun; as a list to start, and as
+// a person would type it.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +10,11 @@
 
 namespace tessera::study {
 
-// `folder`: of the run; `binary`: of tessera. With launch.hosts a hostfile of so many hosts is written into the folder.
-std::vector<std::string> command_of(const config::StudyFile& file, const PlannedPoint& point, const PlannedRun& run,
-                                    const std::filesystem::path& folder, const std::string& binary, bool write_hosts);
+// `folder`: of the run; `binary`: of tessera. With launch.hosts a hostfile of so many hosts is
+// written into the folder.
+std::vector<std::string> command_of(const config::StudyFile& file, const PlannedPoint& point,
+                                    const PlannedRun& run, const std::filesystem::path& folder,
+                                    const std::string& binary, bool write_hosts);
 // For a shell, with plain `tessera` in place of the binary's path.
 std::string shell_line(const std::vector<std::string>& command, const std::string& binary);
 // One sentence on what starts the runs: the file's own words may name any program.

@@ -20,22 +20,28 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* what_folders_hold =
-    "`tessera study` makes runs/study-NAME (or --out DIR) with study.db, `tessera train` a folder with metrics.jsonl";
+    "`tessera study` makes runs/study-NAME (or --out DIR) with study.db, `tessera train` a folder "
+    "with metrics.jsonl";
 
 void make_folder_of(const std::string& page) {
   std::error_code error;
   fs::create_directories(page, error);
-  if (error) throw Error(ErrorKind::disk, "cannot make the page's folder: " + error.message(), printable(page));
+  if (error)
+    throw Error(ErrorKind::disk, "cannot make the page's folder: " + error.message(),
+                printable(page));
 }
 
-// `follow`: a run counts as running until its summary.json is there, as a study does while its folder is held.
+// `follow`: a run counts as running until its summary.json is there, as a study does while its
+// folder is held.
 report::Study load_any(const std::string& folder, bool follow = false) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) throw Error(ErrorKind::usage, "there is no such folder", printable(folder), what_folders_hold);
+  if (!fs::is_directory(folder, error))
+    throw Error(ErrorKind::usage, "there is no such folder", printable(folder), what_folders_hold);
   if (is_study(folder)) return load_study(folder);
   if (!fs::exists(fs::path(folder) / "metrics.jsonl", error))
-    throw Error(ErrorKind::usage, "the folder holds neither a study (study.db) nor a run (metrics.jsonl)", printable(folder),
-                what_folders_hold);
+    throw Error(ErrorKind::usage,
+                "the folder holds neither a study (study.db) nor a run (metrics.jsonl)",
+                printable(folder), what_folders_hold);
   return study_of_run(folder, follow);
 }
 
@@ -45,7 +51,8 @@ int compare(const report::Study& a, const ReportOptions& options, const std::str
   const std::string page = report::write_comparison(a, b, out);
   const std::vector<std::string> lines = report::comparison(a, b);
   if (options.json) {
-    const nlohmann::ordered_json document = {{"a", options.folders[0]}, {"b", options.folders[1]}, {"page", page}, {"lines", lines}};
+    const nlohmann::ordered_json document = {
+        {"a", options.folders[0]}, {"b", options.folders[1]}, {"page", page}, {"lines", lines}};
     report::print_document(document);
     return 0;
   }
@@ -58,13 +65,15 @@ int compare(const report::Study& a, const ReportOptions& options, const std::str
 
 int make_report(const ReportOptions& options) {
   if (options.folders.empty() || options.folders.size() > 2)
-    throw Error(ErrorKind::usage, fmt::format("expected one folder, or two to compare, found {}", options.folders.size()),
-                "tessera report");
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("expected one folder, or two to compare, found {}", options.folders.size()),
+        "tessera report");
   const std::string& first = options.folders.front();
   const std::string out = options.out.empty() ? first : options.out;
   if (options.watch && options.folders.size() != 1)
-    throw Error(ErrorKind::usage, "--watch follows one study or run, found two folders", "tessera report",
-                "leave --watch out, or give one of them");
+    throw Error(ErrorKind::usage, "--watch follows one study or run, found two folders",
+                "tessera report", "leave --watch out, or give one of them");
   const StopRequests requests;
   for (;;) {
     const report::Study study = load_any(first, options.watch);

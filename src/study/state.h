@@ -1,6 +1,8 @@
-// What a study knows, in one SQLite file (study.db in its folder): the plan that was run last, and of every run ever planned its status,
-// how it was started, how it ended and its record. Convention: each change is one transaction that is on the disk when the call returns, so
-// kill -9 at any moment loses nothing that was finished; rows are found by identity, and only --fresh removes them.
+// What a study knows, in one SQLite file (study.db in its folder): the plan that was run last, and
+// of every run ever planned its status, how it was started, how it ended and its record.
+// Convention: each change is one transaction that is on the disk when the call returns, so kill -9
+// at any moment loses nothing that was finished; rows are found by identity, and only --fresh
+// removes them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,8 @@ enum class Status : std::uint8_t { waiting, running, done, failed };
 struct RunRow {
   Status status = Status::waiting;
   int attempts = 0;
-  double started = 0, ended = 0;        // seconds since 1970; 0: not yet
-  int pid = 0;                          // of the process that was started, which leads a session; 0: none runs
+  double started = 0, ended = 0;  // seconds since 1970; 0: not yet
+  int pid = 0;  // of the process that was started, which leads a session; 0: none runs
   std::uint64_t pid_started = 0;        // its start time, as base/process.h tells it
   std::string machine;                  // host and boot that pid belongs to
   int exit_code = -1;                   // 128 + n: ended by signal n
@@ -31,8 +33,8 @@ struct RunRow {
 
 class State {
  public:
-  // Opens or makes folder/study.db. `read_only`: it must be there. A file that is damaged, or of something else or another version, is
-  // Error(weights) and stays as it is.
+  // Opens or makes folder/study.db. `read_only`: it must be there. A file that is damaged, or of
+  // something else or another version, is Error(weights) and stays as it is.
   explicit State(const std::filesystem::path& folder, bool read_only = false);
   ~State();
   State(const State&) = delete;
@@ -55,7 +57,8 @@ class State {
   sqlite3* db_ = nullptr;
 };
 
-// One `tessera study` at a time in a folder; Error(usage) names the process that is there. Released however the process ends.
+// One `tessera study` at a time in a folder; Error(usage) names the process that is there. Released
+// however the process ends.
 class StudyLock {
  public:
   explicit StudyLock(const std::filesystem::path& folder);

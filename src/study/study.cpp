@@ -34,7 +34,9 @@ using Clock = std::chrono::steady_clock;
 constexpr double page_every_s = 10, grace_s = 10;
 constexpr const char* status_names[] = {"waiting", "running", "done", "failed"};
 
-double now_utc() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double now_utc() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 void check_names(const config::StudyFile& file, const std::vector<std::string>& only) {
   std::vector<std::string> names;
@@ -54,15 +56,19 @@ class Engine {
       : options_(options),
         file_(std::move(file)),
         plan_(std::move(plan)),
-        folder_(options.out.empty() ? fs::path("runs") / ("study-" + file_.name) : fs::path(options.out)),
-        binary_(options.binary.empty() ? fs::read_symlink("/proc/self/exe").string() : options.binary),
+        folder_(options.out.empty() ? fs::path("runs") / ("study-" + file_.name)
+                                    : fs::path(options.out)),
+        binary_(options.binary.empty() ? fs::read_symlink("/proc/self/exe").string()
+                                       : options.binary),
         table_(options.quiet) {
     document_ = plan_json(file_, plan_, options.command);
     view_ = study_of(document_, {});
     const std::vector<std::string> wrong = check_claims(file_, view_);
     if (wrong.empty()) return;
-    Error error(ErrorKind::usage, wrong.front(), file_.path, "docs/study_claims.md explains what a claim may say");
-    for (std::size_t i = 1; i < std::min<std::size_t>(wrong.size(), 20); ++i) error.and_also(wrong[i]);
+    Error error(ErrorKind::usage, wrong.front(), file_.path,
+                "docs/study_claims.md explains what a claim may say");
+    for (std::size_t i = 1; i < std::min<std::size_t>(wrong.size(), 20); ++i)
+      error.and_also(wrong[i]);
     throw error;
   }
 
@@ -76,9 +82,11 @@ class Engine {
       if (!wanted(run)) continue;
       const PlannedPoint& point = plan_.points[run.point];
       const std::string& part = file_.parts[point.part].name;
-      const std::string command = shell_line(command_of(file_, point, run, folder_ / run.folder, binary_, false), binary_);
+      const std::string command =
+          shell_line(command_of(file_, point, run, folder_ / run.folder, binary_, false), binary_);
       const Status kept = status_of(run);
-      const char* status = status_names[static_cast<int>(kept == Status::running && !locked ? Status::waiting : kept)];
+      const char* status = status_names[static_cast<int>(
+          kept == Status::running && !locked ? Status::waiting : kept)];
       ++listed, would_run += to_do(run);
       if (options_.json)
         runs.push_back({{"identity", run.identity},
@@ -89,16 +97,19 @@ class Engine {
                         {"status", status},
                         {"command", command}});
       else
-        say(stdout, "{}{}{}{}: {}\n  {}\n", part, point.axes.empty() && point.technique.empty() ? "" : " ", printable(point_name(point)),
+        say(stdout, "{}{}{}{}: {}\n  {}\n", part,
+            point.axes.empty() && point.technique.empty() ? "" : " ", printable(point_name(point)),
             repeat_words(run.repeat, point.runs.size()), status, printable(command, 4000));
     }
     if (options_.json)
-      say_json(stdout, nlohmann::ordered_json{{"name", file_.name},
-                                              {"folder", folder_.string()},
-                                              {"launch", {{"with", file_.launch.with}, {"arguments", file_.launch.arguments}}},
-                                              {"would_run", would_run},
-                                              {"runs", runs}}
-                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      say_json(stdout,
+               nlohmann::ordered_json{
+                   {"name", file_.name},
+                   {"folder", folder_.string()},
+                   {"launch", {{"with", file_.launch.with}, {"arguments", file_.launch.arguments}}},
+                   {"would_run", would_run},
+                   {"runs", runs}}
+                   .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     else
       say(stdout, "{} of {} run{} would be made\n", would_run, listed, listed == 1 ? "" : "s");
     return 0;
@@ -120,7 +131,8 @@ class Engine {
     for (const PlannedRun& run : plan_.runs)
       if (to_do(run)) todo.push_back(&run);
     to_make_ = todo.size();
-    for (std::size_t i = 0; i < todo.size() && !stopped; ++i) stopped = requests.wait(0) != 0 || !run_one(state, *todo[i], requests);
+    for (std::size_t i = 0; i < todo.size() && !stopped; ++i)
+      stopped = requests.wait(0) != 0 || !run_one(state, *todo[i], requests);
     const int code = finish(stopped);
     std::fflush(stdout);
     return code;
@@ -129,7 +141,8 @@ class Engine {
  private:
   bool wanted(const PlannedRun& run) const {
     const std::string& part = file_.parts[plan_.points[run.point].part].name;
-    return options_.only.empty() || std::find(options_.only.begin(), options_.only.end(), part) != options_.only.end();
+    return options_.only.empty() ||
+           std::find(options_.only.begin(), options_.only.end(), part) != options_.only.end();
   }
   Status status_of(const PlannedRun& run) const {
     const auto row = rows_.find(run.identity);
@@ -145,15 +158,21 @@ class Engine {
     for (std::size_t i = 0; i < run.point; ++i) within += plan_.points[i].part == part;
     return view_.parts[part].points[within];
   }
-  report::Repeat& repeat_at(const PlannedRun& run) { return point_at(run).repeats[static_cast<std::size_t>(run.repeat)]; }
+  report::Repeat& repeat_at(const PlannedRun& run) {
+    return point_at(run).repeats[static_cast<std::size_t>(run.repeat)];
+  }
 
   void check_is_ours(const State& state) const {
     if (const std::string name = state.get("name"); !name.empty() && name != file_.name)
-      throw Error(ErrorKind::usage, fmt::format("the folder holds the study '{}', not '{}'", printable(name, 60), file_.name),
-                  folder_.string(), "choose another folder with --out, or --fresh without --only to start over in it");
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("the folder holds the study '{}', not '{}'", printable(name, 60), file_.name),
+          folder_.string(),
+          "choose another folder with --out, or --fresh without --only to start over in it");
   }
 
-  // What the database knows; what was left over by a study that was killed is ended and waits again.
+  // What the database knows; what was left over by a study that was killed is ended and waits
+  // again.
   void take(State& state) {
     rows_ = state.all();
     for (auto& [identity, row] : rows_) {
@@ -171,24 +190,29 @@ class Engine {
     estimate(view_, options_.only);
   }
 
-  // A run's warm-up is no part of its identity: where the file has another one now, speeds are computed again from what the run left.
+  // A run's warm-up is no part of its identity: where the file has another one now, speeds are
+  // computed again from what the run left.
   void count_warmup_anew(State& state) {
     bool said = false;
     std::error_code ignored;
     for (const PlannedRun& run : plan_.runs) {
       const config::StudyPart& part = file_.parts[plan_.points[run.point].part];
       const auto row = rows_.find(run.identity);
-      if (part.verb != "train" || row == rows_.end() || row->second.status != Status::done) continue;
+      if (part.verb != "train" || row == rows_.end() || row->second.status != Status::done)
+        continue;
       if (repeat_of(row->second, run.repeat, run.identity).record->warmup == file_.warmup) continue;
       try {
-        if (const fs::path metrics = folder_ / run.folder / "metrics.jsonl"; !fs::is_regular_file(metrics, ignored))
+        if (const fs::path metrics = folder_ / run.folder / "metrics.jsonl";
+            !fs::is_regular_file(metrics, ignored))
           throw Error(ErrorKind::data, "there is no such file", metrics.string());
         row->second.record = record_of(part, run);
         state.put(run.identity, row->second);
       } catch (const Error& e) {
         if (!std::exchange(said, true))
-          table_.line(fmt::format("warning: warmup = {} is not that of all finished runs, and of some nothing is left to count again: {}",
-                                  file_.warmup, printable(e.what())));
+          table_.line(
+              fmt::format("warning: warmup = {} is not that of all finished runs, and of some "
+                          "nothing is left to count again: {}",
+                          file_.warmup, printable(e.what())));
       }
     }
   }
@@ -209,12 +233,16 @@ class Engine {
     std::error_code ignored;
     fs::remove_all(folder, ignored);
     fs::create_directories(folder, ignored);
-    if (!fs::is_directory(folder, ignored)) throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
+    if (!fs::is_directory(folder, ignored))
+      throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
     ChildOptions child;
-    child.study = mark_of(folder_), child.folder = folder, child.throttle = throttle_of(point), child.grace = grace_s;
+    child.study = mark_of(folder_), child.folder = folder, child.throttle = throttle_of(point),
+    child.grace = grace_s;
     child.time_limit = part.time_limit > 0 ? part.time_limit : file_.time_limit;
-    child.launcher = file_.launch.with != "local", child.crowded = ranks_per_host(file_, point) > available_cores();
-    row.attempts += 1, row.exit_code = -1, row.reason = row.record = "", row.ended = 0, row.started = now_utc(), row.wall = 0;
+    child.launcher = file_.launch.with != "local",
+    child.crowded = ranks_per_host(file_, point) > available_cores();
+    row.attempts += 1, row.exit_code = -1, row.reason = row.record = "", row.ended = 0,
+                       row.started = now_utc(), row.wall = 0;
     row.folder = run.folder, row.machine = machine_name();
     try {
       child.command = command_of(file_, point, run, folder, binary_, true);
@@ -232,7 +260,8 @@ class Engine {
       r.outcome = report::Outcome::running;
       return r;
     }();
-    const std::string now = fmt::format("now: {} {}{}", part.name, point_words(point_at(run)), repeat_words(run.repeat, point.runs.size()));
+    const std::string now = fmt::format("now: {} {}{}", part.name, point_words(point_at(run)),
+                                        repeat_words(run.repeat, point.runs.size()));
     const double elapsed = view_.elapsed, remaining = view_.remaining;
     child.on_tick = [&, shown = 0.0](double seconds) mutable {
       if (seconds < shown + 1) return;
@@ -242,7 +271,8 @@ class Engine {
     };
     table_.draw(view_, now, true);
     const ChildResult result = run_child(child, requests);
-    row.ended = now_utc(), row.wall = result.wall, row.exit_code = result.code, row.pid = 0, row.pid_started = 0;
+    row.ended = now_utc(), row.wall = result.wall, row.exit_code = result.code, row.pid = 0,
+    row.pid_started = 0;
     if (result.stopped) {
       row.status = Status::waiting;
     } else if (result.code == 0 && !result.timed_out) {
@@ -250,7 +280,8 @@ class Engine {
     } else {
       row.status = Status::failed, row.reason = failure_reason(result, child.time_limit, folder);
     }
-    if (row.status == Status::done && !file_.keep) tidy(folder);  // before it counts as done: whoever is killed here does it again
+    if (row.status == Status::done && !file_.keep)
+      tidy(folder);  // before it counts as done: whoever is killed here does it again
     settle(state, run, row);
     return !result.stopped;
   }
@@ -267,10 +298,12 @@ class Engine {
     if (seconds_since_page() > page_every_s) write_page(false);
   }
 
-  void finished(const config::StudyPart& part, const PlannedRun& run, const Throttle& throttle, const ChildResult& result, RunRow& row) {
+  void finished(const config::StudyPart& part, const PlannedRun& run, const Throttle& throttle,
+                const ChildResult& result, RunRow& row) {
     try {
       if (throttle.rank >= 0 && !result.throttled)
-        throw Error(ErrorKind::data, fmt::format("no process of rank {} was found to slow down", throttle.rank));
+        throw Error(ErrorKind::data,
+                    fmt::format("no process of rank {} was found to slow down", throttle.rank));
       row.record = record_of(part, run);
       row.status = Status::done;
     } catch (const Error& e) {
@@ -280,13 +313,17 @@ class Engine {
 
   // Counts what this command makes.
   void announce(const PlannedRun& run) {
-    const bool more = made_ < to_make_ && std::isfinite(view_.remaining) && view_.remaining > 0;  // 0: nothing says how long
+    const bool more = made_ < to_make_ && std::isfinite(view_.remaining) &&
+                      view_.remaining > 0;  // 0: nothing says how long
     const std::string left = more ? ", about " + report::duration(view_.remaining) + " to go" : "";
-    table_.line(fmt::format("[{}/{}] {}{}", made_, to_make_,
-                            run_line(view_.parts[plan_.points[run.point].part], point_at(run), repeat_at(run)), left));
+    table_.line(fmt::format(
+        "[{}/{}] {}{}", made_, to_make_,
+        run_line(view_.parts[plan_.points[run.point].part], point_at(run), repeat_at(run)), left));
   }
 
-  double seconds_since_page() const { return std::chrono::duration<double>(Clock::now() - page_written_).count(); }
+  double seconds_since_page() const {
+    return std::chrono::duration<double>(Clock::now() - page_written_).count();
+  }
 
   // A page that cannot be written stops no run.
   std::string write_page(bool last) {
@@ -316,19 +353,24 @@ class Engine {
     } else {
       for (const std::string& line : table_lines(view_, 0)) say(stdout, "{}\n", line);
       say(stdout, "\n{}\n", progress_line(view_));
-      for (const std::string& sentence : report::verdict(view_)) say(stdout, "{}\n", printable(sentence, 2000));
+      for (const std::string& sentence : report::verdict(view_))
+        say(stdout, "{}\n", printable(sentence, 2000));
       say(stdout, "{}\n", printable(page, 2000));
     }
-    if (const std::string commits = report::commits_of(view_); report::is_mixed(commits) && !options_.quiet)
-      say_lines(stderr, "note: runs of different builds are mixed: " + printable(commits, 1000) + "; --fresh makes them anew\n");
+    if (const std::string commits = report::commits_of(view_);
+        report::is_mixed(commits) && !options_.quiet)
+      say_lines(stderr, "note: runs of different builds are mixed: " + printable(commits, 1000) +
+                            "; --fresh makes them anew\n");
     if (stopped) {
       if (!options_.quiet)
-        say_lines(stderr, fmt::format("stopped on request; {} run{} wait{}, the same command goes on\n", waiting, waiting == 1 ? "" : "s",
-                              waiting == 1 ? "s" : ""));
+        say_lines(stderr,
+                  fmt::format("stopped on request; {} run{} wait{}, the same command goes on\n",
+                              waiting, waiting == 1 ? "" : "s", waiting == 1 ? "s" : ""));
       return static_cast<int>(ErrorKind::stopped);
     }
     if (failed > 0 && !options_.quiet)
-      say_lines(stderr, fmt::format("{} run{} failed; --retry runs {} again\n", failed, failed == 1 ? "" : "s", failed == 1 ? "it" : "them"));
+      say_lines(stderr, fmt::format("{} run{} failed; --retry runs {} again\n", failed,
+                                    failed == 1 ? "" : "s", failed == 1 ? "it" : "them"));
     return failed > 0 ? 1 : 0;
   }
 
@@ -352,11 +394,13 @@ int study(const StudyOptions& options) {
   check_names(file, options.only);
   std::error_code error;
   const config::StudyLaunch& launch = file.launch;
-  const bool no_hosts = options.list && launch.with == "mpirun" && !launch.hostfile.empty() && !fs::exists(launch.hostfile, error);
+  const bool no_hosts = options.list && launch.with == "mpirun" && !launch.hostfile.empty() &&
+                        !fs::exists(launch.hostfile, error);
   Plan plan = plan_study(file, !no_hosts);
   if (no_hosts)
     say_lines(stderr, "note: the hostfile " + printable(launch.hostfile, 200) +
-              " is not there: nothing is said of hosts, and what was run with one counts as waiting\n");
+                          " is not there: nothing is said of hosts, and what was run with one "
+                          "counts as waiting\n");
   Engine engine(options, std::move(file), std::move(plan));
   return options.list ? engine.list() : engine.run();
 }

@@ -1,4 +1,5 @@
-// `tessera study` and `tessera report`: a grid of runs, each a process of its own, resumable at any moment; and pages of what they left.
+// `tessera study` and `tessera report`: a grid of runs, each a process of its own, resumable at any
+// moment; and pages of what they left.
 #pragma once
 
 #include <string>

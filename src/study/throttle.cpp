@@ -16,8 +16,10 @@ namespace {
 
 constexpr double cycle_s = 0.03;
 
-// Within a job of Slurm all processes have SLURM_PROCID, mpirun and its ranks too: it counts only where no rank has another name.
-const std::vector<std::string> rank_names[] = {{"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK="}, {"SLURM_PROCID="}};
+// Within a job of Slurm all processes have SLURM_PROCID, mpirun and its ranks too: it counts only
+// where no rank has another name.
+const std::vector<std::string> rank_names[] = {{"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK="},
+                                               {"SLURM_PROCID="}};
 
 // The rank that a launcher gave this process under one of these names; -1: none.
 int rank_of(int pid, const std::vector<std::string>& names) {
@@ -61,12 +63,15 @@ bool Throttler::end() {
 }
 
 void Throttler::work() {
-  const auto pause = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
+  const auto pause = [](double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  };
   int pid = 0;
   std::error_code error;
   while (!stop_ && pid == 0) {
     pause(0.02);
-    if (const auto bytes = std::filesystem::file_size(folder_ / "metrics.jsonl", error); !error && bytes > 0)
+    if (const auto bytes = std::filesystem::file_size(folder_ / "metrics.jsonl", error);
+        !error && bytes > 0)
       pid = process_of_rank(session_, throttle_.rank);
   }
   if (pid == 0) return;

@@ -1,6 +1,6 @@
-// Makes one rank of a run slow: its process is stopped and continued in a duty cycle of 30 ms. Ranks are found by the environment that
-// launchers give them. Convention: it begins with the first line of metrics.jsonl, so that only steps are slowed; a process is never left
-// stopped.
+// Makes one rank of a run slow: its process is stopped and continued in a duty cycle of 30 ms.
+// Ranks are found by the environment that launchers give them. Convention: it begins with the first
+// line of metrics.jsonl, so that only steps are slowed; a process is never left stopped.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,8 @@ class Throttler {
   std::thread thread_;
 };
 
-// The process that does the work of a rank in a session; 0: not found. A rank of ours has a guard above it with the same environment.
+// The process that does the work of a rank in a session; 0: not found. A rank of ours has a guard
+// above it with the same environment.
 int process_of_rank(int session, int rank);
 
 }  // namespace tessera::study

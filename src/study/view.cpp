@@ -30,9 +30,13 @@ Pairs pairs_of(const json& j) {
   return out;
 }
 
-double median_of(std::vector<double> values) { return values.empty() ? report::kUnknown : report::quantiles(std::move(values)).median; }
+double median_of(std::vector<double> values) {
+  return values.empty() ? report::kUnknown : report::quantiles(std::move(values)).median;
+}
 
-ordered_json number_json(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
+ordered_json number_json(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
 
 }  // namespace
 
@@ -42,7 +46,8 @@ report::PartKind kind_named(const std::string& kind) {
   throw Error(ErrorKind::weights, "there is no kind of part '" + config::clean(kind) + "'");
 }
 
-ordered_json plan_json(const config::StudyFile& file, const Plan& plan, const std::string& command) {
+ordered_json plan_json(const config::StudyFile& file, const Plan& plan,
+                       const std::string& command) {
   ordered_json parts = ordered_json::array();
   for (const config::StudyPart& p : file.parts) {
     ordered_json published = ordered_json::array();
@@ -59,9 +64,12 @@ ordered_json plan_json(const config::StudyFile& file, const Plan& plan, const st
   }
   for (const PlannedPoint& point : plan.points) {
     ordered_json runs = ordered_json::array();
-    for (const std::size_t run : point.runs) runs.push_back({plan.runs[run].identity, plan.runs[run].folder});
-    parts[point.part]["points"].push_back(
-        {{"technique", point.technique}, {"axes", pairs_json(point.axes)}, {"fixed", pairs_json(point.fixed)}, {"runs", runs}});
+    for (const std::size_t run : point.runs)
+      runs.push_back({plan.runs[run].identity, plan.runs[run].folder});
+    parts[point.part]["points"].push_back({{"technique", point.technique},
+                                           {"axes", pairs_json(point.axes)},
+                                           {"fixed", pairs_json(point.fixed)},
+                                           {"runs", runs}});
   }
   return {{"name", file.name},  {"title", file.title},   {"what", file.what}, {"file", file.path},
           {"command", command}, {"warmup", file.warmup}, {"parts", parts}};
@@ -72,10 +80,13 @@ report::Repeat repeat_of(const RunRow& row, int number, const std::string& ident
   out.number = number;
   out.outcome = static_cast<report::Outcome>(row.status);
   out.reason = row.reason, out.command = row.command, out.attempts = row.attempts;
-  if (row.status == Status::done || row.status == Status::failed) out.wall = row.wall, out.folder = row.folder;
+  if (row.status == Status::done || row.status == Status::failed)
+    out.wall = row.wall, out.folder = row.folder;
   if (row.status == Status::done) {
     const json record = files::parse_json(row.record);
-    if (record.is_discarded()) throw Error(ErrorKind::weights, "the record of run " + identity + " in the study's database cannot be read");
+    if (record.is_discarded())
+      throw Error(ErrorKind::weights,
+                  "the record of run " + identity + " in the study's database cannot be read");
     out.record = report::run_from_json(record, "run " + identity);
   }
   return out;
@@ -83,20 +94,24 @@ report::Repeat repeat_of(const RunRow& row, int number, const std::string& ident
 
 report::Study study_of(const json& plan, const std::map<std::string, RunRow>& rows) try {
   report::Study out;
-  out.name = plan.at("name"), out.title = plan.at("title"), out.what = plan.at("what"), out.file = plan.at("file");
+  out.name = plan.at("name"), out.title = plan.at("title"), out.what = plan.at("what"),
+  out.file = plan.at("file");
   out.command = plan.at("command"), out.warmup = plan.at("warmup");
   for (const json& p : plan.at("parts")) {
     report::Part part;
-    part.name = p.at("name"), part.title = p.at("title"), part.what = p.at("what"), part.kind = kind_named(p.at("kind"));
+    part.name = p.at("name"), part.title = p.at("title"), part.what = p.at("what"),
+    part.kind = kind_named(p.at("kind"));
     part.verb = p.at("verb"), part.axis = p.at("axis"), part.published_by = p.at("published_by");
     for (const json& row : p.at("published")) part.published.emplace_back(row.at(0), row.at(1));
     for (const json& q : p.at("points")) {
       report::Point point;
-      point.technique = q.at("technique"), point.axes = pairs_of(q.at("axes")), point.fixed = pairs_of(q.at("fixed"));
+      point.technique = q.at("technique"), point.axes = pairs_of(q.at("axes")),
+      point.fixed = pairs_of(q.at("fixed"));
       for (const json& run : q.at("runs")) {
         const std::string identity = run.at(0);
         const auto row = rows.find(identity);
-        point.repeats.push_back(repeat_of(row == rows.end() ? RunRow{} : row->second, static_cast<int>(point.repeats.size()), identity));
+        point.repeats.push_back(repeat_of(row == rows.end() ? RunRow{} : row->second,
+                                          static_cast<int>(point.repeats.size()), identity));
       }
       part.points.push_back(std::move(point));
     }
@@ -105,7 +120,8 @@ report::Study study_of(const json& plan, const std::map<std::string, RunRow>& ro
   estimate(out);
   return out;
 } catch (const json::exception& e) {
-  throw Error(ErrorKind::weights, std::string("the plan in the study's database cannot be read: ") + e.what());
+  throw Error(ErrorKind::weights,
+              std::string("the plan in the study's database cannot be read: ") + e.what());
 }
 
 void estimate(report::Study& study, const std::vector<std::string>& only) {
@@ -134,7 +150,8 @@ void estimate(report::Study& study, const std::vector<std::string>& only) {
       const std::vector<double> mine = walls(point);
       const double each = mine.empty() ? of_part : median_of(mine);
       for (const report::Repeat& r : point.repeats)
-        if (r.outcome == report::Outcome::waiting || r.outcome == report::Outcome::running) study.remaining += each;  // NaN: not known yet
+        if (r.outcome == report::Outcome::waiting || r.outcome == report::Outcome::running)
+          study.remaining += each;  // NaN: not known yet
     }
   }
 }
@@ -148,16 +165,18 @@ report::Study load_study(const fs::path& folder) {
   const State state(folder, true);
   const json plan = files::parse_json(state.get("plan"));
   if (!plan.is_object())
-    throw Error(ErrorKind::weights, "the study's database has no plan", (folder / "study.db").string(),
-                "`tessera study FILE` writes it again");
+    throw Error(ErrorKind::weights, "the study's database has no plan",
+                (folder / "study.db").string(), "`tessera study FILE` writes it again");
   report::Study out = study_of(plan, state.all());
   out.running = is_locked(folder);
   try {
-    if (const std::string text = state.get("text"); !text.empty()) out.claims = judge_claims(config::study_from_text(text, out.file), out);
+    if (const std::string text = state.get("text"); !text.empty())
+      out.claims = judge_claims(config::study_from_text(text, out.file), out);
   } catch (const Error& e) {   // written for another version
     static bool said = false;  // --watch comes here again and again
     if (!std::exchange(said, true))
-      say_lines(stderr, "note: the study's claims are left out: " + printable(e.message.substr(0, e.message.find('\n'))) + "\n");
+      say_lines(stderr, "note: the study's claims are left out: " +
+                            printable(e.message.substr(0, e.message.find('\n'))) + "\n");
   }
   return out;
 }
@@ -165,7 +184,9 @@ report::Study load_study(const fs::path& folder) {
 report::Study study_of_run(const fs::path& folder, bool follow) {
   report::Study out;
   std::error_code error;
-  out.running = follow && !fs::exists(folder / "summary.json", error);  // before it is read: what comes meanwhile is read next time
+  out.running =
+      follow && !fs::exists(folder / "summary.json",
+                            error);  // before it is read: what comes meanwhile is read next time
   const std::string name = fs::absolute(folder, error).lexically_normal().filename().string();
   out.name = out.title = name.empty() ? "run" : name;
   out.file = folder.string(), out.command = "tessera report " + folder.string(), out.warmup = 2;
@@ -183,21 +204,26 @@ report::Study study_of_run(const fs::path& folder, bool follow) {
   return out;
 }
 
-ordered_json document_of(const report::Study& study, const std::string& folder, const std::string& page) {
+ordered_json document_of(const report::Study& study, const std::string& folder,
+                         const std::string& page) {
   static constexpr const char* outcomes[] = {"waiting", "running", "done", "failed"};
   ordered_json parts = ordered_json::array(), claims = ordered_json::array();
   std::map<std::string, int> counts = {{"waiting", 0}, {"running", 0}, {"done", 0}, {"failed", 0}};
   for (const report::Part& part : study.parts) {
     ordered_json points = ordered_json::array();
     for (const report::Point& point : part.points) {
-      ordered_json axes = ordered_json::object(), fixed = ordered_json::object(), runs = ordered_json::array();
+      ordered_json axes = ordered_json::object(), fixed = ordered_json::object(),
+                   runs = ordered_json::array();
       for (const auto& [key, value] : point.axes) axes[key] = value;
       for (const auto& [key, value] : point.fixed) fixed[key] = value;
       for (const report::Repeat& r : point.repeats) {
         const char* outcome = outcomes[static_cast<int>(r.outcome)];
         ++counts[outcome];
-        ordered_json run = {
-            {"repeat", r.number}, {"outcome", outcome}, {"attempts", r.attempts}, {"folder", r.folder}, {"wall_s", number_json(r.wall)}};
+        ordered_json run = {{"repeat", r.number},
+                            {"outcome", outcome},
+                            {"attempts", r.attempts},
+                            {"folder", r.folder},
+                            {"wall_s", number_json(r.wall)}};
         if (!r.reason.empty()) run["reason"] = r.reason;
         if (!r.command.empty()) run["command"] = r.command;
         if (r.record)
@@ -209,12 +235,20 @@ ordered_json document_of(const report::Study& study, const std::string& folder, 
                       {"test_top1", number_json(r.record->test_top1)}});
         runs.push_back(std::move(run));
       }
-      points.push_back({{"technique", point.technique}, {"axes", axes}, {"fixed", fixed}, {"runs", runs}});
+      points.push_back(
+          {{"technique", point.technique}, {"axes", axes}, {"fixed", fixed}, {"runs", runs}});
     }
-    parts.push_back({{"name", part.name}, {"kind", report::name(part.kind)}, {"verb", part.verb}, {"points", points}});
+    parts.push_back({{"name", part.name},
+                     {"kind", report::name(part.kind)},
+                     {"verb", part.verb},
+                     {"points", points}});
   }
   for (const report::ClaimResult& c : study.claims)
-    claims.push_back({{"paper", c.paper}, {"says", c.says}, {"number", c.number}, {"verdict", c.verdict}, {"note", c.note}});
+    claims.push_back({{"paper", c.paper},
+                      {"says", c.says},
+                      {"number", c.number},
+                      {"verdict", c.verdict},
+                      {"note", c.note}});
   ordered_json out = {{"name", study.name},
                       {"title", study.title},
                       {"folder", folder},

@@ -1,4 +1,5 @@
-// Gradient accumulation: the micro-batches of one step side by side in one program, each as written, their outputs added in order.
+// Gradient accumulation: the micro-batches of one step side by side in one program, each as
+// written, their outputs added in order.
 #include <map>
 
 #include "base/check.h"
@@ -48,7 +49,8 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
         v = shared[in.name] = b.input(in.kind, in.name, part.type(in.var), in.dims);
       }
     }
-    // An output joins its total as soon as it is there, so that one micro-batch's gradients never wait for each other.
+    // An output joins its total as soon as it is there, so that one micro-batch's gradients never
+    // wait for each other.
     auto add_up = [&](Var v) {
       for (std::size_t i = 0; i < part.outputs.size(); ++i) {
         const Output& o = part.outputs[i];
@@ -63,7 +65,10 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
           apart_outputs.push_back({o.name + tag, now, ""});
           continue;
         }
-        totals[i] = m == 0 || !o.updates.empty() ? now : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
+        totals[i] =
+            m == 0 || !o.updates.empty()
+                ? now
+                : b.emit_named(Op::add, Sig{b.same(now, 2)}, {totals[i], now}, {o.name + tag})[0];
       }
     };
     b.set_phase(Phase::backward);
@@ -86,7 +91,8 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
     position += samples;
   }
   for (std::size_t i = 0; i < totals.size(); ++i)
-    if (totals[i] != none) b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
+    if (totals[i] != none)
+      b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
   for (const Output& o : apart_outputs) b.output(o.name, o.var);
   return b.take();
 }

@@ -1,5 +1,6 @@
-// Order and size of what crosses ranks. combine: small messages that are ready together travel together, so that a step has one small
-// reduction per axis, not one per scalar. early: what a gradient bucket needs is done as soon as the bucket is complete.
+// Order and size of what crosses ranks. combine: small messages that are ready together travel
+// together, so that a step has one small reduction per axis, not one per scalar. early: what a
+// gradient bucket needs is done as soon as the bucket is complete.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -24,9 +25,11 @@ struct Bundle {
 
 std::string kind_of(const Program& p, const Eqn& e) {
   const Type& t = p.type(e.out[0]);
-  std::string key = std::string(name(e.op)) + std::get<Collective>(e.attrs).axis + to_string(t.shape) +
-                    std::to_string(static_cast<int>(t.dtype)) + std::to_string(static_cast<int>(e.phase));
-  for (const Place& place : t.at) key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
+  std::string key = std::string(name(e.op)) + std::get<Collective>(e.attrs).axis +
+                    to_string(t.shape) + std::to_string(static_cast<int>(t.dtype)) +
+                    std::to_string(static_cast<int>(e.phase));
+  for (const Place& place : t.at)
+    key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
   return key;
 }
 
@@ -41,7 +44,8 @@ bool travels_together(const Program& p, const Uses& uses, const Eqn& e) {
 std::vector<Bundle> find_bundles(const Program& p, const Uses& uses) {
   std::vector<Bundle> all;
   std::map<std::string, std::vector<std::size_t>> by_kind;
-  std::vector<int> ready(p.values.size(), -1);  // before which equation a value can be there at the earliest, less one
+  std::vector<int> ready(
+      p.values.size(), -1);  // before which equation a value can be there at the earliest, less one
   std::vector<std::vector<std::size_t>> read_by(p.eqns.size());
   for (std::size_t i = 0; i < p.eqns.size(); ++i) {
     const Eqn& e = p.eqns[i];
@@ -54,11 +58,15 @@ std::vector<Bundle> find_bundles(const Program& p, const Uses& uses) {
     for (Var v : e.out)
       if (v != none) ready[at(v)] = now;
     if (!travels_together(p, uses, e)) continue;
-    // Late ones join whoever still waits for a reader, or had one only after they could have been there.
+    // Late ones join whoever still waits for a reader, or had one only after they could have been
+    // there.
     std::vector<std::size_t>& list = by_kind[kind_of(p, e)];
-    const auto fits = [&](std::size_t b) { return all[b].reader < 0 || all[b].reader > ready[at(e.in[0])]; };
+    const auto fits = [&](std::size_t b) {
+      return all[b].reader < 0 || all[b].reader > ready[at(e.in[0])];
+    };
     auto found = std::find_if(list.begin(), list.end(), fits);
-    if (found == list.end()) all.emplace_back(), list.push_back(all.size() - 1), found = std::prev(list.end());
+    if (found == list.end())
+      all.emplace_back(), list.push_back(all.size() - 1), found = std::prev(list.end());
     all[*found].members.push_back(now);
     if (all[*found].reader >= 0) ready[at(e.out[0])] = all[*found].reader;
     for (const int reader : uses.readers[at(e.out[0])]) read_by[at(reader)].push_back(*found);
@@ -118,7 +126,8 @@ Program combine(const Program& program) {
   return r.finish();
 }
 
-// What another stage waits for is sent first: per equation the transfer, or -1, that its last steps lead to.
+// What another stage waits for is sent first: per equation the transfer, or -1, that its last steps
+// lead to.
 static std::vector<int> sent_after(const Program& program) {
   constexpr int last_steps = 3;
   const Uses uses(program);
@@ -128,7 +137,8 @@ static std::vector<int> sent_after(const Program& program) {
     const int maker = uses.made_at(program.eqns[j].in[0]);
     out[at(maker)] = static_cast<int>(j);
     for (Var v : program.eqns[at(maker)].in)
-      if (const int before = uses.made_at(v); before >= maker - last_steps && before >= 0) out[at(before)] = static_cast<int>(j);
+      if (const int before = uses.made_at(v); before >= maker - last_steps && before >= 0)
+        out[at(before)] = static_cast<int>(j);
   }
   return out;
 }
@@ -144,8 +154,9 @@ Program early(const Program& program) {
     Time ready = {std::max(t.first, sent[i]), 0};
     const bool low_rank = e.op == Op::contract || e.op == Op::orthogonalise;
     const bool bucket = (e.op == Op::add || e.op == Op::scale) && program.type(e.out[0]).rank() > 0;
-    if (e.phase == Phase::update && (e.op == Op::pack || e.op == Op::alarm || e.op == Op::view || e.op == Op::mark ||
-                                     (ir::moves(e.attrs) && e.op != Op::all_to_all) || low_rank || bucket)) {
+    if (e.phase == Phase::update &&
+        (e.op == Op::pack || e.op == Op::alarm || e.op == Op::view || e.op == Op::mark ||
+         (ir::moves(e.attrs) && e.op != Op::all_to_all) || low_rank || bucket)) {
       t = {-1, 0};
       for (Var v : e.in) t = std::max(t, made[at(v)]);
       ++t.second;
@@ -156,7 +167,8 @@ Program early(const Program& program) {
   }
   std::vector<std::size_t> order(program.eqns.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return when[a] < when[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return when[a] < when[b]; });
   Program out = program;
   for (std::size_t i = 0; i < order.size(); ++i) out.eqns[i] = program.eqns[order[i]];
   return out;

@@ -1,8 +1,11 @@
-// Gradients that take fewer bytes on the wire: the sum of a bucket over dp becomes one of what ranks can decode of each other's shares, and
-// what was left out is kept beside the optimizer's state, one residual per rank (a partial sum), to be sent with the next.
+// Gradients that take fewer bytes on the wire: the sum of a bucket over dp becomes one of what
+// ranks can decode of each other's shares, and what was left out is kept beside the optimizer's
+// state, one residual per rank (a partial sum), to be sent with the next.
 //   fp16, bf16, int8, onebit, topk   one op does it, compressed_reduce
-//   powersgd (arXiv 1905.13727)      ordinary equations: M of [n,m] is sent as P Q' with P = basis of M Q, Q' = M' P: (n + m) r numbers
-// Convention: a step that is skipped leaves what is kept as it was; several micro-batches (ZeRO 2) hand it from one to the next.
+//   powersgd (arXiv 1905.13727)      ordinary equations: M of [n,m] is sent as P Q' with P = basis
+//   of M Q, Q' = M' P: (n + m) r numbers
+// Convention: a step that is skipped leaves what is kept as it was; several micro-batches (ZeRO 2)
+// hand it from one to the next.
 #include <algorithm>
 #include <map>
 
@@ -18,7 +21,8 @@ namespace {
 
 using namespace ir;
 
-// The tensor as a matrix: cut between the two dims that leave the least to send. 0 x 0 where it does not pay.
+// The tensor as a matrix: cut between the two dims that leave the least to send. 0 x 0 where it
+// does not pay.
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
   explicit operator bool() const { return rows > 0; }
@@ -29,7 +33,8 @@ Matrix matrix_of(const Shape& shape, const Compression& spec) {
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) {
     rows *= shape[i];
     const std::int64_t columns = rows > 0 ? elements(shape) / rows : 0;
-    if (rows > 0 && columns > 0 && (!best || rows + columns < best.rows + best.columns)) best = {rows, columns};
+    if (rows > 0 && columns > 0 && (!best || rows + columns < best.rows + best.columns))
+      best = {rows, columns};
   }
   const bool pays = (best.rows + best.columns) * spec.rank < best.rows * best.columns;
   return pays || spec.always ? best : Matrix{};
@@ -43,7 +48,8 @@ class Compressor {
   Program run() {
     for (const Eqn& eqn : r_.from.eqns) {
       const Bucket* bucket = bucket_of(eqn);
-      if (!bucket || !(spec_.kind == "powersgd" ? low_rank(eqn, *bucket) : encoded(eqn, *bucket))) r_.copy(eqn);
+      if (!bucket || !(spec_.kind == "powersgd" ? low_rank(eqn, *bucket) : encoded(eqn, *bucket)))
+        r_.copy(eqn);
     }
     Var ok = none;
     for (const Output& o : r_.from.outputs)
@@ -53,7 +59,9 @@ class Compressor {
     b.set_scope("optimizer");
     b.set_phase(Phase::update);
     CHECK(kept_.empty() || ok != none, "compression needs the output ok");
-    for (const auto& [name, kept] : kept_) b.output(name, b.emit1(Op::select, None{}, {ok, kept.now, kept.before}, "kept." + name), name);
+    for (const auto& [name, kept] : kept_)
+      b.output(name, b.emit1(Op::select, None{}, {ok, kept.now, kept.before}, "kept." + name),
+               name);
     return b.take();
   }
 
@@ -68,10 +76,13 @@ class Compressor {
     return found->second;
   }
 
-  // The bucket whose gradients this equation adds up over dp: a mark of that name is what reads them.
+  // The bucket whose gradients this equation adds up over dp: a mark of that name is what reads
+  // them.
   const Bucket* bucket_of(const Eqn& eqn) const {
     const Collective* a = std::get_if<Collective>(&eqn.attrs);
-    if ((eqn.op != Op::all_reduce && eqn.op != Op::reduce_scatter) || a->axis != "dp" || eqn.phase != Phase::update) return nullptr;
+    if ((eqn.op != Op::all_reduce && eqn.op != Op::reduce_scatter) || a->axis != "dp" ||
+        eqn.phase != Phase::update)
+      return nullptr;
     for (const int reader : uses_.readers[at(eqn.out[0])]) {
       const Eqn& mark = r_.from.eqns[at(reader)];
       if (mark.op != Op::mark || std::get<Mark>(mark.attrs).label != "grad") continue;
@@ -83,7 +94,9 @@ class Compressor {
   }
 
   void put(Var v, const Places& places) { b_.program().values[at(v)].type.at = places; }
-  int dim_of(const Eqn& eqn) const { return eqn.op == Op::reduce_scatter ? std::get<Collective>(eqn.attrs).dim : -1; }
+  int dim_of(const Eqn& eqn) const {
+    return eqn.op == Op::reduce_scatter ? std::get<Collective>(eqn.attrs).dim : -1;
+  }
 
   bool encoded(const Eqn& eqn, const Bucket& bucket) {
     r_.enter(eqn);
@@ -91,9 +104,11 @@ class Compressor {
     const Compressed attrs{"dp", spec_.kind, spec_.keep, dim_of(eqn), {}, 0};
     std::vector<Var> in = {x};
     Kept* left = nullptr;
-    if (has_residual(*parse_wire(spec_.kind))) left = &keep("residual." + bucket.name, b_.type(x)), in.push_back(left->now);
+    if (has_residual(*parse_wire(spec_.kind)))
+      left = &keep("residual." + bucket.name, b_.type(x)), in.push_back(left->now);
     const std::vector<Var> out =
-        b_.emit_named(Op::compressed_reduce, attrs, in, {r_.from.name_of(eqn.out[0]), r_.from.name_of(eqn.in[0]) + "/left"});
+        b_.emit_named(Op::compressed_reduce, attrs, in,
+                      {r_.from.name_of(eqn.out[0]), r_.from.name_of(eqn.in[0]) + "/left"});
     put(out[0], r_.from.type(eqn.out[0]).at);
     r_.set(eqn.out[0], out[0]);
     if (left) put(out[1], b_.type(x).at), left->now = out[1];
@@ -101,7 +116,8 @@ class Compressor {
   }
 
   Var sum_over_dp(Var flat) {
-    const Var v = b_.emit_named(Op::all_reduce, Collective{"dp", -1, -1, {}, {}, 0}, {flat}, {b_.name_of(flat) + "/dp"})[0];
+    const Var v = b_.emit_named(Op::all_reduce, Collective{"dp", -1, -1, {}, {}, 0}, {flat},
+                                {b_.name_of(flat) + "/dp"})[0];
     put(v, {});
     return v;
   }
@@ -111,14 +127,17 @@ class Compressor {
     return pack;
   }
 
-  // Only of buckets that are whole but for the sum: a matrix of which this rank has some rows is another matrix.
+  // Only of buckets that are whole but for the sum: a matrix of which this rank has some rows is
+  // another matrix.
   bool low_rank(const Eqn& eqn, const Bucket& bucket) {
     const Type type = b_.type(r_(eqn.in[0]));
     bool whole = bucket.parts == 1;
     for (int axis = 0; axis < static_cast<int>(type.at.size()); ++axis)
-      whole = whole && (place_on(type, axis).kind == Place::R || r_.from.mesh.axes[at(axis)].name == "dp");
+      whole = whole &&
+              (place_on(type, axis).kind == Place::R || r_.from.mesh.axes[at(axis)].name == "dp");
     std::vector<Matrix> shapes;
-    std::vector<std::int64_t> first, second;  // elements of each in the first message, and of the matrices in the second
+    std::vector<std::int64_t> first,
+        second;  // elements of each in the first message, and of the matrices in the second
     for (const Bucket::Entry& entry : bucket.entries) {
       const Matrix m = shapes.emplace_back(matrix_of(entry.shape, spec_));
       first.push_back(m ? m.rows * spec_.rank : elements(entry.shape));
@@ -128,7 +147,8 @@ class Compressor {
     r_.enter(eqn);
     const std::int64_t rank = spec_.rank;
     const Pack ps = side_by_side(first), qs = side_by_side(second);
-    Kept &left = keep("residual." + bucket.name, type), &q = keep("powersgd." + bucket.name, {type.dtype, {qs.size}, {}});
+    Kept &left = keep("residual." + bucket.name, type),
+         &q = keep("powersgd." + bucket.name, {type.dtype, {qs.size}, {}});
     const Builder::Scope scope = b_.scope(bucket.name);
     const Var x = b_.add(r_(eqn.in[0]), left.now, "x");
 
@@ -142,17 +162,23 @@ class Compressor {
         products.push_back(matrices.back());
         continue;
       }
-      const Var last = b_.emit1(Op::view, View{qs.offsets[k++], {shape[1], rank}, 1, -1}, {q.now}, "q." + e.param);
-      const Var start = b_.emit1(Op::orthogonalise, Stream{"q." + e.param}, {last}, "start." + e.param);  // drawn where there is none yet
+      const Var last = b_.emit1(Op::view, View{qs.offsets[k++], {shape[1], rank}, 1, -1}, {q.now},
+                                "q." + e.param);
+      const Var start = b_.emit1(Op::orthogonalise, Stream{"q." + e.param}, {last},
+                                 "start." + e.param);  // drawn where there is none yet
       products.push_back(b_.contract("nm,mr->nr", matrices.back(), start, "p." + e.param));
     }
     const Var p = sum_over_dp(b_.emit1(Op::pack, ps, products, "p"));
     // Q' = sum of M' P: kept as the next step's Q.
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const Bucket::Entry& e = bucket.entries[i];
-      const Var part = b_.emit1(Op::view, View{ps.offsets[i], b_.type(products[i]).shape, 1, -1}, {p}, "sum." + e.param);
-      bases.push_back(shapes[i] ? b_.emit1(Op::orthogonalise, Stream{e.param}, {part}, "basis." + e.param) : part);
-      if (shapes[i]) shares.push_back(b_.contract("nm,nr->mr", matrices[i], bases.back(), "share." + e.param));
+      const Var part = b_.emit1(Op::view, View{ps.offsets[i], b_.type(products[i]).shape, 1, -1},
+                                {p}, "sum." + e.param);
+      bases.push_back(shapes[i]
+                          ? b_.emit1(Op::orthogonalise, Stream{e.param}, {part}, "basis." + e.param)
+                          : part);
+      if (shapes[i])
+        shares.push_back(b_.contract("nm,nr->mr", matrices[i], bases.back(), "share." + e.param));
     }
     q.now = sum_over_dp(b_.emit1(Op::pack, qs, shares, "q"));
     // The sum is P Q'; what this rank's share of Q' does not say of its M is left.
@@ -161,7 +187,8 @@ class Compressor {
       const Bucket::Entry& e = bucket.entries[i];
       whole_bucket.offsets.push_back(e.offset);
       if (shapes[i]) {
-        const Var all = b_.emit1(Op::view, View{qs.offsets[k], {shapes[i].columns, rank}, 1, -1}, {q.now}, "q." + e.param);
+        const Var all = b_.emit1(Op::view, View{qs.offsets[k], {shapes[i].columns, rank}, 1, -1},
+                                 {q.now}, "q." + e.param);
         sums.push_back(b_.contract("nr,mr->nm", bases[i], all, "g." + e.param));
         sent.push_back(b_.contract("nr,mr->nm", bases[i], shares[k++], "sent." + e.param));
       } else {
@@ -169,9 +196,11 @@ class Compressor {
       }
     }
     Var sum = b_.emit1(Op::pack, whole_bucket, sums, "g");
-    left.now = b_.add(x, b_.scale(b_.emit1(Op::pack, whole_bucket, sent, "sent"), -1, "minus"), "left");
+    left.now =
+        b_.add(x, b_.scale(b_.emit1(Op::pack, whole_bucket, sent, "sent"), -1, "minus"), "left");
     if (const int dim = dim_of(eqn); dim >= 0) {
-      sum = b_.emit_named(Op::own, Collective{"dp", dim, -1, {}, {}, 0}, {sum}, {r_.from.name_of(eqn.out[0])})[0];
+      sum = b_.emit_named(Op::own, Collective{"dp", dim, -1, {}, {}, 0}, {sum},
+                          {r_.from.name_of(eqn.out[0])})[0];
       put(sum, r_.from.type(eqn.out[0]).at);
     }
     r_.set(eqn.out[0], sum);

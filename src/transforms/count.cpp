@@ -1,5 +1,6 @@
-// What changes from step to step becomes state of the program. The number of applied updates is kept in a buffer; the rate and the
-// key of random numbers follow from it. So a step can be started before anybody knows whether the one before it was applied.
+// What changes from step to step becomes state of the program. The number of applied updates is
+// kept in a buffer; the rate and the key of random numbers follow from it. So a step can be started
+// before anybody knows whether the one before it was applied.
 #include <algorithm>
 
 #include "base/check.h"
@@ -43,7 +44,8 @@ class Counter {
       r_.copy(eqn);
     }
     enter();
-    const Var next = r_.to.emit_named(Op::advance, None{}, {applied_, r_(ok->var)}, {"step/next"})[0];
+    const Var next =
+        r_.to.emit_named(Op::advance, None{}, {applied_, r_(ok->var)}, {"step/next"})[0];
     Program out = r_.finish();
     out.outputs.push_back({"step", next, "step"});
     return out;
@@ -56,7 +58,8 @@ class Counter {
     r_.enter(update);
   }
   Var number() {
-    if (number_ == none) number_ = r_.to.emit_named(Op::advance, None{}, {applied_}, {"step/number"})[0];
+    if (number_ == none)
+      number_ = r_.to.emit_named(Op::advance, None{}, {applied_}, {"step/number"})[0];
     return number_;
   }
   void make_what_it_reads(const Eqn& eqn) {
@@ -64,8 +67,10 @@ class Counter {
       if (v == none || r_(v) != none || (v != lr_ && v != step_ && v != rng_)) continue;
       enter();
       if (v == step_) r_.set(v, number());
-      if (v == lr_) r_.set(v, r_.to.emit_named(Op::lookup, None{}, {rates_, number(), first_}, {"lr"})[0]);
-      if (v == rng_) r_.set(v, r_.to.emit_named(Op::stack, None{}, {seed_, number(), position_}, {"rng"})[0]);
+      if (v == lr_)
+        r_.set(v, r_.to.emit_named(Op::lookup, None{}, {rates_, number(), first_}, {"lr"})[0]);
+      if (v == rng_)
+        r_.set(v, r_.to.emit_named(Op::stack, None{}, {seed_, number(), position_}, {"rng"})[0]);
     }
   }
 

@@ -1,6 +1,7 @@
-// Where a model is cut into stages. Convention: by dataflow, not by position: an equation belongs to the latest stage that it gets
-// something from, and what follows from parameters and constants alone to the first stage that reads it; so statistics that are written at
-// the end and tables that are made in advance stand with their layer.
+// Where a model is cut into stages. Convention: by dataflow, not by position: an equation belongs
+// to the latest stage that it gets something from, and what follows from parameters and constants
+// alone to the first stage that reads it; so statistics that are written at the end and tables that
+// are made in advance stand with their layer.
 #include <algorithm>
 
 #include "base/check.h"

@@ -1,6 +1,6 @@
-// Folding for evaluation: batch norm by fixed statistics is x scale + offset, which the convolution before it applies to its own result,
-// and after that a residual sum and relu. Convention: the folded conv stands where the last of its parts stood, so that every operand is
-// there.
+// Folding for evaluation: batch norm by fixed statistics is x scale + offset, which the convolution
+// before it applies to its own result, and after that a residual sum and relu. Convention: the
+// folded conv stands where the last of its parts stood, so that every operand is there.
 #include <map>
 #include <set>
 
@@ -27,7 +27,8 @@ const Eqn* only_reader(const Uses& uses, Var v) {
 
 }  // namespace
 
-// relu(batch_norm_fixed(conv(x, f), ...) + r) -> conv(x, f, scale, offset, r) relu; the sum and relu may be absent.
+// relu(batch_norm_fixed(conv(x, f), ...) + r) -> conv(x, f, scale, offset, r) relu; the sum and
+// relu may be absent.
 Program fold_norm(const Program& program) {
   const Uses uses(program);
   std::map<int, Chain> chains;  // by the index of their last equation
@@ -35,12 +36,15 @@ Program fold_norm(const Program& program) {
   for (const Eqn& norm : program.eqns) {
     if (norm.op != Op::batch_norm_fixed) continue;
     const Eqn* conv = uses.made_by(norm.in[0], Op::conv);
-    if (!conv || conv->in.size() != 2 || std::get<Conv>(conv->attrs).relu || !uses.read_once(norm.in[0])) continue;
+    if (!conv || conv->in.size() != 2 || std::get<Conv>(conv->attrs).relu ||
+        !uses.read_once(norm.in[0]))
+      continue;
     Chain chain{conv, &norm};
     const Eqn* last = &norm;
     gone.insert({uses.index(*conv), uses.index(norm)});
     const Eqn* next = only_reader(uses, last->out[0]);
-    if (next && next->op == Op::add && program.type(next->in[0]) == program.type(next->in[1]) && !gone.contains(uses.index(*next))) {
+    if (next && next->op == Op::add && program.type(next->in[0]) == program.type(next->in[1]) &&
+        !gone.contains(uses.index(*next))) {
       chain.addend = next->in[next->in[0] == last->out[0] ? 1 : 0];
       last = next;
       gone.insert(uses.index(*last));
@@ -65,9 +69,10 @@ Program fold_norm(const Program& program) {
     const auto& [conv, norm, addend, relu] = found->second;
     r.enter(*norm);
     const std::string name = program.name_of(norm->out[0]);
-    const std::vector<Var> affine =
-        r.to.emit_named(Op::batch_norm_scale, BatchNorm{.eps = std::get<BatchNorm>(norm->attrs).eps},
-                        {r(norm->in[1]), r(norm->in[2]), r(norm->in[3]), r(norm->in[4])}, {name + ".scale", name + ".offset"});
+    const std::vector<Var> affine = r.to.emit_named(
+        Op::batch_norm_scale, BatchNorm{.eps = std::get<BatchNorm>(norm->attrs).eps},
+        {r(norm->in[1]), r(norm->in[2]), r(norm->in[3]), r(norm->in[4])},
+        {name + ".scale", name + ".offset"});
     std::vector<Var> in = {r(conv->in[0]), r(conv->in[1]), affine[0], affine[1]};
     if (addend != none) in.push_back(r(addend));
     Conv attrs = std::get<Conv>(conv->attrs);

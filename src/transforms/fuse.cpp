@@ -1,6 +1,6 @@
-// Fusion: neighbours that one kernel can do in one visit of memory. Each pass collects its matches first, then rewrites in one walk.
-// In f32 and f64 the fused contract rounds exactly as its parts; the others add up or round in another order, and in bf16 a rounding
-// disappears.
+// Fusion: neighbours that one kernel can do in one visit of memory. Each pass collects its matches
+// first, then rewrites in one walk. In f32 and f64 the fused contract rounds exactly as its parts;
+// the others add up or round in another order, and in bf16 a rounding disappears.
 #include <map>
 #include <set>
 
@@ -15,7 +15,8 @@ namespace {
 
 using namespace ir;
 
-// The letters of `part` in the alphabet of an equation whose result letters `from` stand at the places of `to`.
+// The letters of `part` in the alphabet of an equation whose result letters `from` stand at the
+// places of `to`.
 std::string translate(const std::string& part, const std::string& from, const std::string& to) {
   std::string out;
   for (char c : part) out += to[from.find(c)];
@@ -29,7 +30,8 @@ Var through_marks(const Uses& uses, Var v) {
 
 }  // namespace
 
-// add(contract(x, w), b) -> contract(x, w, b); then gelu(that) -> contract act=gelu with results y, h.
+// add(contract(x, w), b) -> contract(x, w, b); then gelu(that) -> contract act=gelu with results y,
+// h.
 Program fuse_contract(const Program& program) {
   const Uses uses(program);
   std::map<int, const Eqn*> bias, act;  // by the index of the contract
@@ -38,16 +40,18 @@ Program fuse_contract(const Program& program) {
     if (e.op == Op::add) {
       const Eqn* c = uses.made_by(e.in[0], Op::contract);
       const bool is_bias = program.type(e.in[1]).rank() < program.type(e.in[0]).rank();
-      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 || !std::get<Contract>(c->attrs).act.empty() ||
-          c->phase != e.phase)
+      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 ||
+          !std::get<Contract>(c->attrs).act.empty() || c->phase != e.phase)
         continue;
-      if (uses.made_at(e.in[1]) >= uses.index(*c)) continue;  // the bias must be there when the product is
+      if (uses.made_at(e.in[1]) >= uses.index(*c))
+        continue;  // the bias must be there when the product is
       bias[uses.index(*c)] = &e;
       gone.insert(uses.index(e));
     } else if (e.op == Op::gelu) {
       const Eqn* add = uses.made_by(e.in[0], Op::add);
       const Eqn* c = add ? uses.made_by(add->in[0], Op::contract) : nullptr;
-      if (!c || !bias.contains(uses.index(*c)) || bias[uses.index(*c)] != add || c->phase != e.phase || act.contains(uses.index(*c)))
+      if (!c || !bias.contains(uses.index(*c)) || bias[uses.index(*c)] != add ||
+          c->phase != e.phase || act.contains(uses.index(*c)))
         continue;
       act[uses.index(*c)] = &e;
       gone.insert(uses.index(e));
@@ -65,7 +69,8 @@ Program fuse_contract(const Program& program) {
     const Eqn& add = *found->second;
     Contract c = std::get<Contract>(e.attrs);
     const std::string y = letters_out(c.sig), add_sig = std::get<Sig>(add.attrs).sig;
-    c.sig = letters_in(c.sig, 0) + "," + letters_in(c.sig, 1) + "," + translate(letters_in(add_sig, 1), letters_out(add_sig), y) + "->" + y;
+    c.sig = letters_in(c.sig, 0) + "," + letters_in(c.sig, 1) + "," +
+            translate(letters_in(add_sig, 1), letters_out(add_sig), y) + "->" + y;
     const std::vector<Var> in = {r(e.in[0]), r(e.in[1]), r(add.in[1])};
     const auto gelu = act.find(static_cast<int>(i));
     if (gelu == act.end()) {
@@ -73,7 +78,8 @@ Program fuse_contract(const Program& program) {
       r.copy_with(fused, c, in);
     } else {
       c.act = std::get<Gelu>(gelu->second->attrs).tanh ? "gelu_tanh" : "gelu";
-      Eqn fused{Op::contract, c, {}, {gelu->second->out[0], add.out[0]}, e.scope, e.phase, e.stage, e.micro};
+      Eqn fused{Op::contract, c,       {},      {gelu->second->out[0], add.out[0]},
+                e.scope,      e.phase, e.stage, e.micro};
       r.copy_with(fused, c, in);
     }
   }
@@ -88,7 +94,8 @@ Program fuse_norm(const Program& program) {
   for (const Eqn& e : program.eqns) {
     if (e.op == Op::layer_norm) {
       const Eqn* add = uses.made_by(through_marks(uses, e.in[0]), Op::add);
-      if (!add || add->phase != e.phase || program.type(add->in[1]).shape != program.type(add->in[0]).shape ||
+      if (!add || add->phase != e.phase ||
+          program.type(add->in[1]).shape != program.type(add->in[0]).shape ||
           norm.contains(uses.index(*add)))
         continue;
       if (std::max(uses.made_at(e.in[1]), uses.made_at(e.in[2])) >= uses.index(*add)) continue;
@@ -98,7 +105,9 @@ Program fuse_norm(const Program& program) {
       for (const int side : {0, 1}) {
         const Eqn* dx = uses.made_by(e.in[static_cast<std::size_t>(side)], Op::layer_norm_grad);
         const Var other = e.in[static_cast<std::size_t>(1 - side)];
-        if (!dx || !uses.read_once(dx->out[0]) || dx->in.size() != 5 || other == dx->out[0] || grad.contains(uses.index(*dx))) continue;
+        if (!dx || !uses.read_once(dx->out[0]) || dx->in.size() != 5 || other == dx->out[0] ||
+            grad.contains(uses.index(*dx)))
+          continue;
         if (uses.made_at(other) >= uses.index(*dx) || gone.contains(uses.index(e))) continue;
         grad[uses.index(*dx)] = &e;
         gone.insert(uses.index(e));
@@ -112,7 +121,8 @@ Program fuse_norm(const Program& program) {
     if (gone.contains(static_cast<int>(i))) continue;
     if (const auto n = norm.find(static_cast<int>(i)); n != norm.end()) {
       const Eqn& ln = *n->second;
-      const Eqn fused{Op::add_norm, ln.attrs, {}, {e.out[0], ln.out[0], ln.out[1], ln.out[2]}, e.scope, e.phase, e.stage, e.micro};
+      const Eqn fused{Op::add_norm, ln.attrs, {},      {e.out[0], ln.out[0], ln.out[1], ln.out[2]},
+                      e.scope,      e.phase,  e.stage, e.micro};
       r.copy_with(fused, ln.attrs, {r(e.in[0]), r(e.in[1]), r(ln.in[1]), r(ln.in[2])});
     } else if (const auto g = grad.find(static_cast<int>(i)); g != grad.end()) {
       const Eqn& add = *g->second;
@@ -128,7 +138,8 @@ Program fuse_norm(const Program& program) {
   return r.finish();
 }
 
-// nll(log_softmax(x), t) -> cross_entropy(x, t), and log_softmax_grad(nll_grad) -> cross_entropy_grad.
+// nll(log_softmax(x), t) -> cross_entropy(x, t), and log_softmax_grad(nll_grad) ->
+// cross_entropy_grad.
 Program fuse_loss(const Program& program) {
   const Uses uses(program);
   Rewriter r(program);
@@ -155,7 +166,8 @@ Program fuse_loss(const Program& program) {
   return r.finish();
 }
 
-// update(w, g * factor) with select(ok, new, old) on every result -> one update with factor and ok: one visit of the bucket.
+// update(w, g * factor) with select(ok, new, old) on every result -> one update with factor and ok:
+// one visit of the bucket.
 Program fuse_update(const Program& program) {
   const Uses uses(program);
   std::map<int, std::vector<const Eqn*>> selects;
@@ -164,9 +176,12 @@ Program fuse_update(const Program& program) {
     if (e.op != Op::sgd && e.op != Op::adamw) continue;
     std::vector<const Eqn*> found;
     for (std::size_t k = 0; k < e.out.size(); ++k) {
-      if (e.out[k] == none || !uses.read_once(e.out[k]) || uses.readers[at(e.out[k])].empty()) break;
+      if (e.out[k] == none || !uses.read_once(e.out[k]) || uses.readers[at(e.out[k])].empty())
+        break;
       const Eqn& s = program.eqns[static_cast<std::size_t>(uses.readers[at(e.out[k])][0])];
-      if (s.op != Op::select || s.in[1] != e.out[k] || s.in[2] != e.in[k] || (k && s.in[0] != found[0]->in[0])) break;
+      if (s.op != Op::select || s.in[1] != e.out[k] || s.in[2] != e.in[k] ||
+          (k && s.in[0] != found[0]->in[0]))
+        break;
       found.push_back(&s);
     }
     if (found.size() != e.out.size() || uses.made_at(found[0]->in[0]) >= uses.index(e)) continue;
@@ -185,7 +200,8 @@ Program fuse_update(const Program& program) {
     std::vector<Var> in = r(e.in);
     const std::size_t g = e.out.size();  // the gradient follows weights and state
     const Eqn* scaled = uses.made_by(e.in[g], Op::mul);
-    const bool factor = scaled && program.type(scaled->in[1]).shape.empty() && uses.read_once(e.in[g]);
+    const bool factor =
+        scaled && program.type(scaled->in[1]).shape.empty() && uses.read_once(e.in[g]);
     if (factor) {
       in[g] = r(scaled->in[0]);
       in.push_back(r(scaled->in[1]));

@@ -1,5 +1,6 @@
-// Buckets and the optimizer. Parameters, gradients and state of one decay group are flat buckets; tensors are views of them,
-// so that the update is one equation per bucket and tensor fusion costs no copies.
+// Buckets and the optimizer. Parameters, gradients and state of one decay group are flat buckets;
+// tensors are views of them, so that the update is one equation per bucket and tensor fusion costs
+// no copies.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -24,20 +25,26 @@ std::vector<std::string> dims_of(const Bucket& bucket, bool weights) {
 
 }  // namespace
 
-std::vector<Bucket> plan_buckets(const Program& program, const std::function<Group(const std::string&)>& group_of, int tp) {
-  constexpr std::int64_t align = 16;                            // elements: 64 bytes of f32
-  using Kind = std::tuple<bool, double, bool, int, int, bool>;  // decay, rate, whole, -stage, -block, resident
-  std::map<Kind, Bucket, std::greater<>> groups;                // decayed ones first, large rates first
+std::vector<Bucket> plan_buckets(const Program& program,
+                                 const std::function<Group(const std::string&)>& group_of, int tp) {
+  constexpr std::int64_t align = 16;  // elements: 64 bytes of f32
+  using Kind = std::tuple<bool, double, bool, int, int,
+                          bool>;                  // decay, rate, whole, -stage, -block, resident
+  std::map<Kind, Bucket, std::greater<>> groups;  // decayed ones first, large rates first
   std::map<bool, std::map<double, int, std::greater<>>> rates;
   for (const Input& in : program.inputs) {
     if (in.kind != Input::param) continue;
     const Group group = group_of(in.name);
     const Shape& shape = program.type(in.var).shape;
-    const auto shared = std::find_first_of(in.dims.begin(), in.dims.end(), tensor_dims().begin(), tensor_dims().end());
-    const int dim = tp > 1 && shared != in.dims.end() ? static_cast<int>(shared - in.dims.begin()) : -1;
-    Bucket& bucket = groups[{group.decay, group.lr_scale, dim < 0, -group.stage, -group.block, group.resident}];
+    const auto shared = std::find_first_of(in.dims.begin(), in.dims.end(), tensor_dims().begin(),
+                                           tensor_dims().end());
+    const int dim =
+        tp > 1 && shared != in.dims.end() ? static_cast<int>(shared - in.dims.begin()) : -1;
+    Bucket& bucket =
+        groups[{group.decay, group.lr_scale, dim < 0, -group.stage, -group.block, group.resident}];
     bucket.parts = dim >= 0 ? tp : 1;
-    bucket.decay = group.decay, bucket.lr_scale = group.lr_scale, bucket.resident = group.resident, bucket.stage = group.stage;
+    bucket.decay = group.decay, bucket.lr_scale = group.lr_scale, bucket.resident = group.resident,
+    bucket.stage = group.stage;
     bucket.entries.push_back({in.name, bucket.size, shape, dim});
     bucket.size += (elements(shape) / bucket.parts + align - 1) / align * align;
     if (group.lr_scale != 1.0) rates[group.decay].emplace(group.lr_scale, 0);
@@ -48,7 +55,8 @@ std::vector<Bucket> plan_buckets(const Program& program, const std::function<Gro
   for (auto& [kind, bucket] : groups) {
     const int block = -std::get<4>(kind);
     bucket.name = bucket.decay ? "decay" : "no_decay";
-    if (bucket.lr_scale != 1.0) bucket.name += "." + std::to_string(rates[bucket.decay][bucket.lr_scale]);
+    if (bucket.lr_scale != 1.0)
+      bucket.name += "." + std::to_string(rates[bucket.decay][bucket.lr_scale]);
     if (bucket.parts > 1) bucket.name += ".tp";
     if (bucket.stage >= 0) bucket.name += ".stage" + std::to_string(bucket.stage);
     if (block >= 0) bucket.name += ".block" + std::to_string(block);
@@ -62,13 +70,16 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, const s
   for (const Bucket& bucket : list) {
     const Input* first = program.input(bucket.entries.at(0).param);
     CHECK(first, "bucket " + bucket.name + " holds a parameter that the program lacks");
-    const Var flat = r.to.input(Input::param, set + "." + bucket.name, {program.type(first->var).dtype, bucket.shape(), {}},
+    const Var flat = r.to.input(Input::param, set + "." + bucket.name,
+                                {program.type(first->var).dtype, bucket.shape(), {}},
                                 dims_of(bucket, set == "weights"));
     r.to.set_stage(std::max(bucket.stage, 0));
     for (const Bucket::Entry& entry : bucket.entries) {
       const Input* in = program.input(entry.param);
       CHECK(in, "bucket " + bucket.name + " holds " + entry.param + ", which the program lacks");
-      r.set(in->var, r.to.emit_named(Op::view, View{entry.offset, entry.shape, bucket.parts, entry.dim}, {flat}, {entry.param})[0]);
+      r.set(in->var,
+            r.to.emit_named(Op::view, View{entry.offset, entry.shape, bucket.parts, entry.dim},
+                            {flat}, {entry.param})[0]);
     }
   }
   for (const Input& in : program.inputs) {
@@ -83,23 +94,32 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, const s
 
 namespace {
 
-// Emits the update of one bucket from a gradient that is already clipped; returns the new weights and state.
-std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket, const std::vector<Var>& kept, Var grad, Var rate,
-                        Var step) {
+// Emits the update of one bucket from a gradient that is already clipped; returns the new weights
+// and state.
+std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket,
+                        const std::vector<Var>& kept, Var grad, Var rate, Var step) {
   const Var lr = bucket.lr_scale == 1.0 ? rate : b.scale(rate, bucket.lr_scale, "lr");
   std::vector<Var> in = kept;
   in.insert(in.end(), {grad, lr});
   if (spec.name == "sgd")
-    return b.emit(Op::sgd, Sgd{spec.momentum, bucket.decay ? spec.weight_decay : 0.0, spec.nesterov, false, false}, in, {"w", "momentum"});
-  const AdamW attrs{spec.beta1, spec.beta2, spec.eps, bucket.decay ? spec.weight_decay : 0.0, false, false};
+    return b.emit(
+        Op::sgd,
+        Sgd{spec.momentum, bucket.decay ? spec.weight_decay : 0.0, spec.nesterov, false, false}, in,
+        {"w", "momentum"});
+  const AdamW attrs{spec.beta1, spec.beta2, spec.eps, bucket.decay ? spec.weight_decay : 0.0,
+                    false,      false};
   if (spec.name == "lamb") {
     Segments tensors;
     for (const Bucket::Entry& entry : bucket.entries)
-      tensors.offsets.push_back(entry.offset), tensors.sizes.push_back(elements(entry.shape) / bucket.parts);
-    const std::vector<Var> now = b.emit(Op::lamb_direction, attrs, {kept[0], kept[1], kept[2], grad, step}, {"direction", "m", "v"});
+      tensors.offsets.push_back(entry.offset),
+          tensors.sizes.push_back(elements(entry.shape) / bucket.parts);
+    const std::vector<Var> now =
+        b.emit(Op::lamb_direction, attrs, {kept[0], kept[1], kept[2], grad, step},
+               {"direction", "m", "v"});
     const Var weights = b.emit1(Op::segment_sumsq, tensors, {kept[0]}, "sumsq_w"),
               direction = b.emit1(Op::segment_sumsq, tensors, {now[0]}, "sumsq_u");
-    return {b.emit1(Op::lamb_update, tensors, {kept[0], now[0], weights, direction, lr}, "w"), now[1], now[2]};
+    return {b.emit1(Op::lamb_update, tensors, {kept[0], now[0], weights, direction, lr}, "w"),
+            now[1], now[2]};
   }
   CHECK(spec.name == "adamw", "optimizers are adamw, sgd and lamb, not " + spec.name);
   in.push_back(step);
@@ -127,9 +147,12 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   b.set_phase(Phase::update);
   b.set_scope("optimizer");
   const DType real = b.type(loss).dtype;
-  const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}), step = b.input(Input::scalar, "step", {DType::i64, {}, {}});
+  const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}),
+            step = b.input(Input::scalar, "step", {DType::i64, {}, {}});
 
-  const auto add_to = [&](Var& sum, Var more, const std::string& name) { sum = sum == none ? more : b.add(sum, more, name); };
+  const auto add_to = [&](Var& sum, Var more, const std::string& name) {
+    sum = sum == none ? more : b.add(sum, more, name);
+  };
   const bool early = spec.early && spec.clip == 0;
   std::vector<Var> flat;
   Var squares = none, alarms = none;
@@ -163,10 +186,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   if (!early) b.output("grad_norm", norm[0]);
   b.output("ok", ok);
   for (const Output& o : buffers)
-    b.output(o.name, b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var}, "kept." + o.name), o.updates);
+    b.output(o.name,
+             b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var},
+                     "kept." + o.name),
+             o.updates);
 
   for (std::size_t n = 0; n < list.size(); ++n) {
-    const std::size_t i = early ? list.size() - 1 - n : n;  // late layers come first out of the backward pass
+    const std::size_t i =
+        early ? list.size() - 1 - n : n;  // late layers come first out of the backward pass
     const Bucket& bucket = list[i];
     if (early) look_at_norm(i);
     const Builder::Scope scope = b.scope(bucket.name);
@@ -175,12 +202,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     std::vector<Var> kept = {weights->var};
     std::vector<std::string> names = {weights->name};
     const Type type = b.type(weights->var);
-    for (const char* state : spec.name == "sgd" ? std::vector<const char*>{"momentum."} : std::vector<const char*>{"m.", "v."}) {
+    for (const char* state : spec.name == "sgd" ? std::vector<const char*>{"momentum."}
+                                                : std::vector<const char*>{"m.", "v."}) {
       names.push_back(state + bucket.name);
       kept.push_back(b.input(Input::state, names.back(), type, dims_of(bucket, false)));
     }
     Var g = flat[i];
-    if (spec.clip > 0) g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, norm[1], "clipped");
+    if (spec.clip > 0)
+      g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, norm[1], "clipped");
     std::vector<Var> now = update(b, spec, bucket, kept, g, lr, step);
     if (spec.ema > 0) {
       names.push_back("ema." + bucket.name);
@@ -188,7 +217,8 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
       now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));
     }
     for (std::size_t k = 0; k < now.size(); ++k)
-      b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]), names[k]);
+      b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]),
+               names[k]);
   }
   if (early) b.output("grad_norm", b.emit(Op::clip, Clip{}, {squares}, {"grad_norm", "factor"})[0]);
   return b.take();

@@ -1,8 +1,9 @@
-// Pipelines: one program of all stages and micro-batches, in the order of a schedule. Every value gets a place on the axis pp: on one
-// stage's ranks only (@i), or everywhere. What a later turn on another stage reads is transferred as soon as it is made; numbers of all
-// stages (norms, loss) are summed up over pp. Convention: equations know their stage (cut) and their micro-batch (accumulate); the order of
-// all turns is one that a single process could follow, and every rank follows its part of it, so nobody can wait for each other in a
-// circle.
+// Pipelines: one program of all stages and micro-batches, in the order of a schedule. Every value
+// gets a place on the axis pp: on one stage's ranks only (@i), or everywhere. What a later turn on
+// another stage reads is transferred as soon as it is made; numbers of all stages (norms, loss) are
+// summed up over pp. Convention: equations know their stage (cut) and their micro-batch
+// (accumulate); the order of all turns is one that a single process could follow, and every rank
+// follows its part of it, so nobody can wait for each other in a circle.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -23,27 +24,36 @@ const Place everywhere{};
 
 bool updates(const Eqn& e) { return e.phase == Phase::update; }
 
-// What the stage before waits for, directly or not, is the backward turn; the rest only makes gradients of parameters.
+// What the stage before waits for, directly or not, is the backward turn; the rest only makes
+// gradients of parameters.
 std::vector<bool> waited_for(const Program& p, const Uses& uses) {
   std::vector<bool> out(p.eqns.size());
   for (std::size_t i = p.eqns.size(); i-- > 0;)
     for (Var v : p.eqns[i].out)
       for (const int reader : v == none ? std::vector<int>{} : uses.readers[at(v)]) {
         const Eqn& r = p.eqns[at(reader)];
-        if (!updates(r)) out[i] = out[i] || out[at(reader)] || r.stage != p.eqns[i].stage || r.phase == Phase::forward;
+        if (!updates(r))
+          out[i] =
+              out[i] || out[at(reader)] || r.stage != p.eqns[i].stage || r.phase == Phase::forward;
       }
   return out;
 }
 
 class Pipeliner {
  public:
-  Pipeliner(const Program& program, const Schedule& schedule, const std::function<int(const std::string&)>& stage_of)
-      : from_(program), uses_(program), schedule_(schedule), homes_(homes(schedule)), out_(program) {
+  Pipeliner(const Program& program, const Schedule& schedule,
+            const std::function<int(const std::string&)>& stage_of)
+      : from_(program),
+        uses_(program),
+        schedule_(schedule),
+        homes_(homes(schedule)),
+        out_(program) {
     out_.eqns.clear();
     out_.outputs.clear();
     settle_constants();
     if (schedule.ranks.size() == 1) return;
-    out_.mesh.axes.insert(out_.mesh.axes.begin(), {Axis::stage, axis_name, static_cast<int>(schedule.ranks.size()), {}});
+    out_.mesh.axes.insert(out_.mesh.axes.begin(),
+                          {Axis::stage, axis_name, static_cast<int>(schedule.ranks.size()), {}});
     for (Value& value : out_.values)
       if (!value.type.at.empty()) value.type.at.insert(value.type.at.begin(), Place{});
     for (const Input& in : out_.inputs) place_input(in, stage_of(in.name));
@@ -55,25 +65,32 @@ class Pipeliner {
     std::vector<std::size_t> update;
     for (std::size_t i = 0; i < from_.eqns.size(); ++i) {
       const Eqn& e = from_.eqns[i];
-      const Work work = e.phase == Phase::forward ? Work::forward : splits_ && !first_half[i] ? Work::weight : Work::backward;
+      const Work work = e.phase == Phase::forward   ? Work::forward
+                        : splits_ && !first_half[i] ? Work::weight
+                                                    : Work::backward;
       if (updates(e))
         update.push_back(i);
       else
         turns[{stages_[i], e.micro, work}].push_back(i);
     }
-    for (const Timed& timed : simulate(schedule_, [&](const Turn& turn) { return turn.work == Work::backward && !splits_ ? 2.0 : 1.0; })) {
+    for (const Timed& timed : simulate(schedule_, [&](const Turn& turn) {
+           return turn.work == Work::backward && !splits_ ? 2.0 : 1.0;
+         })) {
       const auto found = turns.find({timed.turn.stage, timed.turn.micro, timed.turn.work});
-      if (found == turns.end()) continue;  // a first stage's backward turn without its weights has nothing to do
+      if (found == turns.end())
+        continue;  // a first stage's backward turn without its weights has nothing to do
       for (const std::size_t i : found->second) turn(i, timed.turn.work);
       turns.erase(found);
     }
-    CHECK(turns.empty(), "the schedule has no turn for an equation of stage " + std::to_string(std::get<0>(turns.begin()->first)) +
-                             ", micro-batch " + std::to_string(std::get<1>(turns.begin()->first)));
+    CHECK(turns.empty(), "the schedule has no turn for an equation of stage " +
+                             std::to_string(std::get<0>(turns.begin()->first)) + ", micro-batch " +
+                             std::to_string(std::get<1>(turns.begin()->first)));
     // What the last stage knows before the update is sent with the norm.
     for (const Output& o : from_.outputs)
       if (o.updates.empty() && !made_by_update(o.var)) whole(o.var);
     for (const std::size_t i : update) add_update(from_.eqns[i]);
-    for (const Output& o : from_.outputs) out_.outputs.push_back({o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates});
+    for (const Output& o : from_.outputs)
+      out_.outputs.push_back({o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates});
     return std::move(out_);
   }
 
@@ -109,12 +126,15 @@ class Pipeliner {
     } else {
       for (const int reader : uses_.readers[at(in.var)])
         if (!updates(from_.eqns[at(reader)])) ranks.insert(home(stages_[at(reader)]));
-      CHECK(in.kind == Input::batch || ranks.size() <= 1, "input " + in.name + " is read by several stages");
+      CHECK(in.kind == Input::batch || ranks.size() <= 1,
+            "input " + in.name + " is read by several stages");
     }
     if (ranks.size() == 1) put(in.var, {Place::O, *ranks.begin()});
   }
 
-  bool made_by_update(Var v) const { return uses_.made_at(v) >= 0 && updates(from_.eqns[at(uses_.made_at(v))]); }
+  bool made_by_update(Var v) const {
+    return uses_.made_at(v) >= 0 && updates(from_.eqns[at(uses_.made_at(v))]);
+  }
 
   Var fresh(const std::string& name, Var like, Place where) {
     std::string unique = name;
@@ -126,7 +146,8 @@ class Pipeliner {
   }
   Var emit(Op op, Attrs attrs, Var in, Place where, const std::string& suffix, const Eqn& near) {
     const Var v = fresh(out_.name_of(in) + "/" + suffix, in, where);
-    out_.eqns.push_back({op, std::move(attrs), {in}, {v}, near.scope, near.phase, near.stage, near.micro});
+    out_.eqns.push_back(
+        {op, std::move(attrs), {in}, {v}, near.scope, near.phase, near.stage, near.micro});
     return v;
   }
 
@@ -151,11 +172,13 @@ class Pipeliner {
         if (!updates(from_.eqns[at(reader)])) readers.insert(home(stages_[at(reader)]));
       for (const int to : readers)
         if (to != rank)
-          copies_[{v, to}] = emit(Op::transfer, Message{axis_name, rank, to}, v, {Place::O, to}, "to" + std::to_string(to), e);
+          copies_[{v, to}] = emit(Op::transfer, Message{axis_name, rank, to}, v, {Place::O, to},
+                                  "to" + std::to_string(to), e);
     }
   }
 
-  // The update works on its own stage's buckets; numbers are added up over all stages before anybody decides by them.
+  // The update works on its own stage's buckets; numbers are added up over all stages before
+  // anybody decides by them.
   void add_update(const Eqn& eqn) {
     Eqn e = eqn;
     int rank = -1;
@@ -166,7 +189,8 @@ class Pipeliner {
       any_partial |= have == partial;
       if (have.kind == Place::O && out_.type(v).rank() == 0) numbers.insert(have.dim);
       if (have.kind != Place::O || out_.type(v).rank() == 0) continue;
-      CHECK(rank < 0 || rank == have.dim, "an update reads buckets of two stages, in `" + print(from_, eqn) + "`");
+      CHECK(rank < 0 || rank == have.dim,
+            "an update reads buckets of two stages, in `" + print(from_, eqn) + "`");
       rank = have.dim;
     }
     Place where = rank >= 0 ? Place{Place::O, rank} : everywhere;
@@ -197,14 +221,17 @@ class Pipeliner {
     const Place have = place(v);
     if (have == partial) return v;
     if (const auto found = parts_.find(v); found != parts_.end()) return found->second;
-    CHECK(have.kind == Place::O, out_.name_of(v) + " is on all stages already and would be added up once for each");
-    return parts_[v] = emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
+    CHECK(have.kind == Place::O,
+          out_.name_of(v) + " is on all stages already and would be added up once for each");
+    return parts_[v] =
+               emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
   }
   Var whole(Var v) {
     if (place(v) == everywhere) return v;
     if (const auto found = wholes_.find(v); found != wholes_.end()) return found->second;
     const Eqn near = near_update(v);
-    return wholes_[v] = emit(Op::all_reduce, Collective{axis_name, -1, -1, {}, {}, 0}, share(v, near), everywhere, axis_name, near);
+    return wholes_[v] = emit(Op::all_reduce, Collective{axis_name, -1, -1, {}, {}, 0},
+                             share(v, near), everywhere, axis_name, near);
   }
 
   const Program& from_;
@@ -225,7 +252,8 @@ class Pipeliner {
 
 }  // namespace
 
-Program pipeline(const Program& program, const Schedule& schedule, const std::function<int(const std::string&)>& stage_of) {
+Program pipeline(const Program& program, const Schedule& schedule,
+                 const std::function<int(const std::string&)>& stage_of) {
   return Pipeliner(program, schedule, stage_of).run();
 }
 

@@ -1,7 +1,10 @@
-// Placement: the strategy has said where inputs live and what marks ask for; this walk decides, equation by equation and axis by axis, how
-// the operands must lie, and writes the collectives that bring them there. One table holds the whole theory of communication:
-//   R->S own   R->P once   S->P widen (nothing is sent)   S->R all_gather   P->R all_reduce   P->S reduce_scatter   S->S' all_to_all
-// Rules: on a data axis activations stay, on a model axis parameters stay, otherwise the fewest words move; P + P stays P.
+// Placement: the strategy has said where inputs live and what marks ask for; this walk decides,
+// equation by equation and axis by axis, how the operands must lie, and writes the collectives that
+// bring them there. One table holds the whole theory of communication:
+//   R->S own   R->P once   S->P widen (nothing is sent)   S->R all_gather   P->R all_reduce   P->S
+//   reduce_scatter   S->S' all_to_all
+// Rules: on a data axis activations stay, on a model axis parameters stay, otherwise the fewest
+// words move; P + P stays P.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -28,8 +31,10 @@ struct Choice {
 
 class Placer {
  public:
-  explicit Placer(const Program& program) : r_(program), axes_(static_cast<int>(program.mesh.axes.size())) {
-    for (const Input& in : program.inputs) is_param_.resize(at(r_(in.var)) + 1), is_param_[at(r_(in.var))] = in.kind == Input::param;
+  explicit Placer(const Program& program)
+      : r_(program), axes_(static_cast<int>(program.mesh.axes.size())) {
+    for (const Input& in : program.inputs)
+      is_param_.resize(at(r_(in.var)) + 1), is_param_[at(r_(in.var))] = in.kind == Input::param;
   }
 
   Program run() {
@@ -45,7 +50,8 @@ class Placer {
     for (const Output& o : r_.from.outputs) {
       const Var v = r_(o.var), home = o.updates.empty() ? none : p.input(o.updates)->var;
       std::vector<Place> want(static_cast<std::size_t>(axes_));
-      for (int a = 0; a < axes_; ++a) want[at(a)] = home == none ? whole : place_on(p.type(home), a);
+      for (int a = 0; a < axes_; ++a)
+        want[at(a)] = home == none ? whole : place_on(p.type(home), a);
       r_.to.output(o.name, bring(v, want), o.updates);
     }
     return r_.to.take();
@@ -57,11 +63,13 @@ class Placer {
   double words(Var v) const { return static_cast<double>(type(v).elements()); }
   bool is_param(Var v) const { return at(v) < is_param_.size() && is_param_[at(v)]; }
 
-  // A copy made for the forward pass does not wait for the backward pass, nor one micro-batch's for the next: `segment_` tells them apart.
+  // A copy made for the forward pass does not wait for the backward pass, nor one micro-batch's for
+  // the next: `segment_` tells them apart.
   void enter(const Eqn& eqn) {
     r_.enter(eqn);
     const bool forward = eqn.phase == Phase::forward;
-    if (forward != forward_ || eqn.micro != micro_) ++segment_, forward_ = forward, micro_ = eqn.micro;
+    if (forward != forward_ || eqn.micro != micro_)
+      ++segment_, forward_ = forward, micro_ = eqn.micro;
   }
 
   double move_cost(Var v, int axis, Place want) const {
@@ -83,7 +91,8 @@ class Placer {
     return all;
   }
 
-  // Every way in which the equation can work on this axis, priced; the cheapest is taken, the first of equals.
+  // Every way in which the equation can work on this axis, priced; the cheapest is taken, the first
+  // of equals.
   Choice choose(const Eqn& eqn, const std::vector<Var>& in, int axis) const {
     const OpDef& row = def(eqn.op);
     std::vector<Choice> ways;
@@ -92,7 +101,8 @@ class Placer {
       for (std::size_t i = 0; i < in.size(); ++i) way.cost += move_cost(in[i], axis, way.in[i]);
       // Somebody will have to add it up: at best it ends up cut.
       for (std::size_t i = 0; i < eqn.out.size(); ++i)
-        if (eqn.out[i] != none && way.out[i] == partial) way.cost += words_made(eqn, in, i) * (size(axis) - 1) / size(axis);
+        if (eqn.out[i] != none && way.out[i] == partial)
+          way.cost += words_made(eqn, in, i) * (size(axis) - 1) / size(axis);
       ways.push_back(std::move(way));
     };
     const std::vector<Place> all_whole(in.size()), partials(eqn.out.size(), partial);
@@ -100,13 +110,17 @@ class Placer {
     bool any_partial = false, all_partial = true, any_cut = false;
     for (Var v : in) {
       have.push_back(place_on(type(v), axis));
-      any_partial |= have.back() == partial, all_partial &= have.back() == partial, any_cut |= have.back().kind == Place::S;
+      any_partial |= have.back() == partial, all_partial &= have.back() == partial,
+          any_cut |= have.back().kind == Place::S;
     }
     if (!any_partial && !any_cut) return {0, all_whole, std::vector<Place>(eqn.out.size())};
 
     // The class token cut off a sharded token dim: whoever owns it contributes.
-    if (const Slice* slice = std::get_if<Slice>(&eqn.attrs); slice && have[0] == Place{Place::S, slice->dim}) return {0, have, partials};
-    const Letters letters = letters_of(eqn.op, eqn.attrs, r_.from.types(eqn.in), r_.from.types(eqn.out));
+    if (const Slice* slice = std::get_if<Slice>(&eqn.attrs);
+        slice && have[0] == Place{Place::S, slice->dim})
+      return {0, have, partials};
+    const Letters letters =
+        letters_of(eqn.op, eqn.attrs, r_.from.types(eqn.in), r_.from.types(eqn.out));
     if (any_cut) {
       std::string tried;
       for (std::size_t i = 0; i < in.size(); ++i) {
@@ -116,8 +130,10 @@ class Placer {
         tried += letter;
         std::vector<Place> wants, gives;
         for (const std::string& operand : letters.in) wants.push_back(place_of(operand, letter));
-        for (std::size_t r = 0; r < letters.out.size(); ++r) gives.push_back(result_place(eqn.op, letters, r, letter));
-        if (!sums_alone(eqn) && std::find(gives.begin(), gives.end(), partial) != gives.end()) continue;
+        for (std::size_t r = 0; r < letters.out.size(); ++r)
+          gives.push_back(result_place(eqn.op, letters, r, letter));
+        if (!sums_alone(eqn) && std::find(gives.begin(), gives.end(), partial) != gives.end())
+          continue;
         price(std::move(wants), std::move(gives));
       }
     }
@@ -126,27 +142,32 @@ class Placer {
     for (const int operand : row.linear) {
       if (at(operand) >= in.size() || have[at(operand)] != partial || !sums_alone(eqn)) continue;
       bool others_whole = true;
-      for (std::size_t i = 0; i < in.size(); ++i) others_whole &= i == at(operand) || have[i] == whole;
+      for (std::size_t i = 0; i < in.size(); ++i)
+        others_whole &= i == at(operand) || have[i] == whole;
       std::vector<Place> wants(in.size());
       wants[at(operand)] = partial;
       if (others_whole) price(std::move(wants), partials);
     }
     price(all_whole, std::vector<Place>(eqn.out.size()));
-    return *std::min_element(ways.begin(), ways.end(), [](const Choice& a, const Choice& b) { return a.cost < b.cost; });
+    return *std::min_element(ways.begin(), ways.end(),
+                             [](const Choice& a, const Choice& b) { return a.cost < b.cost; });
   }
 
-  // Partial sums are added, packed and joined as they are. Of two large summands both must be partial: a residual stream stays whole.
+  // Partial sums are added, packed and joined as they are. Of two large summands both must be
+  // partial: a residual stream stays whole.
   bool adds_up(const Eqn& eqn, const std::vector<Var>& in, int axis) const {
     double largest = -1;
     for (Var v : in)
       if (place_on(type(v), axis) == partial) largest = std::max(largest, words(v));
     if (largest < 0) return false;
     if (eqn.op != Op::add || largest == 1) return true;
-    return std::all_of(in.begin(), in.end(), [&](Var v) { return place_on(type(v), axis) == partial || words(v) < largest; });
+    return std::all_of(in.begin(), in.end(), [&](Var v) {
+      return place_on(type(v), axis) == partial || words(v) < largest;
+    });
   }
 
-  // Weights that are cut (ZeRO 3) are gathered where they are used and again where they are used again: equations that follow from them
-  // alone wait until somebody reads them.
+  // Weights that are cut (ZeRO 3) are gathered where they are used and again where they are used
+  // again: equations that follow from them alone wait until somebody reads them.
   bool waits(const Eqn& eqn) const {
     bool found = false;
     for (Var v : eqn.in) {
@@ -156,7 +177,8 @@ class Placer {
       }
       if (!is_param(r_(v))) return false;
       const Type& bucket = type(r_(v));
-      for (int axis = 0; axis < axes_ && eqn.op == Op::view; ++axis) found |= place_on(bucket, axis) == Place{Place::S, bucket.rank() - 1};
+      for (int axis = 0; axis < axes_ && eqn.op == Op::view; ++axis)
+        found |= place_on(bucket, axis) == Place{Place::S, bucket.rank() - 1};
     }
     return found;
   }
@@ -169,7 +191,8 @@ class Placer {
     if (found == waiting_.end()) return r_(old);
     if (const auto made = made_.find({old, segment_}); made != made_.end()) return made->second;
     Eqn now = *found->second;
-    now.scope = reader.scope, now.phase = reader.phase, now.stage = reader.stage, now.micro = reader.micro;
+    now.scope = reader.scope, now.phase = reader.phase, now.stage = reader.stage,
+    now.micro = reader.micro;
     place(now);
     for (Var v : now.out)
       if (v != none) made_[{v, segment_}] = r_(v);
@@ -183,25 +206,30 @@ class Placer {
     std::vector<std::vector<Place>> gives(eqn.out.size(), std::vector<Place>(at(axes_)));
     for (int axis = 0; axis < axes_; ++axis) {
       const Choice choice = choose(eqn, in, axis);
-      CHECK(choice.cost < never, "no placement on " + r_.from.mesh.axes[at(axis)].name + " that leaves data where it must stay");
+      CHECK(choice.cost < never, "no placement on " + r_.from.mesh.axes[at(axis)].name +
+                                     " that leaves data where it must stay");
       for (std::size_t i = 0; i < in.size(); ++i) wants[i][at(axis)] = choice.in[i];
       for (std::size_t i = 0; i < eqn.out.size(); ++i) gives[i][at(axis)] = choice.out[i];
     }
-    const bool from_params = !in.empty() && std::all_of(in.begin(), in.end(), [&](Var v) { return is_param(v); });
+    const bool from_params =
+        !in.empty() && std::all_of(in.begin(), in.end(), [&](Var v) { return is_param(v); });
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = bring(in[i], wants[i]);
     r_.enter(eqn);
     const std::vector<Var> out = r_.copy_with(eqn, eqn.attrs, in);
     if (eqn.op == Op::moments) statistics_.insert(out.begin(), out.end());
-    if (eqn.op == Op::constant || eqn.op == Op::broadcast) makers_[out[0]] = r_.to.program().eqns.size() - 1;
+    if (eqn.op == Op::constant || eqn.op == Op::broadcast)
+      makers_[out[0]] = r_.to.program().eqns.size() - 1;
     for (std::size_t i = 0; i < out.size(); ++i)
       if (out[i] != none) put(out[i], gives[i], from_params);
   }
 
-  // A mark that asks for a place gets it; one that does not keeps what it gets, but never a partial sum.
+  // A mark that asks for a place gets it; one that does not keeps what it gets, but never a partial
+  // sum.
   void mark(const Eqn& eqn) {
     Var x = resolve(eqn.in[0], eqn);
     const std::string& label = std::get<Mark>(eqn.attrs).label;
-    if (r_.from.type(eqn.out[0]).at.empty() && (label == "tokens" || label == "heads")) return r_.set(eqn.out[0], x);  // nobody asked
+    if (r_.from.type(eqn.out[0]).at.empty() && (label == "tokens" || label == "heads"))
+      return r_.set(eqn.out[0], x);  // nobody asked
     std::vector<Place> want(at(axes_));
     for (int axis = 0; axis < axes_; ++axis) {
       const Place asked = place_on(r_.from.type(eqn.out[0]), axis), have = place_on(type(x), axis);
@@ -221,8 +249,8 @@ class Placer {
     is_param_[at(v)] = from_params;
   }
 
-  // First what makes the value smaller, outer cuts before inner ones; then sums, over neighbours first; then what makes it larger, inner
-  // cuts first.
+  // First what makes the value smaller, outer cuts before inner ones; then sums, over neighbours
+  // first; then what makes it larger, inner cuts first.
   Var bring(Var v, const std::vector<Place>& want) {
     for (int axis = axes_; axis-- > 0;)
       if (want[at(axis)].kind == Place::S) v = move(v, axis, want[at(axis)]);
@@ -234,7 +262,8 @@ class Placer {
 
   using Key = std::tuple<Var, int, int, int, int>;
   Key key(Var v, int axis, Place want) const {
-    // Gathered copies are made again where they are needed again: keeping them is what sharding avoids.
+    // Gathered copies are made again where they are needed again: keeping them is what sharding
+    // avoids.
     const bool gathers = place_on(type(v), axis).kind == Place::S && want.kind == Place::R;
     return {v, axis, want.kind, want.dim, gathers ? segment_ : -1};
   }
@@ -248,18 +277,21 @@ class Placer {
     const bool from_params = is_param(v);
     Type t = type(v);
     set_place(t, r_.from.mesh, axis, want);
-    const Var now = have == whole && want.kind == Place::S ? part_of(v, axis, want) : emit(v, axis, have, want);
+    const Var now =
+        have == whole && want.kind == Place::S ? part_of(v, axis, want) : emit(v, axis, have, want);
     std::vector<Place> places;
     for (int a = 0; a < axes_; ++a) places.push_back(place_on(t, a));
     put(now, places, from_params);
     return copies_[k] = now;
   }
 
-  // A dim that several axes cut: the later axis cuts first (ir/type.h), so only the innermost cut may be made or undone.
+  // A dim that several axes cut: the later axis cuts first (ir/type.h), so only the innermost cut
+  // may be made or undone.
   void check_nesting(Var v, int axis, Place place) const {
     if (place.kind != Place::S) return;
     for (int inner = 0; inner < axis; ++inner)
-      CHECK(place_on(type(v), inner) != place, r_.to.name_of(v) + " is cut along one dim by two axes in the wrong order");
+      CHECK(place_on(type(v), inner) != place,
+            r_.to.name_of(v) + " is cut along one dim by two axes in the wrong order");
   }
 
   // Constants and repeated values are made in parts at once; anything else is cut.
@@ -285,7 +317,12 @@ class Placer {
                   : want == whole   ? Op::all_gather
                   : want == partial ? Op::widen
                                     : Op::all_to_all;
-    Collective a{r_.from.mesh.axes[at(axis)].name, want.kind == Place::S ? want.dim : have.dim, -1, {}, {}, 0};
+    Collective a{r_.from.mesh.axes[at(axis)].name,
+                 want.kind == Place::S ? want.dim : have.dim,
+                 -1,
+                 {},
+                 {},
+                 0};
     if (op == Op::all_to_all) a.from = have.dim;
     return r_.to.emit_named(op, a, {v}, {r_.to.name_of(v) + "/" + a.axis})[0];
   }
@@ -293,10 +330,12 @@ class Placer {
   Rewriter r_;
   int axes_;
   std::vector<bool> is_param_;  // follows from parameters alone
-  std::set<Var> statistics_;    // of one rank's samples (local batch norm): no activations, a few numbers that all ranks may have
+  std::set<Var> statistics_;    // of one rank's samples (local batch norm): no activations, a few
+                                // numbers that all ranks may have
   std::map<Key, Var> copies_;
-  std::map<Var, std::size_t> makers_;        // constants and broadcasts: the equation that makes them
-  std::map<Var, const Eqn*> waiting_;        // of the program that is read: what follows from cut weights alone
+  std::map<Var, std::size_t> makers_;  // constants and broadcasts: the equation that makes them
+  std::map<Var, const Eqn*>
+      waiting_;  // of the program that is read: what follows from cut weights alone
   std::map<std::pair<Var, int>, Var> made_;  // of those: what was made, by segment
   int segment_ = 0;
   bool forward_ = true;

@@ -1,5 +1,6 @@
 // Mixed precision: the heavy ops run in a low precision around f32 master weights.
-// Low: contractions, attention and activations. Kept in f32: parameters, statistics, losses, sums of samples, parameter gradients, updates.
+// Low: contractions, attention and activations. Kept in f32: parameters, statistics, losses, sums
+// of samples, parameter gradients, updates.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -23,15 +24,20 @@ std::vector<bool> low_operands(const Eqn& e) {
   return low;
 }
 
-// The residual stream and its gradient: what passes through marks "residual" and is added to on the way. Rounding it after every block
-// would cost more than all products together.
+// The residual stream and its gradient: what passes through marks "residual" and is added to on the
+// way. Rounding it after every block would cost more than all products together.
 std::vector<bool> residual_stream(const Program& program) {
   std::vector<bool> stream(program.values.size(), false);
-  auto at = [&](Var v) -> std::vector<bool>::reference { return stream[static_cast<std::size_t>(v)]; };
+  auto at = [&](Var v) -> std::vector<bool>::reference {
+    return stream[static_cast<std::size_t>(v)];
+  };
   for (const Eqn& e : program.eqns)
-    if (e.op == Op::mark && std::get<Mark>(e.attrs).label == "residual") at(e.in[0]) = at(e.out[0]) = true;
+    if (e.op == Op::mark && std::get<Mark>(e.attrs).label == "residual")
+      at(e.in[0]) = at(e.out[0]) = true;
   for (const Eqn& e : program.eqns)
-    if (e.op == Op::add && program.type(e.in[0]).shape == program.type(e.in[1]).shape && (at(e.in[0]) || at(e.in[1]))) at(e.out[0]) = true;
+    if (e.op == Op::add && program.type(e.in[0]).shape == program.type(e.in[1]).shape &&
+        (at(e.in[0]) || at(e.in[1])))
+      at(e.out[0]) = true;
   return stream;
 }
 
@@ -39,9 +45,12 @@ std::vector<bool> residual_stream(const Program& program) {
 
 Program precision(const Program& program, DType low) {
   CHECK(low == DType::bf16, "mixed precision knows bf16");
-  // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops that make them.
+  // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops
+  // that make them.
   std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);
-  auto keep_wide = [&](Var v) { return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)]; };
+  auto keep_wide = [&](Var v) {
+    return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)];
+  };
   const std::vector<bool> stream = residual_stream(program);
   auto in_stream = [&](Var v) { return v != none && stream[static_cast<std::size_t>(v)]; };
   auto on_stream = [&](const Eqn& e) {
@@ -58,10 +67,12 @@ Program precision(const Program& program, DType low) {
     }
   };
   auto stays_f32 = [&](const Eqn& e) {
-    const bool cheap = e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast;
+    const bool cheap =
+        e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast;
     return low_operands(e).empty() || (cheap && keep_wide(e.out[0])) || on_stream(e);
   };
-  // A sum that is kept in f32 reads its operand as it comes: per-sample losses are never rounded on the way.
+  // A sum that is kept in f32 reads its operand as it comes: per-sample losses are never rounded on
+  // the way.
   auto as_it_comes = [&](const Eqn& e) { return e.op == Op::sum && keep_wide(e.out[0]); };
   for (const Output& o : program.outputs) wide[static_cast<std::size_t>(o.var)] = true;
   for (auto e = program.eqns.rbegin(); e != program.eqns.rend(); ++e) {
@@ -69,7 +80,8 @@ Program precision(const Program& program, DType low) {
     const bool stays = stays_f32(*e);
     if (as_it_comes(*e)) continue;
     for (std::size_t i = 0; i < e->in.size(); ++i)
-      if (e->in[i] != none) (stays || !down[i] ? wide : narrow)[static_cast<std::size_t>(e->in[i])] = true;
+      if (e->in[i] != none)
+        (stays || !down[i] ? wide : narrow)[static_cast<std::size_t>(e->in[i])] = true;
   }
 
   Rewriter r(program);
@@ -79,7 +91,8 @@ Program precision(const Program& program, DType low) {
     const auto [it, fresh] = casts.try_emplace({v, dtype}, none);
     if (fresh) {
       r.to.set_scope(e.scope);
-      it->second = r.to.emit_named(Op::cast, Cast{dtype}, {v}, {r.to.name_of(v) + "." + std::string(name(dtype))})[0];
+      it->second = r.to.emit_named(Op::cast, Cast{dtype}, {v},
+                                   {r.to.name_of(v) + "." + std::string(name(dtype))})[0];
     }
     return it->second;
   };
@@ -93,16 +106,21 @@ Program precision(const Program& program, DType low) {
     Attrs attrs = e.attrs;
     std::vector<Var> in = r(e.in);
     if (!as_it_comes(e))
-      for (std::size_t i = 0; i < in.size(); ++i) in[i] = as(in[i], stays || !down[i] ? DType::f32 : low, e);
+      for (std::size_t i = 0; i < in.size(); ++i)
+        in[i] = as(in[i], stays || !down[i] ? DType::f32 : low, e);
     if (!stays && keep_wide(e.out[0])) {
       if (Contract* c = std::get_if<Contract>(&attrs)) c->out = DType::f32;
-      if (Sum* s = std::get_if<Sum>(&attrs); s && r.to.type(in[0]).dtype == low) s->out = DType::f32;
+      if (Sum* s = std::get_if<Sum>(&attrs); s && r.to.type(in[0]).dtype == low)
+        s->out = DType::f32;
     }
-    if (Constant* c = std::get_if<Constant>(&attrs); c && !keep_wide(e.out[0]) && is_float(c->dtype)) c->dtype = low;
+    if (Constant* c = std::get_if<Constant>(&attrs);
+        c && !keep_wide(e.out[0]) && is_float(c->dtype))
+      c->dtype = low;
     r.copy_with(e, attrs, in);
   }
   for (const Output& o : program.outputs) {
-    Eqn tail = maker[static_cast<std::size_t>(o.var)] ? *maker[static_cast<std::size_t>(o.var)] : Eqn{};
+    Eqn tail =
+        maker[static_cast<std::size_t>(o.var)] ? *maker[static_cast<std::size_t>(o.var)] : Eqn{};
     tail.scope.clear();
     r.enter(tail);
     r.to.set_phase(Phase::backward);

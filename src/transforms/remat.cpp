@@ -1,5 +1,6 @@
-// Recomputation: what the backward pass reads from the forward pass is computed again from the nearest kept mark, when it is first needed.
-// Convention: a recomputed equation has phase recompute, so that it is never merged with the original nor counted as model FLOPs.
+// Recomputation: what the backward pass reads from the forward pass is computed again from the
+// nearest kept mark, when it is first needed. Convention: a recomputed equation has phase
+// recompute, so that it is never merged with the original nor counted as model FLOPs.
 #include <algorithm>
 #include <functional>
 
@@ -13,21 +14,25 @@ using namespace ir;
 
 Program remat(const Program& program, int every) {
   if (every <= 0) return program;
-  std::vector<int> maker(program.values.size(), -1);     // the forward equation that makes a value
-  std::vector<bool> kept(program.values.size(), false);  // inputs, kept marks, and what follows from parameters alone
+  std::vector<int> maker(program.values.size(), -1);  // the forward equation that makes a value
+  std::vector<bool> kept(program.values.size(),
+                         false);  // inputs, kept marks, and what follows from parameters alone
   std::vector<bool> from_params(program.values.size(), false);
   for (const Input& in : program.inputs) {
     kept[static_cast<std::size_t>(in.var)] = true;
     from_params[static_cast<std::size_t>(in.var)] = in.kind == Input::param;
   }
-  std::vector<int> last_read(program.values.size(), 0);  // the last stage that reads a value in the forward pass
+  std::vector<int> last_read(program.values.size(),
+                             0);  // the last stage that reads a value in the forward pass
   for (const Eqn& eqn : program.eqns)
     for (Var v : eqn.in)
       if (v != none && eqn.phase == Phase::forward)
-        last_read[static_cast<std::size_t>(v)] = std::max(last_read[static_cast<std::size_t>(v)], eqn.stage);
+        last_read[static_cast<std::size_t>(v)] =
+            std::max(last_read[static_cast<std::size_t>(v)], eqn.stage);
   int marks = 0;
   std::vector<Var> since_mark;
-  // Where a micro-batch's forward part ends: what follows its last mark (the head) is needed at once, so keeping it is free.
+  // Where a micro-batch's forward part ends: what follows its last mark (the head) is needed at
+  // once, so keeping it is free.
   auto end_forward = [&] {
     for (Var v : since_mark) kept[static_cast<std::size_t>(v)] = true;
     since_mark.clear();
@@ -39,8 +44,10 @@ Program remat(const Program& program, int every) {
       end_forward();
       continue;
     }
-    const bool params_only = !eqn.in.empty() && std::all_of(eqn.in.begin(), eqn.in.end(),
-                                                            [&](Var v) { return v == none || from_params[static_cast<std::size_t>(v)]; });
+    const bool params_only =
+        !eqn.in.empty() && std::all_of(eqn.in.begin(), eqn.in.end(), [&](Var v) {
+          return v == none || from_params[static_cast<std::size_t>(v)];
+        });
     const bool boundary = eqn.op == Op::mark && std::get<Mark>(eqn.attrs).label == "residual";
     if (boundary) since_mark.clear();
     const bool keep = params_only || (boundary && marks++ % every == 0);

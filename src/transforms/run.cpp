@@ -9,35 +9,45 @@
 namespace tessera::transforms {
 namespace {
 
-void dump(const std::string& dir, std::size_t number, const std::string& name, const Program& program) {
+void dump(const std::string& dir, std::size_t number, const std::string& name,
+          const Program& program) {
   std::error_code failed;  // writing the file says it better
   std::filesystem::create_directories(dir, failed);
-  const std::string path = dir + "/" + (number < 10 ? "0" : "") + std::to_string(number) + "_" + name + ".ir";
+  const std::string path =
+      dir + "/" + (number < 10 ? "0" : "") + std::to_string(number) + "_" + name + ".ir";
   std::ofstream file(path);
   file << ir::print(program);
   if (!file.flush())
-    throw Error(ErrorKind::disk, "cannot write the program after pass " + name, path, "is the disk full or the folder read-only?");
+    throw Error(ErrorKind::disk, "cannot write the program after pass " + name, path,
+                "is the disk full or the folder read-only?");
 }
 
 }  // namespace
 
-Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options, std::vector<PassReport>* reports) {
+Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options,
+            std::vector<PassReport>* reports) {
   for (const std::string& name : options.disabled) {
     std::vector<std::string> optional;
     for (const Pass& pass : passes)
       if (!pass.required) optional.push_back(pass.name);
     if (std::find(optional.begin(), optional.end(), name) != optional.end()) continue;
-    const bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; });
+    const bool known = std::any_of(passes.begin(), passes.end(),
+                                   [&](const Pass& pass) { return pass.name == name; });
     throw Error(ErrorKind::usage,
-                known ? "pass '" + name + "' cannot be disabled: what follows needs it" : "there is no pass '" + name + "' to disable", "",
-                "passes that can be disabled are " + join(optional, ", "));
+                known ? "pass '" + name + "' cannot be disabled: what follows needs it"
+                      : "there is no pass '" + name + "' to disable",
+                "", "passes that can be disabled are " + join(optional, ", "));
   }
   ir::verify(program);
   if (!options.dump_dir.empty()) dump(options.dump_dir, 0, "model", program);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    PassReport report{
-        pass.name, 0, program.eqns.size(), program.eqns.size(), options.disabled.contains(pass.name), pass.preserves_numerics};
+    PassReport report{pass.name,
+                      0,
+                      program.eqns.size(),
+                      program.eqns.size(),
+                      options.disabled.contains(pass.name),
+                      pass.preserves_numerics};
     if (options.before) options.before(pass, program);
     if (!report.disabled) {
       const auto start = std::chrono::steady_clock::now();
@@ -47,7 +57,9 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
       } catch (Error& error) {
         throw error.in("failed after " + pass.name);
       }
-      report.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      report.ms =
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+              .count();
       report.eqns_after = program.eqns.size();
       if (!options.dump_dir.empty()) dump(options.dump_dir, i + 1, pass.name, program);
     }

@@ -1,5 +1,6 @@
-// The text form of a schedule and the way back. Everything is judged before anything is sized by it; problems are collected, so that a
-// person sees all of them at once, each with its line and column.
+// The text form of a schedule and the way back. Everything is judged before anything is sized by
+// it; problems are collected, so that a person sees all of them at once, each with its line and
+// column.
 #include <algorithm>
 #include <charconv>
 
@@ -12,9 +13,11 @@ namespace {
 constexpr std::size_t most_name = 64;  // characters
 
 bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= most_name && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-  });
+  return !text.empty() && text.size() <= most_name &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-' || c == '.';
+         });
 }
 
 // Text from outside, fit for a message.
@@ -51,20 +54,27 @@ class Reader {
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (!started_) problem(1, "expected 'schedule NAME stages=N micros=N', found no such line", 1);
-    if (started_ && s_.ranks.empty()) problem(1, "expected a line 'rank 0: ...' for every rank, found none");
+    if (started_ && s_.ranks.empty())
+      problem(1, "expected a line 'rank 0: ...' for every rank, found none");
     for (std::size_t r = 0; r < at_line_.size(); ++r)
-      if (at_line_[r] == 0) problem(1, "rank " + std::to_string(r) + " has no line, but a higher rank has one");
+      if (at_line_[r] == 0)
+        problem(1, "rank " + std::to_string(r) + " has no line, but a higher rank has one");
     if (count_ == 0) return std::move(s_);
-    Error error(ErrorKind::usage, problems_[0].second, problems_[0].first, "the format is described in docs/pipeline.md");
-    for (std::size_t i = 1; i < problems_.size(); ++i) error.and_also(problems_[i].first + ": " + problems_[i].second);
-    if (count_ > problems_.size()) error.and_also(std::to_string(count_ - problems_.size()) + " more problems");
+    Error error(ErrorKind::usage, problems_[0].second, problems_[0].first,
+                "the format is described in docs/pipeline.md");
+    for (std::size_t i = 1; i < problems_.size(); ++i)
+      error.and_also(problems_[i].first + ": " + problems_[i].second);
+    if (count_ > problems_.size())
+      error.and_also(std::to_string(count_ - problems_.size()) + " more problems");
     throw error;
   }
 
  private:
   void problem(std::size_t column, const std::string& text, int line = 0) {
     if (++count_ > most_shown) return;
-    problems_.emplace_back(where_ + ":" + std::to_string(line > 0 ? line : std::max(1, line_)) + ":" + std::to_string(column), text);
+    problems_.emplace_back(where_ + ":" + std::to_string(line > 0 ? line : std::max(1, line_)) +
+                               ":" + std::to_string(column),
+                           text);
   }
 
   // Up to a comment.
@@ -88,13 +98,16 @@ class Reader {
     else if (words[0].text == "rank")
       rank(words);
     else
-      problem(words[0].column, "expected 'schedule NAME ...' or 'rank N: ...', found " + shown(words[0].text));
+      problem(words[0].column,
+              "expected 'schedule NAME ...' or 'rank N: ...', found " + shown(words[0].text));
   }
 
   void header(const std::vector<Word>& words) {
-    if (started_) return problem(words[0].column, "a second 'schedule' line; a text holds one schedule");
+    if (started_)
+      return problem(words[0].column, "a second 'schedule' line; a text holds one schedule");
     started_ = true;
-    if (!s_.ranks.empty()) problem(words[0].column, "the 'schedule' line must stand before the ranks");
+    if (!s_.ranks.empty())
+      problem(words[0].column, "the 'schedule' line must stand before the ranks");
     if (words.size() < 2 || !is_name(words[1].text))
       problem(words[std::min<std::size_t>(1, words.size() - 1)].column,
               "expected 'schedule NAME' with up to 64 letters, digits, '_', '-' and '.', found " +
@@ -111,22 +124,26 @@ class Reader {
         problem(words[i].column, "expected stages=N or micros=N, found " + shown(words[i].text));
     }
     if (!stages) problem(words[0].column, "expected stages=N, the number of stages, found none");
-    if (!micros) problem(words[0].column, "expected micros=N, the number of micro-batches, found none");
+    if (!micros)
+      problem(words[0].column, "expected micros=N, the number of micro-batches, found none");
     const bool known = stages && micros && s_.stages > 0 && s_.micros > 0;
     if (known && std::int64_t{s_.stages} * s_.micros > most_turns)
-      problem(words[0].column, "stages x micros is more than " + std::to_string(most_turns) + " turns");
+      problem(words[0].column,
+              "stages x micros is more than " + std::to_string(most_turns) + " turns");
   }
 
   // "stages=4": a value that is refused becomes 0, and nothing is compared with it.
   void size(const Word& word, bool& given, int& value, int most) {
     const std::size_t equals = word.text.find('=') + 1;
     std::string_view digits = word.text.substr(equals);
-    if (given) problem(word.column, std::string(word.text.substr(0, equals - 1)) + " is given twice");
+    if (given)
+      problem(word.column, std::string(word.text.substr(0, equals - 1)) + " is given twice");
     given = true;
     value = take_number(digits);
     if (value >= 1 && value <= most && digits.empty()) return;
     value = 0;
-    problem(word.column + equals, "expected a number from 1 to " + std::to_string(most) + ", found " + shown(word.text.substr(equals)));
+    problem(word.column + equals, "expected a number from 1 to " + std::to_string(most) +
+                                      ", found " + shown(word.text.substr(equals)));
   }
 
   void rank(const std::vector<Word>& words) {
@@ -138,14 +155,14 @@ class Reader {
     std::string_view number = words.size() < 2 ? std::string_view() : words[1].text;
     const int r = take_number(number);
     if (r < 0 || r >= most_ranks || number != ":")
-      return problem(words[std::min<std::size_t>(1, words.size() - 1)].column, "expected 'rank N:' with N from 0 to " +
-                                                                                   std::to_string(most_ranks - 1) + ", found " +
-                                                                                   (words.size() < 2 ? "nothing" : shown(words[1].text)));
+      return problem(words[std::min<std::size_t>(1, words.size() - 1)].column,
+                     "expected 'rank N:' with N from 0 to " + std::to_string(most_ranks - 1) +
+                         ", found " + (words.size() < 2 ? "nothing" : shown(words[1].text)));
     const auto index = static_cast<std::size_t>(r);
     if (s_.ranks.size() <= index) s_.ranks.resize(index + 1), at_line_.resize(index + 1, 0);
     if (at_line_[index] > 0)
-      return problem(words[1].column,
-                     "a second line of rank " + std::to_string(r) + "; the first is line " + std::to_string(at_line_[index]));
+      return problem(words[1].column, "a second line of rank " + std::to_string(r) +
+                                          "; the first is line " + std::to_string(at_line_[index]));
     at_line_[index] = line_;
     for (std::size_t i = 2; i < words.size(); ++i) turn(words[i], s_.ranks[index]);
   }
@@ -160,13 +177,18 @@ class Reader {
     if (point) rest.remove_prefix(1);
     t.micro = take_number(rest);
     if (work == std::string_view::npos || t.stage < 0 || !point || t.micro < 0 || !rest.empty())
-      return problem(word.column, "expected a turn such as F0.1 (F, B or W, stage, point, micro-batch), found " + shown(word.text));
+      return problem(word.column,
+                     "expected a turn such as F0.1 (F, B or W, stage, point, micro-batch), found " +
+                         shown(word.text));
     t.work = static_cast<Work>(work);
     if (s_.stages > 0 && t.stage >= s_.stages)
-      problem(word.column, name(t) + " has no such stage; there are 0 to " + std::to_string(s_.stages - 1));
+      problem(word.column,
+              name(t) + " has no such stage; there are 0 to " + std::to_string(s_.stages - 1));
     if (s_.micros > 0 && t.micro >= s_.micros)
-      problem(word.column, name(t) + " has no such micro-batch; there are 0 to " + std::to_string(s_.micros - 1));
-    if (++turns_ == most_turns + 1) problem(word.column, "more than " + std::to_string(most_turns) + " turns");
+      problem(word.column, name(t) + " has no such micro-batch; there are 0 to " +
+                               std::to_string(s_.micros - 1));
+    if (++turns_ == most_turns + 1)
+      problem(word.column, "more than " + std::to_string(most_turns) + " turns");
     if (turns_ <= most_turns) turns.push_back(t);
   }
 
@@ -184,8 +206,8 @@ class Reader {
 
 std::string print(const Schedule& schedule) {
   CHECK(is_name(schedule.name), "a schedule is named " + shown(schedule.name));
-  std::string out =
-      "schedule " + schedule.name + " stages=" + std::to_string(schedule.stages) + " micros=" + std::to_string(schedule.micros) + "\n";
+  std::string out = "schedule " + schedule.name + " stages=" + std::to_string(schedule.stages) +
+                    " micros=" + std::to_string(schedule.micros) + "\n";
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     out += "rank " + std::to_string(r) + ":";
     for (const Turn& t : schedule.ranks[r]) out += " " + name(t);
@@ -194,6 +216,8 @@ std::string print(const Schedule& schedule) {
   return out;
 }
 
-Schedule parse_schedule(std::string_view text, const std::string& where) { return Reader(where).read(text); }
+Schedule parse_schedule(std::string_view text, const std::string& where) {
+  return Reader(where).read(text);
+}
 
 }  // namespace tessera::transforms

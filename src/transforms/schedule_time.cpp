@@ -1,4 +1,5 @@
-// What a schedule costs: the time of every turn by an event simulation, its bubble, and how much is in flight.
+// What a schedule costs: the time of every turn by an event simulation, its bubble, and how much is
+// in flight.
 #include <algorithm>
 #include <cmath>
 #include <queue>
@@ -12,34 +13,47 @@ namespace {
 
 class Simulation {
  public:
-  Simulation(const Schedule& schedule, const std::function<double(const Turn&)>& cost, double transfer)
-      : s_(schedule), cost_(cost), transfer_(transfer), home_(homes(schedule)), next_(s_.ranks.size(), 0), free_(s_.ranks.size(), 0) {
+  Simulation(const Schedule& schedule, const std::function<double(const Turn&)>& cost,
+             double transfer)
+      : s_(schedule),
+        cost_(cost),
+        transfer_(transfer),
+        home_(homes(schedule)),
+        next_(s_.ranks.size(), 0),
+        free_(s_.ranks.size(), 0) {
     done_.resize(static_cast<std::size_t>(s_.stages) * static_cast<std::size_t>(s_.micros) * 3, -1);
   }
 
   std::vector<Timed> run() {
     for (std::size_t r = 0; r < s_.ranks.size(); ++r) offer(static_cast<int>(r));
-    // Whatever becomes ready starts no earlier than what made it ready: the order of starts is the order in which they are taken.
+    // Whatever becomes ready starts no earlier than what made it ready: the order of starts is the
+    // order in which they are taken.
     while (!ready_.empty()) {
       const auto [start, rank] = ready_.top();
       ready_.pop();
       const Turn& turn = s_.ranks[at(rank)][next_[at(rank)]++];
       const double cost = cost_(turn);
-      CHECK(std::isfinite(cost) && cost >= 0, "the cost of " + name(turn) + " is " + std::to_string(cost));
+      CHECK(std::isfinite(cost) && cost >= 0,
+            "the cost of " + name(turn) + " is " + std::to_string(cost));
       free_[at(rank)] = done(turn) = start + cost;
       out_.push_back({rank, turn, start, start + cost});
       offer(rank);
       // The rank that was waiting for this turn, if it is another one.
       const int after = turn.work == Work::forward ? turn.stage + 1 : turn.stage - 1;
-      if (turn.work != Work::weight && after >= 0 && after < s_.stages && home_[at(after)] != rank) offer(home_[at(after)], &turn);
+      if (turn.work != Work::weight && after >= 0 && after < s_.stages && home_[at(after)] != rank)
+        offer(home_[at(after)], &turn);
     }
     return std::move(out_);
   }
 
  private:
-  double& done(const Turn& t) { return done_[(at(t.stage) * at(s_.micros) + at(t.micro)) * 3 + static_cast<std::size_t>(t.work)]; }
+  double& done(const Turn& t) {
+    return done_[(at(t.stage) * at(s_.micros) + at(t.micro)) * 3 +
+                 static_cast<std::size_t>(t.work)];
+  }
 
-  // Queues the next turn of a rank when all that it needs is done; with `by`: only if that is among what it needs, so no turn comes twice.
+  // Queues the next turn of a rank when all that it needs is done; with `by`: only if that is among
+  // what it needs, so no turn comes twice.
   void offer(int rank, const Turn* by = nullptr) {
     if (next_[at(rank)] == s_.ranks[at(rank)].size()) return;
     double start = free_[at(rank)];
@@ -67,7 +81,8 @@ class Simulation {
 
 }  // namespace
 
-std::vector<Timed> simulate(const Schedule& schedule, const std::function<double(const Turn&)>& cost, double transfer) {
+std::vector<Timed> simulate(const Schedule& schedule,
+                            const std::function<double(const Turn&)>& cost, double transfer) {
   check(schedule);
   CHECK(std::isfinite(transfer) && transfer >= 0, "a transfer takes " + std::to_string(transfer));
   return Simulation(schedule, cost, transfer).run();

@@ -36,9 +36,10 @@ Var repeats(const Program& p, const Uses& uses, const Eqn& e) {
     case Op::cast:
       if (same_type) return x;
       // bf16 -> f32 -> bf16 loses nothing.
-      if (const Eqn* inner = uses.made_by(x, Op::cast); inner && p.type(inner->in[0]) == p.type(e.out[0]) &&
-                                                        size_of(p.type(x).dtype) > size_of(p.type(e.out[0]).dtype) &&
-                                                        (is_float(p.type(x).dtype) || !is_float(p.type(e.out[0]).dtype)))
+      if (const Eqn* inner = uses.made_by(x, Op::cast);
+          inner && p.type(inner->in[0]) == p.type(e.out[0]) &&
+          size_of(p.type(x).dtype) > size_of(p.type(e.out[0]).dtype) &&
+          (is_float(p.type(x).dtype) || !is_float(p.type(e.out[0]).dtype)))
         return inner->in[0];
       return none;
     case Op::reshape:
@@ -65,18 +66,21 @@ Program forward_pass(const Program& program) {
     std::vector<Var> in = r(e.in);
     if (e.op == Op::reshape)
       if (const Eqn* inner = uses.made_by(e.in[0], Op::reshape)) in[0] = r(inner->in[0]);
-    std::string key = std::to_string(static_cast<int>(e.op)) + "|" + std::to_string(static_cast<int>(e.phase)) + "|" +
-                      std::to_string(e.stage) + print(e.attrs);
+    std::string key = std::to_string(static_cast<int>(e.op)) + "|" +
+                      std::to_string(static_cast<int>(e.phase)) + "|" + std::to_string(e.stage) +
+                      print(e.attrs);
     for (Var v : in) key += " " + std::to_string(v);
     for (Var v : e.out)
       for (const Place& place : v == none ? Places{} : program.type(v).at)
         key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
-    // What crosses ranks is made where it is needed: a copy kept in between is what sharding avoids.
+    // What crosses ranks is made where it is needed: a copy kept in between is what sharding
+    // avoids.
     if (e.op != Op::mark && !moves(e.attrs)) {
       const auto [it, fresh] = seen.emplace(key, &e);
       if (!fresh) {
         bool covered = true;
-        for (std::size_t i = 0; i < e.out.size(); ++i) covered &= e.out[i] == none || it->second->out[i] != none;
+        for (std::size_t i = 0; i < e.out.size(); ++i)
+          covered &= e.out[i] == none || it->second->out[i] != none;
         if (covered) {
           for (std::size_t i = 0; i < e.out.size(); ++i)
             if (e.out[i] != none) r.set(e.out[i], r(it->second->out[i]));

@@ -1,10 +1,12 @@
-// Strategies: each technique is a few lines that say where inputs live and what marks ask for; place() does the rest.
+// Strategies: each technique is a few lines that say where inputs live and what marks ask for;
+// place() does the rest.
 //   data parallel      batch inputs on dp
-//   ZeRO 1, 2          + optimizer state and gradients on dp (2: also between micro-batches, which is accumulate()'s affair)
-//   ZeRO 3             + weights on dp
-//   tensor (Megatron)  dims named heads, mlp and hidden on tp
-//   sequence, Megatron + marks "residual" on tp; Ulysses: marks "residual" and "tokens" on sp, "heads" too
-// A data axis that shards buckets takes the sequence axis along: its ranks hold the same weights, too.
+//   ZeRO 1, 2          + optimizer state and gradients on dp (2: also between micro-batches, which
+//   is accumulate()'s affair) ZeRO 3             + weights on dp tensor (Megatron)  dims named
+//   heads, mlp and hidden on tp sequence, Megatron + marks "residual" on tp; Ulysses: marks
+//   "residual" and "tokens" on sp, "heads" too
+// A data axis that shards buckets takes the sequence axis along: its ranks hold the same weights,
+// too.
 #include <map>
 #include <set>
 
@@ -46,8 +48,9 @@ void put(Type& type, const Mesh& mesh, const std::string& axis, int dim) {
   if (const int a = mesh.find(axis); a >= 0) set_place(type, mesh, a, {Place::S, dim});
 }
 
-// A cut goes by the extent alone. Where batches are cut unevenly a bucket as long as one of them would be cut like it, and evenly by a plan
-// of another batch; so one that may be as long as a batch stays whole.
+// A cut goes by the extent alone. Where batches are cut unevenly a bucket as long as one of them
+// would be cut like it, and evenly by a plan of another batch; so one that may be as long as a
+// batch stays whole.
 bool may_be_cut(const Type& bucket, const Layout& layout) {
   if (layout.weights.empty()) return true;
   return bucket.shape.back() > layout.sp * layout.most_samples;
@@ -79,11 +82,13 @@ Program strategy(const Program& program, const Layout& layout) {
     if (in.kind == Input::batch) put(type, p.mesh, "dp", 0);
     if (in.kind == Input::batch || in.kind == Input::scalar) continue;
     for (int dim = 0; dim < static_cast<int>(in.dims.size()); ++dim) {
-      const Where& where = in.name.starts_with("weights.") || in.kind == Input::param ? params : state;
+      const Where& where =
+          in.name.starts_with("weights.") || in.kind == Input::param ? params : state;
       // An average that is read as the weights is still kept as state.
       const Where& kept = in.name.starts_with("ema.") ? state : where;
       const std::string& name = in.dims[static_cast<std::size_t>(dim)];
-      if (const auto axes = kept.find(name); axes != kept.end() && (name != "bucket" || may_be_cut(type, layout)))
+      if (const auto axes = kept.find(name);
+          axes != kept.end() && (name != "bucket" || may_be_cut(type, layout)))
         for (const std::string& axis : axes->second) put(type, p.mesh, axis, dim);
     }
   }
@@ -95,7 +100,8 @@ Program strategy(const Program& program, const Layout& layout) {
       for (const std::string& axis : over_data) put(type, p.mesh, axis, type.rank() - 1);
     if (mark.dim < 0) continue;
     if (mark.label == "residual" && layout.megatron_sequence) put(type, p.mesh, "tp", mark.dim);
-    if (mark.label == "residual" || mark.label == "tokens" || mark.label == "heads") put(type, p.mesh, "sp", mark.dim);
+    if (mark.label == "residual" || mark.label == "tokens" || mark.label == "heads")
+      put(type, p.mesh, "sp", mark.dim);
   }
   return p;
 }

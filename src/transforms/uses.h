@@ -9,7 +9,11 @@
 namespace tessera::transforms {
 
 struct Uses {
-  explicit Uses(const ir::Program& p) : program(p), maker(p.values.size(), -1), count(p.values.size(), 0), readers(p.values.size()) {
+  explicit Uses(const ir::Program& p)
+      : program(p),
+        maker(p.values.size(), -1),
+        count(p.values.size(), 0),
+        readers(p.values.size()) {
     for (std::size_t i = 0; i < p.eqns.size(); ++i) {
       for (ir::Var v : p.eqns[i].out)
         if (v != ir::none) maker[at(v)] = static_cast<int>(i);

@@ -1,4 +1,5 @@
-// The binary from outside: run it to its end, or start it, send it signals and wait; and read what it left.
+// The binary from outside: run it to its end, or start it, send it signals and wait; and read what
+// it left.
 #pragma once
 
 #include <fcntl.h>
@@ -23,7 +24,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 inline const std::string tiny =
-    " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 --global-batch 32 --threads 2 ";
+    " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 "
+    "--global-batch 32 --threads 2 ";
 
 // A folder for all tests of the program, gone when it ends.
 inline fs::path scratch() {
@@ -46,15 +48,19 @@ inline std::string read(const fs::path& path) {
   return text.str();
 }
 
-// The bytes of a weight file that says nothing of its content's hash, so that a test may change them. The header keeps its length.
+// The bytes of a weight file that says nothing of its content's hash, so that a test may change
+// them. The header keeps its length.
 inline std::string without_hash(std::string bytes) {
   constexpr std::string_view key = "tessera.xxh3", unknown = "tessera.test";
   static_assert(key.size() == unknown.size());
-  if (const std::size_t at = bytes.find(key); at != bytes.npos) bytes.replace(at, key.size(), unknown);
+  if (const std::size_t at = bytes.find(key); at != bytes.npos)
+    bytes.replace(at, key.size(), unknown);
   return bytes;
 }
 
-inline void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+inline void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 struct Result {
   int code = -1;
@@ -66,24 +72,29 @@ inline Result run(const std::string& arguments) {
   Result r;
   FILE* pipe = ::popen(command.c_str(), "r");
   char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) r.out.append(buffer, n);
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;)
+    r.out.append(buffer, n);
   const int status = ::pclose(pipe);
   r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
   r.err = read(err);
   return r;
 }
 
-// What MPI itself never frees is no leak of ours: a sanitized binary under mpirun does not look for leaks.
+// What MPI itself never frees is no leak of ours: a sanitized binary under mpirun does not look for
+// leaks.
 inline bool has_mpirun() {
   ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
   return std::system("command -v mpirun >/dev/null 2>&1") == 0;
 }
 
-// A process of its own; what it says goes to `log`. `file_limit`: the largest file it may write, in bytes.
+// A process of its own; what it says goes to `log`. `file_limit`: the largest file it may write, in
+// bytes.
 class Process {
  public:
-  explicit Process(const std::string& arguments, const fs::path& log = "/dev/null", rlim_t file_limit = RLIM_INFINITY) {
-    const std::string command = "exec " + std::string(TESSERA_BINARY) + " " + arguments + " 2>" + log.string();
+  explicit Process(const std::string& arguments, const fs::path& log = "/dev/null",
+                   rlim_t file_limit = RLIM_INFINITY) {
+    const std::string command =
+        "exec " + std::string(TESSERA_BINARY) + " " + arguments + " 2>" + log.string();
     id_ = ::fork();
     if (id_ != 0) return;
     if (file_limit != RLIM_INFINITY) {
@@ -125,7 +136,8 @@ inline std::vector<json> lines_of(const fs::path& folder, const std::string& kin
 inline std::vector<std::string> losses(const fs::path& folder) {
   std::vector<std::string> all;
   for (const json& m : lines_of(folder, "step"))
-    all.push_back(m["step"].dump() + " " + m["loss"].dump() + (m.contains("skipped") ? " skipped" : ""));
+    all.push_back(m["step"].dump() + " " + m["loss"].dump() +
+                  (m.contains("skipped") ? " skipped" : ""));
   return all;
 }
 

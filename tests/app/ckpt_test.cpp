@@ -1,4 +1,5 @@
-// tessera ckpt from outside, weights from wherever they lie, time to a target, and steps that are skipped.
+// tessera ckpt from outside, weights from wherever they lie, time to a target, and steps that are
+// skipped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +15,10 @@ namespace {
 std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
 
 TEST(Ckpt, ListVerifyDiffAndExport) {
-  const fs::path a = scratch() / "ckpt_a", b = scratch() / "ckpt_b", exported = scratch() / "exported";
-  const std::string arguments = "train" + tiny + "--epochs 4 --set checkpoint.keep=9 --quiet --fresh --out ";
+  const fs::path a = scratch() / "ckpt_a", b = scratch() / "ckpt_b",
+                 exported = scratch() / "exported";
+  const std::string arguments =
+      "train" + tiny + "--epochs 4 --set checkpoint.keep=9 --quiet --fresh --out ";
   ASSERT_EQ(run(arguments + a.string()).code, 0);
   ASSERT_EQ(run(arguments + b.string() + " --seed 1").code, 0);
 
@@ -44,20 +47,27 @@ TEST(Ckpt, ListVerifyDiffAndExport) {
     const Result same = run("ckpt diff " + a.string() + " " + exported.string());
     EXPECT_EQ(same.code, 0) << how << same.out << same.err;
   }
-  EXPECT_EQ(run("ckpt diff " + (a / "weights.safetensors").string() + " " + exported.string()).code, 0);
-  const json config = json::parse(read(exported / "config.json")), pre = json::parse(read(exported / "preprocessor_config.json"));
+  EXPECT_EQ(run("ckpt diff " + (a / "weights.safetensors").string() + " " + exported.string()).code,
+            0);
+  const json config = json::parse(read(exported / "config.json")),
+             pre = json::parse(read(exported / "preprocessor_config.json"));
   EXPECT_EQ(config["model_type"], "vit");
   EXPECT_EQ(config["id2label"]["0"], "disc");
   EXPECT_EQ(pre["size"]["height"], 32);
   EXPECT_EQ(pre["image_mean"].size(), 3u);
 
-  // The same answer from a run, a checkpoint, an exported folder and a file; a run killed before its end has no weight file.
+  // The same answer from a run, a checkpoint, an exported folder and a file; a run killed before
+  // its end has no weight file.
   std::vector<double> tops;
   fs::remove(b / "weights.safetensors");
   for (const fs::path& w : {a, a / "ckpt/step-12", exported, a / "weights.safetensors"})
-    tops.push_back(json::parse(run("eval --json --weights " + w.string() + " --data synthetic --test-size 32").out)["loss"].get<double>());
+    tops.push_back(
+        json::parse(run("eval --json --weights " + w.string() + " --data synthetic --test-size 32")
+                        .out)["loss"]
+            .get<double>());
   EXPECT_EQ(tops, std::vector<double>(4, tops[0]));
-  const Result predicted = run("predict --weights " + b.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png");
+  const Result predicted =
+      run("predict --weights " + b.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png");
   EXPECT_EQ(predicted.code, 0) << predicted.err;
 
   // Damage: named, passed over, exit 4 where that was the question.
@@ -77,7 +87,10 @@ TEST(Ckpt, ListVerifyDiffAndExport) {
 
 TEST(Ckpt, TimeToATargetIsInTheSummary) {
   const fs::path folder = scratch() / "target";
-  ASSERT_EQ(run("train" + tiny + "--epochs 5 --until loss=100 --quiet --fresh --out " + folder.string()).code, 0);
+  ASSERT_EQ(
+      run("train" + tiny + "--epochs 5 --until loss=100 --quiet --fresh --out " + folder.string())
+          .code,
+      0);
   const json summary = json::parse(read(folder / "summary.json"));
   EXPECT_TRUE(summary["reached"].get<bool>());
   EXPECT_EQ(summary["epochs_to_target"], 1);
@@ -86,16 +99,19 @@ TEST(Ckpt, TimeToATargetIsInTheSummary) {
   EXPECT_EQ(summary["skipped"], 0);
   // Killed between reaching the target and the summary: the next process knows that it was reached.
   fs::remove(folder / "summary.json");
-  ASSERT_EQ(run("train" + tiny + "--epochs 5 --until loss=100 --quiet --out " + folder.string()).code, 0);
+  ASSERT_EQ(
+      run("train" + tiny + "--epochs 5 --until loss=100 --quiet --out " + folder.string()).code, 0);
   EXPECT_EQ(json::parse(read(folder / "summary.json"))["epochs"].size(), 1u);
 }
 
-// Batch norm, a moving average with statistics of its own, and epochs that drop their last batch: killed after the last checkpoint, the
-// next process ends with the same weights; stopped inside an epoch likewise.
+// Batch norm, a moving average with statistics of its own, and epochs that drop their last batch:
+// killed after the last checkpoint, the next process ends with the same weights; stopped inside an
+// epoch likewise.
 TEST(Ckpt, StatisticsAndAveragesResumeExactly) {
   const fs::path whole = scratch() / "bn_whole", parts = scratch() / "bn_parts";
   const std::string arguments =
-      "train --model resnet_micro_cifar --set data.train_size=70 --set data.test_size=16 --global-batch 16 --threads 2 --set ema.decay=0.9 "
+      "train --model resnet_micro_cifar --set data.train_size=70 --set data.test_size=16 "
+      "--global-batch 16 --threads 2 --set ema.decay=0.9 "
       "--set data.drop_last=true --epochs 6 --set checkpoint.every=3 --quiet --out ";
   const Result alone = run(arguments + whole.string() + " --fresh");
   ASSERT_EQ(alone.code, 0) << alone.err;
@@ -105,9 +121,11 @@ TEST(Ckpt, StatisticsAndAveragesResumeExactly) {
   for (const char* name : {"summary.json", "weights.safetensors"}) fs::remove(parts / name);
   ASSERT_EQ(run(arguments + parts.string()).code, 0);
   EXPECT_TRUE(read(parts / "weights.safetensors") == read(whole / "weights.safetensors"));
-  EXPECT_EQ(run("ckpt diff " + parts.string() + " " + (whole / "weights.safetensors").string()).code, 0);
+  EXPECT_EQ(
+      run("ckpt diff " + parts.string() + " " + (whole / "weights.safetensors").string()).code, 0);
 
-  for (const char* name : {"summary.json", "weights.safetensors", "ckpt/step-24"}) fs::remove_all(parts / name);  // back to step 21
+  for (const char* name : {"summary.json", "weights.safetensors", "ckpt/step-24"})
+    fs::remove_all(parts / name);  // back to step 21
   ASSERT_EQ(run(arguments + parts.string()).code, 0);
   EXPECT_TRUE(read(parts / "weights.safetensors") == read(whole / "weights.safetensors"));
   EXPECT_EQ(losses(parts), losses(whole));
@@ -120,7 +138,8 @@ void scale_head(const fs::path& from, const fs::path& to, double factor) {
   std::memcpy(&length, bytes.data(), 8);
   const json header = json::parse(bytes.substr(8, length));
   const auto span = header["heads.head.weight"]["data_offsets"];
-  for (std::size_t at = 8 + length + span[0].get<std::size_t>(); at < 8 + length + span[1].get<std::size_t>(); at += 4) {
+  for (std::size_t at = 8 + length + span[0].get<std::size_t>();
+       at < 8 + length + span[1].get<std::size_t>(); at += 4) {
     float value;
     std::memcpy(&value, bytes.data() + at, 4);
     value = static_cast<float>(value * factor);
@@ -129,16 +148,21 @@ void scale_head(const fs::path& from, const fs::path& to, double factor) {
   write(to, bytes);
 }
 
-// A head so large that the gradient norm of some batches overflows and of others does not: those are skipped, and stopping in between
-// changes nothing.
+// A head so large that the gradient norm of some batches overflows and of others does not: those
+// are skipped, and stopping in between changes nothing.
 TEST(Ckpt, SkippedStepsAreCountedAndResumeIsExact) {
-  const fs::path base = scratch() / "skip_base", probe = scratch() / "skip_probe", whole = scratch() / "skip_whole",
-                 parts = scratch() / "skip_parts", init = scratch() / "skip.safetensors";
+  const fs::path base = scratch() / "skip_base", probe = scratch() / "skip_probe",
+                 whole = scratch() / "skip_whole", parts = scratch() / "skip_parts",
+                 init = scratch() / "skip.safetensors";
   const std::string arguments =
-      "train --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=8 --global-batch 8 "
-      "--threads 1 --set optim.name=sgd --set optim.weight_decay=0 --lr 1e-25 --set lr.schedule=constant --quiet "
+      "train --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=8 "
+      "--global-batch 8 "
+      "--threads 1 --set optim.name=sgd --set optim.weight_decay=0 --lr 1e-25 --set "
+      "lr.schedule=constant --quiet "
       "--set run.eval_every=0 --set checkpoint.every=1 --epochs 5 ";
-  ASSERT_EQ(run(arguments + "--set model.head_init=normal --steps 1 --fresh --out " + base.string()).code, 0);
+  ASSERT_EQ(
+      run(arguments + "--set model.head_init=normal --steps 1 --fresh --out " + base.string()).code,
+      0);
   scale_head(base / "weights.safetensors", init, 1e15);
   const std::string from = "--set model.head_init=normal --init " + quoted(init) + " --out ";
   ASSERT_EQ(run(arguments + from + probe.string() + " --fresh").code, 0);
@@ -172,13 +196,17 @@ TEST(Ckpt, SkippedStepsAreCountedAndResumeIsExact) {
 }
 
 TEST(Ckpt, TenSkippedStepsInARowAreNamedAndEndTheRun) {
-  const fs::path base = scratch() / "nan_base", folder = scratch() / "nan_run", init = scratch() / "nan.safetensors";
+  const fs::path base = scratch() / "nan_base", folder = scratch() / "nan_run",
+                 init = scratch() / "nan.safetensors";
   ASSERT_EQ(run("train" + tiny + "--steps 1 --quiet --fresh --out " + base.string()).code, 0);
   scale_head(base / "weights.safetensors", init, std::nan(""));
-  const Result r = run("train" + tiny + "--epochs 9 --quiet --fresh --init " + init.string() + " --out " + folder.string());
+  const Result r = run("train" + tiny + "--epochs 9 --quiet --fresh --init " + init.string() +
+                       " --out " + folder.string());
   EXPECT_EQ(r.code, 5) << r.err;
-  for (const char* words : {"10 steps in a row", "param.heads.head.weight f32[10,64] already has 640 NaN of 640 elements",
-                            "first bad tensor: ", "scope 'head'", "forward pass"})
+  for (const char* words :
+       {"10 steps in a row",
+        "param.heads.head.weight f32[10,64] already has 640 NaN of 640 elements",
+        "first bad tensor: ", "scope 'head'", "forward pass"})
     EXPECT_NE(r.err.find(words), std::string::npos) << words << "\n" << r.err;
   EXPECT_EQ(lines_of(folder, "step").size(), 10u);
   for (const json& m : lines_of(folder, "step")) EXPECT_TRUE(m["skipped"].get<bool>());

@@ -1,4 +1,5 @@
-// Real data through the binary: fetched, checked, described, trained on, evaluated, predicted, measured.
+// Real data through the binary: fetched, checked, described, trained on, evaluated, predicted,
+// measured.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,7 +20,8 @@ using test::Result;
 using test::run;
 using test::Scratch;
 
-const std::string small = " --model vit_micro --set model.depth=1 --threads 2 --global-batch 16 --quiet --fresh ";
+const std::string small =
+    " --model vit_micro --set model.depth=1 --threads 2 --global-batch 16 --quiet --fresh ";
 
 TEST(DataVerbs, GetFetchesChecksUnpacksAndIsContentWithWhatIsThere) {
   const Scratch scratch;
@@ -28,7 +30,8 @@ TEST(DataVerbs, GetFetchesChecksUnpacksAndIsContentWithWhatIsThere) {
   test::write_bytes(scratch / "reference", archive);
   const std::string sha256 = data::digest_of(scratch / "reference", data::Digest::sha256);
   test::Server server(archive, {.cut_after = archive.size() / 2, .cut_times = 1});
-  const std::string get = "data get cifar10 --json --out " + dir + " --url " + server.url() + " --sha256 ";
+  const std::string get =
+      "data get cifar10 --json --out " + dir + " --url " + server.url() + " --sha256 ";
   Result r = run(get + std::string(64, '1'));
   EXPECT_EQ(r.code, 3);
   EXPECT_NE(r.err.find("wrong checksum"), std::string::npos) << r.err;
@@ -49,7 +52,8 @@ TEST(DataVerbs, GetFetchesChecksUnpacksAndIsContentWithWhatIsThere) {
 TEST(DataVerbs, CifarIsTrainedOnEvaluatedAndMeasured) {
   const Scratch scratch;
   test::write_cifar(data::cifar100_form(), scratch / "c", 120);
-  const std::string source = "cifar100:" + (scratch / "c").string(), out = (scratch / "run").string();
+  const std::string source = "cifar100:" + (scratch / "c").string(),
+                    out = (scratch / "run").string();
   ASSERT_EQ(run("train" + small + "--epochs 1 --data " + source + " --out " + out).code, 0);
   const json e = json::parse(run("eval --json --weights " + out + " --data " + source).out);
   EXPECT_EQ(e["images"], 120);
@@ -58,45 +62,62 @@ TEST(DataVerbs, CifarIsTrainedOnEvaluatedAndMeasured) {
   EXPECT_EQ(s["train"]["classes"][3]["images"], 2);
   EXPECT_EQ(s["train"]["height"]["max"], 32);
   EXPECT_NEAR(s["train"]["mean"][0].get<double>(), 0.5, 0.05);
-  EXPECT_GT(json::parse(run("bench data --json --repeats 1 --workers 1 --data " + source).out)["images_per_s"]["median"], 0.0);
-  const Result r = run("train" + small + "--epochs 1 --set model.classes=9 --data " + source + " --out " + out);
+  EXPECT_GT(json::parse(run("bench data --json --repeats 1 --workers 1 --data " + source)
+                            .out)["images_per_s"]["median"],
+            0.0);
+  const Result r =
+      run("train" + small + "--epochs 1 --set model.classes=9 --data " + source + " --out " + out);
   EXPECT_EQ(r.code, 2);
   EXPECT_NE(r.err.find("model.classes = 9"), std::string::npos) << r.err;
 }
 
-// Evaluation of a run sees what its training saw: the normalisation is the run's; the mirrored score stands beside the plain one.
+// Evaluation of a run sees what its training saw: the normalisation is the run's; the mirrored
+// score stands beside the plain one.
 TEST(DataVerbs, EvaluationFollowsTheRun) {
   const Scratch scratch;
   test::write_cifar(data::cifar10_form(), scratch / "c", 60);
-  const std::string source = "cifar10:" + (scratch / "c").string(), out = (scratch / "run").string();
+  const std::string source = "cifar10:" + (scratch / "c").string(),
+                    out = (scratch / "run").string();
   ASSERT_EQ(run("train" + small +
-                "--epochs 2 --set data.normalize=cifar10 --set data.tta=flip --set data.class_weights=balanced --set "
+                "--epochs 2 --set data.normalize=cifar10 --set data.tta=flip --set "
+                "data.class_weights=balanced --set "
                 "data.mixup=0.2 --set data.crop=4 --set data.flip=random --data " +
                 source + " --out " + out)
                 .code,
             0);
   const json last = json::parse(test::read_bytes(scratch / "run/summary.json"));
-  const json e = json::parse(run("eval --json --tta flip --weights " + out + " --data " + source).out);
+  const json e =
+      json::parse(run("eval --json --tta flip --weights " + out + " --data " + source).out);
   EXPECT_NEAR(e["loss"].get<double>(), last["final"]["test_loss"].get<double>(), 1e-5);
   EXPECT_EQ(e["top1"], last["final"]["test_top1"]);
   EXPECT_EQ(e["top1_tta"], last["final"]["test_top1_tta"]);
   EXPECT_EQ(last["epochs"][1]["test_top1_tta"], last["final"]["test_top1_tta"]);
-  EXPECT_NE(test::read_bytes(scratch / "run/metrics.jsonl").find("\"test_top1_tta\""), std::string::npos);
-  EXPECT_FALSE(json::parse(run("eval --json --weights " + out + " --data " + source).out).contains("top1_tta"));
+  EXPECT_NE(test::read_bytes(scratch / "run/metrics.jsonl").find("\"test_top1_tta\""),
+            std::string::npos);
+  EXPECT_FALSE(json::parse(run("eval --json --weights " + out + " --data " + source).out)
+                   .contains("top1_tta"));
   EXPECT_EQ(run("eval --tta five --weights " + out + " --data " + source).code, 2);
 }
 
 TEST(DataVerbs, FoldersAreTrainedOnAndBadFilesAreFound) {
   const Scratch scratch;
-  for (const char* name : {"red", "green", "blue"}) test::write_class(scratch / "f" / name, 20, 40, 50);
+  for (const char* name : {"red", "green", "blue"})
+    test::write_class(scratch / "f" / name, 20, 40, 50);
   const std::string source = "folder:" + (scratch / "f").string(), out = (scratch / "run").string();
-  Result r = run("train" + small + "--epochs 2 --set data.balanced=true --set data.drop_last=true --data " + source + " --out " + out);
+  Result r = run("train" + small +
+                 "--epochs 2 --set data.balanced=true --set data.drop_last=true --data " + source +
+                 " --out " + out);
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_EQ(json::parse(run("eval --json --weights " + out + " --data " + source).out)["images"], 6);
-  EXPECT_EQ(json::parse(run("eval --json --val-fraction 0.5 --weights " + out + " --data " + source).out)["images"], 30);
-  const json p = json::parse(run("predict --weights " + out + " " + (scratch / "f/red/3.png").string()).out);
+  EXPECT_EQ(json::parse(run("eval --json --weights " + out + " --data " + source).out)["images"],
+            6);
+  EXPECT_EQ(json::parse(run("eval --json --val-fraction 0.5 --weights " + out + " --data " + source)
+                            .out)["images"],
+            30);
+  const json p =
+      json::parse(run("predict --weights " + out + " " + (scratch / "f/red/3.png").string()).out);
   EXPECT_EQ(p["top"].size(), 3u);
-  const json b = json::parse(run("bench data --json --repeats 1 --workers 2 --model vit_micro --data " + source).out);
+  const json b = json::parse(
+      run("bench data --json --repeats 1 --workers 2 --model vit_micro --data " + source).out);
   EXPECT_GT(b["of_decoder"], 0.0);
 
   test::write_bytes(scratch / "f/red/notes.txt", "x");
@@ -114,64 +135,83 @@ TEST(DataVerbs, FoldersAreTrainedOnAndBadFilesAreFound) {
   r = run("data stats " + source);
   EXPECT_EQ(r.code, 3);
   EXPECT_NE(r.err.find("class blue"), std::string::npos) << r.err;
-  EXPECT_EQ(run("train --model vit_micro --epochs 1 --set data.balanced=true --set data.shuffle=false").code, 2);
+  EXPECT_EQ(
+      run("train --model vit_micro --epochs 1 --set data.balanced=true --set data.shuffle=false")
+          .code,
+      2);
 }
 
-// A part of a folder is kept for testing by the run's seed and fraction: evaluation scores that part and no other, unless a flag says so.
+// A part of a folder is kept for testing by the run's seed and fraction: evaluation scores that
+// part and no other, unless a flag says so.
 TEST(DataVerbs, EvaluationScoresWhatTheRunKept) {
   const Scratch scratch;
   for (const char* name : {"red", "green"}) test::write_class(scratch / "f" / name, 20, 40, 50);
   const std::string source = "folder:" + (scratch / "f").string(), out = (scratch / "run").string();
-  const Result t = run("train" + small + "--json --steps 3 --seed 7 --set data.val_fraction=0.3 --set model.head_init=normal --data " +
-                       source + " --out " + out);
+  const Result t = run(
+      "train" + small +
+      "--json --steps 3 --seed 7 --set data.val_fraction=0.3 --set model.head_init=normal --data " +
+      source + " --out " + out);
   ASSERT_EQ(t.code, 0) << t.err;
   const json trained = json::parse(t.out)["final"];
   for (const std::string& weights : {out, out + "/weights.safetensors", out + "/ckpt/step-3"}) {
-    const Result r = run("eval --json --weights " + weights + " --data folder:" + (scratch / "f/../f").string());
+    const Result r =
+        run("eval --json --weights " + weights + " --data folder:" + (scratch / "f/../f").string());
     ASSERT_EQ(r.code, 0) << r.err;
     EXPECT_EQ(json::parse(r.out)["images"], 12) << weights;
-    EXPECT_NEAR(json::parse(r.out)["loss"].get<double>(), trained["test_loss"].get<double>(), 1e-5) << weights;
+    EXPECT_NEAR(json::parse(r.out)["loss"].get<double>(), trained["test_loss"].get<double>(), 1e-5)
+        << weights;
     EXPECT_EQ(r.err.find("trained on"), std::string::npos) << r.err;
   }
   const Result other = run("eval --json --seed 3 --weights " + out + " --data " + source);
   EXPECT_EQ(json::parse(other.out)["images"], 12);
   EXPECT_NE(other.err.find("run.seed is 3, the run had 7"), std::string::npos) << other.err;
   fs::copy_file(scratch / "run/weights.safetensors", scratch / "w.safetensors");
-  const Result alone = run("eval --json --weights " + (scratch / "w.safetensors").string() + " --data " + source);
+  const Result alone =
+      run("eval --json --weights " + (scratch / "w.safetensors").string() + " --data " + source);
   EXPECT_EQ(json::parse(alone.out)["images"], 4);
   EXPECT_NE(alone.err.find("is not known"), std::string::npos) << alone.err;
 }
 
-// Labels are what the weights call them: the same names in another order are matched, other names are refused.
+// Labels are what the weights call them: the same names in another order are matched, other names
+// are refused.
 TEST(DataVerbs, ClassesAreMatchedByName) {
   const Scratch scratch;
   const fs::path f = scratch / "f";
   int count = 4;  // another number of images in each, so that a wrong label shows
   for (const char* name : {"a", "b", "c"})
-    for (const char* split : {"train", "val"}) test::write_class(f / split / name, count += 3, 32, 32);
+    for (const char* split : {"train", "val"})
+      test::write_class(f / split / name, count += 3, 32, 32);
   const std::string source = "folder:" + f.string(), out = (scratch / "run").string();
-  ASSERT_EQ(run("train" + small + "--steps 3 --set model.head_init=normal --data " + source + " --out " + out).code, 0);
-  const std::string weights = out + "/weights.safetensors", eval = "eval --json --weights " + weights + " --data " + source;
+  ASSERT_EQ(run("train" + small + "--steps 3 --set model.head_init=normal --data " + source +
+                " --out " + out)
+                .code,
+            0);
+  const std::string weights = out + "/weights.safetensors",
+                    eval = "eval --json --weights " + weights + " --data " + source;
   const json before = json::parse(run(eval).out);
   // Everything is renamed: the classes by turns, in the weights and on the disk.
   std::string bytes = test::without_hash(test::read_bytes(weights));
   const std::string names = R"([\"a\",\"b\",\"c\"])";
   ASSERT_NE(bytes.find(names), std::string::npos);
-  test::write_bytes(weights, bytes.replace(bytes.find(names), names.size(), R"([\"b\",\"c\",\"a\"])"));
+  test::write_bytes(weights,
+                    bytes.replace(bytes.find(names), names.size(), R"([\"b\",\"c\",\"a\"])"));
   for (const char* split : {"train", "val"})
-    for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"a", "x"}, {"c", "a"}, {"b", "c"}, {"x", "b"}})
+    for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+             {"a", "x"}, {"c", "a"}, {"b", "c"}, {"x", "b"}})
       fs::rename(f / split / from, f / split / to);
   const json after = json::parse(run(eval).out);
   EXPECT_NEAR(after["loss"].get<double>(), before["loss"].get<double>(), 1e-5);
   EXPECT_EQ(after["top1"], before["top1"]);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(after["classes"][i]["class"], (std::vector<std::string>{"b", "c", "a"})[i]);
-    for (const char* key : {"images", "correct"}) EXPECT_EQ(after["classes"][i][key], before["classes"][i][key]) << i << key;
+    for (const char* key : {"images", "correct"})
+      EXPECT_EQ(after["classes"][i][key], before["classes"][i][key]) << i << key;
   }
   for (const char* split : {"train", "val"}) fs::rename(f / split / "b", f / split / "zebra");
   const Result r = run(eval);
   EXPECT_EQ(r.code, 3);
-  EXPECT_NE(r.err.find("only the data has zebra; only the weights have b"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("only the data has zebra; only the weights have b"), std::string::npos)
+      << r.err;
 }
 
 }  // namespace

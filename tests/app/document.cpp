@@ -53,9 +53,12 @@ CommandBlock tagged(const fs::path& page, int line, const std::string& text) {
       block.reason = trimmed(said.substr(never.size()));
     } else if (said.starts_with(scale) && said.find(' ', scale.size()) != said.npos) {
       const std::size_t space = said.find(' ', scale.size());
-      block.scaled.emplace_back(said.substr(scale.size(), space - scale.size()), trimmed(said.substr(space)));
+      block.scaled.emplace_back(said.substr(scale.size(), space - scale.size()),
+                                trimmed(said.substr(space)));
     } else {
-      refuse(page, line, "expected \"long\", \"not pasted: WHY\" or \"scale VERB WORDS\", found \"" + said + "\"");
+      refuse(
+          page, line,
+          "expected \"long\", \"not pasted: WHY\" or \"scale VERB WORDS\", found \"" + said + "\"");
     }
   }
   return block;
@@ -97,7 +100,8 @@ std::vector<CommandBlock> command_blocks(const fs::path& page) {
     } else if (line.starts_with("```sh")) {
       inside = true;
     } else if (tag) {
-      refuse(page, number, "the comment above says how a block is tested, but no block of commands follows it");
+      refuse(page, number,
+             "the comment above says how a block is tested, but no block of commands follows it");
     }
     tag = false;
   }
@@ -118,7 +122,8 @@ fs::path checkout_like(const std::string& name) {
   fs::remove_all(folder);
   fs::create_directories(folder / "build");
   fs::create_symlink(TESSERA_BINARY, folder / "build/tessera");
-  for (const char* part : {"tests", "studies", "recipes", "bench"}) fs::create_directory_symlink(source / part, folder / part);
+  for (const char* part : {"tests", "studies", "recipes", "bench"})
+    fs::create_directory_symlink(source / part, folder / part);
   return folder;
 }
 
@@ -131,7 +136,8 @@ Pasted paste(const fs::path& folder, const std::string& command) {
   Pasted out;
   FILE* pipe = ::popen(line.c_str(), "r");
   char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) out.output.append(buffer, n);
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;)
+    out.output.append(buffer, n);
   const int status = ::pclose(pipe);
   out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

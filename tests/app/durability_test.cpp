@@ -1,4 +1,5 @@
-// Slow and broken disks, racing starts and readers beside a run, from outside: nothing is lost, and nobody is called what he is not.
+// Slow and broken disks, racing starts and readers beside a run, from outside: nothing is lost, and
+// nobody is called what he is not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +18,10 @@ using std::chrono::milliseconds;
 
 // A checkpoint every second step, and one of them is kept.
 const std::string every_second =
-    " --model vit_micro --set model.depth=1 --data synthetic --global-batch 8 --threads 1 --set checkpoint.every=2 --set "
-    "checkpoint.keep=1 --set checkpoint.keep_best=false --set data.train_size=64 --set data.test_size=16 ";
+    " --model vit_micro --set model.depth=1 --data synthetic --global-batch 8 --threads 1 --set "
+    "checkpoint.every=2 --set "
+    "checkpoint.keep=1 --set checkpoint.keep_best=false --set data.train_size=64 --set "
+    "data.test_size=16 ";
 
 // Given to processes that are started while it lives (tests/preload/disk_faults.cpp).
 struct Fault {
@@ -42,8 +45,10 @@ bool says(const std::string& log, const std::string& text) { return log.find(tex
 
 TEST(Durability, ASlowDiskIsNoHang) {
   const fs::path out = scratch() / "slow";
-  const Result slow = run_with("fsync .part-step-2/ slow=2.5 times=1",
-                               "train" + every_second + "--steps 5 --set parallel.hang_s=1 --quiet --fresh --out " + out.string());
+  const Result slow =
+      run_with("fsync .part-step-2/ slow=2.5 times=1",
+               "train" + every_second + "--steps 5 --set parallel.hang_s=1 --quiet --fresh --out " +
+                   out.string());
   EXPECT_EQ(slow.code, 0) << slow.err;
   EXPECT_EQ(lines_of(out, "step").size(), 5u);
 }
@@ -52,19 +57,26 @@ TEST(Durability, ASlowDiskIsNoHang) {
 TEST(Durability, ASlowDiskOfOneRankIsNoHang) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   const fs::path out = scratch() / "slow_ranks";
-  const Result slow = run_with("fsync .part-step-2/ slow=2.5 times=1 rank=1",
-                               "train" + every_second + "--steps 3 --np 2 --set parallel.hang_s=1 --quiet --fresh --out " + out.string());
+  const Result slow = run_with(
+      "fsync .part-step-2/ slow=2.5 times=1 rank=1",
+      "train" + every_second + "--steps 3 --np 2 --set parallel.hang_s=1 --quiet --fresh --out " +
+          out.string());
   EXPECT_EQ(slow.code, 0) << slow.err;
   EXPECT_EQ(lines_of(out, "step").size(), 3u);
 }
 
 TEST(Durability, ADiskThatNeverReturnsIsNamed) {
   const fs::path out = scratch() / "never";
-  const Result never =
-      run_with("fsync .part-step-2/ slow=1000 times=1",
-               "train" + every_second + "--steps 5 --set parallel.hang_s=1 --set parallel.disk_s=1 --quiet --fresh --out " + out.string());
+  const Result never = run_with(
+      "fsync .part-step-2/ slow=1000 times=1",
+      "train" + every_second +
+          "--steps 5 --set parallel.hang_s=1 --set parallel.disk_s=1 --quiet --fresh --out " +
+          out.string());
   EXPECT_EQ(never.code, 6) << never.err;
-  EXPECT_TRUE(says(never.err, "it is writing the checkpoint of step 2, flushing .part-step-2/rank-0.safetensors")) << never.err;
+  EXPECT_TRUE(
+      says(never.err,
+           "it is writing the checkpoint of step 2, flushing .part-step-2/rank-0.safetensors"))
+      << never.err;
   EXPECT_TRUE(says(never.err, "parallel.disk_s = 1")) << never.err;
 }
 
@@ -73,13 +85,15 @@ TEST(Durability, ARunThatCannotLookDoesNotStartOver) {
   const fs::path out = scratch() / "unlisted", whole = scratch() / "unlisted_whole";
   const std::string arguments = "train" + every_second + "--steps 8 --quiet --out ";
   ASSERT_EQ(run(arguments + whole.string() + " --fresh").code, 0);
-  const Result torn = run_with("fsync .part-step-6 errno=" + std::to_string(EIO), arguments + out.string() + " --fresh");
+  const Result torn = run_with("fsync .part-step-6 errno=" + std::to_string(EIO),
+                               arguments + out.string() + " --fresh");
   EXPECT_EQ(torn.code, 9) << torn.err;
   EXPECT_TRUE(says(torn.err, "cannot flush the file: Input/output error")) << torn.err;
   ASSERT_TRUE(fs::exists(out / "ckpt/step-4"));
   const std::string metrics = read(out / "metrics.jsonl");
   for (const int problem : {ESTALE, EACCES}) {
-    const Result blind = run_with("opendir /ckpt$ times=3 errno=" + std::to_string(problem), arguments + out.string());
+    const Result blind = run_with("opendir /ckpt$ times=3 errno=" + std::to_string(problem),
+                                  arguments + out.string());
     EXPECT_EQ(blind.code, 9) << blind.err;
     EXPECT_TRUE(says(blind.err, (out / "ckpt").string() + ": cannot look here")) << blind.err;
     EXPECT_TRUE(fs::exists(out / "ckpt/step-4/manifest.json"));
@@ -93,8 +107,10 @@ TEST(Durability, ARunThatCannotLookDoesNotStartOver) {
 // A damaged newer checkpoint stays under another name, and is in nobody's way.
 TEST(Durability, ANewerOneThatIsPassedOverStays) {
   const fs::path out = scratch() / "aside";
-  const std::string arguments = "train" + every_second + "--set checkpoint.keep=2 --steps 8 --quiet --out " + out.string();
-  ASSERT_EQ(run_with("fsync .part-step-6 errno=" + std::to_string(EIO), arguments + " --fresh").code, 9);
+  const std::string arguments =
+      "train" + every_second + "--set checkpoint.keep=2 --steps 8 --quiet --out " + out.string();
+  ASSERT_EQ(
+      run_with("fsync .part-step-6 errno=" + std::to_string(EIO), arguments + " --fresh").code, 9);
   fs::resize_file(out / "ckpt/step-4/rank-0.safetensors", 5000);
   const Result rest = run(arguments);
   EXPECT_EQ(rest.code, 0) << rest.err;
@@ -103,21 +119,26 @@ TEST(Durability, ANewerOneThatIsPassedOverStays) {
   EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);
 }
 
-// Several starts on one folder, there before or not, with --fresh: one trains, the others are refused and change nothing.
+// Several starts on one folder, there before or not, with --fresh: one trains, the others are
+// refused and change nothing.
 TEST(Durability, OneOfManyStartsWins) {
   constexpr int starts = 5;
   const fs::path out = scratch() / "race";
   const std::string arguments =
-      "train" + every_second + "--steps 100000 --set run.eval_every=0 --set checkpoint.keep=9 --quiet --fresh --out " + out.string();
+      "train" + every_second +
+      "--steps 100000 --set run.eval_every=0 --set checkpoint.keep=9 --quiet --fresh --out " +
+      out.string();
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<Process>> all;
     std::vector<std::thread> waiting;
     std::vector<std::atomic<int>> codes(starts);
     for (auto& code : codes) code = -1;
     for (int i = 0; i < starts; ++i) all.push_back(std::make_unique<Process>(arguments));
-    for (std::size_t i = 0; i < starts; ++i) waiting.emplace_back([&, i] { codes[i] = all[i]->wait(); });
+    for (std::size_t i = 0; i < starts; ++i)
+      waiting.emplace_back([&, i] { codes[i] = all[i]->wait(); });
     const auto with = [&](int code) { return std::count(codes.begin(), codes.end(), code); };
-    for (int i = 0; i < 6000 && (with(-1) > 1 || !fs::exists(out / "ckpt/step-4")); ++i) std::this_thread::sleep_for(milliseconds(5));
+    for (int i = 0; i < 6000 && (with(-1) > 1 || !fs::exists(out / "ckpt/step-4")); ++i)
+      std::this_thread::sleep_for(milliseconds(5));
     EXPECT_EQ(with(2), starts - 1) << "round " << round;
     for (std::size_t i = 0; i < starts; ++i)
       if (codes[i] == -1) all[i]->signal(SIGTERM);
@@ -125,8 +146,10 @@ TEST(Durability, OneOfManyStartsWins) {
     EXPECT_EQ(with(75), 1) << "round " << round;
     const std::vector<json> steps = lines_of(out, "step");
     ASSERT_FALSE(steps.empty());
-    for (std::size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i]["step"], i + 1) << "round " << round;
-    EXPECT_TRUE(fs::exists(out / "resolved.toml") && fs::exists(out / "env.json") && fs::exists(out / "log.txt"));
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      ASSERT_EQ(steps[i]["step"], i + 1) << "round " << round;
+    EXPECT_TRUE(fs::exists(out / "resolved.toml") && fs::exists(out / "env.json") &&
+                fs::exists(out / "log.txt"));
     EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);
   }
 }
@@ -134,15 +157,21 @@ TEST(Durability, OneOfManyStartsWins) {
 // Readers beside a run that keeps one checkpoint and replaces it all the time.
 void read_beside_a_run(int times) {
   const fs::path out = scratch() / "beside";
-  Process process("train" + every_second + "--set checkpoint.every=1 --set model.dim=32 --steps 1000000 --set run.eval_every=0 --quiet " +
+  Process process("train" + every_second +
+                  "--set checkpoint.every=1 --set model.dim=32 --steps 1000000 --set "
+                  "run.eval_every=0 --quiet " +
                   "--fresh --out " + out.string());
-  for (int i = 0; i < 6000 && lines_of(out, "step").size() < 4; ++i) std::this_thread::sleep_for(milliseconds(5));  // one is saved
+  for (int i = 0; i < 6000 && lines_of(out, "step").size() < 4; ++i)
+    std::this_thread::sleep_for(milliseconds(5));  // one is saved
   for (int i = 0; i < times; ++i)
-    for (const std::string& reader : {"ckpt verify " + out.string(), "ckpt ls " + out.string(),
-                                      "predict --weights " + out.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png"}) {
+    for (const std::string& reader :
+         {"ckpt verify " + out.string(), "ckpt ls " + out.string(),
+          "predict --weights " + out.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png"}) {
       const Result r = run(reader);
       ASSERT_EQ(r.code, 0) << reader << "\n" << r.out << r.err;
-      ASSERT_FALSE(says(r.err, "--fresh") || says(r.err, "passed over") || says(r.out, "BAD")) << reader << "\n" << r.out << r.err;
+      ASSERT_FALSE(says(r.err, "--fresh") || says(r.err, "passed over") || says(r.out, "BAD"))
+          << reader << "\n"
+          << r.out << r.err;
     }
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75);

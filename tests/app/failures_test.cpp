@@ -1,5 +1,6 @@
-// Ranks that hang and ranks that are lost, from outside: each is named, with its kind; the job ends with 6 or 7, nothing of it is left, and
-// the same command goes on to the bits of a run that was left alone. What is checked is who is named, never how soon.
+// Ranks that hang and ranks that are lost, from outside: each is named, with its kind; the job ends
+// with 6 or 7, nothing of it is left, and the same command goes on to the bits of a run that was
+// left alone. What is checked is who is named, never how soon.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,8 +19,10 @@ using std::chrono::milliseconds;
 
 // A checkpoint every second step, so that most of the time one is being written.
 const std::string steps =
-    " --model vit_micro --set model.depth=1 --set model.dropout=0.1 --set data.flip=true --set data.train_size=88 --set data.test_size=16 "
-    "--global-batch 32 --threads 1 --set run.eval_every=5 --set checkpoint.every=2 --set parallel.hang_s=4 --quiet ";
+    " --model vit_micro --set model.depth=1 --set model.dropout=0.1 --set data.flip=true --set "
+    "data.train_size=88 --set data.test_size=16 "
+    "--global-batch 32 --threads 1 --set run.eval_every=5 --set checkpoint.every=2 --set "
+    "parallel.hang_s=4 --quiet ";
 
 // Every process whose command line names the folder, but for this one.
 std::vector<int> processes_of(const fs::path& folder) {
@@ -27,7 +30,9 @@ std::vector<int> processes_of(const fs::path& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc", error)) {
     const int pid = std::atoi(entry.path().filename().c_str());
-    if (pid > 1 && pid != ::getpid() && read(entry.path() / "cmdline").find(folder.string()) != std::string::npos) found.push_back(pid);
+    if (pid > 1 && pid != ::getpid() &&
+        read(entry.path() / "cmdline").find(folder.string()) != std::string::npos)
+      found.push_back(pid);
   }
   return found;
 }
@@ -35,12 +40,17 @@ std::vector<int> processes_of(const fs::path& folder) {
 // A training of several ranks in a folder of its own.
 class Job {
  public:
-  explicit Job(const std::string& name) : place_(scratch() / name), log_(scratch() / (name + ".log")) { fs::create_directories(place_); }
+  explicit Job(const std::string& name)
+      : place_(scratch() / name), log_(scratch() / (name + ".log")) {
+    fs::create_directories(place_);
+  }
 
   fs::path out() const { return place_ / "run"; }
   std::string log() const { return read(log_); }
   void start(int ranks, const std::string& more) {
-    process_ = std::make_unique<Process>("train" + steps + "--np " + std::to_string(ranks) + more + " --out " + out().string(), log_);
+    process_ = std::make_unique<Process>(
+        "train" + steps + "--np " + std::to_string(ranks) + more + " --out " + out().string(),
+        log_);
   }
   Process& process() { return *process_; }
 
@@ -51,7 +61,8 @@ class Job {
         std::error_code error;
         for (const auto& entry : fs::directory_iterator(folder, error)) {
           if (!entry.path().filename().string().starts_with(".ranks-")) continue;
-          const json record = json::parse(read(entry.path() / ("rank-" + std::to_string(rank))), nullptr, false);
+          const json record =
+              json::parse(read(entry.path() / ("rank-" + std::to_string(rank))), nullptr, false);
           if (record.is_object()) return record["pid"];
         }
       }
@@ -60,13 +71,15 @@ class Job {
     return -1;
   }
   void wait_for_steps(std::size_t n) const {
-    for (int i = 0; i < 6000 && lines_of(out(), "step").size() < n; ++i) std::this_thread::sleep_for(milliseconds(10));
+    for (int i = 0; i < 6000 && lines_of(out(), "step").size() < n; ++i)
+      std::this_thread::sleep_for(milliseconds(10));
   }
 
   // The exit code; nothing may be left of it.
   int end() {
     const int code = process_->wait();
-    for (int i = 0; i < 500 && !processes_of(place_).empty(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    for (int i = 0; i < 500 && !processes_of(place_).empty(); ++i)
+      std::this_thread::sleep_for(milliseconds(10));
     EXPECT_TRUE(processes_of(place_).empty()) << "processes are left";
     for (const fs::path& folder : {place_, out()}) {
       std::error_code error;
@@ -118,19 +131,25 @@ const Whole& whole(int ranks, const std::string& length) {
   if (!w.weights.empty()) return w;
   const fs::path out = scratch() / ("failures_whole_" + std::to_string(ranks) + length.substr(10));
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(run("train" + steps + length + " --np " + std::to_string(ranks) + " --fresh --out " + out.string()).code, 0);
-  w = {read(out / "weights.safetensors"), losses(out), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  EXPECT_EQ(run("train" + steps + length + " --np " + std::to_string(ranks) + " --fresh --out " +
+                out.string())
+                .code,
+            0);
+  w = {read(out / "weights.safetensors"), losses(out),
+       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
   return w;
 }
 
-// Disturbs a run at random moments until that has happened `wanted` times (starting over, with another number of ranks, when it ended
-// before that), then lets it end.
-void disturb_and_compare(const std::string& name, const std::vector<Kind>& kinds, int wanted, const std::string& length,
-                         std::uint64_t seed) {
+// Disturbs a run at random moments until that has happened `wanted` times (starting over, with
+// another number of ranks, when it ended before that), then lets it end.
+void disturb_and_compare(const std::string& name, const std::vector<Kind>& kinds, int wanted,
+                         const std::string& length, std::uint64_t seed) {
   // A sanitized binary would take these signals for defects of its own, and end with an exit code.
   ::setenv("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0", 1);
   std::mt19937_64 random(seed);
-  const auto any = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
+  const auto any = [&](int n) {
+    return static_cast<int>(random() % static_cast<std::uint64_t>(n));
+  };
   Job job(name);
   int so_far = 0, writing = 0, too_late = 0, ranks = 2 + any(3);
   for (bool ended = false; so_far < wanted || !ended;) {
@@ -142,8 +161,8 @@ void disturb_and_compare(const std::string& name, const std::vector<Kind>& kinds
     if (disturb) {
       const int pid = job.pid_of(rank);
       ASSERT_GT(pid, 0) << job.log();
-      std::this_thread::sleep_for(
-          std::chrono::duration<double>(undisturbed.seconds * 0.5 * std::uniform_real_distribution<>(0, 1)(random)));
+      std::this_thread::sleep_for(std::chrono::duration<double>(
+          undisturbed.seconds * 0.5 * std::uniform_real_distribution<>(0, 1)(random)));
       ::kill(pid, kind.signal);
     }
     const int code = job.end();
@@ -154,22 +173,32 @@ void disturb_and_compare(const std::string& name, const std::vector<Kind>& kinds
       writing += !ended && entry.path().filename().string().starts_with(".part-");
     if (disturb && code != 0) {
       ++so_far;
-      ASSERT_EQ(code, kind.code) << "signal " << kind.signal << " to rank " << rank << " of " << ranks << "\n" << log;
-      ASSERT_TRUE(says(log, rank_name(rank)) && says(log, kind.says)) << "signal " << kind.signal << " to rank " << rank << "\n" << log;
+      ASSERT_EQ(code, kind.code) << "signal " << kind.signal << " to rank " << rank << " of "
+                                 << ranks << "\n"
+                                 << log;
+      ASSERT_TRUE(says(log, rank_name(rank)) && says(log, kind.says))
+          << "signal " << kind.signal << " to rank " << rank << "\n"
+          << log;
       ASSERT_EQ(log.find("error:"), log.rfind("error:")) << "one speaks\n" << log;
     } else {
       ASSERT_EQ(code, 0) << log;
       too_late += disturb;
     }
     if (!ended) continue;
-    ASSERT_EQ(run("train" + steps + length + " --np " + std::to_string(ranks) + " --out " + job.out().string()).code, 0);  // finished
+    ASSERT_EQ(run("train" + steps + length + " --np " + std::to_string(ranks) + " --out " +
+                  job.out().string())
+                  .code,
+              0);  // finished
     ASSERT_EQ(losses(job.out()), undisturbed.losses) << "after " << so_far;
-    ASSERT_TRUE(read(job.out() / "weights.safetensors") == undisturbed.weights) << "after " << so_far;
+    ASSERT_TRUE(read(job.out() / "weights.safetensors") == undisturbed.weights)
+        << "after " << so_far;
     ASSERT_EQ(run("ckpt verify " + job.out().string()).code, 0);
     if (so_far < wanted) fs::remove_all(job.out()), ranks = 2 + any(3);
   }
-  std::printf("%s: %d named, %d of them while a checkpoint was half written; %d signals came after the end\n", name.c_str(), so_far,
-              writing, too_late);
+  std::printf(
+      "%s: %d named, %d of them while a checkpoint was half written; %d signals came after the "
+      "end\n",
+      name.c_str(), so_far, writing, too_late);
 }
 
 int wanted(int otherwise) {
@@ -196,7 +225,8 @@ TEST(Long, LostRanksAreNamed) {
 
 // A rank that runs but does not go on, in processes, in threads and alone.
 TEST(Failures, AHangInsideARankIsNamedWithWhatItDoes) {
-  for (const std::string& how : {std::string(" --np 3"), std::string(" --np 2 --comm local"), std::string(" --np 1")}) {
+  for (const std::string& how :
+       {std::string(" --np 3"), std::string(" --np 2 --comm local"), std::string(" --np 1")}) {
     if (how == " --np 3" && !has_mpirun()) continue;
     const int rank = how == " --np 1" ? 0 : 1;
     const fs::path out = scratch() / "hang_inside", log = scratch() / "hang_inside.log";
@@ -206,7 +236,8 @@ TEST(Failures, AHangInsideARankIsNamedWithWhatItDoes) {
     EXPECT_EQ(process.wait(), 6) << how << read(log);
     EXPECT_TRUE(says(read(log), rank_name(rank))) << how << read(log);
     EXPECT_TRUE(says(read(log), "it is loading the data of step 5")) << how << read(log);
-    EXPECT_EQ(says(read(log), rank == 0 ? "error: rank 0" : "for it in all_reduce"), true) << how << read(log);
+    EXPECT_EQ(says(read(log), rank == 0 ? "error: rank 0" : "for it in all_reduce"), true)
+        << how << read(log);
     EXPECT_TRUE(says(read(out / "log.txt"), rank_name(rank))) << how;
     EXPECT_EQ(lines_of(out, "step").size(), 4u) << how;
   }
@@ -229,28 +260,34 @@ TEST(Failures, AStopThatEndsInTimeIsNoHang) {
 TEST(Failures, UnderPlainMpirun) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   for (const Kind& kind : {hangs[0], kills[0]}) {
-    const fs::path out = scratch() / "plain" / std::to_string(kind.signal), log = scratch() / "plain.log";
+    const fs::path out = scratch() / "plain" / std::to_string(kind.signal),
+                   log = scratch() / "plain.log";
     const std::string command =
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 mpirun -np 3 " +
-        std::string(TESSERA_BINARY) + " train" + steps + "--epochs 10000 --out " + out.string() + " >/dev/null 2>" + log.string();
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+        "OMPI_MCA_rmaps_base_oversubscribe=1 mpirun -np 3 " +
+        std::string(TESSERA_BINARY) + " train" + steps + "--epochs 10000 --out " + out.string() +
+        " >/dev/null 2>" + log.string();
     int code = -1;
     std::thread job([&] {
       const int status = std::system(command.c_str());
       code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
     });
-    for (int i = 0; i < 6000 && lines_of(out, "step").size() < 5; ++i) std::this_thread::sleep_for(milliseconds(10));
+    for (int i = 0; i < 6000 && lines_of(out, "step").size() < 5; ++i)
+      std::this_thread::sleep_for(milliseconds(10));
     const json record = json::parse(read(out / ".pulse/rank-2"), nullptr, false);
     if (record.is_object()) ::kill(record["pid"].get<int>(), kind.signal);
     job.join();
     ASSERT_TRUE(record.is_object());
     EXPECT_EQ(code, kind.code) << read(log);
     EXPECT_TRUE(says(read(log), rank_name(2)) && says(read(log), kind.says)) << read(log);
-    for (int i = 0; i < 500 && !processes_of(out).empty(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    for (int i = 0; i < 500 && !processes_of(out).empty(); ++i)
+      std::this_thread::sleep_for(milliseconds(10));
     EXPECT_TRUE(processes_of(out).empty());
   }
 }
 
-// SIGTERM to one rank, to its guard or to the launcher: all ranks stop at the same step with one checkpoint.
+// SIGTERM to one rank, to its guard or to the launcher: all ranks stop at the same step with one
+// checkpoint.
 TEST(Failures, PreemptionReachesAllRanks) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   Job job("preempted");
@@ -275,7 +312,8 @@ TEST(Failures, PreemptionReachesAllRanks) {
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]["step"], i + 1);
 }
 
-// The launcher asks guards alone: a rank that heard of one request from both might take the later one for a second.
+// The launcher asks guards alone: a rank that heard of one request from both might take the later
+// one for a second.
 TEST(Failures, OneRequestReachesARankOnce) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   Job job("once");
@@ -298,7 +336,8 @@ TEST(Failures, ARequestBeforeAnythingBeganCounts) {
   for (const int after_ms : {0, 30, 60, 100}) {
     Job job("at_once_" + std::to_string(after_ms));
     job.start(2, " --epochs 10000");
-    for (int i = 0; i < 6000 && processes_of(job.out()).size() < 2; ++i) std::this_thread::sleep_for(milliseconds(1));
+    for (int i = 0; i < 6000 && processes_of(job.out()).size() < 2; ++i)
+      std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(milliseconds(after_ms));
     job.process().signal(SIGTERM);
     EXPECT_EQ(job.end(), 75) << after_ms << " ms\n" << job.log();
@@ -314,7 +353,8 @@ TEST(Failures, NothingOutlivesTheLauncher) {
   job.wait_for_steps(3);
   job.process().signal(SIGKILL);
   EXPECT_EQ(job.process().wait(), 128 + SIGKILL);
-  for (int i = 0; i < 3000 && !processes_of(job.out()).empty(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  for (int i = 0; i < 3000 && !processes_of(job.out()).empty(); ++i)
+    std::this_thread::sleep_for(milliseconds(10));
   EXPECT_TRUE(processes_of(job.out()).empty());
   job.start(2, short_length + " --fresh");
   EXPECT_EQ(job.end(), 0) << job.log();

@@ -1,6 +1,7 @@
-// Terminal hygiene: every verb, on a terminal, with names, values and files that try to steer it. Whatever the verb says, nothing of
-// what came from outside arrives as anything but visible characters.
-// Convention: a command either succeeds or ends with its documented exit code; both count, and an internal error (70) never does.
+// Terminal hygiene: every verb, on a terminal, with names, values and files that try to steer it.
+// Whatever the verb says, nothing of what came from outside arrives as anything but visible
+// characters. Convention: a command either succeeds or ends with its documented exit code; both
+// count, and an internal error (70) never does.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -26,11 +27,12 @@ const std::vector<Kind> kinds = {{"esc", "e\033[2Jx"},
                                   "2Jx\xc3"}};
 const Kind together = {"together", kinds[0].text + kinds[1].text + kinds[2].text + kinds[3].text};
 
-// What a terminal would obey, shown; "" when there is nothing. What the program draws itself is taken out first: its line ends, and the
-// codes that redraw a bar and a table.
+// What a terminal would obey, shown; "" when there is nothing. What the program draws itself is
+// taken out first: its line ends, and the codes that redraw a bar and a table.
 std::string obeyed(std::string text) {
   for (const std::string& own : {std::string("\r\n"), std::string("\r\033[K")})
-    for (std::size_t at = 0; (at = text.find(own, at)) != text.npos;) text.replace(at, own.size(), "\n");
+    for (std::size_t at = 0; (at = text.find(own, at)) != text.npos;)
+      text.replace(at, own.size(), "\n");
   for (std::size_t at = 0; (at = text.find("\033[", at)) != text.npos; ++at) {
     std::size_t end = at + 2;
     while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
@@ -51,7 +53,8 @@ std::string obeyed(std::string text) {
 // A safetensors file with one tensor of that name, and that text among its metadata.
 void write_tensor(const fs::path& path, const std::string& name) {
   const std::string quoted = json(name).dump(-1, ' ', false, json::error_handler_t::replace);
-  const std::string exact = utf8_length(name) && name.find('\xff') == name.npos ? quoted : "\"" + name + "\"";
+  const std::string exact =
+      utf8_length(name) && name.find('\xff') == name.npos ? quoted : "\"" + name + "\"";
   std::string header = "{\"__metadata__\":{\"tessera.classes\":" + exact + "},";
   header += exact + ":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
   std::string bytes;
@@ -59,20 +62,26 @@ void write_tensor(const fs::path& path, const std::string& name) {
   write(path, bytes + header + std::string(4, '\0'));
 }
 
-// Folders and files of a kind: data with classes and pictures of such names, a run that was trained on it, weights, studies.
+// Folders and files of a kind: data with classes and pictures of such names, a run that was trained
+// on it, weights, studies.
 class Hostile {
  public:
-  explicit Hostile(Kind given) : kind(std::move(given)), folder(scratch() / ("hygiene-" + kind.name)), data(folder / "data") {
+  explicit Hostile(Kind given)
+      : kind(std::move(given)),
+        folder(scratch() / ("hygiene-" + kind.name)),
+        data(folder / "data") {
     const std::string& h = kind.text;
     fs::create_directories(folder);
     for (const std::string label : {"1", "2"})
       for (const std::string picture : {"a", "b", "c"}) {
         fs::create_directories(data / (h + label));
-        fs::copy_file(TESSERA_SOURCE_DIR "/tests/golden/disc.png", data / (h + label) / (picture + h + ".png"));
+        fs::copy_file(TESSERA_SOURCE_DIR "/tests/golden/disc.png",
+                      data / (h + label) / (picture + h + ".png"));
       }
     for (const std::string label : {"1", "2"}) {
       fs::create_directories(folder / "broken" / (h + label));
-      for (const std::string picture : {"a", "b"}) write(folder / "broken" / (h + label) / (picture + h + ".png"), "\x89PNG" + h);
+      for (const std::string picture : {"a", "b"})
+        write(folder / "broken" / (h + label) / (picture + h + ".png"), "\x89PNG" + h);
       fs::create_symlink("/", folder / "broken" / (h + label) / ("out" + h));
     }
     fs::create_symlink("run", folder / ("run" + h));  // a run that is sound, by such a name
@@ -81,7 +90,8 @@ class Hostile {
     write_tensor(folder / ("two" + h + ".safetensors"), h + "2");
     write(folder / (h + ".toml"), "[run]\nname = \"" + h + "\"\n" + h + " = 1\n[" + h + "]\n");
     write(folder / (h + ".json"), "{\"" + h + "\": \"" + h + "\"}");
-    write(folder / ("study" + h + ".toml"), "[study]\nname = \"x\"\ntitle = \"" + h + "\"\n[[part]]\nname = \"" + h + "\"\n");
+    write(folder / ("study" + h + ".toml"),
+          "[study]\nname = \"x\"\ntitle = \"" + h + "\"\n[[part]]\nname = \"" + h + "\"\n");
   }
 
   std::string path(const std::string& before, const std::string& after = "") const {
@@ -107,22 +117,29 @@ struct Command {
 // In the order in which they run: what the first ones leave the others read.
 std::vector<Command> commands(const Hostile& on) {
   const std::string &h = on.kind.text, from = "folder:" + on.data.string(), run = on.path("run");
-  const Words one_step = Words{"--steps", "1", "--global-batch", "2", "--set", "checkpoint.every=1"} + tiny_model;
+  const Words one_step =
+      Words{"--steps", "1", "--global-batch", "2", "--set", "checkpoint.every=1"} + tiny_model;
   const std::string one = on.path("one", ".safetensors"), two = on.path("two", ".safetensors");
   return {
       {Words{"train", "--data", from, "--out", (on.folder / "run").string()} + one_step, true},
       {Words{"train", "--data", from, "--out", (on.folder / "run").string()} + one_step, true},
       {Words{"train", "--data", from, "--out", on.path("another")} + one_step},
-      {Words{"train", "--data", "folder:" + on.folder.string() + "/broken", "--out", on.path("never")} + one_step},
-      {Words{"train", "--data", "folder:" + on.path("missing"), "--out", on.path("never")} + one_step},
-      {Words{"train", "--data", "synthetic", "--out", (on.folder / "never").string(), "--init", one} + one_step},
+      {Words{"train", "--data", "folder:" + on.folder.string() + "/broken", "--out",
+             on.path("never")} +
+       one_step},
+      {Words{"train", "--data", "folder:" + on.path("missing"), "--out", on.path("never")} +
+       one_step},
+      {Words{"train", "--data", "synthetic", "--out", (on.folder / "never").string(), "--init",
+             one} +
+       one_step},
       {Words{"train", on.path("", ".toml")}},
       {Words{"train", "--deepspeed", on.path("", ".json"), "--model", "vit_micro"}},
       {Words{"train", "--model", h}},
       {Words{"eval", "--weights", run, "--data", from}, true},
       {Words{"eval", "--weights", one, "--data", from}},
       {Words{"eval", "--weights", run, "--data", h}},
-      {Words{"predict", "--weights", run, (on.data / (h + "1") / ("a" + h + ".png")).string()}, true},
+      {Words{"predict", "--weights", run, (on.data / (h + "1") / ("a" + h + ".png")).string()},
+       true},
       {Words{"predict", "--weights", run, on.path("not-a-picture", ".png")}},
       {Words{"predict", "--weights", on.path("missing"), on.path("missing", ".png")}},
       {Words{"verify", one}},
@@ -131,8 +148,10 @@ std::vector<Command> commands(const Hostile& on) {
       {Words{"bench", "infer", "--model", h}},
       {Words{"bench", h}},
       {Words{"explain", "--run", run, "--no-program"}, true},
-      {Words{"explain", "--model", "vit_micro", "--dump-passes", on.path("passes"), "--no-program", "--disable", h}},
-      {Words{"explain", "--model", "vit_micro", "--set", "parallel.schedule=file:" + on.path("missing")}},
+      {Words{"explain", "--model", "vit_micro", "--dump-passes", on.path("passes"), "--no-program",
+             "--disable", h}},
+      {Words{"explain", "--model", "vit_micro", "--set",
+             "parallel.schedule=file:" + on.path("missing")}},
       {Words{"study", on.path("study", ".toml")}},
       {Words{"study", on.path("missing", ".toml")}},
       {Words{"report", run}, true},
@@ -164,8 +183,9 @@ void check(const Kind& kind, bool json) {
     for (const std::string& word : command) shown += " " + printable(word);
     EXPECT_EQ(obeyed(seen.text), "") << kind.name << ":" << shown;
     const int most = succeeds && kind.name != "bytes" ? 0 : 9;
-    EXPECT_TRUE(seen.code >= 0 && seen.code <= most) << kind.name << ":" << shown << ": exit code " << seen.code << "\n"
-                                                     << printable_lines(seen.text);
+    EXPECT_TRUE(seen.code >= 0 && seen.code <= most)
+        << kind.name << ":" << shown << ": exit code " << seen.code << "\n"
+        << printable_lines(seen.text);
     EXPECT_FALSE(seen.text.empty()) << kind.name << ":" << shown << " said nothing";
     ++done;
   }
@@ -180,7 +200,8 @@ TEST(Hygiene, TheCheckBites) {
 
 TEST(Hygiene, NothingSteersATerminal) { check(together, false); }
 
-// What a script parses is the exact name, and what it prints is harmless: also the characters that JSON would let through.
+// What a script parses is the exact name, and what it prints is harmless: also the characters that
+// JSON would let through.
 TEST(Hygiene, DocumentsKeepTheExactNames) {
   const Hostile on(together);
   const Result r = run("data stats --json folder:" + on.data.string());

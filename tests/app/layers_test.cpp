@@ -1,5 +1,5 @@
-// What a study turns: the parts of a forward pass with and without fusion, a learning rate that follows the batch, images of any size,
-// and the other keys of a grid, all from outside.
+// What a study turns: the parts of a forward pass with and without fusion, a learning rate that
+// follows the batch, images of any size, and the other keys of a grid, all from outside.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,8 +12,8 @@ namespace {
 TEST(Layers, Json) {
   for (const std::string model : {"vit_micro", "swin_micro", "resnet_micro_cifar"})
     for (const bool fuse : {true, false}) {
-      const Result r =
-          run("bench layers --json --repeats 2 --threads 1 --batch 2 --model " + model + (fuse ? "" : " --set run.fuse=false"));
+      const Result r = run("bench layers --json --repeats 2 --threads 1 --batch 2 --model " +
+                           model + (fuse ? "" : " --set run.fuse=false"));
       ASSERT_EQ(r.code, 0) << r.err;
       EXPECT_TRUE(r.err.empty()) << r.err;
       const json b = json::parse(r.out);
@@ -47,11 +47,15 @@ TEST(Layers, Json) {
 
 TEST(Layers, Table) {
   const Result fused = run("bench layers --repeats 1 --threads 1 --batch 1 --model vit_micro");
-  for (const char* words : {"vit_micro 32x32, batch 1, f32, 1 thread, fused kernels", "msa.scores+softmax+values", "residual_1+ln_2",
-                            "rest", "attention (all msa rows) takes", "the whole pass, timed from outside", "GFLOP/s"})
+  for (const char* words :
+       {"vit_micro 32x32, batch 1, f32, 1 thread, fused kernels", "msa.scores+softmax+values",
+        "residual_1+ln_2", "rest", "attention (all msa rows) takes",
+        "the whole pass, timed from outside", "GFLOP/s"})
     EXPECT_NE(fused.out.find(words), std::string::npos) << words << "\n" << fused.out << fused.err;
-  const Result apart = run("bench layers --repeats 1 --threads 1 --batch 1 --model vit_micro --set run.fuse=false");
-  for (const char* words : {"every equation its own kernel", "msa.qkv ", "msa.scores ", "msa.softmax ", "msa.values ", "ln_2 "})
+  const Result apart =
+      run("bench layers --repeats 1 --threads 1 --batch 1 --model vit_micro --set run.fuse=false");
+  for (const char* words : {"every equation its own kernel", "msa.qkv ", "msa.scores ",
+                            "msa.softmax ", "msa.values ", "ln_2 "})
     EXPECT_NE(apart.out.find(words), std::string::npos) << words << "\n" << apart.out << apart.err;
   EXPECT_EQ(apart.out.find('+' + std::string("ln_2")), std::string::npos) << apart.out;
   const Result ranks = run("bench layers --model vit_micro --np 2");
@@ -60,14 +64,18 @@ TEST(Layers, Table) {
 
 // The rates of a run are those of the batch, also after it was stopped and went on.
 TEST(LearningRate, FollowsTheBatch) {
-  const std::string common = "train" + tiny + "--set data.train_size=640 --set lr.schedule=constant --set lr.warmup=0 --lr 0.002 --quiet ";
+  const std::string common =
+      "train" + tiny +
+      "--set data.train_size=640 --set lr.schedule=constant --set lr.warmup=0 --lr 0.002 --quiet ";
   struct Row {
     std::string scale;
     double rate;
   };
-  for (const Row& row : {Row{"none", 0.002}, Row{"linear", 0.002 * 32 / 256}, Row{"sqrt", 0.002 * std::sqrt(32.0 / 256)}}) {
+  for (const Row& row : {Row{"none", 0.002}, Row{"linear", 0.002 * 32 / 256},
+                         Row{"sqrt", 0.002 * std::sqrt(32.0 / 256)}}) {
     const fs::path out = scratch() / ("scaled_" + row.scale);
-    const std::string command = common + "--set lr.scale=" + row.scale + " --set checkpoint.every=2 --steps 4 --out " + out.string();
+    const std::string command = common + "--set lr.scale=" + row.scale +
+                                " --set checkpoint.every=2 --steps 4 --out " + out.string();
     ASSERT_EQ(run(command).code, 0);
     // As if it had been lost after its second step.
     fs::remove_all(out / "ckpt" / "step-4");
@@ -76,25 +84,34 @@ TEST(LearningRate, FollowsTheBatch) {
     ASSERT_EQ(on.code, 0) << on.err;
     const std::vector<json> steps = lines_of(out, "step");
     ASSERT_EQ(steps.size(), 4u);
-    for (const json& step : steps) EXPECT_DOUBLE_EQ(step["lr"].get<double>(), row.rate) << row.scale;
-    const bool said = read(out / "resolved.toml").find("# the peak learning rate is") != std::string::npos;
+    for (const json& step : steps)
+      EXPECT_DOUBLE_EQ(step["lr"].get<double>(), row.rate) << row.scale;
+    const bool said =
+        read(out / "resolved.toml").find("# the peak learning rate is") != std::string::npos;
     EXPECT_EQ(said, row.scale != "none");
   }
   const Result show = run("config show --global-batch 1024 --lr 0.001 --set lr.scale=linear");
-  EXPECT_NE(show.out.find("# the peak learning rate is 0.004: optim.lr 0.001 x 1024 / 256"), std::string::npos) << show.out;
+  EXPECT_NE(show.out.find("# the peak learning rate is 0.004: optim.lr 0.001 x 1024 / 256"),
+            std::string::npos)
+      << show.out;
   EXPECT_NE(show.err.find("note: the peak learning rate is 0.004"), std::string::npos) << show.err;
 }
 
 TEST(Grid, ImagesOfEverySize) {
-  const std::string train = "train --fresh --quiet --steps 1 --threads 1 --set data.train_size=2 --set data.test_size=1 --global-batch 2 ";
+  const std::string train =
+      "train --fresh --quiet --steps 1 --threads 1 --set data.train_size=2 --set data.test_size=1 "
+      "--global-batch 2 ";
   for (const std::string model : {"vit_micro", "swin_micro", "resnet_micro_cifar"})
     for (const int side : {32, 40, 64, 128}) {
       const std::string out = (scratch() / "sizes").string();
-      const Result r = run(train + "--out " + out + " --model " + model + " --set model.image=" + std::to_string(side));
+      const Result r = run(train + "--out " + out + " --model " + model +
+                           " --set model.image=" + std::to_string(side));
       ASSERT_EQ(r.code, 0) << model << " " << side << "\n" << r.err;
     }
   // A large image of few, large patches.
-  const Result r = run("bench infer --json --repeats 1 --batch 1 --model vit_micro --set model.image=896 --set model.patch=64 --threads 1");
+  const Result r =
+      run("bench infer --json --repeats 1 --batch 1 --model vit_micro --set model.image=896 --set "
+          "model.patch=64 --threads 1");
   EXPECT_EQ(r.code, 0) << r.err;
   const Result odd = run("config check --epochs 1 --model vit_micro --set model.image=50");
   EXPECT_EQ(odd.code, 2);
@@ -105,13 +122,17 @@ TEST(Grid, OptimizersWorkersAndThreads) {
   const fs::path out = scratch() / "grid";
   for (const std::string optimizer : {"adamw", "sgd", "lamb"})
     for (const int workers : {0, 2}) {
-      const Result r = run(
-          "train --model vit_micro --set data.train_size=64 --set data.test_size=16 --global-batch 32 --fresh --quiet --steps 2 --out " +
-          out.string() + " --set optim.name=" + optimizer +
-          " --set run.threads=1 --set run.fuse=false --set data.workers=" + std::to_string(workers));
+      const Result r =
+          run("train --model vit_micro --set data.train_size=64 --set data.test_size=16 "
+              "--global-batch 32 --fresh --quiet --steps 2 --out " +
+              out.string() + " --set optim.name=" + optimizer +
+              " --set run.threads=1 --set run.fuse=false --set data.workers=" +
+              std::to_string(workers));
       ASSERT_EQ(r.code, 0) << optimizer << " " << workers << "\n" << r.err;
       const std::string resolved = read(out / "resolved.toml");
-      for (const std::string& value : {"\"" + optimizer + "\"", "= " + std::to_string(workers) + "\n", std::string("= false\n")})
+      for (const std::string& value :
+           {"\"" + optimizer + "\"", "= " + std::to_string(workers) + "\n",
+            std::string("= false\n")})
         EXPECT_NE(resolved.find(value), std::string::npos) << value << "\n" << resolved;
     }
 }

@@ -1,5 +1,6 @@
-// What surrounds a training may go away: its terminal, whoever reads what it says, its standard descriptors, its finished results. Nothing
-// of the run is lost by that, and nothing is trusted that is not whole.
+// What surrounds a training may go away: its terminal, whoever reads what it says, its standard
+// descriptors, its finished results. Nothing of the run is lost by that, and nothing is trusted
+// that is not whole.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +16,8 @@ namespace tessera::test::lost_test {
 namespace {
 
 const std::string steps =
-    " --model vit_micro --set model.depth=1 --set data.train_size=64 --set data.test_size=16 --global-batch 16 --threads 1 "
+    " --model vit_micro --set model.depth=1 --set data.train_size=64 --set data.test_size=16 "
+    "--global-batch 16 --threads 1 "
     "--set checkpoint.every=2 ";
 
 // Through a shell; the exit code, or 128 + signal.
@@ -32,33 +34,40 @@ void expect_only_lines(const fs::path& out, std::size_t wanted) {
   EXPECT_EQ(found, wanted);
 }
 
-std::vector<std::string> ways() { return has_mpirun() ? std::vector<std::string>{"", " --np 2"} : std::vector<std::string>{""}; }
+std::vector<std::string> ways() {
+  return has_mpirun() ? std::vector<std::string>{"", " --np 2"} : std::vector<std::string>{""};
+}
 
-// The next files that are opened would get the numbers of standard descriptors, and what is said on those.
+// The next files that are opened would get the numbers of standard descriptors, and what is said on
+// those.
 TEST(Lost, ClosedDescriptorsAreNotTakenForOthers) {
   for (const std::string& ranks : ways()) {
     const fs::path out = scratch() / "closed";
-    EXPECT_EQ(shell(std::string(TESSERA_BINARY) + " train" + steps + "--epochs 1 --fresh --out " + out.string() + ranks + " <&- >&- 2>&-"),
+    EXPECT_EQ(shell(std::string(TESSERA_BINARY) + " train" + steps + "--epochs 1 --fresh --out " +
+                    out.string() + ranks + " <&- >&- 2>&-"),
               0);
     expect_only_lines(out, 5);
     EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);
   }
-  EXPECT_EQ(shell(std::string(TESSERA_BINARY) + " models >&- 2>/dev/null"), 9);  // results that nobody can get are no success
+  EXPECT_EQ(shell(std::string(TESSERA_BINARY) + " models >&- 2>/dev/null"),
+            9);  // results that nobody can get are no success
 }
 
 // `tessera train ... | head -1`: the reader leaves after a line, the run goes on to its end.
 TEST(Lost, AReaderThatLeavesEndsNothing) {
   for (const std::string& ranks : ways()) {
     const fs::path out = scratch() / "reader", code = scratch() / "reader_code";
-    shell("( " + std::string(TESSERA_BINARY) + " train" + steps + "--epochs 8 --json --fresh --out " + out.string() + ranks +
-          "; echo $? >" + code.string() + " ) 2>&1 | head -n 1 >/dev/null");
+    shell("( " + std::string(TESSERA_BINARY) + " train" + steps +
+          "--epochs 8 --json --fresh --out " + out.string() + ranks + "; echo $? >" +
+          code.string() + " ) 2>&1 | head -n 1 >/dev/null");
     EXPECT_EQ(read(code), "0\n") << ranks << read(out / "log.txt");
     EXPECT_TRUE(fs::exists(out / "summary.json")) << ranks;
   }
 }
 
 void wait_for_lines(const fs::path& out) {
-  for (int i = 0; i < 6000 && lines_of(out, "step").size() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 6000 && lines_of(out, "step").size() < 3; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 // A terminal that is closed: saved and stopped, as on SIGTERM; shells send it more than once.
@@ -66,7 +75,8 @@ TEST(Lost, AHangUpIsARequestToStop) {
   for (const std::string& ranks : ways()) {
     const fs::path out = scratch() / "hangup";
     fs::remove_all(out);
-    Process process("train" + steps + "--epochs 4000 --quiet --out " + out.string() + ranks, scratch() / "hangup.log");
+    Process process("train" + steps + "--epochs 4000 --quiet --out " + out.string() + ranks,
+                    scratch() / "hangup.log");
     wait_for_lines(out);
     process.signal(SIGHUP);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -80,12 +90,14 @@ TEST(Lost, AHangUpIsARequestToStop) {
 TEST(Lost, UnderNohupAHangUpIsNothing) {
   const fs::path out = scratch() / "nohup";
   std::signal(SIGHUP, SIG_IGN);  // inherited
-  Process process("train" + steps + "--epochs 4000 --quiet --out " + out.string(), scratch() / "nohup.log");
+  Process process("train" + steps + "--epochs 4000 --quiet --out " + out.string(),
+                  scratch() / "nohup.log");
   std::signal(SIGHUP, SIG_DFL);
   wait_for_lines(out);
   process.signal(SIGHUP);
   const std::size_t before = lines_of(out, "step").size();
-  for (int i = 0; i < 6000 && lines_of(out, "step").size() < before + 20; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 6000 && lines_of(out, "step").size() < before + 20; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_GE(lines_of(out, "step").size(), before + 20);
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75);
@@ -105,14 +117,18 @@ TEST(Lost, FinishedResultsAreProved) {
   write(weights, flipped);
   const Result verified = run("ckpt verify " + out.string());
   EXPECT_EQ(verified.code, 4);
-  EXPECT_NE(verified.out.find("weights.safetensors: BAD: damaged"), std::string::npos) << verified.out;
+  EXPECT_NE(verified.out.find("weights.safetensors: BAD: damaged"), std::string::npos)
+      << verified.out;
   for (const std::string& verb :
-       {"eval --data synthetic --weights " + weights.string(), "ckpt diff " + weights.string() + " " + weights.string(),
+       {"eval --data synthetic --weights " + weights.string(),
+        "ckpt diff " + weights.string() + " " + weights.string(),
         "predict --weights " + weights.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png",
-        "train" + steps + "--epochs 1 --fresh --init " + out.string() + " --out " + (scratch() / "from").string()}) {
+        "train" + steps + "--epochs 1 --fresh --init " + out.string() + " --out " +
+            (scratch() / "from").string()}) {
     const Result refused = run(verb);
     EXPECT_EQ(refused.code, 4) << verb;
-    EXPECT_NE(refused.err.find("damaged: its content has the hash"), std::string::npos) << verb << refused.err;
+    EXPECT_NE(refused.err.find("damaged: its content has the hash"), std::string::npos)
+        << verb << refused.err;
   }
   const std::vector<std::pair<std::string, std::function<void()>>> damages = {
       {"weights.safetensors cannot be used (damaged", [&] { write(weights, flipped); }},
@@ -133,7 +149,8 @@ TEST(Lost, FinishedResultsAreProved) {
   write(weights, flipped);
   const Result refused = run(train);
   EXPECT_EQ(refused.code, 4) << refused.err;
-  EXPECT_NE(refused.err.find("there is no checkpoint to make it from"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("there is no checkpoint to make it from"), std::string::npos)
+      << refused.err;
   EXPECT_TRUE(read(weights) == flipped);
 }
 
@@ -156,7 +173,8 @@ TEST(Lost, DamagedMetricsAreSaidAndKept) {
 TEST(Lost, AClassThatIsNotUtf8IsRefusedAtOnce) {
   const fs::path data = scratch() / "latin1", out = scratch() / "latin1_run";
   for (const char* name : {"caf\xe9", "tea"}) write_class(data / name, 4);
-  const Result refused = run("train --model vit_micro --data folder:" + data.string() + " --epochs 1 --out " + out.string() + " --json");
+  const Result refused = run("train --model vit_micro --data folder:" + data.string() +
+                             " --epochs 1 --out " + out.string() + " --json");
   EXPECT_EQ(refused.code, 3) << refused.err;
   EXPECT_NE(refused.err.find("'caf\\xe9' is not UTF-8"), std::string::npos) << refused.err;
   EXPECT_EQ(json::parse(refused.out)["exit"], 3);

@@ -1,4 +1,5 @@
-// What a run says about itself: breakdowns that add up to the time of a step, and a trace in which nothing overlaps within a lane.
+// What a run says about itself: breakdowns that add up to the time of a step, and a trace in which
+// nothing overlaps within a lane.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace {
 
 TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
   const fs::path out = scratch() / "measured";
-  ASSERT_EQ(run("train --model vit_micro --set data.train_size=640 --set data.test_size=16 --global-batch 32 --steps 20 --threads 1 --np 2 "
+  ASSERT_EQ(run("train --model vit_micro --set data.train_size=640 --set data.test_size=16 "
+                "--global-batch 32 --steps 20 --threads 1 --np 2 "
                 "--comm local --zero 3 --set parallel.persist=0 --set run.trace=3 --quiet --out " +
                 out.string())
                 .code,
@@ -48,12 +50,14 @@ TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
   const json trace = json::parse(read(out / "trace.json"));
   for (const json& e : trace["traceEvents"]) {
     if (e["ph"] != "X") continue;
-    lanes[{e["pid"], e["tid"]}].emplace_back(e["ts"], e["ts"].get<double>() + e["dur"].get<double>());
+    lanes[{e["pid"], e["tid"]}].emplace_back(e["ts"],
+                                             e["ts"].get<double>() + e["dur"].get<double>());
     waits[e["pid"].get<int>()] += e["cat"] == "flight";
     met[e["pid"].get<int>()] += e["name"] == "wait for the other ranks";
   }
   EXPECT_EQ(waits.size(), 2u);
-  EXPECT_EQ(met, (std::map<int, int>{{0, 3}, {1, 3}})) << "a step ends when all ranks have ended it";
+  EXPECT_EQ(met, (std::map<int, int>{{0, 3}, {1, 3}}))
+      << "a step ends when all ranks have ended it";
   EXPECT_EQ(waits[0], waits[1]);
   EXPECT_GT(waits[0], 0);
   for (auto& [lane, spans] : lanes) {
@@ -66,17 +70,18 @@ TEST(Measured, BreakdownAddsUpAndTracesHaveLanes) {
 TEST(Measured, WeightsGiveTheLossesOfAnEvenSplit) {
   const auto losses = [](const std::string& name, const std::string& more) {
     const fs::path out = scratch() / name;
-    EXPECT_EQ(
-        run("train --model vit_micro --set data.train_size=320 --set data.test_size=16 --global-batch 32 --steps 10 --threads 1 --np 3 "
-            "--comm local --quiet --out " +
-            out.string() + more)
-            .code,
-        0);
+    EXPECT_EQ(run("train --model vit_micro --set data.train_size=320 --set data.test_size=16 "
+                  "--global-batch 32 --steps 10 --threads 1 --np 3 "
+                  "--comm local --quiet --out " +
+                  out.string() + more)
+                  .code,
+              0);
     std::vector<double> all;
     for (const json& line : lines_of(out, "step")) all.push_back(line["loss"]);
     return all;
   };
-  const std::vector<double> even = losses("even", ""), weighted = losses("weighted", " --set parallel.weights=[2,2,1]");
+  const std::vector<double> even = losses("even", ""),
+                            weighted = losses("weighted", " --set parallel.weights=[2,2,1]");
   ASSERT_EQ(even.size(), 10u);
   ASSERT_EQ(weighted.size(), 10u);
   for (std::size_t i = 0; i < even.size(); ++i) EXPECT_NEAR(even[i], weighted[i], 1e-5);
@@ -87,13 +92,15 @@ std::vector<std::string> turns_of(const json& turns, int rank, double* overlap =
   std::vector<std::pair<double, const json*>> order;
   for (const json& t : turns)
     if (t["rank"] == rank) order.emplace_back(t["start"], &t);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> names;
   double end = 0;
   for (const auto& [start, t] : order) {
     if (overlap) *overlap = std::max(*overlap, end - start);
     end = (*t)["end"];
-    const std::string name = (*t)["work"].get<std::string>() + (*t)["stage"].dump() + "." + (*t)["micro"].dump();
+    const std::string name =
+        (*t)["work"].get<std::string>() + (*t)["stage"].dump() + "." + (*t)["micro"].dump();
     if (names.empty() || names.back() != name) names.push_back(name);
   }
   return names;
@@ -101,13 +108,16 @@ std::vector<std::string> turns_of(const json& turns, int rank, double* overlap =
 
 TEST(Measured, PipelinesShowTheirSchedule) {
   const fs::path out = scratch() / "pipeline", svg = scratch() / "schedule.svg";
-  ASSERT_EQ(run("train --model vit_micro --set data.train_size=96 --set data.test_size=16 --global-batch 24 --accumulate 6 --steps 4 "
-                "--threads 1 --pp 2 --set parallel.stages=time --comm local --set run.trace=3 --quiet --out " +
+  ASSERT_EQ(run("train --model vit_micro --set data.train_size=96 --set data.test_size=16 "
+                "--global-batch 24 --accumulate 6 --steps 4 "
+                "--threads 1 --pp 2 --set parallel.stages=time --comm local --set run.trace=3 "
+                "--quiet --out " +
                 out.string())
                 .code,
             0);
-  const json explained =
-      json::parse(run("explain --run " + out.string() + " --schedule-svg " + svg.string() + " --json").out, nullptr, false);
+  const json explained = json::parse(
+      run("explain --run " + out.string() + " --schedule-svg " + svg.string() + " --json").out,
+      nullptr, false);
   ASSERT_TRUE(explained.is_object());
   EXPECT_EQ(explained["world"], 2);
   EXPECT_FALSE(explained.contains("program"));
@@ -124,7 +134,8 @@ TEST(Measured, PipelinesShowTheirSchedule) {
   EXPECT_GT(measured["bubble"].get<double>(), 0);
   EXPECT_LT(measured["bubble"].get<double>(), 1);
   EXPECT_GT(measured["bubble_of_turns"].get<double>(), 0);
-  EXPECT_LE(measured["bubble_of_turns"].get<double>(), measured["bubble"].get<double>() + 1e-6);  // no turn can start earlier
+  EXPECT_LE(measured["bubble_of_turns"].get<double>(),
+            measured["bubble"].get<double>() + 1e-6);  // no turn can start earlier
   EXPECT_EQ(measured["idle"].size(), 2u);
   EXPECT_NE(read(svg).find("measured: "), std::string::npos);
   for (const json& line : lines_of(out, "step"))
@@ -133,7 +144,8 @@ TEST(Measured, PipelinesShowTheirSchedule) {
       EXPECT_LT(line["breakdown"]["bubble"].get<double>(), 1);
     }
   const Result text = run("explain --run " + out.string());
-  for (const char* part : {"pp2 = 2 ranks", "in flight", "measured: step", "by formula", " predicted, ", "GFLOP/s"})
+  for (const char* part :
+       {"pp2 = 2 ranks", "in flight", "measured: step", "by formula", " predicted, ", "GFLOP/s"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
 
   // What does not fit, or is no trace.
@@ -142,7 +154,8 @@ TEST(Measured, PipelinesShowTheirSchedule) {
     EXPECT_EQ(r.code, 2) << arguments;
     EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
   };
-  refused("--run " + out.string() + " --accumulate 2", "--run takes the configuration of the run, and --accumulate 2 was given");
+  refused("--run " + out.string() + " --accumulate 2",
+          "--run takes the configuration of the run, and --accumulate 2 was given");
   refused("--model vit_micro --schedule-svg " + svg.string(), "no pipeline");
   refused("--run " + (scratch() / "nowhere").string(), "there is no such run folder");
   write(out / "trace.json", "{\"traceEvents\": []}");
@@ -150,14 +163,18 @@ TEST(Measured, PipelinesShowTheirSchedule) {
   write(out / "trace.json", "{\"traceEvents\": [{\"cat\": \"turn\"}]}");
   refused("--run " + out.string(), "event 1");
   fs::remove(out / "trace.json");
-  EXPECT_NE(run("explain --run " + out.string()).out.find("nothing is measured: "), std::string::npos);
+  EXPECT_NE(run("explain --run " + out.string()).out.find("nothing is measured: "),
+            std::string::npos);
 }
 
 TEST(Measured, RunsWithoutPipelineOrTraceAreExplained) {
-  for (const auto& [layout, why] : std::map<std::string, std::string>{
-           {"", "the run has no pipeline"}, {"--pp 2 --accumulate 2 --set run.trace=0 ", "the run keeps no trace (run.trace = 0)"}}) {
+  for (const auto& [layout, why] :
+       std::map<std::string, std::string>{{"", "the run has no pipeline"},
+                                          {"--pp 2 --accumulate 2 --set run.trace=0 ",
+                                           "the run keeps no trace (run.trace = 0)"}}) {
     const fs::path out = scratch() / "unmeasured";
-    ASSERT_EQ(run("train --model vit_micro --set data.train_size=8 --set data.test_size=8 --global-batch 8 --steps 1 --threads 1 " +
+    ASSERT_EQ(run("train --model vit_micro --set data.train_size=8 --set data.test_size=8 "
+                  "--global-batch 8 --steps 1 --threads 1 " +
                   layout + "--comm local --quiet --fresh --out " + out.string())
                   .code,
               0);
@@ -171,20 +188,28 @@ TEST(Measured, RunsWithoutPipelineOrTraceAreExplained) {
 // Peers: one span and one bubble for the chart, the numbers below it and the picture.
 TEST(Measured, ChartsWithPeersSayWhoseTheyAre) {
   const fs::path out = scratch() / "peers", svg = scratch() / "peers.svg";
-  ASSERT_EQ(run("train --model vit_micro --set data.train_size=48 --set data.test_size=8 --global-batch 16 --accumulate 4 --steps 3 "
+  ASSERT_EQ(run("train --model vit_micro --set data.train_size=48 --set data.test_size=8 "
+                "--global-batch 16 --accumulate 4 --steps 3 "
                 "--threads 1 --pp 2 --dp 2 --comm local --set run.trace=2 --quiet --out " +
                 out.string())
                 .code,
             0);
-  const std::string text = run("explain --run " + out.string() + " --schedule-svg " + svg.string()).out;
-  const double bubble = json::parse(run("explain --json --run " + out.string()).out)["pipeline"]["measured"]["bubble"].get<double>() * 100;
+  const std::string text =
+      run("explain --run " + out.string() + " --schedule-svg " + svg.string()).out;
+  const double bubble =
+      json::parse(run("explain --json --run " + out.string()).out)["pipeline"]["measured"]["bubble"]
+          .get<double>() *
+      100;
   char shown[32];
   std::snprintf(shown, sizeof shown, "%.1f%%", bubble);
   const std::size_t chart = text.find("measured: step");
   ASSERT_NE(chart, std::string::npos) << text;
-  for (const char* part : {"stage 0 (rank 0) |", "stage 1 (rank 2) |"}) EXPECT_NE(text.find(part, chart), std::string::npos) << text;
-  EXPECT_NE(text.find("bubble " + std::string(shown) + " of 4 ranks x ", chart), std::string::npos) << shown << text;
-  EXPECT_NE(text.find(std::string(shown) + " measured (all ranks)", chart), std::string::npos) << shown << text;
+  for (const char* part : {"stage 0 (rank 0) |", "stage 1 (rank 2) |"})
+    EXPECT_NE(text.find(part, chart), std::string::npos) << text;
+  EXPECT_NE(text.find("bubble " + std::string(shown) + " of 4 ranks x ", chart), std::string::npos)
+      << shown << text;
+  EXPECT_NE(text.find(std::string(shown) + " measured (all ranks)", chart), std::string::npos)
+      << shown << text;
   EXPECT_NE(read(svg).find("bubble " + std::string(shown) + " of all 4 ranks"), std::string::npos);
   EXPECT_NE(read(svg).find("stage 1 (rank 2)"), std::string::npos);
 }

@@ -1,6 +1,6 @@
-// What the README says can be pasted, is pasted: all command blocks in the order of the page, in a folder where nothing ran before.
-// In short: blocks that are marked long are left out, and trainings are as small as their mark says. The slow suite pastes everything
-// as it stands.
+// What the README says can be pasted, is pasted: all command blocks in the order of the page, in a
+// folder where nothing ran before. In short: blocks that are marked long are left out, and
+// trainings are as small as their mark says. The slow suite pastes everything as it stands.
 #include <gtest/gtest.h>
 
 #include "app/binary.h"
@@ -11,7 +11,9 @@ namespace {
 
 using When = CommandBlock::When;
 
-std::string tail(const std::string& text) { return text.size() > 3000 ? "..." + text.substr(text.size() - 3000) : text; }
+std::string tail(const std::string& text) {
+  return text.size() > 3000 ? "..." + text.substr(text.size() - 3000) : text;
+}
 
 // How many commands ran.
 int paste_page(const std::string& page, const fs::path& folder, bool whole) {
@@ -21,7 +23,8 @@ int paste_page(const std::string& page, const fs::path& folder, bool whole) {
     for (const std::string& written : block.commands) {
       const std::string command = whole ? written : scaled_command(block, written);
       const Pasted done = paste(folder, command);
-      EXPECT_EQ(done.code, 0) << page << ", block at line " << block.line << ": " << command << "\n" << tail(done.output);
+      EXPECT_EQ(done.code, 0) << page << ", block at line " << block.line << ": " << command << "\n"
+                              << tail(done.output);
       std::printf("%s: %5.1f s  %s\n", page.c_str(), done.seconds, command.c_str());
       ++ran;
     }
@@ -36,11 +39,14 @@ TEST(Readme, CommandsWorkWhenPastedInOrder) {
 
 // The pictures of the repository are named after what they show.
 void expect_pictures_right(const fs::path& weights) {
-  std::istringstream lines(run("predict --weights " + weights.string() + " " TESSERA_SOURCE_DIR "/tests/golden/pictures/*.png").out);
+  std::istringstream lines(run("predict --weights " + weights.string() +
+                               " " TESSERA_SOURCE_DIR "/tests/golden/pictures/*.png")
+                               .out);
   int pictures = 0;
   for (std::string line; std::getline(lines, line); ++pictures) {
     const json image = json::parse(line);
-    EXPECT_EQ(image["top"][0]["label"].get<std::string>(), fs::path(image["file"].get<std::string>()).stem().string())
+    EXPECT_EQ(image["top"][0]["label"].get<std::string>(),
+              fs::path(image["file"].get<std::string>()).stem().string())
         << weights << ": " << line;
   }
   EXPECT_EQ(pictures, 6);
@@ -77,20 +83,25 @@ std::vector<CommandBlock> blocks_of(const std::string& text) {
 
 TEST(Readme, BlocksAreFoundWithTheirMarks) {
   const std::vector<CommandBlock> blocks = blocks_of(
-      "```sh\n\n./demo   # builds\necho '# no comment' \\\n  b\n```\ntext\n\n```\nnot commands\n```\n"
-      "<!-- test: long; scale train --steps 2 -->\n```sh\nbuild/tessera train x.toml\nbuild/tessera trainer\n```\n"
+      "```sh\n\n./demo   # builds\necho '# no comment' \\\n  b\n```\ntext\n\n```\nnot "
+      "commands\n```\n"
+      "<!-- test: long; scale train --steps 2 -->\n```sh\nbuild/tessera train "
+      "x.toml\nbuild/tessera trainer\n```\n"
       "<!-- test: not pasted: it needs a cluster -->\n```sh\nsrun x\n```\n");
   ASSERT_EQ(blocks.size(), 3u);
   EXPECT_EQ(blocks[0].line, 3);
   EXPECT_EQ(blocks[0].when, When::always);
   EXPECT_EQ(blocks[0].commands, (std::vector<std::string>{"./demo", "echo '# no comment'  b"}));
   EXPECT_EQ(blocks[1].when, When::slow);
-  EXPECT_EQ(scaled_command(blocks[1], blocks[1].commands[0]), "build/tessera train x.toml --steps 2");
+  EXPECT_EQ(scaled_command(blocks[1], blocks[1].commands[0]),
+            "build/tessera train x.toml --steps 2");
   EXPECT_EQ(scaled_command(blocks[1], blocks[1].commands[1]), "build/tessera trainer");
   EXPECT_EQ(blocks[2].when, When::never);
   EXPECT_EQ(blocks[2].reason, "it needs a cluster");
-  for (const char* bad : {"<!-- test: sometimes -->\n```sh\na\n```\n", "<!-- test: not pasted: -->\n```sh\na\n```\n",
-                          "<!-- test: long -->\n\n```sh\na\n```\n", "<!-- test: long\n```sh\na\n```\n", "```sh\na\n", "```sh\n# a\n```\n"})
+  for (const char* bad :
+       {"<!-- test: sometimes -->\n```sh\na\n```\n", "<!-- test: not pasted: -->\n```sh\na\n```\n",
+        "<!-- test: long -->\n\n```sh\na\n```\n", "<!-- test: long\n```sh\na\n```\n", "```sh\na\n",
+        "```sh\n# a\n```\n"})
     EXPECT_THROW((void)blocks_of(bad), std::runtime_error) << bad;
 }
 

@@ -1,4 +1,5 @@
-// `tessera study` from outside: it survives what kills it, goes on where it was, tells what failed, and steers no terminal.
+// `tessera study` from outside: it survives what kills it, goes on where it was, tells what failed,
+// and steers no terminal.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -13,12 +14,14 @@ namespace tessera::test::study_test {
 namespace {
 
 const std::string base =
-    "[base]\nmodel.name = \"vit_micro\"\nmodel.depth = 1\ndata.source = \"synthetic\"\ndata.train_size = 64\ndata.test_size = 32\n"
+    "[base]\nmodel.name = \"vit_micro\"\nmodel.depth = 1\ndata.source = "
+    "\"synthetic\"\ndata.train_size = 64\ndata.test_size = 32\n"
     "batch.global = 32\nrun.epochs = 2\nrun.threads = 1\nrun.tensorboard = false\n";
 const std::string small =
     "[study]\nname = \"small\"\nrepeats = 2\ntime_limit = 300\n" + base +
     "[[part]]\nname = \"rates\"\nkind = \"accuracy\"\ngrid = { \"optim.lr\" = [0.001, 0.01] }\n"
-    "[[part]]\nname = \"rows\"\nkind = \"techniques\"\n[[part.technique]]\nname = \"one rank\"\n[[part.technique]]\nname = "
+    "[[part]]\nname = \"rows\"\nkind = \"techniques\"\n[[part.technique]]\nname = \"one "
+    "rank\"\n[[part.technique]]\nname = "
     "\"two ranks\"\nset = { \"run.np\" = 2, \"parallel.comm\" = \"local\" }\n";
 
 fs::path file_of(const std::string& name, const std::string& text) {
@@ -32,13 +35,15 @@ std::set<std::string> results(const json& document) {
   for (const json& part : document["parts"])
     for (const json& point : part["points"])
       for (const json& r : point["runs"])
-        out.insert(part["name"].dump() + point["technique"].dump() + point["axes"].dump() + r["repeat"].dump() + r["outcome"].dump() +
-                   r["loss"].dump() + r["test_loss"].dump() + r["test_top1"].dump());
+        out.insert(part["name"].dump() + point["technique"].dump() + point["axes"].dump() +
+                   r["repeat"].dump() + r["outcome"].dump() + r["loss"].dump() +
+                   r["test_loss"].dump() + r["test_top1"].dump());
   return out;
 }
 
 TEST(Study, KilledItEndsWithTheSameTable) {
-  const fs::path file = file_of("small", small), whole = scratch() / "study_whole", parts = scratch() / "study_parts";
+  const fs::path file = file_of("small", small), whole = scratch() / "study_whole",
+                 parts = scratch() / "study_parts";
   const Result alone = run("study " + file.string() + " --json --quiet --out " + whole.string());
   ASSERT_EQ(alone.code, 0) << alone.err;
   const json document = json::parse(alone.out);
@@ -48,7 +53,8 @@ TEST(Study, KilledItEndsWithTheSameTable) {
   EXPECT_EQ(expected.size(), 8u);
   std::mt19937_64 random(3);
   for (int kills = 0; kills < 3; ++kills) {
-    Process process("study " + file.string() + " --quiet --json --out " + parts.string() + " >/dev/null");
+    Process process("study " + file.string() + " --quiet --json --out " + parts.string() +
+                    " >/dev/null");
     std::this_thread::sleep_for(std::chrono::milliseconds(200 + random() % 1500));
     process.signal(SIGKILL);
     process.wait();
@@ -61,8 +67,11 @@ TEST(Study, KilledItEndsWithTheSameTable) {
   EXPECT_EQ(again.code, 0);
   EXPECT_EQ(json::parse(again.out)["parts"], json::parse(last.out)["parts"]);
   // More of it: only the new runs are made.
-  file_of("small", small + "[[part]]\nname = \"more\"\nkind = \"batch\"\nrepeats = 1\ngrid = { \"batch.global\" = [16] }\n");
-  const json more = json::parse(run("study " + file.string() + " --json --quiet --out " + parts.string()).out);
+  file_of("small", small +
+                       "[[part]]\nname = \"more\"\nkind = \"batch\"\nrepeats = 1\ngrid = { "
+                       "\"batch.global\" = [16] }\n");
+  const json more =
+      json::parse(run("study " + file.string() + " --json --quiet --out " + parts.string()).out);
   EXPECT_EQ(more["done"], 9);
   for (const json& point : more["parts"][0]["points"])
     for (const json& r : point["runs"]) EXPECT_GE(r["attempts"].get<int>(), 1);
@@ -88,90 +97,114 @@ TEST(Study, KilledItEndsWithTheSameTable) {
       }
       write(metrics, text);
     }
-  std::string counted = small + "[[part]]\nname = \"more\"\nkind = \"batch\"\nrepeats = 1\ngrid = { \"batch.global\" = [16] }\n";
+  std::string counted = small +
+                        "[[part]]\nname = \"more\"\nkind = \"batch\"\nrepeats = 1\ngrid = { "
+                        "\"batch.global\" = [16] }\n";
   counted.insert(counted.find("repeats"), "warmup = 1\n");
   file_of("small", counted);
-  const json anew = json::parse(run("study " + file.string() + " --json --quiet --out " + parts.string()).out);
+  const json anew =
+      json::parse(run("study " + file.string() + " --json --quiet --out " + parts.string()).out);
   EXPECT_EQ(results(anew), results(more));
   for (std::size_t p = 0; p < more["parts"][0]["points"].size(); ++p)
     for (std::size_t r = 0; r < 2; ++r) {
-      const json &before = more["parts"][0]["points"][p]["runs"][r], &after = anew["parts"][0]["points"][p]["runs"][r];
+      const json &before = more["parts"][0]["points"][p]["runs"][r],
+                 &after = anew["parts"][0]["points"][p]["runs"][r];
       EXPECT_EQ(before["attempts"], after["attempts"]);
-      EXPECT_NEAR(after["images_per_s"].get<double>(), 32 / 0.030, 1e-6);  // steps 2, 3 and 4 count: 20, 30 and 40 ms
+      EXPECT_NEAR(after["images_per_s"].get<double>(), 32 / 0.030,
+                  1e-6);  // steps 2, 3 and 4 count: 20, 30 and 40 ms
     }
-  const json listed = json::parse(run("study " + file.string() + " --json --list --out " + parts.string()).out);
+  const json listed =
+      json::parse(run("study " + file.string() + " --json --list --out " + parts.string()).out);
   EXPECT_EQ(listed["would_run"], 0);
   for (const json& r : listed["runs"]) EXPECT_EQ(r["status"], "done");
-  const Result page = run("report " + parts.string() + " --json --out " + (scratch() / "page").string());
+  const Result page =
+      run("report " + parts.string() + " --json --out " + (scratch() / "page").string());
   EXPECT_EQ(page.code, 0) << page.err;
   EXPECT_EQ(results(json::parse(page.out)), results(more));
 }
 
 TEST(Study, AFailedRunIsToldAndTheOthersGoOn) {
   const fs::path file = file_of(
-      "failing",
-      "[study]\nname = \"failing\"\n" + base +
-          "[[part]]\nname = \"rows\"\nkind = \"techniques\"\n[[part.technique]]\nname = \"no data\"\nset = { \"data.source\" = "
-          "\"cifar10:nowhere\" }\n[[part.technique]]\nname = \"good\"\n[[part]]\nname = \"slow\"\nkind = \"accuracy\"\ntime_limit = 1\n"
-          "set = { \"run.epochs\" = 1000000 }\n");
+      "failing", "[study]\nname = \"failing\"\n" + base +
+                     "[[part]]\nname = \"rows\"\nkind = \"techniques\"\n[[part.technique]]\nname = "
+                     "\"no data\"\nset = { \"data.source\" = "
+                     "\"cifar10:nowhere\" }\n[[part.technique]]\nname = \"good\"\n[[part]]\nname = "
+                     "\"slow\"\nkind = \"accuracy\"\ntime_limit = 1\n"
+                     "set = { \"run.epochs\" = 1000000 }\n");
   const fs::path out = scratch() / "study_failing";
   const Result r = run("study " + file.string() + " --json --out " + out.string());
   EXPECT_EQ(r.code, 1) << r.err;
   const json document = json::parse(r.out);
   EXPECT_EQ(document["done"], 1);
   EXPECT_EQ(document["failed"], 2);
-  const json bad = document["parts"][0]["points"][0]["runs"][0], slow = document["parts"][1]["points"][0]["runs"][0];
+  const json bad = document["parts"][0]["points"][0]["runs"][0],
+             slow = document["parts"][1]["points"][0]["runs"][0];
   EXPECT_EQ(bad["outcome"], "failed");
-  EXPECT_NE(bad["reason"].get<std::string>().find("exit code 3"), std::string::npos) << bad["reason"];
+  EXPECT_NE(bad["reason"].get<std::string>().find("exit code 3"), std::string::npos)
+      << bad["reason"];
   EXPECT_NE(bad["reason"].get<std::string>().find("nowhere"), std::string::npos) << bad["reason"];
-  EXPECT_NE(slow["reason"].get<std::string>().find("time limit of 1 s"), std::string::npos) << slow["reason"];
+  EXPECT_NE(slow["reason"].get<std::string>().find("time limit of 1 s"), std::string::npos)
+      << slow["reason"];
   EXPECT_NE(r.err.find("[3/3]"), std::string::npos) << r.err;  // in a pipe a line per run
   EXPECT_EQ(run("study " + file.string() + " --quiet --out " + out.string()).code, 1);
   const Result list = run("study " + file.string() + " --list --retry --out " + out.string());
   EXPECT_NE(list.out.find("rows good: done\n"), std::string::npos) << list.out;
   EXPECT_NE(list.out.find("slow: failed\n"), std::string::npos) << list.out;
   EXPECT_NE(list.out.find("\n2 of 3 runs would be made\n"), std::string::npos) << list.out;
-  const Result retried = run("study " + file.string() + " --retry --only rows --out " + out.string());
+  const Result retried =
+      run("study " + file.string() + " --retry --only rows --out " + out.string());
   EXPECT_EQ(retried.code, 1);
-  EXPECT_NE(retried.err.find("[1/1]"), std::string::npos) << retried.err;  // of what this command makes
-  EXPECT_EQ(retried.out.find("(exit code 3)", retried.out.find("(exit code 3)") + 1), std::string::npos) << retried.out;
+  EXPECT_NE(retried.err.find("[1/1]"), std::string::npos)
+      << retried.err;  // of what this command makes
+  EXPECT_EQ(retried.out.find("(exit code 3)", retried.out.find("(exit code 3)") + 1),
+            std::string::npos)
+      << retried.out;
   const std::string html = read(out / "report.html");
-  EXPECT_NE(html.find("tessera study " + file.string() + " --out " + out.string()), std::string::npos);
+  EXPECT_NE(html.find("tessera study " + file.string() + " --out " + out.string()),
+            std::string::npos);
   EXPECT_EQ(html.find("--only rows"), std::string::npos);
   // What failed elsewhere is not asked for.
   file_of("failing", read(file) + "[[part]]\nname = \"fine\"\nkind = \"accuracy\"\n");
-  const Result fine = run("study " + file.string() + " --quiet --json --only fine --out " + out.string());
+  const Result fine =
+      run("study " + file.string() + " --quiet --json --only fine --out " + out.string());
   EXPECT_EQ(fine.code, 0) << fine.err;
   const json after = json::parse(fine.out);
   EXPECT_EQ(after["parts"][0]["points"][0]["runs"][0]["attempts"], 2);
   EXPECT_EQ(after["parts"][1]["points"][0]["runs"][0]["attempts"], 1);
   // Forgotten is what is asked for, and nothing else.
-  const Result anew = run("study " + file.string() + " --quiet --json --fresh --only fine --out " + out.string());
+  const Result anew =
+      run("study " + file.string() + " --quiet --json --fresh --only fine --out " + out.string());
   EXPECT_EQ(anew.code, 0) << anew.err;
   const json parts = json::parse(anew.out)["parts"];
   EXPECT_EQ(parts[0], after["parts"][0]);
   EXPECT_EQ(parts[1], after["parts"][1]);
   EXPECT_EQ(parts[2]["points"][0]["runs"][0]["attempts"], 1);
   EXPECT_NE(parts[2], after["parts"][2]);  // another time
-  EXPECT_TRUE(fs::exists(out / parts[0]["points"][1]["runs"][0]["folder"].get<std::string>() / "metrics.jsonl"));
+  EXPECT_TRUE(fs::exists(out / parts[0]["points"][1]["runs"][0]["folder"].get<std::string>() /
+                         "metrics.jsonl"));
 }
 
 TEST(Study, StopsOnRequestAndRefusesASecond) {
   const fs::path file = file_of(
-      "long", "[study]\nname = \"long\"\n" + base + "[[part]]\nname = \"a\"\nkind = \"accuracy\"\nset = { \"run.epochs\" = 1000000 }\n");
+      "long",
+      "[study]\nname = \"long\"\n" + base +
+          "[[part]]\nname = \"a\"\nkind = \"accuracy\"\nset = { \"run.epochs\" = 1000000 }\n");
   const fs::path out = scratch() / "study_long";
   Process process("study " + file.string() + " --quiet --out " + out.string() + " >/dev/null");
   const auto training = [&] {
     std::error_code error;
     for (const auto& entry : fs::recursive_directory_iterator(out, error))
-      if (entry.path().filename() == "metrics.jsonl" && fs::file_size(entry.path(), error) > 0) return true;
+      if (entry.path().filename() == "metrics.jsonl" && fs::file_size(entry.path(), error) > 0)
+        return true;
     return false;
   };
-  for (int i = 0; i < 4000 && !training(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 4000 && !training(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ASSERT_TRUE(training());
   const Result second = run("study " + file.string() + " --quiet --out " + out.string());
   EXPECT_EQ(second.code, 2);
-  EXPECT_NE(second.err.find("another `tessera study` runs in this folder (pid "), std::string::npos) << second.err;
+  EXPECT_NE(second.err.find("another `tessera study` runs in this folder (pid "), std::string::npos)
+      << second.err;
   process.signal(SIGINT);
   EXPECT_EQ(process.wait(), 75);
   const json left = json::parse(run("report --json " + out.string()).out);
@@ -181,23 +214,26 @@ TEST(Study, StopsOnRequestAndRefusesASecond) {
 
 TEST(Study, ProblemsComeBeforeAnythingStarts) {
   const fs::path out = scratch() / "study_bad";
-  const fs::path file =
-      file_of("bad", "[study]\nname = \"bad\"\n" + base +
-                         "[[part]]\nname = \"a\"\nkind = \"strong\"\ngrid = { \"run.np\" = [1, 2], \"parallel.tp\" = [1, 3] }\n");
+  const fs::path file = file_of("bad", "[study]\nname = \"bad\"\n" + base +
+                                           "[[part]]\nname = \"a\"\nkind = \"strong\"\ngrid = { "
+                                           "\"run.np\" = [1, 2], \"parallel.tp\" = [1, 3] }\n");
   const Result r = run("study " + file.string() + " --out " + out.string());
   EXPECT_EQ(r.code, 2);
   EXPECT_NE(r.err.find("part a, run.np=2 parallel.tp=3"), std::string::npos) << r.err;
   EXPECT_FALSE(fs::exists(out));
-  const Result part = run("study " + file_of("good", small).string() + " --only rate --out " + out.string());
+  const Result part =
+      run("study " + file_of("good", small).string() + " --only rate --out " + out.string());
   EXPECT_EQ(part.code, 2);
   EXPECT_NE(part.err.find("did you mean rates?"), std::string::npos) << part.err;
-  const Result list = run("study " + file_of("good", small).string() + " --list --out " + out.string());
+  const Result list =
+      run("study " + file_of("good", small).string() + " --list --out " + out.string());
   EXPECT_EQ(list.code, 0);
   EXPECT_NE(list.out.find("tessera train --set batch.global=32"), std::string::npos) << list.out;
   EXPECT_FALSE(fs::exists(out));
   // The hostfile is needed to run, not to say what would.
   const std::string hosts = "[launch]\nwith = \"mpirun\"\nhostfile = \"nohosts\"\n";
-  const Result many = run("study " + file_of("many", small + hosts).string() + " --list --out " + out.string());
+  const Result many =
+      run("study " + file_of("many", small + hosts).string() + " --list --out " + out.string());
   EXPECT_EQ(many.code, 0) << many.err;
   EXPECT_NE(many.out.find("8 of 8 runs would be made"), std::string::npos) << many.out;
   EXPECT_NE(many.err.find("note: the hostfile"), std::string::npos) << many.err;
@@ -210,7 +246,8 @@ TEST(Study, FreshAndReportTouchNothingOfOthers) {
   const fs::path mine = scratch() / "mine";
   fs::create_directories(mine / "data");
   write(mine / "data" / "precious", "x");
-  const Result r = run("study " + file_of("good", small).string() + " --fresh --out " + mine.string());
+  const Result r =
+      run("study " + file_of("good", small).string() + " --fresh --out " + mine.string());
   EXPECT_EQ(r.code, 2);
   EXPECT_NE(r.err.find("study.db"), std::string::npos) << r.err;
   EXPECT_TRUE(fs::exists(mine / "data" / "precious"));
@@ -228,9 +265,11 @@ TEST(Study, ReportFollowsARunToItsEnd) {
                                   "\n");
   Process process("report " + folder.string() + " --watch >/dev/null");
   const auto running = [&] {
-    return fs::exists(folder / "report.html") && read(folder / "report.html").find(">Running") != std::string::npos;
+    return fs::exists(folder / "report.html") &&
+           read(folder / "report.html").find(">Running") != std::string::npos;
   };
-  for (int i = 0; i < 4000 && !running(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 4000 && !running(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(running());
   write(folder / "new", "{}");
   fs::rename(folder / "new", folder / "summary.json");
@@ -238,19 +277,23 @@ TEST(Study, ReportFollowsARunToItsEnd) {
   EXPECT_FALSE(running());
   const Result two = run("report " + folder.string() + " " + folder.string() + " --watch");
   EXPECT_EQ(two.code, 2);
-  EXPECT_NE(two.err.find("follows one study or run, found two folders"), std::string::npos) << two.err;
+  EXPECT_NE(two.err.find("follows one study or run, found two folders"), std::string::npos)
+      << two.err;
 }
 
 TEST(Study, ADryRunShowsWhatALauncherIsTold) {
-  const fs::path file =
-      file_of("launched", "[study]\nname = \"launched\"\n[launch]\nwith = \"mpirun\"\narguments = [\"sh\", \"-c\", \"touch x\"]\n" + base +
-                              "[[part]]\nname = \"a\"\nkind = \"strong\"\ngrid = { \"run.np\" = [1, 2] }\n");
+  const fs::path file = file_of(
+      "launched",
+      "[study]\nname = \"launched\"\n[launch]\nwith = \"mpirun\"\narguments = [\"sh\", \"-c\", "
+      "\"touch x\"]\n" +
+          base + "[[part]]\nname = \"a\"\nkind = \"strong\"\ngrid = { \"run.np\" = [1, 2] }\n");
   const std::string folder = (scratch() / "launched").string();
   const Result r = run("study " + file.string() + " --dry-run --out " + folder);
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_TRUE(r.out.starts_with("launch: `mpirun sh -c 'touch x'` starts every run")) << r.out;
   EXPECT_NE(r.out.find("any program"), std::string::npos) << r.out;
-  const json document = json::parse(run("study " + file.string() + " --dry-run --json --out " + folder).out);
+  const json document =
+      json::parse(run("study " + file.string() + " --dry-run --json --out " + folder).out);
   EXPECT_EQ(document["launch"]["with"], "mpirun");
   EXPECT_EQ(document["launch"]["arguments"], json({"sh", "-c", "touch x"}));
   EXPECT_FALSE(fs::exists(folder));
@@ -264,7 +307,8 @@ TEST(Study, HostileNamesReachNoTerminal) {
   const std::string esc = "\\u001b[31mred\\u0007\\u202e";
   const fs::path file =
       file_of("hostile", "[study]\nname = \"hostile\"\ntitle = \"" + esc + "\"\n" + base +
-                             "[[part]]\nname = \"a\"\nkind = \"techniques\"\ngrid = { \"data.source\" = [\"folder:\\u202ex" +
+                             "[[part]]\nname = \"a\"\nkind = \"techniques\"\ngrid = { "
+                             "\"data.source\" = [\"folder:\\u202ex" +
                              "\"] }\n[[part.technique]]\nname = \"" + esc + "\"\n");
   const std::string folder = (scratch() / "out'\033[2J").string();
   for (const std::string mode : {"", " --list"}) {

@@ -1,4 +1,5 @@
-// The binary on a terminal of its own (a pty), as a person has it: what it wrote there, both streams together.
+// The binary on a terminal of its own (a pty), as a person has it: what it wrote there, both
+// streams together.
 #pragma once
 
 #include <fcntl.h>
@@ -43,7 +44,8 @@ inline OnTerminal on_terminal(const std::vector<std::string>& arguments) {
     struct pollfd ready = {master, POLLIN, 0};
     const int found = ::poll(&ready, 1, 60'000);
     if (found == 0) ::kill(child, SIGKILL);
-    const ssize_t n = ::read(master, buffer, sizeof(buffer));  // EIO: nobody has the other end any more
+    const ssize_t n =
+        ::read(master, buffer, sizeof(buffer));  // EIO: nobody has the other end any more
     if (n <= 0) break;
     out.text.append(buffer, static_cast<std::size_t>(n));
   }

@@ -7,7 +7,8 @@ namespace tessera::error_test {
 namespace {
 
 TEST(Error, SaysWhereWhatAndHow) {
-  const Error e(ErrorKind::usage, "expected 3 heads, found 5", "run.toml:4:9", "5 does not divide 192");
+  const Error e(ErrorKind::usage, "expected 3 heads, found 5", "run.toml:4:9",
+                "5 does not divide 192");
   EXPECT_STREQ(e.what(), "run.toml:4:9: expected 3 heads, found 5\n   help: 5 does not divide 192");
   EXPECT_EQ(e.exit_code(), 2);
   EXPECT_STREQ(Error(ErrorKind::disk, "no room").what(), "no room");
@@ -22,9 +23,10 @@ TEST(Error, ContextGoesInFront) {
 }
 
 TEST(Error, ExitCodesAreTheDocumentedOnes) {
-  const std::pair<ErrorKind, int> codes[] = {{ErrorKind::usage, 2},     {ErrorKind::data, 3}, {ErrorKind::weights, 4},
-                                             {ErrorKind::nonfinite, 5}, {ErrorKind::hang, 6}, {ErrorKind::rank_lost, 7},
-                                             {ErrorKind::memory, 8},    {ErrorKind::disk, 9}, {ErrorKind::stopped, 75}};
+  const std::pair<ErrorKind, int> codes[] = {
+      {ErrorKind::usage, 2},     {ErrorKind::data, 3}, {ErrorKind::weights, 4},
+      {ErrorKind::nonfinite, 5}, {ErrorKind::hang, 6}, {ErrorKind::rank_lost, 7},
+      {ErrorKind::memory, 8},    {ErrorKind::disk, 9}, {ErrorKind::stopped, 75}};
   for (const auto& [kind, code] : codes) EXPECT_EQ(Error(kind, "").exit_code(), code);
 }
 

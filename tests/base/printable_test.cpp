@@ -1,4 +1,5 @@
-// Text from outside on its way to a terminal: nothing in it steers one, and documents stay what they were to a parser.
+// Text from outside on its way to a terminal: nothing in it steers one, and documents stay what
+// they were to a parser.
 #include "base/printable.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,8 @@ TEST(Printable, WhatSteersIsWrittenOut) {
   EXPECT_EQ(printable("a\x1b[2J\x07\x7f\n\t"), "a\\x1b[2J\\x07\\x7f\\n\\t");
   EXPECT_EQ(printable("\x1b]0;title\x07"), "\\x1b]0;title\\x07");
   EXPECT_EQ(printable("\u0085\u009b"), "\\u0085\\u009b");
-  EXPECT_EQ(printable("\u202e\u2066\u2028\u061c\u200b\ufeffx"), "\\u202e\\u2066\\u2028\\u061c\\u200b\\ufeffx");
+  EXPECT_EQ(printable("\u202e\u2066\u2028\u061c\u200b\ufeffx"),
+            "\\u202e\\u2066\\u2028\\u061c\\u200b\\ufeffx");
   EXPECT_EQ(printable("\xff\x9b\xc3("), "\\xff\\x9b\\xc3(");
   EXPECT_EQ(printable("\U000e0041"), "\\ue0041");
   EXPECT_EQ(printable("abcdef", 3), "abc...");
@@ -35,7 +37,8 @@ TEST(Printable, WhatSteersIsWrittenOut) {
 }
 
 TEST(Printable, ADocumentSaysTheSameToAParser) {
-  EXPECT_EQ(printable_json("{\n \"a\": \"\u009b\u202e\x7f\u00e4\"}"), "{\n \"a\": \"\\u009b\\u202e\\u007f\u00e4\"}");
+  EXPECT_EQ(printable_json("{\n \"a\": \"\u009b\u202e\x7f\u00e4\"}"),
+            "{\n \"a\": \"\\u009b\\u202e\\u007f\u00e4\"}");
   EXPECT_EQ(printable_json("\"\U000e0041\""), "\"\\udb40\\udc41\"");
   EXPECT_EQ(printable_json("\"\xff\""), "\"\ufffd\"");
 }
@@ -62,10 +65,14 @@ TEST(Printable, AnErrorShowsWhatItKeepsExactly) {
   Error error(ErrorKind::data, "cannot read " + name, name, "remove " + name);
   EXPECT_EQ(error.message, "cannot read " + name);
   EXPECT_EQ(error.where, name);
-  EXPECT_EQ(std::string(error.what()), "a\\x1b[2J\\nerror: b: cannot read a\\x1b[2J\\nerror: b\n   help: remove a\\x1b[2J\\nerror: b");
+  EXPECT_EQ(std::string(error.what()),
+            "a\\x1b[2J\\nerror: b: cannot read a\\x1b[2J\\nerror: b\n   help: remove "
+            "a\\x1b[2J\\nerror: b");
   // A quoted line of a file keeps its place below the message.
-  EXPECT_EQ(std::string(Error(ErrorKind::usage, "wrong\n    3 | x = 1\n      | ^").what()), "wrong\n    3 | x = 1\n      | ^");
-  EXPECT_EQ(std::string(Error(ErrorKind::usage, "wrong\n  120 | x = 1\n12345 | y\n12 x").what()), "wrong\n  120 | x = 1\n12345 | y\\n12 x");
+  EXPECT_EQ(std::string(Error(ErrorKind::usage, "wrong\n    3 | x = 1\n      | ^").what()),
+            "wrong\n    3 | x = 1\n      | ^");
+  EXPECT_EQ(std::string(Error(ErrorKind::usage, "wrong\n  120 | x = 1\n12345 | y\n12 x").what()),
+            "wrong\n  120 | x = 1\n12345 | y\\n12 x");
 }
 
 TEST(Say, ArgumentsStayOnTheirLine) {

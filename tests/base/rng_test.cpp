@@ -14,7 +14,7 @@ TEST(Rng, SameBitsOnEveryMachine) {
   // Computed once and written down: a change here changes every run that was ever recorded.
   static_assert(hash_name("") == 0xcbf29ce484222325ULL);
   static_assert(hash_name("a") == 0xaf63dc4c8601ec8cULL);  // the published FNV-1a value
-  static_assert(mix(0) == 0xe220a8397b1dcdafULL);          // the published SplitMix64 value for state 0
+  static_assert(mix(0) == 0xe220a8397b1dcdafULL);  // the published SplitMix64 value for state 0
   static_assert(random_bits(key, 0) == random_bits(Key{}.with(42).with("blocks.0.dropout"), 0));
 }
 
@@ -22,7 +22,8 @@ TEST(Rng, KeysAndCountersAreToldApart) {
   std::set<std::uint64_t> seen;
   for (std::uint64_t seed = 0; seed < 8; ++seed)
     for (const char* name : {"", "a", "b", "ab"})
-      for (std::uint64_t i = 0; i < 64; ++i) seen.insert(random_bits(Key{}.with(seed).with(name), i));
+      for (std::uint64_t i = 0; i < 64; ++i)
+        seen.insert(random_bits(Key{}.with(seed).with(name), i));
   EXPECT_EQ(seen.size(), 8u * 4u * 64u);
   EXPECT_NE(Key{}.with(1).with(2).bits, Key{}.with(2).with(1).bits) << "order matters";
 }

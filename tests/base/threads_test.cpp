@@ -30,7 +30,9 @@ TEST_P(Pool, ScratchOfAThreadIsItsOwn) {
   ThreadPool pool(GetParam());
   std::vector<std::int64_t> sums(static_cast<std::size_t>(pool.size()));
   for (int round = 0; round < 50; ++round)
-    pool.parallel_for(100, [&](std::int64_t task, int thread) { sums[static_cast<std::size_t>(thread)] += task; });
+    pool.parallel_for(100, [&](std::int64_t task, int thread) {
+      sums[static_cast<std::size_t>(thread)] += task;
+    });
   EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), std::int64_t{0}), 50 * 4950);
 }
 

@@ -1,5 +1,5 @@
-// Encodings of gradients: how far a number may be from what comes back, what is exact, and what happens to zeros, denormals, numbers that
-// are not finite, and sizes that fill no block.
+// Encodings of gradients: how far a number may be from what comes back, what is exact, and what
+// happens to zeros, denormals, numbers that are not finite, and sizes that fill no block.
 #include "comm/compress.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ using ir::Wire;
 
 constexpr std::int64_t sizes[] = {0, 1, 2, 7, 8, 9, 255, 1023, 1024, 1025, 2048, 5000};
 constexpr Wire dense[] = {Wire::fp16, Wire::bf16, Wire::int8, Wire::onebit};
-constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float inf = std::numeric_limits<float>::infinity(),
+                nan = std::numeric_limits<float>::quiet_NaN();
 
 template <class T>
 std::vector<T> normals(std::int64_t n, const char* name) {
@@ -49,11 +50,13 @@ TYPED_TEST(Encodings, ComeBackNear) {
   using T = TypeParam;
   for (const std::int64_t n : sizes) {
     const std::vector<T> x = normals<T>(n, "near");
-    const std::vector<T> half = back(Wire::fp16, x), bf16 = back(Wire::bf16, x), int8 = back(Wire::int8, x), one = back(Wire::onebit, x);
+    const std::vector<T> half = back(Wire::fp16, x), bf16 = back(Wire::bf16, x),
+                         int8 = back(Wire::int8, x), one = back(Wire::onebit, x);
     for (std::int64_t begin = 0; begin < n; begin += ir::wire_block) {
       T most = 0, sum = 0;
       const std::int64_t end = std::min(n, begin + ir::wire_block);
-      for (std::int64_t i = begin; i < end; ++i) most = std::max(most, std::abs(x[static_cast<std::size_t>(i)]));
+      for (std::int64_t i = begin; i < end; ++i)
+        most = std::max(most, std::abs(x[static_cast<std::size_t>(i)]));
       for (std::int64_t i = begin; i < end; ++i) sum += std::abs(x[static_cast<std::size_t>(i)]);
       const T mean = sum / static_cast<T>(end - begin);
       for (std::int64_t i = begin; i < end; ++i) {
@@ -68,7 +71,8 @@ TYPED_TEST(Encodings, ComeBackNear) {
   }
 }
 
-// Adding and subtracting are decoding and then adding and subtracting, up to the rounding of one operation.
+// Adding and subtracting are decoding and then adding and subtracting, up to the rounding of one
+// operation.
 TYPED_TEST(Encodings, AddAndSubtract) {
   using T = TypeParam;
   for (const Wire wire : dense)
@@ -92,7 +96,8 @@ TYPED_TEST(Encodings, AreMadeOfBlocks) {
   const std::int64_t n = 3 * ir::wire_block + 5;
   const std::vector<T> x = normals<T>(n, "blocks");
   for (const Wire wire : dense) {
-    std::vector<std::byte> whole(static_cast<std::size_t>(ir::wire_bytes(wire, n))), pieces(whole.size());
+    std::vector<std::byte> whole(static_cast<std::size_t>(ir::wire_bytes(wire, n))),
+        pieces(whole.size());
     encode(wire, x.data(), n, whole.data());
     for (const std::int64_t begin : {std::int64_t{0}, ir::wire_block, 2 * ir::wire_block}) {
       const std::int64_t size = begin == 2 * ir::wire_block ? n - begin : ir::wire_block;
@@ -116,11 +121,13 @@ TYPED_TEST(Encodings, WhatIsNotFiniteShows) {
   using T = TypeParam;
   for (const Wire wire : dense)
     for (const float bad : {inf, -inf, nan})
-      for (const std::size_t where : {std::size_t{0}, std::size_t{1023}, std::size_t{1024}, std::size_t{1499}}) {
+      for (const std::size_t where :
+           {std::size_t{0}, std::size_t{1023}, std::size_t{1024}, std::size_t{1499}}) {
         std::vector<T> x = normals<T>(1500, "bad");
         x[where] = static_cast<T>(bad);
         const std::vector<T> y = back(wire, x);
-        EXPECT_FALSE(std::isfinite(y[where])) << static_cast<int>(wire) << " " << bad << " at " << where;
+        EXPECT_FALSE(std::isfinite(y[where]))
+            << static_cast<int>(wire) << " " << bad << " at " << where;
       }
   for (const Wire wire : dense)  // what half a float, or a scale, cannot hold
     if (sizeof(T) == 8 || wire == Wire::fp16) {
@@ -128,10 +135,12 @@ TYPED_TEST(Encodings, WhatIsNotFiniteShows) {
     }
 }
 
-// Every binary16 number comes back as it is; between two of them the nearer one is taken, the even one of equals.
+// Every binary16 number comes back as it is; between two of them the nearer one is taken, the even
+// one of equals.
 TEST(Half, RoundsToNearestEven) {
   const auto half = [](float x) { return back(Wire::fp16, std::vector<float>{x})[0]; };
-  for (const float x : {0.0f, 1.0f, -2.5f, 65504.0f, 0x1p-14f, 0x1p-24f, 0x1.ff8p-15f, -0x1.004p0f}) EXPECT_EQ(half(x), x);
+  for (const float x : {0.0f, 1.0f, -2.5f, 65504.0f, 0x1p-14f, 0x1p-24f, 0x1.ff8p-15f, -0x1.004p0f})
+    EXPECT_EQ(half(x), x);
   EXPECT_TRUE(std::signbit(half(-0.0f)));
   EXPECT_EQ(half(1 + 0x1p-11f), 1.0f);
   EXPECT_EQ(half(1 + 0x1.8p-10f), 1 + 0x1p-9f);
@@ -171,15 +180,18 @@ struct Top {
 template <class T>
 Top<T> top(std::vector<T> x, std::int64_t count) {
   const auto n = static_cast<std::int64_t>(x.size());
-  std::vector<std::byte> list(static_cast<std::size_t>(ir::top_bytes(count, sizeof(T) == 8 ? ir::DType::f64 : ir::DType::f32)));
+  std::vector<std::byte> list(static_cast<std::size_t>(
+      ir::top_bytes(count, sizeof(T) == 8 ? ir::DType::f64 : ir::DType::f32)));
   std::vector<T> scratch(x.size());
   take_top(x.data(), n, count, list.data(), scratch.data());
-  Top<T> out{std::vector<std::uint32_t>(static_cast<std::size_t>(count)), std::vector<T>(static_cast<std::size_t>(count)), x};
+  Top<T> out{std::vector<std::uint32_t>(static_cast<std::size_t>(count)),
+             std::vector<T>(static_cast<std::size_t>(count)), x};
   std::memcpy(out.at.data(), list.data(), 4 * out.at.size());
   std::memcpy(out.values.data(), list.data() + 4 * out.at.size(), sizeof(T) * out.at.size());
   std::vector<T> sum = x;  // what was taken and what was left are all there was
   add_top(list.data(), count, 0, n, sum.data());
-  for (std::size_t i = 0; i < out.at.size(); ++i) EXPECT_TRUE(sum[out.at[i]] == out.values[i] || std::isnan(out.values[i]));
+  for (std::size_t i = 0; i < out.at.size(); ++i)
+    EXPECT_TRUE(sum[out.at[i]] == out.values[i] || std::isnan(out.values[i]));
   return out;
 }
 

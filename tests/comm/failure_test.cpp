@@ -1,5 +1,6 @@
-// When a local rank stops, every other one hears of it wherever it waits, and the first error comes out of run_local.
-// Convention: a hang is the failure that these tests look for; CTest's time limit turns it into one.
+// When a local rank stops, every other one hears of it wherever it waits, and the first error comes
+// out of run_local. Convention: a hang is the failure that these tests look for; CTest's time limit
+// turns it into one.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,51 +30,52 @@ std::string error_of(int ranks, const Body& body, ErrorKind kind) {
 // Each way to wait for others; `group` is theirs alone or has the failing rank in it.
 const std::map<std::string, Body>& waits() {
   using Sizes = std::vector<std::int64_t>;
-  static const std::map<std::string, Body> all = {{"all_reduce",
-                                                   [](Comm& c) {
-                                                     std::vector<float> x(40000);
-                                                     c.all_reduce(bytes(x), ir::DType::f32);
-                                                   }},
-                                                  {"reduce_scatter",
-                                                   [](Comm& c) {
-                                                     const auto n = static_cast<std::size_t>(c.size());
-                                                     std::vector<float> x(n), y(1);
-                                                     c.reduce_scatter(const_bytes(x), bytes(y), Sizes(n, 4), ir::DType::f32);
-                                                   }},
-                                                  {"all_gather",
-                                                   [](Comm& c) {
-                                                     const auto n = static_cast<std::size_t>(c.size());
-                                                     std::vector<float> x(1), y(n);
-                                                     c.all_gather(const_bytes(x), bytes(y), Sizes(n, 4));
-                                                   }},
-                                                  {"all_to_all",
-                                                   [](Comm& c) {
-                                                     const auto n = static_cast<std::size_t>(c.size());
-                                                     std::vector<float> x(n), y(n);
-                                                     c.all_to_all(const_bytes(x), Sizes(n, 4), bytes(y), Sizes(n, 4));
-                                                   }},
-                                                  {"broadcast",
-                                                   [](Comm& c) {
-                                                     std::vector<float> x(9);
-                                                     c.broadcast(bytes(x), c.size() - 1);
-                                                   }},
-                                                  {"barrier", [](Comm& c) { c.barrier(); }},
-                                                  {"split", [](Comm& c) { (void)c.split(0, 0); }},
-                                                  {"send",
-                                                   [](Comm& c) {
-                                                     std::vector<float> x(9);
-                                                     c.send(const_bytes(x), c.size() - 1, 0);
-                                                   }},
-                                                  {"recv",
-                                                   [](Comm& c) {
-                                                     std::vector<float> x(9);
-                                                     c.recv(bytes(x), c.size() - 1, 0);
-                                                   }},
-                                                  {"done", [](Comm& c) {
-                                                     std::vector<float> x(9);
-                                                     const Pending p = c.start_all_reduce(bytes(x), ir::DType::f32);
-                                                     while (!p->done()) std::this_thread::yield();
-                                                   }}};
+  static const std::map<std::string, Body> all = {
+      {"all_reduce",
+       [](Comm& c) {
+         std::vector<float> x(40000);
+         c.all_reduce(bytes(x), ir::DType::f32);
+       }},
+      {"reduce_scatter",
+       [](Comm& c) {
+         const auto n = static_cast<std::size_t>(c.size());
+         std::vector<float> x(n), y(1);
+         c.reduce_scatter(const_bytes(x), bytes(y), Sizes(n, 4), ir::DType::f32);
+       }},
+      {"all_gather",
+       [](Comm& c) {
+         const auto n = static_cast<std::size_t>(c.size());
+         std::vector<float> x(1), y(n);
+         c.all_gather(const_bytes(x), bytes(y), Sizes(n, 4));
+       }},
+      {"all_to_all",
+       [](Comm& c) {
+         const auto n = static_cast<std::size_t>(c.size());
+         std::vector<float> x(n), y(n);
+         c.all_to_all(const_bytes(x), Sizes(n, 4), bytes(y), Sizes(n, 4));
+       }},
+      {"broadcast",
+       [](Comm& c) {
+         std::vector<float> x(9);
+         c.broadcast(bytes(x), c.size() - 1);
+       }},
+      {"barrier", [](Comm& c) { c.barrier(); }},
+      {"split", [](Comm& c) { (void)c.split(0, 0); }},
+      {"send",
+       [](Comm& c) {
+         std::vector<float> x(9);
+         c.send(const_bytes(x), c.size() - 1, 0);
+       }},
+      {"recv",
+       [](Comm& c) {
+         std::vector<float> x(9);
+         c.recv(bytes(x), c.size() - 1, 0);
+       }},
+      {"done", [](Comm& c) {
+         std::vector<float> x(9);
+         const Pending p = c.start_all_reduce(bytes(x), ir::DType::f32);
+         while (!p->done()) std::this_thread::yield();
+       }}};
   return all;
 }
 
@@ -111,10 +113,13 @@ TEST(LocalFailure, WakesSubgroupsToo) {
     std::atomic<int> told = 0;
     error_of(
         6,
-        [&](Comm& comm) {  // rank 0 waits in its group for rank 2, which waits for nobody; rank 1 in a group that is whole but for rank 3
-          const std::unique_ptr<Comm> group = comm.split(comm.rank() == 5 ? 2 : comm.rank() % 2, comm.rank());
+        [&](Comm& comm) {  // rank 0 waits in its group for rank 2, which waits for nobody; rank 1
+                           // in a group that is whole but for rank 3
+          const std::unique_ptr<Comm> group =
+              comm.split(comm.rank() == 5 ? 2 : comm.rank() % 2, comm.rank());
           if (comm.rank() == 5) throw Error(ErrorKind::disk, "no room");
-          if (comm.rank() >= 2) return expect_told(comm, waits().at("barrier"), "rank 5 stopped: no room", told);
+          if (comm.rank() >= 2)
+            return expect_told(comm, waits().at("barrier"), "rank 5 stopped: no room", told);
           expect_told(*group, wait, "rank 5 stopped: no room", told);
         },
         ErrorKind::disk);
@@ -171,7 +176,8 @@ TEST(LocalFailure, ARankThatEndsEarlyIsMissed) {
   const auto body = [](Comm& comm) {
     if (comm.rank() != 2) comm.barrier();
   };
-  EXPECT_EQ(error_of(3, body, ErrorKind::rank_lost), "rank 2 stopped: its program ended before this barrier");
+  EXPECT_EQ(error_of(3, body, ErrorKind::rank_lost),
+            "rank 2 stopped: its program ended before this barrier");
 }
 
 TEST(LocalFailure, AnErrorCaughtTooLateStillEndsTheOthers) {
@@ -202,18 +208,22 @@ TEST(LocalFailure, DifferentCallsAreNamed) {
     std::vector<float> a(comm.rank() ? 5 : 6);
     comm.all_reduce(bytes(a), ir::DType::f32);
   };
-  EXPECT_NE(error_of(3, sizes, ErrorKind::internal).find(" bytes as f32 where others called all_reduce of "), std::string::npos);
+  EXPECT_NE(error_of(3, sizes, ErrorKind::internal)
+                .find(" bytes as f32 where others called all_reduce of "),
+            std::string::npos);
   const auto message = [](Comm& comm) {
     std::vector<float> a(comm.rank() ? 5 : 6);
     comm.rank() ? comm.send(const_bytes(a), 0, 4) : comm.recv(bytes(a), 1, 4);
   };
-  EXPECT_NE(error_of(2, message, ErrorKind::internal).find("20 bytes sent, 24 expected"), std::string::npos);
+  EXPECT_NE(error_of(2, message, ErrorKind::internal).find("20 bytes sent, 24 expected"),
+            std::string::npos);
   const auto parts = [](Comm& comm) {
     const std::vector<std::int64_t> sent = {4, 4}, expected = {4, comm.rank() ? 4 : 8};
     std::vector<float> a(2), b(comm.rank() ? 2 : 3);
     comm.all_to_all(const_bytes(a), sent, bytes(b), expected);
   };
-  EXPECT_NE(error_of(2, parts, ErrorKind::internal).find("sent and expected bytes differ"), std::string::npos);
+  EXPECT_NE(error_of(2, parts, ErrorKind::internal).find("sent and expected bytes differ"),
+            std::string::npos);
 }
 
 }  // namespace

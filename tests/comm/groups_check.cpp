@@ -1,5 +1,6 @@
 // Groups, operations in flight, determinism and traffic on any Comm.
-// Convention: what must be equal on all ranks is gathered and compared, so each rank sees a difference.
+// Convention: what must be equal on all ranks is gathered and compared, so each rank sees a
+// difference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,9 +23,12 @@ int sum_of_ranks(Comm& comm, int mine) {
 
 // Two rows; columns numbered from the far end by their keys.
 void rows_and_columns(Comm& world) {
-  const int columns = (world.size() + 1) / 2, row = world.rank() / columns, column = world.rank() % columns;
-  const std::unique_ptr<Comm> rows = world.split(row, world.rank()), cols = world.split(column, -row);
-  const int in_my_row = row == 0 ? columns : world.size() - columns, in_my_column = columns + column < world.size() ? 2 : 1;
+  const int columns = (world.size() + 1) / 2, row = world.rank() / columns,
+            column = world.rank() % columns;
+  const std::unique_ptr<Comm> rows = world.split(row, world.rank()),
+                              cols = world.split(column, -row);
+  const int in_my_row = row == 0 ? columns : world.size() - columns,
+            in_my_column = columns + column < world.size() ? 2 : 1;
   EXPECT_EQ(rows->size(), in_my_row);
   EXPECT_EQ(rows->rank(), column);
   EXPECT_EQ(cols->size(), in_my_column);
@@ -39,7 +43,8 @@ void rows_and_columns(Comm& world) {
     EXPECT_EQ(sum_of_ranks(*cols, 1 + world.rank() * world.rank()), wanted_column);
   }
   // A group of a group, and groups of one.
-  const std::unique_ptr<Comm> again = rows->split(0, -rows->rank()), alone = world.split(world.rank(), 0);
+  const std::unique_ptr<Comm> again = rows->split(0, -rows->rank()),
+                              alone = world.split(world.rank(), 0);
   EXPECT_EQ(again->rank(), rows->size() - 1 - rows->rank());
   EXPECT_EQ(sum_of_ranks(*again, 1), in_my_row);
   EXPECT_EQ(alone->size(), 1);
@@ -61,10 +66,13 @@ void in_flight(Comm& world) {
     const auto me = static_cast<std::size_t>(world.rank());
     out[me] = static_cast<float>(10 * me + i);
     pending[2 * i] = other->start_all_reduce(bytes(data[i]), ir::DType::f32);
-    pending[2 * i + 1] = world.start_all_gather(const_bytes(out).subspan(4 * me, 4), bytes(out), Sizes(out.size(), 4));
+    pending[2 * i + 1] = world.start_all_gather(const_bytes(out).subspan(4 * me, 4), bytes(out),
+                                                Sizes(out.size(), 4));
   }
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return small(world.rank(), int64_t(a)) < small(world.rank(), int64_t(b)); });
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) {
+    return small(world.rank(), int64_t(a)) < small(world.rank(), int64_t(b));
+  });
   for (std::size_t i : order) {
     if (i % 4 == 0)
       while (!pending[i]->done()) continue;
@@ -73,8 +81,10 @@ void in_flight(Comm& world) {
   }
   for (std::size_t i = 0; i < operations; ++i) {
     const auto wanted = static_cast<float>(i + 1) * static_cast<float>(other->size());
-    EXPECT_TRUE(std::all_of(data[i].begin(), data[i].end(), [&](float x) { return x == wanted; })) << "operation " << i;
-    for (std::size_t r = 0; r < gathered[i].size(); ++r) EXPECT_EQ(gathered[i][r], static_cast<float>(10 * r + i));
+    EXPECT_TRUE(std::all_of(data[i].begin(), data[i].end(), [&](float x) { return x == wanted; }))
+        << "operation " << i;
+    for (std::size_t r = 0; r < gathered[i].size(); ++r)
+      EXPECT_EQ(gathered[i][r], static_cast<float>(10 * r + i));
   }
 }
 
@@ -94,7 +104,8 @@ void messages_in_flight(Comm& comm) {
     EXPECT_TRUE(pending.back()->done());
     pending.pop_back();
   }
-  for (int r = 0; r < comm.size(); ++r) EXPECT_EQ(in[static_cast<std::size_t>(r)], 100 * r + comm.rank());
+  for (int r = 0; r < comm.size(); ++r)
+    EXPECT_EQ(in[static_cast<std::size_t>(r)], 100 * r + comm.rank());
 }
 
 template <class T>
@@ -103,16 +114,20 @@ void check_same_bits(Comm& comm, ir::DType dtype) {
     std::vector<T> first;
     for (int run = 0; run < 3; ++run) {
       std::vector<T> data;
-      for (int64_t i = 0; i < n; ++i) data.push_back(static_cast<T>(static_cast<float>(fraction(comm.rank(), i))));
+      for (int64_t i = 0; i < n; ++i)
+        data.push_back(static_cast<T>(static_cast<float>(fraction(comm.rank(), i))));
       comm.all_reduce(bytes(data), dtype);
       if (run == 0) first = data;
-      EXPECT_EQ(std::memcmp(first.data(), data.data(), data.size() * sizeof(T)), 0) << "another run, other bits: " << ir::name(dtype);
+      EXPECT_EQ(std::memcmp(first.data(), data.data(), data.size() * sizeof(T)), 0)
+          << "another run, other bits: " << ir::name(dtype);
     }
     std::vector<T> all(first.size() * static_cast<std::size_t>(comm.size()));
-    comm.all_gather(const_bytes(first), bytes(all), Sizes(static_cast<std::size_t>(comm.size()), n * int64_t{sizeof(T)}));
+    comm.all_gather(const_bytes(first), bytes(all),
+                    Sizes(static_cast<std::size_t>(comm.size()), n * int64_t{sizeof(T)}));
     for (int r = 0; r < comm.size(); ++r)
       EXPECT_EQ(std::memcmp(all.data() + r * n, first.data(), first.size() * sizeof(T)), 0)
-          << "rank " << r << " has other bits than rank " << comm.rank() << ": " << ir::name(dtype) << " of " << n;
+          << "rank " << r << " has other bits than rank " << comm.rank() << ": " << ir::name(dtype)
+          << " of " << n;
   }
 }
 
@@ -155,7 +170,8 @@ void traffic(Comm& comm) {
   comm.reset_traffic();
   const std::unique_ptr<Comm> part = comm.split(0, 0);
   part->barrier();
-  EXPECT_EQ(comm.traffic().total(), Traffic::Row{}) << "a split is free, and a group counts for itself";
+  EXPECT_EQ(comm.traffic().total(), Traffic::Row{})
+      << "a split is free, and a group counts for itself";
 }
 
 constexpr Check group_table[] = {{"rows_and_columns", rows_and_columns},

@@ -16,8 +16,9 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 // What mpi_launch() sees when these alone are set; the test may itself run under a launcher.
 Launch launch_with(const Variables& variables) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_RANK",
-                           "MV2_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"})
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
+                           "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "PMIX_RANK",
+                           "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"})
     unsetenv(name);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   return mpi_launch();
@@ -39,7 +40,11 @@ TEST(Launch, IsReadFromEachLauncher) {
 
 TEST(Launch, IsOneRankWhereNobodyLaunchedSeveral) {
   expect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}, 0, 1);  // a batch script, not a step
-  expect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}, 0, 1);
+  expect({{"SLURM_PROCID", "0"},
+          {"SLURM_NTASKS", "8"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NUM_TASKS", "1"}},
+         0, 1);
   expect({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, 0, 1);
   expect({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}, 0, 1);
   expect({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, 0, 1);

@@ -1,4 +1,5 @@
-// The local back end: the checks of any Comm on 1 to 9 ranks and on 32, and what only it promises: sums in rank order to the bit.
+// The local back end: the checks of any Comm on 1 to 9 ranks and on 32, and what only it promises:
+// sums in rank order to the bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +44,8 @@ TEST(LocalSums, AreInRankOrderAndBf16RoundsOnce) {
     std::vector<Bf16> bf16;
     for (std::int64_t i = 0; i < n; ++i) {
       const double x = fraction(comm.rank(), i);
-      f64.push_back(x), f32.push_back(static_cast<float>(x)), bf16.emplace_back(static_cast<float>(x));
+      f64.push_back(x), f32.push_back(static_cast<float>(x)),
+          bf16.emplace_back(static_cast<float>(x));
     }
     comm.all_reduce(bytes(f64), ir::DType::f64);
     comm.all_reduce(bytes(f32), ir::DType::f32);
@@ -54,7 +56,8 @@ TEST(LocalSums, AreInRankOrderAndBf16RoundsOnce) {
       auto sum = static_cast<float>(wide), narrow = static_cast<float>(double(Bf16(sum)));
       for (int r = 1; r < ranks; ++r) {
         const double x = fraction(r, i);
-        wide += x, sum += static_cast<float>(x), narrow += static_cast<float>(double(Bf16(static_cast<float>(x))));
+        wide += x, sum += static_cast<float>(x),
+            narrow += static_cast<float>(double(Bf16(static_cast<float>(x))));
       }
       const auto at = static_cast<std::size_t>(i);
       wrong += f64[at] != wide || f32[at] != sum || bf16[at].bits != to_bf16(narrow);

@@ -23,7 +23,8 @@ TEST(Pulse, OperationsAreNotedByGroup) {
     float value = 1;
     half->all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::f32);
     Pulse::inside("loss");
-    auto pending = world.start_all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::f32);
+    auto pending =
+        world.start_all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::f32);
     Pulse::inside("later");
     EXPECT_EQ(pulse.look().groups[0].entered, 1u);
     EXPECT_FALSE(pulse.look().waits);
@@ -66,7 +67,8 @@ TEST(Pulse, OneThatWaitsIsSeenWaiting) {
     }
     Pulse::inside("loss");
     std::int32_t value = 1;
-    const auto pending = world.start_all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::i32);
+    const auto pending =
+        world.start_all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::i32);
     Pulse::inside("elsewhere");
     pending->wait();
     EXPECT_EQ(value, 2);
@@ -79,12 +81,14 @@ TEST(Pulse, TextsAreSeenWhole) {
   text.set("");
   std::atomic<bool> stop = false;
   std::thread writer([&] {
-    for (int i = 0; !stop; ++i) text.set(std::string(static_cast<std::size_t>(i % 200), static_cast<char>('a' + i % 26)));
+    for (int i = 0; !stop; ++i)
+      text.set(std::string(static_cast<std::size_t>(i % 200), static_cast<char>('a' + i % 26)));
   });
   bool whole = true;
   for (int i = 0; i < 20000 && whole; ++i) {
     const std::string seen = text.get();
-    whole = seen.size() <= PulseText::most && seen.find_first_not_of(seen.substr(0, 1)) == seen.npos;
+    whole =
+        seen.size() <= PulseText::most && seen.find_first_not_of(seen.substr(0, 1)) == seen.npos;
     EXPECT_TRUE(whole) << seen;
   }
   stop = true;

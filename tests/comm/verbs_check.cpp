@@ -1,5 +1,6 @@
-// Every verb on any Comm: all dtypes, sizes of nothing, one, odd and large, parts of uneven extents.
-// Convention: inputs are functions of (rank, element), so that each rank computes what it expects by itself.
+// Every verb on any Comm: all dtypes, sizes of nothing, one, odd and large, parts of uneven
+// extents. Convention: inputs are functions of (rank, element), so that each rank computes what it
+// expects by itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,9 @@ int expected(Reduction how, int ranks, int64_t i) {
   int result = small(0, i);
   for (int r = 1; r < ranks; ++r) {
     const int x = small(r, i);
-    result = how == Reduction::sum ? result + x : how == Reduction::max ? std::max(result, x) : std::min(result, x);
+    result = how == Reduction::sum   ? result + x
+             : how == Reduction::max ? std::max(result, x)
+                                     : std::min(result, x);
   }
   return result;
 }
@@ -46,7 +49,9 @@ Sizes times(Sizes sizes, int64_t factor) {
   for (int64_t& size : sizes) size *= factor;
   return sizes;
 }
-int64_t sum(const Sizes& sizes, int most) { return std::accumulate(sizes.begin(), sizes.begin() + most, int64_t{0}); }
+int64_t sum(const Sizes& sizes, int most) {
+  return std::accumulate(sizes.begin(), sizes.begin() + most, int64_t{0});
+}
 
 template <class T>
 void check_reductions(Comm& comm, ir::DType dtype) {
@@ -56,19 +61,27 @@ void check_reductions(Comm& comm, ir::DType dtype) {
       std::vector<T> data = values<T>(comm.rank(), n);
       comm.all_reduce(bytes(data), dtype, how);
       int wrong = 0;
-      for (int64_t i = 0; i < n; ++i) wrong += static_cast<double>(data[static_cast<std::size_t>(i)]) != expected(how, comm.size(), i);
+      for (int64_t i = 0; i < n; ++i)
+        wrong +=
+            static_cast<double>(data[static_cast<std::size_t>(i)]) != expected(how, comm.size(), i);
       EXPECT_EQ(wrong, 0) << ir::name(dtype) << " of " << n << ", rank " << comm.rank();
     }
     for (const Sizes& parts : patterns(comm.size()))
       for (bool in_place : {false, true}) {
-        std::vector<T> in = values<T>(comm.rank(), sum(parts, comm.size())), out(static_cast<std::size_t>(parts[me]));
+        std::vector<T> in = values<T>(comm.rank(), sum(parts, comm.size())),
+                       out(static_cast<std::size_t>(parts[me]));
         const int64_t begin = sum(parts, comm.rank());
-        const std::span<T> mine = in_place ? std::span(in).subspan(static_cast<std::size_t>(begin), out.size()) : std::span(out);
-        comm.reduce_scatter(const_bytes(in), std::as_writable_bytes(mine), times(parts, sizeof(T)), dtype, how);
+        const std::span<T> mine =
+            in_place ? std::span(in).subspan(static_cast<std::size_t>(begin), out.size())
+                     : std::span(out);
+        comm.reduce_scatter(const_bytes(in), std::as_writable_bytes(mine), times(parts, sizeof(T)),
+                            dtype, how);
         int wrong = 0;
         for (std::size_t i = 0; i < mine.size(); ++i)
-          wrong += static_cast<double>(mine[i]) != expected(how, comm.size(), begin + static_cast<int64_t>(i));
-        EXPECT_EQ(wrong, 0) << "reduce_scatter of " << ir::name(dtype) << ", rank " << comm.rank() << (in_place ? " in place" : "");
+          wrong += static_cast<double>(mine[i]) !=
+                   expected(how, comm.size(), begin + static_cast<int64_t>(i));
+        EXPECT_EQ(wrong, 0) << "reduce_scatter of " << ir::name(dtype) << ", rank " << comm.rank()
+                            << (in_place ? " in place" : "");
       }
   }
 }
@@ -85,7 +98,8 @@ void reductions(Comm& comm) {
 void nan_wins(Comm& comm) {
   for (Reduction how : {Reduction::sum, Reduction::max, Reduction::min})
     for (int who = 0; who < comm.size(); ++who) {
-      std::vector<float> data = {1, comm.rank() == who ? std::numeric_limits<float>::quiet_NaN() : 2};
+      std::vector<float> data = {1,
+                                 comm.rank() == who ? std::numeric_limits<float>::quiet_NaN() : 2};
       comm.all_reduce(bytes(data), ir::DType::f32, how);
       EXPECT_TRUE(data[1] != data[1]) << "NaN of rank " << who << " was lost";
       EXPECT_FALSE(data[0] != data[0]);
@@ -95,12 +109,15 @@ void nan_wins(Comm& comm) {
 void all_gather(Comm& comm) {
   for (const Sizes& parts : patterns(comm.size()))
     for (bool in_place : {false, true}) {
-      const int64_t mine = parts[static_cast<std::size_t>(comm.rank())], begin = sum(parts, comm.rank());
+      const int64_t mine = parts[static_cast<std::size_t>(comm.rank())],
+                    begin = sum(parts, comm.rank());
       const std::vector<float> in = values<float>(comm.rank(), mine);
       std::vector<float> out(static_cast<std::size_t>(sum(parts, comm.size())), -1.0f);
-      const std::span<float> place = std::span(out).subspan(static_cast<std::size_t>(begin), in.size());
+      const std::span<float> place =
+          std::span(out).subspan(static_cast<std::size_t>(begin), in.size());
       if (in_place) std::copy(in.begin(), in.end(), place.begin());
-      comm.all_gather(in_place ? std::as_bytes(place) : const_bytes(in), bytes(out), times(parts, sizeof(float)));
+      comm.all_gather(in_place ? std::as_bytes(place) : const_bytes(in), bytes(out),
+                      times(parts, sizeof(float)));
       std::vector<float> wanted;
       for (int r = 0; r < comm.size(); ++r)
         for (float x : values<float>(r, parts[static_cast<std::size_t>(r)])) wanted.push_back(x);
@@ -116,8 +133,10 @@ void all_to_all(Comm& comm) {
     for (int r = 0; r < comm.size(); ++r) {
       sent.push_back(bytes_between(comm.rank(), r));
       received.push_back(bytes_between(r, comm.rank()));
-      for (int64_t i = 0; i < sent.back(); ++i) in.push_back(static_cast<std::uint8_t>(small(comm.rank(), i + r)));
-      for (int64_t i = 0; i < received.back(); ++i) wanted.push_back(static_cast<std::uint8_t>(small(r, i + comm.rank())));
+      for (int64_t i = 0; i < sent.back(); ++i)
+        in.push_back(static_cast<std::uint8_t>(small(comm.rank(), i + r)));
+      for (int64_t i = 0; i < received.back(); ++i)
+        wanted.push_back(static_cast<std::uint8_t>(small(r, i + comm.rank())));
     }
     std::vector<std::uint8_t> out(wanted.size(), 99);
     comm.all_to_all(const_bytes(in), sent, bytes(out), received);
@@ -128,14 +147,16 @@ void all_to_all(Comm& comm) {
 void broadcast(Comm& comm) {
   for (int root = 0; root < comm.size(); ++root)
     for (int64_t n : {0, 1, 3, 5001}) {
-      std::vector<std::int32_t> data = values<std::int32_t>(comm.rank() == root ? root : 40 + comm.rank(), n);
+      std::vector<std::int32_t> data =
+          values<std::int32_t>(comm.rank() == root ? root : 40 + comm.rank(), n);
       comm.broadcast(bytes(data), root);
       EXPECT_EQ(data, values<std::int32_t>(root, n)) << "rank " << comm.rank() << " from " << root;
     }
 }
 
 void ring(Comm& comm) {
-  const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
+  const int next = (comm.rank() + 1) % comm.size(),
+            before = (comm.rank() + comm.size() - 1) % comm.size();
   for (int64_t n : {0, 1, 999, 50001}) {
     std::vector<float> out = values<float>(comm.rank(), n), in(static_cast<std::size_t>(n));
     const Pending sending = comm.start_send(const_bytes(out), next, 3);
@@ -147,12 +168,16 @@ void ring(Comm& comm) {
 
 // Of one tag in order, of several tags in any order.
 void messages_keep_their_order(Comm& comm) {
-  const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
+  const int next = (comm.rank() + 1) % comm.size(),
+            before = (comm.rank() + comm.size() - 1) % comm.size();
   std::vector<std::int32_t> out(6), in(6, -1);
   std::iota(out.begin(), out.end(), 10 * comm.rank());
   std::vector<Pending> sending;
-  for (std::size_t i = 0; i < 6; ++i) sending.push_back(comm.start_send(const_bytes(out).subspan(4 * i, 4), next, static_cast<int>(i % 2)));
-  for (std::size_t i : {1, 3, 0, 5, 2, 4}) comm.recv(bytes(in).subspan(4 * i, 4), before, static_cast<int>(i % 2));
+  for (std::size_t i = 0; i < 6; ++i)
+    sending.push_back(
+        comm.start_send(const_bytes(out).subspan(4 * i, 4), next, static_cast<int>(i % 2)));
+  for (std::size_t i : {1, 3, 0, 5, 2, 4})
+    comm.recv(bytes(in).subspan(4 * i, 4), before, static_cast<int>(i % 2));
   sending.clear();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(in[static_cast<std::size_t>(i)], 10 * before + i);
 }
@@ -160,9 +185,11 @@ void messages_keep_their_order(Comm& comm) {
 void wrong_arguments(Comm& comm) {
   std::vector<float> data(8);
   const Sizes short_counts(static_cast<std::size_t>(comm.size()), 0);
-  const Sizes too_few(static_cast<std::size_t>(comm.size()) + 1, 0), negative(static_cast<std::size_t>(comm.size()), -4);
+  const Sizes too_few(static_cast<std::size_t>(comm.size()) + 1, 0),
+      negative(static_cast<std::size_t>(comm.size()), -4);
   EXPECT_THROW(comm.all_reduce(bytes(data).subspan(1), ir::DType::f32), Error);
-  EXPECT_THROW(comm.reduce_scatter(const_bytes(data), bytes(data), short_counts, ir::DType::f32), Error);
+  EXPECT_THROW(comm.reduce_scatter(const_bytes(data), bytes(data), short_counts, ir::DType::f32),
+               Error);
   EXPECT_THROW(comm.all_gather(const_bytes(data), bytes(data), short_counts), Error);
   EXPECT_THROW(comm.all_gather({}, {}, too_few), Error);
   EXPECT_THROW(comm.all_gather({}, {}, negative), Error);

@@ -1,5 +1,5 @@
-// The three batch numbers: every small case against a cut that is made sample by sample, and DeepSpeed's rule against its own equation;
-// and the learning rate that follows the batch.
+// The three batch numbers: every small case against a cut that is made sample by sample, and
+// DeepSpeed's rule against its own equation; and the learning rate that follows the batch.
 #include "config/batch.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ TEST(Batch, LargestMicroIsWhatCuttingTwiceGives) {
   for (std::int64_t global = 1; global <= 60; ++global)
     for (std::int64_t accumulate = 1; accumulate <= global; ++accumulate)
       for (std::int64_t ranks = 1; ranks <= 9; ++ranks)
-        ASSERT_EQ(largest_micro(global, accumulate, ranks), largest_by_hand(global, accumulate, ranks))
+        ASSERT_EQ(largest_micro(global, accumulate, ranks),
+                  largest_by_hand(global, accumulate, ranks))
             << global << " " << accumulate << " " << ranks;
 }
 
@@ -43,12 +44,16 @@ TEST(Batch, EverySmallCase) {
         for (std::int64_t a = 0; a <= 9; ++a) {
           const auto maybe = [](std::int64_t v) { return v == 0 ? Maybe() : Maybe(v); };
           const BatchSolution s = solve_batch({maybe(g), maybe(m), maybe(a)}, ranks);
-          const std::string at = std::to_string(g) + " " + std::to_string(m) + " " + std::to_string(a) + " on " + std::to_string(ranks);
+          const std::string at = std::to_string(g) + " " + std::to_string(m) + " " +
+                                 std::to_string(a) + " on " + std::to_string(ranks);
           const bool says_size = g != 0 || m == 0 || a != 0;
           const std::int64_t size = g != 0 ? g : m != 0 && a != 0 ? m * a * ranks : 128;
-          if (!says_size || a > size || (g != 0 && m != 0 && a != 0 && largest_by_hand(g, a, ranks) != m)) {
+          if (!says_size || a > size ||
+              (g != 0 && m != 0 && a != 0 && largest_by_hand(g, a, ranks) != m)) {
             ASSERT_TRUE(s.problem) << at;
-            ASSERT_FALSE(s.problem->message.empty() || s.problem->advice.empty() || s.problem->keys.empty()) << at;
+            ASSERT_FALSE(s.problem->message.empty() || s.problem->advice.empty() ||
+                         s.problem->keys.empty())
+                << at;
             continue;
           }
           ASSERT_FALSE(s.problem) << at << ": " << s.problem->message;
@@ -82,20 +87,28 @@ TEST(Batch, RefusalsSayTheNumbers) {
     return s.problem ? s.problem->message + "; " + s.problem->advice : "(accepted)";
   };
   EXPECT_EQ(says({64, 16, 4}, 2),
-            "batch.micro x batch.accumulate x dp = 16 x 4 x 2 = 128 but batch.global = 64; choose micro = 8, accumulate = 2 or global = "
+            "batch.micro x batch.accumulate x dp = 16 x 4 x 2 = 128 but batch.global = 64; choose "
+            "micro = 8, accumulate = 2 or global = "
             "128, or leave one of the three out");
   EXPECT_EQ(says({10, 6, 1}, 1),
-            "batch.micro x batch.accumulate = 6 x 1 = 6 but batch.global = 10; choose micro = 10 or global = 6, or leave one of the three "
+            "batch.micro x batch.accumulate = 6 x 1 = 6 but batch.global = 10; choose micro = 10 "
+            "or global = 6, or leave one of the three "
             "out");
-  EXPECT_EQ(says({{}, 6, {}}, 2), "batch.micro = 6 alone does not say how large an update is; give batch.global or batch.accumulate too");
+  EXPECT_EQ(says({{}, 6, {}}, 2),
+            "batch.micro = 6 alone does not say how large an update is; give batch.global or "
+            "batch.accumulate too");
   EXPECT_EQ(says({{}, {}, 6}, 2), "(accepted)");
-  EXPECT_EQ(solve_batch({{}, {}, 6}, 2).batch, (Batch{128, 11, 6}));  // the default batch, cut into six
-  EXPECT_EQ(says({2, {}, 3}, 1), "batch.accumulate = 3 is more than batch.global = 2; every micro-batch needs a sample");
+  EXPECT_EQ(solve_batch({{}, {}, 6}, 2).batch,
+            (Batch{128, 11, 6}));  // the default batch, cut into six
+  EXPECT_EQ(says({2, {}, 3}, 1),
+            "batch.accumulate = 3 is more than batch.global = 2; every micro-batch needs a sample");
   EXPECT_EQ(says({1000, 1, {}}, 2),
-            "batch.micro = 1 cuts batch.global = 1000 into 500 micro-batches; at most 256 make an update; choose a micro-batch of 2 or "
+            "batch.micro = 1 cuts batch.global = 1000 into 500 micro-batches; at most 256 make an "
+            "update; choose a micro-batch of 2 or "
             "more");
   EXPECT_EQ(says({{}, most_samples, most_accumulate}, 65536),
-            "batch.micro x batch.accumulate x dp = 16777216 x 256 x 65536 = 281474976710656 is out of range; at most 16777216 samples make "
+            "batch.micro x batch.accumulate x dp = 16777216 x 256 x 65536 = 281474976710656 is out "
+            "of range; at most 16777216 samples make "
             "an update");
 }
 
@@ -107,7 +120,8 @@ TEST(DeepSpeedBatch, EverySmallCase) {
         for (std::int64_t g = 0; g <= 7; ++g) {
           const auto maybe = [](std::int64_t v) { return v == 0 ? Maybe() : Maybe(v); };
           const BatchSolution s = solve_deepspeed_batch({maybe(t), maybe(m), maybe(g)}, w);
-          const std::string at = std::to_string(t) + " " + std::to_string(m) + " " + std::to_string(g) + " on " + std::to_string(w);
+          const std::string at = std::to_string(t) + " " + std::to_string(m) + " " +
+                                 std::to_string(g) + " on " + std::to_string(w);
           std::int64_t T = t, M = m, G = g;
           if (t && m && !g) G = t / m / w;
           if (t && !m && g) M = t / w / g;
@@ -118,9 +132,10 @@ TEST(DeepSpeedBatch, EverySmallCase) {
           ASSERT_EQ(!s.problem, sound) << at;
           ASSERT_TRUE(!sound || s.batch == (Batch{T, M, G})) << at;
           if (!sound && (t || m)) {
-            const std::string equation =
-                std::to_string(T) + " != " + std::to_string(M) + " x " + std::to_string(G) + " x " + std::to_string(w);
-            ASSERT_NE(s.problem->message.find(equation), std::string::npos) << at << ": " << s.problem->message;
+            const std::string equation = std::to_string(T) + " != " + std::to_string(M) + " x " +
+                                         std::to_string(G) + " x " + std::to_string(w);
+            ASSERT_NE(s.problem->message.find(equation), std::string::npos)
+                << at << ": " << s.problem->message;
           }
           if (sound) {  // what DeepSpeed accepts is the same batch for us
             const BatchSolution ours = solve_batch({T, M, G}, w);
@@ -151,19 +166,25 @@ TEST(DeepSpeedBatch, Words) {
     return s.problem ? s.problem->message + "; " + s.problem->advice : "(accepted)";
   };
   EXPECT_EQ(says({32, {}, 1}, 3),
-            "train_batch_size = 32 is not train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp: 32 != 10 x 1 x 3 = 30; choose "
+            "train_batch_size = 32 is not train_micro_batch_size_per_gpu x "
+            "gradient_accumulation_steps x dp: 32 != 10 x 1 x 3 = 30; choose "
             "30 = 10 x 1 x 3 or 33 = 11 x 1 x 3; or dp = 2 or 4 for this batch");
   EXPECT_EQ(says({32, 16, 1}, 1),
-            "train_batch_size = 32 is not train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp: 32 != 16 x 1 x 1 = 16; choose "
+            "train_batch_size = 32 is not train_micro_batch_size_per_gpu x "
+            "gradient_accumulation_steps x dp: 32 != 16 x 1 x 1 = 16; choose "
             "32 = 16 x 2 x 1, 32 = 32 x 1 x 1 or 16 = 16 x 1 x 1; or dp = 2 for this batch");
-  EXPECT_NE(says({{}, {}, 4}, 2).find("neither train_batch_size nor train_micro_batch_size_per_gpu"), std::string::npos);
+  EXPECT_NE(
+      says({{}, {}, 4}, 2).find("neither train_batch_size nor train_micro_batch_size_per_gpu"),
+      std::string::npos);
   EXPECT_NE(says({{}, most_samples, 2}, 2).find("out of range"), std::string::npos);
   EXPECT_NE(says({4096, 1, {}}, 2).find("at most 256 make an update"), std::string::npos);
 }
 
 TEST(PeakRate, FollowsTheBatch) {
-  const auto read = [](const std::string& lr, const std::string& rest = "", Purpose purpose = Purpose::other) {
-    return load_all_text("[optim]\nlr = 0.001\n[batch]\nglobal = 1024\n" + rest + "[lr]\n" + lr, "t.toml", {}, purpose);
+  const auto read = [](const std::string& lr, const std::string& rest = "",
+                       Purpose purpose = Purpose::other) {
+    return load_all_text("[optim]\nlr = 0.001\n[batch]\nglobal = 1024\n" + rest + "[lr]\n" + lr,
+                         "t.toml", {}, purpose);
   };
   EXPECT_EQ(peak_rate(read("").config), 0.001);
   EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"linear\"\n").config), 0.004);
@@ -172,7 +193,9 @@ TEST(PeakRate, FollowsTheBatch) {
   EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"sqrt\"\nscale_from = 64\n").config), 0.004);
   EXPECT_EQ(peak_rate(read("scale_from = 64\n").config), 0.001);
   // Over dp ranks and micro-batches it is the batch of the whole update that counts.
-  EXPECT_DOUBLE_EQ(peak_rate(read("scale = \"linear\"\n", "accumulate = 4\n[parallel]\ndp = 2\n").config), 0.004);
+  EXPECT_DOUBLE_EQ(
+      peak_rate(read("scale = \"linear\"\n", "accumulate = 4\n[parallel]\ndp = 2\n").config),
+      0.004);
 }
 
 TEST(PeakRate, IsSaidAndReadsBack) {
@@ -182,9 +205,11 @@ TEST(PeakRate, IsSaidAndReadsBack) {
   ASSERT_EQ(loaded.notes.size(), 1u);
   EXPECT_EQ(loaded.notes[0], said);
   EXPECT_NE(to_toml(loaded.config).find("# " + said + "\n"), std::string::npos);
-  EXPECT_EQ(load_text(to_toml(loaded.config), "t.toml", {}, Purpose::other), loaded.config) << "optim.lr is as it was given";
+  EXPECT_EQ(load_text(to_toml(loaded.config), "t.toml", {}, Purpose::other), loaded.config)
+      << "optim.lr is as it was given";
   EXPECT_TRUE(load_all_text(text, "t.toml", {}, Purpose::inference).notes.empty());
-  EXPECT_EQ(to_toml(load_text("", "t.toml", {}, Purpose::other)).find("# the peak"), std::string::npos);
+  EXPECT_EQ(to_toml(load_text("", "t.toml", {}, Purpose::other)).find("# the peak"),
+            std::string::npos);
   EXPECT_THROW(load_text("[lr]\nscale = \"cube\"\n", "t.toml", {}, Purpose::other), Error);
   EXPECT_THROW(load_text("[lr]\nscale_from = 0\n", "t.toml", {}, Purpose::other), Error);
 }

@@ -1,5 +1,6 @@
-// The JSON that DeepSpeed reads: what HJSON adds, hostile texts with the words of each refusal, and mutants.
-// Convention: only tessera::Error with exit code 2 may escape load_inputs, and it names the file.
+// The JSON that DeepSpeed reads: what HJSON adds, hostile texts with the words of each refusal, and
+// mutants. Convention: only tessera::Error with exit code 2 may escape load_inputs, and it names
+// the file.
 #include "config/hjson.h"
 
 #include <gtest/gtest.h>
@@ -41,9 +42,12 @@ TEST(Hjson, WhatDeepSpeedAccepts) {
   EXPECT_EQ(r.find("h")->value.real, -0.5e-3);
   EXPECT_EQ(r.find("h")->place.line, 7);
   EXPECT_EQ(r.find("h")->place.column, 6);
-  EXPECT_EQ(read_hjson("a: 1\nb: 2\n", "x").root.members.size(), 2u);  // the outermost braces may be left out
-  EXPECT_EQ(read_hjson("\xef\xbb\xbf{\"a\": 12345678901234567890}", "x").root.find("a")->value.kind, Value::Kind::real);
-  EXPECT_EQ(read_hjson("{a: 007}", "x").problems.size(), 1u);  // a text without quotes takes its line, and the brace
+  EXPECT_EQ(read_hjson("a: 1\nb: 2\n", "x").root.members.size(),
+            2u);  // the outermost braces may be left out
+  EXPECT_EQ(read_hjson("\xef\xbb\xbf{\"a\": 12345678901234567890}", "x").root.find("a")->value.kind,
+            Value::Kind::real);
+  EXPECT_EQ(read_hjson("{a: 007}", "x").problems.size(),
+            1u);  // a text without quotes takes its line, and the brace
 }
 
 TEST(Hjson, Base64) {
@@ -51,7 +55,8 @@ TEST(Hjson, Base64) {
   EXPECT_EQ(decode_base64("e30"), "{}");
   EXPECT_EQ(decode_base64("_-8"), "\xff\xef");
   EXPECT_EQ(decode_base64("/+8="), "\xff\xef");
-  for (const char* bad : {"", "=", "a", "a b", "ds.json", "abcde"}) EXPECT_FALSE(decode_base64(bad)) << bad;
+  for (const char* bad : {"", "=", "a", "a b", "ds.json", "abcde"})
+    EXPECT_FALSE(decode_base64(bad)) << bad;
 }
 
 struct Bad {
@@ -77,8 +82,10 @@ const std::vector<Bad>& corpus() {
       {"{/* ", "this comment is not closed"},
       {"{,}", "expected a key"},
       {"{\"a\" 1}", "expected ':' after the key"},
-      {"{\"train_batch_size\": 1, \"train_batch_size\": 2}", "the key \"train_batch_size\" stands twice in one object"},
-      {"{\"train_batch_size\": 1, \"x\": {\"a\": 1,\n\"a\": 2}}", "the key \"a\" stands twice in one object"},
+      {"{\"train_batch_size\": 1, \"train_batch_size\": 2}",
+       "the key \"train_batch_size\" stands twice in one object"},
+      {"{\"train_batch_size\": 1, \"x\": {\"a\": 1,\n\"a\": 2}}",
+       "the key \"a\" stands twice in one object"},
       {"{\"x\": [{\"a\": 1, \"a\": 2}]}", "stands twice"},
       {"{\"a\": \"\xff\"}", "not valid UTF-8"},
       {"\x7f\x45LF\x02\x01", "not valid JSON"},
@@ -107,7 +114,9 @@ std::string outcome(const std::string& text) {
 TEST(Hostile, EveryDeepSpeedFileIsRefusedClearly) {
   for (const Bad& bad : corpus()) {
     const std::string message = outcome(bad.text);
-    EXPECT_NE(message.find(bad.says), message.npos) << bad.text.substr(0, 80) << "\n" << message.substr(0, 1000) << "\nlacks: " << bad.says;
+    EXPECT_NE(message.find(bad.says), message.npos)
+        << bad.text.substr(0, 80) << "\n"
+        << message.substr(0, 1000) << "\nlacks: " << bad.says;
   }
 }
 
@@ -168,7 +177,8 @@ TEST(Hostile, DeepSpeedMutants) {
           text.insert(at, text.substr(below(text.size() + 1), below(40)));
           break;
         case 4:
-          if (at < text.size() && text[at] >= '0' && text[at] <= '9') text[at] = static_cast<char>('0' + below(10));
+          if (at < text.size() && text[at] >= '0' && text[at] <= '9')
+            text[at] = static_cast<char>('0' + below(10));
           break;
       }
     }
@@ -176,12 +186,14 @@ TEST(Hostile, DeepSpeedMutants) {
     try {
       const Loaded l = load_inputs({"", "", text, "ds.json", {}, Purpose::other, world});
       ++accepted;
-      ASSERT_EQ(load_text(to_toml(l.config), "again.toml", {}, Purpose::other, world), l.config) << text;
+      ASSERT_EQ(load_text(to_toml(l.config), "again.toml", {}, Purpose::other, world), l.config)
+          << text;
       ASSERT_FALSE(to_json(l).empty());
       ASSERT_FALSE(effective_text(l.deepspeed).empty());
     } catch (const Error& e) {
       ASSERT_EQ(e.exit_code(), 2) << e.what() << "\n" << text;
-      ASSERT_NE(std::string(e.what()).find("ds.json"), std::string::npos) << e.what() << "\n" << text;
+      ASSERT_NE(std::string(e.what()).find("ds.json"), std::string::npos) << e.what() << "\n"
+                                                                          << text;
     }
   }
   EXPECT_GT(accepted, iterations / 50);

@@ -21,7 +21,8 @@ TEST(Recipes, AreAllSound) {
     if (entry.path().extension() != ".toml") continue;
     ++count;
     std::vector<Override> overrides;
-    if (entry.path().stem() == "folder_fine_tune") overrides.push_back(from_set("data.source=folder:" + (scratch / "photos").string()));
+    if (entry.path().stem() == "folder_fine_tune")
+      overrides.push_back(from_set("data.source=folder:" + (scratch / "photos").string()));
     try {
       const Config config = load(entry.path().string(), overrides, Purpose::train);
       EXPECT_GT(config.run.epochs, 0) << entry.path();

@@ -1,4 +1,5 @@
-// The name of a run that was given none: equal commands go on with one run, others never meet in one folder.
+// The name of a run that was given none: equal commands go on with one run, others never meet in
+// one folder.
 #include "config/run_name.h"
 
 #include <gtest/gtest.h>
@@ -22,22 +23,29 @@ Override flag_of(const std::string& name, const std::string& value) {
 std::string folder_of(const std::string& words, const std::string& file = "", int world = 0) {
   std::vector<Override> overrides;
   std::istringstream in(words + " --epochs 10");
-  for (std::string name, value; in >> name >> value;) overrides.push_back(name == "--set" ? from_set(value) : flag_of(name, value));
+  for (std::string name, value; in >> name >> value;)
+    overrides.push_back(name == "--set" ? from_set(value) : flag_of(name, value));
   return load_text("", file, overrides, Purpose::other, world).run.out;
 }
 
 TEST(RunName, SaysWhatTheCommandLineChanges) {
   EXPECT_EQ(folder_of(""), "runs/vit_tiny_cifar-synthetic-epochs10");
-  EXPECT_EQ(folder_of("--model vit_micro --np 4 --zero 2"), "runs/vit_micro-synthetic-zero2-np4-epochs10");
-  EXPECT_EQ(folder_of("--model vit_micro --np 2 --set parallel.compress=int8"), "runs/vit_micro-synthetic-compress-int8-np2-epochs10");
+  EXPECT_EQ(folder_of("--model vit_micro --np 4 --zero 2"),
+            "runs/vit_micro-synthetic-zero2-np4-epochs10");
+  EXPECT_EQ(folder_of("--model vit_micro --np 2 --set parallel.compress=int8"),
+            "runs/vit_micro-synthetic-compress-int8-np2-epochs10");
   EXPECT_EQ(folder_of("--set parallel.overlap=false --set data.balanced=true"),
             "runs/vit_tiny_cifar-synthetic-balanced-no_overlap-epochs10");
-  EXPECT_EQ(folder_of("--set optim.name=sgd --lr 2e-3"), "runs/vit_tiny_cifar-synthetic-optim_name-sgd-lr0.002-epochs10");
-  EXPECT_EQ(folder_of("--data synthetic:64x48x1,7"), "runs/vit_tiny_cifar-synthetic-64x48x1-7-epochs10");
-  EXPECT_EQ(folder_of("--model vit_micro", "recipes/mine.toml"), "runs/mine-model_name-vit_micro-epochs10");
+  EXPECT_EQ(folder_of("--set optim.name=sgd --lr 2e-3"),
+            "runs/vit_tiny_cifar-synthetic-optim_name-sgd-lr0.002-epochs10");
+  EXPECT_EQ(folder_of("--data synthetic:64x48x1,7"),
+            "runs/vit_tiny_cifar-synthetic-64x48x1-7-epochs10");
+  EXPECT_EQ(folder_of("--model vit_micro", "recipes/mine.toml"),
+            "runs/mine-model_name-vit_micro-epochs10");
 }
 
-// As the README has them: each in a folder of its own; what changes no result does not count, nor does who started the ranks.
+// As the README has them: each in a folder of its own; what changes no result does not count, nor
+// does who started the ranks.
 TEST(RunName, TellsConfigurationsApart) {
   const std::vector<std::string> commands = {"--np 4 --zero 2",
                                              "--np 4 --dp 2 --tp 2 --comm local",
@@ -54,7 +62,10 @@ TEST(RunName, TellsConfigurationsApart) {
   for (const std::string& command : commands) {
     const std::string folder = folder_of("--model vit_micro " + command);
     EXPECT_TRUE(folders.insert(folder).second) << command << ": " << folder;
-    EXPECT_EQ(folder, folder_of("--model vit_micro --threads 2 --set data.workers=3 --set checkpoint.every=7 " + command));
+    EXPECT_EQ(
+        folder,
+        folder_of("--model vit_micro --threads 2 --set data.workers=3 --set checkpoint.every=7 " +
+                  command));
   }
   EXPECT_EQ(folder_of("--np 4 --zero 2"), folder_of("--np 4 --zero 2", "", 4));
 }
@@ -67,7 +78,10 @@ TEST(RunName, IsAlwaysANameOfAFolder) {
   for (const std::string data : {"folder:/", "folder:../..", "folder:a/b", "folder:\xc3\xa4"}) {
     const std::string folder = folder_of("--data " + data);
     EXPECT_TRUE(folder.starts_with("runs/vit_tiny_cifar-folder")) << folder;
-    EXPECT_EQ(folder.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-", 5), folder.npos) << folder;
+    EXPECT_EQ(folder.find_first_not_of(
+                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-", 5),
+              folder.npos)
+        << folder;
   }
   EXPECT_EQ(folder_of("", "dir/...toml"), "runs/..-epochs10");
   EXPECT_EQ(folder_of("--out x/y"), "x/y");

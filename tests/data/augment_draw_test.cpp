@@ -1,5 +1,5 @@
-// What chance draws: crops, erased rectangles, cutouts and policies stay in their bounds and have the distributions they claim.
-// Convention: fixed seeds, so a bound that holds once holds always.
+// What chance draws: crops, erased rectangles, cutouts and policies stay in their bounds and have
+// the distributions they claim. Convention: fixed seeds, so a bound that holds once holds always.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,8 @@ TEST(AugmentDraw, PaddedCropsReachEveryOffset) {
 
 TEST(AugmentDraw, Reflection) {
   const std::vector<int> expected = {1, 2, 3, 2, 1, 0, 1, 2, 3, 2, 1, 0, 1};
-  for (int at = -5; at <= 7; ++at) EXPECT_EQ(reflected(at, 4), expected[static_cast<std::size_t>(at + 5)]) << at;
+  for (int at = -5; at <= 7; ++at)
+    EXPECT_EQ(reflected(at, 4), expected[static_cast<std::size_t>(at + 5)]) << at;
   for (int at = -5; at <= 7; ++at) EXPECT_EQ(reflected(at, 1), 0);
 }
 
@@ -102,7 +103,9 @@ TEST(AugmentDraw, ErasesTheRectangleAlone) {
     const bool hit = y >= 1 && y < 4 && x >= 2 && x < 6;
     EXPECT_EQ(image[static_cast<std::size_t>(i)], hit ? 0.0f : 5.0f);
     EXPECT_TRUE(hit || random[static_cast<std::size_t>(i)] == 5.0f);
-    if (hit) sum += random[static_cast<std::size_t>(i)], squares += std::pow(random[static_cast<std::size_t>(i)], 2);
+    if (hit)
+      sum += random[static_cast<std::size_t>(i)],
+          squares += std::pow(random[static_cast<std::size_t>(i)], 2);
   }
   EXPECT_LT(std::abs(sum / 24), 0.6);
   EXPECT_TRUE(squares / 24 > 0.4 && squares / 24 < 2);
@@ -122,7 +125,8 @@ TEST(AugmentDraw, Cutouts) {
 
 TEST(AugmentDraw, PoliciesUseAllTheyHave) {
   Image image(24, 24, 3);
-  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(40 + random_bits(Key{1}, i) % 150);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<std::uint8_t>(40 + random_bits(Key{1}, i) % 150);
   int same = 0;
   for (int i = 0; i < 1400; ++i) {
     Image changed = image;

@@ -1,4 +1,5 @@
-// Every pixel operation against torchvision and Pillow, byte for byte: tests/golden/augment.txt, made by tools/make_augment_golden.py.
+// Every pixel operation against torchvision and Pillow, byte for byte: tests/golden/augment.txt,
+// made by tools/make_augment_golden.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,7 +61,8 @@ Image bytes_of(const Transform& transform, const Image& image, int h, int w) {
   std::vector<float> values(static_cast<std::size_t>(h) * w * image.c);
   transform.apply(image, {}, values);
   Image out(h, w, image.c);
-  std::transform(values.begin(), values.end(), out.pixels.begin(), [](float v) { return static_cast<std::uint8_t>(v + 0.5f); });
+  std::transform(values.begin(), values.end(), out.pixels.begin(),
+                 [](float v) { return static_cast<std::uint8_t>(v + 0.5f); });
   return out;
 }
 
@@ -83,11 +85,15 @@ const std::map<std::string, std::function<void(Image&, const Args&)>> operations
     {"resized_crop",
      [](Image& i, const Args& a) {
        const Image in = i;
-       resample(in, resized({whole(a[0]), whole(a[1]), whole(a[2]), whole(a[3])}, whole(a[4]), whole(a[5])), i);
+       resample(
+           in,
+           resized({whole(a[0]), whole(a[1]), whole(a[2]), whole(a[3])}, whole(a[4]), whole(a[5])),
+           i);
      }},
     {"eval",
      [](Image& i, const Args& a) {
-       // torchvision sizes the shorter side of the image, we the model's: the same for a square, so the others are asked for directly.
+       // torchvision sizes the shorter side of the image, we the model's: the same for a square, so
+       // the others are asked for directly.
        const Image in = i;
        const int side = whole(a[0]), h = whole(a[1]), w = whole(a[2]);
        if (h == w) {
@@ -101,7 +107,8 @@ const std::map<std::string, std::function<void(Image&, const Args&)>> operations
     {"padded_crop",
      [](Image& i, const Args& a) {
        const Image in = i;
-       crop(in, {whole(a[2]), whole(a[3]), in.h, in.w}, a[0] == 0 ? Padding::zero : Padding::reflect, i);
+       crop(in, {whole(a[2]), whole(a[3]), in.h, in.w},
+            a[0] == 0 ? Padding::zero : Padding::reflect, i);
      }},
 };
 
@@ -112,7 +119,8 @@ TEST(AugmentGolden, OperationsMatchTorchvision) {
     ASSERT_TRUE(operations.contains(op)) << op;
     Args args;
     std::string what = op;
-    for (std::size_t i = 2; i + 5 < words.size(); ++i) args.push_back(std::stod(words[i])), what += " " + words[i];
+    for (std::size_t i = 2; i + 5 < words.size(); ++i)
+      args.push_back(std::stod(words[i])), what += " " + words[i];
     const std::string& name = words[words.size() - 5];
     Image image = golden().images.at(name);
     operations.at(op)(image, args);
@@ -124,7 +132,8 @@ TEST(AugmentGolden, OperationsMatchTorchvision) {
 
 TEST(AugmentGolden, PolicyOperationsMatchTorchvision) {
   std::map<std::string, PolicyOp> ops;
-  for (int i = 0; i <= static_cast<int>(PolicyOp::invert); ++i) ops[std::string(name(static_cast<PolicyOp>(i)))] = static_cast<PolicyOp>(i);
+  for (int i = 0; i <= static_cast<int>(PolicyOp::invert); ++i)
+    ops[std::string(name(static_cast<PolicyOp>(i)))] = static_cast<PolicyOp>(i);
   std::map<PolicyOp, int> seen;
   for (const Words& words : golden().policies) {
     const PolicyOp op = ops.at(words[1]);
@@ -132,7 +141,8 @@ TEST(AugmentGolden, PolicyOperationsMatchTorchvision) {
     Image image = golden().images.at(words[5]);
     EXPECT_TRUE(sign > 0 || is_signed(op)) << words[1];
     apply(op, sign * magnitude(op, bin, bins, image.h, image.w), image);
-    EXPECT_EQ(image, image_of(words)) << words[1] << " " << bins << " " << bin << " " << sign << " of " << words[5];
+    EXPECT_EQ(image, image_of(words))
+        << words[1] << " " << bins << " " << bin << " " << sign << " of " << words[5];
     ++seen[op];
   }
   EXPECT_EQ(seen.size(), ops.size());

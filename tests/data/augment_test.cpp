@@ -1,4 +1,5 @@
-// The transforms as a whole: every draw keyed by the sample, the fused path equal to its parts, any size and any number of channels.
+// The transforms as a whole: every draw keyed by the sample, the fused path equal to its parts, any
+// size and any number of channels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,11 +16,13 @@ namespace {
 
 Image noise(int h, int w, int c, std::uint64_t seed = 1) {
   Image image(h, w, c);
-  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(random_bits(Key{seed}, i) >> 56);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<std::uint8_t>(random_bits(Key{seed}, i) >> 56);
   return image;
 }
 
-std::vector<float> run(const Transform& transform, const Image& image, const SampleKey& key, std::size_t size) {
+std::vector<float> run(const Transform& transform, const Image& image, const SampleKey& key,
+                       std::size_t size) {
   std::vector<float> out(size, -100.0f);
   transform.apply(image, key, out);
   return out;
@@ -50,12 +53,15 @@ TEST(Augment, TheFusedPathIsItsParts) {
           const SampleKey key{5, 2, position, position};
           const Normalisation statistics{std::vector<float>(c, 0.3f), std::vector<float>(c, 0.7f)};
           Image cropped;
-          const Region from = pad > 0 ? draw_padded_crop(Draw(key, "crop"), 9, 12, pad) : whole(image);
+          const Region from =
+              pad > 0 ? draw_padded_crop(Draw(key, "crop"), 9, 12, pad) : whole(image);
           crop(image, from, padding, cropped);
           if (flipped(Flip::random, key)) mirror(cropped);
           std::vector<float> parts(cropped.pixels.size());
           Normalise(statistics, c)(cropped, parts);
-          EXPECT_EQ(run(make_train_transform(o, 9, 12, c, statistics), image, key, parts.size()), parts) << c << " " << pad;
+          EXPECT_EQ(run(make_train_transform(o, 9, 12, c, statistics), image, key, parts.size()),
+                    parts)
+              << c << " " << pad;
           EXPECT_TRUE(from.top >= -pad && from.top <= pad && from.left >= -pad && from.left <= pad);
         }
 }
@@ -70,12 +76,15 @@ TEST(Augment, SameKeySameResultOnAnyThread) {
     const Transform transform = make_train_transform(o, 16, 20, 3, normalisation("imagenet"));
     const std::size_t size = 16 * 20 * 3;
     std::vector<std::vector<float>> here(24), there(24);
-    for (std::size_t i = 0; i < 24; ++i) here[i] = run(transform, noise(31, 27, 3, i), {7, 1, static_cast<std::int64_t>(i), 0}, size);
+    for (std::size_t i = 0; i < 24; ++i)
+      here[i] = run(transform, noise(31, 27, 3, i), {7, 1, static_cast<std::int64_t>(i), 0}, size);
     std::vector<std::thread> threads;
     for (std::size_t t = 0; t < 3; ++t)
       threads.emplace_back([&, t] {
         for (std::size_t i = 24; i-- > 0;)  // another order, other scratch memory
-          if (i % 3 == t) there[i] = run(transform, noise(31, 27, 3, i), {7, 1, static_cast<std::int64_t>(i), 0}, size);
+          if (i % 3 == t)
+            there[i] =
+                run(transform, noise(31, 27, 3, i), {7, 1, static_cast<std::int64_t>(i), 0}, size);
       });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(here, there);
@@ -84,14 +93,17 @@ TEST(Augment, SameKeySameResultOnAnyThread) {
     EXPECT_NE(first, run(transform, image, {7, 2, 0, 0}, size)) << "another epoch";
     EXPECT_NE(first, run(transform, image, {7, 1, 1, 0}, size)) << "another position";
     EXPECT_NE(first, run(transform, image, {8, 1, 0, 0}, size)) << "another seed";
-    EXPECT_EQ(first, run(transform, image, {7, 1, 0, 9}, size)) << "the index matters to alternating flips alone";
+    EXPECT_EQ(first, run(transform, image, {7, 1, 0, 9}, size))
+        << "the index matters to alternating flips alone";
   }
 }
 
 TEST(Augment, AlternatingFlipsAlternate) {
   int flips = 0;
   for (std::int64_t index = 0; index < 1000; ++index) {
-    const auto at = [&](std::int64_t epoch, std::int64_t position) { return flipped(Flip::alternating, {3, epoch, position, index}); };
+    const auto at = [&](std::int64_t epoch, std::int64_t position) {
+      return flipped(Flip::alternating, {3, epoch, position, index});
+    };
     for (std::int64_t epoch = 0; epoch < 4; ++epoch) EXPECT_NE(at(epoch, 17), at(epoch + 1, 4));
     flips += at(0, 0);
     EXPECT_FALSE(flipped(Flip::none, {3, 0, index, index}));
@@ -105,8 +117,10 @@ TEST(Augment, ReadsOnlyWhatItWants) {
   cropping.crop = 0, cropping.resized_crop = 0.08;
   margin.eval_resize = 20, plain.flip = Flip::random;
   std::vector<Transform> transforms;
-  for (const AugmentOptions& o : {everything(), cropping, plain}) transforms.push_back(make_train_transform(o, 16, 12, 3, {}));
-  for (const AugmentOptions& o : {plain, margin}) transforms.push_back(make_eval_transform(o, 16, 12, 3, {}));
+  for (const AugmentOptions& o : {everything(), cropping, plain})
+    transforms.push_back(make_train_transform(o, 16, 12, 3, {}));
+  for (const AugmentOptions& o : {plain, margin})
+    transforms.push_back(make_eval_transform(o, 16, 12, 3, {}));
   std::size_t left_out = 0;
   for (const Transform& transform : transforms)
     for (const auto& [h, w] : {std::pair{16, 12}, {50, 31}, {31, 50}, {7, 90}, {20, 15}, {3, 3}})
@@ -115,9 +129,11 @@ TEST(Augment, ReadsOnlyWhatItWants) {
         const Image image = noise(h, w, 3), other = noise(h, w, 3, 2);
         const Region part = transform.wants_of(key)(h, w).part;
         Image some = other;
-        for (int y = part.top; y < part.top + part.h; ++y) std::copy_n(image.at(y, part.left), part.w * 3, some.at(y, part.left));
+        for (int y = part.top; y < part.top + part.h; ++y)
+          std::copy_n(image.at(y, part.left), part.w * 3, some.at(y, part.left));
         left_out += some != image;
-        EXPECT_EQ(run(transform, some, key, 16 * 12 * 3), run(transform, image, key, 16 * 12 * 3)) << h << " x " << w;
+        EXPECT_EQ(run(transform, some, key, 16 * 12 * 3), run(transform, image, key, 16 * 12 * 3))
+            << h << " x " << w;
       }
   EXPECT_GT(left_out, 100u);
 }
@@ -128,13 +144,17 @@ TEST(Augment, AnySizeAndAnyChannels) {
   cropping.resized_crop = 0.08, cropping.crop = 0;
   for (const AugmentOptions& o : {everything(), late, cropping})
     for (const int c : {1, 2, 3, 4, 6})
-      for (const auto& [h, w] : {std::pair{1, 1}, {1, 9}, {9, 1}, {2, 2}, {32, 32}, {8, 8}, {5, 300}})
+      for (const auto& [h, w] :
+           {std::pair{1, 1}, {1, 9}, {9, 1}, {2, 2}, {32, 32}, {8, 8}, {5, 300}})
         for (std::int64_t position = 0; position < 12; ++position) {
           const Transform transform = make_train_transform(o, 8, 8, c, {});
-          for (const float value : run(transform, noise(h, w, c), {1, 0, position, 0}, 64 * static_cast<std::size_t>(c)))
-            ASSERT_TRUE(value >= -7 && value <= 7) << h << " " << w << " " << c;  // -100 where nothing was written
+          for (const float value : run(transform, noise(h, w, c), {1, 0, position, 0},
+                                       64 * static_cast<std::size_t>(c)))
+            ASSERT_TRUE(value >= -7 && value <= 7)
+                << h << " " << w << " " << c;  // -100 where nothing was written
           const Transform eval = make_eval_transform(o, 8, 8, c, {});
-          for (const float value : run(eval, noise(h, w, c), {}, 64 * static_cast<std::size_t>(c))) ASSERT_TRUE(value >= -1 && value <= 1);
+          for (const float value : run(eval, noise(h, w, c), {}, 64 * static_cast<std::size_t>(c)))
+            ASSERT_TRUE(value >= -1 && value <= 1);
         }
   // A grey picture among coloured ones; more than four channels have no such meaning.
   const auto grey = run(make_eval_transform({}, 4, 4, 3, {}), noise(4, 4, 1), {}, 48);
@@ -153,11 +173,14 @@ TEST(Augment, EvaluationOfTheModelsSizeIsTheImage) {
   std::vector<float> plain(image.pixels.size());
   Normalise(normalisation("cifar10"), 3)(image, plain);
   AugmentOptions o;
-  EXPECT_EQ(run(make_eval_transform(o, 6, 5, 3, normalisation("cifar10")), image, {}, plain.size()), plain);
+  EXPECT_EQ(run(make_eval_transform(o, 6, 5, 3, normalisation("cifar10")), image, {}, plain.size()),
+            plain);
   o.eval_resize = 7;
-  EXPECT_EQ(run(make_eval_transform(o, 6, 5, 3, normalisation("cifar10")), image, {}, plain.size()), plain);
+  EXPECT_EQ(run(make_eval_transform(o, 6, 5, 3, normalisation("cifar10")), image, {}, plain.size()),
+            plain);
   o.eval_keep = false;
-  EXPECT_NE(run(make_eval_transform(o, 6, 5, 3, normalisation("cifar10")), image, {}, plain.size()), plain);
+  EXPECT_NE(run(make_eval_transform(o, 6, 5, 3, normalisation("cifar10")), image, {}, plain.size()),
+            plain);
   EXPECT_NEAR(plain[1], (image.pixels[1] / 255.0 - 0.4822) / 0.2435, 1e-5);
 }
 
@@ -166,7 +189,8 @@ TEST(Augment, MirrorsABatch) {
   std::iota(batch.begin(), batch.end(), 0.0f);
   const std::vector<float> before = batch;
   mirror_batch(batch, 4, 2);
-  EXPECT_EQ(std::vector<float>(batch.begin(), batch.begin() + 8), (std::vector<float>{6, 7, 4, 5, 2, 3, 0, 1}));
+  EXPECT_EQ(std::vector<float>(batch.begin(), batch.begin() + 8),
+            (std::vector<float>{6, 7, 4, 5, 2, 3, 0, 1}));
   mirror_batch(batch, 4, 2);
   EXPECT_EQ(batch, before);
 }
@@ -176,7 +200,8 @@ TEST(Augment, ColourOperationsKeepAlphaAndGrey) {
     const Image before = noise(20, 20, 4);
     Image after = before;
     apply(static_cast<PolicyOp>(op), 4, after);
-    for (std::size_t i = 3; i < before.pixels.size(); i += 4) ASSERT_EQ(before.pixels[i], after.pixels[i]) << op;
+    for (std::size_t i = 3; i < before.pixels.size(); i += 4)
+      ASSERT_EQ(before.pixels[i], after.pixels[i]) << op;
     EXPECT_NE(before, after) << op;
   }
   for (const int c : {1, 2, 6}) {
@@ -207,11 +232,15 @@ TEST(Augment, RefusesWhatMakesNoSense) {
 // Computed or looked up, in order or mirrored: the formula in double, rounded once.
 TEST(Augment, NormalisedValuesAreRoundedOnce) {
   std::vector<Normalisation> all = {{{0.0f}, {1.0f}}, {{0.3f}, {1e-30f}}, {{1e20f}, {3.0f}}};
-  for (const char* preset : {"half", "imagenet", "cifar10", "cifar100"}) all.push_back(normalisation(preset));
-  for (std::uint64_t i = 1; i < 40; ++i) all.push_back({{static_cast<float>(uniform(Key{1}, i))}, {0.01f * static_cast<float>(i)}});
+  for (const char* preset : {"half", "imagenet", "cifar10", "cifar100"})
+    all.push_back(normalisation(preset));
+  for (std::uint64_t i = 1; i < 40; ++i)
+    all.push_back({{static_cast<float>(uniform(Key{1}, i))}, {0.01f * static_cast<float>(i)}});
   for (const Normalisation& statistics : all)
     for (const int c : {1, 2, 3, 4, 5, 7}) {
-      const auto of = [](const std::vector<float>& list, int k) { return static_cast<double>(list[list.size() == 1 ? 0 : k]); };
+      const auto of = [](const std::vector<float>& list, int k) {
+        return static_cast<double>(list[list.size() == 1 ? 0 : k]);
+      };
       if (statistics.mean.size() > 1 && c != 3) continue;
       Image image(3, 257, c);
       for (int x = 0; x < 3 * 257; ++x)
@@ -224,7 +253,8 @@ TEST(Augment, NormalisedValuesAreRoundedOnce) {
           for (int x = 0; x < 257; ++x)
             for (int k = 0; k < c; ++k)
               ASSERT_EQ(out[static_cast<std::size_t>((y * 257 + (mirrored ? 256 - x : x)) * c + k)],
-                        static_cast<float>((image.at(y, x)[k] / 255.0 - of(statistics.mean, k)) / of(statistics.deviation, k)))
+                        static_cast<float>((image.at(y, x)[k] / 255.0 - of(statistics.mean, k)) /
+                                           of(statistics.deviation, k)))
                   << c << " " << x << " " << k;
       }
     }

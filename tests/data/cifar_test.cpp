@@ -1,4 +1,5 @@
-// CIFAR: what is read back is what was written, and everything that is not a whole, sound set is refused in words that help.
+// CIFAR: what is read back is what was written, and everything that is not a whole, sound set is
+// refused in words that help.
 #include "data/cifar.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,8 @@ std::string refusal(const CifarForm& form, const fs::path& dir, Split split = Sp
 }
 
 void expect_says(const std::string& text, std::initializer_list<const char*> words) {
-  for (const char* word : words) EXPECT_NE(text.find(word), std::string::npos) << "expected '" << word << "' in: " << text;
+  for (const char* word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << "expected '" << word << "' in: " << text;
 }
 
 TEST(Cifar, RoundTripOfBothForms) {
@@ -34,18 +36,21 @@ TEST(Cifar, RoundTripOfBothForms) {
     for (const char* below : {"", form->folder.c_str()}) {
       const Scratch scratch;
       write_cifar(*form, scratch / below, 12);
-      const auto train = cifar(*form, scratch.folder(), Split::train), tested = cifar(*form, scratch.folder(), Split::test);
+      const auto train = cifar(*form, scratch.folder(), Split::train),
+                 tested = cifar(*form, scratch.folder(), Split::test);
       ASSERT_EQ(train->size(), 12 * static_cast<int>(form->train.size()));
       ASSERT_EQ(tested->size(), 12);
       EXPECT_EQ(train->classes(), form->classes);
       EXPECT_EQ(train->class_names()[3], "name3");
-      EXPECT_EQ(std::tuple(train->height(), train->width(), train->channels()), std::tuple(32, 32, 3));
+      EXPECT_EQ(std::tuple(train->height(), train->width(), train->channels()),
+                std::tuple(32, 32, 3));
       Image image;
       const int last = static_cast<int>(train->size()) - 1;
       train->get(last, {}, image);
       EXPECT_EQ(train->label(last), 11 % form->classes);
       for (const auto& [y, x, k] : {std::tuple{0, 0, 0}, {0, 1, 0}, {31, 31, 2}, {5, 17, 1}})
-        EXPECT_EQ(image.at(y, x)[k], test::cifar_byte(static_cast<int>(form->train.size()) - 1, 11, k * 1024 + y * 32 + x));
+        EXPECT_EQ(image.at(y, x)[k], test::cifar_byte(static_cast<int>(form->train.size()) - 1, 11,
+                                                      k * 1024 + y * 32 + x));
       tested->get(0, {}, image);
       EXPECT_EQ(image.at(0, 2)[1], test::cifar_byte(9, 0, 1026));
     }
@@ -56,16 +61,21 @@ TEST(Cifar, AllMissingFilesAtOnce) {
   write_cifar(cifar10_form(), scratch.folder(), 2);
   fs::remove(scratch / "data_batch_3.bin");
   fs::remove(scratch / "test_batch.bin");
-  expect_says(refusal(cifar10_form(), scratch.folder()), {"data_batch_3.bin, test_batch.bin missing", "tessera data get cifar10"});
-  expect_says(refusal(cifar10_form(), scratch / "nowhere"), {"found nothing", "nowhere", "data get"});
-  expect_says(refusal(cifar100_form(), scratch.folder()), {"train.bin, test.bin, fine_label_names.txt missing"});
+  expect_says(refusal(cifar10_form(), scratch.folder()),
+              {"data_batch_3.bin, test_batch.bin missing", "tessera data get cifar10"});
+  expect_says(refusal(cifar10_form(), scratch / "nowhere"),
+              {"found nothing", "nowhere", "data get"});
+  expect_says(refusal(cifar100_form(), scratch.folder()),
+              {"train.bin, test.bin, fine_label_names.txt missing"});
 }
 
 TEST(Cifar, OtherFormsAreRefusedWithTheWayOut) {
-  for (const char* name : {"data_batch_1", "cifar-10-python.tar.gz", "cifar-10-batches-py/data_batch_1"}) {
+  for (const char* name :
+       {"data_batch_1", "cifar-10-python.tar.gz", "cifar-10-batches-py/data_batch_1"}) {
     const Scratch scratch;
     write_bytes(scratch / name, "pickle");
-    expect_says(refusal(cifar10_form(), scratch.folder()), {"Python form", "run code", "data get cifar10"});
+    expect_says(refusal(cifar10_form(), scratch.folder()),
+                {"Python form", "run code", "data get cifar10"});
   }
   const Scratch scratch;
   write_bytes(scratch / "train", "pickle");
@@ -81,7 +91,8 @@ TEST(Cifar, SizesLabelsAndNamesAreChecked) {
   write_cifar(form, scratch.folder(), 3);
   const std::string whole = read_bytes(scratch / "data_batch_2.bin");
   write_bytes(scratch / "data_batch_2.bin", whole.substr(0, whole.size() - 1));
-  expect_says(refusal(form, scratch.folder()), {"data_batch_2.bin", "records of 3073 bytes", "2 records and 3072 bytes more"});
+  expect_says(refusal(form, scratch.folder()),
+              {"data_batch_2.bin", "records of 3073 bytes", "2 records and 3072 bytes more"});
   write_bytes(scratch / "data_batch_2.bin", "");
   expect_says(refusal(form, scratch.folder()), {"found 0 bytes"});
   std::string bad = whole;
@@ -101,7 +112,8 @@ TEST(Hostile, MutatedCifarNeverCrashes) {
   const Scratch scratch;
   const CifarForm& form = cifar100_form();
   write_cifar(form, scratch.folder(), 2);
-  const std::string whole = read_bytes(scratch / "test.bin"), names = read_bytes(scratch / form.names);
+  const std::string whole = read_bytes(scratch / "test.bin"),
+                    names = read_bytes(scratch / form.names);
   for (std::uint64_t i = 0; i < rounds; ++i) {
     const Key key = Key{5}.with("cifar fuzz").with(i);
     std::string records = whole, text = names;

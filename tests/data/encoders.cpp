@@ -32,7 +32,8 @@ Bytes encode_png(const PngSpec& spec, const void* samples, std::size_t size) {
   if (!spec.alphas.empty()) {
     spng_trns transparency{};
     transparency.n_type3_entries = static_cast<std::uint32_t>(spec.alphas.size());
-    for (std::size_t i = 0; i < spec.alphas.size(); ++i) transparency.type3_alpha[i] = spec.alphas[i];
+    for (std::size_t i = 0; i < spec.alphas.size(); ++i)
+      transparency.type3_alpha[i] = spec.alphas[i];
     if (spng_set_trns(context, &transparency)) std::abort();
   }
   if (spng_encode_image(context, samples, size, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE)) std::abort();
@@ -80,7 +81,9 @@ data::Image smooth_image(int h, int w, int c) {
   data::Image image(h, w, c);
   for (int y = 0; y < h; ++y)
     for (int x = 0; x < w; ++x)
-      for (int k = 0; k < c; ++k) image.at(y, x)[k] = static_cast<std::uint8_t>(40 + 160 * (k % 2 ? x : y) / (k % 2 ? w : h) + 10 * k);
+      for (int k = 0; k < c; ++k)
+        image.at(y, x)[k] =
+            static_cast<std::uint8_t>(40 + 160 * (k % 2 ? x : y) / (k % 2 ? w : h) + 10 * k);
   return image;
 }
 

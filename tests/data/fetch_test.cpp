@@ -33,8 +33,8 @@ std::string noise(std::size_t size) {
 Fetch order(const Scratch& scratch, const Server& server, const std::string& content) {
   write_bytes(scratch / "reference", content);
   Fetch fetch;
-  fetch.url = server.url(), fetch.file = scratch / "got", fetch.sha256 = digest_of(scratch / "reference", Digest::sha256),
-  fetch.max_bytes = 1 << 22;
+  fetch.url = server.url(), fetch.file = scratch / "got",
+  fetch.sha256 = digest_of(scratch / "reference", Digest::sha256), fetch.max_bytes = 1 << 22;
   fetch.pause_s = 0.01, fetch.attempts = 3, fetch.silence_s = 5;
   return fetch;
 }
@@ -45,13 +45,17 @@ TEST(Fetch, Checksums) {
   write_bytes(scratch / "b", "message digest");
   EXPECT_EQ(digest_of(scratch / "a", Digest::md5), "d41d8cd98f00b204e9800998ecf8427e");
   EXPECT_EQ(digest_of(scratch / "b", Digest::md5), "f96b697d7cb7938d525a2f31aaf161d0");
-  EXPECT_EQ(digest_of(scratch / "a", Digest::sha256), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(digest_of(scratch / "b", Digest::sha256), "f7846f55cf23e14eebeab5b4e1550cad5b509e3348fbc4efa3a1413d393cb650");
+  EXPECT_EQ(digest_of(scratch / "a", Digest::sha256),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(digest_of(scratch / "b", Digest::sha256),
+            "f7846f55cf23e14eebeab5b4e1550cad5b509e3348fbc4efa3a1413d393cb650");
 }
 
 TEST(Fetch, AnEncryptedAddressIsNeverLeftForAPlainOne) {
-  for (const char* url : {"https://a/b", "HTTPS://a/b", "HttpS://a"}) EXPECT_STREQ(redirect_protocols(url), "https") << url;
-  for (const char* url : {"http://a/b", "http://https:/", "", "http"}) EXPECT_STREQ(redirect_protocols(url), "http,https") << url;
+  for (const char* url : {"https://a/b", "HTTPS://a/b", "HttpS://a"})
+    EXPECT_STREQ(redirect_protocols(url), "https") << url;
+  for (const char* url : {"http://a/b", "http://https:/", "", "http"})
+    EXPECT_STREQ(redirect_protocols(url), "http,https") << url;
 }
 
 TEST(Fetch, WithAnMd5AloneThatCounts) {
@@ -87,7 +91,8 @@ TEST(Fetch, WhatOthersPutThereIsNeitherFollowedNorUsed) {
   ASSERT_EQ(::mkfifo((scratch / "got.part").c_str(), 0666), 0);
   EXPECT_EQ(error_of([&] { fetch(what); }).kind, ErrorKind::disk);
   fs::remove(scratch / "got.part");
-  // The right archive behind a link may be another one after it was checked: it is fetched, and the link replaced.
+  // The right archive behind a link may be another one after it was checked: it is fetched, and the
+  // link replaced.
   fs::create_symlink("reference", scratch / "got");
   EXPECT_EQ(fetch(what), content.size());
   EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(scratch / "got")));
@@ -95,7 +100,8 @@ TEST(Fetch, WhatOthersPutThereIsNeitherFollowedNorUsed) {
   fs::remove(scratch / "got");
   write_bytes(scratch / "got.part", content.substr(0, 1000));
   ASSERT_EQ(::chown((scratch / "got.part").c_str(), 65534, 65534), 0);
-  EXPECT_NE(error_of([&] { fetch(what); }).message.find("belongs to another user"), std::string::npos);
+  EXPECT_NE(error_of([&] { fetch(what); }).message.find("belongs to another user"),
+            std::string::npos);
 }
 
 TEST(Fetch, WholeWithProgressAndARedirection) {
@@ -147,13 +153,16 @@ TEST(Fetch, GoesOnInALaterCallAndSurvivesServersWithoutParts) {
   }
   fs::remove(scratch / "got");
   {
-    Server server(content, {});  // the part is of another file: noticed by the checksum, fetched anew
+    Server server(content,
+                  {});  // the part is of another file: noticed by the checksum, fetched anew
     write_bytes(scratch / "got.part", std::string(100'000, 'x'));
     EXPECT_EQ(fetch(order(scratch, server, content)), 500'000u);
   }
   EXPECT_EQ(read_bytes(scratch / "got"), content);
   fs::remove(scratch / "got");
-  Server server(content, {.ranges = false, .cut_after = 1000});  // never gets further: gives up instead of trying for ever
+  Server server(content,
+                {.ranges = false,
+                 .cut_after = 1000});  // never gets further: gives up instead of trying for ever
   EXPECT_EQ(error_of([&] { fetch(order(scratch, server, content)); }).kind, ErrorKind::data);
 }
 
@@ -174,7 +183,8 @@ TEST(Fetch, FailuresSayWhatToDo) {
       good, [](Fetch& f) { f.sha256 = std::string(64, '0'); }, ErrorKind::data, "wrong checksum");
   EXPECT_FALSE(fs::exists(scratch / "got.part"));
   says(
-      good, [](Fetch& f) { f.max_bytes = 1000; }, ErrorKind::data, "more than the expected 1000 bytes");
+      good, [](Fetch& f) { f.max_bytes = 1000; }, ErrorKind::data,
+      "more than the expected 1000 bytes");
   fs::remove(scratch / "got.part");
   says(
       good, [](Fetch& f) { f.url = "file:///etc/passwd"; }, ErrorKind::usage, "https://");
@@ -197,7 +207,10 @@ TEST(Fetch, FailuresSayWhatToDo) {
 
 TEST(Archive, TakesWhatIsExpectedAndNothingElse) {
   const Scratch scratch;
-  const auto expect = [&] { return std::vector<Expected>{{"d/one", scratch / "one", 1000}, {"d/two", scratch / "two", 5000}}; };
+  const auto expect = [&] {
+    return std::vector<Expected>{{"d/one", scratch / "one", 1000},
+                                 {"d/two", scratch / "two", 5000}};
+  };
   const std::string long_text(3000, 'y');
   write_bytes(scratch / "a.tar.gz", tar_gz({{"d/", "", '5'},
                                             {"d/one", "1"},
@@ -234,20 +247,24 @@ TEST(Hostile, MutatedArchivesNeverCrash) {
   const char* wanted = std::getenv("TESSERA_FUZZ_ITERATIONS");
   const std::uint64_t rounds = wanted ? std::strtoull(wanted, nullptr, 10) : 300;
   const Scratch scratch;
-  // Stored, not deflated by much: flips reach the tar structure; zlib's own checksum refuses most of them at the end.
+  // Stored, not deflated by much: flips reach the tar structure; zlib's own checksum refuses most
+  // of them at the end.
   const std::string whole = tar_gz({{"d/one", noise(700)}, {"d/two", "2"}});
   for (std::uint64_t i = 0; i < rounds; ++i) {
     const Key key = Key{8}.with("archive fuzz").with(i);
     std::string mutant = whole;
     for (std::uint64_t k = 0; k <= i % 3; ++k)
-      mutant[random_bits(key, 2 * k) % mutant.size()] ^= static_cast<char>(1 << random_bits(key, 2 * k + 1) % 8);
+      mutant[random_bits(key, 2 * k) % mutant.size()] ^=
+          static_cast<char>(1 << random_bits(key, 2 * k + 1) % 8);
     if (i % 9 == 0) mutant.resize(random_bits(key, 20) % mutant.size());
     write_bytes(scratch / "m.tar.gz", mutant);
     try {
-      unpack(scratch / "m.tar.gz", {{"d/one", scratch / "one", 1000}, {"d/two", scratch / "two", 1000}});
+      unpack(scratch / "m.tar.gz",
+             {{"d/one", scratch / "one", 1000}, {"d/two", scratch / "two", 1000}});
     } catch (const Error& error) {
       ASSERT_EQ(error.kind, ErrorKind::data) << error.what();
-      ASSERT_EQ(std::string(error.what()).find((scratch / "m.tar.gz").string()), 0u) << error.what();
+      ASSERT_EQ(std::string(error.what()).find((scratch / "m.tar.gz").string()), 0u)
+          << error.what();
     }
   }
 }

@@ -39,9 +39,11 @@ std::string cifar_records(const data::CifarForm& form, int file, int records) {
 
 namespace {
 
-std::vector<std::pair<std::string, std::string>> cifar_files(const data::CifarForm& form, int records) {
+std::vector<std::pair<std::string, std::string>> cifar_files(const data::CifarForm& form,
+                                                             int records) {
   std::vector<std::pair<std::string, std::string>> out;
-  for (std::size_t i = 0; i < form.train.size(); ++i) out.emplace_back(form.train[i], cifar_records(form, static_cast<int>(i), records));
+  for (std::size_t i = 0; i < form.train.size(); ++i)
+    out.emplace_back(form.train[i], cifar_records(form, static_cast<int>(i), records));
   out.emplace_back(form.test, cifar_records(form, 9, records));
   std::string names;
   for (int i = 0; i < form.classes; ++i) names += "name" + std::to_string(i) + "\n";
@@ -64,7 +66,8 @@ void write_class(const fs::path& folder, int count, int h, int w) {
       data::write_png(folder / (std::to_string(i) + ".png"), image);
     } else {
       const Bytes jpeg = encode_jpeg(image, 95);
-      write_bytes(folder / (std::to_string(i) + ".jpg"), std::string(reinterpret_cast<const char*>(jpeg.data()), jpeg.size()));
+      write_bytes(folder / (std::to_string(i) + ".jpg"),
+                  std::string(reinterpret_cast<const char*>(jpeg.data()), jpeg.size()));
     }
   }
 }
@@ -73,7 +76,9 @@ std::string tar(const std::vector<TarEntry>& entries) {
   std::string out;
   for (const TarEntry& entry : entries) {
     std::string header(512, '\0');
-    const auto put = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+    const auto put = [&](std::size_t at, const std::string& text) {
+      header.replace(at, text.size(), text);
+    };
     put(0, entry.name);
     put(100, "0000644");
     char size[13];
@@ -95,7 +100,8 @@ std::string tar(const std::vector<TarEntry>& entries) {
 
 std::string tar_gz(const std::vector<TarEntry>& entries) {
   const std::string plain = tar(entries);
-  const std::string path = (fs::temp_directory_path() / ("tessera-tar-" + std::to_string(::getpid()))).string();
+  const std::string path =
+      (fs::temp_directory_path() / ("tessera-tar-" + std::to_string(::getpid()))).string();
   gzFile file = gzopen(path.c_str(), "wb6");
   gzwrite(file, plain.data(), static_cast<unsigned>(plain.size()));
   gzclose(file);
@@ -105,8 +111,10 @@ std::string tar_gz(const std::vector<TarEntry>& entries) {
 }
 
 std::string cifar_archive(const data::CifarForm& form, int records) {
-  std::vector<TarEntry> entries = {{form.folder + "/", "", '5'}, {form.folder + "/readme.html", "<html>", '0'}};
-  for (const auto& [name, bytes] : cifar_files(form, records)) entries.push_back({form.folder + "/" + name, bytes, '0'});
+  std::vector<TarEntry> entries = {{form.folder + "/", "", '5'},
+                                   {form.folder + "/readme.html", "<html>", '0'}};
+  for (const auto& [name, bytes] : cifar_files(form, records))
+    entries.push_back({form.folder + "/" + name, bytes, '0'});
   return tar_gz(entries);
 }
 

@@ -16,9 +16,12 @@ void write_bytes(const std::filesystem::path& path, const std::string& bytes);
 std::string read_bytes(const std::filesystem::path& path);
 
 // Byte b of record r in file f; label r % classes.
-inline std::uint8_t cifar_byte(int file, int record, int byte) { return static_cast<std::uint8_t>(file * 7 + record * 31 + byte); }
+inline std::uint8_t cifar_byte(int file, int record, int byte) {
+  return static_cast<std::uint8_t>(file * 7 + record * 31 + byte);
+}
 std::string cifar_records(const data::CifarForm& form, int file, int records);
-// All files of a form, `records` each; training files are numbered from 0, the test file is number 9.
+// All files of a form, `records` each; training files are numbered from 0, the test file is
+// number 9.
 void write_cifar(const data::CifarForm& form, const std::filesystem::path& dir, int records);
 
 // `count` images "0.jpg", "1.png", "2.jpg", ... of h x w; image i is flat grey 10 + i.

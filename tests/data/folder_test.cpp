@@ -1,4 +1,5 @@
-// Image folders: where classes and splits are, which files count, what is refused, and that splits are stratified, stable and disjoint.
+// Image folders: where classes and splits are, which files count, what is refused, and that splits
+// are stratified, stable and disjoint.
 #include "data/folder.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ TEST(Folder, OwnSplitsAndEveryImageIsItself) {
   write_class(scratch / "train/ant", 4, 30, 20);
   write_class(scratch / "val/cat", 2);
   write_class(scratch / "val/ant", 1);
-  const auto train = image_folder(scratch.folder(), Split::train, {}), val = image_folder(scratch.folder(), Split::test, {});
+  const auto train = image_folder(scratch.folder(), Split::train, {}),
+             val = image_folder(scratch.folder(), Split::test, {});
   EXPECT_EQ(train->class_names(), (std::vector<std::string>{"ant", "cat"}));
   EXPECT_EQ(counts(*train), (std::map<int, int>{{0, 4}, {1, 6}}));
   EXPECT_EQ(counts(*val), (std::map<int, int>{{0, 1}, {1, 2}}));
@@ -51,7 +53,8 @@ TEST(Folder, OwnSplitsAndEveryImageIsItself) {
     EXPECT_EQ(image.h, train->label(i) ? 9 : 30);
     EXPECT_EQ(image.c, 3);
     EXPECT_NEAR(image.pixels[5], 10 + std::stoi(path.stem().string()), 1) << path;
-    EXPECT_EQ(path.parent_path().filename(), train->class_names()[static_cast<std::size_t>(train->label(i))]);
+    EXPECT_EQ(path.parent_path().filename(),
+              train->class_names()[static_cast<std::size_t>(train->label(i))]);
   }
   fs::rename(scratch / "val", scratch / "test");
   EXPECT_EQ(image_folder(scratch.folder(), Split::test, {})->size(), 3);
@@ -76,7 +79,10 @@ TEST(Folder, ChannelsAreConverted) {
       EXPECT_EQ(image.pixels.size(), static_cast<std::size_t>(20 * channels));
     }
   }
-  EXPECT_EQ(error_of([&] { image_folder(scratch.folder(), Split::train, {5, 0.1, 0}); }).kind, ErrorKind::usage);
+  EXPECT_EQ(error_of([&] {
+              image_folder(scratch.folder(), Split::train, {5, 0.1, 0});
+            }).kind,
+            ErrorKind::usage);
 }
 
 TEST(Folder, ThePartForTestingIsStratifiedAndFollowsFromSeedAndNames) {
@@ -128,11 +134,14 @@ TEST(Folder, LinksThatLeadOutsideAreNamed) {
   write_class(scratch / "a", 3);
   write_class(scratch / "b", 3);
   write_class(elsewhere / "c", 3);
-  const auto outside = [&] { return image_folder(scratch.folder(), Split::train, {3, 0.0, 0})->outside(); };
+  const auto outside = [&] {
+    return image_folder(scratch.folder(), Split::train, {3, 0.0, 0})->outside();
+  };
   fs::create_symlink("../a/0.jpg", scratch / "b/inside.jpg");
   EXPECT_EQ(outside(), "");
   fs::create_symlink(elsewhere.folder() / "c/0.jpg", scratch / "b/out.jpg");
-  EXPECT_EQ(outside(), (scratch / "b/out.jpg").string() + " -> " + fs::canonical(elsewhere / "c/0.jpg").string());
+  EXPECT_EQ(outside(), (scratch / "b/out.jpg").string() + " -> " +
+                           fs::canonical(elsewhere / "c/0.jpg").string());
   fs::remove(scratch / "b/out.jpg");
   fs::create_directory_symlink(elsewhere.folder() / "c", scratch / "c");  // a whole class
   EXPECT_EQ(outside(), (scratch / "c").string() + " -> " + fs::canonical(elsewhere / "c").string());
@@ -144,7 +153,9 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
     EXPECT_EQ(error.kind, ErrorKind::data);
     return std::string(error.what());
   };
-  const auto has = [](const std::string& text, const char* word) { EXPECT_NE(text.find(word), std::string::npos) << text; };
+  const auto has = [](const std::string& text, const char* word) {
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+  };
   const Scratch scratch;
   has(says(scratch / "none"), "no such folder");
   has(says(scratch.folder()), "found no folders");
@@ -165,7 +176,8 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
   has(says(other / "file"), "found a file");
 }
 
-// A path at which no folder can be has no classes, which is no error of the disk; whoever wants the images is told why.
+// A path at which no folder can be has no classes, which is no error of the disk; whoever wants the
+// images is told why.
 TEST(Folder, APathThatCannotExistHasNoClasses) {
   const Scratch scratch;
   fs::create_symlink("circle", scratch / "circle");
@@ -182,14 +194,16 @@ TEST(Folder, APathThatCannotExistHasNoClasses) {
   }
 }
 
-// Names of classes go into weights, manifests and pages, all of which are UTF-8: what is not is refused before anything is trained.
+// Names of classes go into weights, manifests and pages, all of which are UTF-8: what is not is
+// refused before anything is trained.
 TEST(Folder, AClassWhoseNameIsNotUtf8IsRefusedWithItsBytes) {
   const Scratch scratch;
   write_class(scratch / "caf\xe9", 2);
   write_class(scratch / "th\xc3\xa9", 2);
   const Error error = error_of([&] { image_folder(scratch.folder(), Split::train, {}); });
   EXPECT_EQ(error.kind, ErrorKind::data);
-  EXPECT_NE(std::string(error.what()).find("'caf\\xe9' is not UTF-8"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("'caf\\xe9' is not UTF-8"), std::string::npos)
+      << error.what();
 }
 
 TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {

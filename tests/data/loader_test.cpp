@@ -1,4 +1,5 @@
-// The loader: every sample exactly once per epoch, results independent of the workers, resuming, flips, errors, shutdown.
+// The loader: every sample exactly once per epoch, results independent of the workers, resuming,
+// flips, errors, shutdown.
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,8 @@ class Numbered : public Dataset {
   int channels() const override { return 1; }
   std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index); }
   void get(std::int64_t index, const Wants&, Image& image) const override {
-    if (bad_ >= 0 && index >= bad_) throw Error(ErrorKind::data, "sample " + std::to_string(index) + " is broken");
+    if (bad_ >= 0 && index >= bad_)
+      throw Error(ErrorKind::data, "sample " + std::to_string(index) + " is broken");
     image.reshape(1, 2, 1);
     image.pixels[0] = static_cast<std::uint8_t>(index);
     image.pixels[1] = static_cast<std::uint8_t>(255 - index);
@@ -47,7 +49,8 @@ std::vector<Batch> all(const Dataset& dataset, const LoaderOptions& options, int
 
 bool same(const std::vector<Batch>& a, const std::vector<Batch>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Batch& x, const Batch& y) {
-    return x.images == y.images && x.labels == y.labels && x.first_position == y.first_position && x.epoch == y.epoch && x.count == y.count;
+    return x.images == y.images && x.labels == y.labels && x.first_position == y.first_position &&
+           x.epoch == y.epoch && x.count == y.count;
   });
 }
 
@@ -70,7 +73,8 @@ TEST(Order, IsAPermutationOfItsKey) {
   }
   // Every place is about equally likely for the first element.
   std::vector<int> count(5);
-  for (int epoch = 0; epoch < 5000; ++epoch) ++count[static_cast<std::size_t>(epoch_order(9, epoch, 5)[0])];
+  for (int epoch = 0; epoch < 5000; ++epoch)
+    ++count[static_cast<std::size_t>(epoch_order(9, epoch, 5)[0])];
   for (const int n : count) EXPECT_NEAR(n, 1000, 120);
 }
 
@@ -88,7 +92,8 @@ TEST(Loader, EverySampleOnceAndTheRaggedBatchKept) {
       EXPECT_EQ(batch.first_position, 10 * i);
       EXPECT_EQ(batch.count, i == 10 ? 3 : 10);
       EXPECT_EQ(batch.images.size(), static_cast<std::size_t>(2 * batch.count));
-      for (std::size_t k = 0; k < batch.labels.size(); ++k) EXPECT_FLOAT_EQ(batch.images[2 * k], batch.labels[k] / 127.5f - 1);
+      for (std::size_t k = 0; k < batch.labels.size(); ++k)
+        EXPECT_FLOAT_EQ(batch.images[2 * k], batch.labels[k] / 127.5f - 1);
       labels.insert(labels.end(), batch.labels.begin(), batch.labels.end());
     }
     const auto order = epoch_order(4, epoch, 103);
@@ -99,7 +104,8 @@ TEST(Loader, EverySampleOnceAndTheRaggedBatchKept) {
 TEST(Loader, WorkersDoNotChangeTheResult) {
   const auto dataset = synthetic({16, 16, 3, 10, 500, 10}, Split::train, 1);
   LoaderOptions options;
-  options.batch = 64, options.epochs = 2, options.workers = 0, options.transform = flipping(16, 16, 3);
+  options.batch = 64, options.epochs = 2, options.workers = 0,
+  options.transform = flipping(16, 16, 3);
   const auto expected = all(*dataset, options);
   for (const auto& [workers, prefetch] : {std::pair{1, 1}, {1, 3}, {2, 2}, {5, 3}, {8, 8}}) {
     options.workers = workers, options.prefetch = prefetch;
@@ -116,7 +122,9 @@ TEST(Loader, ResumesAnywhere) {
     LoaderOptions later = options;
     later.first_epoch = whole[skip].epoch, later.first_position = whole[skip].first_position;
     later.epochs = 3 - later.first_epoch;
-    EXPECT_TRUE(same(all(dataset, later), {whole.begin() + static_cast<std::ptrdiff_t>(skip), whole.end()})) << skip;
+    EXPECT_TRUE(
+        same(all(dataset, later), {whole.begin() + static_cast<std::ptrdiff_t>(skip), whole.end()}))
+        << skip;
   }
   LoaderOptions end = options;  // the position after the last sample is the next epoch
   end.first_position = 50;
@@ -140,7 +148,8 @@ TEST(Loader, WithoutEndAndWithoutShuffle) {
 TEST(Loader, FlipMirrorsAboutHalf) {
   const Numbered dataset(200);
   LoaderOptions options;
-  options.batch = 200, options.epochs = 2, options.shuffle = false, options.transform = flipping(1, 2, 1);
+  options.batch = 200, options.epochs = 2, options.shuffle = false,
+  options.transform = flipping(1, 2, 1);
   const auto batches = all(dataset, options);
   int flipped = 0, changed = 0;
   for (std::size_t i = 0; i < 200; ++i) {
@@ -167,10 +176,15 @@ TEST(Loader, NormalisesPerChannel) {
   Image image;
   dataset->get(0, {}, image);
   for (std::size_t i = 0; i < image.pixels.size(); ++i) {
-    EXPECT_EQ(batch.images[i], static_cast<float>((image.pixels[i] / 255.0 - statistics.mean[i % 3]) / statistics.deviation[i % 3]));
+    EXPECT_EQ(batch.images[i],
+              static_cast<float>((image.pixels[i] / 255.0 - statistics.mean[i % 3]) /
+                                 statistics.deviation[i % 3]));
     EXPECT_EQ(plain.images[i], static_cast<float>((image.pixels[i] / 255.0 - 0.5) / 0.5));
   }
-  EXPECT_EQ(error_of([&] { make_eval_transform({}, 8, 8, 3, {{0, 0}, {1}}); }).kind, ErrorKind::usage);
+  EXPECT_EQ(error_of([&] {
+              make_eval_transform({}, 8, 8, 3, {{0, 0}, {1}});
+            }).kind,
+            ErrorKind::usage);
   EXPECT_EQ(error_of([&] { make_eval_transform({}, 8, 8, 3, {{0}, {0}}); }).kind, ErrorKind::usage);
 }
 
@@ -186,8 +200,10 @@ TEST(Loader, WorkerErrorsReachTheConsumerInOrder) {
     for (int again = 0; again < 2; ++again) {
       const Error error = error_of([&] { loader.next(batch); });
       EXPECT_EQ(error.kind, ErrorKind::data);
-      EXPECT_NE(std::string(error.what()).find("1 of 100 images"), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find("sample 35 is broken"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("1 of 100 images"), std::string::npos)
+          << error.what();
+      EXPECT_NE(std::string(error.what()).find("sample 35 is broken"), std::string::npos)
+          << error.what();
     }
   }
 }

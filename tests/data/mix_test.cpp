@@ -1,4 +1,5 @@
-// Mixup and CutMix: targets sum to 1, pairs are symmetric, every rank computes the same mix, and lambda is a Beta variate.
+// Mixup and CutMix: targets sum to 1, pairs are symmetric, every rank computes the same mix, and
+// lambda is a Beta variate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,8 @@ Sample samples(std::int64_t begin, std::int64_t end) {
   Sample s;
   for (std::int64_t i = begin; i < end; ++i) {
     s.labels.push_back(static_cast<std::int32_t>(i % 7));
-    for (std::size_t k = 0; k < pixels; ++k) s.images.push_back(static_cast<float>(100 * i) + static_cast<float>(k));
+    for (std::size_t k = 0; k < pixels; ++k)
+      s.images.push_back(static_cast<float>(100 * i) + static_cast<float>(k));
   }
   s.targets.resize(s.labels.size() * classes);
   return s;
@@ -56,7 +58,8 @@ TEST(Mix, TargetsSumToOneAndPairsAreSymmetric) {
           continue;
         }
         const float other = before.images[partner * pixels + k];
-        EXPECT_NEAR(got + s.images[partner * pixels + k], own + other, 1e-3);  // what one gives the other gets
+        EXPECT_NEAR(got + s.images[partner * pixels + k], own + other,
+                    1e-3);  // what one gives the other gets
         EXPECT_TRUE(!how.is_cutmix() || got == own || got == other);
       }
     }
@@ -90,12 +93,16 @@ TEST(Mix, EveryRankComputesTheSame) {
             const PairRange range = whole_pairs(begin, end, count);
             EXPECT_TRUE(range.begin <= begin && range.end >= end && range.end <= count);
             const Sample part = mixed(options, {5, batch, 100, count, range.begin}, range.end);
-            const auto offset = static_cast<std::ptrdiff_t>(begin - range.begin), n = static_cast<std::ptrdiff_t>(end - begin);
-            const auto p = static_cast<std::ptrdiff_t>(pixels), c = static_cast<std::ptrdiff_t>(classes);
-            EXPECT_TRUE(
-                std::equal(part.images.begin() + offset * p, part.images.begin() + (offset + n) * p, all.images.begin() + begin * p));
-            EXPECT_TRUE(
-                std::equal(part.targets.begin() + offset * c, part.targets.begin() + (offset + n) * c, all.targets.begin() + begin * c));
+            const auto offset = static_cast<std::ptrdiff_t>(begin - range.begin),
+                       n = static_cast<std::ptrdiff_t>(end - begin);
+            const auto p = static_cast<std::ptrdiff_t>(pixels),
+                       c = static_cast<std::ptrdiff_t>(classes);
+            EXPECT_TRUE(std::equal(part.images.begin() + offset * p,
+                                   part.images.begin() + (offset + n) * p,
+                                   all.images.begin() + begin * p));
+            EXPECT_TRUE(std::equal(part.targets.begin() + offset * c,
+                                   part.targets.begin() + (offset + n) * c,
+                                   all.targets.begin() + begin * c));
           }
       }
   EXPECT_THROW(mixed({0.2, 0}, {5, 0, 0, 10, 1}, 3), Error) << "half a pair";
@@ -108,7 +115,8 @@ TEST(Mix, OffLeavesEverything) {
     EXPECT_FALSE(options.enabled());
     EXPECT_EQ(s.images, before.images);
     for (std::size_t i = 0; i < 3; ++i)
-      for (std::size_t k = 0; k < classes; ++k) EXPECT_EQ(s.targets[i * classes + k], k == i + 1 ? 1.0f : 0.0f);
+      for (std::size_t k = 0; k < classes; ++k)
+        EXPECT_EQ(s.targets[i * classes + k], k == i + 1 ? 1.0f : 0.0f);
   }
   Sample s = samples(0, 2);
   s.labels[1] = 7;

@@ -1,5 +1,5 @@
-// Resizing: what any filter must keep, what it is in exact arithmetic, and that a window is a part of the whole. Bytes are compared with
-// Pillow's in augment_golden_test.cpp.
+// Resizing: what any filter must keep, what it is in exact arithmetic, and that a window is a part
+// of the whole. Bytes are compared with Pillow's in augment_golden_test.cpp.
 #include "data/resample.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ namespace {
 
 Image noise(int h, int w, int c) {
   Image image(h, w, c);
-  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(tessera::mix(i));
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<std::uint8_t>(tessera::mix(i));
   return image;
 }
 
@@ -43,7 +44,11 @@ TEST(Resample, KeepsConstantsAveragesAndEdges) {
 
 // Two passes, each rounded: exact arithmetic to within a grey level.
 TEST(Resample, IsExactToOneLevel) {
-  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {40, 40, 60, 70}, {90, 91, 13, 11}, {33, 50, 33, 20}, {7, 9, 9, 7}})
+  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33},
+                                         {40, 40, 60, 70},
+                                         {90, 91, 13, 11},
+                                         {33, 50, 33, 20},
+                                         {7, 9, 9, 7}})
     for (const int c : {1, 2, 3, 4, 5}) {
       const Image image = noise(h, w, c);
       Image out;
@@ -68,30 +73,35 @@ TEST(Resample, IsExactToOneLevel) {
     }
 }
 
-// One direction as Pillow's C has it: a plain 32-bit sum per value, over `stride` from each of the others.
-std::vector<std::uint8_t> plainly(const std::vector<std::uint8_t>& from, int size, int to, std::size_t stride, std::size_t outer) {
+// One direction as Pillow's C has it: a plain 32-bit sum per value, over `stride` from each of the
+// others.
+std::vector<std::uint8_t> plainly(const std::vector<std::uint8_t>& from, int size, int to,
+                                  std::size_t stride, std::size_t outer) {
   std::vector<std::uint8_t> out(outer * static_cast<std::size_t>(to) * stride);
   const double scale = static_cast<double>(size) / to, reach = std::max(1.0, scale);
   for (int i = 0; i < to; ++i) {
     const double center = (i + 0.5) * scale;
-    const int begin = std::max(0, static_cast<int>(center - reach + 0.5)), end = std::min(size, static_cast<int>(center + reach + 0.5));
+    const int begin = std::max(0, static_cast<int>(center - reach + 0.5)),
+              end = std::min(size, static_cast<int>(center + reach + 0.5));
     std::vector<double> real;
     double sum = 0;
-    for (int k = begin; k < end; ++k) sum += real.emplace_back(std::max(0.0, 1.0 - std::abs((k - center + 0.5) * (1.0 / reach))));
+    for (int k = begin; k < end; ++k)
+      sum += real.emplace_back(std::max(0.0, 1.0 - std::abs((k - center + 0.5) * (1.0 / reach))));
     for (std::size_t o = 0; o < outer; ++o)
       for (std::size_t s = 0; s < stride; ++s) {
         std::int32_t total = 1 << 21;
         for (int k = begin; k < end; ++k)
           total += from[(o * size + k) * stride + s] *
-                   static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k - begin)] / sum * (1 << 22));
+                   static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k - begin)] / sum *
+                                                       (1 << 22));
         out[(o * to + i) * stride + s] = static_cast<std::uint8_t>(total >> 22);
       }
   }
   return out;
 }
 
-// Whatever instructions a machine has: rows too short for a lookup, parts that end with the row, many taps and few, more than four
-// channels.
+// Whatever instructions a machine has: rows too short for a lookup, parts that end with the row,
+// many taps and few, more than four channels.
 TEST(Resample, HasTheBitsOfAPlainSum) {
   for (const auto& [h, w, to_h, to_w] : {std::tuple{1, 1, 3, 5},
                                          {2, 5, 1, 2},
@@ -111,18 +121,27 @@ TEST(Resample, HasTheBitsOfAPlainSum) {
         Image image = noise(h + beside, w + beside, c);
         for (int x = 0; x < w; ++x) image.at(h / 2, x)[0] = 255;
         std::vector<std::uint8_t> part;
-        for (int y = 0; y < h; ++y) part.insert(part.end(), image.at(y, 0), image.at(y, 0) + static_cast<std::ptrdiff_t>(w) * c);
+        for (int y = 0; y < h; ++y)
+          part.insert(part.end(), image.at(y, 0),
+                      image.at(y, 0) + static_cast<std::ptrdiff_t>(w) * c);
         const std::size_t pixel = static_cast<std::size_t>(c);
-        const auto wide = to_w == w ? part : plainly(part, w, to_w, pixel, static_cast<std::size_t>(h));
-        const auto want = to_h == h ? wide : plainly(wide, h, to_h, pixel * static_cast<std::size_t>(to_w), 1);
+        const auto wide =
+            to_w == w ? part : plainly(part, w, to_w, pixel, static_cast<std::size_t>(h));
+        const auto want =
+            to_h == h ? wide : plainly(wide, h, to_h, pixel * static_cast<std::size_t>(to_w), 1);
         Image out;
         resample(image, resized({0, 0, h, w}, to_h, to_w), out);
-        EXPECT_TRUE(out.pixels == want) << h << " x " << w << " x " << c << " to " << to_h << " x " << to_w << ", " << beside;
+        EXPECT_TRUE(out.pixels == want)
+            << h << " x " << w << " x " << c << " to " << to_h << " x " << to_w << ", " << beside;
       }
 }
 
 TEST(Resample, AWindowIsThatPartOfTheWhole) {
-  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33}, {20, 30, 47, 30}, {90, 91, 13, 11}, {5, 3, 5, 40}, {9, 9, 9, 9}})
+  for (const auto& [h, w, to_h, to_w] : {std::tuple{61, 47, 40, 33},
+                                         {20, 30, 47, 30},
+                                         {90, 91, 13, 11},
+                                         {5, 3, 5, 40},
+                                         {9, 9, 9, 9}})
     for (const int c : {1, 3, 6}) {
       const Image image = noise(h, w, c), all = resize(image, to_h, to_w);
       for (std::uint64_t i = 0; i < 30; ++i) {
@@ -131,22 +150,27 @@ TEST(Resample, AWindowIsThatPartOfTheWhole) {
         };
         auto draw = pick;
         const int top = draw(to_h), left = draw(to_w);
-        const Resampling how{whole(image), to_h, to_w, {top, left, 1 + draw(to_h - top), 1 + draw(to_w - left)}};
+        const Resampling how{
+            whole(image), to_h, to_w, {top, left, 1 + draw(to_h - top), 1 + draw(to_w - left)}};
         // Pixels that are not read may be anything.
         Image some(h, w, c), out;
         const Region reads = read_by(how);
-        for (int y = reads.top; y < reads.top + reads.h; ++y) std::copy_n(image.at(y, reads.left), reads.w * c, some.at(y, reads.left));
+        for (int y = reads.top; y < reads.top + reads.h; ++y)
+          std::copy_n(image.at(y, reads.left), reads.w * c, some.at(y, reads.left));
         resample(some, how, out);
         for (int y = 0; y < out.h; ++y)
-          ASSERT_TRUE(std::equal(out.at(y, 0), out.at(y, 0) + out.w * c, all.at(top + y, left))) << h << " " << c << " " << y;
+          ASSERT_TRUE(std::equal(out.at(y, 0), out.at(y, 0) + out.w * c, all.at(top + y, left)))
+              << h << " " << c << " " << y;
       }
     }
 }
 
 TEST(Resample, TheMiddleOfACover) {
   const auto windows = [](const Resampling& r) { return std::tuple(r.h, r.w, r.window); };
-  EXPECT_EQ(windows(centered(375, 500, 256, 256, 224, 224)), std::tuple(256, 341, Region{16, 58, 224, 224}));
-  EXPECT_EQ(windows(centered(500, 375, 224, 224, 224, 224)), std::tuple(298, 224, Region{37, 0, 224, 224}));
+  EXPECT_EQ(windows(centered(375, 500, 256, 256, 224, 224)),
+            std::tuple(256, 341, Region{16, 58, 224, 224}));
+  EXPECT_EQ(windows(centered(500, 375, 224, 224, 224, 224)),
+            std::tuple(298, 224, Region{37, 0, 224, 224}));
   EXPECT_EQ(windows(centered(8, 8, 4, 8, 4, 8)), std::tuple(8, 8, Region{2, 0, 4, 8}));
   EXPECT_THROW(centered(8, 8, 4, 4, 5, 4), Error);
   Image image(4, 4, 1), out;

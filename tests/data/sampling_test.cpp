@@ -1,4 +1,5 @@
-// What the loader does beyond plain batches: bad samples, balanced draws, weights, whole batches only, transforms, mixing, resizing.
+// What the loader does beyond plain batches: bad samples, balanced draws, weights, whole batches
+// only, transforms, mixing, resizing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,10 +19,12 @@ namespace {
 
 using test::error_of;
 
-// Sample i is a pixel of value i % 256; class 0 for the first `first`, then 1; some indices are bad.
+// Sample i is a pixel of value i % 256; class 0 for the first `first`, then 1; some indices are
+// bad.
 class Uneven : public Dataset {
  public:
-  Uneven(std::int64_t size, std::int64_t first, std::set<std::int64_t> bad = {}) : size_(size), first_(first), bad_(std::move(bad)) {
+  Uneven(std::int64_t size, std::int64_t first, std::set<std::int64_t> bad = {})
+      : size_(size), first_(first), bad_(std::move(bad)) {
     this->bad().say = [this](const std::string& line) { said.push_back(line); };
   }
   std::int64_t size() const override { return size_; }
@@ -31,7 +34,8 @@ class Uneven : public Dataset {
   int channels() const override { return 1; }
   std::int32_t label(std::int64_t index) const override { return index < first_ ? 0 : 1; }
   void get(std::int64_t index, const Wants&, Image& image) const override {
-    if (bad_.contains(index)) throw Error(ErrorKind::data, "torn", "picture " + std::to_string(index));
+    if (bad_.contains(index))
+      throw Error(ErrorKind::data, "torn", "picture " + std::to_string(index));
     image.reshape(1, 1, 1);
     image.pixels[0] = static_cast<std::uint8_t>(index);
   }
@@ -47,7 +51,9 @@ class Uneven : public Dataset {
 LoaderOptions readable(std::int64_t batch, int workers) {
   LoaderOptions o;
   o.batch = batch, o.workers = workers;
-  o.transform.apply = [](const Image&, const SampleKey& key, std::span<float> out) { out[0] = static_cast<float>(key.index); };
+  o.transform.apply = [](const Image&, const SampleKey& key, std::span<float> out) {
+    out[0] = static_cast<float>(key.index);
+  };
   return o;
 }
 
@@ -56,7 +62,8 @@ std::vector<float> drawn(const Dataset& dataset, const LoaderOptions& options, i
   o.epochs = epochs;
   Loader loader(dataset, o);
   std::vector<float> out;
-  for (Batch batch; loader.next(batch);) out.insert(out.end(), batch.images.begin(), batch.images.end());
+  for (Batch batch; loader.next(batch);)
+    out.insert(out.end(), batch.images.begin(), batch.images.end());
   return out;
 }
 
@@ -94,7 +101,8 @@ TEST(BadSamples, MoreThanOneInAThousandEndTheRunAtTheSameBatchWhateverTheWorkers
     EXPECT_EQ(batches, 150) << workers;  // two are allowed; the third stands at 1500
     EXPECT_EQ(error.kind, ErrorKind::data);
     EXPECT_EQ(dataset.said.size(), 3u);
-    for (const char* words : {"3 of 2000 images", "picture 5: torn", "picture 900", "picture 1500", "data verify"})
+    for (const char* words :
+         {"3 of 2000 images", "picture 5: torn", "picture 900", "picture 1500", "data verify"})
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
   }
   std::set<std::int64_t> all;
@@ -114,12 +122,14 @@ TEST(BadSamples, ADamagedFileInAFolder) {
   LoaderOptions options;
   options.height = options.width = 8;
   const Error error = error_of([&] { drawn(*set, options); });
-  EXPECT_NE(std::string(error.what()).find("a/2.jpg: damaged JPEG"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("a/2.jpg: damaged JPEG"), std::string::npos)
+      << error.what();
 }
 
 TEST(Balanced, EveryClassEquallyOftenAndNoneTwiceBeforeAllOnce) {
   std::vector<std::int32_t> labels(1000);
-  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = i < 900 ? 0 : i < 995 ? 1 : 3;  // class 2 is empty
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] = i < 900 ? 0 : i < 995 ? 1 : 3;  // class 2 is empty
   const auto order = balanced_order(3, 0, labels, 4);
   ASSERT_EQ(order.size(), 1000u);
   EXPECT_EQ(order, balanced_order(3, 0, labels, 4));
@@ -132,7 +142,8 @@ TEST(Balanced, EveryClassEquallyOftenAndNoneTwiceBeforeAllOnce) {
     ++classes[label];
     ++times[i];
     const int passes = classes[label], size = label == 0 ? 900 : label == 1 ? 95 : 5;
-    EXPECT_LE(times[i], (passes + size - 1) / size) << i;  // nobody is ahead of the pass that its class is in
+    EXPECT_LE(times[i], (passes + size - 1) / size)
+        << i;  // nobody is ahead of the pass that its class is in
   }
   for (const auto& [label, n] : classes) EXPECT_NEAR(n, 1000 / 3.0, 1) << label;
   EXPECT_EQ(classes.size(), 3u);
@@ -160,12 +171,14 @@ TEST(ClassWeights, AreInverseToFrequencyWithMeanOne) {
   options.class_weights = {1, 5}, options.epochs = 1;
   Loader loader(dataset, options);
   for (Batch batch; loader.next(batch);)
-    for (std::size_t i = 0; i < batch.labels.size(); ++i) EXPECT_EQ(batch.weights[i], batch.labels[i] ? 5 : 1);
+    for (std::size_t i = 0; i < batch.labels.size(); ++i)
+      EXPECT_EQ(batch.weights[i], batch.labels[i] ? 5 : 1);
   // A rank that reads no images may be the one that weighs their losses.
   options.wants = [](std::int64_t, std::int64_t) { return false; };
   Loader blind(dataset, options);
   for (Batch batch; blind.next(batch);)
-    for (std::size_t i = 0; i < batch.labels.size(); ++i) EXPECT_EQ(batch.weights[i], batch.labels[i] ? 5 : 1);
+    for (std::size_t i = 0; i < batch.labels.size(); ++i)
+      EXPECT_EQ(batch.weights[i], batch.labels[i] ? 5 : 1);
 }
 
 TEST(Loader, WholeBatchesOnly) {
@@ -176,7 +189,8 @@ TEST(Loader, WholeBatchesOnly) {
   ASSERT_EQ(seen.size(), 300u);
   for (int epoch = 0; epoch < 3; ++epoch) {
     const auto order = epoch_order(0, epoch, 103);
-    EXPECT_TRUE(std::equal(seen.begin() + 100 * epoch, seen.begin() + 100 * (epoch + 1), order.begin()));
+    EXPECT_TRUE(
+        std::equal(seen.begin() + 100 * epoch, seen.begin() + 100 * (epoch + 1), order.begin()));
   }
   options.first_epoch = 1, options.first_position = 70;
   const auto rest = drawn(dataset, options, 2);
@@ -187,7 +201,8 @@ TEST(Loader, WholeBatchesOnly) {
   EXPECT_EQ(error_of([&] { drawn(dataset, options); }).kind, ErrorKind::usage);
 }
 
-// A batch is mixed exactly once, after its last sample is there, and with it travels what the mix made.
+// A batch is mixed exactly once, after its last sample is there, and with it travels what the mix
+// made.
 TEST(Loader, MixingHappensOnceOnTheCompleteBatch) {
   const Uneven dataset(500, 250);
   for (const int workers : {0, 1, 5}) {
@@ -197,7 +212,8 @@ TEST(Loader, MixingHappensOnceOnTheCompleteBatch) {
     options.mix = [&](Batch& batch) {
       ++mixed;
       for (std::int64_t i = 0; i < batch.count; ++i) {
-        EXPECT_EQ(batch.images[static_cast<std::size_t>(i)], static_cast<float>(batch.first_position + i));
+        EXPECT_EQ(batch.images[static_cast<std::size_t>(i)],
+                  static_cast<float>(batch.first_position + i));
         batch.images[static_cast<std::size_t>(i)] = -1;
         batch.targets.insert(batch.targets.end(), {0.25f, 0.75f});
       }
@@ -206,7 +222,8 @@ TEST(Loader, MixingHappensOnceOnTheCompleteBatch) {
     int batches = 0;
     for (Batch batch; loader.next(batch); ++batches) {
       EXPECT_EQ(batch.targets.size(), static_cast<std::size_t>(2 * batch.count));
-      EXPECT_TRUE(std::all_of(batch.images.begin(), batch.images.end(), [](float v) { return v == -1; }));
+      EXPECT_TRUE(
+          std::all_of(batch.images.begin(), batch.images.end(), [](float v) { return v == -1; }));
     }
     EXPECT_EQ(batches, 16);
     EXPECT_EQ(mixed, 16);
@@ -223,14 +240,16 @@ TEST(Loader, AnySizeBecomesTheModels) {
   test::write_class(scratch / "b", 10, 16, 90);
   const auto set = image_folder(scratch.folder(), Split::train, {3, 0.0, 0});
   LoaderOptions options;
-  options.height = 24, options.width = 16, options.batch = 7, options.epochs = 1, options.workers = 3;
+  options.height = 24, options.width = 16, options.batch = 7, options.epochs = 1,
+  options.workers = 3;
   Loader loader(*set, options);
   std::int64_t seen = 0;
   for (Batch batch; loader.next(batch); seen += batch.count) {
     ASSERT_EQ(batch.images.size(), static_cast<std::size_t>(batch.count * 24 * 16 * 3));
     EXPECT_EQ(std::tuple(batch.height, batch.width, batch.channels), std::tuple(24, 16, 3));
     for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i)
-      for (std::size_t k = 1; k < 24 * 16 * 3; ++k) ASSERT_NEAR(batch.images[i * 24 * 16 * 3 + k], batch.images[i * 24 * 16 * 3], 0.02);
+      for (std::size_t k = 1; k < 24 * 16 * 3; ++k)
+        ASSERT_NEAR(batch.images[i * 24 * 16 * 3 + k], batch.images[i * 24 * 16 * 3], 0.02);
   }
   EXPECT_EQ(seen, 20);
 }

@@ -10,13 +10,15 @@
 
 namespace tessera::test {
 
-Server::Server(std::string file, Behaviour behaviour) : file_(std::move(file)), behaviour_(std::move(behaviour)) {
+Server::Server(std::string file, Behaviour behaviour)
+    : file_(std::move(file)), behaviour_(std::move(behaviour)) {
   listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener_, 8) != 0 ||
+  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::listen(listener_, 8) != 0 ||
       ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
     std::abort();
   port_ = ntohs(address.sin_port);
@@ -29,7 +31,9 @@ Server::~Server() {
   ::close(listener_);
 }
 
-std::string Server::url(const std::string& path) const { return "http://127.0.0.1:" + std::to_string(port_) + path; }
+std::string Server::url(const std::string& path) const {
+  return "http://127.0.0.1:" + std::to_string(port_) + path;
+}
 
 void Server::serve() {
   while (!stop_) {
@@ -66,21 +70,25 @@ void Server::answer(int connection) {
   requests_.push_back(line);
   const std::string close = "Connection: close\r\n";
   if (!behaviour_.redirect.empty() && line.starts_with("GET " + behaviour_.redirect + " "))
-    return send_all("HTTP/1.1 302 Found\r\nLocation: /file.tar.gz\r\nContent-Length: 0\r\n" + close + "\r\n");
+    return send_all("HTTP/1.1 302 Found\r\nLocation: /file.tar.gz\r\nContent-Length: 0\r\n" +
+                    close + "\r\n");
   if (behaviour_.status != 200)
-    return send_all("HTTP/1.1 " + std::to_string(behaviour_.status) + " No\r\nContent-Length: 2\r\n" + close + "\r\nno");
+    return send_all("HTTP/1.1 " + std::to_string(behaviour_.status) +
+                    " No\r\nContent-Length: 2\r\n" + close + "\r\nno");
   if (!behaviour_.ranges) from = 0;
   if (from > 0 && from >= file_.size())
-    return send_all("HTTP/1.1 416 Range\r\nContent-Range: bytes */" + std::to_string(file_.size()) + "\r\nContent-Length: 0\r\n" + close +
-                    "\r\n");
+    return send_all("HTTP/1.1 416 Range\r\nContent-Range: bytes */" + std::to_string(file_.size()) +
+                    "\r\nContent-Length: 0\r\n" + close + "\r\n");
   std::string body = file_.substr(from);
-  send_all(std::string("HTTP/1.1 ") + (from ? "206 Partial\r\n" : "200 OK\r\n") + "Content-Length: " + std::to_string(body.size()) +
-           "\r\n" +
-           (from ? "Content-Range: bytes " + std::to_string(from) + "-" + std::to_string(file_.size() - 1) + "/" +
-                       std::to_string(file_.size()) + "\r\n"
-                 : "") +
+  send_all(std::string("HTTP/1.1 ") + (from ? "206 Partial\r\n" : "200 OK\r\n") +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n" +
+           (from
+                ? "Content-Range: bytes " + std::to_string(from) + "-" +
+                      std::to_string(file_.size() - 1) + "/" + std::to_string(file_.size()) + "\r\n"
+                : "") +
            close + "\r\n");
-  if (behaviour_.cut_after && answers_++ < behaviour_.cut_times) body.resize(std::min(body.size(), behaviour_.cut_after));
+  if (behaviour_.cut_after && answers_++ < behaviour_.cut_times)
+    body.resize(std::min(body.size(), behaviour_.cut_after));
   sent_ += body.size();  // before the last byte leaves: whoever received it may ask at once
   send_all(body);
 }

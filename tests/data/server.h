@@ -21,7 +21,9 @@ class Server {
   Server(std::string file, Behaviour behaviour);
   ~Server();
   std::string url(const std::string& path = "/file.tar.gz") const;
-  std::vector<std::string> requests() const { return requests_; }  // first line and Range; look only while no request is under way
+  std::vector<std::string> requests() const {
+    return requests_;
+  }  // first line and Range; look only while no request is under way
   std::uint64_t sent() const { return sent_; }
 
  private:

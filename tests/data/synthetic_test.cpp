@@ -1,4 +1,5 @@
-// The synthetic data set: determinism, balance, disjoint splits, every size, and that a class is visible in its images.
+// The synthetic data set: determinism, balance, disjoint splits, every size, and that a class is
+// visible in its images.
 #include "data/synthetic.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,8 @@ using test::error_of;
 std::pair<std::vector<std::uint8_t>, int> sample(const Dataset& dataset, std::int64_t index) {
   Image image;
   dataset.get(index, {}, image);
-  EXPECT_EQ(std::tuple(image.h, image.w, image.c), std::tuple(dataset.height(), dataset.width(), dataset.channels()));
+  EXPECT_EQ(std::tuple(image.h, image.w, image.c),
+            std::tuple(dataset.height(), dataset.width(), dataset.channels()));
   return {image.pixels, dataset.label(index)};
 }
 
@@ -38,16 +40,19 @@ std::uint64_t digest(const Dataset& dataset, std::int64_t count) {
 
 TEST(Synthetic, DependsOnSeedSplitAndIndexOnly) {
   const SyntheticSpec spec;
-  const auto a = synthetic(spec, Split::train, 1), b = synthetic(spec, Split::train, 1), c = synthetic(spec, Split::train, 2);
+  const auto a = synthetic(spec, Split::train, 1), b = synthetic(spec, Split::train, 1),
+             c = synthetic(spec, Split::train, 2);
   EXPECT_EQ(digest(*a, 50), digest(*b, 50));
   EXPECT_NE(digest(*a, 50), digest(*c, 50));
   EXPECT_EQ(sample(*a, 17), sample(*b, 17));  // whatever was drawn before
 }
 
-// These numbers must be the same on every machine and compiler; change them only together with the pictures.
+// These numbers must be the same on every machine and compiler; change them only together with the
+// pictures.
 TEST(Synthetic, SameBytesOnEveryMachine) {
   EXPECT_EQ(digest(*synthetic({}, Split::train, 42), 100), 14748723497245887023u);
-  EXPECT_EQ(digest(*synthetic({24, 40, 1, 6400, 1000, 1000}, Split::test, 42), 100), 3144241539332978982u);
+  EXPECT_EQ(digest(*synthetic({24, 40, 1, 6400, 1000, 1000}, Split::test, 42), 100),
+            3144241539332978982u);
 }
 
 TEST(Synthetic, ClassesAreBalancedAndSplitsDisjoint) {
@@ -81,11 +86,16 @@ TEST(Synthetic, AnySizeAnyChannelsAnyClasses) {
     for (std::int64_t i = std::max<std::int64_t>(0, spec.train - 12); i < spec.train; ++i) {
       const auto [pixels, label] = sample(*dataset, i);
       EXPECT_TRUE(label >= 0 && label < spec.classes);
-      EXPECT_NE(*std::min_element(pixels.begin(), pixels.end()), *std::max_element(pixels.begin(), pixels.end()));
+      EXPECT_NE(*std::min_element(pixels.begin(), pixels.end()),
+                *std::max_element(pixels.begin(), pixels.end()));
     }
   }
-  EXPECT_EQ(synthetic({16, 16, 3, 6400, 10, 10}, Split::train, 0)->class_names()[6399], "gridded bowtie with gridded bowtie");
-  EXPECT_EQ(error_of([] { synthetic({0, 5000, 0, 1, 0, 0}, Split::train, 0); }).kind, ErrorKind::usage);
+  EXPECT_EQ(synthetic({16, 16, 3, 6400, 10, 10}, Split::train, 0)->class_names()[6399],
+            "gridded bowtie with gridded bowtie");
+  EXPECT_EQ(error_of([] {
+              synthetic({0, 5000, 0, 1, 0, 0}, Split::train, 0);
+            }).kind,
+            ErrorKind::usage);
 }
 
 // Neither trivial nor hopeless: the mean colour, the easiest shortcut, must not tell the class.

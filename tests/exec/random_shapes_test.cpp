@@ -1,5 +1,5 @@
-// Compares the fast contraction and attention kernels with naive loops in double over many random shapes, and their bits over thread
-// counts.
+// Compares the fast contraction and attention kernels with naive loops in double over many random
+// shapes, and their bits over thread counts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ double gelu(double x, bool tanh) {
               : 0.5 * x * (1 + std::erf(x * 0.7071067811865476));
 }
 
-void compare(const std::string& what, const std::vector<float>& got, const std::vector<double>& want, double tolerance) {
+void compare(const std::string& what, const std::vector<float>& got,
+             const std::vector<double>& want, double tolerance) {
   double worst = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -33,12 +34,15 @@ void compare(const std::string& what, const std::vector<float>& got, const std::
   ++cases;
   if (worst <= tolerance) return;
   ++failures;
-  std::printf("FAIL %s: at %zu got %g, expected %g (tolerance %g)\n", what.c_str(), at, static_cast<double>(got[at]), want[at], tolerance);
+  std::printf("FAIL %s: at %zu got %g, expected %g (tolerance %g)\n", what.c_str(), at,
+              static_cast<double>(got[at]), want[at], tolerance);
 }
 
 // Runs on every pool, demands equal bits, returns the results.
-std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel, exec::cpu::ScratchRule rule, ir::Op op,
-                           const ir::Attrs& attrs, std::vector<Array>& in, const std::vector<ir::Shape>& shapes, unsigned absent = 0) {
+std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel,
+                           exec::cpu::ScratchRule rule, ir::Op op, const ir::Attrs& attrs,
+                           std::vector<Array>& in, const std::vector<ir::Shape>& shapes,
+                           unsigned absent = 0) {
   std::vector<Array> first;
   for (auto& runner : runners) {
     std::vector<Array> out;
@@ -46,14 +50,16 @@ std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel, ex
     runner->run(kernel, rule, op, attrs, in, out, absent);
     if (first.empty()) first = out;
     for (std::size_t i = 0; i < out.size(); ++i)
-      if (!out[i].values.empty() && std::memcmp(out[i].values.data(), first[i].values.data(), out[i].values.size() * 4) != 0)
-        ++failures, std::printf("FAIL %s: result %zu differs between 1 and %d threads\n", what.c_str(), i, runner->pool.size());
+      if (!out[i].values.empty() &&
+          std::memcmp(out[i].values.data(), first[i].values.data(), out[i].values.size() * 4) != 0)
+        ++failures, std::printf("FAIL %s: result %zu differs between 1 and %d threads\n",
+                                what.c_str(), i, runner->pool.size());
   }
   return first;
 }
 
-// Adds the product of x and y at every index over the letters of `all` to its element of `sums`. The
-// three tensors' letters are in `of`: those of the sums, of x and of y.
+// Adds the product of x and y at every index over the letters of `all` to its element of `sums`.
+// The three tensors' letters are in `of`: those of the sums, of x and of y.
 void sum_products(const std::string& all, const std::map<char, std::int64_t>& extents,
                   const std::array<std::string, 3>& of, const std::vector<float>& x,
                   const std::vector<float>& y, std::vector<double>& sums) {
@@ -68,8 +74,9 @@ void sum_products(const std::string& all, const std::map<char, std::int64_t>& ex
   }
   std::array<std::int64_t, 3> at{};
   for (bool more = true; more;) {
-    sums[static_cast<std::size_t>(at[0])] += static_cast<double>(x[static_cast<std::size_t>(at[1])]) *
-                                             static_cast<double>(y[static_cast<std::size_t>(at[2])]);
+    sums[static_cast<std::size_t>(at[0])] +=
+        static_cast<double>(x[static_cast<std::size_t>(at[1])]) *
+        static_cast<double>(y[static_cast<std::size_t>(at[2])]);
     more = false;
     for (std::size_t i = all.size(); i-- > 0 && !more;) {
       more = ++index[i] < extent[i];
@@ -80,7 +87,8 @@ void sum_products(const std::string& all, const std::map<char, std::int64_t>& ex
   }
 }
 
-void check_contract(const std::string& sig, const std::map<char, std::int64_t>& extents, const std::string& act, std::uint64_t seed) {
+void check_contract(const std::string& sig, const std::map<char, std::int64_t>& extents,
+                    const std::string& act, std::uint64_t seed) {
   std::vector<std::string> letters{""};
   std::string out;
   for (std::size_t i = 0; i < sig.size(); ++i) {
@@ -98,7 +106,8 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
     return s;
   };
   std::vector<Array> in;
-  for (std::size_t i = 0; i < letters.size(); ++i) in.push_back(random_array(shape_of(letters[i]), seed * 31 + i));
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    in.push_back(random_array(shape_of(letters[i]), seed * 31 + i));
   std::string all = out;
   for (char c : letters[0] + letters[1])
     if (all.find(c) == all.npos) all += c;
@@ -114,22 +123,27 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
   for (char c : all) at[c] = 0;
   for (char c : all)
     if (out.find(c) == out.npos) k *= static_cast<double>(extents.at(c));
-  if (steps > 0) sum_products(all, extents, {out, letters[0], letters[1]}, in[0].values, in[1].values, want);
+  if (steps > 0)
+    sum_products(all, extents, {out, letters[0], letters[1]}, in[0].values, in[1].values, want);
   for (std::size_t i = 0; i < want.size(); ++i) {
     std::size_t rest = i;
     for (std::size_t d = out.size(); d-- > 0;) {
       const auto e = static_cast<std::size_t>(extents.at(out[d]));
       at[out[d]] = static_cast<std::int64_t>(rest % e), rest /= e;
     }
-    for (std::size_t a = 2; a < letters.size(); ++a) want[i] += static_cast<double>(in[a].values[offset(letters[a], at)]);
+    for (std::size_t a = 2; a < letters.size(); ++a)
+      want[i] += static_cast<double>(in[a].values[offset(letters[a], at)]);
   }
   std::string what = sig + " " + act;
   for (auto [c, e] : extents) what += std::string(" ") + c + "=" + std::to_string(e);
   const ir::Attrs attrs = ir::Contract{sig, act, {}};
   const double tolerance = 1e-6 * std::sqrt(std::max(k, 1.0));
   const auto run = [&](unsigned absent) {
-    return run_all(what, exec::cpu::fast_contract, exec::cpu::scratch_contract, ir::Op::contract, attrs, in,
-                   act.empty() ? std::vector<ir::Shape>{shape_of(out)} : std::vector<ir::Shape>{shape_of(out), shape_of(out)}, absent);
+    return run_all(what, exec::cpu::fast_contract, exec::cpu::scratch_contract, ir::Op::contract,
+                   attrs, in,
+                   act.empty() ? std::vector<ir::Shape>{shape_of(out)}
+                               : std::vector<ir::Shape>{shape_of(out), shape_of(out)},
+                   absent);
   };
   if (act.empty()) return compare(what, run(0)[0].values, want, tolerance);
   std::vector<double> acted = want;
@@ -141,22 +155,25 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
   compare(what + " z alone", run(1)[1].values, want, tolerance);
 }
 
-void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_t h, std::int64_t d, bool bias, std::int64_t windows) {
+void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_t h, std::int64_t d,
+                     bool bias, std::int64_t windows) {
   const double scale = 1 / std::sqrt(static_cast<double>(d));
-  std::vector<Array> in{random_array({b, t, h, d}, 1), random_array({b, s, h, d}, 2), random_array({b, s, h, d}, 3)};
+  std::vector<Array> in{random_array({b, t, h, d}, 1), random_array({b, s, h, d}, 2),
+                        random_array({b, s, h, d}, 3)};
   for (std::size_t i = 0; i < 2; ++i)
     for (float& v : in[i].values) v *= 3;
   if (bias) in.push_back(random_array({h, t, s}, 4));
   if (windows) in.push_back(random_array({windows, t, s}, 5));
   const ir::Attrs attrs = ir::Attention{scale, bias, windows > 0};
   char what[120];
-  std::snprintf(what, sizeof what, "attention b%ld t%ld s%ld h%ld d%ld bias%d mask%ld", long(b), long(t), long(s), long(h), long(d), bias,
-                long(windows));
-  std::vector<Array> fwd =
-      run_all(what, exec::cpu::fast_attention, exec::cpu::scratch_attention, ir::Op::attention, attrs, in, {{b, t, h, d}, {b, h, t}});
+  std::snprintf(what, sizeof what, "attention b%ld t%ld s%ld h%ld d%ld bias%d mask%ld", long(b),
+                long(t), long(s), long(h), long(d), bias, long(windows));
+  std::vector<Array> fwd = run_all(what, exec::cpu::fast_attention, exec::cpu::scratch_attention,
+                                   ir::Op::attention, attrs, in, {{b, t, h, d}, {b, h, t}});
 
   const Array d_o = random_array({b, t, h, d}, 6);
-  std::vector<double> o(d_o.values.size()), lse(static_cast<std::size_t>(b * h * t)), dq(o.size()), dk(in[1].values.size()), dv(dk.size());
+  std::vector<double> o(d_o.values.size()), lse(static_cast<std::size_t>(b * h * t)), dq(o.size()),
+      dk(in[1].values.size()), dv(dk.size());
   std::vector<double> dbias(static_cast<std::size_t>(h * t * s)), p(static_cast<std::size_t>(s));
   const auto q_at = [&](std::int64_t i, std::int64_t j, std::int64_t l, std::int64_t m) {
     return static_cast<std::size_t>(((i * t + j) * h + l) * d + m);
@@ -171,23 +188,28 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
         double max = -1e300, sum = 0, row_d = 0;
         for (std::int64_t c = 0; c < s; ++c) {
           double v = 0;
-          for (std::int64_t m = 0; m < d; ++m) v += f(in[0], q_at(i, j, l, m)) * f(in[1], k_at(i, c, l, m));
+          for (std::int64_t m = 0; m < d; ++m)
+            v += f(in[0], q_at(i, j, l, m)) * f(in[1], k_at(i, c, l, m));
           v *= scale;
           if (bias) v += f(in[3], static_cast<std::size_t>((l * t + j) * s + c));
-          if (windows) v += f(in[bias ? 4 : 3], static_cast<std::size_t>((i % windows * t + j) * s + c));
+          if (windows)
+            v += f(in[bias ? 4 : 3], static_cast<std::size_t>((i % windows * t + j) * s + c));
           p[static_cast<std::size_t>(c)] = v, max = std::max(max, v);
         }
         for (double& v : p) v = std::exp(v - max), sum += v;
         lse[static_cast<std::size_t>((i * h + l) * t + j)] = max + std::log(sum);
         for (std::int64_t c = 0; c < s; ++c) {
           p[static_cast<std::size_t>(c)] /= sum;
-          for (std::int64_t m = 0; m < d; ++m) o[q_at(i, j, l, m)] += p[static_cast<std::size_t>(c)] * f(in[2], k_at(i, c, l, m));
+          for (std::int64_t m = 0; m < d; ++m)
+            o[q_at(i, j, l, m)] += p[static_cast<std::size_t>(c)] * f(in[2], k_at(i, c, l, m));
         }
-        for (std::int64_t m = 0; m < d; ++m) row_d += f(d_o, q_at(i, j, l, m)) * o[q_at(i, j, l, m)];
+        for (std::int64_t m = 0; m < d; ++m)
+          row_d += f(d_o, q_at(i, j, l, m)) * o[q_at(i, j, l, m)];
         for (std::int64_t c = 0; c < s; ++c) {
           double dp = 0;
           const double pc = p[static_cast<std::size_t>(c)];
-          for (std::int64_t m = 0; m < d; ++m) dp += f(d_o, q_at(i, j, l, m)) * f(in[2], k_at(i, c, l, m));
+          for (std::int64_t m = 0; m < d; ++m)
+            dp += f(d_o, q_at(i, j, l, m)) * f(in[2], k_at(i, c, l, m));
           const double ds = pc * (dp - row_d);
           dbias[static_cast<std::size_t>((l * t + j) * s + c)] += ds;
           for (std::int64_t m = 0; m < d; ++m) {
@@ -204,8 +226,8 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
   std::vector<ir::Shape> shapes{{b, t, h, d}, {b, s, h, d}, {b, s, h, d}};
   if (bias) shapes.push_back({h, t, s});
   const auto run = [&](unsigned absent) {
-    return run_all(what, exec::cpu::fast_attention_grad, exec::cpu::scratch_attention_grad, ir::Op::attention_grad, attrs, back, shapes,
-                   absent);
+    return run_all(what, exec::cpu::fast_attention_grad, exec::cpu::scratch_attention_grad,
+                   ir::Op::attention_grad, attrs, back, shapes, absent);
   };
   const std::vector<Array> grad = run(0), dv_only = run(0b1011);
   compare(std::string(what) + " dq", grad[0].values, dq, 2e-5);
@@ -244,7 +266,9 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
       std::map<char, std::int64_t> extents;
       for (const char* c = sig; *c; ++c)
         if (*c >= 'a' && *c <= 'z' && !extents.count(*c))
-          extents[*c] = 1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) % (trial < 8 ? 13 : 22));
+          extents[*c] =
+              1 + static_cast<std::int64_t>(random_bits({seed}, static_cast<std::uint64_t>(*c)) %
+                                            (trial < 8 ? 13 : 22));
       if (trial >= 8 && std::strlen(sig) < 15)
         for (auto& [c, e] : extents)
           if (c == 'f' || c == 'c') e = 70 + e;
@@ -253,12 +277,17 @@ TEST(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
       if (trial % 8 == 5) extents.begin()->second = 1;
       if (trial % 8 == 4) extents.rbegin()->second = 1;
       ++seed;
-      check_contract(sig, extents, trial % 3 == 0 ? "" : trial % 3 == 1 ? "gelu" : "gelu_tanh", seed);
+      check_contract(sig, extents,
+                     trial % 3 == 0   ? ""
+                     : trial % 3 == 1 ? "gelu"
+                                      : "gelu_tanh",
+                     seed);
     }
   }
   // Several tiles, and chunks of k.
   check_contract("btc,fc,f,btf->btf", {{'b', 4}, {'t', 131}, {'c', 96}, {'f', 411}}, "gelu", 7);
-  check_contract("btc,nbthd->nhdc", {{'b', 40}, {'t', 65}, {'c', 50}, {'n', 3}, {'h', 3}, {'d', 20}}, "", 8);
+  check_contract("btc,nbthd->nhdc",
+                 {{'b', 40}, {'t', 65}, {'c', 50}, {'n', 3}, {'h', 3}, {'d', 20}}, "", 8);
   check_contract("btc,btd,d->cd", {{'b', 40}, {'t', 65}, {'c', 100}, {'d', 101}}, "gelu", 9);
   check_contract("btc,fc->btf", {{'b', 2}, {'t', 7}, {'c', 3001}, {'f', 51}}, "", 10);
 

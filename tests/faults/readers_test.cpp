@@ -91,7 +91,8 @@ TEST(Readers, ReadersBesideATrainingFindACheckpoint) { read_beside_a_writer(0, 2
 TEST(Long, ReadersBesideATrainingFindACheckpoint) { read_beside_a_writer(40, 4); }
 
 // Reading fails in files of the run whose path contains `only`, as from a sector that is damaged.
-Ended without_bytes(const std::string& command, const fs::path& run, const std::string& only, const fs::path& scratch) {
+Ended without_bytes(const std::string& command, const fs::path& run, const std::string& only,
+                    const fs::path& scratch) {
   const Fault read{.call = Call::read, .n = 1, .for_ever = true, .value = EIO, .only = only};
   return run_with(read, command, run, scratch);
 }

@@ -1,5 +1,6 @@
-// Hostile safetensors files: each row is a malformed file and the words its refusal must contain; then random mutations of a sound one.
-// Convention: a refusal is Error(weights); anything else (crash, other exception, wrong acceptance) is a failure.
+// Hostile safetensors files: each row is a malformed file and the words its refusal must contain;
+// then random mutations of a sound one. Convention: a refusal is Error(weights); anything else
+// (crash, other exception, wrong acceptance) is a failure.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,14 +29,20 @@ std::string file(const std::string& header, std::size_t data_bytes = 0) {
 }
 
 // One F32 tensor "a" of shape [2] in 8 bytes, with one of its parts replaced.
-std::string entry(const std::string& dtype, const std::string& shape, const std::string& offsets, std::size_t data_bytes = 8) {
-  return file(fmt::format(R"({{"a":{{"dtype":{},"shape":{},"data_offsets":{}}}}})", dtype, shape, offsets), data_bytes);
+std::string entry(const std::string& dtype, const std::string& shape, const std::string& offsets,
+                  std::size_t data_bytes = 8) {
+  return file(
+      fmt::format(R"({{"a":{{"dtype":{},"shape":{},"data_offsets":{}}}}})", dtype, shape, offsets),
+      data_bytes);
 }
 
-std::string two(const std::string& offsets_a, const std::string& offsets_b, std::size_t data_bytes) {
-  return file(fmt::format(R"({{"a":{{"dtype":"F32","shape":[2],"data_offsets":{}}},"b":{{"dtype":"F32","shape":[2],"data_offsets":{}}}}})",
-                          offsets_a, offsets_b),
-              data_bytes);
+std::string two(const std::string& offsets_a, const std::string& offsets_b,
+                std::size_t data_bytes) {
+  return file(
+      fmt::format(
+          R"({{"a":{{"dtype":"F32","shape":[2],"data_offsets":{}}},"b":{{"dtype":"F32","shape":[2],"data_offsets":{}}}}})",
+          offsets_a, offsets_b),
+      data_bytes);
 }
 
 std::string repeat(const std::string& text, int times) {
@@ -67,7 +74,8 @@ std::vector<Case> corpus() {
       {"UTF-8 surrogate", file("{\"\xed\xa0\x80\":1}"), "not valid UTF-8"},
       {"UTF-8 cut off", file("{\"\xe2\x82"), "not valid UTF-8"},
       {"UTF-8 above the last code point", file("{\"\xf5\x80\x80\x80\":1}"), "not valid UTF-8"},
-      {"zero byte after the object", file(good + std::string(1, '\0') + "junk", 8), "zero byte at byte"},
+      {"zero byte after the object", file(good + std::string(1, '\0') + "junk", 8),
+       "zero byte at byte"},
       {"unclosed object", file("{\"a\":"), "not valid JSON"},
       {"unclosed string", file("{\"a"), "not valid JSON"},
       {"trailing comma", file("{\"a\":1,}"), "not valid JSON"},
@@ -77,41 +85,66 @@ std::vector<Case> corpus() {
       {"number out of range", file("{\"a\":1e999}"), "not valid JSON"},
       {"lone surrogate escape", file("{\"\\ud800\":1}"), "not valid JSON"},
       {"control character in a name", file("{\"a\nb\":1}"), "not valid JSON"},
-      {"deep arrays", file("{\"a\":" + repeat("[", 1'000'000)), "must be an object, found an array"},
-      {"deep objects", file(repeat("{\"a\":", 200'000)), "unknown key 'a', expected dtype, shape and data_offsets"},
-      {"deep metadata", file("{\"__metadata__\":" + repeat("{\"a\":", 100'000)), "must be a string, found an object"},
-      {"deep shape", entry("\"F32\"", repeat("[", 500'000), "[0,8]"), "shape must hold integers >= 0, found an array"},
+      {"deep arrays", file("{\"a\":" + repeat("[", 1'000'000)),
+       "must be an object, found an array"},
+      {"deep objects", file(repeat("{\"a\":", 200'000)),
+       "unknown key 'a', expected dtype, shape and data_offsets"},
+      {"deep metadata", file("{\"__metadata__\":" + repeat("{\"a\":", 100'000)),
+       "must be a string, found an object"},
+      {"deep shape", entry("\"F32\"", repeat("[", 500'000), "[0,8]"),
+       "shape must hold integers >= 0, found an array"},
       {"duplicate tensor",
-       file(
-           "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
+       file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":{\"dtype\":"
+            "\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
        "duplicate key 'a'"},
       {"duplicate tensor by escape",
-       file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":["
+       file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"\\u0061\":{\"dtype\":"
+            "\"U8\",\"shape\":[0],\"data_offsets\":["
             "0,0]}}"),
        "duplicate key 'a'"},
-      {"duplicate metadata object", file("{\"__metadata__\":{},\"__metadata__\":{}}"), "duplicate key '__metadata__'"},
-      {"duplicate metadata key", file("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}"), "duplicate key 'k'"},
-      {"duplicate dtype", file("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
+      {"duplicate metadata object", file("{\"__metadata__\":{},\"__metadata__\":{}}"),
+       "duplicate key '__metadata__'"},
+      {"duplicate metadata key", file("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}"),
+       "duplicate key 'k'"},
+      {"duplicate dtype",
+       file("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
        "duplicate key 'dtype'"},
-      {"duplicate shape", file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"shape\":[8],\"data_offsets\":[0,0]}}"), "duplicate key 'shape'"},
-      {"duplicate offsets", file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,8],\"data_offsets\":[0,0]}}"),
+      {"duplicate shape",
+       file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"shape\":[8],\"data_offsets\":[0,0]}}"),
+       "duplicate key 'shape'"},
+      {"duplicate offsets",
+       file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,8],\"data_offsets\":[0,0]}"
+            "}"),
        "duplicate key 'data_offsets'"},
-      {"metadata is a list", file("{\"__metadata__\":[]}"), "__metadata__ must be an object of strings"},
-      {"metadata is null", file("{\"__metadata__\":null}"), "__metadata__ must be an object of strings"},
-      {"metadata value is a number", file("{\"__metadata__\":{\"k\":1}}"), "__metadata__ 'k' must be a string"},
-      {"metadata value is null", file("{\"__metadata__\":{\"k\":null}}"), "must be a string, found null"},
-      {"metadata value is a list", file("{\"__metadata__\":{\"k\":[\"v\"]}}"), "must be a string, found an array"},
+      {"metadata is a list", file("{\"__metadata__\":[]}"),
+       "__metadata__ must be an object of strings"},
+      {"metadata is null", file("{\"__metadata__\":null}"),
+       "__metadata__ must be an object of strings"},
+      {"metadata value is a number", file("{\"__metadata__\":{\"k\":1}}"),
+       "__metadata__ 'k' must be a string"},
+      {"metadata value is null", file("{\"__metadata__\":{\"k\":null}}"),
+       "must be a string, found null"},
+      {"metadata value is a list", file("{\"__metadata__\":{\"k\":[\"v\"]}}"),
+       "must be a string, found an array"},
       {"tensor is a number", file("{\"a\":3}"), "tensor 'a' must be an object"},
-      {"tensor is a string", file("{\"a\":\"F32\"}"), "tensor 'a' must be an object, found a string"},
+      {"tensor is a string", file("{\"a\":\"F32\"}"),
+       "tensor 'a' must be an object, found a string"},
       {"tensor is empty", file("{\"a\":{}}"), "missing key 'dtype'"},
-      {"missing shape", file("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,0]}}"), "missing key 'shape'"},
-      {"missing offsets", file("{\"a\":{\"dtype\":\"F32\",\"shape\":[0]}}"), "missing key 'data_offsets'"},
-      {"extra key", file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0],\"strides\":1}}"), "unknown key 'strides'"},
-      {"key in the wrong case", file("{\"a\":{\"Dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}"), "unknown key 'Dtype'"},
+      {"missing shape", file("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,0]}}"),
+       "missing key 'shape'"},
+      {"missing offsets", file("{\"a\":{\"dtype\":\"F32\",\"shape\":[0]}}"),
+       "missing key 'data_offsets'"},
+      {"extra key",
+       file("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0],\"strides\":1}}"),
+       "unknown key 'strides'"},
+      {"key in the wrong case",
+       file("{\"a\":{\"Dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
+       "unknown key 'Dtype'"},
       {"unknown dtype", entry("\"F33\"", "[2]", "[0,8]"), "unknown dtype 'F33'"},
       {"lower case dtype", entry("\"f32\"", "[2]", "[0,8]"), "unknown dtype 'f32'"},
       {"empty dtype", entry("\"\"", "[2]", "[0,8]"), "unknown dtype ''"},
-      {"control characters in a dtype", entry("\"\\u001b[2J\"", "[2]", "[0,8]"), "unknown dtype '\\x1b[2J'"},
+      {"control characters in a dtype", entry("\"\\u001b[2J\"", "[2]", "[0,8]"),
+       "unknown dtype '\\x1b[2J'"},
       {"dtype is a number", entry("32", "[2]", "[0,8]"), "'dtype' must be a string"},
       {"shape is a number", entry("\"F32\"", "2", "[0,8]"), "'shape' must be an array"},
       {"shape is an object", entry("\"F32\"", "{}", "[0,8]"), "'shape' must be an array"},
@@ -121,24 +154,33 @@ std::vector<Case> corpus() {
       {"dim is a string", entry("\"F32\"", "[\"2\"]", "[0,8]"), "found a string"},
       {"dim is a boolean", entry("\"F32\"", "[true]", "[0,8]"), "found a boolean"},
       {"dim is null", entry("\"F32\"", "[null]", "[0,8]"), "found null"},
-      {"dim above 64 bits", entry("\"F32\"", "[18446744073709551616]", "[0,8]"), "overflows 64 bits"},
+      {"dim above 64 bits", entry("\"F32\"", "[18446744073709551616]", "[0,8]"),
+       "overflows 64 bits"},
       {"dim of 64 bits", entry("\"U8\"", "[18446744073709551615]", "[0,8]"), "overflows 63 bits"},
-      {"dim of 63 bits times 4", entry("\"F32\"", "[9223372036854775807]", "[0,8]"), "overflows 63 bits"},
-      {"product wraps to 8 bytes", entry("\"F32\"", "[4611686018427387905,2]", "[0,8]"), "overflows 63 bits"},
-      {"product wraps to zero", entry("\"F32\"", "[4294967296,4294967296]", "[0,0]", 0), "overflows 63 bits"},
-      {"overflow hidden by a zero dim", entry("\"F32\"", "[0,4294967296,4294967296]", "[0,0]", 0), "overflows 63 bits"},
+      {"dim of 63 bits times 4", entry("\"F32\"", "[9223372036854775807]", "[0,8]"),
+       "overflows 63 bits"},
+      {"product wraps to 8 bytes", entry("\"F32\"", "[4611686018427387905,2]", "[0,8]"),
+       "overflows 63 bits"},
+      {"product wraps to zero", entry("\"F32\"", "[4294967296,4294967296]", "[0,0]", 0),
+       "overflows 63 bits"},
+      {"overflow hidden by a zero dim", entry("\"F32\"", "[0,4294967296,4294967296]", "[0,0]", 0),
+       "overflows 63 bits"},
       {"rank 17", entry("\"F32\"", rank17, "[0,8]"), "more than 16 dims"},
-      {"rank one million", entry("\"F32\"", "[" + repeat("1,", 1'000'000) + "1]", "[0,8]"), "more than 16 dims"},
-      {"offsets is a number", entry("\"F32\"", "[2]", "0"), "'data_offsets' must be an array of two"},
+      {"rank one million", entry("\"F32\"", "[" + repeat("1,", 1'000'000) + "1]", "[0,8]"),
+       "more than 16 dims"},
+      {"offsets is a number", entry("\"F32\"", "[2]", "0"),
+       "'data_offsets' must be an array of two"},
       {"no offsets", entry("\"F32\"", "[2]", "[]"), "found 0 numbers"},
       {"one offset", entry("\"F32\"", "[2]", "[0]"), "found 1 numbers"},
       {"three offsets", entry("\"F32\"", "[2]", "[0,4,8]"), "found 3 numbers"},
       {"negative offset", entry("\"F32\"", "[2]", "[-8,0]"), "negative number -8"},
       {"fractional offset", entry("\"F32\"", "[2]", "[0,8.5]"), "not an integer"},
-      {"offset above 64 bits", entry("\"F32\"", "[2]", "[0,99999999999999999999]"), "overflows 64 bits"},
+      {"offset above 64 bits", entry("\"F32\"", "[2]", "[0,99999999999999999999]"),
+       "overflows 64 bits"},
       {"end before begin", entry("\"F32\"", "[2]", "[8,0]"), "end before they begin"},
       {"end outside the file", entry("\"F32\"", "[2]", "[0,8]", 7), "outside the 7 data bytes"},
-      {"begin near 2^64", entry("\"F32\"", "[2]", "[18446744073709551608,18446744073709551615]"), "outside the 8 data bytes"},
+      {"begin near 2^64", entry("\"F32\"", "[2]", "[18446744073709551608,18446744073709551615]"),
+       "outside the 8 data bytes"},
       {"all data missing", entry("\"F32\"", "[2]", "[0,8]", 0), "outside the 0 data bytes"},
       {"too few bytes for the shape", entry("\"F32\"", "[2]", "[0,4]", 4), "needs 8 bytes"},
       {"too many bytes for the shape", entry("\"F32\"", "[2]", "[0,12]", 12), "needs 8 bytes"},
@@ -147,7 +189,8 @@ std::vector<Case> corpus() {
       {"same bytes twice", two("[0,8]", "[0,8]", 8), "overlap"},
       {"partial overlap", two("[0,8]", "[4,12]", 12), "overlap those of 'a'"},
       {"empty tensor inside another",
-       file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}"
+       file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":"
+            "\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}"
             "}",
             8),
        "overlap"},
@@ -155,11 +198,14 @@ std::vector<Case> corpus() {
       {"hole in the middle", two("[0,8]", "[9,17]", 17), "hole of 1 bytes"},
       {"trailing bytes", entry("\"F32\"", "[2]", "[0,8]", 9), "1 trailing bytes"},
       {"data without tensors", file("{}", 16), "16 trailing bytes"},
-      {"padding counted as data", length_prefix(good.size() - 1) + good + std::string(8, '\1'), "not valid JSON"},
+      {"padding counted as data", length_prefix(good.size() - 1) + good + std::string(8, '\1'),
+       "not valid JSON"},
   };
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 TEST(Hostile, EveryMalformedFileIsRefusedWithItsReason) {
   const auto cases = corpus();
@@ -179,15 +225,17 @@ TEST(Hostile, EveryMalformedFileIsRefusedWithItsReason) {
 }
 
 TEST(Hostile, AllProblemsOfAFileAreToldAtOnce) {
-  const std::string bad = file(R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]},"b":{"shape":[2],"data_offsets":[0,8]},"c":3,)"
-                               R"("d":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
-                               8);
+  const std::string bad = file(
+      R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]},"b":{"shape":[2],"data_offsets":[0,8]},"c":3,)"
+      R"("d":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
+      8);
   try {
     parse_safetensors(bytes_of(bad), "f");
     FAIL();
   } catch (const Error& error) {
     const std::string text = error.what();
-    for (const char* words : {"'c' must be an object", "'a': unknown dtype", "'b': missing key 'dtype'", "'d': shape [3]"})
+    for (const char* words : {"'c' must be an object", "'a': unknown dtype",
+                              "'b': missing key 'dtype'", "'d': shape [3]"})
       EXPECT_NE(text.find(words), std::string::npos) << text;
   }
 }
@@ -196,7 +244,10 @@ TEST(Hostile, AllProblemsOfAFileAreToldAtOnce) {
 TEST(Hostile, AStrayKeyIsOneMistake) {
   for (const char* value : {"1", "\"x\"", "null", "[1]", "{}"}) {
     try {
-      parse_safetensors(bytes_of(file(fmt::format(R"({{"a":{{"dtype":"U8","shape":[0],"data_offsets":[0,0],"foo":{}}}}})", value))), "f");
+      parse_safetensors(
+          bytes_of(file(fmt::format(
+              R"({{"a":{{"dtype":"U8","shape":[0],"data_offsets":[0,0],"foo":{}}}}})", value))),
+          "f");
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.message, "unknown key 'foo', expected dtype, shape and data_offsets");
@@ -213,18 +264,21 @@ TEST(Hostile, ManyProblemsAreCounted) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_LE(error.also.size(), 8u);
-    EXPECT_NE(std::string(error.what()).find("992 more problems"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("992 more problems"), std::string::npos)
+        << error.what();
   }
 }
 
 TEST(Hostile, TooManyTensors) {
   std::string header = "{";
-  for (std::size_t i = 0; i <= max_tensors; ++i) header += fmt::format("{}\"{}\":{{}}", i ? "," : "", i);
+  for (std::size_t i = 0; i <= max_tensors; ++i)
+    header += fmt::format("{}\"{}\":{{}}", i ? "," : "", i);
   try {
     parse_safetensors(bytes_of(file(header + "}")), "f");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("more than 1000000 tensors"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("more than 1000000 tensors"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -240,11 +294,11 @@ void expect_sound(const SafetensorsContent& content, std::span<const std::byte> 
 }
 
 TEST(Hostile, MutationsNeverCrash) {
-  const std::string seed_file =
-      file(R"({"__metadata__":{"format":"pt","note":"caf\u00e9"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-           R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]},"s":{"dtype":"I64","shape":[],"data_offsets":[32,40]},)"
-           R"("e":{"dtype":"U8","shape":[0,5],"data_offsets":[40,40]}}     )",
-           40);
+  const std::string seed_file = file(
+      R"({"__metadata__":{"format":"pt","note":"caf\u00e9"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+      R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]},"s":{"dtype":"I64","shape":[],"data_offsets":[32,40]},)"
+      R"("e":{"dtype":"U8","shape":[0,5],"data_offsets":[40,40]}}     )",
+      40);
   ASSERT_NO_THROW(parse_safetensors(bytes_of(seed_file), "seed"));
   static const std::vector<std::string> tokens = {"{",
                                                   "}",
@@ -272,7 +326,9 @@ TEST(Hostile, MutationsNeverCrash) {
   for (long i = 0; i < iterations; ++i) {
     const Key key = Key{7}.with("safetensors fuzz").with(static_cast<std::uint64_t>(i));
     std::uint64_t draws = 0;
-    const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random_bits(key, draws++) % n); };
+    const auto pick = [&](std::size_t n) {
+      return static_cast<std::size_t>(random_bits(key, draws++) % n);
+    };
     std::string mutant = seed_file;
     for (std::size_t step = 1 + pick(4); step > 0 && !mutant.empty(); --step) {
       const std::size_t at = pick(mutant.size());
@@ -303,7 +359,8 @@ TEST(Hostile, MutationsNeverCrash) {
           break;
       }
       // Keep the length honest half of the time, so that mutations reach the header reader.
-      if (mutant.size() > 48 && pick(2)) mutant.replace(0, 8, length_prefix(mutant.size() - 8 - 40));
+      if (mutant.size() > 48 && pick(2))
+        mutant.replace(0, 8, length_prefix(mutant.size() - 8 - 40));
     }
     // A copy of exact size, so that the address sanitizer sees a read past the end.
     const std::vector<char> exact(mutant.begin(), mutant.end());

@@ -1,4 +1,5 @@
-// Manifests from outside: what is printed parses back, and whatever else comes is refused with Error(weights) and a reason.
+// Manifests from outside: what is printed parses back, and whatever else comes is refused with
+// Error(weights) and a reason.
 #include "files/manifest.h"
 
 #include <fmt/format.h>
@@ -20,16 +21,20 @@ using test::error_of;
 Manifest sample() {
   Manifest m;
   m.state = {{"progress", {{"step", 7}, {"loss", 0.1}}}, {"classes", {"a", "b"}}};
-  m.tensors["param.w"] = {
-      "F32", {4, 3}, {{"rank-0.safetensors", "param.w", {0, 0}, {2, 3}, 1}, {"rank-1.safetensors", "param.w", {2, 0}, {2, 3}, 2}}};
-  m.tensors["adamw.m.w"] = {"F32", {}, {{"rank-0.safetensors", "adamw.m.w", {}, {}, 0xffffffffffffffffu}}};
+  m.tensors["param.w"] = {"F32",
+                          {4, 3},
+                          {{"rank-0.safetensors", "param.w", {0, 0}, {2, 3}, 1},
+                           {"rank-1.safetensors", "param.w", {2, 0}, {2, 3}, 2}}};
+  m.tensors["adamw.m.w"] = {
+      "F32", {}, {{"rank-0.safetensors", "adamw.m.w", {}, {}, 0xffffffffffffffffu}}};
   return m;
 }
 
 // The document with the hash that it should have, as a careful forger would write it.
 std::string sealed(json document) {
   document.erase("hash");
-  document["hash"] = hash_text(xxh3(std::string_view(document.dump(-1, ' ', false, json::error_handler_t::replace))));
+  document["hash"] = hash_text(
+      xxh3(std::string_view(document.dump(-1, ' ', false, json::error_handler_t::replace))));
   return document.dump();
 }
 
@@ -85,7 +90,8 @@ TEST(Hostile, EveryUnsoundManifestIsRefusedWithItsReason) {
            {"{", "JSON"},
            {"{\"a\":1e999}", "JSON"},
            {std::string(100000, '['), "JSON"},
-           {"{\"state\":" + std::string(100000, '[') + std::string(100000, ']') + "}", "JSON object"},
+           {"{\"state\":" + std::string(100000, '[') + std::string(100000, ']') + "}",
+            "JSON object"},
            {"{\"format\":2}", "'hash'"},
            {print(sample()).replace(print(sample()).find("0.1"), 3, "0.2"), "hash does not fit"}}) {
     const Error error = error_of([&] { parse_manifest(text, "m"); });
@@ -96,16 +102,34 @@ TEST(Hostile, EveryUnsoundManifestIsRefusedWithItsReason) {
 
 TEST(Hostile, MutatedManifestsNeverCrash) {
   const std::string seed_text = print(sample());
-  static const std::vector<std::string> tokens = {
-      "{",    "}",    "[",         "]",          ",",          ":",   "\"",      "-1",  "0", "1e9", "99999999999999999999",
-      "null", "true", "\"shape\"", "\"shards\"", "\"offset\"", "../", "\\u0000", "\xff"};
+  static const std::vector<std::string> tokens = {"{",
+                                                  "}",
+                                                  "[",
+                                                  "]",
+                                                  ",",
+                                                  ":",
+                                                  "\"",
+                                                  "-1",
+                                                  "0",
+                                                  "1e9",
+                                                  "99999999999999999999",
+                                                  "null",
+                                                  "true",
+                                                  "\"shape\"",
+                                                  "\"shards\"",
+                                                  "\"offset\"",
+                                                  "../",
+                                                  "\\u0000",
+                                                  "\xff"};
   const char* wanted = std::getenv("TESSERA_FUZZ_ITERATIONS");
   const long iterations = wanted ? std::atol(wanted) : 10'000;
   long refused = 0;
   for (long i = 0; i < iterations; ++i) {
     const Key key = Key{11}.with("manifest fuzz").with(static_cast<std::uint64_t>(i));
     std::uint64_t draws = 0;
-    const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random_bits(key, draws++) % n); };
+    const auto pick = [&](std::size_t n) {
+      return static_cast<std::size_t>(random_bits(key, draws++) % n);
+    };
     std::string mutant = seed_text;
     for (std::size_t step = 1 + pick(3); step > 0 && !mutant.empty(); --step) {
       const std::size_t at = pick(mutant.size());
@@ -130,8 +154,10 @@ TEST(Hostile, MutatedManifestsNeverCrash) {
           break;
       }
     }
-    // What still is JSON gets a fitting hash most of the time, so that mutations reach what lies behind it.
-    if (json document = json::parse(mutant, nullptr, false); document.is_object() && pick(4)) mutant = sealed(document);
+    // What still is JSON gets a fitting hash most of the time, so that mutations reach what lies
+    // behind it.
+    if (json document = json::parse(mutant, nullptr, false); document.is_object() && pick(4))
+      mutant = sealed(document);
     try {
       const Manifest m = parse_manifest(mutant, "mutant/manifest.json");
       for (const auto& [name, tensor] : m.tensors) ASSERT_LE(tensor.shape.size(), 16u);

@@ -1,4 +1,5 @@
-// Files in folders that others write to: what waits, leads elsewhere, is too large or somebody else's is not looked at.
+// Files in folders that others write to: what waits, leads elsewhere, is too large or somebody
+// else's is not looked at.
 #include "files/own_file.h"
 
 #include <fcntl.h>

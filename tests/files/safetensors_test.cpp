@@ -1,4 +1,5 @@
-// Reading and writing sound safetensors files, conversions, and what happens when the path or the disk is at fault.
+// Reading and writing sound safetensors files, conversions, and what happens when the path or the
+// disk is at fault.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -22,7 +23,8 @@ using test::error_of;
 using test::Scratch;
 
 template <class T>
-NamedTensor tensor(const std::string& name, const std::string& dtype, std::vector<std::int64_t> shape, const std::vector<T>& values) {
+NamedTensor tensor(const std::string& name, const std::string& dtype,
+                   std::vector<std::int64_t> shape, const std::vector<T>& values) {
   return {name, dtype, std::move(shape), std::as_bytes(std::span(values))};
 }
 
@@ -32,10 +34,11 @@ TEST(Safetensors, RoundTrip) {
   const std::vector<std::int64_t> labels{3, 1};
   const std::vector<std::uint8_t> odd{7, 8, 9};
   const std::vector<double> none;
-  write_safetensors(scratch / "a.safetensors",
-                    {tensor("w \"quoted\" \xc3\xa9", "F32", {2, 3}, w), tensor("odd", "U8", {3}, odd), tensor("labels", "I64", {2}, labels),
-                     tensor("none", "F64", {0, 4}, none)},
-                    {{"format", "tessera"}, {"line", "a\nb"}});
+  write_safetensors(
+      scratch / "a.safetensors",
+      {tensor("w \"quoted\" \xc3\xa9", "F32", {2, 3}, w), tensor("odd", "U8", {3}, odd),
+       tensor("labels", "I64", {2}, labels), tensor("none", "F64", {0, 4}, none)},
+      {{"format", "tessera"}, {"line", "a\nb"}});
   const Safetensors read(scratch / "a.safetensors");
   ASSERT_EQ(read.tensors().size(), 4u);
   EXPECT_EQ(read.metadata().at("line"), "a\nb");
@@ -106,22 +109,30 @@ TEST(Safetensors, HalfPrecisionConversions) {
   EXPECT_TRUE(std::isnan(value("BF16", 0x7fc0)));
   // Every finite half by its definition.
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const int exponent = static_cast<int>(bits >> 10 & 31), mantissa = static_cast<int>(bits & 1023);
+    const int exponent = static_cast<int>(bits >> 10 & 31),
+              mantissa = static_cast<int>(bits & 1023);
     if (exponent == 31) continue;
-    const double size = exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+    const double size =
+        exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
     ASSERT_EQ(value("F16", static_cast<std::uint16_t>(bits)), bits & 0x8000 ? -size : size) << bits;
   }
 }
 
 TEST(Safetensors, ErrorsOfThePath) {
   const Scratch scratch;
-  EXPECT_NE(std::string(error_of([&] { Safetensors(scratch / "no"); }).what()).find("No such file"), std::string::npos);
+  EXPECT_NE(std::string(error_of([&] { Safetensors(scratch / "no"); }).what()).find("No such file"),
+            std::string::npos);
   EXPECT_EQ(error_of([&] { Safetensors(scratch / "no"); }).kind, ErrorKind::weights);
-  EXPECT_NE(std::string(error_of([&] { Safetensors(scratch.folder()); }).what()).find("found a folder"), std::string::npos);
+  EXPECT_NE(
+      std::string(error_of([&] { Safetensors(scratch.folder()); }).what()).find("found a folder"),
+      std::string::npos);
   ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
-  EXPECT_NE(std::string(error_of([&] { Safetensors(scratch / "pipe"); }).what()).find("device or pipe"), std::string::npos);
+  EXPECT_NE(
+      std::string(error_of([&] { Safetensors(scratch / "pipe"); }).what()).find("device or pipe"),
+      std::string::npos);
   std::ofstream(scratch / "empty");
-  EXPECT_NE(std::string(error_of([&] { Safetensors(scratch / "empty"); }).what()).find("too short"), std::string::npos);
+  EXPECT_NE(std::string(error_of([&] { Safetensors(scratch / "empty"); }).what()).find("too short"),
+            std::string::npos);
 }
 
 TEST(Safetensors, MissingTensorSuggestsTheNearest) {
@@ -129,20 +140,30 @@ TEST(Safetensors, MissingTensorSuggestsTheNearest) {
   const std::vector<float> a{1};
   write_safetensors(scratch / "a", {tensor("encoder.weight", "F32", {1}, a)});
   const Safetensors file(scratch / "a");
-  EXPECT_NE(std::string(error_of([&] { file.at("encoder.weigth"); }).what()).find("did you mean 'encoder.weight'"), std::string::npos);
-  EXPECT_EQ(error_of([&] { to_floats(TensorView{"F8_E4M3", {0}, {}}, "q"); }).kind, ErrorKind::weights);
+  EXPECT_NE(std::string(error_of([&] { file.at("encoder.weigth"); }).what())
+                .find("did you mean 'encoder.weight'"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] {
+              to_floats(TensorView{"F8_E4M3", {0}, {}}, "q");
+            }).kind,
+            ErrorKind::weights);
 }
 
 TEST(Safetensors, OurOwnMistakesAreChecks) {
   const Scratch scratch;
   const std::vector<float> a{1, 2};
-  EXPECT_EQ(error_of([&] { write_safetensors(scratch / "a", {tensor("a", "F32", {3}, a)}); }).kind, ErrorKind::internal);
-  EXPECT_EQ(error_of([&] { write_safetensors(scratch / "a", {tensor("a", "F99", {2}, a)}); }).kind, ErrorKind::internal);
-  EXPECT_EQ(error_of([&] {
-              write_safetensors(scratch / "a", {tensor("a", "F32", {2}, a), tensor("a", "F32", {2}, a)});
-            }).kind,
+  EXPECT_EQ(error_of([&] { write_safetensors(scratch / "a", {tensor("a", "F32", {3}, a)}); }).kind,
             ErrorKind::internal);
-  EXPECT_EQ(error_of([&] { write_safetensors(scratch / "a", {tensor("\xff", "F32", {2}, a)}); }).kind, ErrorKind::internal);
+  EXPECT_EQ(error_of([&] { write_safetensors(scratch / "a", {tensor("a", "F99", {2}, a)}); }).kind,
+            ErrorKind::internal);
+  EXPECT_EQ(
+      error_of([&] {
+        write_safetensors(scratch / "a", {tensor("a", "F32", {2}, a), tensor("a", "F32", {2}, a)});
+      }).kind,
+      ErrorKind::internal);
+  EXPECT_EQ(
+      error_of([&] { write_safetensors(scratch / "a", {tensor("\xff", "F32", {2}, a)}); }).kind,
+      ErrorKind::internal);
   EXPECT_TRUE(std::filesystem::is_empty(scratch.folder()));
 }
 
@@ -158,11 +179,13 @@ TEST(Safetensors, FullDiskKeepsTheOldFile) {
   rlimit low = old;
   low.rlim_cur = 4096;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
-  const Error error = error_of([&] { write_safetensors(scratch / "w", {tensor("a", "F32", {100'000}, large)}); });
+  const Error error =
+      error_of([&] { write_safetensors(scratch / "w", {tensor("a", "F32", {100'000}, large)}); });
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(error.kind, ErrorKind::disk);
-  EXPECT_NE(std::string(error.what()).find((scratch / "w").string()), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find((scratch / "w").string()), std::string::npos)
+      << error.what();
   EXPECT_EQ(read_text(scratch / "w"), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.folder()), {}), 1);
 }

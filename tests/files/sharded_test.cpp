@@ -1,4 +1,5 @@
-// Global tensors in shards: any slice from any cut, folders that appear whole, and disks that fill up.
+// Global tensors in shards: any slice from any cut, folders that appear whole, and disks that fill
+// up.
 #include "files/sharded.h"
 
 #include <gtest/gtest.h>
@@ -54,14 +55,18 @@ struct Cut {
 };
 
 // A checkpoint of one tensor, each cut in the file of its own rank.
-void write(const std::filesystem::path& folder, const Extents& shape, const std::vector<Cut>& cuts) {
+void write(const std::filesystem::path& folder, const Extents& shape,
+           const std::vector<Cut>& cuts) {
   std::filesystem::create_directories(folder);
   Manifest manifest;
   int rank = 0;
   for (const Cut& cut : cuts) {
     const std::vector<std::byte> bytes = bytes_of(box_values(shape, cut.offset, cut.extent));
-    for (auto& [name, tensor] : write_shards(folder, rank++, {{"t", "F32", shape, cut.offset, cut.extent, bytes}})) {
-      GlobalTensor& whole = manifest.tensors.try_emplace(name, GlobalTensor{tensor.dtype, tensor.shape, {}}).first->second;
+    for (auto& [name, tensor] :
+         write_shards(folder, rank++, {{"t", "F32", shape, cut.offset, cut.extent, bytes}})) {
+      GlobalTensor& whole =
+          manifest.tensors.try_emplace(name, GlobalTensor{tensor.dtype, tensor.shape, {}})
+              .first->second;
       whole.shards.insert(whole.shards.end(), tensor.shards.begin(), tensor.shards.end());
     }
   }
@@ -77,7 +82,8 @@ void expect_every_slice(const std::filesystem::path& folder, const Extents& shap
     for (std::size_t d = 0; d < shape.size(); ++d) {
       const auto bits = random_bits(Key{9}.with(i), d);
       offset.push_back(static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(shape[d] + 1)));
-      extent.push_back(static_cast<std::int64_t>((bits >> 32) % static_cast<std::uint64_t>(shape[d] - offset[d] + 1)));
+      extent.push_back(static_cast<std::int64_t>(
+          (bits >> 32) % static_cast<std::uint64_t>(shape[d] - offset[d] + 1)));
     }
     EXPECT_EQ(floats_of(sharded.read("t", offset, extent)), box_values(shape, offset, extent));
   }
@@ -95,18 +101,21 @@ TEST(Sharded, AnySliceFromTwoShards) {
 
 TEST(Sharded, AnySliceFromThreeShardsOfThreeDims) {
   const Scratch scratch;
-  write(scratch / "a", {4, 3, 5}, {{{0, 0, 0}, {4, 3, 2}}, {{0, 0, 2}, {4, 1, 3}}, {{0, 1, 2}, {4, 2, 3}}});
+  write(scratch / "a", {4, 3, 5},
+        {{{0, 0, 0}, {4, 3, 2}}, {{0, 0, 2}, {4, 1, 3}}, {{0, 1, 2}, {4, 2, 3}}});
   expect_every_slice(scratch / "a", {4, 3, 5});
 }
 
 TEST(Sharded, ScalarsAndSeveralBoxesOfOneRank) {
   const Scratch scratch;
-  const std::vector<std::byte> one = bytes_of({7}), left = bytes_of({0, 1, 2}), right = bytes_of({3, 4, 5});
+  const std::vector<std::byte> one = bytes_of({7}), left = bytes_of({0, 1, 2}),
+                               right = bytes_of({3, 4, 5});
   std::filesystem::create_directories(scratch / "c");
   Manifest manifest;
-  manifest.tensors = write_shards(
-      scratch / "c", 0,
-      {{"s", "F32", {}, {}, {}, one}, {"t", "F32", {2, 3}, {0, 0}, {1, 3}, left}, {"t", "F32", {2, 3}, {1, 0}, {1, 3}, right}});
+  manifest.tensors = write_shards(scratch / "c", 0,
+                                  {{"s", "F32", {}, {}, {}, one},
+                                   {"t", "F32", {2, 3}, {0, 0}, {1, 3}, left},
+                                   {"t", "F32", {2, 3}, {1, 0}, {1, 3}, right}});
   write_atomically(scratch / "c" / manifest_name, print(manifest));
   const Sharded sharded(scratch / "c");
   EXPECT_EQ(floats_of(sharded.read("s")), std::vector<float>{7});
@@ -128,7 +137,8 @@ TEST(Sharded, DamageIsFoundAndNamed) {
 }
 
 TEST(Hash, IsXxh3) {
-  EXPECT_EQ(hash_text(xxh3(std::string_view(""))), "2d06800538d394c2");  // the published value of the empty input
+  EXPECT_EQ(hash_text(xxh3(std::string_view(""))),
+            "2d06800538d394c2");  // the published value of the empty input
   EXPECT_NE(xxh3(std::string_view("a")), xxh3(std::string_view("b")));
 }
 
@@ -169,7 +179,8 @@ TEST(Disk, AFullOneSaysHowMuchAndKeepsTheOldFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.folder()), {}), 1);
   const Error error = error_of([&] { require_room(scratch / "g/h", std::uint64_t{1} << 60); });
   EXPECT_EQ(error.kind, ErrorKind::disk);
-  EXPECT_NE(error.message.find("1152921504606846976 bytes are needed"), std::string::npos) << error.what();
+  EXPECT_NE(error.message.find("1152921504606846976 bytes are needed"), std::string::npos)
+      << error.what();
 }
 
 }  // namespace

@@ -33,10 +33,12 @@ TEST(Builder, ATakenNameGetsItsOwnCount) {
   const Var x = b.input(Input::batch, "x", {DType::f32, {2}, {}});
   EXPECT_EQ(b.name_of(b.scale(x, 2, "h")), "h");
   EXPECT_EQ(b.name_of(b.scale(x, 3, "h")), "h~2");
-  EXPECT_EQ(b.name_of(b.scale(x, 4, "other")), "other") << "a name never shifts another name's count";
+  EXPECT_EQ(b.name_of(b.scale(x, 4, "other")), "other")
+      << "a name never shifts another name's count";
   EXPECT_EQ(b.name_of(b.scale(x, 5, "h")), "h~3");
   Builder more(b.take());
-  EXPECT_EQ(more.name_of(more.scale(0, 6, "h")), "h~4") << "going on with a program knows its names";
+  EXPECT_EQ(more.name_of(more.scale(0, 6, "h")), "h~4")
+      << "going on with a program knows its names";
 }
 
 TEST(Builder, RenameFreesTheOldName) {
@@ -52,7 +54,8 @@ TEST(Builder, RenameFreesTheOldName) {
 
 TEST(Builder, AbsentResultsAndPhases) {
   Builder b;
-  const Var x = b.input(Input::batch, "x", {DType::f32, {2, 3}, {}}), g = b.input(Input::param, "g", {DType::f32, {3}, {}});
+  const Var x = b.input(Input::batch, "x", {DType::f32, {2, 3}, {}}),
+            g = b.input(Input::param, "g", {DType::f32, {3}, {}});
   b.set_phase(Phase::backward);
   const std::vector<Var> out = b.emit(Op::layer_norm, Norm{}, {x, g, g}, {"y", "_", "rstd"});
   EXPECT_EQ(out[1], none);
@@ -62,9 +65,12 @@ TEST(Builder, AbsentResultsAndPhases) {
 
 TEST(Builder, AnErrorNamesTheScopeAndTheOp) {
   Builder b;
-  const Var x = b.input(Input::batch, "x", {DType::f32, {2, 3}, {}}), w = b.input(Input::param, "w", {DType::f32, {4, 5}, {}});
+  const Var x = b.input(Input::batch, "x", {DType::f32, {2, 3}, {}}),
+            w = b.input(Input::param, "w", {DType::f32, {4, 5}, {}});
   const auto scope = b.scope("head");
-  const std::string said = message_of([&] { b.emit_named(Op::contract, Contract{"bc,kc->bk", {}, {}}, {x, w}, {"y"}); });
+  const std::string said = message_of([&] {
+    b.emit_named(Op::contract, Contract{"bc,kc->bk", {}, {}}, {x, w}, {"y"});
+  });
   EXPECT_SAYS(said, "[head] contract");
   EXPECT_SAYS(said, "operand 1 of \"bc,kc->bk\" is [4,5] but c is 3");
 }
@@ -72,7 +78,8 @@ TEST(Builder, AnErrorNamesTheScopeAndTheOp) {
 TEST(Builder, WrongAttributesAreRefused) {
   Builder b;
   const Var x = b.input(Input::batch, "x", {DType::f32, {2}, {}});
-  EXPECT_SAYS(message_of([&] { b.emit_named(Op::scale, Gelu{}, {x}, {"y"}); }), "scale was given the attributes of another op");
+  EXPECT_SAYS(message_of([&] { b.emit_named(Op::scale, Gelu{}, {x}, {"y"}); }),
+              "scale was given the attributes of another op");
 }
 
 TEST(Rewriter, CopiesAProgramAsItIs) {
@@ -84,7 +91,9 @@ TEST(Rewriter, CopiesAProgramAsItIs) {
 
 TEST(Rewriter, InputsKeepTheirOwnNames) {
   // The value's name and the name that a run binds may differ, and may even be crossed.
-  const Program p = parse("program t mesh()\n  input a : f32[2] batch \"b\"\n  input b : f32[2] batch \"a\"\n  output \"y\" = b\n");
+  const Program p = parse(
+      "program t mesh()\n  input a : f32[2] batch \"b\"\n  input b : f32[2] batch \"a\"\n  output "
+      "\"y\" = b\n");
   EXPECT_EQ(print(Rewriter(p).finish()), print(p));
 }
 

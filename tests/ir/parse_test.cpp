@@ -11,7 +11,8 @@ namespace {
 
 using test::message_of;
 
-const std::string head = "program t mesh(dp=2:data, tp=2:model)\n  input x : f32[2,3] batch \"x\"\n";
+const std::string head =
+    "program t mesh(dp=2:data, tp=2:model)\n  input x : f32[2,3] batch \"x\"\n";
 
 struct Malformed {
   std::string text;
@@ -22,10 +23,12 @@ const std::vector<Malformed>& malformed() {
   static const std::vector<Malformed> table = {
       {"", "program:1:1", "expected 'program NAME mesh(...)', found no line"},
       {"// nothing\n\n", "program:1:1", "found no line"},
-      {"  input x : f32[2] batch \"x\"\n", "program:1:3", "expected 'program NAME mesh(...)' before anything else"},
+      {"  input x : f32[2] batch \"x\"\n", "program:1:3",
+       "expected 'program NAME mesh(...)' before anything else"},
       {"program t\n", "program:1:10", "expected 'mesh('"},
       {"program t mesh(2:data)\n", "program:1:16", "expected AXIS=SIZE:KIND"},
-      {"program t mesh(dp=2:data, dp=2:data)\n", "program:1:27", "another name for the second axis dp"},
+      {"program t mesh(dp=2:data, dp=2:data)\n", "program:1:27",
+       "another name for the second axis dp"},
       {"program t mesh(dp=0:data)\n", "program:1:19", "an axis of at least one rank"},
       {"program t mesh(a=1048576:data, b=2:data)\n", "program:1:34", "a mesh of at most 1048576"},
       {"program t mesh(dp=2:batch)\n", "program:1:21", "expected 'data'"},
@@ -36,10 +39,12 @@ const std::vector<Malformed>& malformed() {
       {head + "program u mesh()\n", "program:3:9", "one program in a text"},
       {head + "  input x : f32[2] batch \"y\"\n", "program:3:9", "a name that is not taken"},
       {head + "  input y f32[2] batch \"y\"\n", "program:3:11", "expected ':'"},
-      {head + "  input y : f16[2] batch \"y\"\n", "program:3:13", "expected an element type, found 'f16[2] batch"},
+      {head + "  input y : f16[2] batch \"y\"\n", "program:3:13",
+       "expected an element type, found 'f16[2] batch"},
       {head + "  input y : f32[2 batch \"y\"\n", "program:3:19", "expected ','"},
       {head + "  input y : f32[two] batch \"y\"\n", "program:3:17", "expected a number"},
-      {head + "  input y : f32[99999999999999999999] batch \"y\"\n", "program:3:17", "expected a number"},
+      {head + "  input y : f32[99999999999999999999] batch \"y\"\n", "program:3:17",
+       "expected a number"},
       {head + "  input y : f32[2] tensor \"y\"\n", "program:3:20", "expected 'batch'"},
       {head + "  input y : f32[2] batch y\n", "program:3:26", "expected '\"'"},
       {head + "  input y : f32[2] batch \"y\n", "program:3:27", "expected a closing quote"},
@@ -51,10 +56,12 @@ const std::vector<Malformed>& malformed() {
       {head + "  y : f32[2,3] = swish x\n", "program:3:18", "expected an op, found 'swish x'"},
       {head + "  y : f32[2,3] = gelu z\n", "program:3:23", "a value that is defined above"},
       {head + "  y : f32[2,3] = gelu y\n", "", ""},  // own result: parses, the verifier refuses it
-      {head + "  y : f32[2,3] = gelu exact=true x\n", "program:3:23", "an attribute of gelu, found 'exact=true x'"},
+      {head + "  y : f32[2,3] = gelu exact=true x\n", "program:3:23",
+       "an attribute of gelu, found 'exact=true x'"},
       {head + "  y : f32[2,3] = gelu tanh=1 x\n", "program:3:28", "expected true or false"},
       {head + "  y : f32[2,3] = scale factor=two x\n", "program:3:31", "expected a number"},
-      {head + "  y : f32[2,3] = scale factor=1 factor=2 x\n", "program:3:33", "each attribute once"},
+      {head + "  y : f32[2,3] = scale factor=1 factor=2 x\n", "program:3:33",
+       "each attribute once"},
       {head + "  y : f32[2,3] = cast to=f8 x\n", "program:3:26", "an element type"},
       {head + "  y : f32[2,3] = mark label=residual x\n", "program:3:29", "expected '\"'"},
       {head + "  y : f32[6] = reshape shape=6 x\n", "program:3:30", "expected '['"},
@@ -90,11 +97,14 @@ TEST(Parse, SaysWhereAndWhat) {
 }
 
 TEST(Parse, CommentsAndBlankLinesAreSkipped) {
-  const Program p = parse("// a note\n\nprogram t mesh()\n  // another\n  input x : f32[2] batch \"x\"\n\n  output \"y\" = x\n");
+  const Program p = parse(
+      "// a note\n\nprogram t mesh()\n  // another\n  input x : f32[2] batch \"x\"\n\n  output "
+      "\"y\" = x\n");
   EXPECT_EQ(p.inputs.size(), 1u);
 }
 
-// Every mutant either parses (then print and parse agree, and the verifier decides without crashing) or is refused by an Error.
+// Every mutant either parses (then print and parse agree, and the verifier decides without
+// crashing) or is refused by an Error.
 TEST(Parse, MutationFuzz) {
   const char* raised = std::getenv("TESSERA_FUZZ_ITERATIONS");
   const int iterations = raised ? std::atoi(raised) : 4000;
@@ -107,7 +117,9 @@ TEST(Parse, MutationFuzz) {
   for (int n = 0; n < iterations; ++n) {
     const Key key = Key{}.with("parse fuzz").with(static_cast<std::uint64_t>(n));
     std::uint64_t draw = 0;
-    auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random_bits(key, draw++) % limit); };
+    auto below = [&](std::size_t limit) {
+      return static_cast<std::size_t>(random_bits(key, draw++) % limit);
+    };
     std::string text = seed;
     for (std::size_t edits = 1 + below(3); edits-- > 0 && !text.empty();) {
       const std::size_t at = below(text.size());
@@ -152,7 +164,9 @@ TEST(Parse, MutationFuzz) {
 }
 
 TEST(Parse, CutsOfAnAxis) {
-  const std::string text = "program t mesh(dp=3:data[4,4,2][1,1,1])\n  input x : f32[10]{dp:S0} batch \"x\"\n  output \"x\" = x\n";
+  const std::string text =
+      "program t mesh(dp=3:data[4,4,2][1,1,1])\n  input x : f32[10]{dp:S0} batch \"x\"\n  output "
+      "\"x\" = x\n";
   EXPECT_EQ(print(parse(text)), text);
   EXPECT_EQ(parse(text).mesh.axes[0].cuts, (std::vector<Shape>{{4, 4, 2}, {1, 1, 1}}));
 }

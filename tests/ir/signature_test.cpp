@@ -25,11 +25,14 @@ TEST(Signature, Parses) {
 }
 
 TEST(Signature, Infers) {
-  EXPECT_EQ(infer_shapes("btc,fc->btf", shapes({{2, 3, 4}, {5, 4}})), (std::vector<Shape>{{2, 3, 5}}));
-  EXPECT_EQ(infer_shapes("*c!,c!->*c!,*", shapes({{2, 3, 4}, {4}})), (std::vector<Shape>{{2, 3, 4}, {2, 3}}));
+  EXPECT_EQ(infer_shapes("btc,fc->btf", shapes({{2, 3, 4}, {5, 4}})),
+            (std::vector<Shape>{{2, 3, 5}}));
+  EXPECT_EQ(infer_shapes("*c!,c!->*c!,*", shapes({{2, 3, 4}, {4}})),
+            (std::vector<Shape>{{2, 3, 4}, {2, 3}}));
   EXPECT_EQ(infer_shapes("*->*", shapes({{}})), (std::vector<Shape>{{}}));
   EXPECT_EQ(infer_shapes("b,b->", shapes({{7}, {7}})), (std::vector<Shape>{{}}));
-  EXPECT_EQ(infer_shapes("b*r,*->br", shapes({{1, 2, 3, 4}, {2, 3}})), (std::vector<Shape>{{1, 4}}));  // '*' in the middle
+  EXPECT_EQ(infer_shapes("b*r,*->br", shapes({{1, 2, 3, 4}, {2, 3}})),
+            (std::vector<Shape>{{1, 4}}));  // '*' in the middle
 }
 
 TEST(Signature, LettersOfOperandsAndResults) {
@@ -58,7 +61,8 @@ TEST(Signature, SaysWhatIsWrong) {
       {"a*c->*", {{2}}, "operand 0"},
       {"b->c", {{2}}, "dim c of the result of \"b->c\" stands in no operand"},
   };
-  for (const Mistake& m : table) EXPECT_SAYS(message_of([&] { infer_shapes(m.sig, shapes(m.in)); }), m.words);
+  for (const Mistake& m : table)
+    EXPECT_SAYS(message_of([&] { infer_shapes(m.sig, shapes(m.in)); }), m.words);
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ TEST(Text, EveryOpIsInTheText) {
     for (const Eqn& e : parse(text).eqns) seen.insert(e.op);
   for (int i = 0; i < op_count; ++i)
     EXPECT_TRUE(seen.contains(static_cast<Op>(i)))
-        << name(static_cast<Op>(i)) << ": add a line with every attribute set to tests/ir/every_op.ir";
+        << name(static_cast<Op>(i))
+        << ": add a line with every attribute set to tests/ir/every_op.ir";
 }
 
 TEST(Text, EveryAttributeIsInTheText) {
@@ -33,19 +34,23 @@ TEST(Text, EveryAttributeIsInTheText) {
   for (int i = 0; i < op_count; ++i)
     std::visit(
         [&]<class A>(const A& a) {
-          A::fields(a, [&](const char* key, const auto&) { missing[std::string(name(static_cast<Op>(i)))].insert(key); });
+          A::fields(a, [&](const char* key, const auto&) {
+            missing[std::string(name(static_cast<Op>(i)))].insert(key);
+          });
         },
         default_attrs(static_cast<Op>(i)));
   for (const std::string& text : {test::every_op(), test::one_rank()})
     for (const Eqn& e : parse(text).eqns) {
       const std::string shown = print(e.attrs);
-      std::erase_if(missing[std::string(name(e.op))],
-                    [&](const std::string& key) { return shown.find(" " + key + "=") != std::string::npos; });
+      std::erase_if(missing[std::string(name(e.op))], [&](const std::string& key) {
+        return shown.find(" " + key + "=") != std::string::npos;
+      });
     }
   missing["constant"].erase("dtype");  // f32 is the default; see below
   missing["patchify"].erase("rows");   // unpatchify's
   missing["window"].erase("image");    // unwindow's
-  // Of a collective's attributes each op has those that its move needs; own, once and widen never reach one rank's program.
+  // Of a collective's attributes each op has those that its move needs; own, once and widen never
+  // reach one rank's program.
   for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "own", "once", "widen"})
     for (const char* key : {"from", "from_parts"}) missing[op].erase(key);
   for (const char* op : {"all_reduce", "own", "once", "widen"}) missing[op].erase("parts");
@@ -54,7 +59,8 @@ TEST(Text, EveryAttributeIsInTheText) {
   for (const char* op : {"transfer", "send"})  // what arrives says its type
     for (const char* key : {"dtype", "shape"}) missing[op].erase(key);
   for (const auto& [op, keys] : missing)
-    for (const std::string& key : keys) ADD_FAILURE() << op << " never shows " << key << " in tests/ir/every_op.ir";
+    for (const std::string& key : keys)
+      ADD_FAILURE() << op << " never shows " << key << " in tests/ir/every_op.ir";
 }
 
 TEST(Text, DefaultsAreNotPrinted) {
@@ -73,18 +79,21 @@ TEST(Text, NumbersKeepEveryBit) {
 
 TEST(Text, PhasesAndScopes) {
   const std::string text =
-      "program t mesh()\n  input x : f32[2] batch \"x\"\n  a : f32[2] = gelu x\n  b : f32[2] = gelu a  # s.0\n  c : f32[2] = gelu b  # ~\n"
+      "program t mesh()\n  input x : f32[2] batch \"x\"\n  a : f32[2] = gelu x\n  b : f32[2] = "
+      "gelu a  # s.0\n  c : f32[2] = gelu b  # ~\n"
       "  d : f32[2] = gelu c  # ^s\n  e : f32[2] = gelu d  # !s\n  output \"e\" = e\n";
   const Program p = parse(text);
   EXPECT_EQ(print(p), text);
-  const Phase want[] = {Phase::forward, Phase::forward, Phase::backward, Phase::recompute, Phase::update};
+  const Phase want[] = {Phase::forward, Phase::forward, Phase::backward, Phase::recompute,
+                        Phase::update};
   for (std::size_t i = 0; i < p.eqns.size(); ++i) EXPECT_EQ(p.eqns[i].phase, want[i]);
   EXPECT_EQ(p.eqns[3].scope, "s");
 }
 
 // Everything that models and passes write must survive the text form.
 TEST(Text, AWholeTrainingStepRoundTrips) {
-  const Program p = test::vit_step(test::tiny_model_with_dropout(), DType::f32, {3, 2}, {.bf16 = true, .remat = 2});
+  const Program p = test::vit_step(test::tiny_model_with_dropout(), DType::f32, {3, 2},
+                                   {.bf16 = true, .remat = 2});
   verify(p);
   EXPECT_GT(p.eqns.size(), 100u);
   EXPECT_EQ(parse(print(p)), p);

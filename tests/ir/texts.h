@@ -21,7 +21,9 @@ inline std::string read_source(const std::string& path) {
 }
 
 inline std::string every_op() { return read_source("tests/ir/every_op.ir"); }
-inline std::string one_rank() { return read_source("tests/ir/one_rank.ir"); }  // what localise() makes of collectives
+inline std::string one_rank() {
+  return read_source("tests/ir/one_rank.ir");
+}  // what localise() makes of collectives
 
 // The message of the Error that `body` throws; "" (and a failure) when it throws none.
 template <class Body>
@@ -35,6 +37,8 @@ std::string message_of(Body body) {
   return {};
 }
 
-#define EXPECT_SAYS(text, words) EXPECT_NE((text).find(words), std::string::npos) << "expected: " << (words) << "\nfound:    " << (text)
+#define EXPECT_SAYS(text, words)                   \
+  EXPECT_NE((text).find(words), std::string::npos) \
+      << "expected: " << (words) << "\nfound:    " << (text)
 
 }  // namespace tessera::test

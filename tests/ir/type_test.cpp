@@ -12,7 +12,8 @@ namespace {
 using test::message_of;
 
 TEST(DType, NamesRoundTrip) {
-  for (const DType d : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32, DType::u8}) EXPECT_EQ(parse_dtype(name(d)), d);
+  for (const DType d : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32, DType::u8})
+    EXPECT_EQ(parse_dtype(name(d)), d);
   EXPECT_EQ(size_of(DType::bf16), 2);
   EXPECT_TRUE(is_float(DType::bf16));
   EXPECT_FALSE(is_float(DType::i32));
@@ -31,8 +32,14 @@ TEST(Shape, CountsElements) {
 
 TEST(Shape, RefusesWhatNoMemoryHolds) {
   EXPECT_SAYS(message_of([] { elements({-1}); }), "[-1] has a negative extent");
-  EXPECT_SAYS(message_of([] { elements({std::int64_t{1} << 40, std::int64_t{1} << 40}); }), "more elements than any memory");
-  EXPECT_SAYS(message_of([] { elements({0, std::int64_t{1} << 62, 4}); }), "more elements than any memory");
+  EXPECT_SAYS(message_of([] {
+                elements({std::int64_t{1} << 40, std::int64_t{1} << 40});
+              }),
+              "more elements than any memory");
+  EXPECT_SAYS(message_of([] {
+                elements({0, std::int64_t{1} << 62, 4});
+              }),
+              "more elements than any memory");
 }
 
 TEST(Split, ByWeightsTheRestGoesToTheLargestRemainders) {
@@ -79,7 +86,8 @@ TEST(Split, PartsDifferByAtMostOneAndTile) {
         EXPECT_EQ(r.begin, at);
         EXPECT_GE(r.size, extent / parts);
         EXPECT_LE(r.size, extent / parts + 1);
-        EXPECT_LE(r.size, split(extent, parts, std::max(0, i - 1)).size) << "larger parts come first";
+        EXPECT_LE(r.size, split(extent, parts, std::max(0, i - 1)).size)
+            << "larger parts come first";
         at += r.size;
       }
       EXPECT_EQ(at, extent);
@@ -92,7 +100,10 @@ TEST(LocalShape, UnevenAndEmptySplits) {
   EXPECT_EQ(local_shape(t, mesh, 0), (Shape{3, 197, 1}));
   EXPECT_EQ(local_shape(t, mesh, 2), (Shape{3, 197, 0}));  // two elements for three ranks
   EXPECT_EQ(local_shape(t, mesh, 3), (Shape{2, 197, 1}));
-  const Type both{DType::f32, {7}, {{Place::S, 0}, {Place::S, 0}}};  // one dim over two axes: the second cuts what the first left
+  const Type both{DType::f32,
+                  {7},
+                  {{Place::S, 0},
+                   {Place::S, 0}}};  // one dim over two axes: the second cuts what the first left
   std::int64_t total = 0;
   for (int rank = 0; rank < 6; ++rank) total += local_shape(both, mesh, rank)[0];
   EXPECT_EQ(total, 7);

@@ -1,4 +1,5 @@
-// The alarm that lets a step be judged before its gradients are added up: silent for any gradient, loud for what is none.
+// The alarm that lets a step be judged before its gradients are added up: silent for any gradient,
+// loud for what is none.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +16,8 @@ T alarm(std::vector<T> x, Kernel kernel) {
   ThreadPool pool(1);
   std::vector<std::byte> scratch(1 << 20);
   const ir::DType dtype = sizeof(T) == 8 ? ir::DType::f64 : ir::DType::f32;
-  const Tensor in[] = {{dtype, {static_cast<std::int64_t>(x.size())}, reinterpret_cast<std::byte*>(x.data())}};
+  const Tensor in[] = {
+      {dtype, {static_cast<std::int64_t>(x.size())}, reinterpret_cast<std::byte*>(x.data())}};
   const Tensor out[] = {{dtype, {}, reinterpret_cast<std::byte*>(&y)}};
   const ir::Attrs none = ir::None{};
   kernel({ir::Op::alarm, none, in, out, pool, {scratch.size(), 0}, scratch.data(), scratch.data()});
@@ -24,7 +26,8 @@ T alarm(std::vector<T> x, Kernel kernel) {
 
 TEST(Alarm, HearsWhatIsNoGradient) {
   const KernelRow& row = cpu::kernel(ir::Op::alarm);
-  for (const double bad : {std::nan(""), static_cast<double>(INFINITY), -static_cast<double>(INFINITY), 1e13, -3e30}) {
+  for (const double bad :
+       {std::nan(""), static_cast<double>(INFINITY), -static_cast<double>(INFINITY), 1e13, -3e30}) {
     EXPECT_TRUE(std::isnan(alarm<double>({1, 2, bad, 3}, row.f64))) << bad;
     EXPECT_TRUE(std::isnan(alarm<float>({1, 2, static_cast<float>(bad), 3}, row.f32))) << bad;
   }

@@ -67,7 +67,9 @@ void Array::set(std::int64_t i, double value) {
     case ir::DType::f32:
       return write(at, static_cast<float>(value));
     case ir::DType::bf16:
-      return write(at, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));  // cut off: inputs only
+      return write(
+          at, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >>
+                                         16));  // cut off: inputs only
     case ir::DType::i64:
       return write(at, static_cast<std::int64_t>(value));
     case ir::DType::i32:
@@ -86,7 +88,8 @@ bool Array::guards_intact() const {
 }
 
 bool Array::same_bits(const Array& other) const {
-  return dtype_ == other.dtype_ && shape_ == other.shape_ && (bytes() == 0 || std::memcmp(data_, other.data_, bytes()) == 0);
+  return dtype_ == other.dtype_ && shape_ == other.shape_ &&
+         (bytes() == 0 || std::memcmp(data_, other.data_, bytes()) == 0);
 }
 
 Array Array::as(ir::DType dtype) const {
@@ -96,7 +99,8 @@ Array Array::as(ir::DType dtype) const {
 }
 
 double relative_error(const Array& a, const Array& b) {
-  CHECK(a.shape() == b.shape(), "compare " + ir::to_string(a.shape()) + " with " + ir::to_string(b.shape()));
+  CHECK(a.shape() == b.shape(),
+        "compare " + ir::to_string(a.shape()) + " with " + ir::to_string(b.shape()));
   double difference = 0, size = 0;
   for (std::int64_t i = 0; i < a.size(); ++i) {
     const double d = a[i] - b[i];

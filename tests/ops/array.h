@@ -1,5 +1,6 @@
-// A tensor for tests: dense storage between two guard zones, filled and read as doubles whatever its dtype.
-// Convention: `skew` moves the data off its 64-byte boundary by whole elements, as a view into a bucket would be.
+// A tensor for tests: dense storage between two guard zones, filled and read as doubles whatever
+// its dtype. Convention: `skew` moves the data off its 64-byte boundary by whole elements, as a
+// view into a bucket would be.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Batch norm as models write it: sums, normalisation and the derivative through both, against finite differences.
+// Batch norm as models write it: sums, normalisation and the derivative through both, against
+// finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,8 +18,10 @@ using namespace ir;
 Program written(const Shape& shape, std::int64_t groups) {
   Builder b;
   const std::int64_t c = shape.back();
-  const Var x = b.input(Input::param, "x", {DType::f64, shape, {}}), weights = b.input(Input::batch, "weights", {DType::f64, shape, {}});
-  const Var gain = b.input(Input::param, "gain", {DType::f64, {c}, {}}), bias = b.input(Input::param, "bias", {DType::f64, {c}, {}});
+  const Var x = b.input(Input::param, "x", {DType::f64, shape, {}}),
+            weights = b.input(Input::batch, "weights", {DType::f64, shape, {}});
+  const Var gain = b.input(Input::param, "gain", {DType::f64, {c}, {}}),
+            bias = b.input(Input::param, "bias", {DType::f64, {c}, {}});
   const Var shift = b.input(Input::state, "shift", {DType::f64, {c}, {}});
   BatchNorm attrs;
   attrs.groups = groups;
@@ -38,7 +41,8 @@ TEST_P(BatchNormGradient, GoesThroughTheStatistics) {
   ThreadPool pool(1);
   std::map<std::string, Array> inputs;
   for (const Input& in : program.inputs)
-    inputs.emplace(in.name, make_normal(DType::f64, program.type(in.var).shape, "batch_norm_" + in.name));
+    inputs.emplace(in.name,
+                   make_normal(DType::f64, program.type(in.var).shape, "batch_norm_" + in.name));
   const auto result = [&](const std::string& name) {
     for (const Output& o : program.outputs)
       if (o.name == name) return interpret(program, inputs, pool).at(o.var);
@@ -54,7 +58,8 @@ TEST_P(BatchNormGradient, GoesThroughTheStatistics) {
       input.set(i, value - h);
       const double down = result("loss")[0];
       input.set(i, value);
-      EXPECT_NEAR(grad[i], (up - down) / (2 * h), 1e-7 * (1 + std::abs(grad[i]))) << name << " " << i;
+      EXPECT_NEAR(grad[i], (up - down) / (2 * h), 1e-7 * (1 + std::abs(grad[i])))
+          << name << " " << i;
     }
   }
 }
@@ -65,10 +70,13 @@ TEST(BatchNorm, DoesNotDependOnTheShift) {
   const Program program = written(shape, 1);
   ThreadPool pool(1);
   std::map<std::string, Array> inputs;
-  for (const Input& in : program.inputs) inputs.emplace(in.name, make_normal(DType::f64, program.type(in.var).shape, "shift_" + in.name));
+  for (const Input& in : program.inputs)
+    inputs.emplace(in.name,
+                   make_normal(DType::f64, program.type(in.var).shape, "shift_" + in.name));
   const double before = interpret(program, inputs, pool).at(program.outputs[0].var)[0];
   for (std::int64_t i = 0; i < 2; ++i) inputs.at("shift").set(i, 30.0);
-  EXPECT_NEAR(interpret(program, inputs, pool).at(program.outputs[0].var)[0], before, 1e-9 * std::abs(before));
+  EXPECT_NEAR(interpret(program, inputs, pool).at(program.outputs[0].var)[0], before,
+              1e-9 * std::abs(before));
 }
 
 }  // namespace

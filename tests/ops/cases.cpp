@@ -6,9 +6,13 @@ using namespace ir;
 using enum Fill;
 
 Rows contract_cases() {
-  const auto row = [](const std::string& name, const std::string& sig, Shape x, Shape w, std::vector<Operand> addends = {},
-                      const std::string& act = {}) {
-    Case c{"contract_" + name, Op::contract, Contract{sig, act, {}}, {{std::move(x)}, {std::move(w)}}, sums};
+  const auto row = [](const std::string& name, const std::string& sig, Shape x, Shape w,
+                      std::vector<Operand> addends = {}, const std::string& act = {}) {
+    Case c{"contract_" + name,
+           Op::contract,
+           Contract{sig, act, {}},
+           {{std::move(x)}, {std::move(w)}},
+           sums};
     c.in.insert(c.in.end(), addends.begin(), addends.end());
     if (addends.empty() && act.empty() && elements(c.in[0].shape) < 20000) c.grad = {0, 1};
     return c;
@@ -32,7 +36,8 @@ Rows contract_cases() {
       row("qkv_dw", "btc,nbthd->nhdc", {2, 65, 12}, {3, 2, 65, 2, 7}),
       row("qkv_dw_from_gradient", "nbthd,btc->nhdc", {3, 2, 9, 2, 7}, {2, 9, 12}),
       row("heads_out", "bthd,chd->btc", {2, 65, 3, 5}, {17, 3, 5}),
-      row("heads_out_fused", "bthd,chd,c,btc->btc", {2, 65, 3, 5}, {17, 3, 5}, {{{17}}, {{2, 65, 17}}}),
+      row("heads_out_fused", "bthd,chd,c,btc->btc", {2, 65, 3, 5}, {17, 3, 5},
+          {{{17}}, {{2, 65, 17}}}),
       row("heads_out_dx", "btc,chd->bthd", {2, 7, 17}, {17, 3, 5}),
       row("heads_out_dw", "btc,bthd->chd", {2, 7, 17}, {2, 7, 3, 5}),
       row("patches", "btpqc,pqcd->btd", {2, 9, 4, 4, 3}, {4, 4, 3, 21}),
@@ -61,8 +66,10 @@ Rows contract_cases() {
 Rows pointwise_cases() {
   Rows rows;
   for (const auto& [op, name] : {std::pair{Op::add, "add_"}, std::pair{Op::mul, "mul_"}}) {
-    const auto row = [&, op = op, name = name](const std::string& what, const std::string& sig, Shape a, Shape b) {
-      rows.push_back({name + what, op, Sig{sig}, {{std::move(a)}, {std::move(b)}}, rounding, {0, 1}});
+    const auto row = [&, op = op, name = name](const std::string& what, const std::string& sig,
+                                               Shape a, Shape b) {
+      rows.push_back(
+          {name + what, op, Sig{sig}, {{std::move(a)}, {std::move(b)}}, rounding, {0, 1}});
     };
     row("same", "btc,btc->btc", {3, 5, 7}, {3, 5, 7});
     row("channel", "btc,c->btc", {2, 197, 65}, {65});
@@ -100,21 +107,36 @@ Rows pointwise_cases() {
       {"select_no", Op::select, None{}, {scalar_zero, {{3, 5, 7}}, {{3, 5, 7}}}, exact, {1, 2}},
       {"select_scalar", Op::select, None{}, {scalar_zero, {{}}, {{}}}, exact, {1, 2}},
       {"cast_same", Op::cast, Cast{DType::f32}, {{{5, 7}}}, exact, {0}},
-      {.name = "cast_to_bf16", .op = Op::cast, .attrs = Cast{DType::bf16}, .in = {{{1001}}}, .tolerance = exact, .fixed = true},
+      {.name = "cast_to_bf16",
+       .op = Op::cast,
+       .attrs = Cast{DType::bf16},
+       .in = {{{1001}}},
+       .tolerance = exact,
+       .fixed = true},
       {.name = "cast_from_bf16",
        .op = Op::cast,
        .attrs = Cast{DType::f32},
        .in = {{{1001}, normal, DType::bf16}},
        .tolerance = exact,
        .fixed = true},
-      {.name = "cast_to_f64", .op = Op::cast, .attrs = Cast{DType::f64}, .in = {{{3, 7}}}, .tolerance = exact, .fixed = true},
+      {.name = "cast_to_f64",
+       .op = Op::cast,
+       .attrs = Cast{DType::f64},
+       .in = {{{3, 7}}},
+       .tolerance = exact,
+       .fixed = true},
       {.name = "cast_from_f64",
        .op = Op::cast,
        .attrs = Cast{DType::f32},
        .in = {{{3, 7}, normal, DType::f64}},
        .tolerance = exact,
        .fixed = true},
-      {.name = "cast_to_i32", .op = Op::cast, .attrs = Cast{DType::i32}, .in = {{{3, 7}, wide}}, .tolerance = exact, .fixed = true},
+      {.name = "cast_to_i32",
+       .op = Op::cast,
+       .attrs = Cast{DType::i32},
+       .in = {{{3, 7}, wide}},
+       .tolerance = exact,
+       .fixed = true},
       {.name = "cast_from_i32",
        .op = Op::cast,
        .attrs = Cast{DType::f32},
@@ -129,10 +151,30 @@ Rows pointwise_cases() {
        .tolerance = exact,
        .classes = 1000,
        .fixed = true},
-      {"dropout", Op::dropout, Dropout{0.1, false, "blocks.0.mlp", 0}, {{{3, 5, 7}}, draws}, rounding, {0}},
-      {"dropout_half", Op::dropout, Dropout{0.5, false, "embed", 64}, {{{5, 197, 33}}, draws}, rounding, {0}},
-      {"dropout_none", Op::dropout, Dropout{0.0, false, "embed", 0}, {{{3, 7}}, draws}, rounding, {0}},
-      {"dropout_path", Op::dropout, Dropout{0.4, true, "blocks.1", 17}, {{{9, 5, 7}}, draws}, rounding, {0}},
+      {"dropout",
+       Op::dropout,
+       Dropout{0.1, false, "blocks.0.mlp", 0},
+       {{{3, 5, 7}}, draws},
+       rounding,
+       {0}},
+      {"dropout_half",
+       Op::dropout,
+       Dropout{0.5, false, "embed", 64},
+       {{{5, 197, 33}}, draws},
+       rounding,
+       {0}},
+      {"dropout_none",
+       Op::dropout,
+       Dropout{0.0, false, "embed", 0},
+       {{{3, 7}}, draws},
+       rounding,
+       {0}},
+      {"dropout_path",
+       Op::dropout,
+       Dropout{0.4, true, "blocks.1", 17},
+       {{{9, 5, 7}}, draws},
+       rounding,
+       {0}},
       {"dropout_vector", Op::dropout, Dropout{0.4, false, "x", 0}, {{{65}}, draws}, rounding, {0}},
       {"dropout_empty", Op::dropout, Dropout{0.4, false, "x", 0}, {{{0, 7}}, draws}, rounding},
       {"mark", Op::mark, Mark{"residual"}, {{{3, 5, 7}}}, exact, {0}},
@@ -145,8 +187,9 @@ Rows pointwise_cases() {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     Rows rows;
-    for (auto family : {contract_cases, conv_cases, attention_cases, pointwise_cases, norm_cases, batch_norm_cases, loss_cases, shape_cases,
-                        window_cases, reduce_cases, update_cases, lamb_cases, compress_cases})
+    for (auto family : {contract_cases, conv_cases, attention_cases, pointwise_cases, norm_cases,
+                        batch_norm_cases, loss_cases, shape_cases, window_cases, reduce_cases,
+                        update_cases, lamb_cases, compress_cases})
       for (Case& c : family()) rows.push_back(std::move(c));
     return rows;
   }();

@@ -1,5 +1,6 @@
-// The op case table: one row says what an op is tried on; every mode of run_cases_test.cpp takes its rows from here.
-// Convention: dtype f32 stands for the kernel's element type, so that one row serves f32 and f64 (except where `fixed`).
+// The op case table: one row says what an op is tried on; every mode of run_cases_test.cpp takes
+// its rows from here. Convention: dtype f32 stands for the kernel's element type, so that one row
+// serves f32 and f64 (except where `fixed`).
 #pragma once
 
 #include <string>
@@ -40,8 +41,10 @@ struct Tolerance {
 // Why a fast f32 kernel may differ from the f64 reference.
 inline constexpr Tolerance exact{0, "moves, compares or counts elements: no rounding"};
 inline constexpr Tolerance rounding{3e-7, "a few roundings per element, 6e-8 each"};
-inline constexpr Tolerance curve{1e-6, "exp, erf or tanh by polynomial, some units in the last place"};
-inline constexpr Tolerance sums{2e-6, "a sum of up to a few thousand f32 terms grows by the root of their number times 6e-8"};
+inline constexpr Tolerance curve{1e-6,
+                                 "exp, erf or tanh by polynomial, some units in the last place"};
+inline constexpr Tolerance sums{
+    2e-6, "a sum of up to a few thousand f32 terms grows by the root of their number times 6e-8"};
 inline constexpr Tolerance chain{5e-6, "two sums and an exponential in a row"};
 
 struct Case {
@@ -58,7 +61,8 @@ struct Case {
 
 const std::vector<Case>& cases();
 
-// Operands of a case with f32 replaced by `element`; values are the same numbers in both, all exact in f32.
+// Operands of a case with f32 replaced by `element`; values are the same numbers in both, all exact
+// in f32.
 std::vector<Array> make_operands(const Case& c, ir::DType element);
 ir::Attrs attrs_for(const Case& c, ir::DType element);
 Array make_normal(ir::DType dtype, const ir::Shape& shape, const std::string& name);

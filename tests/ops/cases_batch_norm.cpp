@@ -1,4 +1,5 @@
-// The derivative for x goes through the sums, so batch_norm alone is differentiated for gain and bias; batch_norm_test.cpp does the rest.
+// The derivative for x goes through the sums, so batch_norm alone is differentiated for gain and
+// bias; batch_norm_test.cpp does the rest.
 #include "ops/families.h"
 
 namespace tessera::test {
@@ -9,8 +10,10 @@ using enum Fill;
 Rows batch_norm_cases() {
   Rows rows;
   const auto all = [&](const std::string& name, Shape x, std::int64_t groups) {
-    const std::int64_t c = x.back(), samples = x[0], pixels = elements(x) / std::max<std::int64_t>(1, samples * c);
-    const Operand image{x}, channel{{c}}, sums_of{{groups, c}}, squares{{groups, c}, positive}, gain{{c}, positive};
+    const std::int64_t c = x.back(), samples = x[0],
+                       pixels = elements(x) / std::max<std::int64_t>(1, samples * c);
+    const Operand image{x}, channel{{c}}, sums_of{{groups, c}}, squares{{groups, c}, positive},
+        gain{{c}, positive};
     const BatchNorm counted{1e-5, 0.1, groups, samples, pixels};
     BatchNorm plain;
     plain.groups = groups;
@@ -22,10 +25,21 @@ Rows batch_norm_cases() {
                     {image, {{groups, c}, rate}, squares, channel, gain, channel},
                     sums,
                     elements(x) < 2000 ? std::vector<int>{4, 5} : std::vector<int>{}});
-    rows.push_back({"batch_norm_sums_" + name, Op::batch_norm_sums, plain, {image, image, sums_of, squares}, sums});
-    rows.push_back(
-        {"batch_norm_grad_" + name, Op::batch_norm_grad, counted, {image, image, sums_of, squares, gain, sums_of, sums_of}, sums});
-    rows.push_back({"running_stats_" + name, Op::running_stats, counted, {channel, gain, {{groups, c}, rate}, squares, channel}, rounding});
+    rows.push_back({"batch_norm_sums_" + name,
+                    Op::batch_norm_sums,
+                    plain,
+                    {image, image, sums_of, squares},
+                    sums});
+    rows.push_back({"batch_norm_grad_" + name,
+                    Op::batch_norm_grad,
+                    counted,
+                    {image, image, sums_of, squares, gain, sums_of, sums_of},
+                    sums});
+    rows.push_back({"running_stats_" + name,
+                    Op::running_stats,
+                    counted,
+                    {channel, gain, {{groups, c}, rate}, squares, channel},
+                    rounding});
   };
   all("image", {3, 5, 4, 7}, 1);
   all("groups", {5, 3, 2, 6}, 2);
@@ -35,10 +49,21 @@ Rows batch_norm_cases() {
   all("large", {6, 28, 28, 65}, 1);
   all("large_groups", {7, 20, 20, 48}, 3);
   const Operand gain{{19}, positive}, channel{{19}};
-  rows.push_back({"batch_norm_fixed", Op::batch_norm_fixed, BatchNorm{}, {{{2, 5, 3, 19}}, channel, gain, gain, channel}, rounding});
-  rows.push_back(
-      {"batch_norm_fixed_large", Op::batch_norm_fixed, BatchNorm{1e-3}, {{{2, 40, 40, 19}}, channel, gain, gain, channel}, rounding});
-  rows.push_back({"batch_norm_scale", Op::batch_norm_scale, BatchNorm{1e-3}, {channel, gain, gain, channel}, rounding});
+  rows.push_back({"batch_norm_fixed",
+                  Op::batch_norm_fixed,
+                  BatchNorm{},
+                  {{{2, 5, 3, 19}}, channel, gain, gain, channel},
+                  rounding});
+  rows.push_back({"batch_norm_fixed_large",
+                  Op::batch_norm_fixed,
+                  BatchNorm{1e-3},
+                  {{{2, 40, 40, 19}}, channel, gain, gain, channel},
+                  rounding});
+  rows.push_back({"batch_norm_scale",
+                  Op::batch_norm_scale,
+                  BatchNorm{1e-3},
+                  {channel, gain, gain, channel},
+                  rounding});
   return rows;
 }
 

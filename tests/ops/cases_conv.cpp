@@ -9,15 +9,30 @@ Rows conv_cases() {
   struct Sizes {
     std::int64_t b, h, w, c, o, k, l, stride, pad;
   };
-  const auto out = [](std::int64_t extent, std::int64_t size, const Sizes& n) { return (extent + 2 * n.pad - size) / n.stride + 1; };
+  const auto out = [](std::int64_t extent, std::int64_t size, const Sizes& n) {
+    return (extent + 2 * n.pad - size) / n.stride + 1;
+  };
   Rows rows;
   // The convolution and both of its gradients for one geometry.
   const auto all = [&](const std::string& name, Sizes n, bool differentiate = true) {
-    const Operand x{{n.b, n.h, n.w, n.c}}, f{{n.k, n.l, n.c, n.o}}, g{{n.b, out(n.h, n.k, n), out(n.w, n.l, n), n.o}};
-    rows.push_back(
-        {"conv_" + name, Op::conv, Conv{n.stride, n.pad, 0, 0}, {x, f}, sums, differentiate ? std::vector<int>{0, 1} : std::vector<int>{}});
-    rows.push_back({"conv_input_grad_" + name, Op::conv_input_grad, Conv{n.stride, n.pad, n.h, n.w}, {g, f}, sums});
-    rows.push_back({"conv_filter_grad_" + name, Op::conv_filter_grad, Conv{n.stride, n.pad, n.k, n.l}, {g, x}, sums});
+    const Operand x{{n.b, n.h, n.w, n.c}}, f{{n.k, n.l, n.c, n.o}},
+        g{{n.b, out(n.h, n.k, n), out(n.w, n.l, n), n.o}};
+    rows.push_back({"conv_" + name,
+                    Op::conv,
+                    Conv{n.stride, n.pad, 0, 0},
+                    {x, f},
+                    sums,
+                    differentiate ? std::vector<int>{0, 1} : std::vector<int>{}});
+    rows.push_back({"conv_input_grad_" + name,
+                    Op::conv_input_grad,
+                    Conv{n.stride, n.pad, n.h, n.w},
+                    {g, f},
+                    sums});
+    rows.push_back({"conv_filter_grad_" + name,
+                    Op::conv_filter_grad,
+                    Conv{n.stride, n.pad, n.k, n.l},
+                    {g, x},
+                    sums});
   };
   all("3x3", {2, 5, 6, 3, 4, 3, 3, 1, 1});
   all("3x3_stride", {2, 7, 6, 5, 3, 3, 3, 2, 1});
@@ -37,7 +52,8 @@ Rows conv_cases() {
 
   // With all that follows it in an evaluation.
   const auto folded = [&](const std::string& name, Sizes n, bool addend) {
-    const Operand x{{n.b, n.h, n.w, n.c}}, f{{n.k, n.l, n.c, n.o}}, y{{n.b, out(n.h, n.k, n), out(n.w, n.l, n), n.o}}, channel{{n.o}};
+    const Operand x{{n.b, n.h, n.w, n.c}}, f{{n.k, n.l, n.c, n.o}},
+        y{{n.b, out(n.h, n.k, n), out(n.w, n.l, n), n.o}}, channel{{n.o}};
     Conv a{n.stride, n.pad};
     a.relu = addend;
     rows.push_back({"conv_folded_" + name, Op::conv, a, {x, f, channel, channel}, sums});
@@ -49,11 +65,19 @@ Rows conv_cases() {
   folded("wide", {4, 16, 16, 64, 40, 3, 3, 1, 1}, true);
 
   const auto pool = [&](const std::string& name, Shape x, Pool a, Fill fill = normal) {
-    rows.push_back({"max_pool_" + name, Op::max_pool, a, {{x, fill}}, exact, fill == normal ? std::vector<int>{0} : std::vector<int>{}});
-    const Shape g = {x[0], (x[1] + 2 * a.pad - a.size) / a.stride + 1, (x[2] + 2 * a.pad - a.size) / a.stride + 1, x[3]};
+    rows.push_back({"max_pool_" + name,
+                    Op::max_pool,
+                    a,
+                    {{x, fill}},
+                    exact,
+                    fill == normal ? std::vector<int>{0} : std::vector<int>{}});
+    const Shape g = {x[0], (x[1] + 2 * a.pad - a.size) / a.stride + 1,
+                     (x[2] + 2 * a.pad - a.size) / a.stride + 1, x[3]};
     a.rows = x[1], a.cols = x[2];
-    // The pixels named by `ties` (0 to 2) lie in the first row of their windows, some of them outside of the image.
-    rows.push_back({"max_pool_grad_" + name, Op::max_pool_grad, a, {{g}, {g, ties, DType::u8}}, rounding});
+    // The pixels named by `ties` (0 to 2) lie in the first row of their windows, some of them
+    // outside of the image.
+    rows.push_back(
+        {"max_pool_grad_" + name, Op::max_pool_grad, a, {{g}, {g, ties, DType::u8}}, rounding});
   };
   pool("2x2", {2, 6, 4, 3}, {2, 2, 0, 0, 0});
   pool("stem", {2, 9, 8, 5}, {3, 2, 1, 0, 0});

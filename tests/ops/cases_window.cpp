@@ -24,15 +24,24 @@ std::vector<Case> attention_cases() {
     if (n.windows) out.push_back({{n.windows, n.t, n.s}, masked});
     return out;
   };
-  const auto forward = [&](const std::string& name, Dims n, bool bias = false, double scale = 0.35) {
-    Case c{"attention_" + name, Op::attention, Attention{scale, bias, n.windows > 0}, {n.q(), n.k(), n.k()}, chain};
+  const auto forward = [&](const std::string& name, Dims n, bool bias = false,
+                           double scale = 0.35) {
+    Case c{"attention_" + name,
+           Op::attention,
+           Attention{scale, bias, n.windows > 0},
+           {n.q(), n.k(), n.k()},
+           chain};
     for (Operand& o : extras(n, bias)) c.in.push_back(o);
     if (n.t < 60) c.grad = bias ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 2};
     return c;
   };
   const auto backward = [&](const std::string& name, Dims n, bool bias = false) {
     const Operand q = n.q(), k = n.k(), lse{n.shape({n.h, n.t}), log_sum};
-    Case c{"attention_grad_" + name, Op::attention_grad, Attention{0.35, bias, n.windows > 0}, {q, k, k, q, lse, q}, chain};
+    Case c{"attention_grad_" + name,
+           Op::attention_grad,
+           Attention{0.35, bias, n.windows > 0},
+           {q, k, k, q, lse, q},
+           chain};
     for (Operand& o : extras(n, bias)) c.in.push_back(o);
     return c;
   };
@@ -65,19 +74,36 @@ std::vector<Case> window_cases() {
   const auto cut = [](const std::string& name, Shape image, Shape size, Shape shift) {
     return Case{"window_" + name, Op::window, Window{size, shift, {}}, {{image}}, exact, {0}};
   };
-  const auto back = [](const std::string& name, std::int64_t b, std::int64_t c, Shape image, Shape size, Shape shift) {
-    const std::int64_t n = ((image[0] + size[0] - 1) / size[0]) * ((image[1] + size[1] - 1) / size[1]);
-    return Case{"unwindow_" + name, Op::unwindow, Window{size, shift, image}, {{{b, n, size[0] * size[1], c}}}, exact, {0}};
+  const auto back = [](const std::string& name, std::int64_t b, std::int64_t c, Shape image,
+                       Shape size, Shape shift) {
+    const std::int64_t n =
+        ((image[0] + size[0] - 1) / size[0]) * ((image[1] + size[1] - 1) / size[1]);
+    return Case{"unwindow_" + name,
+                Op::unwindow,
+                Window{size, shift, image},
+                {{{b, n, size[0] * size[1], c}}},
+                exact,
+                {0}};
   };
   const auto mask = [](const std::string& name, Shape size, Shape shift, Shape image) {
-    return Case{"window_mask_" + name, Op::window_mask, WindowMask{size, shift, image, DType::f32}, {}, exact};
+    return Case{"window_mask_" + name,
+                Op::window_mask,
+                WindowMask{size, shift, image, DType::f32},
+                {},
+                exact};
   };
   const auto table = [](const std::string& name, Shape size, std::int64_t heads) {
-    return Case{"bias_table_" + name, Op::bias_table, BiasTable{size}, {{{(2 * size[0] - 1) * (2 * size[1] - 1), heads}}}, exact, {0}};
+    return Case{"bias_table_" + name,
+                Op::bias_table,
+                BiasTable{size},
+                {{{(2 * size[0] - 1) * (2 * size[1] - 1), heads}}},
+                exact,
+                {0}};
   };
   const auto table_grad = [](const std::string& name, Shape size, std::int64_t heads) {
     const std::int64_t t = size[0] * size[1];
-    return Case{"bias_table_grad_" + name, Op::bias_table_grad, BiasTable{size}, {{{heads, t, t}}}, sums};
+    return Case{
+        "bias_table_grad_" + name, Op::bias_table_grad, BiasTable{size}, {{{heads, t, t}}}, sums};
   };
   return {
       cut("plain", {2, 4, 6, 3}, {2, 3}, {0, 0}),

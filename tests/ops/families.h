@@ -10,8 +10,9 @@ using Rows = std::vector<Case>;
 
 inline Operand labels_of(std::int64_t b) { return {{b}, Fill::labels, ir::DType::i32}; }
 inline const Operand draws{{3}, Fill::rng, ir::DType::i64};
-inline const Operand scalar_one{{}, Fill::one}, scalar_zero{{}, Fill::zero}, scalar_rate{{}, Fill::rate},
-    scalar_positive{{}, Fill::positive}, scalar_step{{}, Fill::count, ir::DType::i64};
+inline const Operand scalar_one{{}, Fill::one}, scalar_zero{{}, Fill::zero},
+    scalar_rate{{}, Fill::rate}, scalar_positive{{}, Fill::positive},
+    scalar_step{{}, Fill::count, ir::DType::i64};
 
 Rows contract_cases();
 Rows conv_cases();

@@ -1,4 +1,5 @@
-// Values of a case's operands, keyed by the case's name: the same numbers on every machine and in every dtype.
+// Values of a case's operands, keyed by the case's name: the same numbers on every machine and in
+// every dtype.
 #include <cmath>
 
 #include "base/rng.h"
@@ -50,7 +51,8 @@ std::vector<Array> make_operands(const Case& c, ir::DType element) {
     const Operand& o = c.in[n];
     Array a(!c.fixed && o.dtype == ir::DType::f32 ? element : o.dtype, o.shape);
     const Key key = Key{}.with(c.name).with(n);
-    for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, rounded(value_of(o.fill, c.classes, o.shape, key, i)));
+    for (std::int64_t i = 0; i < a.size(); ++i)
+      a.set(i, rounded(value_of(o.fill, c.classes, o.shape, key, i)));
     if (o.fill == Fill::probabilities)
       for (std::int64_t i = 0, width = o.shape.back(); i < a.size(); i += width) {
         double sum = 0;
@@ -71,14 +73,16 @@ ir::Attrs attrs_for(const Case& c, ir::DType element) {
   if (auto* cast = std::get_if<ir::Cast>(&attrs)) change(cast->to);
   if (auto* constant = std::get_if<ir::Constant>(&attrs)) change(constant->dtype);
   if (auto* mask = std::get_if<ir::WindowMask>(&attrs)) change(mask->dtype);
-  if (auto* contract = std::get_if<ir::Contract>(&attrs); contract && contract->out) change(*contract->out);
+  if (auto* contract = std::get_if<ir::Contract>(&attrs); contract && contract->out)
+    change(*contract->out);
   if (auto* sum = std::get_if<ir::Sum>(&attrs); sum && sum->out) change(*sum->out);
   return attrs;
 }
 
 Array make_normal(ir::DType dtype, const ir::Shape& shape, const std::string& name) {
   Array a(dtype, shape);
-  for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, rounded(tessera::normal(Key{}.with(name), static_cast<std::uint64_t>(i))));
+  for (std::int64_t i = 0; i < a.size(); ++i)
+    a.set(i, rounded(tessera::normal(Key{}.with(name), static_cast<std::uint64_t>(i))));
   return a;
 }
 

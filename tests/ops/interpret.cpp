@@ -19,7 +19,8 @@ std::vector<ir::Type> types_of(const std::vector<Array>& arrays) {
   return types;
 }
 
-void call_kernel(exec::cpu::Kernel kernel, exec::cpu::ScratchRule scratch, ir::Op op, const ir::Attrs& attrs, const std::vector<Tensor>& in,
+void call_kernel(exec::cpu::Kernel kernel, exec::cpu::ScratchRule scratch, ir::Op op,
+                 const ir::Attrs& attrs, const std::vector<Tensor>& in,
                  const std::vector<Tensor>& out, ThreadPool& pool) {
   const std::string what(ir::name(op));
   CHECK(kernel != nullptr, what + " has no kernel");
@@ -38,21 +39,26 @@ void call_kernel(exec::cpu::Kernel kernel, exec::cpu::ScratchRule scratch, ir::O
   kernel(Call{op, attrs, in, out, pool, given, shared.data(), own.data()});
   CHECK(shared.guards_intact() && own.guards_intact(), what + " wrote outside its scratch");
   for (int thread = 0; thread < pool.size(); ++thread) {
-    const std::byte* end = own.data() + static_cast<std::size_t>(thread) * given.per_thread + need.per_thread;
-    CHECK(std::all_of(end, end + gap, [](std::byte b) { return b == std::byte{0xff}; }), what + " wrote past one thread's scratch");
+    const std::byte* end =
+        own.data() + static_cast<std::size_t>(thread) * given.per_thread + need.per_thread;
+    CHECK(std::all_of(end, end + gap, [](std::byte b) { return b == std::byte{0xff}; }),
+          what + " wrote past one thread's scratch");
   }
 }
 
-std::vector<Array> run_reference(ir::Op op, const ir::Attrs& attrs, const std::vector<Array>& in, ThreadPool& pool) {
+std::vector<Array> run_reference(ir::Op op, const ir::Attrs& attrs, const std::vector<Array>& in,
+                                 ThreadPool& pool) {
   std::vector<Array> out;
   std::vector<Tensor> operands, results;
   for (const Array& a : in) operands.push_back(a.tensor());
-  for (const ir::Type& t : ir::infer(op, attrs, types_of(in))) results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
+  for (const ir::Type& t : ir::infer(op, attrs, types_of(in)))
+    results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
   call_kernel(exec::cpu::kernel(op).f64, nullptr, op, attrs, operands, results, pool);
   return out;
 }
 
-std::map<ir::Var, Array> interpret(const ir::Program& program, const std::map<std::string, Array>& inputs, ThreadPool& pool) {
+std::map<ir::Var, Array> interpret(const ir::Program& program,
+                                   const std::map<std::string, Array>& inputs, ThreadPool& pool) {
   std::map<ir::Var, Array> values;
   for (const ir::Input& input : program.inputs) {
     const Array& given = inputs.at(input.name);
@@ -67,7 +73,8 @@ std::map<ir::Var, Array> interpret(const ir::Program& program, const std::map<st
         out.emplace_back();
         continue;
       }
-      Array& result = values.emplace(v, Array(program.type(v).dtype, program.type(v).shape)).first->second;
+      Array& result =
+          values.emplace(v, Array(program.type(v).dtype, program.type(v).shape)).first->second;
       result.set_bytes(std::byte{0xff});
       out.push_back(result.tensor());
     }

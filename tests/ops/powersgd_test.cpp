@@ -1,5 +1,5 @@
-// PowerSGD as equations, on 1 to 4 ranks: with a full rank the sum is the sum; with a lower one nothing is lost, and what is left comes
-// later.
+// PowerSGD as equations, on 1 to 4 ranks: with a full rank the sum is the sum; with a lower one
+// nothing is lost, and what is left comes later.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,9 +14,13 @@ namespace {
 
 using namespace ir;
 
-// A bucket of a matrix, a bias and a filter, as the optimizer hands it to dp: two entries that can be matrices.
-const transforms::Bucket bucket{"decay", {{"w", 0, {6, 9}, -1}, {"bias", 64, {5}, -1}, {"filter", 80, {2, 2, 2, 7}, -1}}, 136, 1, true, 1.0,
-                                false};
+// A bucket of a matrix, a bias and a filter, as the optimizer hands it to dp: two entries that can
+// be matrices.
+const transforms::Bucket bucket{
+    "decay", {{"w", 0, {6, 9}, -1}, {"bias", 64, {5}, -1}, {"filter", 80, {2, 2, 2, 7}, -1}},
+    136,     1,
+    true,    1.0,
+    false};
 
 Program step(DType dtype, int ranks, bool cut) {
   Builder b;
@@ -24,10 +28,12 @@ Program step(DType dtype, int ranks, bool cut) {
   b.set_phase(Phase::update);
   Type flat{dtype, {bucket.size}, {}};
   set_place(flat, b.program().mesh, 0, {Place::P, -1});
-  const Var g = b.input(Input::batch, "g", flat), ok = b.input(Input::batch, "flag", {dtype, {}, {}});
+  const Var g = b.input(Input::batch, "g", flat),
+            ok = b.input(Input::batch, "flag", {dtype, {}, {}});
   Collective attrs{"dp", cut ? 0 : -1, -1, {}, {}, 0};
   const Var sum = b.emit_named(cut ? Op::reduce_scatter : Op::all_reduce, attrs, {g}, {"g/dp"})[0];
-  set_place(b.program().values[static_cast<std::size_t>(sum)].type, b.program().mesh, 0, cut ? Place{Place::S, 0} : Place{});
+  set_place(b.program().values[static_cast<std::size_t>(sum)].type, b.program().mesh, 0,
+            cut ? Place{Place::S, 0} : Place{});
   b.output("sum", b.emit_named(Op::mark, Mark{"grad", -1}, {sum}, {"optimizer.pinned.decay"})[0]);
   b.output("ok", ok);
   return b.take();
@@ -51,7 +57,8 @@ Array scalar(DType dtype, double value) {
 struct State {
   Parts residual, q;
 };
-// One step: the sum as all ranks have it together, and the state after it. `left`: the residual of all ranks.
+// One step: the sum as all ranks have it together, and the state after it. `left`: the residual of
+// all ranks.
 Array run(const Program& p, const Array& g, double ok, State& state, Array& left) {
   const DType dtype = g.dtype();
   std::vector<Parts> in;
@@ -59,9 +66,11 @@ Array run(const Program& p, const Array& g, double ok, State& state, Array& left
     const Type& type = p.type(input.var);
     if (input.name == "g") in.push_back(hand_out(g, type, p.mesh, "g"));
     if (input.name == "flag") in.push_back(hand_out(scalar(dtype, ok), type, p.mesh, "ok"));
-    for (auto& [name, parts] : {std::pair{"residual.decay", &state.residual}, {"powersgd.decay", &state.q}})
+    for (auto& [name, parts] :
+         {std::pair{"residual.decay", &state.residual}, {"powersgd.decay", &state.q}})
       if (input.name == name) {
-        if (parts->empty()) *parts = Parts(static_cast<std::size_t>(p.mesh.ranks()), Array(dtype, type.shape));
+        if (parts->empty())
+          *parts = Parts(static_cast<std::size_t>(p.mesh.ranks()), Array(dtype, type.shape));
         in.push_back(*parts);
       }
   }
@@ -70,7 +79,8 @@ Array run(const Program& p, const Array& g, double ok, State& state, Array& left
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Type& type = p.type(p.outputs[i].var);
     if (p.outputs[i].name == "sum") sum = put_together(out[i], type, p.mesh);
-    if (p.outputs[i].name == "residual.decay") state.residual = out[i], left = put_together(out[i], type, p.mesh);
+    if (p.outputs[i].name == "residual.decay")
+      state.residual = out[i], left = put_together(out[i], type, p.mesh);
     if (p.outputs[i].name == "powersgd.decay") state.q = out[i], put_together(out[i], type, p.mesh);
   }
   return sum;
@@ -88,13 +98,15 @@ INSTANTIATE_TEST_SUITE_P(Types, PowerSgd, ::testing::Values(DType::f64, DType::f
 TEST_P(PowerSgd, OfFullRankIsTheSum) {
   for (const int ranks : {1, 2, 3, 4})
     for (const bool cut : {false, true}) {
-      const Program p = transforms::compress(step(GetParam(), ranks, cut), {"powersgd", 0, 7, true}, {bucket});
+      const Program p =
+          transforms::compress(step(GetParam(), ranks, cut), {"powersgd", 0, 7, true}, {bucket});
       verify(p);
       State state;
       Array left;
       for (int n = 0; n < 3; ++n) {
         const Array g = gradient(GetParam(), "full" + std::to_string(n));
-        EXPECT_LE(relative_error(run(p, g, 1, state, left), g.as(DType::f64)), GetParam() == DType::f64 ? 1e-12 : 2e-6)
+        EXPECT_LE(relative_error(run(p, g, 1, state, left), g.as(DType::f64)),
+                  GetParam() == DType::f64 ? 1e-12 : 2e-6)
             << ranks << " ranks";
       }
     }
@@ -104,14 +116,16 @@ TEST_P(PowerSgd, LosesNothing) {
   const double rounding = GetParam() == DType::f64 ? 1e-12 : 1e-5;
   for (const int ranks : {1, 2, 3, 4})
     for (const bool cut : {false, true}) {
-      const Program p = transforms::compress(step(GetParam(), ranks, cut), {"powersgd", 0, 2, false}, {bucket});
+      const Program p =
+          transforms::compress(step(GetParam(), ranks, cut), {"powersgd", 0, 2, false}, {bucket});
       verify(p);
       State state;
       Array left(DType::f64, {bucket.size});
       for (int n = 0; n < 4; ++n) {
         const Array g = gradient(GetParam(), "low" + std::to_string(n)), before = left;
         const Array sum = run(p, g, 1, state, left);
-        for (std::int64_t i = 0; i < g.size(); ++i) ASSERT_NEAR(sum[i] + left[i], g[i] + before[i], rounding) << i;
+        for (std::int64_t i = 0; i < g.size(); ++i)
+          ASSERT_NEAR(sum[i] + left[i], g[i] + before[i], rounding) << i;
         for (int i = 64; i < 69; ++i) ASSERT_NEAR(sum[i], g[i], rounding) << "a bias is no matrix";
         EXPECT_GT(norm(left), 0.1);  // rank 2 is not all of it
       }
@@ -119,13 +133,16 @@ TEST_P(PowerSgd, LosesNothing) {
       const State kept = state;
       run(p, gradient(GetParam(), "skipped"), 0, state, left);
       for (std::size_t r = 0; r < kept.q.size(); ++r)
-        EXPECT_TRUE(state.q[r].same_bits(kept.q[r]) && state.residual[r].same_bits(kept.residual[r]));
+        EXPECT_TRUE(state.q[r].same_bits(kept.q[r]) &&
+                    state.residual[r].same_bits(kept.residual[r]));
     }
 }
 
-// The same gradient again and again: what was sent becomes all of it, also from a start where there was nothing to find a basis of.
+// The same gradient again and again: what was sent becomes all of it, also from a start where there
+// was nothing to find a basis of.
 TEST_P(PowerSgd, CatchesUp) {
-  const Program p = transforms::compress(step(GetParam(), 2, false), {"powersgd", 0, 1, false}, {bucket});
+  const Program p =
+      transforms::compress(step(GetParam(), 2, false), {"powersgd", 0, 1, false}, {bucket});
   State state;
   Array left, sent(DType::f64, {bucket.size});
   const Array g = gradient(GetParam(), "constant");

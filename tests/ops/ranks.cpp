@@ -39,7 +39,8 @@ int index_among(Place::Kind kind, const ir::Type& type, const ir::Mesh& mesh, in
   const std::vector<int> where = mesh.coordinates(rank);
   int index = 0;
   for (std::size_t a = 0; a < where.size(); ++a)
-    if (ir::place_on(type, static_cast<int>(a)).kind == kind) index = index * mesh.axes[a].size + where[a];
+    if (ir::place_on(type, static_cast<int>(a)).kind == kind)
+      index = index * mesh.axes[a].size + where[a];
   return index;
 }
 
@@ -49,9 +50,13 @@ std::vector<Array> shares_of(const Array& whole, int n, const std::string& name)
   for (std::int64_t i = 0; i < whole.size(); ++i) {
     double left = whole[i];
     for (int r = 0; r + 1 < n; ++r) {
-      const double draw = std::round(8 * tessera::normal(key, static_cast<std::uint64_t>(i * n + r)));
+      const double draw =
+          std::round(8 * tessera::normal(key, static_cast<std::uint64_t>(i * n + r)));
       const ir::DType dtype = whole.dtype();
-      const double share = dtype == ir::DType::f32 ? left / 2 : dtype == ir::DType::f64 ? draw / 8 : dtype == ir::DType::u8 ? 0 : draw;
+      const double share = dtype == ir::DType::f32   ? left / 2
+                           : dtype == ir::DType::f64 ? draw / 8
+                           : dtype == ir::DType::u8  ? 0
+                                                     : draw;
       shares[at((r + i) % n)].set(i, share);
       left -= share;
     }
@@ -70,7 +75,8 @@ void fill_arena(exec::Executor& executor, std::int64_t bytes) {
 
 }  // namespace
 
-Parts hand_out(const Array& whole, const ir::Type& type, const ir::Mesh& mesh, const std::string& key) {
+Parts hand_out(const Array& whole, const ir::Type& type, const ir::Mesh& mesh,
+               const std::string& key) {
   int n = 1;
   for (std::size_t a = 0; a < mesh.axes.size(); ++a)
     if (ir::place_on(type, static_cast<int>(a)).kind == Place::P) n *= mesh.axes[a].size;
@@ -87,7 +93,8 @@ Parts hand_out(const Array& whole, const ir::Type& type, const ir::Mesh& mesh, c
 
 Array put_together(const Parts& parts, const ir::Type& type, const ir::Mesh& mesh) {
   Array whole(ir::DType::f64, type.shape);
-  std::vector<int> first(at(mesh.ranks()));  // the rank with the same place and nothing but zeros on replicated axes
+  std::vector<int> first(
+      at(mesh.ranks()));  // the rank with the same place and nothing but zeros on replicated axes
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     first[at(rank)] = rank;
     for (std::size_t a = 0; a < mesh.axes.size(); ++a)
@@ -98,11 +105,14 @@ Array put_together(const Parts& parts, const ir::Type& type, const ir::Mesh& mes
     const Array& part = parts[at(rank)];
     EXPECT_EQ(part.shape(), ir::local_shape(type, mesh, rank)) << "on rank " << rank;
     if (first[at(rank)] != rank) {
-      EXPECT_TRUE(part.same_bits(parts[at(first[at(rank)])])) << "ranks " << rank << " and " << first[at(rank)] << " hold other copies";
+      EXPECT_TRUE(part.same_bits(parts[at(first[at(rank)])]))
+          << "ranks " << rank << " and " << first[at(rank)] << " hold other copies";
       continue;
     }
     each(ir::local_ranges(type, mesh, rank), type.shape,
-         [&](std::int64_t local, std::int64_t global) { whole.set(global, whole[global] + part[local]); });
+         [&](std::int64_t local, std::int64_t global) {
+           whole.set(global, whole[global] + part[local]);
+         });
   }
   return whole;
 }
@@ -111,7 +121,8 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
   const ir::Mesh& mesh = program.mesh;
   std::vector<Parts> outputs(program.outputs.size());
   for (Parts& parts : outputs) parts.resize(at(mesh.ranks()));
-  const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(), [](const ir::Eqn& e) { return ir::moves(e.attrs); });
+  const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(),
+                                   [](const ir::Eqn& e) { return ir::moves(e.attrs); });
   comm::run_local(mesh.ranks(), [&](comm::Comm& world) {
     const int rank = world.rank();
     std::map<std::string, std::unique_ptr<comm::Comm>> own;
@@ -126,11 +137,13 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
     const auto loaded = executor->load(plan);
     fill_arena(*executor, plan.arena_bytes);
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      loaded->write(program.inputs[i].name, {inputs[i][at(rank)].data(), inputs[i][at(rank)].bytes()});
+      loaded->write(program.inputs[i].name,
+                    {inputs[i][at(rank)].data(), inputs[i][at(rank)].bytes()});
     loaded->run();
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const plan::Binding* binding = plan.output(program.outputs[i].name);
-      Array& result = outputs[i][at(rank)] = Array(binding->slot.type.dtype, binding->slot.type.shape);
+      Array& result = outputs[i][at(rank)] =
+          Array(binding->slot.type.dtype, binding->slot.type.shape);
       loaded->read(program.outputs[i].name, {result.data(), result.bytes()});
     }
   });

@@ -1,4 +1,5 @@
-// The reference itself, against values worked out by hand or by another route: it is the oracle for everything else.
+// The reference itself, against values worked out by hand or by another route: it is the oracle for
+// everything else.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -29,15 +30,19 @@ std::vector<Array> run(Op op, const ir::Attrs& attrs, const std::vector<Array>& 
 
 void expect_values(const Array& got, const std::vector<double>& want, double tolerance = 1e-12) {
   ASSERT_EQ(got.size(), static_cast<std::int64_t>(want.size()));
-  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[static_cast<std::int64_t>(i)], want[i], tolerance) << "element " << i;
+  for (std::size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[static_cast<std::int64_t>(i)], want[i], tolerance) << "element " << i;
 }
 
 TEST(Reference, ContractIsAMatrixProduct) {
   const Array x = values({2, 3}, {1, 2, 3, 4, 5, 6}), w = values({2, 3}, {1, 0, -1, 2, 1, 0});
   expect_values(run(Op::contract, ir::Contract{"ac,bc->ab", {}, {}}, {x, w})[0], {-2, 4, -2, 13});
   expect_values(run(Op::contract, ir::Contract{"ac,bc->ba", {}, {}}, {x, w})[0], {-2, -2, 4, 13});
-  expect_values(run(Op::contract, ir::Contract{"ac,bc,b->ab", {}, {}}, {x, w, values({2}, {10, 20})})[0], {8, 24, 8, 33});
-  expect_values(run(Op::contract, ir::Contract{"ac,ac->a", {}, {}}, {x, w})[0], {-2, 13});  // a is a batch letter
+  expect_values(
+      run(Op::contract, ir::Contract{"ac,bc,b->ab", {}, {}}, {x, w, values({2}, {10, 20})})[0],
+      {8, 24, 8, 33});
+  expect_values(run(Op::contract, ir::Contract{"ac,ac->a", {}, {}}, {x, w})[0],
+                {-2, 13});  // a is a batch letter
 }
 
 TEST(Reference, ContractEqualsFiveNestedLoops) {
@@ -52,67 +57,80 @@ TEST(Reference, ContractEqualsFiveNestedLoops) {
         for (std::int64_t h = 0; h < H; ++h)
           for (std::int64_t d = 0; d < D; ++d) {
             double sum = 0;
-            for (std::int64_t c = 0; c < C; ++c) sum += x[(b * T + t) * C + c] * w[((n * H + h) * D + d) * C + c];
+            for (std::int64_t c = 0; c < C; ++c)
+              sum += x[(b * T + t) * C + c] * w[((n * H + h) * D + d) * C + c];
             EXPECT_NEAR(y[(((n * B + b) * T + t) * H + h) * D + d], sum, 1e-12);
           }
 }
 
 TEST(Reference, ContractWithGeluGivesBothValues) {
-  const auto out =
-      run(Op::contract, ir::Contract{"ac,bc,b->ab", "gelu", {}}, {values({1, 1}, {2}), values({1, 1}, {0.25}), values({1}, {0.5})});
+  const auto out = run(Op::contract, ir::Contract{"ac,bc,b->ab", "gelu", {}},
+                       {values({1, 1}, {2}), values({1, 1}, {0.25}), values({1}, {0.5})});
   expect_values(out[0], {0.841344746068543});  // gelu(1)
   expect_values(out[1], {1});
 }
 
 TEST(Reference, Gelu) {
-  expect_values(run(Op::gelu, ir::Gelu{}, {values({3}, {1, 0, -1})})[0], {0.841344746068543, 0, -0.158655253931457});
+  expect_values(run(Op::gelu, ir::Gelu{}, {values({3}, {1, 0, -1})})[0],
+                {0.841344746068543, 0, -0.158655253931457});
   expect_values(run(Op::gelu, ir::Gelu{true}, {values({1}, {1})})[0], {0.841191990608276}, 1e-9);
   // Phi(1) + phi(1)
-  expect_values(run(Op::gelu_grad, ir::Gelu{}, {values({1}, {1}), values({1}, {2})})[0], {2 * (0.841344746068543 + 0.241970724519143)});
+  expect_values(run(Op::gelu_grad, ir::Gelu{}, {values({1}, {1}), values({1}, {2})})[0],
+                {2 * (0.841344746068543 + 0.241970724519143)});
 }
 
 TEST(Reference, LayerNormOfOneTwoThree) {
-  const auto out = run(Op::layer_norm, ir::Norm{0}, {values({1, 3}, {1, 2, 3}), values({3}, {1, 2, 1}), values({3}, {0, 7, 1})});
+  const auto out = run(Op::layer_norm, ir::Norm{0},
+                       {values({1, 3}, {1, 2, 3}), values({3}, {1, 2, 1}), values({3}, {0, 7, 1})});
   const double r = 1 / std::sqrt(2.0 / 3.0);
   expect_values(out[0], {-r, 7, r + 1});
   expect_values(out[1], {2});
   expect_values(out[2], {r});
   const auto sum = run(Op::add_norm, ir::Norm{0},
-                       {values({1, 3}, {1, 1, 1}), values({1, 3}, {0, 1, 2}), values({3}, {1, 2, 1}), values({3}, {0, 7, 1})});
+                       {values({1, 3}, {1, 1, 1}), values({1, 3}, {0, 1, 2}),
+                        values({3}, {1, 2, 1}), values({3}, {0, 7, 1})});
   expect_values(sum[0], {1, 2, 3});
   expect_values(sum[1], {-r, 7, r + 1});
 }
 
 TEST(Reference, SoftmaxOfEqualAndOfHugeLogits) {
-  expect_values(run(Op::softmax, ir::None{}, {values({1, 4}, {5, 5, 5, 5})})[0], {0.25, 0.25, 0.25, 0.25});
+  expect_values(run(Op::softmax, ir::None{}, {values({1, 4}, {5, 5, 5, 5})})[0],
+                {0.25, 0.25, 0.25, 0.25});
   expect_values(run(Op::softmax, ir::None{}, {values({1, 2}, {1e5, 0})})[0], {1, 0});
-  expect_values(run(Op::log_softmax, ir::None{}, {values({1, 2}, {std::log(3.0), 0})})[0], {std::log(0.75), std::log(0.25)});
+  expect_values(run(Op::log_softmax, ir::None{}, {values({1, 2}, {std::log(3.0), 0})})[0],
+                {std::log(0.75), std::log(0.25)});
 }
 
 TEST(Reference, AttentionWithOneKeyReturnsItsValue) {
-  const Array q = values({1, 2, 1, 2}, {1, 2, 3, 4}), k = values({1, 1, 1, 2}, {0.5, -1}), v = values({1, 1, 1, 2}, {7, -8});
+  const Array q = values({1, 2, 1, 2}, {1, 2, 3, 4}), k = values({1, 1, 1, 2}, {0.5, -1}),
+              v = values({1, 1, 1, 2}, {7, -8});
   const auto out = run(Op::attention, ir::Attention{2.0}, {q, k, v});
   expect_values(out[0], {7, -8, 7, -8});
-  expect_values(out[1], {2 * (0.5 - 2), 2 * (1.5 - 4)});  // the log-sum-exp of one score is the score
+  expect_values(out[1],
+                {2 * (0.5 - 2), 2 * (1.5 - 4)});  // the log-sum-exp of one score is the score
 }
 
 TEST(Reference, AttentionOfTwoKeysWithBiasAndMask) {
-  // scores 0 + bias log 3 against 0: probabilities 3/4 and 1/4; sample 1 takes mask 1, which hides key 0
-  const Array q = values({2, 1, 1, 1}, {0, 0}), k = values({2, 2, 1, 1}, {1, 2, 3, 4}), v = values({2, 2, 1, 1}, {8, 4, 8, 4});
-  const auto out =
-      run(Op::attention, ir::Attention{1.0, true, true},
-          {q, k, v, values({1, 1, 2}, {std::log(3.0), 0}), values({2, 1, 2}, {0, 0, -std::numeric_limits<double>::infinity(), 0})});
+  // scores 0 + bias log 3 against 0: probabilities 3/4 and 1/4; sample 1 takes mask 1, which hides
+  // key 0
+  const Array q = values({2, 1, 1, 1}, {0, 0}), k = values({2, 2, 1, 1}, {1, 2, 3, 4}),
+              v = values({2, 2, 1, 1}, {8, 4, 8, 4});
+  const auto out = run(Op::attention, ir::Attention{1.0, true, true},
+                       {q, k, v, values({1, 1, 2}, {std::log(3.0), 0}),
+                        values({2, 1, 2}, {0, 0, -std::numeric_limits<double>::infinity(), 0})});
   expect_values(out[0], {7, 4});
   expect_values(out[1], {std::log(4.0), 0});
 }
 
 TEST(Reference, CrossEntropyOfUniformLogitsIsLogClasses) {
-  const Array logits = values({1, 10}, std::vector<double>(10, 3.0)), label = values({1}, {4}, DType::i32);
+  const Array logits = values({1, 10}, std::vector<double>(10, 3.0)),
+              label = values({1}, {4}, DType::i32);
   expect_values(run(Op::cross_entropy, ir::Loss{0}, {logits, label})[0], {std::log(10.0)});
   expect_values(run(Op::cross_entropy, ir::Loss{0.1}, {logits, label})[0], {std::log(10.0)});
   std::vector<double> gradient(10, 0.1);
   gradient[4] = -0.9;
-  expect_values(run(Op::cross_entropy_grad, ir::Loss{0}, {logits, label, values({1}, {1})})[0], gradient);
+  expect_values(run(Op::cross_entropy_grad, ir::Loss{0}, {logits, label, values({1}, {1})})[0],
+                gradient);
 }
 
 TEST(Reference, LabelSmoothingByHand) {
@@ -124,11 +142,13 @@ TEST(Reference, LabelSmoothingByHand) {
 }
 
 TEST(Reference, CorrectBreaksTiesByIndex) {
-  const Array x = values({3, 3}, {1, 1, 0, 1, 1, 0, 1, 1, 0}), label = values({3}, {0, 1, 2}, DType::i32);
+  const Array x = values({3, 3}, {1, 1, 0, 1, 1, 0, 1, 1, 0}),
+              label = values({3}, {0, 1, 2}, DType::i32);
   expect_values(run(Op::correct, ir::TopK{1}, {x, label})[0], {1, 0, 0});
   expect_values(run(Op::correct, ir::TopK{2}, {x, label})[0], {1, 1, 0});
-  expect_values(run(Op::correct, ir::TopK{1}, {values({1, 2}, {0, 1}), values({1, 2}, {0.5, 0.5})})[0],
-                {0});  // a tied target is its first class
+  expect_values(
+      run(Op::correct, ir::TopK{1}, {values({1, 2}, {0, 1}), values({1, 2}, {0.5, 0.5})})[0],
+      {0});  // a tied target is its first class
 }
 
 TEST(Reference, DropoutIsKeyedByGlobalPosition) {
@@ -144,10 +164,12 @@ TEST(Reference, DropoutIsKeyedByGlobalPosition) {
   EXPECT_GT(kept, 40);
   EXPECT_LT(kept, 88);
   // The second sample alone, as another rank or micro-batch would see it.
-  const Array second = run(Op::dropout, ir::Dropout{0.5, false, "s", 4},
-                           {values({1, 64}, std::vector<double>(64, 1.0)), values({3}, {1, 2, 10}, DType::i64)})[0];
+  const Array second =
+      run(Op::dropout, ir::Dropout{0.5, false, "s", 4},
+          {values({1, 64}, std::vector<double>(64, 1.0)), values({3}, {1, 2, 10}, DType::i64)})[0];
   for (std::int64_t i = 0; i < 64; ++i) EXPECT_EQ(second[i], whole[64 + i]);
-  const Array path = run(Op::dropout, ir::Dropout{0.5, true, "s", 3}, {x, values({3}, {1, 2, 10}, DType::i64)})[0];
+  const Array path =
+      run(Op::dropout, ir::Dropout{0.5, true, "s", 3}, {x, values({3}, {1, 2, 10}, DType::i64)})[0];
   for (std::int64_t i = 0; i < 128; ++i) EXPECT_EQ(path[i], path[i / 64 * 64]);
 }
 
@@ -163,7 +185,8 @@ TEST(Reference, CastToBf16RoundsToNearestEven) {
   EXPECT_EQ(cast(1.0f + 0x1.1p-8f), 1.0 + 0x1p-7);
   EXPECT_EQ(cast(std::numeric_limits<float>::infinity()), std::numeric_limits<double>::infinity());
   EXPECT_EQ(cast(std::numeric_limits<float>::max()), std::numeric_limits<double>::infinity());
-  EXPECT_TRUE(std::isnan(cast(std::bit_cast<float>(0x7f800001u))));  // the payload lies in the lower half
+  EXPECT_TRUE(
+      std::isnan(cast(std::bit_cast<float>(0x7f800001u))));  // the payload lies in the lower half
 }
 
 TEST(Reference, MovesElements) {
@@ -171,11 +194,16 @@ TEST(Reference, MovesElements) {
   expect_values(run(Op::transpose, ir::Transpose{{1, 0}}, {x})[0], {1, 4, 2, 5, 3, 6});
   expect_values(run(Op::slice, ir::Slice{1, 1, 2}, {x})[0], {2, 3, 5, 6});
   expect_values(run(Op::pad, ir::Pad{1, 1, 0}, {x})[0], {0, 1, 2, 3, 0, 4, 5, 6});
-  expect_values(run(Op::concat, ir::Dim{1}, {x, values({2, 1}, {8, 9})})[0], {1, 2, 3, 8, 4, 5, 6, 9});
-  expect_values(run(Op::broadcast, ir::Broadcast{"a->ab", {2, 3}}, {values({2}, {1, 2})})[0], {1, 1, 1, 2, 2, 2});
+  expect_values(run(Op::concat, ir::Dim{1}, {x, values({2, 1}, {8, 9})})[0],
+                {1, 2, 3, 8, 4, 5, 6, 9});
+  expect_values(run(Op::broadcast, ir::Broadcast{"a->ab", {2, 3}}, {values({2}, {1, 2})})[0],
+                {1, 1, 1, 2, 2, 2});
   expect_values(run(Op::sum, ir::Sum{"ab->b", {}}, {x})[0], {5, 7, 9});
-  expect_values(run(Op::pack, ir::Pack{{1, 4}, 8}, {values({2}, {1, 2}), values({3}, {3, 4, 5})})[0], {0, 1, 2, 0, 3, 4, 5, 0});
-  expect_values(run(Op::view, ir::View{2, {2, 2}}, {values({6}, {1, 2, 3, 4, 5, 6})})[0], {3, 4, 5, 6});
+  expect_values(
+      run(Op::pack, ir::Pack{{1, 4}, 8}, {values({2}, {1, 2}), values({3}, {3, 4, 5})})[0],
+      {0, 1, 2, 0, 3, 4, 5, 0});
+  expect_values(run(Op::view, ir::View{2, {2, 2}}, {values({6}, {1, 2, 3, 4, 5, 6})})[0],
+                {3, 4, 5, 6});
   // a 2 x 4 image of one channel in patches of 2: left square, then right square
   const Array image = values({1, 2, 4, 1}, {1, 2, 3, 4, 5, 6, 7, 8});
   const Array patches = run(Op::patchify, ir::Patch{2, 0}, {image})[0];
@@ -185,11 +213,13 @@ TEST(Reference, MovesElements) {
 
 TEST(Reference, SgdByHand) {
   // g = 3 * 0.5 + 0.1 * 2 = 1.7, m = 0.9 * 1 + 1.7 = 2.6
-  const std::vector<Array> in = {values({1}, {2}), values({1}, {1}), values({1}, {3}), scalar(0.1), scalar(0.5)};
+  const std::vector<Array> in = {values({1}, {2}), values({1}, {1}), values({1}, {3}), scalar(0.1),
+                                 scalar(0.5)};
   const auto heavy = run(Op::sgd, ir::Sgd{0.9, 0.1, false, true, false}, in);
   expect_values(heavy[0], {2 - 0.1 * 2.6});
   expect_values(heavy[1], {2.6});
-  expect_values(run(Op::sgd, ir::Sgd{0.9, 0.1, true, true, false}, in)[0], {2 - 0.1 * (1.7 + 0.9 * 2.6)});
+  expect_values(run(Op::sgd, ir::Sgd{0.9, 0.1, true, true, false}, in)[0],
+                {2 - 0.1 * (1.7 + 0.9 * 2.6)});
 }
 
 TEST(Reference, AdamWByHand) {
@@ -201,8 +231,9 @@ TEST(Reference, AdamWByHand) {
   expect_values(first[1], {0.4});
   expect_values(first[2], {0.016});
   // The second: m = 0.9 * 0.4 + 0.1 * 2 = 0.56, v = 0.999 * 0.016 + 0.001 * 4 = 0.019984
-  const auto second = run(Op::adamw, ir::AdamW{0.9, 0.999, 1e-8, 0},
-                          {values({1}, {1}), first[1], first[2], values({1}, {2}), scalar(0.1), scalar(2, DType::i64)});
+  const auto second = run(
+      Op::adamw, ir::AdamW{0.9, 0.999, 1e-8, 0},
+      {values({1}, {1}), first[1], first[2], values({1}, {2}), scalar(0.1), scalar(2, DType::i64)});
   expect_values(second[0], {1 - 0.1 * (0.56 / 0.19) / (std::sqrt(0.019984 / 0.001999) + 1e-8)});
 }
 
@@ -214,7 +245,9 @@ TEST(Reference, ClipAndFinite) {
   expect_values(run(Op::clip, ir::Clip{100}, {scalar(16)})[1], {1});
   expect_values(run(Op::finite, ir::None{}, {scalar(1), scalar(-2)})[0], {1});
   expect_values(run(Op::finite, ir::None{}, {scalar(1), scalar(std::nan(""))})[0], {0});
-  expect_values(run(Op::finite, ir::None{}, {scalar(std::numeric_limits<double>::infinity()), scalar(0)})[0], {0});
+  expect_values(
+      run(Op::finite, ir::None{}, {scalar(std::numeric_limits<double>::infinity()), scalar(0)})[0],
+      {0});
 }
 
 TEST(Reference, AStepCountsAndLooksUpItsRate) {

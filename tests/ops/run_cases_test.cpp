@@ -1,4 +1,5 @@
-// Every row of the case table in every mode: forward, gradient, bitwise, alias, poison, absent. See cases.h.
+// Every row of the case table in every mode: forward, gradient, bitwise, alias, poison, absent. See
+// cases.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,11 +63,13 @@ std::vector<Array> run_f32(const Case& c, const How& how = {}) {
     results.push_back(out.back().tensor());
   }
   for (const auto& [result, operand] : how.alias)
-    results[static_cast<std::size_t>(result)].data = operands[static_cast<std::size_t>(operand)].data;
+    results[static_cast<std::size_t>(result)].data =
+        operands[static_cast<std::size_t>(operand)].data;
   if (how.absent >= 0) results[static_cast<std::size_t>(how.absent)].data = nullptr;
 
   const exec::cpu::KernelRow& row = exec::cpu::kernel(c.op);
-  call_kernel(how.kernel ? how.kernel : row.f32, how.kernel ? nullptr : row.scratch, c.op, attrs, operands, results, pool_of(how.threads));
+  call_kernel(how.kernel ? how.kernel : row.f32, how.kernel ? nullptr : row.scratch, c.op, attrs,
+              operands, results, pool_of(how.threads));
 
   for (const Array& a : in) EXPECT_TRUE(a.guards_intact()) << "wrote around an operand";
   for (const Array& a : out) EXPECT_TRUE(a.guards_intact()) << "wrote around a result";
@@ -75,7 +78,8 @@ std::vector<Array> run_f32(const Case& c, const How& how = {}) {
     shared[static_cast<std::size_t>(operand)] = true;
     out[static_cast<std::size_t>(result)] = in[static_cast<std::size_t>(operand)];
   }
-  for (std::size_t i = 0; i < in.size(); ++i) EXPECT_TRUE(shared[i] || in[i].same_bits(given[i])) << "operand " << i << " was changed";
+  for (std::size_t i = 0; i < in.size(); ++i)
+    EXPECT_TRUE(shared[i] || in[i].same_bits(given[i])) << "operand " << i << " was changed";
   return out;
 }
 
@@ -83,10 +87,12 @@ std::vector<Array> run_f64(const Case& c) {
   return run_reference(c.op, attrs_for(c, DType::f64), make_operands(c, DType::f64), pool_of(2));
 }
 
-void expect_same_bits(const std::vector<Array>& a, const std::vector<Array>& b, const std::string& what, int except = -1) {
+void expect_same_bits(const std::vector<Array>& a, const std::vector<Array>& b,
+                      const std::string& what, int except = -1) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i)
-    EXPECT_TRUE(static_cast<int>(i) == except || a[i].same_bits(b[i])) << "result " << i << " differs: " << what;
+    EXPECT_TRUE(static_cast<int>(i) == except || a[i].same_bits(b[i]))
+        << "result " << i << " differs: " << what;
 }
 
 void expect_near(const Case& c, const std::vector<Array>& got, const std::vector<Array>& want) {
@@ -95,8 +101,8 @@ void expect_near(const Case& c, const std::vector<Array>& got, const std::vector
     ASSERT_EQ(got[i].shape(), want[i].shape());
     // written so that a NaN fails
     EXPECT_TRUE(relative_error(got[i], want[i]) <= c.tolerance.error)
-        << "result " << i << ": relative error " << relative_error(got[i], want[i]) << " > " << c.tolerance.error << " ("
-        << c.tolerance.reason << ")";
+        << "result " << i << ": relative error " << relative_error(got[i], want[i]) << " > "
+        << c.tolerance.error << " (" << c.tolerance.reason << ")";
   }
 }
 
@@ -113,7 +119,8 @@ struct Objective {
       for (std::int64_t i = 0; i < out[n].size(); ++i) loss += out[n][i] * cotangents[n][i];
     return loss;
   }
-  double slope(std::vector<Array> in, std::size_t operand, const std::vector<std::pair<std::int64_t, double>>& direction) const {
+  double slope(std::vector<Array> in, std::size_t operand,
+               const std::vector<std::pair<std::int64_t, double>>& direction) const {
     constexpr double h = 1e-5;  // truncation about h^2, rounding about 1e-16 / h
     const Array middle = in[operand];
     const auto at = [&](double step) {
@@ -139,7 +146,8 @@ bool gathers(const Case& c) {
 // Updated weights and state are always read: they are the next step's operands.
 bool may_be_absent(const Case& c) {
   if (c.op == Op::sgd || c.op == Op::adamw) return false;
-  return ir::infer(c.op, attrs_for(c, DType::f32), types_of(make_operands(c, DType::f32))).size() > 1;
+  return ir::infer(c.op, attrs_for(c, DType::f32), types_of(make_operands(c, DType::f32))).size() >
+         1;
 }
 
 class OpCase : public ::testing::TestWithParam<Case> {};
@@ -159,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(All, OpAbsent, ::testing::ValuesIn(cases_where(may_be_a
 TEST_P(OpCase, Forward) { expect_near(GetParam(), run_f32(GetParam()), run_f64(GetParam())); }
 
 TEST_P(OpCase, ReferenceInFloat) {
-  expect_near(GetParam(), run_f32(GetParam(), {.kernel = reference_in_float(GetParam().op)}), run_f64(GetParam()));
+  expect_near(GetParam(), run_f32(GetParam(), {.kernel = reference_in_float(GetParam().op)}),
+              run_f64(GetParam()));
 }
 
 TEST_P(OpGradient, EqualsFiniteDifferences) {
@@ -199,32 +208,40 @@ TEST_P(OpGradient, EqualsFiniteDifferences) {
     // The whole tensor along one random direction, then single elements.
     std::vector<std::vector<std::pair<std::int64_t, double>>> directions(1);
     const Key key = Key{}.with(c.name).with("direction").with(operand);
-    for (std::int64_t i = 0; i < gradient.size(); ++i) directions[0].emplace_back(i, tessera::normal(key, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < gradient.size(); ++i)
+      directions[0].emplace_back(i, tessera::normal(key, static_cast<std::uint64_t>(i)));
     for (std::uint64_t i = 0; i < 8 && gradient.size() > 0; ++i)
-      directions.push_back(
-          {{static_cast<std::int64_t>(random_bits(key.with("element"), i) % static_cast<std::uint64_t>(gradient.size())), 1.0}});
+      directions.push_back({{static_cast<std::int64_t>(random_bits(key.with("element"), i) %
+                                                       static_cast<std::uint64_t>(gradient.size())),
+                             1.0}});
     for (const auto& direction : directions) {
       double want = 0, size = 0;
       for (const auto& [i, u] : direction) {
         want += gradient[i] * u;
         size += std::abs(gradient[i] * u);
       }
-      // The objective is a sum of many terms, whose rounding the difference quotient magnifies by 1 / h.
+      // The objective is a sum of many terms, whose rounding the difference quotient magnifies by 1
+      // / h.
       EXPECT_NEAR(objective.slope(in, operand, direction), want, 1e-7 * (1 + size))
-          << "operand " << n << ", direction of " << direction.size() << " elements from " << direction[0].first;
+          << "operand " << n << ", direction of " << direction.size() << " elements from "
+          << direction[0].first;
     }
   }
 }
 
 TEST_P(OpCase, Bitwise) {
   const std::vector<Array> one = run_f32(GetParam(), {.threads = 1});
-  for (int threads : {2, 3, 5}) expect_same_bits(run_f32(GetParam(), {.threads = threads}), one, std::to_string(threads) + " threads");
-  expect_same_bits(run_f32(GetParam(), {.threads = 2, .skew = 1}), one, "tensors off their boundary by one element");
+  for (int threads : {2, 3, 5})
+    expect_same_bits(run_f32(GetParam(), {.threads = threads}), one,
+                     std::to_string(threads) + " threads");
+  expect_same_bits(run_f32(GetParam(), {.threads = 2, .skew = 1}), one,
+                   "tensors off their boundary by one element");
 }
 
 // Results do not depend on what was in their storage: every element is written and none is read.
 TEST_P(OpCase, Poison) {
-  expect_same_bits(run_f32(GetParam(), {.before = std::byte{0xff}}), run_f32(GetParam(), {.before = std::byte{0x01}}),
+  expect_same_bits(run_f32(GetParam(), {.before = std::byte{0xff}}),
+                   run_f32(GetParam(), {.before = std::byte{0x01}}),
                    "storage held something else before");
 }
 
@@ -234,13 +251,16 @@ TEST_P(OpAlias, InPlaceIsTheSame) {
   const ir::OpDef& def = ir::def(c.op);
   std::vector<ir::OpDef::Alias> possible;
   for (const ir::OpDef::Alias& a : def.may_alias) {
-    if (a.in >= static_cast<int>(in.size()) || in[static_cast<std::size_t>(a.in)].type() != apart[static_cast<std::size_t>(a.out)].type())
+    if (a.in >= static_cast<int>(in.size()) ||
+        in[static_cast<std::size_t>(a.in)].type() != apart[static_cast<std::size_t>(a.out)].type())
       continue;
     possible.push_back(a);
-    expect_same_bits(run_f32(c, {.alias = {a}}), apart, "result " + std::to_string(a.out) + " over operand " + std::to_string(a.in));
+    expect_same_bits(run_f32(c, {.alias = {a}}), apart,
+                     "result " + std::to_string(a.out) + " over operand " + std::to_string(a.in));
   }
-  const bool independent =
-      std::any_of(possible.begin(), possible.end(), [](const auto& a) { return a.out > 0; });  // w, m and v of an update
+  const bool independent = std::any_of(possible.begin(), possible.end(), [](const auto& a) {
+    return a.out > 0;
+  });  // w, m and v of an update
   if (independent) expect_same_bits(run_f32(c, {.alias = possible}), apart, "everything in place");
 }
 
@@ -253,14 +273,16 @@ TEST_P(OpGather, OperandsInPlaceAreTheSame) {
   std::vector<Tensor> operands;
   for (std::size_t i = 0; i < in.size(); ++i) {
     const auto* pack = std::get_if<ir::Pack>(&c.attrs);
-    const std::int64_t offset = pack ? pack->offsets[i] : static_cast<std::int64_t>(i) * in[i].size();
+    const std::int64_t offset =
+        pack ? pack->offsets[i] : static_cast<std::int64_t>(i) * in[i].size();
     Tensor t = in[i].tensor();
     t.data = result.data() + offset * ir::size_of(t.dtype);
     std::copy_n(in[i].data(), in[i].bytes(), t.data);
     operands.push_back(t);
   }
   const exec::cpu::KernelRow& row = exec::cpu::kernel(c.op);
-  for (auto [kernel, scratch] : {std::pair{row.f32, row.scratch}, std::pair{reference_in_float(c.op), exec::cpu::ScratchRule{}}}) {
+  for (auto [kernel, scratch] : {std::pair{row.f32, row.scratch},
+                                 std::pair{reference_in_float(c.op), exec::cpu::ScratchRule{}}}) {
     call_kernel(kernel, scratch, c.op, c.attrs, operands, {result.tensor()}, pool_of(2));
     EXPECT_TRUE(result.same_bits(apart[0]));
   }
@@ -284,7 +306,8 @@ TEST(OpCoverage, EveryOpHasKernelsAndCases) {
     bool forward = false, gradient = false;
     for (const Case& c : cases())
       if (c.op == op) forward = true, gradient = gradient || !c.grad.empty();
-    const bool moves = ir::moves(ir::default_attrs(op));  // between ranks: sharded_test.cpp tries every move
+    const bool moves =
+        ir::moves(ir::default_attrs(op));  // between ranks: sharded_test.cpp tries every move
     EXPECT_TRUE(forward || moves) << name << " has no case";
     EXPECT_TRUE(gradient || !ir::def(op).vjp) << name << " has a derivative and no case for it";
   }

@@ -1,4 +1,5 @@
-// Numbers that are none: a NaN must not vanish in a fast kernel, or a diverged run would go unnoticed.
+// Numbers that are none: a NaN must not vanish in a fast kernel, or a diverged run would go
+// unnoticed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ using exec::cpu::Tensor;
 using ir::DType;
 using ir::Op;
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
+                 infinity = std::numeric_limits<double>::infinity();
 
 ThreadPool& pool() {
   static ThreadPool threads(2);
@@ -27,8 +29,10 @@ std::vector<Array> run_fast(Op op, const ir::Attrs& attrs, const std::vector<Arr
   std::vector<Array> out;
   std::vector<Tensor> operands, results;
   for (const Array& a : in) operands.push_back(a.tensor());
-  for (const ir::Type& t : ir::infer(op, attrs, types_of(in))) results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
-  call_kernel(exec::cpu::kernel(op).f32, exec::cpu::kernel(op).scratch, op, attrs, operands, results, pool());
+  for (const ir::Type& t : ir::infer(op, attrs, types_of(in)))
+    results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
+  call_kernel(exec::cpu::kernel(op).f32, exec::cpu::kernel(op).scratch, op, attrs, operands,
+              results, pool());
   return out;
 }
 
@@ -39,9 +43,10 @@ std::vector<std::int64_t> nans(const Array& a) {
   return at;
 }
 
-// In every case: a NaN in the middle of each float operand in turn reaches the results that it reaches in the reference, and no other
-// element. A kernel may write 0 where the reference has 0 * NaN, as long as the NaN shows somewhere. The fast convolution multiplies the
-// zeros of the border, which the reference leaves out: there a NaN may spread further.
+// In every case: a NaN in the middle of each float operand in turn reaches the results that it
+// reaches in the reference, and no other element. A kernel may write 0 where the reference has 0 *
+// NaN, as long as the NaN shows somewhere. The fast convolution multiplies the zeros of the border,
+// which the reference leaves out: there a NaN may spread further.
 TEST(Special, NansSpreadAsInTheReference) {
   for (const Case& c : cases()) {
     if (c.fixed) continue;
@@ -56,7 +61,8 @@ TEST(Special, NansSpreadAsInTheReference) {
         const std::vector<std::int64_t> here = nans(got[i]), there = nans(want[i]);
         EXPECT_EQ(here.empty(), there.empty()) << c.name << ", operand " << n << ", result " << i;
         if (std::holds_alternative<ir::Conv>(c.attrs)) continue;
-        EXPECT_TRUE(std::includes(there.begin(), there.end(), here.begin(), here.end())) << c.name << ", operand " << n << ", result " << i;
+        EXPECT_TRUE(std::includes(there.begin(), there.end(), here.begin(), here.end()))
+            << c.name << ", operand " << n << ", result " << i;
       }
     }
   }
@@ -73,30 +79,42 @@ TEST(Special, FiniteSeesEveryOperand) {
 }
 
 TEST(Special, CastToBf16IsBitForBit) {
-  std::vector<float> x = {
-      0.0f, -0.0f, 1.0f, 1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, -1.0f - 0x1.1p-8f, 1e-40f, std::numeric_limits<float>::max()};
-  for (std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7f800001u, 0xff80ffffu, 0x7fc00000u, 0x7fffffffu})
+  std::vector<float> x = {0.0f,
+                          -0.0f,
+                          1.0f,
+                          1.0f + 0x1p-8f,
+                          1.0f + 3 * 0x1p-8f,
+                          -1.0f - 0x1.1p-8f,
+                          1e-40f,
+                          std::numeric_limits<float>::max()};
+  for (std::uint32_t bits :
+       {0x7f800000u, 0xff800000u, 0x7f800001u, 0xff80ffffu, 0x7fc00000u, 0x7fffffffu})
     x.push_back(std::bit_cast<float>(bits));
   Array in(DType::f32, {static_cast<std::int64_t>(x.size())});
   std::copy(x.begin(), x.end(), reinterpret_cast<float*>(in.data()));
   const Array got = run_fast(Op::cast, ir::Cast{DType::bf16}, {in})[0],
               want = run_reference(Op::cast, ir::Cast{DType::bf16}, {in}, pool())[0];
   for (std::int64_t i = 0; i < got.size(); ++i)
-    EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) << x[static_cast<std::size_t>(i)] << " became " << got[i];
+    EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])))
+        << x[static_cast<std::size_t>(i)] << " became " << got[i];
 }
 
 // Keys that a mask removes with minus infinity have no weight.
 TEST(Special, AttentionTakesInfiniteMasks) {
-  const Array q = make_normal(DType::f32, {2, 1, 3, 2, 4}, "q"), k = make_normal(DType::f32, {2, 1, 5, 2, 4}, "k"),
+  const Array q = make_normal(DType::f32, {2, 1, 3, 2, 4}, "q"),
+              k = make_normal(DType::f32, {2, 1, 5, 2, 4}, "k"),
               v = make_normal(DType::f32, {2, 1, 5, 2, 4}, "v");
   Array mask(DType::f32, {1, 3, 5});
   for (std::int64_t i = 0; i < mask.size(); ++i) mask.set(i, i % 5 > i / 5 ? -infinity : 0);
-  const std::vector<Array> got = run_fast(Op::attention, ir::Attention{0.5, false, true}, {q, k, v, mask});
-  const std::vector<Array> want = run_reference(Op::attention, ir::Attention{0.5, false, true},
-                                                {q.as(DType::f64), k.as(DType::f64), v.as(DType::f64), mask.as(DType::f64)}, pool());
+  const std::vector<Array> got =
+      run_fast(Op::attention, ir::Attention{0.5, false, true}, {q, k, v, mask});
+  const std::vector<Array> want = run_reference(
+      Op::attention, ir::Attention{0.5, false, true},
+      {q.as(DType::f64), k.as(DType::f64), v.as(DType::f64), mask.as(DType::f64)}, pool());
   EXPECT_LT(relative_error(got[0], want[0]), 1e-6);
   EXPECT_LT(relative_error(got[1], want[1]), 1e-6);
-  for (std::int64_t i = 0; i < 8; ++i) EXPECT_NEAR(got[0][i], v[i], 1e-6);  // the first query sees the first key alone
+  for (std::int64_t i = 0; i < 8; ++i)
+    EXPECT_NEAR(got[0][i], v[i], 1e-6);  // the first query sees the first key alone
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// What "the same under every layout" means for long trainings: a layout changes the order of sums, and so the last bits. Where a
-// training is stable these stay what they are; where its learning rate is too high, any change of a last bit doubles every few
-// steps, also on one rank. The difference that a layout makes is therefore measured against that of one ulp.
+// What "the same under every layout" means for long trainings: a layout changes the order of sums,
+// and so the last bits. Where a training is stable these stay what they are; where its learning
+// rate is too high, any change of a last bit doubles every few steps, also on one rank. The
+// difference that a layout makes is therefore measured against that of one ulp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +25,8 @@ Trace trained(const Wish& wish, const std::string& layout, bool one_ulp_off = fa
   bool moved = !one_ulp_off;
   if (one_ulp_off)
     t.start = [&](const models::Param&, std::vector<double>& values) {
-      // The first scale of a layer norm: the last bit of a small weight would be lost in the first sum.
+      // The first scale of a layer norm: the last bit of a small weight would be lost in the first
+      // sum.
       if (moved || values[0] != 1) return;
       values[0] = std::nextafter(1.0, 2.0);
       moved = true;
@@ -43,7 +45,9 @@ std::vector<double> apart(const Trace& a, const Trace& b) {
   return out;
 }
 
-double most(const std::vector<double>& curve) { return *std::max_element(curve.begin(), curve.end()); }
+double most(const std::vector<double>& curve) {
+  return *std::max_element(curve.begin(), curve.end());
+}
 
 TEST(Chaos, AStableTrainingStaysTogether) {
   const Wish stable{.rate = 1e-3, .steps = 24};
@@ -52,11 +56,13 @@ TEST(Chaos, AStableTrainingStaysTogether) {
   EXPECT_LE(most(apart(one, trained(stable, "dp2"))), 1e-13);
 }
 
-// Until the difference of one ulp is as large as the loss allows, that of two ranks is no more than rounding beside it.
+// Until the difference of one ulp is as large as the loss allows, that of two ranks is no more than
+// rounding beside it.
 TEST(Chaos, TwoRanksPartNoFasterThanOneUlp) {
   const Wish unstable{.rate = 0.3, .steps = 40};
   const Trace one = trained(unstable, "");
-  const std::vector<double> ulp = apart(one, trained(unstable, "", true)), ranks = apart(one, trained(unstable, "dp2"));
+  const std::vector<double> ulp = apart(one, trained(unstable, "", true)),
+                            ranks = apart(one, trained(unstable, "dp2"));
   EXPECT_GE(most(ulp), 1e-6) << "this rate was chosen because one ulp grows a billionfold";
   EXPECT_GE(most(ranks), 1e-8);
   double so_far = 1e-15;

@@ -1,5 +1,6 @@
-// Training with compressed gradients: every rank ends with the same weights, the loss falls about as far as it does without compression, a
-// skipped step leaves what was kept as it was, and a checkpoint takes it along.
+// Training with compressed gradients: every rank ends with the same weights, the loss falls about
+// as far as it does without compression, a skipped step leaves what was kept as it was, and a
+// checkpoint takes it along.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,26 +23,31 @@ using Buffers = std::map<std::string, std::vector<std::byte>>;
 
 Buffers buffers_of(run::Session& session) {
   Buffers out;
-  for (const plan::Buffer& b : session.compiled(run::Goal::train, session.config().batch.global).plan.persistent) {
+  for (const plan::Buffer& b :
+       session.compiled(run::Goal::train, session.config().batch.global).plan.persistent) {
     out[b.name].resize(static_cast<std::size_t>(b.bytes));
     session.executor().read_persistent(b.name, 0, out[b.name]);
   }
   return out;
 }
 
-constexpr const char* kinds[] = {"none", "fp16", "bf16", "int8", "topk=0.1", "onebit", "powersgd=2"};
+constexpr const char* kinds[] = {"none",     "fp16",   "bf16",      "int8",
+                                 "topk=0.1", "onebit", "powersgd=2"};
 
 class Kinds : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, Kinds, testing::ValuesIn(kinds));
 
 TEST_P(Kinds, AllRanksHaveTheSameWeights) {
-  for (const char* layout : {"dp2", "dp3", "dp2 zero1", "dp3 zero2 acc2", "dp2 tp2", "dp2 tp2 megatron zero1", "dp2 sp2 zero2"}) {
+  for (const char* layout : {"dp2", "dp3", "dp2 zero1", "dp3 zero2 acc2", "dp2 tp2",
+                             "dp2 tp2 megatron zero1", "dp2 sp2 zero2"}) {
     for (const char* dtype : {"f32", "f64"}) {
       const std::string kind = GetParam();
-      if (kind.starts_with("powersgd") && (std::string(layout).ends_with("megatron zero1") || std::string(layout).ends_with("sp2 zero2")))
+      if (kind.starts_with("powersgd") && (std::string(layout).ends_with("megatron zero1") ||
+                                           std::string(layout).ends_with("sp2 zero2")))
         continue;  // refused: there are no whole matrices
       Training t{with_layout(tiny("vit", dtype), layout + std::string(" compress=") + GetParam())};
-      if (t.config.parallel.zero == 1) t.config.optim.name = "sgd", t.config.optim.momentum = 0.9, t.config.optim.lr = 0.02;
+      if (t.config.parallel.zero == 1)
+        t.config.optim.name = "sgd", t.config.optim.momentum = 0.9, t.config.optim.lr = 0.02;
       std::mutex mutex;
       std::map<int, Buffers> first;  // by place on tp
       int compared = 0, residuals = 0;
@@ -90,11 +96,13 @@ TEST_P(Kinds, Learns) {
       return (losses.end()[-1] + losses.end()[-2] + losses.end()[-3] + losses.end()[-4]) / 4;
     };
     const std::vector<double> plain = learn(with_layout(c, "dp2"), 80);
-    const std::vector<double> got = learn(with_layout(c, std::string("dp2 compress=") + GetParam()), 80);
+    const std::vector<double> got =
+        learn(with_layout(c, std::string("dp2 compress=") + GetParam()), 80);
     RecordProperty(std::string(optimizer) + "_plain", std::to_string(last(plain)));
     RecordProperty(std::string(optimizer) + "_compressed", std::to_string(last(got)));
     EXPECT_LT(last(plain), 0.25 * plain[0]) << optimizer;
-    EXPECT_LT(last(got), last(plain) + 0.25 * plain[0]) << optimizer << ": " << last(got) << " against " << last(plain);
+    EXPECT_LT(last(got), last(plain) + 0.25 * plain[0])
+        << optimizer << ": " << last(got) << " against " << last(plain);
     if (std::string(GetParam()) == "none") {
       EXPECT_EQ(got, plain);
     }
@@ -102,14 +110,16 @@ TEST_P(Kinds, Learns) {
 }
 
 TEST_P(Kinds, ASkippedStepChangesNothing) {
-  const config::Config c = with_layout(tiny("vit", "f32"), std::string("dp2 zero1 compress=") + GetParam());
+  const config::Config c =
+      with_layout(tiny("vit", "f32"), std::string("dp2 zero1 compress=") + GetParam());
   comm::run_local(2, [&](comm::Comm& world) {
     run::Session session(c, {}, &world);
     session.load(run::initial_weights(3));
     Samples s = samples_of(c.model, 1, 8);
     EXPECT_TRUE(session.train_step(s.images, s.labels, 1e-2, 1, 0).ok);
     const Buffers before = buffers_of(session);
-    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       s.images[5] = bad;  // of the first rank's share
       EXPECT_FALSE(session.train_step(s.images, s.labels, 1e-2, 2, 0).ok);
       EXPECT_EQ(buffers_of(session), before);
@@ -120,7 +130,8 @@ TEST_P(Kinds, ASkippedStepChangesNothing) {
   });
 }
 
-// Gradients that f32 holds and fp16 does not. Nothing is clipped, so that updates would begin before all gradients have arrived.
+// Gradients that f32 holds and fp16 does not. Nothing is clipped, so that updates would begin
+// before all gradients have arrived.
 TEST(Compressed, WhatOverflowsOnTheWayIsSkipped) {
   const run::ParamSource drawn = run::initial_weights(3);
   const run::ParamSource steep = [&](const models::Param& p) {
@@ -138,8 +149,10 @@ TEST(Compressed, WhatOverflowsOnTheWayIsSkipped) {
         comm::run_local(2, [&](comm::Comm& threads) {
           comm::Choice choice;
           choice.algorithm = on_ring ? comm::Algorithm::ring : comm::Algorithm::mpi;
-          choice.across.ring.wire = comm::wire_named(c.parallel.wire), choice.across.ring.wire_from = 1024;  // all buckets, no number
-          const std::unique_ptr<comm::Comm> world = comm::choose(threads.split(0, threads.rank()), choice);
+          choice.across.ring.wire = comm::wire_named(c.parallel.wire),
+          choice.across.ring.wire_from = 1024;  // all buckets, no number
+          const std::unique_ptr<comm::Comm> world =
+              comm::choose(threads.split(0, threads.rank()), choice);
           run::Session session(c, {}, world.get());
           session.load(steep);
           const Samples s = samples_of(c.model, 1, 8);
@@ -152,7 +165,8 @@ TEST(Compressed, WhatOverflowsOnTheWayIsSkipped) {
       }
 }
 
-// Trains steps first..last, from the newest checkpoint if first > 1, saves, and gives rank 0's losses, notes and buffers.
+// Trains steps first..last, from the newest checkpoint if first > 1, saves, and gives rank 0's
+// losses, notes and buffers.
 struct Part {
   std::vector<double> losses;
   std::vector<std::string> notes;
@@ -190,7 +204,8 @@ TEST_P(Kinds, ResumesBitForBit) {
   for (const char* layout : {"dp2", "dp3 zero1", "dp2 tp2 zero2 acc2", "dp2 sp2"}) {
     SCOPED_TRACE(layout);
     const Scratch scratch;
-    const config::Config c = with_layout(tiny("vit", "f32"), layout + std::string(" compress=") + GetParam());
+    const config::Config c =
+        with_layout(tiny("vit", "f32"), layout + std::string(" compress=") + GetParam());
     const Part whole = part_of(c, scratch / "whole", 1, 6);
     part_of(c, scratch / "run", 1, 3);
     const Part rest = part_of(c, scratch / "run", 4, 6);
@@ -210,23 +225,29 @@ TEST(Compressed, AnotherLayoutStartsOverAndSaysSo) {
   part_of(with_layout(plain, "dp2 compress=int8"), scratch / "run", 1, 3);
   const Part other = part_of(with_layout(plain, "dp3 zero1 compress=int8"), scratch / "run", 4, 6);
   ASSERT_EQ(other.notes.size(), 1u);
-  EXPECT_NE(other.notes[0].find("starts at zero: the checkpoint was written by another layout (dp, zero)"), std::string::npos)
+  EXPECT_NE(other.notes[0].find(
+                "starts at zero: the checkpoint was written by another layout (dp, zero)"),
+            std::string::npos)
       << other.notes[0];
   for (const double loss : other.losses) EXPECT_TRUE(std::isfinite(loss));
   const Part none = part_of(with_layout(plain, "dp3 zero1"), scratch / "run", 7, 8);
   ASSERT_EQ(none.notes.size(), 1u);
   EXPECT_NE(none.notes[0].find("not compressed any more"), std::string::npos) << none.notes[0];
-  const Part again = part_of(with_layout(plain, "dp3 zero1 compress=onebit"), scratch / "run", 9, 9);
+  const Part again =
+      part_of(with_layout(plain, "dp3 zero1 compress=onebit"), scratch / "run", 9, 9);
   ASSERT_EQ(again.notes.size(), 1u);
-  EXPECT_NE(again.notes[0].find("written without compression"), std::string::npos) << again.notes[0];
+  EXPECT_NE(again.notes[0].find("written without compression"), std::string::npos)
+      << again.notes[0];
   // What onebit did not send, topk sends: a residual is a residual.
-  EXPECT_TRUE(part_of(with_layout(plain, "dp3 zero1 compress=topk=0.1"), scratch / "run", 10, 11).notes.empty());
+  EXPECT_TRUE(part_of(with_layout(plain, "dp3 zero1 compress=topk=0.1"), scratch / "run", 10, 11)
+                  .notes.empty());
 }
 
 // The reason is the one that counts, not another one that would fit.
 TEST(Compressed, ANoteSaysWhyResidualsAreNotThere) {
   const config::Config plain = tiny("vit", "f32");
-  const auto note = [&](const std::string& before, const std::string& after, double layer_decay = 1, double bucket_mb = 4) {
+  const auto note = [&](const std::string& before, const std::string& after, double layer_decay = 1,
+                        double bucket_mb = 4) {
     const Scratch scratch;
     part_of(with_layout(plain, before), scratch / "run", 1, 2);
     config::Config c = with_layout(plain, after);
@@ -234,13 +255,20 @@ TEST(Compressed, ANoteSaysWhyResidualsAreNotThere) {
     const Part part = part_of(c, scratch / "run", 3, 3);
     return part.notes.empty() ? std::string() : part.notes[0];
   };
-  const auto expect = [](const std::string& got, const std::string& want) { EXPECT_NE(got.find(want), got.npos) << got; };
-  expect(note("dp2 compress=int8", "dp2 compress=fp16"), "parallel.compress = \"fp16\" keeps nothing: what the checkpoint had not sent");
-  expect(note("dp2 compress=fp16", "dp2 compress=int8"), "written with parallel.compress = \"fp16\", which keeps nothing");
-  expect(note("dp2 compress=onebit", "dp2 compress=int8", 0.5), "with other buckets: optim.layer_decay");
-  expect(note("dp2 compress=powersgd=8", "dp2 compress=int8"), "with another kind of compression, powersgd=8");
+  const auto expect = [](const std::string& got, const std::string& want) {
+    EXPECT_NE(got.find(want), got.npos) << got;
+  };
+  expect(note("dp2 compress=int8", "dp2 compress=fp16"),
+         "parallel.compress = \"fp16\" keeps nothing: what the checkpoint had not sent");
+  expect(note("dp2 compress=fp16", "dp2 compress=int8"),
+         "written with parallel.compress = \"fp16\", which keeps nothing");
+  expect(note("dp2 compress=onebit", "dp2 compress=int8", 0.5),
+         "with other buckets: optim.layer_decay");
+  expect(note("dp2 compress=powersgd=8", "dp2 compress=int8"),
+         "with another kind of compression, powersgd=8");
   expect(note("dp2 compress=int8", "dp2 compress=int8", 1, 0.004), "by another layout (bucket_mb)");
-  EXPECT_EQ(note("dp2 zero2 compress=int8", "dp2 zero2 compress=int8", 1, 0.004), "");  // it cuts by blocks of layers
+  EXPECT_EQ(note("dp2 zero2 compress=int8", "dp2 zero2 compress=int8", 1, 0.004),
+            "");  // it cuts by blocks of layers
 }
 
 // The bytes of gradients, against 4 a number.
@@ -253,8 +281,8 @@ TEST(Compressed, TakesFewerBytes) {
       if (row.what == "gradients") n += static_cast<double>(row.bytes);
     return n;
   };
-  // Of an all_reduce the payload is the bucket once; of ours it is the parts that leave, and this rank's sums: 1 + 1/2 as much for two
-  // ranks.
+  // Of an all_reduce the payload is the bucket once; of ours it is the parts that leave, and this
+  // rank's sums: 1 + 1/2 as much for two ranks.
   const double all = bytes("dp2"), cut = bytes("dp2 zero1");
   EXPECT_EQ(all, cut);
   EXPECT_NEAR(bytes("dp2 compress=fp16") / all, 1.5 / 2, 0.001);

@@ -1,6 +1,7 @@
-// What each technique sends, against the textbook: counts and bytes per step of rank 0, by formula. Then, over many layouts, that nothing
-// silly is sent: no value gathered twice in one phase, gathered to be cut, or summed in full where a part would do.
-// Convention: nothing runs; bytes are what a rank hands over (a gather: its part; a reduction: the whole).
+// What each technique sends, against the textbook: counts and bytes per step of rank 0, by formula.
+// Then, over many layouts, that nothing silly is sent: no value gathered twice in one phase,
+// gathered to be cut, or summed in full where a part would do. Convention: nothing runs; bytes are
+// what a rank hands over (a gather: its part; a reduction: the whole).
 #include <gtest/gtest.h>
 
 #include <set>
@@ -17,7 +18,9 @@ using ir::Phase;
 
 run::Compiled compiled(const config::Config& config) {
   const plan::Target none;
-  return run::compile(config, run::Goal::train, run::Session::micro_batches(config.batch.global, config.batch.accumulate), none);
+  return run::compile(config, run::Goal::train,
+                      run::Session::micro_batches(config.batch.global, config.batch.accumulate),
+                      none);
 }
 
 // The rows of a step, each taken out as it is asserted: what is left at the end was not expected.
@@ -27,10 +30,12 @@ class Sent {
   explicit Sent(std::vector<plan::CommRow> rows) : rows_(std::move(rows)) {}
   ~Sent() {
     for (const plan::CommRow& row : rows_)
-      ADD_FAILURE() << "also sent: " << plan::name(row.phase) << " " << ir::name(row.op) << " over " << row.axis << " of " << row.what
-                    << ": " << row.count << " times, " << row.bytes << " bytes";
+      ADD_FAILURE() << "also sent: " << plan::name(row.phase) << " " << ir::name(row.op) << " over "
+                    << row.axis << " of " << row.what << ": " << row.count << " times, "
+                    << row.bytes << " bytes";
   }
-  void is(Phase phase, Op op, const std::string& axis, const std::string& what, std::int64_t count, std::int64_t bytes) {
+  void is(Phase phase, Op op, const std::string& axis, const std::string& what, std::int64_t count,
+          std::int64_t bytes) {
     for (auto row = rows_.begin(); row != rows_.end(); ++row)
       if (row->phase == phase && row->op == op && row->axis == axis && row->what == what) {
         EXPECT_EQ(row->count, count) << plan::name(phase) << " " << ir::name(op) << " of " << what;
@@ -49,14 +54,17 @@ class Sent {
 struct Buckets {
   std::int64_t count = 0, whole = 0, part = 0;
 };
-Buckets buckets_of(const config::Config& config, int n, const std::function<bool(const transforms::Bucket&)>& which = {}) {
+Buckets buckets_of(const config::Config& config, int n,
+                   const std::function<bool(const transforms::Bucket&)>& which = {}) {
   Buckets out;
   for (const transforms::Bucket& b : run::model_buckets(config))
-    if (!which || which(b)) ++out.count, out.whole += b.size * 4, out.part += ir::split(b.size, n, 0).size * 4;
+    if (!which || which(b))
+      ++out.count, out.whole += b.size * 4, out.part += ir::split(b.size, n, 0).size * 4;
   return out;
 }
 
-constexpr std::int64_t depth = 3, batch = 8, tokens = 7, dim = 24, word = 4;  // of the ViT of world.cpp, three blocks deep
+constexpr std::int64_t depth = 3, batch = 8, tokens = 7, dim = 24,
+                       word = 4;  // of the ViT of world.cpp, three blocks deep
 
 config::Config vit(const std::string& layout) {
   config::Config c = tiny("vit", "f32");
@@ -78,11 +86,17 @@ TEST(Counts, Zero1And2) {
     SCOPED_TRACE(layout);
     const config::Config c = vit(layout);
     const Buckets b = buckets_of(c, static_cast<int>(c.parallel.dp));
-    EXPECT_EQ(b.count, c.parallel.zero == 1 ? 2 : depth + 3);  // 2: a bucket per block, embeddings and head, and one that does not decay
+    EXPECT_EQ(
+        b.count,
+        c.parallel.zero == 1
+            ? 2
+            : depth +
+                  3);  // 2: a bucket per block, embeddings and head, and one that does not decay
     Sent sent(c);
     sent.is(Phase::update, Op::reduce_scatter, "dp", "gradients", b.count, b.whole);
     sent.is(Phase::update, Op::all_gather, "dp", "weights", b.count, b.part);
-    sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 3 * word);  // loss, correct, sum of squares
+    sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1,
+            3 * word);  // loss, correct, sum of squares
   }
 }
 
@@ -100,14 +114,16 @@ TEST(Counts, ZeroUnderAccumulation) {
   }
 }
 
-// Whether the backward pass reads a bucket of ZeRO 3: images have no gradient, so it does without the embeddings, and sums have one that
-// needs no operand, so it does without biases where a bucket holds nothing else (the head's, and those that tp cuts).
+// Whether the backward pass reads a bucket of ZeRO 3: images have no gradient, so it does without
+// the embeddings, and sums have one that needs no operand, so it does without biases where a bucket
+// holds nothing else (the head's, and those that tp cuts).
 bool read_again(const transforms::Bucket& b) {
   const bool head = b.name.ends_with("block" + std::to_string(depth + 1));
   return !b.name.ends_with("block0") && (b.decay || (!head && b.parts == 1));
 }
 
-// Every block's weights are gathered for the forward pass and again for the backward pass. Nothing is gathered after the update.
+// Every block's weights are gathered for the forward pass and again for the backward pass. Nothing
+// is gathered after the update.
 TEST(Counts, Zero3) {
   for (const char* layout : {"dp2 zero3", "dp4 zero3"}) {
     SCOPED_TRACE(layout);
@@ -115,7 +131,10 @@ TEST(Counts, Zero3) {
     c.parallel.persist = 0;
     const int n = static_cast<int>(c.parallel.dp);
     const Buckets all = buckets_of(c, n), again = buckets_of(c, n, read_again);
-    EXPECT_EQ(all.count, 2 * (depth + 2));  // what decays and what does not, of the embeddings, every block and the head
+    EXPECT_EQ(
+        all.count,
+        2 * (depth +
+             2));  // what decays and what does not, of the embeddings, every block and the head
     Sent sent(c);
     sent.is(Phase::forward, Op::all_gather, "dp", "weights", all.count, all.part);
     sent.is(Phase::backward, Op::all_gather, "dp", "weights", again.count, again.part);
@@ -130,14 +149,16 @@ TEST(Counts, TensorParallel) {
     Sent sent(vit(layout));
     const std::int64_t activation = batch * tokens * dim * word;
     sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 2 * depth, 2 * depth * activation);
-    sent.is(Phase::backward, Op::all_reduce, "tp", "activations", 2 * depth, 2 * depth * activation);
+    sent.is(Phase::backward, Op::all_reduce, "tp", "activations", 2 * depth,
+            2 * depth * activation);
     sent.is(Phase::update, Op::all_reduce, "tp", "scalars", 1, word);  // sum of squares
   }
 }
 
-// Korthikanti et al.: each all_reduce becomes a reduce_scatter and an all_gather; the gathered inputs of the products are not kept for the
-// backward pass but gathered again. The class token is added up where it leaves the sequence; what every rank has whole (norms, biases,
-// embeddings) gets its gradient from all tokens.
+// Korthikanti et al.: each all_reduce becomes a reduce_scatter and an all_gather; the gathered
+// inputs of the products are not kept for the backward pass but gathered again. The class token is
+// added up where it leaves the sequence; what every rank has whole (norms, biases, embeddings) gets
+// its gradient from all tokens.
 TEST(Counts, MegatronSequence) {
   const config::Config c = vit("tp2 megatron");
   const std::int64_t whole = batch * tokens * dim * word, part = batch * 4 * dim * word;
@@ -158,9 +179,11 @@ TEST(Counts, UlyssesSequence) {
   const std::int64_t by_tokens = batch * 4 * dim * word, by_heads = batch * tokens * dim / 2 * word;
   const Buckets b = buckets_of(c, 1);
   Sent sent(c);
-  sent.is(Phase::forward, Op::all_to_all, "sp", "activations", 2 * depth, depth * (3 * by_tokens + by_heads));
+  sent.is(Phase::forward, Op::all_to_all, "sp", "activations", 2 * depth,
+          depth * (3 * by_tokens + by_heads));
   sent.is(Phase::forward, Op::all_reduce, "sp", "activations", 1, batch * dim * word);
-  sent.is(Phase::backward, Op::all_to_all, "sp", "activations", 2 * depth, depth * (by_tokens + 3 * by_heads));
+  sent.is(Phase::backward, Op::all_to_all, "sp", "activations", 2 * depth,
+          depth * (by_tokens + 3 * by_heads));
   sent.is(Phase::update, Op::all_reduce, "sp", "gradients", b.count, b.whole);
 }
 
@@ -169,12 +192,14 @@ TEST(Counts, SynchronisedBatchNorm) {
   std::int64_t layers = 0, channels = 0;
   for (const models::Param& p : models::parameters(c.model))
     if (p.name.ends_with("running_mean")) ++layers, channels += p.shape[0];
-  // The sums of the norms are their parameters' gradients: of what does not decay only the head's bias is left to add up.
+  // The sums of the norms are their parameters' gradients: of what does not decay only the head's
+  // bias is left to add up.
   const Buckets decay = buckets_of(c, 1, [](const transforms::Bucket& b) { return b.decay; });
   Sent sent(c);
   sent.is(Phase::forward, Op::all_reduce, "dp", "statistics", layers, 2 * channels * word);
   sent.is(Phase::backward, Op::all_reduce, "dp", "statistics", layers, 2 * channels * word);
-  sent.is(Phase::update, Op::all_reduce, "dp", "gradients", 2, decay.whole + c.model.classes * word);
+  sent.is(Phase::update, Op::all_reduce, "dp", "gradients", 2,
+          decay.whole + c.model.classes * word);
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }
 
@@ -201,7 +226,8 @@ TEST(Counts, LocalBatchNorm) {
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 2 * word);
 }
 
-// However many micro-batches there are, the running statistics of deferred norms are everybody's once per step.
+// However many micro-batches there are, the running statistics of deferred norms are everybody's
+// once per step.
 TEST(Counts, DeferredBatchNorm) {
   for (const char* layout : {"dp2", "dp2 acc3"}) {
     config::Config c = with_layout(tiny("resnet", "f32"), layout);
@@ -241,28 +267,41 @@ TEST(Counts, Hybrid) {
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 3 * word);
 }
 
-// A stage hands its activations on and gets their gradients back, once for each micro-batch whatever the schedule; numbers of all stages
-// are added up once. Of all ranks together: what is sent arrives.
+// A stage hands its activations on and gets their gradients back, once for each micro-batch
+// whatever the schedule; numbers of all stages are added up once. Of all ranks together: what is
+// sent arrives.
 TEST(Counts, Pipelines) {
-  for (const char* layout : {"pp2 acc4 gpipe", "pp2 acc4 1f1b", "pp2 acc4 zb", "pp3 acc2 1f1b", "pp4 acc8 1f1b", "pp4 acc8 zb",
-                             "pp2 acc4 interleaved2", "pp2 acc8 interleaved3"}) {
+  for (const char* layout :
+       {"pp2 acc4 gpipe", "pp2 acc4 1f1b", "pp2 acc4 zb", "pp3 acc2 1f1b", "pp4 acc8 1f1b",
+        "pp4 acc8 zb", "pp2 acc4 interleaved2", "pp2 acc8 interleaved3"}) {
     SCOPED_TRACE(layout);
     config::Config c = tiny("vit", "f32");
     c.model.depth = 6;
     c = with_layout(c, layout);
-    const std::int64_t ranks = c.parallel.pp, stages = ranks * c.parallel.chunks, micros = c.batch.accumulate;
+    const std::int64_t ranks = c.parallel.pp, stages = ranks * c.parallel.chunks,
+                       micros = c.batch.accumulate;
     const std::int64_t message = batch / micros * tokens * dim * word;
     const run::Compiled program = compiled(c);
     const plan::Target none;
     for (int rank = 0; rank < ranks; ++rank) {
-      std::int64_t before = 0, after = 0;  // of its stages: those that get something from another, and those that hand on
+      std::int64_t before = 0, after = 0;  // of its stages: those that get something from another,
+                                           // and those that hand on
       for (std::int64_t s = rank; s < stages; s += ranks) before += s > 0, after += s + 1 < stages;
       Sent sent(plan::communication(plan::lower(program.program, rank, none)));
-      if (after > 0) sent.is(Phase::forward, Op::send, "pp", "activations", micros * after, micros * after * message);
-      if (before > 0) sent.is(Phase::forward, Op::recv, "pp", "activations", micros * before, micros * before * message);
-      if (before > 0) sent.is(Phase::backward, Op::send, "pp", "activations", micros * before, micros * before * message);
-      if (after > 0) sent.is(Phase::backward, Op::recv, "pp", "activations", micros * after, micros * after * message);
-      sent.is(Phase::update, Op::all_reduce, "pp", "scalars", 1, 3 * word);  // loss, correct, sum of squares
+      if (after > 0)
+        sent.is(Phase::forward, Op::send, "pp", "activations", micros * after,
+                micros * after * message);
+      if (before > 0)
+        sent.is(Phase::forward, Op::recv, "pp", "activations", micros * before,
+                micros * before * message);
+      if (before > 0)
+        sent.is(Phase::backward, Op::send, "pp", "activations", micros * before,
+                micros * before * message);
+      if (after > 0)
+        sent.is(Phase::backward, Op::recv, "pp", "activations", micros * after,
+                micros * after * message);
+      sent.is(Phase::update, Op::all_reduce, "pp", "scalars", 1,
+              3 * word);  // loss, correct, sum of squares
     }
   }
 }
@@ -279,7 +318,8 @@ TEST_P(Sense, NothingSillyIsSent) {
       const auto* a = std::get_if<ir::Collective>(&e.attrs);
       if (!a || e.op == Op::own || e.op == Op::once || e.op == Op::widen) continue;
       const std::string said = dtype + std::string(": ") + ir::print(p, e);
-      EXPECT_TRUE(moved.emplace(e.in[0], a->axis, e.phase).second) << "twice in one phase: " << said;
+      EXPECT_TRUE(moved.emplace(e.in[0], a->axis, e.phase).second)
+          << "twice in one phase: " << said;
       bool only_cut = !uses.readers[static_cast<std::size_t>(e.out[0])].empty();
       for (const int reader : uses.readers[static_cast<std::size_t>(e.out[0])]) {
         const ir::Eqn& next = p.eqns[static_cast<std::size_t>(reader)];

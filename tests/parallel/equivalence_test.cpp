@@ -1,4 +1,5 @@
-// Every technique and every hybrid against one rank: the same loss and gradient norm at every step, in f64 to 1e-9.
+// Every technique and every hybrid against one rank: the same loss and gradient norm at every step,
+// in f64 to 1e-9.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +14,9 @@ namespace {
 struct Case {
   std::string model, layout, with = "";
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " " << c.layout << " " << c.with; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << " " << c.layout << " " << c.with;
+}
 
 Training training_of(const Case& c) {
   Training t{tiny(c.model)};
@@ -21,18 +24,21 @@ Training training_of(const Case& c) {
   if (c.with.find("lamb") != c.with.npos) config.optim.name = "lamb";
   if (c.with.find("sgd") != c.with.npos) config.optim.name = "sgd", config.optim.momentum = 0.9;
   if (c.with.find("ema") != c.with.npos) config.ema.decay = 0.9;
-  if (c.with.find("dropout") != c.with.npos) config.model.dropout = 0.1, config.model.drop_path = 0.2;
+  if (c.with.find("dropout") != c.with.npos)
+    config.model.dropout = 0.1, config.model.drop_path = 0.2;
   if (c.with.find("drop_path") != c.with.npos) config.model.drop_path = 0.2;
   if (c.with.find("smoothing") != c.with.npos) config.loss.label_smoothing = 0.1;
   if (c.with.find("mean") != c.with.npos) config.model.pool = "mean";
   if (c.with.find("bottleneck") != c.with.npos) config.model.block = "bottleneck";
-  if (c.with.find("imagenet") != c.with.npos) config.model.stem = "imagenet", config.model.image_h = config.model.image_w = 33;
+  if (c.with.find("imagenet") != c.with.npos)
+    config.model.stem = "imagenet", config.model.image_h = config.model.image_w = 33;
   if (c.with.find("freeze") != c.with.npos) config.optim.freeze = "1";
   if (c.with.find("rates") != c.with.npos) config.optim.layer_decay = 0.7;
   if (c.with.find("odd") != c.with.npos) config.batch = {7, 7, 1};
   if (c.with.find("ragged") != c.with.npos) t.ragged = 3;
   if (c.with.find("mix") != c.with.npos) t.soft = true, config.data.mixup = 0.2;
-  if (c.with.find("weighted") != c.with.npos) t.weighted = true, config.data.class_weights = "balanced";
+  if (c.with.find("weighted") != c.with.npos)
+    t.weighted = true, config.data.class_weights = "balanced";
   if (c.with.find("buckets") != c.with.npos) config.parallel.bucket_mb = 0.004;
   if (c.with.find("no_overlap") != c.with.npos) config.parallel.overlap = false;
   if (c.with.find("late_update") != c.with.npos) config.parallel.overlap_update = false;
@@ -47,7 +53,8 @@ Training training_of(const Case& c) {
     config.batch = {least, least, 1};
   }
   const double shares[] = {2, 1, 0.5, 3};
-  if (c.with.find("shares") != c.with.npos) config.parallel.weights.list.assign(shares, shares + config.parallel.dp);
+  if (c.with.find("shares") != c.with.npos)
+    config.parallel.weights.list.assign(shares, shares + config.parallel.dp);
   return t;
 }
 
@@ -57,7 +64,8 @@ const Trace& on_one_rank(const Training& given) {
   t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = 1;
   t.config.parallel.zero = 0, t.config.parallel.sequence = "none", t.config.parallel.weights = {};
   static std::map<std::string, Trace> known;
-  const std::string key = config::to_toml(t.config) + std::to_string(t.ragged) + (t.soft ? " soft" : "") + (t.weighted ? " weighted" : "");
+  const std::string key = config::to_toml(t.config) + std::to_string(t.ragged) +
+                          (t.soft ? " soft" : "") + (t.weighted ? " weighted" : "");
   const auto [it, is_new] = known.try_emplace(key);
   if (is_new) it->second = train(t);
   return it->second;

@@ -1,5 +1,6 @@
-// Local batch norm, plain and deferred, is a program of its own: statistics of each rank's samples. What it means is written before
-// anything is placed, so that program, run as it stands on one rank with the whole batch, is what the ranks must reproduce.
+// Local batch norm, plain and deferred, is a program of its own: statistics of each rank's samples.
+// What it means is written before anything is placed, so that program, run as it stands on one rank
+// with the whole batch, is what the ranks must reproduce.
 #include <gtest/gtest.h>
 
 #include "parallel/world.h"
@@ -26,9 +27,12 @@ Trace unplaced(const config::Config& config, int steps) {
   const run::ParamSource source = run::initial_weights(static_cast<std::uint64_t>(config.run.seed));
   std::map<std::string, std::pair<std::string, std::int64_t>> home;  // parameter -> buffer, offset
   for (const transforms::Bucket& bucket : run::model_buckets(config))
-    for (const transforms::Bucket::Entry& entry : bucket.entries) home[entry.param] = {"weights." + bucket.name, entry.offset};
+    for (const transforms::Bucket::Entry& entry : bucket.entries)
+      home[entry.param] = {"weights." + bucket.name, entry.offset};
   for (const models::Param& p : models::parameters(config.model)) {
-    const auto [buffer, offset] = home.contains(p.name) ? home[p.name] : std::pair{run::state_name(p, run::Weights::live), std::int64_t{0}};
+    const auto [buffer, offset] =
+        home.contains(p.name) ? home[p.name]
+                              : std::pair{run::state_name(p, run::Weights::live), std::int64_t{0}};
     executor->write_persistent(buffer, offset * 8, run::encode(source(p), ir::DType::f64));
   }
   const auto scalar = [&](const char* name, double value) {
@@ -42,23 +46,28 @@ Trace unplaced(const config::Config& config, int steps) {
   Trace out;
   for (int step = 1; step <= steps; ++step) {
     const Samples samples = samples_of(config.model, step, n);
-    const std::vector<std::byte> images = run::encode(std::vector<double>(samples.images.begin(), samples.images.end()), ir::DType::f64);
+    const std::vector<std::byte> images = run::encode(
+        std::vector<double>(samples.images.begin(), samples.images.end()), ir::DType::f64);
     const std::span<const std::byte> labels = std::as_bytes(std::span(samples.labels));
     std::int64_t begin = 0;
     for (std::size_t m = 0; m < micro.size(); begin += micro[m++]) {
       const std::string tag = micro.size() > 1 ? "." + std::to_string(m) : "";
       const auto part = [&](std::span<const std::byte> all) {
         const std::size_t each = all.size() / static_cast<std::size_t>(n);
-        return all.subspan(static_cast<std::size_t>(begin) * each, static_cast<std::size_t>(micro[m]) * each);
+        return all.subspan(static_cast<std::size_t>(begin) * each,
+                           static_cast<std::size_t>(micro[m]) * each);
       };
       loaded->write("images" + tag, part(images)), loaded->write("labels" + tag, part(labels));
     }
-    scalar("inv_count", 1.0 / static_cast<double>(n)), scalar("lr", config.optim.lr), scalar("step", step);
+    scalar("inv_count", 1.0 / static_cast<double>(n)), scalar("lr", config.optim.lr),
+        scalar("step", step);
     loaded->run();
     out.loss.push_back(read("loss")), out.grad_norm.push_back(read("grad_norm"));
   }
   for (const models::Param& p : models::parameters(config.model)) {
-    const auto [buffer, offset] = home.contains(p.name) ? home[p.name] : std::pair{run::state_name(p, run::Weights::live), std::int64_t{0}};
+    const auto [buffer, offset] =
+        home.contains(p.name) ? home[p.name]
+                              : std::pair{run::state_name(p, run::Weights::live), std::int64_t{0}};
     std::vector<std::byte> bytes(static_cast<std::size_t>(ir::elements(p.shape) * 8));
     executor->read_persistent(buffer, offset * 8, bytes);
     out.weights[p.name] = run::decode(bytes, ir::DType::f64);
@@ -89,16 +98,19 @@ TEST_P(LocalNorm, IsTheUnplacedProgramWithAGroupPerRank) {
   EXPECT_GT(difference(train(t).loss, {want.loss[0]}), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, LocalNorm,
-                         testing::Values(Case{"dp4"}, Case{"dp3 zero1"}, Case{"dp2 zero3"}, Case{"dp5 zero2"}, Case{"dp2 zero1 acc3"},
-                                         // dp4 acc3: 4, 3 and 3 samples, so that some ranks have none; dp4 acc2: 5 and 5
-                                         Case{"dp2", "deferred"}, Case{"dp2 acc2", "deferred"}, Case{"dp2 zero1", "deferred"},
-                                         Case{"dp2 zero1 acc3", "deferred"}, Case{"dp4 acc3", "deferred"}, Case{"dp4 acc2", "deferred"},
-                                         Case{"dp2 tp2 acc2", "deferred"}, Case{"dp2 zero2 acc2 recompute", "deferred"},
-                                         Case{"dp2 zero3 acc2", "deferred"}));
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, LocalNorm,
+    testing::Values(Case{"dp4"}, Case{"dp3 zero1"}, Case{"dp2 zero3"}, Case{"dp5 zero2"},
+                    Case{"dp2 zero1 acc3"},
+                    // dp4 acc3: 4, 3 and 3 samples, so that some ranks have none; dp4 acc2: 5 and 5
+                    Case{"dp2", "deferred"}, Case{"dp2 acc2", "deferred"},
+                    Case{"dp2 zero1", "deferred"}, Case{"dp2 zero1 acc3", "deferred"},
+                    Case{"dp4 acc3", "deferred"}, Case{"dp4 acc2", "deferred"},
+                    Case{"dp2 tp2 acc2", "deferred"}, Case{"dp2 zero2 acc2 recompute", "deferred"},
+                    Case{"dp2 zero3 acc2", "deferred"}));
 
-// On one rank and on two the same micro-batches are deferred alike where no rank has a group of its own: tp shares out channels, not
-// samples.
+// On one rank and on two the same micro-batches are deferred alike where no rank has a group of its
+// own: tp shares out channels, not samples.
 TEST(DeferredNorm, OnATensorAxisIsThatOfOneRank) {
   Training t{with_layout(tiny("resnet"), "acc3")};
   t.config.model.batch_norm = "deferred";
@@ -120,7 +132,9 @@ TEST(DeferredNorm, StepsAreThoseOfLocalNorms) {
   const Trace local = train(t);
   EXPECT_LE(difference(deferred.loss, local.loss), 1e-9);
   EXPECT_LE(difference(deferred.grad_norm, local.grad_norm), 1e-9);
-  EXPECT_GT(difference(deferred.weights.at("bn1.running_mean"), local.weights.at("bn1.running_mean")), 1e-3);
+  EXPECT_GT(
+      difference(deferred.weights.at("bn1.running_mean"), local.weights.at("bn1.running_mean")),
+      1e-3);
 }
 
 }  // namespace

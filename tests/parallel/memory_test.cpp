@@ -58,8 +58,7 @@ void expect_as_planned(const std::string& family, const std::string& layout) {
   for (int rank = 0; rank < ranks_of(config); ++rank) {
     const nlohmann::json& peak = summary["ranks"][static_cast<std::size_t>(rank)]["peak_bytes"];
     EXPECT_EQ(peak["planned"], peak["measured"]) << "rank " << rank;
-    const run::RunMemory explained =
-        run::memory_of_run(config, rank, {}, target, {});
+    const run::RunMemory explained = run::memory_of_run(config, rank, {}, target, {});
     EXPECT_EQ(explained.bytes, peak["measured"].get<std::int64_t>())
         << "rank " << rank << ", as explain says";
     EXPECT_EQ(explained.assumed, "");

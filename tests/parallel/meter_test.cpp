@@ -42,7 +42,8 @@ Seen train_with_a_late_rank() {
       if (world.rank() == late_rank)
         std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(late_ms));
       const run::Measured seen =
-          meter.step(step, meter.wanted(step), r.timeline, session.compiled(run::Goal::train, config.batch.global).plan,
+          meter.step(step, meter.wanted(step), r.timeline,
+                     session.compiled(run::Goal::train, config.batch.global).plan,
                      config.batch.global, began, 0, ran_ms, false);
       if (step == 3) out.breakdowns[static_cast<std::size_t>(world.rank())] = seen.breakdown;
     }

@@ -1,5 +1,6 @@
-// What the plans of a pipeline promise about time and memory: what another stage waits for leaves first, what arrives is asked for a turn
-// early, and ZeRO saves in a pipeline what it saves without one.
+// What the plans of a pipeline promise about time and memory: what another stage waits for leaves
+// first, what arrives is asked for a turn early, and ZeRO saves in a pipeline what it saves without
+// one.
 #include <gtest/gtest.h>
 
 #include "parallel/world.h"
@@ -16,20 +17,23 @@ config::Config config_of(const std::string& layout) {
 }
 
 run::Compiled compiled(const config::Config& c, run::Goal goal, int rank = 0) {
-  return run::compile(
-      c, goal, run::micro_batches_for(c, goal, c.batch.global), plan::Target{}, {}, run::Weights::live, rank);
+  return run::compile(c, goal, run::micro_batches_for(c, goal, c.batch.global), plan::Target{}, {},
+                      run::Weights::live, rank);
 }
 
 TEST(PipelinePlan, WhatAnotherStageWaitsForLeavesFirst) {
-  for (const char* layout : {"pp2 dp2 zero2 acc4 1f1b", "pp3 acc4 zb", "pp2 dp2 zero3 acc2 gpipe"}) {
+  for (const char* layout :
+       {"pp2 dp2 zero2 acc4 1f1b", "pp3 acc4 zb", "pp2 dp2 zero3 acc2 gpipe"}) {
     const ir::Program p = compiled(config_of(layout), run::Goal::train).program;
     int transfers = 0;
     for (std::size_t i = 1; i < p.eqns.size(); ++i) {
       if (p.eqns[i].op != ir::Op::transfer) continue;
       ++transfers;
       const auto& out = p.eqns[i - 1].out;
-      EXPECT_TRUE(p.eqns[i - 1].op == ir::Op::transfer || std::find(out.begin(), out.end(), p.eqns[i].in[0]) != out.end())
-          << layout << ": " << ir::print(p, p.eqns[i]) << "\ncomes after " << ir::print(p, p.eqns[i - 1]);
+      EXPECT_TRUE(p.eqns[i - 1].op == ir::Op::transfer ||
+                  std::find(out.begin(), out.end(), p.eqns[i].in[0]) != out.end())
+          << layout << ": " << ir::print(p, p.eqns[i]) << "\ncomes after "
+          << ir::print(p, p.eqns[i - 1]);
     }
     EXPECT_GT(transfers, 3) << layout;
   }
@@ -60,10 +64,13 @@ TEST(PipelinePlan, ReceivesAreUnderWayWhileTheTurnBeforeComputes) {
 
 TEST(PipelinePlan, WholeGradientsAreGivenBackInWeightTurnsToo) {
   for (const int rank : {0, 2}) {
-    const plan::Gradients zb = compiled(config_of("pp2 dp2 zero2 acc2 zb"), run::Goal::train, rank).plan.gradients,
-                          plain = compiled(config_of("pp2 dp2 zero2 acc2 1f1b"), run::Goal::train, rank).plan.gradients;
+    const plan::Gradients
+        zb = compiled(config_of("pp2 dp2 zero2 acc2 zb"), run::Goal::train, rank).plan.gradients,
+        plain =
+            compiled(config_of("pp2 dp2 zero2 acc2 1f1b"), run::Goal::train, rank).plan.gradients;
     EXPECT_LE(zb.kept, plain.kept) << rank;
-    EXPECT_LE(zb.in_flight, plain.in_flight * 5 / 4) << rank;  // weight turns make gradients in another order
+    EXPECT_LE(zb.in_flight, plain.in_flight * 5 / 4)
+        << rank;  // weight turns make gradients in another order
   }
 }
 
@@ -75,7 +82,8 @@ TEST(PipelinePlan, InferenceGathersWeightsForEveryTurn) {
   std::size_t gathers = 0, buckets = 0;
   for (const ir::Input& in : p.inputs) buckets += in.kind == ir::Input::param;
   for (const ir::Eqn& e : p.eqns)
-    for (const ir::Input& in : p.inputs) gathers += e.op == ir::Op::all_gather && e.in[0] == in.var && in.kind == ir::Input::param;
+    for (const ir::Input& in : p.inputs)
+      gathers += e.op == ir::Op::all_gather && e.in[0] == in.var && in.kind == ir::Input::param;
   EXPECT_EQ(gathers, micros * buckets);
 }
 

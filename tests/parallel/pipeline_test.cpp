@@ -1,5 +1,5 @@
-// Pipelines against one rank with the same micro-batches: the same loss and gradient norm at every step, in f64 to 1e-9, for every
-// schedule, every model and the hybrids.
+// Pipelines against one rank with the same micro-batches: the same loss and gradient norm at every
+// step, in f64 to 1e-9, for every schedule, every model and the hybrids.
 #include <gtest/gtest.h>
 
 #include "base/check.h"
@@ -12,7 +12,9 @@ namespace {
 struct Case {
   std::string model, layout, with = "";
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " " << c.layout << " " << c.with; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << " " << c.layout << " " << c.with;
+}
 
 // Models with a block for each of many stages.
 config::Config deep(const std::string& family) {
@@ -31,7 +33,8 @@ Training training_of(const Case& c, int steps) {
   if (c.with.find("ragged") != c.with.npos) t.ragged = 3;
   if (c.with.find("lamb") != c.with.npos) config.optim.name = "lamb";
   if (c.with.find("ema") != c.with.npos) config.ema.decay = 0.9;
-  if (c.with.find("dropout") != c.with.npos) config.model.dropout = 0.1, config.model.drop_path = 0.2;
+  if (c.with.find("dropout") != c.with.npos)
+    config.model.dropout = 0.1, config.model.drop_path = 0.2;
   if (c.with.find("mix") != c.with.npos) t.soft = true, config.data.mixup = 0.2;
   if (c.with.find("no_clip") != c.with.npos) config.optim.clip = 0;
   if (c.with.find("no_overlap") != c.with.npos) config.parallel.overlap = false;
@@ -112,8 +115,11 @@ void every_pipeline(const std::string& model) {
   for (int stages = 2; stages <= 4; ++stages)
     for (const std::string schedule : {"gpipe", "1f1b", "interleaved2", "zb"})
       for (const int micros : {1, 2, 3, 4, 5, 7, 8, 11, 16}) {
-        if (schedule == "interleaved2" && stages == 4) continue;  // 8 stages, but there are 6 blocks
-        const Case c{model, "pp" + std::to_string(stages) + " acc" + std::to_string(micros) + " " + schedule, "wide"};
+        if (schedule == "interleaved2" && stages == 4)
+          continue;  // 8 stages, but there are 6 blocks
+        const Case c{
+            model, "pp" + std::to_string(stages) + " acc" + std::to_string(micros) + " " + schedule,
+            "wide"};
         SCOPED_TRACE(testing::PrintToString(c));
         same_as_one_rank(c, 2);
       }
@@ -180,7 +186,8 @@ TEST(PipelineInference, SameLogits) {
         run::Session session(t.config, {}, world);
         session.load([](const models::Param& p) {
           std::vector<double> values(static_cast<std::size_t>(ir::elements(p.shape)));
-          for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.5 + 0.1 * static_cast<double>((i * 7 + p.name.size()) % 13);
+          for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = 0.5 + 0.1 * static_cast<double>((i * 7 + p.name.size()) % 13);
           return values;
         });
         const Samples samples = samples_of(t.config.model, 1, 11);

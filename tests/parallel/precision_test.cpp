@@ -10,7 +10,9 @@ namespace {
 struct Case {
   std::string model, dtype, layout;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " " << c.dtype << " " << c.layout; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << " " << c.dtype << " " << c.layout;
+}
 
 // The same training on one rank.
 Trace one_rank(Training t) {
@@ -75,7 +77,8 @@ TEST_P(ManyRanks, SameTraceAsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ThirtyTwo, ManyRanks,
-                         testing::Values(Case{"vit", "f64", "dp8 sp2 tp2"}, Case{"vit", "f64", "dp32 zero3"},
+                         testing::Values(Case{"vit", "f64", "dp8 sp2 tp2"},
+                                         Case{"vit", "f64", "dp32 zero3"},
                                          Case{"vit", "f64", "dp16 tp2"}));
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A checkpoint knows nothing of the layout that wrote it: any other goes on from it. And what several ranks write together is whole.
+// A checkpoint knows nothing of the layout that wrote it: any other goes on from it. And what
+// several ranks write together is whole.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -23,8 +24,10 @@ Step batch(const config::Config& c, int step) {
   Step out;
   const Key key = Key{7}.with(static_cast<std::uint64_t>(step));
   out.images.resize(static_cast<std::size_t>(c.batch.global * m.image_h * m.image_w * m.channels));
-  for (std::size_t i = 0; i < out.images.size(); ++i) out.images[i] = static_cast<float>(normal(key, i));
-  for (std::int64_t i = 0; i < c.batch.global; ++i) out.labels.push_back(static_cast<std::int32_t>(i % m.classes));
+  for (std::size_t i = 0; i < out.images.size(); ++i)
+    out.images[i] = static_cast<float>(normal(key, i));
+  for (std::int64_t i = 0; i < c.batch.global; ++i)
+    out.labels.push_back(static_cast<std::int32_t>(i % m.classes));
   return out;
 }
 
@@ -33,8 +36,10 @@ void on_all(const config::Config& c, const std::function<void(comm::Comm*)>& bod
   comm::run_local(ranks_of(c), [&](comm::Comm& world) { body(&world); });
 }
 
-// Trains `steps` from scratch (or from the newest checkpoint in `run`), saves if asked, and gives the losses of rank 0.
-std::vector<double> steps_of(const config::Config& c, const std::filesystem::path& run, int first, int last, bool resume, bool save) {
+// Trains `steps` from scratch (or from the newest checkpoint in `run`), saves if asked, and gives
+// the losses of rank 0.
+std::vector<double> steps_of(const config::Config& c, const std::filesystem::path& run, int first,
+                             int last, bool resume, bool save) {
   std::vector<double> losses;
   on_all(c, [&](comm::Comm* world) {
     run::Session session(c, {}, world);
@@ -65,7 +70,9 @@ std::vector<double> steps_of(const config::Config& c, const std::filesystem::pat
 struct Case {
   std::string model, before, after;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << ": " << c.before << " -> " << c.after; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << ": " << c.before << " -> " << c.after;
+}
 
 class Resume : public testing::TestWithParam<Case> {};
 
@@ -75,7 +82,8 @@ TEST_P(Resume, OntoAnotherLayout) {
     const Scratch scratch;
     config::Config plain = tiny(c.model, dtype);
     plain.ema.decay = 0.9;
-    plain.batch.accumulate = with_layout(plain, c.before).batch.accumulate;  // statistics are those of a micro-batch
+    plain.batch.accumulate =
+        with_layout(plain, c.before).batch.accumulate;  // statistics are those of a micro-batch
     const auto whole = steps_of(plain, scratch / "none", 1, 6, false, false);
     const auto first = steps_of(with_layout(plain, c.before), scratch / "run", 1, 3, false, true);
     const auto rest = steps_of(with_layout(plain, c.after), scratch / "run", 4, 6, true, true);

@@ -1,6 +1,8 @@
-// ZeRO's promise: bytes of weights, gradients and optimizer state per rank follow the formulas of its paper, as planned and as allocated.
-// Convention: Psi parameters in f32 under AdamW: 4 bytes of weight, 4 of gradient, 8 of state. A gradient counts as long as it waits for
-// the update; whole buckets that are about to be cut into parts (stages 2 and 3: one block's) are in flight, and counted apart.
+// ZeRO's promise: bytes of weights, gradients and optimizer state per rank follow the formulas of
+// its paper, as planned and as allocated. Convention: Psi parameters in f32 under AdamW: 4 bytes of
+// weight, 4 of gradient, 8 of state. A gradient counts as long as it waits for the update; whole
+// buckets that are about to be cut into parts (stages 2 and 3: one block's) are in flight, and
+// counted apart.
 #include "parallel/state.h"
 
 #include <gtest/gtest.h>
@@ -27,19 +29,23 @@ TEST_P(State, FollowsTheFormula) {
   }
 }
 
-// As it runs, with messages under way: no more state than the formula says, and at most two whole buckets on their way to be cut.
+// As it runs, with messages under way: no more state than the formula says, and at most two whole
+// buckets on their way to be cut.
 TEST_P(State, UnderWayTakesOneMoreBucket) {
   const auto [stage, ranks] = GetParam();
   const double want = state_formula(stage, ranks) * static_cast<double>(state_parameters());
   const StateBytes got = state_bytes(stage, ranks, 0, true);
   EXPECT_LE(static_cast<double>(got.planned()) / want, 1.05);
-  EXPECT_TRUE(stage < 2 || ranks == 1 || got.in_flight <= 2 * state_largest_bucket(stage) + state_largest_bucket(stage) / 8);
+  EXPECT_TRUE(stage < 2 || ranks == 1 ||
+              got.in_flight <= 2 * state_largest_bucket(stage) + state_largest_bucket(stage) / 8);
 }
 
 // After steps have run, an executor has what the plan said, to the byte, on every rank.
 TEST(StateOfARun, IsWhatWasPlanned) {
-  for (const char* layout : {"dp3 zero1", "dp4 zero2", "dp3 zero3", "dp2 sp2 tp2 zero3 acc2", "pp2 acc4 gpipe", "pp2 acc4 1f1b",
-                             "pp2 acc3 zb recompute", "pp2 dp2 zero2 acc2 zb", "pp2 dp2 zero3 acc2", "pp2 tp2 acc2", "segments2 acc4"}) {
+  for (const char* layout :
+       {"dp3 zero1", "dp4 zero2", "dp3 zero3", "dp2 sp2 tp2 zero3 acc2", "pp2 acc4 gpipe",
+        "pp2 acc4 1f1b", "pp2 acc3 zb recompute", "pp2 dp2 zero2 acc2 zb", "pp2 dp2 zero3 acc2",
+        "pp2 tp2 acc2", "segments2 acc4"}) {
     Training t{with_layout(tiny("vit", "f32"), layout)};
     t.steps = 2;
     std::atomic<int> equal = 0;

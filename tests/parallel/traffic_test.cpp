@@ -1,4 +1,5 @@
-// The communication of a step is known before it runs: what a plan predicts is what the groups count, byte for byte, on every rank.
+// The communication of a step is known before it runs: what a plan predicts is what the groups
+// count, byte for byte, on every rank.
 #include "plan/traffic.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,9 @@ struct Case {
   std::string model, dtype, layout;
   std::int64_t batch = 8;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.model << " " << c.dtype << " " << c.layout << " of " << c.batch; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << " " << c.dtype << " " << c.layout << " of " << c.batch;
+}
 
 class Traffic : public testing::TestWithParam<Case> {};
 
@@ -42,8 +45,10 @@ TEST_P(Traffic, PredictedIsMeasured) {
     ++checked;
     for (int i = 0; i < comm::verb_count; ++i) {
       const auto verb = static_cast<comm::Verb>(i);
-      EXPECT_EQ(mine.per_step[verb].count, want[verb].count) << "rank " << session.rank() << " " << comm::name(verb);
-      EXPECT_EQ(mine.per_step[verb].bytes, want[verb].bytes) << "rank " << session.rank() << " " << comm::name(verb);
+      EXPECT_EQ(mine.per_step[verb].count, want[verb].count)
+          << "rank " << session.rank() << " " << comm::name(verb);
+      EXPECT_EQ(mine.per_step[verb].bytes, want[verb].bytes)
+          << "rank " << session.rank() << " " << comm::name(verb);
     }
     EXPECT_EQ(want.total().count > 0, ranks_of(t.config) > 1);
   };
@@ -116,15 +121,18 @@ TEST(TrafficRows, NameTheirPurpose) {
   t.at_end = [&](run::Session& session, const Trace&) {
     if (session.rank() != 0) return;
     for (const plan::CommRow& row : plan::communication(session.compiled(run::Goal::train, 8).plan))
-      rows.push_back(std::string(plan::name(row.phase)) + " " + std::string(ir::name(row.op)) + " " + row.axis + " " + row.what);
+      rows.push_back(std::string(plan::name(row.phase)) + " " + std::string(ir::name(row.op)) +
+                     " " + row.axis + " " + row.what);
   };
   train(t);
   const std::vector<std::string> want = {
-      "forward all_gather dp weights",      "forward all_reduce tp activations",  "backward all_gather dp weights",
-      "backward all_reduce tp activations", "update reduce_scatter dp gradients", "update all_reduce tp scalars",
+      "forward all_gather dp weights",      "forward all_reduce tp activations",
+      "backward all_gather dp weights",     "backward all_reduce tp activations",
+      "update reduce_scatter dp gradients", "update all_reduce tp scalars",
       "update all_reduce dp scalars",
   };
-  for (const std::string& row : want) EXPECT_NE(std::find(rows.begin(), rows.end(), row), rows.end()) << row;
+  for (const std::string& row : want)
+    EXPECT_NE(std::find(rows.begin(), rows.end(), row), rows.end()) << row;
 }
 
 }  // namespace

@@ -23,12 +23,14 @@ config::Config tiny(const std::string& family, const std::string& dtype) {
   m.family = family;
   m.classes = 7, m.channels = 3, m.head_init = "normal";
   if (family == "vit") {
-    m.image_h = 12, m.image_w = 8, m.patch = 4, m.dim = 24, m.depth = 2, m.heads = 4, m.mlp = 32;  // 7 tokens
+    m.image_h = 12, m.image_w = 8, m.patch = 4, m.dim = 24, m.depth = 2, m.heads = 4,
+    m.mlp = 32;  // 7 tokens
   } else if (family == "swin") {
     m.image_h = m.image_w = 20, m.patch = 2, m.dim = 8, m.depths = {2, 2}, m.stage_heads = {2, 4};
     m.window_h = m.window_w = 4, m.mlp_ratio = 2;
   } else {
-    m.image_h = m.image_w = 10, m.block = "basic", m.layers = {1, 1}, m.width = 8, m.stem = "cifar", m.batch_norm = "sync";
+    m.image_h = m.image_w = 10, m.block = "basic", m.layers = {1, 1}, m.width = 8, m.stem = "cifar",
+    m.batch_norm = "sync";
   }
   c.model = m;
   c.precision.dtype = dtype;
@@ -81,15 +83,20 @@ config::Config with_layout(config::Config c, const std::string& layout) {
   return c;
 }
 
-int ranks_of(const config::Config& c) { return static_cast<int>(c.parallel.pp * c.parallel.dp * c.parallel.sp * c.parallel.tp); }
+int ranks_of(const config::Config& c) {
+  return static_cast<int>(c.parallel.pp * c.parallel.dp * c.parallel.sp * c.parallel.tp);
+}
 
 Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
   const Key key = Key{99}.with(static_cast<std::uint64_t>(step));
-  Samples out{std::vector<float>(static_cast<std::size_t>(count * m.image_h * m.image_w * m.channels)),
-              std::vector<std::int32_t>(static_cast<std::size_t>(count))};
-  for (std::size_t i = 0; i < out.images.size(); ++i) out.images[i] = static_cast<float>(normal(key, i));
+  Samples out{
+      std::vector<float>(static_cast<std::size_t>(count * m.image_h * m.image_w * m.channels)),
+      std::vector<std::int32_t>(static_cast<std::size_t>(count))};
+  for (std::size_t i = 0; i < out.images.size(); ++i)
+    out.images[i] = static_cast<float>(normal(key, i));
   for (std::size_t i = 0; i < out.labels.size(); ++i)
-    out.labels[i] = static_cast<std::int32_t>(random_bits(key.with("label"), i) % static_cast<std::uint64_t>(m.classes));
+    out.labels[i] = static_cast<std::int32_t>(random_bits(key.with("label"), i) %
+                                              static_cast<std::uint64_t>(m.classes));
   return out;
 }
 
@@ -97,7 +104,8 @@ namespace {
 
 Trace run_rank(const Training& t, comm::Comm* world) {
   run::Session session(t.config, {}, world);
-  const run::ParamSource initial = run::initial_weights(static_cast<std::uint64_t>(t.config.run.seed));
+  const run::ParamSource initial =
+      run::initial_weights(static_cast<std::uint64_t>(t.config.run.seed));
   session.load([&](const models::Param& param) {
     std::vector<double> values = initial(param);
     if (t.start) t.start(param, values);
@@ -106,22 +114,28 @@ Trace run_rank(const Training& t, comm::Comm* world) {
   const models::ModelConfig& m = t.config.model;
   Trace out;
   for (int step = 1; step <= t.steps; ++step) {
-    const std::int64_t all = t.batch > 0 ? t.batch : t.config.batch.global, n = step == t.steps && t.ragged > 0 ? t.ragged : all;
+    const std::int64_t all = t.batch > 0 ? t.batch : t.config.batch.global,
+                       n = step == t.steps && t.ragged > 0 ? t.ragged : all;
     const auto [images, labels] = samples_of(m, step, n);
     std::vector<float> targets, weights;
     if (t.soft) {
       targets.assign(static_cast<std::size_t>(n * m.classes), 0.0f);
       for (std::size_t i = 0; i < labels.size(); ++i) {
-        targets[i * static_cast<std::size_t>(m.classes) + static_cast<std::size_t>(labels[i])] = 0.7f;
-        targets[i * static_cast<std::size_t>(m.classes) + (i % static_cast<std::size_t>(m.classes))] += 0.3f;
+        targets[i * static_cast<std::size_t>(m.classes) + static_cast<std::size_t>(labels[i])] =
+            0.7f;
+        targets[i * static_cast<std::size_t>(m.classes) +
+                (i % static_cast<std::size_t>(m.classes))] += 0.3f;
       }
     }
     if (t.weighted)
-      for (std::size_t i = 0; i < labels.size(); ++i) weights.push_back(0.5f + static_cast<float>(labels[i]));
+      for (std::size_t i = 0; i < labels.size(); ++i)
+        weights.push_back(0.5f + static_cast<float>(labels[i]));
     const comm::Traffic before = session.traffic();
-    const run::StepResult r = session.train_step({images, labels, t.config.optim.lr, step, 1000 + 10 * step, targets, weights});
+    const run::StepResult r = session.train_step(
+        {images, labels, t.config.optim.lr, step, 1000 + 10 * step, targets, weights});
     CHECK(r.ok, "a step of a tiny training is finite");
-    out.loss.push_back(r.loss), out.correct.push_back(r.correct), out.grad_norm.push_back(r.grad_norm);
+    out.loss.push_back(r.loss), out.correct.push_back(r.correct),
+        out.grad_norm.push_back(r.grad_norm);
     out.per_step = session.traffic();
     for (std::size_t i = 0; i < out.per_step.rows.size(); ++i) {
       out.per_step.rows[i].count -= before.rows[i].count;
@@ -130,7 +144,8 @@ Trace run_rank(const Training& t, comm::Comm* world) {
   }
   for (const models::Param& p : models::parameters(m)) {
     out.weights[p.name] = session.parameter(p.name);
-    if (session.averages()) out.weights["ema." + p.name] = session.parameter(p.name, run::Weights::average);
+    if (session.averages())
+      out.weights["ema." + p.name] = session.parameter(p.name, run::Weights::average);
   }
   if (t.at_end) t.at_end(session, out);
   return out;
@@ -164,7 +179,8 @@ double weight_difference(const Trace& a, const Trace& b) {
   for (const auto& [name, want] : b.weights) {
     double d = 0, n = 0;
     const std::vector<double>& got = a.weights.at(name);
-    for (std::size_t i = 0; i < want.size(); ++i) d += (got[i] - want[i]) * (got[i] - want[i]), n += want[i] * want[i];
+    for (std::size_t i = 0; i < want.size(); ++i)
+      d += (got[i] - want[i]) * (got[i] - want[i]), n += want[i] * want[i];
     most = std::max(most, std::sqrt(d) / std::max(1e-12, std::sqrt(n)));
   }
   return most;

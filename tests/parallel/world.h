@@ -1,4 +1,5 @@
-// A training of a tiny model on any number of ranks in this process, and its trace: what every layout must reproduce.
+// A training of a tiny model on any number of ranks in this process, and its trace: what every
+// layout must reproduce.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,10 @@ namespace tessera::test {
 
 struct Trace {
   std::vector<double> loss, correct, grad_norm;
-  std::map<std::string, std::vector<double>> weights;  // after the last step; "ema." in front for the average
-  comm::Traffic per_step;                              // of this rank in the last step
-  std::vector<std::int64_t> state_bytes;               // per rank: weights, gradients, optimizer as planned
+  std::map<std::string, std::vector<double>>
+      weights;                            // after the last step; "ema." in front for the average
+  comm::Traffic per_step;                 // of this rank in the last step
+  std::vector<std::int64_t> state_bytes;  // per rank: weights, gradients, optimizer as planned
 };
 
 int usual_steps();  // 8; TESSERA_STEPS, which is 20 in ./check --all
@@ -25,15 +27,17 @@ int usual_steps();  // 8; TESSERA_STEPS, which is 20 in ./check --all
 struct Training {
   config::Config config;
   int steps = usual_steps();
-  std::int64_t batch = 0;                                                      // 0: config.batch.global; a last ragged batch is `ragged`
-  std::int64_t ragged = 0;                                                     // samples of the last step; 0: as all
-  bool soft = false, weighted = false;                                         // mixed targets, weighted samples
-  std::function<void(run::Session&, const Trace& mine)> at_end = {};           // on every rank
-  std::function<void(const models::Param&, std::vector<double>&)> start = {};  // may change the weights that it starts from
+  std::int64_t batch = 0;               // 0: config.batch.global; a last ragged batch is `ragged`
+  std::int64_t ragged = 0;              // samples of the last step; 0: as all
+  bool soft = false, weighted = false;  // mixed targets, weighted samples
+  std::function<void(run::Session&, const Trace& mine)> at_end = {};  // on every rank
+  std::function<void(const models::Param&, std::vector<double>&)> start =
+      {};  // may change the weights that it starts from
 };
 
 config::Config tiny(const std::string& family, const std::string& dtype = "f64");
-// "dp2 tp2 zero3 megatron", "dp2 compress=int8", "pp2 interleaved2 acc4": writes parallel.* of the configuration.
+// "dp2 tp2 zero3 megatron", "dp2 compress=int8", "pp2 interleaved2 acc4": writes parallel.* of the
+// configuration.
 config::Config with_layout(config::Config config, const std::string& layout);
 int ranks_of(const config::Config& config);
 

@@ -1,4 +1,5 @@
-// Plans at work: random programs give the same bits with a plan as without, and the executor allocates what the plan says, to the byte.
+// Plans at work: random programs give the same bits with a plan as without, and the executor
+// allocates what the plan says, to the byte.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +15,8 @@ namespace tessera::plan::execute_test {
 namespace {
 
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
 class RandomPrograms : public testing::TestWithParam<ir::DType> {};
@@ -24,21 +26,25 @@ TEST_P(RandomPrograms, PlannedEqualsUnplanned) {
   const int programs = raised ? std::atoi(raised) : 150;
   int in_place = 0, gathered = 0, donated = 0;
   for (int n = 0; n < programs; ++n) {
-    const ir::Program p = test::RandomProgram(static_cast<std::uint64_t>(n), GetParam()).write(4 + n % 24);
+    const ir::Program p =
+        test::RandomProgram(static_cast<std::uint64_t>(n), GetParam()).write(4 + n % 24);
     ir::verify(p);
     if (p.outputs.empty()) continue;
     SCOPED_TRACE("program " + std::to_string(n) + "\n" + ir::print(p));
     ASSERT_NO_THROW(lower(p, 0, test::no_workspace));
     const test::Values inputs = test::draw_inputs(p, 4, 4);
-    const test::Values planned = test::evaluate(p, inputs, 1 + n % 2), unplanned = test::interpret(p, inputs);
+    const test::Values planned = test::evaluate(p, inputs, 1 + n % 2),
+                       unplanned = test::interpret(p, inputs);
     for (const auto& [name, want] : unplanned)
-      ASSERT_TRUE(same_bits(planned.at(name), want)) << name << "\n" << print(test::Planned(p).plan);
+      ASSERT_TRUE(same_bits(planned.at(name), want)) << name << "\n"
+                                                     << print(test::Planned(p).plan);
     const Plan plan = test::Planned(p).plan;
     for (const Step& s : plan.steps)
       for (const Slot& y : s.out)
         for (const Slot& x : s.in) {
           const bool shares = x && y && x.base == y.base && x.offset == y.offset;
-          in_place += shares && !ir::def(s.op).gathers, gathered += shares && ir::def(s.op).gathers, donated += shares && x.base > 0;
+          in_place += shares && !ir::def(s.op).gathers, gathered += shares && ir::def(s.op).gathers,
+              donated += shares && x.base > 0;
         }
   }
   EXPECT_GT(in_place, programs);  // otherwise this test proves little
@@ -53,11 +59,14 @@ TEST(Training, PlannedEqualsUnplanned) {
   const models::ModelConfig m = test::tiny_model_with_dropout();
   for (const bool bf16 : {false, true})
     for (const int every : {0, 2}) {
-      const ir::Program p = test::vit_step(m, ir::DType::f32, {3, 2}, {.bf16 = bf16, .remat = every});
+      const ir::Program p =
+          test::vit_step(m, ir::DType::f32, {3, 2}, {.bf16 = bf16, .remat = every});
       const test::Values parameters = test::draw_inputs(test::vit_loss(m, ir::DType::f32, 5), 5, 5);
-      const test::Values inputs = test::into_buckets(parameters, test::vit_buckets(m, ir::DType::f32), test::draw_inputs(p, 5, 5));
+      const test::Values inputs = test::into_buckets(
+          parameters, test::vit_buckets(m, ir::DType::f32), test::draw_inputs(p, 5, 5));
       const test::Values unplanned = test::interpret(p, inputs);
-      for (const int threads : {1, 3}) test::expect_same(test::evaluate(p, inputs, threads), unplanned, 0);
+      for (const int threads : {1, 3})
+        test::expect_same(test::evaluate(p, inputs, threads), unplanned, 0);
     }
 }
 
@@ -73,7 +82,8 @@ TEST(Peak, EqualsWhatTheExecutorAllocates) {
         const Plan p = lower(test::vit_step(m, real, {4, 3}, options), 0, executor->target());
         EXPECT_EQ(executor->allocated_bytes(), 0);
         const auto loaded = executor->load(p);
-        EXPECT_EQ(executor->allocated_bytes(), p.peak_bytes()) << dtype << ", " << threads << " threads";
+        EXPECT_EQ(executor->allocated_bytes(), p.peak_bytes())
+            << dtype << ", " << threads << " threads";
         EXPECT_EQ(p.memory.total(), p.peak_bytes()) << dtype << ", " << threads << " threads";
         loaded->run();
         EXPECT_EQ(executor->allocated_bytes(), p.peak_bytes()) << "running allocates nothing";
@@ -94,15 +104,17 @@ TEST(Peak, PlansShareWeightsAndTheLargerArena) {
 // x + 1 for n numbers, summed.
 constexpr auto counting = [](std::int64_t n) {
   const std::string shape = "f32[" + std::to_string(n) + "]";
-  return ir::parse("program t mesh()\n  input x : " + shape + " batch \"x\"\n  one : " + shape + " = constant value=1 shape=[" +
-                   std::to_string(n) + "]\n  y : " + shape + " = add sig=\"a,a->a\" x one\n  s : f32[] = sum sig=\"a->\" y\n" +
+  return ir::parse("program t mesh()\n  input x : " + shape + " batch \"x\"\n  one : " + shape +
+                   " = constant value=1 shape=[" + std::to_string(n) + "]\n  y : " + shape +
+                   " = add sig=\"a,a->a\" x one\n  s : f32[] = sum sig=\"a->\" y\n" +
                    "  output \"y\" = y\n  output \"s\" = s\n");
 };
 
 // A larger plan moves the arena: what was bound before must follow it.
 TEST(Loaded, FollowsTheMemory) {
   const auto executor = exec::make_executor("cpu", 1);
-  const Plan small = lower(counting(8), 0, executor->target()), large = lower(counting(1 << 20), 0, executor->target());
+  const Plan small = lower(counting(8), 0, executor->target()),
+             large = lower(counting(1 << 20), 0, executor->target());
   const auto first = executor->load(small);
   const std::vector<float> eight(8, 2.0F);
   first->write("x", std::as_bytes(std::span(eight)));
@@ -115,7 +127,8 @@ TEST(Loaded, FollowsTheMemory) {
   EXPECT_EQ(first->run().scalar("s"), 24);
 }
 
-// Numbers of a run are copies. Its tensors are not: they are refused when another run may have written over them.
+// Numbers of a run are copies. Its tensors are not: they are refused when another run may have
+// written over them.
 TEST(Loaded, ResultsComeWithTheTicket) {
   const auto executor = exec::make_executor("cpu", 1);
   const Plan plan = lower(counting(2), 0, executor->target());
@@ -165,9 +178,11 @@ TEST(Loaded, TwoRunsMayBeUnderWay) {
 
 TEST(Devices, AreKnownByName) {
   for (const int threads : {1, 3}) {
-    const Target alone = exec::target_of("cpu", threads), of_executor = exec::make_executor("cpu", threads)->target();
+    const Target alone = exec::target_of("cpu", threads),
+                 of_executor = exec::make_executor("cpu", threads)->target();
     const ir::Program program = test::vit_step(test::tiny_model(), ir::DType::f32, {4});
-    EXPECT_EQ(lower(program, 0, alone).arena_bytes, lower(program, 0, of_executor).arena_bytes) << threads << " threads";
+    EXPECT_EQ(lower(program, 0, alone).arena_bytes, lower(program, 0, of_executor).arena_bytes)
+        << threads << " threads";
   }
   EXPECT_EQ(exec::device_info("cpu", 1).name, "cpu");
   EXPECT_GT(exec::device_info("cpu", 1).memory(), 0);

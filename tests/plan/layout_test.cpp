@@ -1,4 +1,5 @@
-// Offsets in the arena: small layouts by hand, random ones by their properties, and how close real programs come to what is live.
+// Offsets in the arena: small layouts by hand, random ones by their properties, and how close real
+// programs come to what is live.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ TEST(Layout, ReusesWhatHasDied) {
 }
 
 TEST(Layout, ALastUseAndAFirstUseInOneStepOverlap) {
-  const Layout l = lay_out({{64, 0, 1}, {64, 1, 2}});  // step 1 reads the first while it writes the second
+  const Layout l =
+      lay_out({{64, 0, 1}, {64, 1, 2}});  // step 1 reads the first while it writes the second
   EXPECT_NE(l.offsets[0], l.offsets[1]);
   EXPECT_EQ(l.bytes, 128);
 }
@@ -53,8 +55,10 @@ void expect_sound(const std::vector<Interval>& intervals, const Layout& l) {
     for (std::size_t j = 0; j < i; ++j) {
       const Interval& b = intervals[j];
       const bool in_time = a.first <= b.last && b.first <= a.last;
-      const bool in_space = l.offsets[i] < l.offsets[j] + b.bytes && l.offsets[j] < l.offsets[i] + a.bytes;
-      ASSERT_FALSE(in_time && in_space && a.bytes > 0 && b.bytes > 0) << i << " and " << j << " share bytes while both are needed";
+      const bool in_space =
+          l.offsets[i] < l.offsets[j] + b.bytes && l.offsets[j] < l.offsets[i] + a.bytes;
+      ASSERT_FALSE(in_time && in_space && a.bytes > 0 && b.bytes > 0)
+          << i << " and " << j << " share bytes while both are needed";
     }
   }
   ASSERT_EQ(l.bytes, end);
@@ -66,16 +70,20 @@ TEST(Layout, RandomIntervalsNeverCollide) {
   for (std::uint64_t n = 0; n < 300; ++n) {
     const Key key = Key{}.with("layout").with(n);
     std::uint64_t draw = 0;
-    auto below = [&](int limit) { return static_cast<int>(random_bits(key, draw++) % static_cast<std::uint64_t>(limit)); };
+    auto below = [&](int limit) {
+      return static_cast<int>(random_bits(key, draw++) % static_cast<std::uint64_t>(limit));
+    };
     std::vector<Interval> intervals;
     const int steps = 2 + below(60), longest = 1 + below(steps);
     for (int i = below(80); i-- > 0;) {
       const int first = below(steps) - 1;
-      intervals.push_back({Target{}.alignment * below(1 << below(10)), first, first + below(longest)});
+      intervals.push_back(
+          {Target{}.alignment * below(1 << below(10)), first, first + below(longest)});
     }
     const Layout l = lay_out(intervals);
     expect_sound(intervals, l);
-    if (l.live > 0) worst = std::max(worst, static_cast<double>(l.bytes) / static_cast<double>(l.live));
+    if (l.live > 0)
+      worst = std::max(worst, static_cast<double>(l.bytes) / static_cast<double>(l.live));
   }
   EXPECT_LT(worst, 1.35);
 }
@@ -101,10 +109,13 @@ TEST(Layout, TrainingStepsWasteLittle) {
   };
   for (const Row& row : rows) {
     const Plan plan =
-        lower(test::vit_step(models::preset(row.model), ir::DType::f32, row.micro, row.options), 0, target);
-    const double ratio = static_cast<double>(plan.arena_bytes) / static_cast<double>(plan.live_bytes);
-    std::printf("%-16s %zu micro-batches%s remat %d: arena %9.1f MiB, %.4f of what is live\n", row.model, row.micro.size(),
-                row.options.bf16 ? " bf16" : "", row.options.remat, static_cast<double>(plan.arena_bytes) / 1048576.0, ratio);
+        lower(test::vit_step(models::preset(row.model), ir::DType::f32, row.micro, row.options), 0,
+              target);
+    const double ratio =
+        static_cast<double>(plan.arena_bytes) / static_cast<double>(plan.live_bytes);
+    std::printf("%-16s %zu micro-batches%s remat %d: arena %9.1f MiB, %.4f of what is live\n",
+                row.model, row.micro.size(), row.options.bf16 ? " bf16" : "", row.options.remat,
+                static_cast<double>(plan.arena_bytes) / 1048576.0, ratio);
     EXPECT_LT(ratio, 1.05) << row.model << " with remat " << row.options.remat;
   }
 }

@@ -1,4 +1,5 @@
-// Whole plans: known offsets and peaks, memory by kind, weights and state once, and the proof that catches a corrupted plan.
+// Whole plans: known offsets and peaks, memory by kind, weights and state once, and the proof that
+// catches a corrupted plan.
 #include <gtest/gtest.h>
 
 #include "plan/planned.h"
@@ -40,7 +41,8 @@ TEST(Plan, HandComputed) {
 }
 
 TEST(Plan, WorkspaceIsThereWhileAStepRuns) {
-  auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&, const std::vector<ir::Type>&) {
+  auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&,
+                 const std::vector<ir::Type>&) {
     return std::int64_t{op == ir::Op::contract ? 1000 : 0};
   };
   const Plan p = lower(ir::parse(small), 0, {.workspace = rule});
@@ -52,21 +54,26 @@ TEST(Plan, WorkspaceIsThereWhileAStepRuns) {
 }
 
 TEST(Plan, TheTargetSaysHowBytesAreAligned) {
-  const Plan p = lower(test::vit_step(test::tiny_model(), ir::DType::f32, {3}), 0, {.alignment = 512});
+  const Plan p =
+      lower(test::vit_step(test::tiny_model(), ir::DType::f32, {3}), 0, {.alignment = 512});
   for (const Buffer& buffer : p.persistent) EXPECT_EQ(buffer.bytes % 512, 0) << buffer.name;
   std::size_t values = 0;
   for (const Binding& in : p.inputs) EXPECT_EQ(in.slot.offset % 512, 0) << in.name;
   for (const plan::Step& step : p.steps)
-    if (step.op == ir::Op::contract && step.out[0].base == 0) values += step.out[0].offset % 512 == 0;
+    if (step.op == ir::Op::contract && step.out[0].base == 0)
+      values += step.out[0].offset % 512 == 0;
   EXPECT_GT(values, 0u);
-  EXPECT_GT(p.arena_bytes, lower(test::vit_step(test::tiny_model(), ir::DType::f32, {3}), 0, {}).arena_bytes);
+  EXPECT_GT(p.arena_bytes,
+            lower(test::vit_step(test::tiny_model(), ir::DType::f32, {3}), 0, {}).arena_bytes);
 }
 
 // A sum over ranks and something that no rank hands over: with a shared half the two lie apart.
 TEST(Plan, ATargetMayHaveNoSharedHalf) {
   const ir::Program p = ir::parse(
-      "program t mesh(dp=2:data)\n  input x : f32[4,16]{dp:S0} batch \"x\"\n  y : f32[4,16]{dp:S0} = gelu x\n"
-      "  s : f32[16]{dp:P} = sum sig=\"bc->c\" y\n  t : f32[16] = all_reduce axis=\"dp\" s\n  output \"t\" = t\n");
+      "program t mesh(dp=2:data)\n  input x : f32[4,16]{dp:S0} batch \"x\"\n  y : f32[4,16]{dp:S0} "
+      "= gelu x\n"
+      "  s : f32[16]{dp:P} = sum sig=\"bc->c\" y\n  t : f32[16] = all_reduce axis=\"dp\" s\n  "
+      "output \"t\" = t\n");
   ir::verify(p);
   EXPECT_EQ(lower(p, 0, {}).shared_bytes, 4096);
   EXPECT_EQ(lower(p, 0, {.shared_half = 65536}).shared_bytes, 65536);
@@ -76,16 +83,18 @@ TEST(Plan, ATargetMayHaveNoSharedHalf) {
 }
 
 TEST(Plan, AMissingKernelIsOneErrorThatNamesIt) {
-  const Target target{.device = "abacus",
-                      .supports = [](ir::Op op, ir::DType dtype) { return op == ir::Op::contract || dtype != ir::DType::f32; }};
+  const Target target{.device = "abacus", .supports = [](ir::Op op, ir::DType dtype) {
+                        return op == ir::Op::contract || dtype != ir::DType::f32;
+                      }};
   try {
     lower(ir::parse(small), 0, target);
     ADD_FAILURE() << "gelu and sum have no kernel";
   } catch (const Error& e) {
     EXPECT_EQ(e.kind, ErrorKind::usage);
     const std::string text = e.what();
-    for (const char* words : {"the device abacus has no kernel for the op gelu with elements of f32", "the op sum with elements of f32",
-                              "y : f32[4,8] = gelu h"})
+    for (const char* words :
+         {"the device abacus has no kernel for the op gelu with elements of f32",
+          "the op sum with elements of f32", "y : f32[4,8] = gelu h"})
       EXPECT_NE(text.find(words), std::string::npos) << words << " in\n" << text;
     EXPECT_EQ(e.also.size(), 1u) << text;
     EXPECT_EQ(text.find("contract with elements"), std::string::npos) << text;
@@ -94,22 +103,27 @@ TEST(Plan, AMissingKernelIsOneErrorThatNamesIt) {
 
 TEST(Plan, LocalShapes) {
   const ir::Program p = ir::parse(
-      "program t mesh(dp=2:data)\n  input x : f32[5,16]{dp:S0} batch \"x\"\n  y : f32[5,16]{dp:S0} = gelu x\n  output \"y\" = y\n");
+      "program t mesh(dp=2:data)\n  input x : f32[5,16]{dp:S0} batch \"x\"\n  y : f32[5,16]{dp:S0} "
+      "= gelu x\n  output \"y\" = y\n");
   EXPECT_EQ(lower(p, 0, test::no_workspace).inputs[0].slot.type.shape, (ir::Shape{3, 16}));
   EXPECT_EQ(lower(p, 1, test::no_workspace).inputs[0].slot.type.shape, (ir::Shape{2, 16}));
 }
 
-// Six samples in four groups (2, 2, 1, 1) on two ranks of three samples: the second group would lie on both.
+// Six samples in four groups (2, 2, 1, 1) on two ranks of three samples: the second group would lie
+// on both.
 TEST(Plan, StatisticsGroupsAreCutWhereTheBatchIs) {
   const ir::Program p = ir::parse(
-      "program t mesh(dp=2:data)\n  input x : f32[6,2,2,3]{dp:S0} batch \"x\"\n  input c : f32[3] state \"c\"\n"
+      "program t mesh(dp=2:data)\n  input x : f32[6,2,2,3]{dp:S0} batch \"x\"\n  input c : f32[3] "
+      "state \"c\"\n"
       "  s : f32[4,3]{dp:S0}, q : f32[4,3]{dp:S0} = moments groups=4 x c\n  output \"s\" = s\n");
   ir::verify(p);
   try {
     localise(p, 0);
     ADD_FAILURE() << "would give other statistics";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("statistics groups are not cut where the batch is"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("statistics groups are not cut where the batch is"),
+              std::string::npos)
+        << e.what();
   }
 }
 
@@ -124,7 +138,8 @@ class Step : public testing::TestWithParam<const char*> {};
 // Parameters in a bucket, rounded up to 16 elements each.
 std::int64_t bucket_bytes(const models::ModelConfig& m, ir::DType real) {
   std::int64_t bytes = 0;
-  for (const transforms::Bucket& b : test::vit_buckets(m, real)) bytes += Target{}.aligned(b.size * ir::size_of(real));
+  for (const transforms::Bucket& b : test::vit_buckets(m, real))
+    bytes += Target{}.aligned(b.size * ir::size_of(real));
   return bytes;
 }
 
@@ -138,7 +153,8 @@ TEST_P(Step, WeightsAndStateExistOnce) {
   EXPECT_EQ(p.plan.memory.weights, bucket_bytes(m, ir::DType::f32));
   EXPECT_EQ(p.plan.memory.optimizer, bucket_bytes(m, ir::DType::f32) * (adamw ? 2 : 1));
   EXPECT_EQ(p.plan.memory.total(), p.plan.peak_bytes());
-  for (const plan::Step& s : p.plan.steps) EXPECT_TRUE(s.eqn >= 0 || s.out[0].base == Slot::result) << "no update is copied";
+  for (const plan::Step& s : p.plan.steps)
+    EXPECT_TRUE(s.eqn >= 0 || s.out[0].base == Slot::result) << "no update is copied";
   for (const ir::Output& out : p.plan.program.outputs)
     if (!out.updates.empty()) {
       EXPECT_EQ(p.plan.output(out.name)->slot.base, p.plan.input(out.updates)->slot.base);
@@ -148,7 +164,8 @@ TEST_P(Step, WeightsAndStateExistOnce) {
 TEST_P(Step, GradientsAreProducedInTheirBucket) {
   test::StepOptions o;
   o.optimizer.name = GetParam();
-  for (const std::vector<std::int64_t>& micro : {std::vector<std::int64_t>{3}, std::vector<std::int64_t>{2, 1}}) {
+  for (const std::vector<std::int64_t>& micro :
+       {std::vector<std::int64_t>{3}, std::vector<std::int64_t>{2, 1}}) {
     const Planned p(test::vit_step(test::tiny_model(), ir::DType::f32, micro, o));
     int packs = 0;
     for (const plan::Step& s : p.plan.steps) {
@@ -156,22 +173,26 @@ TEST_P(Step, GradientsAreProducedInTheirBucket) {
       ++packs;
       const ir::Pack& pack = std::get<ir::Pack>(s.attrs);
       for (std::size_t k = 0; k < s.in.size(); ++k)
-        EXPECT_TRUE(s.in[k].base == s.out[0].base && s.in[k].offset == s.out[0].offset + 4 * pack.offsets[k])
-            << p.plan.program.name_of(p.plan.program.eqns[static_cast<std::size_t>(s.eqn)].in[k]) << " is copied into its bucket";
+        EXPECT_TRUE(s.in[k].base == s.out[0].base &&
+                    s.in[k].offset == s.out[0].offset + 4 * pack.offsets[k])
+            << p.plan.program.name_of(p.plan.program.eqns[static_cast<std::size_t>(s.eqn)].in[k])
+            << " is copied into its bucket";
     }
     EXPECT_EQ(packs, 2);
     EXPECT_EQ(p.steps(ir::Op::stack), 0) << "dq, dk, dv are produced inside d.qkv";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, Step, testing::Values("adamw", "sgd"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Optimizers, Step, testing::Values("adamw", "sgd"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(Memory, RecomputationSavesActivations) {
   models::ModelConfig m = test::tiny_model();
   m.depth = 8;
   std::int64_t peak[3];
   for (const int every : {0, 1, 3})
-    peak[every == 3 ? 2 : every] = Planned(test::vit_step(m, ir::DType::f32, {16}, {.remat = every})).plan.memory.activations;
+    peak[every == 3 ? 2 : every] =
+        Planned(test::vit_step(m, ir::DType::f32, {16}, {.remat = every})).plan.memory.activations;
   EXPECT_LT(peak[1], peak[0] / 2);
   EXPECT_LT(peak[2], peak[0]);
 }
@@ -202,7 +223,8 @@ TEST(Verify, CatchesAnOverwrittenOperand) {
     verify(broken);
     FAIL() << "not noticed";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("in `s : f32[] = sum sig=\"bf->\" y`"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("in `s : f32[] = sum sig=\"bf->\" y`"), std::string::npos)
+        << e.what();
   }
 }
 
@@ -213,7 +235,10 @@ TEST(Verify, CatchesAResultOverAnOperandThatTheOpStillReads) {
     verify(p);
     FAIL() << "not noticed";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("result 0 lies over operand 0, which the op does not allow"), std::string::npos) << e.what();
+    EXPECT_NE(
+        std::string(e.what()).find("result 0 lies over operand 0, which the op does not allow"),
+        std::string::npos)
+        << e.what();
   }
 }
 
@@ -224,10 +249,12 @@ TEST(Verify, CatchesWhatWasNeverWritten) {
 }
 
 TEST(Verify, CatchesAWorkspaceOverAnOperand) {
-  auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&, const std::vector<ir::Type>&) {
+  auto rule = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>&,
+                 const std::vector<ir::Type>&) {
     return std::int64_t{op == ir::Op::gelu ? 64 : 0};
   };
-  Plan p = lower(ir::parse("program t mesh()\n  input x : f32[16] batch \"x\"\n  y : f32[16] = gelu x\n  z : f32[16] = add sig=\"a,a->a\" "
+  Plan p = lower(ir::parse("program t mesh()\n  input x : f32[16] batch \"x\"\n  y : f32[16] = "
+                           "gelu x\n  z : f32[16] = add sig=\"a,a->a\" "
                            "y x\n  output \"z\" = z\n"),
                  0, {.workspace = rule});
   p.steps[0].workspace.base = p.inputs[0].slot.base;
@@ -238,7 +265,8 @@ TEST(Verify, CatchesAWorkspaceOverAnOperand) {
 TEST(Verify, CatchesAnOverwrittenOutput) {
   Plan p = lower(ir::parse(small), 0, test::no_workspace);
   ASSERT_EQ(p.steps[3].eqn, -1);
-  p.steps[2].out[0].offset = p.steps[4].in[0].offset = p.steps[3].in[0].offset;  // s over y, which is still to be copied
+  p.steps[2].out[0].offset = p.steps[4].in[0].offset =
+      p.steps[3].in[0].offset;  // s over y, which is still to be copied
   EXPECT_THROW(verify(p), Error);
 }
 
@@ -254,7 +282,9 @@ TEST(Verify, CatchesMovedSlotsOfATrainingStep) {
   };
   for (std::size_t s = 0; s < p.steps.size(); ++s) {
     const int origin = p.steps[s].eqn;
-    const std::string eqn = origin < 0 ? "a copy" : ir::print(p.program, p.program.eqns[static_cast<std::size_t>(origin)]);
+    const std::string eqn =
+        origin < 0 ? "a copy"
+                   : ir::print(p.program, p.program.eqns[static_cast<std::size_t>(origin)]);
     for (Slot& slot : p.steps[s].in) expect_caught(slot, "operand of " + eqn);
     for (Slot& slot : p.steps[s].out) expect_caught(slot, "result of " + eqn);
   }

@@ -1,4 +1,5 @@
-// Messages under way: how long they may take, what stays untouched meanwhile, and the proof that catches a plan that touches it.
+// Messages under way: how long they may take, what stays untouched meanwhile, and the proof that
+// catches a plan that touches it.
 #include <gtest/gtest.h>
 
 #include "base/check.h"
@@ -36,11 +37,14 @@ int step_of(const Plan& p, ir::Op op, int nth = 0) {
 
 TEST(Schedule, AMessageIsDueBeforeItsFirstReader) {
   const Plan p = lower(ir::parse(overlapped), 0, test::no_workspace, true);
-  const int first = step_of(p, ir::Op::all_reduce), last = step_of(p, ir::Op::all_reduce, 1), reader = step_of(p, ir::Op::scale);
+  const int first = step_of(p, ir::Op::all_reduce), last = step_of(p, ir::Op::all_reduce, 1),
+            reader = step_of(p, ir::Op::scale);
   EXPECT_EQ(p.steps[static_cast<std::size_t>(first)].stream, 1);
-  EXPECT_EQ(p.steps[static_cast<std::size_t>(reader)].waits, (std::vector<int>{first}));  // through the mark
-  EXPECT_EQ(p.steps[static_cast<std::size_t>(last)].stream, 1);                           // an output: due at the end
-  for (int i = first + 1; i < reader; ++i) EXPECT_TRUE(p.steps[static_cast<std::size_t>(i)].waits.empty());
+  EXPECT_EQ(p.steps[static_cast<std::size_t>(reader)].waits,
+            (std::vector<int>{first}));                          // through the mark
+  EXPECT_EQ(p.steps[static_cast<std::size_t>(last)].stream, 1);  // an output: due at the end
+  for (int i = first + 1; i < reader; ++i)
+    EXPECT_TRUE(p.steps[static_cast<std::size_t>(i)].waits.empty());
 }
 
 TEST(Schedule, WithoutOverlapEverythingIsDoneWhereItStands) {
@@ -57,10 +61,12 @@ TEST(Schedule, WhatRanksHandToEachOtherLiesFirst) {
   EXPECT_EQ(p.shared_bytes, Target{}.shared_half);
   for (const Step& step : p.steps)
     for (const auto* list : {&step.in, &step.out})
-      for (const Slot& s : *list) EXPECT_TRUE(!crosses_ranks(step.op) || s.base != 0 || s.offset < p.shared_bytes);
+      for (const Slot& s : *list)
+        EXPECT_TRUE(!crosses_ranks(step.op) || s.base != 0 || s.offset < p.shared_bytes);
   EXPECT_EQ(p.memory.total(), p.peak_bytes());
-  EXPECT_EQ(lower(ir::parse("program t mesh()\n  input x : f32[4] batch \"x\"\n  y : f32[4] = gelu x\n  output \"y\" = y\n"), 0,
-                  test::no_workspace, true)
+  EXPECT_EQ(lower(ir::parse("program t mesh()\n  input x : f32[4] batch \"x\"\n  y : f32[4] = gelu "
+                            "x\n  output \"y\" = y\n"),
+                  0, test::no_workspace, true)
                 .shared_bytes,
             0);
 }

@@ -26,8 +26,8 @@ class Portable : public ::testing::Environment {
     const std::string chosen = exec::cpu::instruction_set();
     ASSERT_EQ(chosen, exec::cpu::portable_instruction_set())
         << "TESSERA_PORTABLE is set, but the kernels run with " << chosen;
-    ASSERT_FALSE(chosen.starts_with("AVX")) << "the fallback needs " << chosen
-                                            << ", which not every x86-64 machine has";
+    ASSERT_FALSE(chosen.starts_with("AVX"))
+        << "the fallback needs " << chosen << ", which not every x86-64 machine has";
   }
 };
 

@@ -1,6 +1,8 @@
-// A disk that is slow or broken, for tests: stands before the C library's fsync, opendir and fdopendir, preloaded (LD_PRELOAD) or linked
-// into a test program. TESSERA_DISK_FAULT="CALL PATH WHAT [times=N] [rank=R]": calls to CALL (fsync or opendir) on paths that contain PATH
-// ("/ckpt$": that end in it) fail with errno=NUMBER or take slow=SECONDS longer; the first N of them, in rank R of an MPI job alone.
+// A disk that is slow or broken, for tests: stands before the C library's fsync, opendir and
+// fdopendir, preloaded (LD_PRELOAD) or linked into a test program. TESSERA_DISK_FAULT="CALL PATH
+// WHAT [times=N] [rank=R]": calls to CALL (fsync or opendir) on paths that contain PATH
+// ("/ckpt$": that end in it) fail with errno=NUMBER or take slow=SECONDS longer; the first N of
+// them, in rank R of an MPI job alone.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -46,7 +48,8 @@ bool fits(const std::string& path, std::string part) {
 
 std::string path_of(int descriptor) {
   char path[4096];
-  const ssize_t length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof(path));
+  const ssize_t length =
+      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof(path));
   return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
@@ -59,7 +62,8 @@ int fault_of(const char* call, const std::string& path) {
   static std::atomic<long> count = 0;
   if (fault.times >= 0 && count++ >= fault.times) return 0;
   const auto whole = static_cast<time_t>(fault.seconds);
-  struct timespec left = {whole, static_cast<long>(1e9 * (fault.seconds - static_cast<double>(whole)))};
+  struct timespec left = {whole,
+                          static_cast<long>(1e9 * (fault.seconds - static_cast<double>(whole)))};
   while (fault.seconds > 0 && ::nanosleep(&left, &left) != 0 && errno == EINTR) {
   }
   return fault.problem;
@@ -75,7 +79,8 @@ F next(const char* name) {
 extern "C" {
 
 int fsync(int descriptor) {
-  if (const int problem = fault_of("fsync", path_of(descriptor)); problem != 0) return errno = problem, -1;
+  if (const int problem = fault_of("fsync", path_of(descriptor)); problem != 0)
+    return errno = problem, -1;
   return next<int (*)(int)>("fsync")(descriptor);
 }
 
@@ -85,7 +90,8 @@ DIR* opendir(const char* path) {
 }
 
 DIR* fdopendir(int descriptor) {
-  if (const int problem = fault_of("opendir", path_of(descriptor)); problem != 0) return errno = problem, nullptr;
+  if (const int problem = fault_of("opendir", path_of(descriptor)); problem != 0)
+    return errno = problem, nullptr;
   return next<DIR* (*)(int)>("fdopendir")(descriptor);
 }
 }

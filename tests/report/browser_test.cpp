@@ -1,5 +1,6 @@
-// The page as a browser sees it: all figures there, nothing on the console, nothing asked of any other place; the same without JavaScript.
-// Needs Chromium, which ./setup installs where it can; without one these tests say so and are skipped.
+// The page as a browser sees it: all figures there, nothing on the console, nothing asked of any
+// other place; the same without JavaScript. Needs Chromium, which ./setup installs where it can;
+// without one these tests say so and are skipped.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -24,7 +25,8 @@ std::string found_browser() {
   std::istringstream folders(path ? path : "");
   for (std::string folder; std::getline(folders, folder, ':');)
     for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
-      if (::access((fs::path(folder) / name).c_str(), X_OK) == 0) return (fs::path(folder) / name).string();
+      if (::access((fs::path(folder) / name).c_str(), X_OK) == 0)
+        return (fs::path(folder) / name).string();
   return "";
 }
 
@@ -37,7 +39,9 @@ class Browser : public testing::Test {
  protected:
   void SetUp() override {
     browser_ = found_browser();
-    if (browser_.empty()) GTEST_SKIP() << "no chromium, chromium-browser or google-chrome in PATH: ./setup installs Chromium where it can";
+    if (browser_.empty())
+      GTEST_SKIP() << "no chromium, chromium-browser or google-chrome in PATH: ./setup installs "
+                      "Chromium where it can";
     folder_ = fs::temp_directory_path() / fmt::format("tessera-browser-{}", ::getpid());
     fs::create_directories(folder_);
   }
@@ -49,15 +53,20 @@ class Browser : public testing::Test {
   // Names cannot be resolved: what is asked for is in the log all the same.
   Seen open(const fs::path& page, const std::string& more = "--dump-dom") {
     const std::string command = fmt::format(
-        "timeout 600 '{}' --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir='{}/profile' --no-first-run "
-        "--disable-background-networking --disable-component-update --disable-sync --disable-extensions --host-resolver-rules='MAP * "
+        "timeout 600 '{}' --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage "
+        "--user-data-dir='{}/profile' --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        "--disable-extensions --host-resolver-rules='MAP * "
         "~NOTFOUND' "
-        "--enable-logging=stderr --log-net-log='{}/net.json' {} 'file://{}' >'{}/dom.html' 2>'{}/console.txt'",
-        browser_, folder_.string(), folder_.string(), more, page.string(), folder_.string(), folder_.string());
+        "--enable-logging=stderr --log-net-log='{}/net.json' {} 'file://{}' >'{}/dom.html' "
+        "2>'{}/console.txt'",
+        browser_, folder_.string(), folder_.string(), more, page.string(), folder_.string(),
+        folder_.string());
     Seen seen;
     const int status = std::system(command.c_str());
     seen.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    seen.dom = text_of(folder_ / "dom.html"), seen.console = text_of(folder_ / "console.txt"), seen.network = text_of(folder_ / "net.json");
+    seen.dom = text_of(folder_ / "dom.html"), seen.console = text_of(folder_ / "console.txt"),
+    seen.network = text_of(folder_ / "net.json");
     return seen;
   }
 
@@ -116,7 +125,8 @@ TEST_F(Browser, SeesEveryFigureAndAsksForNothing) {
 TEST_F(Browser, IsNotMovedByHostileStrings) {
   Study study = sample_study(1);
   for_each_string(study, [](std::string& s) {
-    s += "\"><img src=\"http://tessera.invalid/a.png\"><script>console.log('moved')</script><style>@import "
+    s += "\"><img "
+         "src=\"http://tessera.invalid/a.png\"><script>console.log('moved')</script><style>@import "
          "url(http://tessera.invalid/b.css);</style>]]>-->";
   });
   const Seen seen = open(write_page(study, (folder_ / "page").string()));
@@ -130,20 +140,24 @@ TEST_F(Browser, IsNotMovedByHostileStrings) {
 // What the two tests above look for is found where it is.
 TEST_F(Browser, TheLookingItselfWorks) {
   std::ofstream(folder_ / "bad.html")
-      << "<!DOCTYPE html><html><body><img src=\"http://tessera.invalid/a.png\"><script>console.log('moved')</script></body></html>";
+      << "<!DOCTYPE html><html><body><img "
+         "src=\"http://tessera.invalid/a.png\"><script>console.log('moved')</script></body></html>";
   const Seen seen = open(folder_ / "bad.html");
   ASSERT_EQ(seen.status, 0) << seen.console;
   EXPECT_NE(complaints(seen.console), "");
   EXPECT_NE(requests(seen.network).find("tessera.invalid"), std::string::npos);
 }
 
-// The browser draws by scripts of its own, so JavaScript is switched off in a frame: what is in a sandbox runs none.
+// The browser draws by scripts of its own, so JavaScript is switched off in a frame: what is in a
+// sandbox runs none.
 TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
   const fs::path page = write_page(sample_study(1), (folder_ / "page").string());
   const auto draw = [&](const fs::path& page, const std::string& how) {
     const fs::path picture = folder_ / "picture.png";
     fs::remove(picture);
-    const Seen seen = open(page, fmt::format("{} --hide-scrollbars --virtual-time-budget=4000 --screenshot='{}'", how, picture.string()));
+    const Seen seen =
+        open(page, fmt::format("{} --hide-scrollbars --virtual-time-budget=4000 --screenshot='{}'",
+                               how, picture.string()));
     EXPECT_EQ(seen.status, 0) << how << "\n" << seen.console;
     EXPECT_EQ(complaints(seen.console), "") << how;
     EXPECT_EQ(requests(seen.network), "") << how;
@@ -153,17 +167,21 @@ TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
   };
   const auto framed = [&](const char* name, const std::string& sandbox) {
     std::ofstream(folder_ / name) << fmt::format(
-        "<!DOCTYPE html><body><iframe {} width=\"1300\" height=\"2900\" src=\"file://{}\"></iframe></body>", sandbox, page.string());
+        "<!DOCTYPE html><body><iframe {} width=\"1300\" height=\"2900\" "
+        "src=\"file://{}\"></iframe></body>",
+        sandbox, page.string());
     return folder_ / name;
   };
-  // A frame of its own process may be drawn a moment after the picture was taken: what differs by that does so once, not five times.
+  // A frame of its own process may be drawn a moment after the picture was taken: what differs by
+  // that does so once, not five times.
   std::string with, without;
   for (int turn = 0; turn < 5 && (turn == 0 || with != without); ++turn) {
     with = draw(framed("with.html", ""), "--window-size=1400,3000");
     without = draw(framed("without.html", "sandbox=\"\""), "--window-size=1400,3000");
   }
   EXPECT_TRUE(with == without) << with.size() << " and " << without.size() << " bytes of picture";
-  EXPECT_FALSE(with == draw(framed("with.html", ""), "--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
+  EXPECT_FALSE(with == draw(framed("with.html", ""),
+                            "--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
   draw(page, "--window-size=420,3000");
 }
 

@@ -1,4 +1,5 @@
-// Names, paths and reasons are written by others: whatever they hold, a page has the elements and attributes that it wrote itself.
+// Names, paths and reasons are written by others: whatever they hold, a page has the elements and
+// attributes that it wrote itself.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -39,88 +40,92 @@ std::string text_of(const fs::path& path) {
 }
 
 const std::vector<std::string>& seeds() {
-  static const std::vector<std::string> all = {"<script>alert(1)</script>",
-                                               "</script><script>alert(1)</script>",
-                                               "\"><img src=x onerror=alert(1)>",
-                                               "' onmouseover='alert(1)",
-                                               "\" onload=\"alert(1)",
-                                               "]]>",
-                                               "-->",
-                                               "<!--",
-                                               "<![CDATA[x]]>",
-                                               "<?xml version=\"1.0\"?>",
-                                               "<!DOCTYPE x [<!ENTITY a \"b\">]>",
-                                               "javascript:alert(1)",
-                                               "data:text/html,<script>alert(1)</script>",
-                                               "&lt;script&gt;",
-                                               "&#60;script&#62;",
-                                               "&amp;amp;",
-                                               "&",
-                                               "&nosuch;",
-                                               "</title>",
-                                               "</style><script>",
-                                               "</svg><script>",
-                                               "</text><a href=\"javascript:1\">",
-                                               "\x1b[31mred\x1b[0m",
-                                               "\x1b]0;title\x07",
-                                               "\u202Egnp.exe",
-                                               "\u2066\u2069\u200F\u061C",
-                                               "\u200B\uFEFF",
-                                               "\xff\xfe",
-                                               "\xc0\x80",
-                                               "\xed\xa0\x80",
-                                               "\xf4\x90\x80\x80",
-                                               "\xe2\x82",
-                                               std::string("a\0b", 3),
-                                               std::string(1, '\0'),
-                                               "\r\n\t",
-                                               "=1+1",
-                                               "+cmd|' /C calc'!A0",
-                                               "-2+3",
-                                               "@SUM(A1)",
-                                               "{{7*7}}",
-                                               "${x}",
-                                               "`id`",
-                                               "$(id)",
-                                               "../../../etc/passwd",
-                                               "//evil.example/x",
-                                               "http://evil.example",
-                                               "file:///etc/passwd",
-                                               "url(http://evil.example)",
-                                               "@import 'http://evil.example'",
-                                               "expression(alert(1))",
-                                               "{}%s%n{0}",
-                                               "%00",
-                                               "日本語の名前",
-                                               "🙂👩‍👩‍👧",
-                                               "a b,c;\"d\"\n",
-                                               "style=\"x\"",
-                                               "<svg onload=alert(1)>",
-                                               "<base href=//evil.example>",
-                                               "<meta http-equiv=refresh content=0;url=//evil.example>",
-                                               "<link rel=stylesheet href=//evil.example>",
-                                               "<form action=//evil.example>",
-                                               "<iframe src=//evil.example>",
-                                               "",
-                                               " ",
-                                               std::string(20000, 'W'),
-                                               std::string(3000, '<'),
-                                               "1e999",
-                                               "NaN",
-                                               "inf"};
+  static const std::vector<std::string> all = {
+      "<script>alert(1)</script>",
+      "</script><script>alert(1)</script>",
+      "\"><img src=x onerror=alert(1)>",
+      "' onmouseover='alert(1)",
+      "\" onload=\"alert(1)",
+      "]]>",
+      "-->",
+      "<!--",
+      "<![CDATA[x]]>",
+      "<?xml version=\"1.0\"?>",
+      "<!DOCTYPE x [<!ENTITY a \"b\">]>",
+      "javascript:alert(1)",
+      "data:text/html,<script>alert(1)</script>",
+      "&lt;script&gt;",
+      "&#60;script&#62;",
+      "&amp;amp;",
+      "&",
+      "&nosuch;",
+      "</title>",
+      "</style><script>",
+      "</svg><script>",
+      "</text><a href=\"javascript:1\">",
+      "\x1b[31mred\x1b[0m",
+      "\x1b]0;title\x07",
+      "\u202Egnp.exe",
+      "\u2066\u2069\u200F\u061C",
+      "\u200B\uFEFF",
+      "\xff\xfe",
+      "\xc0\x80",
+      "\xed\xa0\x80",
+      "\xf4\x90\x80\x80",
+      "\xe2\x82",
+      std::string("a\0b", 3),
+      std::string(1, '\0'),
+      "\r\n\t",
+      "=1+1",
+      "+cmd|' /C calc'!A0",
+      "-2+3",
+      "@SUM(A1)",
+      "{{7*7}}",
+      "${x}",
+      "`id`",
+      "$(id)",
+      "../../../etc/passwd",
+      "//evil.example/x",
+      "http://evil.example",
+      "file:///etc/passwd",
+      "url(http://evil.example)",
+      "@import 'http://evil.example'",
+      "expression(alert(1))",
+      "{}%s%n{0}",
+      "%00",
+      "日本語の名前",
+      "🙂👩‍👩‍👧",
+      "a b,c;\"d\"\n",
+      "style=\"x\"",
+      "<svg onload=alert(1)>",
+      "<base href=//evil.example>",
+      "<meta http-equiv=refresh content=0;url=//evil.example>",
+      "<link rel=stylesheet href=//evil.example>",
+      "<form action=//evil.example>",
+      "<iframe src=//evil.example>",
+      "",
+      " ",
+      std::string(20000, 'W'),
+      std::string(3000, '<'),
+      "1e999",
+      "NaN",
+      "inf"};
   return all;
 }
 
 // Of the seeds: pieces put together, bytes turned.
 std::string mutant(std::mt19937& random) {
-  const auto pick = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+  const auto pick = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
   std::string out;
   for (std::size_t i = 0, n = 1 + pick(3); i < n; ++i) {
     std::string piece = seeds()[pick(seeds().size())];
     if (piece.size() > 400) piece.resize(400);
     out += pick(3) == 0 && !piece.empty() ? piece.substr(pick(piece.size())) : piece;
   }
-  for (std::size_t i = 0, n = pick(4); i < n && !out.empty(); ++i) out[pick(out.size())] = static_cast<char>(pick(256));
+  for (std::size_t i = 0, n = pick(4); i < n && !out.empty(); ++i)
+    out[pick(out.size())] = static_cast<char>(pick(256));
   return out;
 }
 
@@ -138,15 +143,20 @@ Shape shape_of(const std::vector<Element>& elements) {
 void expect_ours(const std::string& page, const Shape& known, const std::string& what) {
   std::vector<Element> elements;
   ASSERT_NO_THROW(elements = parse_xml(page)) << what;
-  for (const std::string& s : shape_of(elements)) EXPECT_TRUE(known.contains(s)) << what << ": " << s;
+  for (const std::string& s : shape_of(elements))
+    EXPECT_TRUE(known.contains(s)) << what << ": " << s;
   for (const Element& e : elements)
     for (const auto& [name, value] : e.attributes) {
-      const bool inside =
-          value.starts_with("#") || value.starts_with("data:text/csv;") || value.starts_with("figures/") || value.starts_with("data/");
+      const bool inside = value.starts_with("#") || value.starts_with("data:text/csv;") ||
+                          value.starts_with("figures/") || value.starts_with("data/");
       EXPECT_TRUE(name != "href" || inside) << value.substr(0, 80);
-      EXPECT_TRUE(name != "http-equiv" || value == "Content-Security-Policy" || value == "refresh") << value;
-      constexpr const char* letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789- ";
-      EXPECT_TRUE((name != "class" && name != "id") || value.find_first_not_of(letters) == value.npos) << value;
+      EXPECT_TRUE(name != "http-equiv" || value == "Content-Security-Policy" || value == "refresh")
+          << value;
+      constexpr const char* letters =
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789- ";
+      EXPECT_TRUE((name != "class" && name != "id") ||
+                  value.find_first_not_of(letters) == value.npos)
+          << value;
     }
 }
 
@@ -157,11 +167,14 @@ class Hostile : public testing::Test {
     // Both, since while a study runs the page has one more element.
     Study harmless = small_study();
     known_ = shape_of(parse_xml(render(harmless)));
-    for_each_string(harmless, [](std::string& s) { s = s.empty() ? "x" : s + "x"; });  // what is only there when something is set
+    for_each_string(harmless, [](std::string& s) {
+      s = s.empty() ? "x" : s + "x";
+    });  // what is only there when something is set
     for (const std::string& s : shape_of(parse_xml(render(harmless)))) known_.insert(s);
     Study other = small_study();
     known_.merge(shape_of(parse_xml(text_of(write_comparison(harmless, other, folder_.string())))));
-    for (const char* more : {"h2", "h2 id", "p", "p class", "text", "title", "div", "div class"}) known_.insert(more);
+    for (const char* more : {"h2", "h2 id", "p", "p class", "text", "title", "div", "div class"})
+      known_.insert(more);
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -248,7 +261,8 @@ TEST_F(Hostile, SpreadsheetsSeeNoFormula) {
 }
 
 TEST(Escaping, MakesVisibleWhatHides) {
-  EXPECT_EQ(escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(escape("<a href=\"x\">'&'</a>"),
+            "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
   EXPECT_EQ(escape("\x1b[0m"), "␛[0m");
   EXPECT_EQ(escape(std::string("a\0b", 3)), "a␀b");
   EXPECT_EQ(escape("a\u202Eb"), "a[U+202E]b");

@@ -1,4 +1,5 @@
-// Losses that should agree: a part that runs one training on more ranks says how far they are apart.
+// Losses that should agree: a part that runs one training on more ranks says how far they are
+// apart.
 #include <gtest/gtest.h>
 
 #include "report/sample.h"
@@ -15,24 +16,30 @@ std::string said(const Part& part) {
 }
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-// Strong scaling is the same training on more ranks: its page and its verdict say how far the losses are apart.
+// Strong scaling is the same training on more ranks: its page and its verdict say how far the
+// losses are apart.
 TEST(Losses, OfStrongScaling) {
   const auto even = [](int) { return 1.0; };
   Part part = scaling_part(PartKind::strong, {1, 2, 4}, even, 2);
   for (int r = 0; r < 2; ++r)
-    for (int i = 0; i < 3; ++i) part.points[i].repeats[r].record->loss = 1 + 0.5 * r + 0.0625 * i;  // exact in binary
+    for (int i = 0; i < 3; ++i)
+      part.points[i].repeats[r].record->loss = 1 + 0.5 * r + 0.0625 * i;  // exact in binary
   const std::string text = said(part);
   EXPECT_TRUE(has(text,
-                  "the final loss differs from that of 1 rank (1.25), seed by seed, by at most 0.125 (4 ranks; seeds alone "
+                  "the final loss differs from that of 1 rank (1.25), seed by seed, by at most "
+                  "0.125 (4 ranks; seeds alone "
                   "move it by 0.500)."))
       << text;
   for (Point& p : part.points)
     for (Repeat& r : p.repeats) r.record->loss = 1.5;
-  EXPECT_TRUE(has(said(part), "the final loss differs from that of 1 rank (1.50), seed by seed, by at most 0.")) << said(part);
+  EXPECT_TRUE(has(said(part),
+                  "the final loss differs from that of 1 rank (1.50), seed by seed, by at most 0."))
+      << said(part);
   for (Point& p : part.points)
     for (Repeat& r : p.repeats) r.record->loss = kUnknown;
   EXPECT_FALSE(has(said(part), "final loss")) << said(part);
-  EXPECT_FALSE(has(said(scaling_part(PartKind::weak, {1, 2}, even, 2)), "final loss")) << "other batches: other losses";
+  EXPECT_FALSE(has(said(scaling_part(PartKind::weak, {1, 2}, even, 2)), "final loss"))
+      << "other batches: other losses";
 }
 
 TEST(Losses, ADifferenceHasItsSign) {

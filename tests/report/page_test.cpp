@@ -26,7 +26,8 @@ class Page : public testing::Test {
   void SetUp() override {
     const char* out = std::getenv("TESSERA_PAGE_OUT");
     stays_ = out != nullptr;
-    folder_ = out ? fs::path(out) : fs::temp_directory_path() / ("tessera-page-" + std::to_string(::getpid()));
+    folder_ = out ? fs::path(out)
+                  : fs::temp_directory_path() / ("tessera-page-" + std::to_string(::getpid()));
   }
   void TearDown() override {
     if (!stays_) fs::remove_all(folder_);
@@ -43,32 +44,41 @@ TEST_F(Page, HasAllThatAStudyHolds) {
   const std::string page = render(study);
   const std::vector<Element> elements = parse_xml(page);
   const auto count = [&](const std::string& name) {
-    return std::count_if(elements.begin(), elements.end(), [&](const Element& e) { return e.name == name; });
+    return std::count_if(elements.begin(), elements.end(),
+                         [&](const Element& e) { return e.name == name; });
   };
   EXPECT_EQ(count("script"), 0);
   EXPECT_EQ(count("h1"), 1);
   EXPECT_GE(count("svg"), 30);
   EXPECT_EQ(count("svg"), count("figure"));
-  for (const char* id : {"verdict", "part-strong", "part-weak", "part-batch", "part-techniques", "part-accuracy", "part-layers", "claims",
-                         "method", "machine", "failures", "data"})
+  for (const char* id :
+       {"verdict", "part-strong", "part-weak", "part-batch", "part-techniques", "part-accuracy",
+        "part-layers", "claims", "method", "machine", "failures", "data"})
     EXPECT_TRUE(has(page, std::string("id=\"") + id + "\"")) << id;
-  for (const char* figure : {"strong-time", "strong-speedup", "strong-efficiency", "strong-breakdown", "batch-accuracy", "techniques-time",
-                             "accuracy-top1-epochs", "accuracy-top1-time", "layers-shares", "layers-msa", "topology"}) {
+  for (const char* figure :
+       {"strong-time", "strong-speedup", "strong-efficiency", "strong-breakdown", "batch-accuracy",
+        "techniques-time", "accuracy-top1-epochs", "accuracy-top1-time", "layers-shares",
+        "layers-msa", "topology"}) {
     EXPECT_TRUE(has(page, std::string("id=\"figure-") + figure + "\"")) << figure;
     EXPECT_TRUE(fs::exists(folder_ / "figures" / (std::string(figure) + ".svg"))) << figure;
   }
   EXPECT_TRUE(has(page, "default-src &#39;none&#39;") ||
-              has(page, "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"));
+              has(page,
+                  "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+                  "form-action 'none'"));
   EXPECT_FALSE(has(page, "refresh"));
   EXPECT_TRUE(has(page, "4.00 ms (35.1%)") && has(page, "0.310 (33.3%)")) << "msa, ours and theirs";
   EXPECT_TRUE(has(page, "rank 5 was lost after 12 steps"));
-  EXPECT_TRUE(has(page, "from that of the fewest ranks, repeat by repeat with the same seed")) << "losses of strong scaling";
+  EXPECT_TRUE(has(page, "from that of the fewest ranks, repeat by repeat with the same seed"))
+      << "losses of strong scaling";
   EXPECT_TRUE(has(page, "tessera study studies/sample.toml"));
   EXPECT_FALSE(has(page, "nan") && has(page, "\"nan"));
   for (const Element& e : elements)
     for (const auto& [name, value] : e.attributes)
-      EXPECT_FALSE(name != "href" && (has(value, "nan") || has(value, "inf"))) << e.name << " " << name << " " << value;
-  for (const char* csv : {"runs.csv", "epochs.csv", "ranks.csv", "losses.csv", "parts.csv", "claims.csv"})
+      EXPECT_FALSE(name != "href" && (has(value, "nan") || has(value, "inf")))
+          << e.name << " " << name << " " << value;
+  for (const char* csv :
+       {"runs.csv", "epochs.csv", "ranks.csv", "losses.csv", "parts.csv", "claims.csv"})
     EXPECT_TRUE(fs::exists(folder_ / "data" / csv));
   // Every id once.
   std::vector<std::string> ids;
@@ -82,7 +92,8 @@ TEST_F(Page, HasAllThatAStudyHolds) {
 TEST_F(Page, LooksForNewsOnlyWhileItRuns) {
   Study study = sample_study(1);
   study.running = true, study.remaining = 90;
-  study.parts[0].points[1].repeats[0].outcome = Outcome::running, study.parts[0].points[1].repeats[0].record.reset();
+  study.parts[0].points[1].repeats[0].outcome = Outcome::running,
+  study.parts[0].points[1].repeats[0].record.reset();
   const std::string page = render(study);
   EXPECT_TRUE(has(page, "<meta http-equiv=\"refresh\" content=\"3\"/>"));
   EXPECT_TRUE(has(page, "about 1 m 30 s to go"));
@@ -112,15 +123,17 @@ TEST_F(Page, EmptyAndFailedStudiesAreSaidToBe) {
 
 // Numbers that no run should write do not end in a picture.
 TEST_F(Page, OddNumbersAreNotDrawn) {
-  for (const double odd : {kUnknown, std::numeric_limits<double>::infinity(), -1.0, 0.0, 1e300, -1e300, 1e-300}) {
+  for (const double odd :
+       {kUnknown, std::numeric_limits<double>::infinity(), -1.0, 0.0, 1e300, -1e300, 1e-300}) {
     Study study = sample_study(2);
     for (Part& part : study.parts)
       for (Point& p : part.points)
         for (Repeat& r : p.repeats) {
           if (!r.record) continue;
           RunRecord& run = *r.record;
-          for (double* d : {&run.images_per_s, &run.mfu, &run.epoch_seconds, &run.latency_ms, &run.step_ms.median, &run.breakdown.compute,
-                            &run.breakdown.comm_hidden, &run.comm_bytes, &run.test_top1, &run.loss, &run.wall})
+          for (double* d : {&run.images_per_s, &run.mfu, &run.epoch_seconds, &run.latency_ms,
+                            &run.step_ms.median, &run.breakdown.compute, &run.breakdown.comm_hidden,
+                            &run.comm_bytes, &run.test_top1, &run.loss, &run.wall})
             *d = odd;
           for (EpochRecord& e : run.epochs) e.elapsed = e.test_top1 = e.loss = odd;
           for (RankRecord& k : run.by_rank) k.breakdown.compute = odd;
@@ -132,7 +145,8 @@ TEST_F(Page, OddNumbersAreNotDrawn) {
     ASSERT_NO_THROW(elements = parse_xml(render(study))) << odd;
     for (const Element& e : elements)
       for (const auto& [name, value] : e.attributes)
-        EXPECT_FALSE((name == "x" || name == "y" || name == "d" || name == "width" || name == "viewBox" || name == "x1" || name == "y1") &&
+        EXPECT_FALSE((name == "x" || name == "y" || name == "d" || name == "width" ||
+                      name == "viewBox" || name == "x1" || name == "y1") &&
                      (has(value, "nan") || has(value, "inf")))
             << odd << ": " << e.name << " " << name << "=" << value.substr(0, 80);
   }
@@ -141,7 +155,8 @@ TEST_F(Page, OddNumbersAreNotDrawn) {
 TEST_F(Page, FilesAppearWholeOrNotAtAll) {
   render(sample_study(1));
   const std::string before = text_of(folder_ / "report.html");
-  for (const auto& entry : fs::recursive_directory_iterator(folder_)) EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
   // A page that cannot be written leaves nothing behind, and says where.
   const fs::path blocked = folder_ / "blocked";
   std::ofstream(blocked) << "a file, not a folder";
@@ -185,7 +200,8 @@ TEST_F(Page, Comparison) {
   EXPECT_NO_THROW(parse_xml(page));
   EXPECT_TRUE(has(page, "beyond the spread"));
   EXPECT_TRUE(fs::exists(folder_ / "data/comparison.csv"));
-  EXPECT_TRUE(has(page, ">after <strong>against</strong> sample: 29 points in both.")) << "one title, two names";
+  EXPECT_TRUE(has(page, ">after <strong>against</strong> sample: 29 points in both."))
+      << "one title, two names";
 }
 
 // Every setting counts, not only those that have a place in a record.
@@ -197,8 +213,10 @@ TEST_F(Page, ComparisonListsSettings) {
     s->parts[0].points.resize(1);
   }
   a.file = "out/first", b.file = "out/second";
-  RunRecord &before = *a.parts[0].points[0].repeats[0].record, &after = *b.parts[0].points[0].repeats[0].record;
-  after.settings[1].second = "0.01", after.settings.emplace_back("loss.label_smoothing", "0.1"), after.loss = 0.7;
+  RunRecord &before = *a.parts[0].points[0].repeats[0].record,
+            &after = *b.parts[0].points[0].repeats[0].record;
+  after.settings[1].second = "0.01", after.settings.emplace_back("loss.label_smoothing", "0.1"),
+  after.loss = 0.7;
   after.global_batch = 128, after.settings[0].second = "128";
   const auto lines = [&] {
     std::string out;
@@ -220,8 +238,11 @@ TEST_F(Page, ComparisonListsSettings) {
   after.test_top1 -= 0.01;
   EXPECT_TRUE(has(lines(), "−1.00 points")) << lines();
   b.parts[0].name = "other";
-  EXPECT_TRUE(has(lines(), "No point is in both: no part has the same name (first: accuracy; second: other).")) << lines();
-  EXPECT_TRUE(has(text_of(write_comparison(a, b, folder_.string())), "No point is in both: no part has the same name"));
+  EXPECT_TRUE(has(
+      lines(), "No point is in both: no part has the same name (first: accuracy; second: other)."))
+      << lines();
+  EXPECT_TRUE(has(text_of(write_comparison(a, b, folder_.string())),
+                  "No point is in both: no part has the same name"));
 }
 
 TEST_F(Page, OfASingleRunSpeaksOfNoRepeats) {
@@ -233,12 +254,15 @@ TEST_F(Page, OfASingleRunSpeaksOfNoRepeats) {
   study.parts.push_back(part);
   const std::string page = render(study);
   EXPECT_NO_THROW(parse_xml(page));
-  EXPECT_TRUE(has(page, "id=\"figure-run-breakdown\"") && has(page, "Memory, planned and measured"));
+  EXPECT_TRUE(has(page, "id=\"figure-run-breakdown\"") &&
+              has(page, "Memory, planned and measured"));
   EXPECT_TRUE(has(page, "an epoch takes") || has(page, "An epoch takes"));
   EXPECT_TRUE(has(page, "the first, the third and every tenth step"));
-  EXPECT_TRUE(has(page, "count for no speed where there are others (the verdict says where there are none)"));
+  EXPECT_TRUE(has(
+      page, "count for no speed where there are others (the verdict says where there are none)"));
   const std::string read = page.substr(page.find("<main"));
-  for (const char* word : {"seeds", "repeats", "spread"}) EXPECT_FALSE(has(read, word)) << word << read.substr(read.find(word) - 60, 120);
+  for (const char* word : {"seeds", "repeats", "spread"})
+    EXPECT_FALSE(has(read, word)) << word << read.substr(read.find(word) - 60, 120);
 }
 
 // Nothing is left out in silence, and what is large is not called small.
@@ -246,7 +270,8 @@ TEST_F(Page, WhatIsCutIsSaid) {
   Study study;
   study.parts.push_back(technique_part(1));
   Part& part = study.parts[0];
-  for (int i = 0; part.points.size() < 50; ++i) part.points.push_back(part.points[1]), part.points.back().technique += std::to_string(i);
+  for (int i = 0; part.points.size() < 50; ++i)
+    part.points.push_back(part.points[1]), part.points.back().technique += std::to_string(i);
   study.parts.push_back(layers_part());
   Part& layers = study.parts[1];
   std::vector<PartRecord> rows;
@@ -260,7 +285,8 @@ TEST_F(Page, WhatIsCutIsSaid) {
   }
   const std::string page = render(study);
   EXPECT_TRUE(has(page, "2 more points are in data/runs.csv."));
-  EXPECT_TRUE(has(page, "2 more points are in data/parts.csv.") && has(page, "14 more points are in data/parts.csv."));
+  EXPECT_TRUE(has(page, "2 more points are in data/parts.csv.") &&
+              has(page, "14 more points are in data/parts.csv."));
   const std::string shares = text_of(folder_ / "figures/layers-shares.svg");
   EXPECT_TRUE(has(shares, "late") && has(shares, "as printed") && has(shares, "smaller parts"));
   // Few families: nothing is left for "smaller parts", and the published bar is there all the same.
@@ -278,7 +304,8 @@ TEST_F(Page, BatchFiguresAlongAnyAxis) {
   study.parts.push_back(batch_part(1));
   Part& part = study.parts[0];
   part.points.resize(5), part.axis = "data.workers";
-  for (int i = 0; i < 5; ++i) part.points[static_cast<std::size_t>(i)].axes = {{"data.workers", std::to_string(i)}};
+  for (int i = 0; i < 5; ++i)
+    part.points[static_cast<std::size_t>(i)].axes = {{"data.workers", std::to_string(i)}};
   render(study);
   const std::string time = text_of(folder_ / "figures/batch-time.svg");
   EXPECT_TRUE(has(time, "Time against data.workers"));
@@ -290,7 +317,8 @@ TEST_F(Page, StarsAreAmongPointsWithTheSameAxes) {
   Study study;
   study.parts.push_back(technique_grid({16, 32}, 2));
   const std::string page = render(study), best = "<td class=\"best\"><span class=\"value\">";
-  for (const char* value : {"540 ms", "1.08 s", "5.20 MB", "10.4 MB"}) EXPECT_TRUE(has(page, best + value)) << value;
+  for (const char* value : {"540 ms", "1.08 s", "5.20 MB", "10.4 MB"})
+    EXPECT_TRUE(has(page, best + value)) << value;
   EXPECT_FALSE(has(page, best + "580 ms") || has(page, best + "1.16 s"));
   EXPECT_TRUE(has(page, "the best of a column among points with the same axes, and"));
   study.parts = {technique_part(2)};
@@ -343,8 +371,9 @@ TEST_F(Page, UnknownNumbersAreEmptyInSpreadsheets) {
   r.measured = r.planned = 0, r.step_ms = {}, r.breakdown = {};
   render(study);
   const std::string runs = text_of(folder_ / "data/runs.csv");
-  EXPECT_TRUE(has(runs, ",0.31,,,,,0.54,")) << runs;         // mfu, then no quantiles
-  EXPECT_TRUE(has(runs, ",,,,,,,,592204,,,,1.2,")) << runs;  // no breakdown, no bubble; no bytes of rings, planned, measured
+  EXPECT_TRUE(has(runs, ",0.31,,,,,0.54,")) << runs;  // mfu, then no quantiles
+  EXPECT_TRUE(has(runs, ",,,,,,,,592204,,,,1.2,"))
+      << runs;  // no breakdown, no bubble; no bytes of rings, planned, measured
 }
 
 }  // namespace whole_page

@@ -1,4 +1,5 @@
-// Run folders as records: whole ones, ones of runs that go on, damaged ones; and records as JSON and back.
+// Run folders as records: whole ones, ones of runs that go on, damaged ones; and records as JSON
+// and back.
 #include "report/record.h"
 
 #include <fmt/format.h>
@@ -30,13 +31,16 @@ class Record : public testing::Test {
     folder_ = fs::temp_directory_path() / ("tessera-record-" + std::to_string(::getpid()));
     fs::create_directories(folder_);
     write("resolved.toml",
-          "# every value\n[model]\nname = \"vit_micro\"\n[data]\nsource = \"synthetic\"\n[batch]\nglobal = 64\naccumulate = 2\n"
-          "[precision]\ndtype = \"f32\"\n[parallel]\ndp = 2\ntp = 1\npp = 1\nsp = 1\nzero = 1\nschedule = \"1f1b\"\n[run]\nthreads = "
+          "# every value\n[model]\nname = \"vit_micro\"\n[data]\nsource = "
+          "\"synthetic\"\n[batch]\nglobal = 64\naccumulate = 2\n"
+          "[precision]\ndtype = \"f32\"\n[parallel]\ndp = 2\ntp = 1\npp = 1\nsp = 1\nzero = "
+          "1\nschedule = \"1f1b\"\n[run]\nthreads = "
           "1\nseed = 3\n");
     write("env.json", R"({"cpu": "Neoverse V1", "cores": 2, "host": "a"})");
     for (int s = 1; s <= 500; ++s)
-      metrics_ += json{{"kind", "step"}, {"step", s},           {"loss", 3.0 / s}, {"step_ms", s <= 2 ? 900.0 : 50.0 + s % 3},
-                       {"mfu", 0.25},    {"comm_bytes", 592204}}
+      metrics_ += json{{"kind", "step"},  {"step", s},
+                       {"loss", 3.0 / s}, {"step_ms", s <= 2 ? 900.0 : 50.0 + s % 3},
+                       {"mfu", 0.25},     {"comm_bytes", 592204}}
                       .dump() +
                   "\n" + (s % 250 == 0 ? epoch(s / 250) : "");
     write("metrics.jsonl", metrics_);
@@ -62,8 +66,14 @@ class Record : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   static std::string epoch(int e) {
-    return json{{"kind", "epoch"}, {"epoch", e},        {"seconds", 10.0 * e},        {"elapsed_s", 12.0 * e},
-                {"loss", 2.0 - e}, {"train_top1", 0.5}, {"test_top1", 0.5 + 0.1 * e}, {"barrier_wait_s", 0.1}}
+    return json{{"kind", "epoch"},
+                {"epoch", e},
+                {"seconds", 10.0 * e},
+                {"elapsed_s", 12.0 * e},
+                {"loss", 2.0 - e},
+                {"train_top1", 0.5},
+                {"test_top1", 0.5 + 0.1 * e},
+                {"barrier_wait_s", 0.1}}
                .dump() +
            "\n";
   }
@@ -72,9 +82,17 @@ class Record : public testing::Test {
             {"device", "cpu"},
             {"peak_bytes", {{"planned", 100}, {"measured", 110}}},
             {"barrier_wait_s", 0.1},
-            {"breakdown", {{"compute", compute}, {"comm_exposed", 4}, {"comm_hidden", 3}, {"wait", 2}, {"data", 1}, {"host", 0.5}}}};
+            {"breakdown",
+             {{"compute", compute},
+              {"comm_exposed", 4},
+              {"comm_hidden", 3},
+              {"wait", 2},
+              {"data", 1},
+              {"host", 0.5}}}};
   }
-  void write(const char* name, const std::string& text) { std::ofstream(folder_ / name, std::ios::binary) << text; }
+  void write(const char* name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+  }
   RunRecord read() { return read_run(folder_.string()); }
   std::string problem() {
     try {
@@ -122,7 +140,9 @@ TEST_F(Record, ReadsAFinishedRun) {
 
 // Few steps must not lean to one side: quantiles lie between the values, in proportion.
 TEST_F(Record, MedianOfFewSteps) {
-  const auto step = [](int s, double ms) { return fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1,\"step_ms\":{}}}\n", s, ms); };
+  const auto step = [](int s, double ms) {
+    return fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1,\"step_ms\":{}}}\n", s, ms);
+  };
   write("metrics.jsonl", step(1, 900) + step(2, 900) + step(3, 30) + step(4, 10));
   EXPECT_DOUBLE_EQ(read().step_ms.median, 20);
   EXPECT_DOUBLE_EQ(read().step_ms.p10, 12);
@@ -136,7 +156,13 @@ TEST_F(Record, MedianOfFewSteps) {
 // Of one rank the sampled steps beyond the warm-up, of several what the summary has of all.
 TEST_F(Record, BreakdownWithoutWarmUp) {
   const auto step = [](int s, double compute) {
-    return json{{"kind", "step"}, {"step", s}, {"loss", 1.0}, {"step_ms", 9.0}, {"breakdown", {{"compute", compute}}}}.dump() + "\n";
+    return json{{"kind", "step"},
+                {"step", s},
+                {"loss", 1.0},
+                {"step_ms", 9.0},
+                {"breakdown", {{"compute", compute}}}}
+               .dump() +
+           "\n";
   };
   write("metrics.jsonl", step(1, 900) + step(3, 10) + step(10, 20));
   EXPECT_EQ(read().breakdown.compute, 42);
@@ -150,7 +176,9 @@ TEST_F(Record, BreakdownWithoutWarmUp) {
 
 // Of several ranks the summary has the mean and the first steps that are in it.
 TEST_F(Record, BreakdownOfSeveralRanksWithoutWarmUp) {
-  const auto early = [](int step, double compute) { return json{{"step", step}, {"breakdown", {{"compute", compute}, {"wait", 2.0}}}}; };
+  const auto early = [](int step, double compute) {
+    return json{{"step", step}, {"breakdown", {{"compute", compute}, {"wait", 2.0}}}};
+  };
   json one = rank("a", 25);  // of 4 steps: 60, 20, 10, 10
   one["breakdown"]["wait"] = 2.0;
   one["sampled"] = {{"steps", 4}, {"early", json::array({early(3, 60), early(10, 20)})}};
@@ -173,7 +201,8 @@ TEST_F(Record, SecondsOfAnEpoch) {
   fs::remove(folder_ / "summary.json");
   const auto lines = [](int steps) {
     std::string out;
-    for (int s = 1; s <= steps; ++s) out += fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1,\"step_ms\":10}}\n", s);
+    for (int s = 1; s <= steps; ++s)
+      out += fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1,\"step_ms\":10}}\n", s);
     return out;
   };
   const auto epoch = [](double seconds, bool whole) {
@@ -184,7 +213,8 @@ TEST_F(Record, SecondsOfAnEpoch) {
   write("metrics.jsonl", lines(100) + epoch(5, true));
   EXPECT_EQ(read().epoch_seconds, 5);
   EXPECT_TRUE(std::isnan(read_run(folder_.string(), 6).epoch_seconds));
-  write("metrics.jsonl", lines(100) + epoch(9, true) + epoch(5, true) + epoch(7, true) + epoch(1, false));
+  write("metrics.jsonl",
+        lines(100) + epoch(9, true) + epoch(5, true) + epoch(7, true) + epoch(1, false));
   EXPECT_EQ(read().epoch_seconds, 6);
   EXPECT_FALSE(read().epochs.at(3).whole);
   EXPECT_FALSE(run_from_json(json::parse(to_json(read()).dump()), "here").epochs.at(3).whole);
@@ -194,7 +224,8 @@ TEST_F(Record, SecondsOfAnEpoch) {
 
 TEST_F(Record, LongRunsAreThinnedWhileTheyAreRead) {
   std::string lines;
-  for (int s = 1; s <= 9001; ++s) lines += fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1}}\n", s);
+  for (int s = 1; s <= 9001; ++s)
+    lines += fmt::format("{{\"kind\":\"step\",\"step\":{},\"loss\":1}}\n", s);
   write("metrics.jsonl", lines);
   const RunRecord r = read();
   ASSERT_EQ(r.losses.size(), 200u);
@@ -207,26 +238,33 @@ TEST_F(Record, LongRunsAreThinnedWhileTheyAreRead) {
 }
 
 TEST_F(Record, SettingsAreBounded) {
-  std::string text = "[a]\nlong = \"" + std::string(5000, 'x') + "\"\n[run]\nout = \"here\"\nname = \"n\"\n[z]\n";
+  std::string text =
+      "[a]\nlong = \"" + std::string(5000, 'x') + "\"\n[run]\nout = \"here\"\nname = \"n\"\n[z]\n";
   for (int i = 0; i < 2000; ++i) text += fmt::format("k{} = {}\n", i, i);
   write("resolved.toml", text);
   const RunRecord r = read();
   EXPECT_EQ(r.settings.size(), 512u);
-  for (const auto& [key, value] : r.settings) EXPECT_TRUE(value.size() < 410 && key != "run.out" && key != "run.name") << key;
+  for (const auto& [key, value] : r.settings)
+    EXPECT_TRUE(value.size() < 410 && key != "run.out" && key != "run.name") << key;
   EXPECT_EQ(run_from_json(json::parse(to_json(r).dump()), "here").settings, r.settings);
   json many = {{"settings", json::array()}};
   for (int i = 0; i < 513; ++i) many["settings"].push_back({"a", "b"});
   EXPECT_THROW((void)run_from_json(many, "here"), Error);
   EXPECT_THROW((void)run_from_json(json::parse(R"({"settings": [["a", 1]]})"), "here"), Error);
-  write("resolved.toml", "[model]\nname = \"kept\"\n[z]\nk = " + std::string(200000, '1') + "\nafter = 1\n");
-  EXPECT_EQ(read().settings, (std::vector<std::pair<std::string, std::string>>{{"model.name", "kept"}}));
+  write("resolved.toml",
+        "[model]\nname = \"kept\"\n[z]\nk = " + std::string(200000, '1') + "\nafter = 1\n");
+  EXPECT_EQ(read().settings,
+            (std::vector<std::pair<std::string, std::string>>{{"model.name", "kept"}}));
 }
 
-// Copying and printing recurse: what is nested deeper than anything we write is refused, not followed.
+// Copying and printing recurse: what is nested deeper than anything we write is refused, not
+// followed.
 TEST_F(Record, DeepDocumentsAreRefused) {
   const std::string deep = "{\"a\": " + std::string(200000, '[') + std::string(200000, ']') + "}";
   write("env.json", deep);
-  EXPECT_NE(problem().find("env.json: expected a JSON object of at most 32 levels"), std::string::npos) << problem();
+  EXPECT_NE(problem().find("env.json: expected a JSON object of at most 32 levels"),
+            std::string::npos)
+      << problem();
   write("env.json", R"({"a": {"b": [1, {"c": 2}]}})");
   EXPECT_EQ(read().env["a"]["b"][1]["c"], 2);
 }
@@ -253,16 +291,20 @@ TEST_F(Record, ReadsARunThatGoesOn) {
 }
 
 TEST_F(Record, SaysWhatIsWrongAndWhere) {
-  write("metrics.jsonl", "{\"kind\":\"step\",\"step\":1}\nnot json\n{\"kind\":\"step\",\"step\":2}\n");
-  EXPECT_NE(problem().find("metrics.jsonl:2: expected a JSON object"), std::string::npos) << problem();
+  write("metrics.jsonl",
+        "{\"kind\":\"step\",\"step\":1}\nnot json\n{\"kind\":\"step\",\"step\":2}\n");
+  EXPECT_NE(problem().find("metrics.jsonl:2: expected a JSON object"), std::string::npos)
+      << problem();
   write("metrics.jsonl", "{\"kind\":\"step\",\"step\":\"one\"}\n");
-  EXPECT_NE(problem().find("metrics.jsonl:1: step: expected a whole number"), std::string::npos) << problem();
+  EXPECT_NE(problem().find("metrics.jsonl:1: step: expected a whole number"), std::string::npos)
+      << problem();
   write("metrics.jsonl", metrics_);
   write("summary.json", summary_.dump().substr(0, 100));
   EXPECT_NE(problem().find("summary.json: expected a JSON object"), std::string::npos) << problem();
   summary_["world"] = -3;
   write("summary.json", summary_.dump());
-  EXPECT_NE(problem().find("world: expected a whole number from 0 to"), std::string::npos) << problem();
+  EXPECT_NE(problem().find("world: expected a whole number from 0 to"), std::string::npos)
+      << problem();
   summary_["world"] = 2, summary_["ranks"] = "two";
   write("summary.json", summary_.dump());
   EXPECT_NE(problem().find("ranks: expected a list"), std::string::npos) << problem();
@@ -295,8 +337,11 @@ TEST_F(Record, HostileFolders) {
   const char* asked = std::getenv("TESSERA_FUZZ_ITERATIONS");
   const int rounds = asked ? std::atoi(asked) : 300;
   std::mt19937 random(11);
-  const auto pick = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
-  const std::string good[] = {summary_.dump(), metrics_.substr(0, 3000), R"({"cpu": "x", "cores": 2})"};
+  const auto pick = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
+  const std::string good[] = {summary_.dump(), metrics_.substr(0, 3000),
+                              R"({"cpu": "x", "cores": 2})"};
   const char* names[] = {"summary.json", "metrics.jsonl", "env.json"};
   int refused = 0;
   for (int i = 0; i < rounds; ++i) {

@@ -1,4 +1,5 @@
-// Figures, fits and sentences: what is said follows from the numbers, and nothing that they do not hold is said.
+// Figures, fits and sentences: what is said follows from the numbers, and nothing that they do not
+// hold is said.
 #include "report/verdict.h"
 
 #include <fmt/format.h>
@@ -36,7 +37,8 @@ TEST(Amdahl, FindsTheSerialShare) {
   EXPECT_TRUE(std::isnan(amdahl({{1, 1.0}})));
   // Noise of 1% on both sides moves it by less than that.
   std::vector<std::pair<double, double>> noisy;
-  for (const double n : {2, 4, 8, 16}) noisy.emplace_back(n, amdahl_speedup(0.05, n) * (n == 4 ? 1.01 : 0.99));
+  for (const double n : {2, 4, 8, 16})
+    noisy.emplace_back(n, amdahl_speedup(0.05, n) * (n == 4 ? 1.01 : 0.99));
   EXPECT_NEAR(amdahl(noisy), 0.05, 0.01);
 }
 
@@ -45,7 +47,9 @@ TEST(Verdict, GoodScaling) {
       PartKind::strong, {1, 2, 4, 8}, [](int n) { return n == 1 ? 1.0 : 0.91; }, 3, 0.005, 0.04);
   const std::string text = said(part);
   EXPECT_TRUE(has(text, "scales to 8 ranks at 9")) << text;
-  EXPECT_TRUE(has(text, "communication is exposed from 4 ranks on (8.00% of the step, 12.0% at 8 ranks)")) << text;
+  EXPECT_TRUE(
+      has(text, "communication is exposed from 4 ranks on (8.00% of the step, 12.0% at 8 ranks)"))
+      << text;
   EXPECT_TRUE(has(text, "the slowest rank costs")) << text;
   EXPECT_TRUE(has(text, "Amdahl's law, fitted to 3 points")) << text;
 }
@@ -70,7 +74,10 @@ TEST(Verdict, SharedCoresAreNamed) {
   for (Point& p : part.points)
     for (Repeat& r : p.repeats) r.record->env["cores"] = 2;
   const std::string text = said(part);
-  EXPECT_TRUE(has(text, "from 4 ranks on, ranks share cores: this machine allows a speed-up of 2.00x at most there")) << text;
+  EXPECT_TRUE(has(
+      text,
+      "from 4 ranks on, ranks share cores: this machine allows a speed-up of 2.00x at most there"))
+      << text;
 }
 
 TEST(Verdict, WeakScaling) {
@@ -98,7 +105,8 @@ TEST(Verdict, NoiseIsNoDifference) {
 }
 
 TEST(Verdict, AccuracyOverSeeds) {
-  const std::string apart = said(accuracy_part(3, 0.003)), near = said(accuracy_part(3, 0.05)), one = said(accuracy_part(1, 0));
+  const std::string apart = said(accuracy_part(3, 0.003)), near = said(accuracy_part(3, 0.05)),
+                    one = said(accuracy_part(1, 0));
   EXPECT_TRUE(has(apart, "best is adamw with ")) << apart;
   EXPECT_TRUE(has(apart, "beyond the spread, against adamw: sgd (−2.00 points)")) << apart;
   EXPECT_TRUE(has(near, "no difference that the spread allows to tell")) << near;
@@ -116,7 +124,9 @@ TEST(Verdict, Batch) {
 TEST(Verdict, FailuresAndOneRepeatAreSaid) {
   const std::string text = all_of(verdict(sample_study(1)));
   EXPECT_TRUE(has(text, "Every point was measured once")) << text;
-  EXPECT_TRUE(has(text, "1 of 33 runs failed: Strong scaling, batch 64, 8 ranks (repeat 2: rank 5 was lost")) << text;
+  EXPECT_TRUE(has(
+      text, "1 of 33 runs failed: Strong scaling, batch 64, 8 ranks (repeat 2: rank 5 was lost"))
+      << text;
   EXPECT_TRUE(has(text, "Of 3 claims, 1 holds here, 1 does not, 1 cannot be tested here.")) << text;
   EXPECT_EQ(all_of(verdict(Study{})), "Nothing has been run yet.\n");
   Study failing;
@@ -134,15 +144,21 @@ TEST(Verdict, FailuresAndOneRepeatAreSaid) {
 
 TEST(Verdict, ClaimsWithoutANumberDoNotWait) {
   Study study = sample_study(1);
-  for (const char* said : {"not run", "no number", "no number"}) study.claims.push_back({"p", "s", "", "–", said, ""});
+  for (const char* said : {"not run", "no number", "no number"})
+    study.claims.push_back({"p", "s", "", "–", said, ""});
   const std::string text = all_of(verdict(study));
-  EXPECT_TRUE(has(text, "Of 6 claims, 1 holds here, 1 does not, 1 cannot be tested here, 1 waits for its runs, 2 have no number.")) << text;
+  EXPECT_TRUE(has(text,
+                  "Of 6 claims, 1 holds here, 1 does not, 1 cannot be tested here, 1 waits for its "
+                  "runs, 2 have no number."))
+      << text;
 }
 
-// Ranks that share cores say nothing of a serial share, and a law that a point is beyond sets no limit.
+// Ranks that share cores say nothing of a serial share, and a law that a point is beyond sets no
+// limit.
 TEST(Amdahl, IsFittedToRanksWithCoresOfTheirOwn) {
   Part part = scaling_part(
-      PartKind::strong, {1, 2, 4, 8}, [](int n) { return n <= 4 ? amdahl_speedup(0.05, n) / n : 0.1; }, 1, 0);
+      PartKind::strong, {1, 2, 4, 8},
+      [](int n) { return n <= 4 ? amdahl_speedup(0.05, n) / n : 0.1; }, 1, 0);
   for (Point& p : part.points)
     for (Repeat& r : p.repeats) r.record->env["cores"] = 4, r.record->hosts = 1;
   const Scaling s = scaling_of(part).front();
@@ -151,7 +167,8 @@ TEST(Amdahl, IsFittedToRanksWithCoresOfTheirOwn) {
   const Part beyond = scaling_part(
       PartKind::strong, {1, 2, 4, 8}, [](int n) { return n == 8   ? 0.9
                                                          : n == 1 ? 1.0
-                                                                  : 0.3; }, 1, 0);
+                                                                  : 0.3; }, 1,
+      0);
   const std::string text = said(beyond);
   EXPECT_TRUE(has(text, "Amdahl's law, fitted to 3 points")) << text;
   EXPECT_FALSE(has(text, "no number of ranks would pass")) << text;
@@ -185,9 +202,11 @@ TEST(Verdict, LossesArePaired) {
   Part part = technique_part(3, 0.001);
   part.points.resize(2);
   for (int r = 0; r < 3; ++r)
-    for (int i = 0; i < 2; ++i) part.points[i].repeats[r].record->loss = 1 + 0.25 * r + 0.0625 * i;  // exact in binary
+    for (int i = 0; i < 2; ++i)
+      part.points[i].repeats[r].record->loss = 1 + 0.25 * r + 0.0625 * i;  // exact in binary
   part.points[1].repeats.erase(part.points[1].repeats.begin());
-  EXPECT_TRUE(has(said(part), "by at most 0.0625 (data parallel; seeds alone move it by 0.500)")) << said(part);
+  EXPECT_TRUE(has(said(part), "by at most 0.0625 (data parallel; seeds alone move it by 0.500)"))
+      << said(part);
   const Part before = part;
   for (Point& p : part.points) p.axes = {{"batch.global", "64"}};
   for (Point p : before.points) {
@@ -202,22 +221,32 @@ TEST(Verdict, LossesArePaired) {
 TEST(Verdict, TechniquesBesideAGrid) {
   const std::string two = said(technique_grid({16, 32}, 2));
   for (const char* sentence :
-       {": image 16: the shortest time for an epoch is data parallel with 540 ms; ZeRO 3 follows with 580 ms (7.41% more).",
-        ": image 32: the shortest time for an epoch is data parallel with 1.08 s; ZeRO 3 follows with 1.16 s (7.41% more).",
+       {": image 16: the shortest time for an epoch is data parallel with 540 ms; ZeRO 3 follows "
+        "with 580 ms (7.41% more).",
+        ": image 32: the shortest time for an epoch is data parallel with 1.08 s; ZeRO 3 follows "
+        "with 1.16 s (7.41% more).",
         ": image 32: the least memory on a rank is ZeRO 3 with 10.4 MB;",
         ": image 32: of those with several ranks pipeline, 1F1B sends the fewest bytes: 131 kB"})
     EXPECT_TRUE(has(two, sentence)) << sentence << "\n" << two;
   Part many = technique_grid({16, 32, 64, 128, 256}, 2);
   for (Point& p : many.points)
     for (Repeat& r : p.repeats) {
-      if (p.technique == "tensor parallel" && p.axes[0].second.size() == 3) r.record->epoch_seconds /= 2;
-      if (p.technique == "data parallel" && p.axes[0].second == "16") r.record->epoch_seconds = r.number == 0 ? 0.5 : 0.62;
+      if (p.technique == "tensor parallel" && p.axes[0].second.size() == 3)
+        r.record->epoch_seconds /= 2;
+      if (p.technique == "data parallel" && p.axes[0].second == "16")
+        r.record->epoch_seconds = r.number == 0 ? 0.5 : 0.62;
     }
   const std::string text = said(many);
-  EXPECT_TRUE(has(text, "the shortest time for an epoch is data parallel at 3 of 5 settings of the grid, tensor parallel at 2;")) << text;
+  EXPECT_TRUE(has(text,
+                  "the shortest time for an epoch is data parallel at 3 of 5 settings of the grid, "
+                  "tensor parallel at 2;"))
+      << text;
   EXPECT_TRUE(has(text, "; at 1 the spread does not tell it from the next.")) << text;
-  EXPECT_TRUE(has(text, "the least memory on a rank is ZeRO 3 at 5 of 5 settings of the grid.")) << text;
-  EXPECT_TRUE(has(text, "the fewest bytes come from pipeline, 1F1B at 5 of 5 settings of the grid.")) << text;
+  EXPECT_TRUE(has(text, "the least memory on a rank is ZeRO 3 at 5 of 5 settings of the grid."))
+      << text;
+  EXPECT_TRUE(
+      has(text, "the fewest bytes come from pipeline, 1F1B at 5 of 5 settings of the grid."))
+      << text;
   EXPECT_FALSE(has(text, "follows")) << text;
 }
 
@@ -231,31 +260,50 @@ TEST(Verdict, SpeedsThatHideSomethingAreNamed) {
     r.step_ms.mean = ratios[i] * r.step_ms.median, r.steps = i == 1 || i == 3 ? 2 : 3;
   }
   const std::string text = said(part);
-  EXPECT_TRUE(has(text, "the mean step takes 1.60 times the median with tensor parallel, 1.55 times with ZeRO 3, 1.50 times with "))
+  EXPECT_TRUE(has(text,
+                  "the mean step takes 1.60 times the median with tensor parallel, 1.55 times with "
+                  "ZeRO 3, 1.50 times with "))
       << text;
-  EXPECT_TRUE(has(text, "data parallel and 1 more: some steps take much longer than most, which images per second do not show.")) << text;
-  EXPECT_TRUE(has(text, "with data parallel and ZeRO 3 a run has no more steps than the warm-up, so its speed is")) << text;
+  EXPECT_TRUE(has(text,
+                  "data parallel and 1 more: some steps take much longer than most, which images "
+                  "per second do not show."))
+      << text;
+  EXPECT_TRUE(has(
+      text,
+      "with data parallel and ZeRO 3 a run has no more steps than the warm-up, so its speed is"))
+      << text;
 }
 
 TEST(Verdict, AllThatShareTheBestAreNamed) {
   Part part = technique_part(1);
-  for (Point& p : part.points) p.repeats[0].record->measured = 5000000, p.repeats[0].record->comm_bytes = 1000;
-  EXPECT_TRUE(
-      has(said(part), "the least memory on a rank is shared by one rank, data parallel, tensor parallel, ZeRO 3 and 1 more (5.00 MB)."))
+  for (Point& p : part.points)
+    p.repeats[0].record->measured = 5000000, p.repeats[0].record->comm_bytes = 1000;
+  EXPECT_TRUE(has(said(part),
+                  "the least memory on a rank is shared by one rank, data parallel, tensor "
+                  "parallel, ZeRO 3 and 1 more (5.00 MB)."))
       << said(part);
-  EXPECT_TRUE(has(said(part), "data parallel, tensor parallel, ZeRO 3 and pipeline, 1F1B send the fewest bytes: 1.00 kB")) << said(part);
-  // A number that every run would have again is not put down to chance; what is not measured is planned.
+  EXPECT_TRUE(has(
+      said(part),
+      "data parallel, tensor parallel, ZeRO 3 and pipeline, 1F1B send the fewest bytes: 1.00 kB"))
+      << said(part);
+  // A number that every run would have again is not put down to chance; what is not measured is
+  // planned.
   part.points[3].repeats[0].record->measured = 4000000;
   const std::string once = said(part);
-  EXPECT_TRUE(has(once, "the least memory on a rank is ZeRO 3 with 4.00 MB; one rank follows with 5.00 MB (25.0% more).")) << once;
+  EXPECT_TRUE(has(once,
+                  "the least memory on a rank is ZeRO 3 with 4.00 MB; one rank follows with 5.00 "
+                  "MB (25.0% more)."))
+      << once;
   for (Point& p : part.points) p.repeats[0].record->measured = 0;
-  EXPECT_TRUE(has(said(part), "the least planned memory on a rank is ZeRO 3 with 5.20 MB")) << said(part);
+  EXPECT_TRUE(has(said(part), "the least planned memory on a rank is ZeRO 3 with 5.20 MB"))
+      << said(part);
 }
 
 // The mean is said, so the mean decides.
 TEST(Verdict, BestAccuracyIsByTheMean) {
   Part part = accuracy_part(3, 0);
-  const double tops[2][3] = {{0.50, 0.61, 0.62}, {0.58, 0.60, 0.64}};  // medians 0.61 and 0.60, means 0.577 and 0.607
+  const double tops[2][3] = {{0.50, 0.61, 0.62},
+                             {0.58, 0.60, 0.64}};  // medians 0.61 and 0.60, means 0.577 and 0.607
   part.points.resize(2);
   for (int i = 0; i < 2; ++i)
     for (int r = 0; r < 3; ++r) part.points[i].repeats[r].record->test_top1 = tops[i][r];
@@ -269,30 +317,37 @@ TEST(Verdict, OfASingleRun) {
   part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02, 0.61))}});
   study.parts.push_back(part);
   const std::string text = all_of(verdict(study));
-  EXPECT_TRUE(has(text, "run: an epoch takes 540 ms, a step 27.0 ms, 2,370 images per second.")) << text;
-  EXPECT_TRUE(has(text, "the rank that holds most takes 10.2 MB at its peak, 10.2 MB were planned.")) << text;
-  EXPECT_TRUE(has(text, "communication that is not hidden 5.00%, waiting for other ranks 2.00%")) << text;
-  EXPECT_TRUE(has(text, "the final accuracy is 61.00% (the best epoch had 62.00%), the last loss 1.20.")) << text;
+  EXPECT_TRUE(has(text, "run: an epoch takes 540 ms, a step 27.0 ms, 2,370 images per second."))
+      << text;
+  EXPECT_TRUE(
+      has(text, "the rank that holds most takes 10.2 MB at its peak, 10.2 MB were planned."))
+      << text;
+  EXPECT_TRUE(has(text, "communication that is not hidden 5.00%, waiting for other ranks 2.00%"))
+      << text;
+  EXPECT_TRUE(
+      has(text, "the final accuracy is 61.00% (the best epoch had 62.00%), the last loss 1.20."))
+      << text;
   EXPECT_FALSE(has(text, "seed") || has(text, "measured once")) << text;
 }
 
 TEST(Numbers, HaveThreeDigits) {
   EXPECT_EQ(percent(0.1234), "12.3%");
   EXPECT_EQ(percent(1.6e-16), "0%");
-  for (const auto& [value, text] : std::vector<std::pair<double, const char*>>{{1.2345, "1.23"},
-                                                                               {12.345, "12.3"},
-                                                                               {123.45, "123"},
-                                                                               {9.999, "10.0"},
-                                                                               {0.01234, "0.0123"},
-                                                                               {0.9996, "1.00"},
-                                                                               {99.96, "100"},
-                                                                               {999.6, "1,000"},
-                                                                               {12345.6, "12,346"},
-                                                                               {0, "0"},
-                                                                               {-1.5, "-1.50"},
-                                                                               {kUnknown, "–"},
-                                                                               {INFINITY, "–"},
-                                                                               {6.6e-6, "6.60e-06"}})
+  for (const auto& [value, text] :
+       std::vector<std::pair<double, const char*>>{{1.2345, "1.23"},
+                                                   {12.345, "12.3"},
+                                                   {123.45, "123"},
+                                                   {9.999, "10.0"},
+                                                   {0.01234, "0.0123"},
+                                                   {0.9996, "1.00"},
+                                                   {99.96, "100"},
+                                                   {999.6, "1,000"},
+                                                   {12345.6, "12,346"},
+                                                   {0, "0"},
+                                                   {-1.5, "-1.50"},
+                                                   {kUnknown, "–"},
+                                                   {INFINITY, "–"},
+                                                   {6.6e-6, "6.60e-06"}})
     EXPECT_EQ(three(value), text) << value;
   EXPECT_EQ(byte_text(592204), "592 kB");
   EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
@@ -314,9 +369,12 @@ void expect_apart(const std::string& svg, const std::string& classes, double gap
       if (name == "class") kind = value;
     }
     if (e.name != "text" || !has(kind, classes)) continue;
-    const double w = kLetter * columns_of(e.text), left = anchor == "middle" ? x - w / 2 : anchor == "end" ? x - w : x;
+    const double w = kLetter * columns_of(e.text), left = anchor == "middle" ? x - w / 2
+                                                          : anchor == "end"  ? x - w
+                                                                             : x;
     for (const auto& [other_y, l, r] : boxes)
-      EXPECT_TRUE(std::abs(other_y - y) > 10 || left > r + gap || left + w < l - gap) << e.text << " at " << x << ", " << y;
+      EXPECT_TRUE(std::abs(other_y - y) > 10 || left > r + gap || left + w < l - gap)
+          << e.text << " at " << x << ", " << y;
     boxes.push_back({y, left, left + w});
     EXPECT_GE(left, 0) << e.text;
     EXPECT_LE(left + w, 962) << e.text;
@@ -326,12 +384,14 @@ void expect_apart(const std::string& svg, const std::string& classes, double gap
 
 TEST(Figures, LabelsDoNotTouch) {
   LineFigure f;
-  f.title = "A title that is longer than the figure is wide, and goes on for quite a while after that", f.x_label = "ranks",
-  f.y_label = "seconds", f.log2_x = f.marks_are_x = true;
+  f.title =
+      "A title that is longer than the figure is wide, and goes on for quite a while after that",
+  f.x_label = "ranks", f.y_label = "seconds", f.log2_x = f.marks_are_x = true;
   for (int s = 0; s < 8; ++s) {
     Line line{fmt::format("series {} of a grid with a rather long name", s), {}};
     for (int x = 0; x < 12; ++x)
-      line.marks.push_back({std::pow(2, x) + (x > 5 ? 1 : 0), 1.0 / (x + 1) + s, 0.5 / (x + 1) + s, 2.0 / (x + 1) + s});
+      line.marks.push_back({std::pow(2, x) + (x > 5 ? 1 : 0), 1.0 / (x + 1) + s, 0.5 / (x + 1) + s,
+                            2.0 / (x + 1) + s});
     f.lines.push_back(line);
   }
   expect_apart(line_figure(f), "fg-legend", 2);
@@ -339,7 +399,8 @@ TEST(Figures, LabelsDoNotTouch) {
   f.log2_x = false;
   expect_apart(line_figure(f), "fg-tick", 2);
   BarFigure b;
-  b.title = "bars", b.x_label = "ms", b.parts = {"compute", "exposed communication", "wait for others", "data", "host"},
+  b.title = "bars", b.x_label = "ms",
+  b.parts = {"compute", "exposed communication", "wait for others", "data", "host"},
   b.beside = "hidden";
   for (int i = 0; i < 12; ++i) {
     BarRow row;
@@ -353,7 +414,8 @@ TEST(Figures, LabelsDoNotTouch) {
 }
 
 TEST(Figures, StandAloneAndSurviveNothing) {
-  for (const std::string& svg : {line_figure({}), bar_figure({}), timeline_figure("", "", {}), topology_figure("", {}, 0)}) {
+  for (const std::string& svg :
+       {line_figure({}), bar_figure({}), timeline_figure("", "", {}), topology_figure("", {}, 0)}) {
     const std::vector<Element> elements = parse_xml(svg);
     EXPECT_EQ(elements.front().name, "svg");
     EXPECT_EQ(elements[1].name, "title");
@@ -379,7 +441,9 @@ TEST(Layers, PublishedRowsAreSharesOfTheirLayer) {
 TEST(Verdict, OfTheLayersOfAModel) {
   Part part = layers_part();
   std::string text = said(part);
-  EXPECT_TRUE(has(text, "of a layer mlp takes 61.4%, msa 35.1%; the whole pass takes 138 ms with 1 thread, 68.9 ms with 2 threads."))
+  EXPECT_TRUE(has(text,
+                  "of a layer mlp takes 61.4%, msa 35.1%; the whole pass takes 138 ms with 1 "
+                  "thread, 68.9 ms with 2 threads."))
       << text;
   EXPECT_TRUE(has(text, "published: of a layer mlp takes 64.5%, msa 33.3%.")) << text;
   // Two axes: a sentence for each value of the first, with the range over the other.
@@ -392,7 +456,8 @@ TEST(Verdict, OfTheLayersOfAModel) {
   }
   text = said(part);
   EXPECT_TRUE(has(text, "fuse false: of a layer mlp takes 61.4%, msa 35.1%;")) << text;
-  EXPECT_TRUE(has(text, "fuse true: of a layer mlp takes 48.6% to 61.4%, msa 35.1% to 48.6%;")) << text;
+  EXPECT_TRUE(has(text, "fuse true: of a layer mlp takes 48.6% to 61.4%, msa 35.1% to 48.6%;"))
+      << text;
 }
 
 }  // namespace sentences

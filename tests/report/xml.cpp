@@ -1,4 +1,5 @@
-// A small reader of well-formed documents, strict where a browser is lenient: what it does not know is a mistake of ours.
+// A small reader of well-formed documents, strict where a browser is lenient: what it does not know
+// is a mistake of ours.
 #include <array>
 #include <cctype>
 #include <stdexcept>
@@ -24,7 +25,8 @@ class Xml {
       } else if (text_.compare(at_, 2, "</") == 0) {
         at_ += 2;
         const std::string closed = word();
-        if (open_.empty() || out_[open_.back()].name != closed) wrong("</" + closed + "> closes nothing");
+        if (open_.empty() || out_[open_.back()].name != closed)
+          wrong("</" + closed + "> closes nothing");
         open_.pop_back();
         expect('>');
       } else {
@@ -37,7 +39,8 @@ class Xml {
 
  private:
   [[noreturn]] void wrong(const std::string& what) const {
-    throw std::runtime_error(what + " at " + std::to_string(at_) + ": ..." + text_.substr(at_ > 60 ? at_ - 60 : 0, 120));
+    throw std::runtime_error(what + " at " + std::to_string(at_) + ": ..." +
+                             text_.substr(at_ > 60 ? at_ - 60 : 0, 120));
   }
   void expect(char c) {
     if (at_ >= text_.size() || text_[at_] != c) wrong(std::string("expected ") + c);
@@ -45,7 +48,9 @@ class Xml {
   }
   std::string word() {
     const std::size_t from = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '-' || text_[at_] == ':')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+                                  text_[at_] == '-' || text_[at_] == ':'))
+      ++at_;
     if (at_ == from) wrong("expected a name");
     return text_.substr(from, at_ - from);
   }
@@ -54,7 +59,8 @@ class Xml {
     std::string out;
     while (at_ < text_.size() && text_[at_] != end) {
       const char c = text_[at_];
-      if (c == '<' || (static_cast<unsigned char>(c) < 32 && c != '\n') || c == 127) wrong("a character that has to be escaped");
+      if (c == '<' || (static_cast<unsigned char>(c) < 32 && c != '\n') || c == 127)
+        wrong("a character that has to be escaped");
       if (c != '&') {
         out += c, ++at_;
         continue;
@@ -101,9 +107,11 @@ void for_each_string(Study& study, const std::function<void(std::string&)>& chan
   const auto pairs = [&](auto& list) {
     for (auto& [key, value] : list) change(key), change(value);
   };
-  for (std::string* s : {&study.name, &study.title, &study.what, &study.file, &study.command}) change(*s);
+  for (std::string* s : {&study.name, &study.title, &study.what, &study.file, &study.command})
+    change(*s);
   for (Part& part : study.parts) {
-    for (std::string* s : {&part.name, &part.title, &part.what, &part.axis, &part.published_by}) change(*s);
+    for (std::string* s : {&part.name, &part.title, &part.what, &part.axis, &part.published_by})
+      change(*s);
     for (auto& [row, value] : part.published) change(row);
     for (Point& p : part.points) {
       change(p.technique), pairs(p.axes), pairs(p.fixed);
@@ -111,7 +119,9 @@ void for_each_string(Study& study, const std::function<void(std::string&)>& chan
         change(r.reason), change(r.command), change(r.folder);
         if (!r.record) continue;
         RunRecord& run = *r.record;
-        for (std::string* s : {&run.verb, &run.folder, &run.model, &run.data, &run.dtype, &run.layout}) change(*s);
+        for (std::string* s :
+             {&run.verb, &run.folder, &run.model, &run.data, &run.dtype, &run.layout})
+          change(*s);
         for (RankRecord& k : run.by_rank) change(k.host), change(k.device);
         for (PartRecord& k : run.parts) change(k.name);
         pairs(run.settings);
@@ -128,7 +138,8 @@ void for_each_string(Study& study, const std::function<void(std::string&)>& chan
     }
   }
   for (ClaimResult& c : study.claims)
-    for (std::string* s : {&c.paper, &c.says, &c.command, &c.number, &c.verdict, &c.note}) change(*s);
+    for (std::string* s : {&c.paper, &c.says, &c.command, &c.number, &c.verdict, &c.note})
+      change(*s);
 }
 
 }  // namespace tessera::report::test

@@ -1,5 +1,6 @@
-// Steps that are submitted before the one before them is known: a skipped one hands its number, its rate and its random numbers on,
-// and a training that runs ahead leaves the same bits as one that waits.
+// Steps that are submitted before the one before them is known: a skipped one hands its number, its
+// rate and its random numbers on, and a training that runs ahead leaves the same bits as one that
+// waits.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -33,14 +34,22 @@ struct Data {
   std::vector<std::int32_t> labels;
 };
 Data data(const config::Config& c, std::uint64_t seed) {
-  Data d{std::vector<float>(static_cast<std::size_t>(4 * c.model.image_h * c.model.image_w * c.model.channels)), {1, 2, 3, 4}};
-  for (std::size_t i = 0; i < d.images.size(); ++i) d.images[i] = static_cast<float>(normal(Key{seed}, i));
+  Data d{std::vector<float>(
+             static_cast<std::size_t>(4 * c.model.image_h * c.model.image_w * c.model.channels)),
+         {1, 2, 3, 4}};
+  for (std::size_t i = 0; i < d.images.size(); ++i)
+    d.images[i] = static_cast<float>(normal(Key{seed}, i));
   return d;
 }
 
 double rate(std::int64_t step) { return 1e-2 / static_cast<double>(step); }
 StepInputs inputs(const Data& d, std::int64_t first, std::int64_t position) {
-  return {.images = d.images, .labels = d.labels, .lr = rate(first), .step = first, .position = position, .next_lr = rate(first + 1)};
+  return {.images = d.images,
+          .labels = d.labels,
+          .lr = rate(first),
+          .step = first,
+          .position = position,
+          .next_lr = rate(first + 1)};
 }
 
 TEST(Ahead, ASkippedStepHandsItsNumberOn) {
@@ -56,7 +65,8 @@ TEST(Ahead, ASkippedStepHandsItsNumberOn) {
     std::vector<double> want, got;
     waits.load(initial_weights(1));
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      const StepResult r = waits.train_step(inputs(batches[i], numbers[i], static_cast<std::int64_t>(i) * 4));
+      const StepResult r =
+          waits.train_step(inputs(batches[i], numbers[i], static_cast<std::int64_t>(i) * 4));
       EXPECT_EQ(r.ok, i != 1) << optimizer;
       EXPECT_EQ(r.step, numbers[i]) << optimizer;
       if (r.ok) want.push_back(r.loss);
@@ -74,7 +84,8 @@ TEST(Ahead, ASkippedStepHandsItsNumberOn) {
       if (r.ok) got.push_back(r.loss);
     };
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      pending.push_back(ahead.submit(inputs(batches[i], applied + 1, static_cast<std::int64_t>(i) * 4)));
+      pending.push_back(
+          ahead.submit(inputs(batches[i], applied + 1, static_cast<std::int64_t>(i) * 4)));
       if (i > 0) account(i - 1);
     }
     account(3);
@@ -103,7 +114,8 @@ std::vector<std::string> trained(const std::filesystem::path& out, int ahead) {
     lines.push_back(kept);
   }
   std::set<std::string> saved;
-  for (const auto& entry : std::filesystem::directory_iterator(out / "ckpt")) saved.insert(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(out / "ckpt"))
+    saved.insert(entry.path().filename().string());
   lines.insert(lines.end(), saved.begin(), saved.end());
   lines.push_back(files::read_text(out / "weights.safetensors"));
   return lines;
@@ -111,7 +123,8 @@ std::vector<std::string> trained(const std::filesystem::path& out, int ahead) {
 
 TEST(Ahead, ATrainingLeavesTheSameBits) {
   const test::Scratch scratch;
-  const std::vector<std::string> waits = trained(scratch / "waits", 0), ahead = trained(scratch / "ahead", 1);
+  const std::vector<std::string> waits = trained(scratch / "waits", 0),
+                                 ahead = trained(scratch / "ahead", 1);
   EXPECT_GE(waits.size(), 8u + 2 + 1);
   ASSERT_EQ(waits.size(), ahead.size());
   for (std::size_t i = 0; i + 1 < waits.size(); ++i) EXPECT_EQ(waits[i], ahead[i]);

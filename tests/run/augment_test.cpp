@@ -34,9 +34,11 @@ TEST(RunAugment, DefaultsChangeNothing) {
 
 TEST(RunAugment, EveryKeyArrives) {
   const config::Config config =
-      with({"data.flip=alternating", "data.crop=4", "data.crop_mode=reflect", "data.color_jitter=[0.1, 0.2]", "data.randaugment=[3, 7]",
-            "data.erase=0.25", "data.erase_value=random", "data.cutout=8", "data.mixup=0.8", "data.cutmix=1", "data.mix_prob=0.5",
-            "data.mix_switch=0.3", "data.normalize=cifar10", "data.deviation=[0.25]", "data.resize=after", "loss.label_smoothing=0.1"});
+      with({"data.flip=alternating", "data.crop=4", "data.crop_mode=reflect",
+            "data.color_jitter=[0.1, 0.2]", "data.randaugment=[3, 7]", "data.erase=0.25",
+            "data.erase_value=random", "data.cutout=8", "data.mixup=0.8", "data.cutmix=1",
+            "data.mix_prob=0.5", "data.mix_switch=0.3", "data.normalize=cifar10",
+            "data.deviation=[0.25]", "data.resize=after", "loss.label_smoothing=0.1"});
   const data::AugmentOptions o = augment_options(config);
   EXPECT_EQ(o.flip, data::Flip::alternating);
   EXPECT_EQ(o.crop, 4);
@@ -49,7 +51,8 @@ TEST(RunAugment, EveryKeyArrives) {
   EXPECT_EQ(o.cutout, 8);
   EXPECT_FALSE(o.resize_first);
   const data::MixOptions m = mix_options(config);
-  EXPECT_EQ(m.mixup + m.cutmix + m.probability + m.cutmix_share + m.smoothing, 0.8 + 1 + 0.5 + 0.3 + 0.1);
+  EXPECT_EQ(m.mixup + m.cutmix + m.probability + m.cutmix_share + m.smoothing,
+            0.8 + 1 + 0.5 + 0.3 + 0.1);
   EXPECT_EQ(normalisation(config).mean.size(), 3u);
   EXPECT_EQ(normalisation(config).deviation, std::vector<float>{0.25f});
   EXPECT_EQ(augment_options(with({"data.resized_crop=true"})).resized_crop, 0.08);
@@ -57,17 +60,20 @@ TEST(RunAugment, EveryKeyArrives) {
 }
 
 TEST(RunAugment, FoldersHaveAMargin) {
-  data::AugmentOptions o = augment_options(with({"model.name=vit_b_16", "data.source=folder:photos"}));
+  data::AugmentOptions o =
+      augment_options(with({"model.name=vit_b_16", "data.source=folder:photos"}));
   EXPECT_EQ(o.eval_resize, 256);
   EXPECT_TRUE(o.eval_keep);
-  o = augment_options(with({"model.name=vit_b_16", "data.source=folder:photos", "data.eval_resize=232"}));
+  o = augment_options(
+      with({"model.name=vit_b_16", "data.source=folder:photos", "data.eval_resize=232"}));
   EXPECT_EQ(o.eval_resize, 232);
   EXPECT_FALSE(o.eval_keep);
 }
 
 TEST(RunAugment, FollowsWhatTheWeightsSay) {
   config::Config config = with({"model.name=vit_b_16"});
-  follow_preprocess({{"mean", {0.1, 0.2, 0.3}}, {"std", {0.4, 0.5, 0.6}}, {"resize", 240}}, "w", config);
+  follow_preprocess({{"mean", {0.1, 0.2, 0.3}}, {"std", {0.4, 0.5, 0.6}}, {"resize", 240}}, "w",
+                    config);
   EXPECT_EQ(normalisation(config).mean, (std::vector<float>{0.1f, 0.2f, 0.3f}));
   EXPECT_EQ(normalisation(config).deviation, (std::vector<float>{0.4f, 0.5f, 0.6f}));
   EXPECT_EQ(augment_options(config).eval_resize, 240);

@@ -1,5 +1,6 @@
-// What a batch carries beside images and labels reaches the loss: class weights and mixed targets, against losses computed by hand from the
-// logits; and test-time augmentation is reported beside the score, never in its place.
+// What a batch carries beside images and labels reaches the loss: class weights and mixed targets,
+// against losses computed by hand from the logits; and test-time augmentation is reported beside
+// the score, never in its place.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +19,9 @@ namespace {
 class Uneven : public data::Dataset {
  public:
   explicit Uneven(const models::ModelConfig& m)
-      : h_(static_cast<int>(m.image_h)), w_(static_cast<int>(m.image_w)), c_(static_cast<int>(m.channels)) {
+      : h_(static_cast<int>(m.image_h)),
+        w_(static_cast<int>(m.image_w)),
+        c_(static_cast<int>(m.channels)) {
     for (std::int64_t i = 0; i < m.classes; ++i) names_.push_back(std::to_string(i));
   }
   std::int64_t size() const override { return 40; }
@@ -26,11 +29,14 @@ class Uneven : public data::Dataset {
   int height() const override { return h_; }
   int width() const override { return w_; }
   int channels() const override { return c_; }
-  std::int32_t label(std::int64_t i) const override { return i % 4 ? 0 : static_cast<std::int32_t>(1 + i / 4 % (classes() - 1)); }
+  std::int32_t label(std::int64_t i) const override {
+    return i % 4 ? 0 : static_cast<std::int32_t>(1 + i / 4 % (classes() - 1));
+  }
   void get(std::int64_t index, const data::Wants&, data::Image& image) const override {
     image.reshape(h_, w_, c_);
     const Key key = Key{9}.with(static_cast<std::uint64_t>(index));
-    for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(random_bits(key, i));
+    for (std::size_t i = 0; i < image.pixels.size(); ++i)
+      image.pixels[i] = static_cast<std::uint8_t>(random_bits(key, i));
   }
 
  private:
@@ -71,7 +77,10 @@ Stepped step(const config::Config& c, std::int64_t accumulate = 1) {
     for (std::size_t k = 0; k < classes; ++k) sum += std::exp(out.nll[i + k]);
     for (std::size_t k = 0; k < classes; ++k) out.nll[i + k] = std::log(sum) - out.nll[i + k];
   }
-  out.loss = session.train_step({out.batch.images, out.batch.labels, 1e-3, 1, 0, out.batch.targets, out.batch.weights}).loss;
+  out.loss = session
+                 .train_step({out.batch.images, out.batch.labels, 1e-3, 1, 0, out.batch.targets,
+                              out.batch.weights})
+                 .loss;
   return out;
 }
 
@@ -86,7 +95,8 @@ TEST(BatchLoss, ClassWeightsCountEveryClassAlike) {
     }
     double loss = 0, present = 0, all = 0;
     for (std::size_t k = 0; k < classes; ++k)
-      if (count[k] > 0) loss += balanced ? sum[k] / count[k] : sum[k], present += 1, all += count[k];
+      if (count[k] > 0)
+        loss += balanced ? sum[k] / count[k] : sum[k], present += 1, all += count[k];
     return loss / (balanced ? present : all);
   };
   const Stepped plain = step(c);
@@ -108,13 +118,15 @@ TEST(BatchLoss, MixedTargetsReachTheLoss) {
     const Stepped s = step(c);
     const auto classes = static_cast<std::size_t>(c.model.classes);
     const data::Mix how =
-        data::draw_mix(mix_options(c), {0, 0, 0, 40, 0}, static_cast<int>(c.model.image_h), static_cast<int>(c.model.image_w));
+        data::draw_mix(mix_options(c), {0, 0, 0, 40, 0}, static_cast<int>(c.model.image_h),
+                       static_cast<int>(c.model.image_w));
     ASSERT_EQ(how.is_cutmix(), cutmix);
     ASSERT_LT(how.lambda, 1.0);
     double loss = 0;
     for (std::size_t i = 0; i < 40; ++i) {
       const double* nll = &s.nll[i * classes];
-      const auto own = static_cast<std::size_t>(s.batch.labels[i]), other = static_cast<std::size_t>(s.batch.labels[i ^ 1]);
+      const auto own = static_cast<std::size_t>(s.batch.labels[i]),
+                 other = static_cast<std::size_t>(s.batch.labels[i ^ 1]);
       double mean = 0;
       for (std::size_t k = 0; k < classes; ++k) mean += nll[k] / static_cast<double>(classes);
       loss += 0.9 * (how.lambda * nll[own] + (1 - how.lambda) * nll[other]) + 0.1 * mean;
@@ -147,14 +159,16 @@ TEST(Score, TestTimeAugmentationIsReportedBesideTheScore) {
     for (std::size_t i = 0; i < 40; ++i) {
       double sum = 0;
       for (std::size_t k = 0; k < classes; ++k) sum += std::exp(logits[i * classes + k]);
-      for (std::size_t k = 0; k < classes; ++k) mean[i * classes + k] += std::exp(logits[i * classes + k]) / sum;
+      for (std::size_t k = 0; k < classes; ++k)
+        mean[i * classes + k] += std::exp(logits[i * classes + k]) / sum;
     }
     data::mirror_batch(b.images, b.width, b.channels);
   }
   int correct = 0;
   for (std::size_t i = 0; i < 40; ++i) {
     const auto row = mean.begin() + static_cast<std::ptrdiff_t>(i * classes);
-    correct += std::max_element(row, row + static_cast<std::ptrdiff_t>(classes)) - row == b.labels[i];
+    correct +=
+        std::max_element(row, row + static_cast<std::ptrdiff_t>(classes)) - row == b.labels[i];
   }
   EXPECT_DOUBLE_EQ(both.top1_tta, correct / 40.0);
 }

@@ -1,4 +1,5 @@
-// Checkpoints of a session: names, bits, what is kept, what a full disk leaves, and what hostile folders do.
+// Checkpoints of a session: names, bits, what is kept, what a full disk leaves, and what hostile
+// folders do.
 #include "run/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,8 @@ struct Trained {
     for (int i = 0; i < steps; ++i) {
       std::vector<float> images(static_cast<std::size_t>(4 * m.image_h * m.image_w * m.channels));
       ++step;
-      for (std::size_t k = 0; k < images.size(); ++k) images[k] = static_cast<float>(normal(Key{static_cast<std::uint64_t>(step)}, k));
+      for (std::size_t k = 0; k < images.size(); ++k)
+        images[k] = static_cast<float>(normal(Key{static_cast<std::uint64_t>(step)}, k));
       const std::vector<std::int32_t> labels = {1, 2, 3, 4};
       ASSERT_TRUE(session.train_step(images, labels, 1e-2, step, 0).ok);
     }
@@ -112,7 +114,8 @@ TEST(Checkpoint, TensorsCarryTheNamesOfParameters) {
   const auto params = models::parameters(t.session.config().model);
   EXPECT_EQ(checkpoint->manifest().tensors.size(), 3 * params.size());
   for (const models::Param& p : params)
-    for (const char* prefix : {"param.", "adamw.m.", "adamw.v."}) EXPECT_EQ(checkpoint->at(prefix + p.name).shape, p.shape);
+    for (const char* prefix : {"param.", "adamw.m.", "adamw.v."})
+      EXPECT_EQ(checkpoint->at(prefix + p.name).shape, p.shape);
 }
 
 // Running statistics are state like any other, and part of the weights that others read.
@@ -124,13 +127,15 @@ TEST(Checkpoint, RunningStatisticsAreIn) {
   const OpenedWeights opened = open_weights(scratch.folder());
   int buffers = 0;
   for (const models::Param& p : models::parameters(opened.model)) {
-    buffers += p.buffer && open_checkpoint(scratch / "ckpt/step-2")->at("buffer." + p.name).shape == p.shape;
+    buffers += p.buffer &&
+               open_checkpoint(scratch / "ckpt/step-2")->at("buffer." + p.name).shape == p.shape;
     EXPECT_EQ(opened.source(p), t.session.parameter(p.name, Weights::average)) << p.name;
   }
   EXPECT_GT(buffers, 4);
 }
 
-// --init takes weight files; of a checkpoint, and of a run that has not ended, it says how to make one.
+// --init takes weight files; of a checkpoint, and of a run that has not ended, it says how to make
+// one.
 TEST(Checkpoint, IsNoWeightFile) {
   const Scratch scratch;
   Trained t(tiny());
@@ -138,7 +143,8 @@ TEST(Checkpoint, IsNoWeightFile) {
   for (const fs::path& path : {scratch.folder(), scratch / "ckpt/step-0"}) {
     const Error error = error_of([&] { weight_file(path); });
     EXPECT_EQ(error.kind, ErrorKind::weights);
-    EXPECT_NE(error.hint.find("tessera ckpt export " + path.string()), std::string::npos) << error.what();
+    EXPECT_NE(error.hint.find("tessera ckpt export " + path.string()), std::string::npos)
+        << error.what();
   }
   EXPECT_EQ(weight_file(scratch / "w.safetensors"), scratch / "w.safetensors");
   files::write_atomically(scratch / "weights.safetensors", "");
@@ -159,7 +165,10 @@ TEST(Checkpoint, AnotherLayoutLoads) {
     std::vector<std::vector<std::byte>> bytes;
     std::vector<files::ShardBytes> shards;
     for (const auto& [name, tensor] : whole->manifest().tensors) {
-      const std::size_t dim = tensor.shape.size() > 1 ? 1 : 0;  // the second dim where there is one: slices that are not contiguous
+      const std::size_t dim =
+          tensor.shape.size() > 1
+              ? 1
+              : 0;  // the second dim where there is one: slices that are not contiguous
       const ir::Range part = ir::split(tensor.shape[dim], 3, rank);
       files::Extents offset(tensor.shape.size(), 0), extent = tensor.shape;
       offset[dim] = part.begin, extent[dim] = part.size;
@@ -167,7 +176,9 @@ TEST(Checkpoint, AnotherLayoutLoads) {
       shards.push_back({name, tensor.dtype, tensor.shape, offset, extent, bytes.back()});
     }
     for (auto& [name, tensor] : files::write_shards(scratch / "other/ckpt/step-2", rank, shards)) {
-      auto& into = cut.tensors.try_emplace(name, files::GlobalTensor{tensor.dtype, tensor.shape, {}}).first->second.shards;
+      auto& into =
+          cut.tensors.try_emplace(name, files::GlobalTensor{tensor.dtype, tensor.shape, {}})
+              .first->second.shards;
       into.insert(into.end(), tensor.shards.begin(), tensor.shards.end());
     }
   }
@@ -203,10 +214,14 @@ TEST(Checkpoint, ADamagedOneIsPassedOverAndNothingButDamageIsAnError) {
   EXPECT_EQ(t.state(), old);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("step-2 passed over"), std::string::npos) << notes[0];
-  EXPECT_NE(std::string(error_of([&] { load_newest_checkpoint(scratch.folder(), other.session, 100, notes); }).what()).find("another run"),
+  EXPECT_NE(std::string(error_of([&] {
+                          load_newest_checkpoint(scratch.folder(), other.session, 100, notes);
+                        }).what())
+                .find("another run"),
             std::string::npos);
   fs::remove(scratch / "ckpt/step-1/manifest.json");
-  const Error error = error_of([&] { load_newest_checkpoint(scratch.folder(), t.session, 100, notes); });
+  const Error error =
+      error_of([&] { load_newest_checkpoint(scratch.folder(), t.session, 100, notes); });
   EXPECT_EQ(error.kind, ErrorKind::weights);
   EXPECT_NE(error.message.find("none of the 2 checkpoints"), std::string::npos) << error.what();
 }
@@ -220,16 +235,20 @@ TEST(Checkpoint, WhatNoLongerFitsIsNamed) {
     Trained a(before), b(now);
     save(scratch.folder(), a);
     std::vector<std::string> notes;
-    return std::string(error_of([&] { load_newest_checkpoint(scratch.folder(), b.session, 100, notes); }).what());
+    return std::string(
+        error_of([&] { load_newest_checkpoint(scratch.folder(), b.session, 100, notes); }).what());
   };
-  const auto expect = [](const std::string& got, const std::string& want) { EXPECT_NE(got.find(want), got.npos) << got; };
+  const auto expect = [](const std::string& got, const std::string& want) {
+    EXPECT_NE(got.find(want), got.npos) << got;
+  };
   expect(refused(tiny(), frozen), "optim.freeze has changed");
   expect(refused(tiny(), frozen), " is frozen now");
   expect(refused(frozen, tiny()), " is trained now, and was frozen");
   expect(refused(tiny(), averaged), "ema.decay has changed");
 }
 
-// Wherever the disk fills up, the error says so, the older checkpoint is whole and nothing else is left.
+// Wherever the disk fills up, the error says so, the older checkpoint is whole and nothing else is
+// left.
 TEST(Checkpoint, AFullDiskLeavesTheOldOneIntact) {
   const Scratch scratch;
   Trained t(tiny());
@@ -237,7 +256,8 @@ TEST(Checkpoint, AFullDiskLeavesTheOldOneIntact) {
   const auto old = t.state();
   t.train(1);
   std::uint64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(scratch / "ckpt/step-1")) bytes += entry.file_size();
+  for (const auto& entry : fs::directory_iterator(scratch / "ckpt/step-1"))
+    bytes += entry.file_size();
   for (std::uint64_t limit = 0; limit < bytes; limit += bytes / 9 + 1) {
     const files::DiskFault fault(limit, limit % 2 ? EDQUOT : ENOSPC);
     Saver saver(scratch.folder(), {1, false});
@@ -267,17 +287,21 @@ TEST(Checkpoint, TheWritersErrorComesAtTheNextBoundary) {
   EXPECT_NO_THROW(saver.poll());  // told once
 }
 
-// Mutated files of a checkpoint: loading succeeds (whatever still has its hash) or is Error(weights); the session never sees half of one.
+// Mutated files of a checkpoint: loading succeeds (whatever still has its hash) or is
+// Error(weights); the session never sees half of one.
 TEST(Hostile, MutatedCheckpointsNeverCrash) {
   const Scratch scratch;
   Trained t(tiny());
   save(scratch.folder(), t);
   const fs::path folder = scratch / "ckpt/step-0";
-  const std::map<std::string, std::string> good = {{"manifest.json", files::read_text(folder / "manifest.json")},
-                                                   {"rank-0.safetensors", files::read_text(folder / "rank-0.safetensors")}};
+  const std::map<std::string, std::string> good = {
+      {"manifest.json", files::read_text(folder / "manifest.json")},
+      {"rank-0.safetensors", files::read_text(folder / "rank-0.safetensors")}};
   const auto state = t.state();
   const auto put = [&](const std::string& name, const std::string& text) {
-    fs::remove(folder / name);  // some file systems flush a file that is cut and written anew, which takes long
+    fs::remove(
+        folder /
+        name);  // some file systems flush a file that is cut and written anew, which takes long
     std::ofstream(folder / name, std::ios::binary) << text;
   };
   const char* wanted = std::getenv("TESSERA_FUZZ_ITERATIONS");
@@ -286,21 +310,26 @@ TEST(Hostile, MutatedCheckpointsNeverCrash) {
   for (long i = 0; i < iterations; ++i) {
     const Key key = Key{13}.with("checkpoint fuzz").with(static_cast<std::uint64_t>(i));
     std::uint64_t draws = 0;
-    const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random_bits(key, draws++) % n); };
+    const auto pick = [&](std::size_t n) {
+      return static_cast<std::size_t>(random_bits(key, draws++) % n);
+    };
     const std::string name = pick(2) ? "manifest.json" : "rank-0.safetensors";
     std::string mutant = good.at(name);
     for (std::size_t n = 1 + pick(3); n > 0 && !mutant.empty(); --n) {
-      const std::size_t at = pick(3) ? pick(mutant.size()) : pick(std::min<std::size_t>(mutant.size(), 4000));
+      const std::size_t at =
+          pick(3) ? pick(mutant.size()) : pick(std::min<std::size_t>(mutant.size(), 4000));
       const std::size_t how = pick(4);
       if (how == 0) mutant[at] = static_cast<char>(mutant[at] ^ (1 << pick(8)));
       if (how == 1) mutant.resize(at);
       if (how == 2) mutant.erase(at, 1 + pick(40));
       if (how == 3) mutant.insert(at, std::string(1 + pick(8), static_cast<char>(pick(256))));
     }
-    // What still is JSON gets a fitting hash half of the time, so that mutations reach what lies behind it.
+    // What still is JSON gets a fitting hash half of the time, so that mutations reach what lies
+    // behind it.
     if (json document = json::parse(mutant, nullptr, false); document.is_object() && pick(2)) {
       document.erase("hash");
-      document["hash"] = files::hash_text(files::xxh3(std::string_view(document.dump(-1, ' ', false, json::error_handler_t::replace))));
+      document["hash"] = files::hash_text(files::xxh3(
+          std::string_view(document.dump(-1, ' ', false, json::error_handler_t::replace))));
       mutant = document.dump(-1, ' ', false, json::error_handler_t::replace);
     }
     put(name, mutant);
@@ -310,7 +339,8 @@ TEST(Hostile, MutatedCheckpointsNeverCrash) {
     } catch (const Error& error) {
       ++refused;
       ASSERT_EQ(error.kind, ErrorKind::weights) << error.what();
-      ASSERT_NE(std::string(error.what()).find(scratch.folder().string()), std::string::npos) << error.what();
+      ASSERT_NE(std::string(error.what()).find(scratch.folder().string()), std::string::npos)
+          << error.what();
     }
     ASSERT_EQ(t.state(), state);
     put(name, good.at(name));

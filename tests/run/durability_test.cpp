@@ -1,4 +1,5 @@
-// What a disk that lies, breaks or comes and goes does to checkpoints: nothing is lost, nothing starts over by itself.
+// What a disk that lies, breaks or comes and goes does to checkpoints: nothing is lost, nothing
+// starts over by itself.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -82,7 +83,8 @@ TEST(Durability, AFolderThatCannotBeListedIsAnErrorAndNotANewRun) {
   fs::create_directory_symlink(run.scratch / "unmounted/ckpt", run.folder / "ckpt");
   const Error error = error_of([&] { run.load(); });
   EXPECT_EQ(error.kind, ErrorKind::disk);
-  EXPECT_NE(error.message.find("unmounted/ckpt, which is not there"), std::string::npos) << error.what();
+  EXPECT_NE(error.message.find("unmounted/ckpt, which is not there"), std::string::npos)
+      << error.what();
   EXPECT_EQ(error_of([&] { checkpoints_in(run.folder); }).kind, ErrorKind::disk);
 }
 
@@ -120,7 +122,8 @@ TEST(Durability, WhatIsNewerThanTheOneLoadedStays) {
   EXPECT_TRUE(fs::exists(run.folder / "ckpt/aside-step-6-2/manifest.json"));
 }
 
-// Whatever cannot be flushed: Error(disk), and the older checkpoint stays although only one is kept.
+// Whatever cannot be flushed: Error(disk), and the older checkpoint stays although only one is
+// kept.
 TEST(Durability, WithoutAFlushNothingOldGoes) {
   RunFolder run;
   run.save(1, 1);
@@ -133,7 +136,8 @@ TEST(Durability, WithoutAFlushNothingOldGoes) {
     fs::remove_all(run.folder / "ckpt/step-2");
   }
   {
-    const Fault fault("fsync /ckpt$ errno=" + std::to_string(EINVAL));  // a file system that cannot flush folders
+    const Fault fault("fsync /ckpt$ errno=" +
+                      std::to_string(EINVAL));  // a file system that cannot flush folders
     run.save(2, 1);
   }
   EXPECT_EQ(run.steps(), (Steps{2}));

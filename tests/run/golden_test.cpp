@@ -1,4 +1,5 @@
-// Every committed golden in every element type: logits, loss and all gradients against PyTorch's numbers.
+// Every committed golden in every element type: logits, loss and all gradients against PyTorch's
+// numbers.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +19,8 @@ std::vector<std::string> goldens() {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/golden"))
     if (const std::string name = entry.path().filename().string(); name.ends_with(".safetensors"))
-      if (name.starts_with("vit_") || name.starts_with("swin_")) paths.push_back(entry.path().string());
+      if (name.starts_with("vit_") || name.starts_with("swin_"))
+        paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -34,10 +36,12 @@ TEST_P(GoldenTest, AllTensorsWithinTolerance) {
     options.threads = 2;
     const std::vector<Comparison> all = compare_golden(options);
     EXPECT_GE(all.size(), 20u);
-    for (const Comparison& c : all) EXPECT_TRUE(c.ok()) << path << " " << c.name << ": " << c.error << " > " << c.tolerance;
+    for (const Comparison& c : all)
+      EXPECT_TRUE(c.ok()) << path << " " << c.name << ": " << c.error << " > " << c.tolerance;
   }
 }
-INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16"), [](const auto& i) { return i.param; });
+INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16"),
+                         [](const auto& i) { return i.param; });
 
 // A golden with something changed.
 struct Changed {
@@ -49,13 +53,15 @@ struct Changed {
   std::map<std::string, files::TensorBytes> held;
 
   Changed() {
-    for (const auto& [name, t] : file.tensors()) tensors[name] = {name, t.dtype, t.shape, (held[name] = file.read(name)).bytes};
+    for (const auto& [name, t] : file.tensors())
+      tensors[name] = {name, t.dtype, t.shape, (held[name] = file.read(name)).bytes};
   }
   void fill(const std::string& name, const std::string& dtype, double value) {
     files::NamedTensor& t = tensors.at(name);
     std::int64_t count = 1;
     for (const std::int64_t extent : t.shape) count *= extent;
-    storage = encode(std::vector<double>(static_cast<std::size_t>(count), value), dtype == "F32" ? ir::DType::f32 : ir::DType::f64);
+    storage = encode(std::vector<double>(static_cast<std::size_t>(count), value),
+                     dtype == "F32" ? ir::DType::f32 : ir::DType::f64);
     t.dtype = dtype, t.bytes = storage;
   }
   VerifyOptions write() {
@@ -93,14 +99,17 @@ TEST(Verify, NamesAndTypesThatMeanNothingAreRefusedAllAtOnce) {
   EXPECT_EQ(Changed().refusal(), "(accepted)");
   Changed labels;
   labels.fill("labels", "F32", 1.5);
-  EXPECT_NE(labels.refusal().find("tensor 'labels' is F32, expected I64"), std::string::npos) << labels.refusal();
+  EXPECT_NE(labels.refusal().find("tensor 'labels' is F32, expected I64"), std::string::npos)
+      << labels.refusal();
   Changed names;
-  names.tensors["grad.bogus"] = names.tensors["grad.class_token"], names.tensors["grad.bogus"].name = "grad.bogus";
+  names.tensors["grad.bogus"] = names.tensors["grad.class_token"],
+  names.tensors["grad.bogus"].name = "grad.bogus";
   names.tensors["extra"] = names.tensors["loss"], names.tensors["extra"].name = "extra";
   names.tensors["logits"].dtype = "I64";
   const std::string said = names.refusal();
   for (const char* words :
-       {"2 of the tensors mean nothing in a golden of this model: 'extra', 'grad.bogus'", "also: tensor 'logits' is I64"})
+       {"2 of the tensors mean nothing in a golden of this model: 'extra', 'grad.bogus'",
+        "also: tensor 'logits' is I64"})
     EXPECT_NE(said.find(words), std::string::npos) << said;
 }
 

@@ -12,15 +12,18 @@ using namespace tessera::run;
 
 constexpr double patience = 10;
 
-// Ranks 0 and 1 are one tp group, 2 and 3 the other; dp joins 0 with 2 and 1 with 3. Everybody moves, nobody waits.
+// Ranks 0 and 1 are one tp group, 2 and 3 the other; dp joins 0 with 2 and 1 with 3. Everybody
+// moves, nobody waits.
 std::vector<Seen> four() {
   std::vector<Seen> table;
   for (int rank = 0; rank < 4; ++rank) {
     Seen seen;
-    seen.rank = rank, seen.host = "node" + std::to_string(rank), seen.pid = 100 + rank, seen.tick = 7;
+    seen.rank = rank, seen.host = "node" + std::to_string(rank), seen.pid = 100 + rank,
+    seen.tick = 7;
     seen.look.idle_s = 0.1;
     seen.look.doing = "computing step 12";
-    seen.look.groups = {{"world", 0, 40, 40}, {"dp", rank % 2, 20, 20}, {"tp", rank / 2 * 2, 30, 30}};
+    seen.look.groups = {
+        {"world", 0, 40, 40}, {"dp", rank % 2, 20, 20}, {"tp", rank / 2 * 2, 30, 30}};
     table.push_back(seen);
   }
   return table;
@@ -57,7 +60,8 @@ TEST(WhoHangs, TheOneThatHasNotComeAndDoesNotMove) {
   EXPECT_EQ(finding->ranks, std::vector<int>{3});
   EXPECT_FALSE(finding->gone);
   EXPECT_EQ(finding->message,
-            "rank 3 (node3, pid 103) has not moved for 51.0 s: it is loading the data of step 12, after all_gather 20 of dp "
+            "rank 3 (node3, pid 103) has not moved for 51.0 s: it is loading the data of step 12, "
+            "after all_gather 20 of dp "
             "(optimizer.weights); ranks 0, 1, 2 wait for it in all_reduce 41 of world");
 }
 
@@ -93,11 +97,14 @@ TEST(WhoHangs, AStoppedProcess) {
   const auto finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, std::vector<int>{1});
-  EXPECT_TRUE(has(finding->message, "rank 1 (node1, pid 101) is stopped (SIGSTOP or a debugger): no sign for 8.0 s")) << finding->message;
+  EXPECT_TRUE(has(finding->message,
+                  "rank 1 (node1, pid 101) is stopped (SIGSTOP or a debugger): no sign for 8.0 s"))
+      << finding->message;
   EXPECT_TRUE(has(finding->message, "in all_reduce 41 of world (loss)")) << finding->message;
   // Elsewhere nobody knows why; a process that is gone is lost, not hanging.
   table[1].state = 0;
-  EXPECT_TRUE(has(who_hangs(table, patience)->message, "its process is stopped, or its machine is"));
+  EXPECT_TRUE(
+      has(who_hangs(table, patience)->message, "its process is stopped, or its machine is"));
   table[1].state = 'X';
   EXPECT_TRUE(who_hangs(table, patience)->gone);
   // Silence alone is nothing as long as nobody stands still.
@@ -107,7 +114,8 @@ TEST(WhoHangs, AStoppedProcess) {
 
 TEST(WhoHangs, OneThatNeverCame) {
   auto table = four();
-  for (Seen& seen : table) seen.look.groups.clear(), seen.look.idle_s = 20, seen.look.doing = "joining the other ranks";
+  for (Seen& seen : table)
+    seen.look.groups.clear(), seen.look.idle_s = 20, seen.look.doing = "joining the other ranks";
   table[2] = Seen();
   table[2].rank = 2, table[2].silent_s = 10;
   const auto finding = who_hangs(table, patience);
@@ -123,14 +131,19 @@ TEST(WhoHangs, ACircleAndADeadNetwork) {
   auto finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_TRUE(has(finding->message, "ranks wait for each other; rank 0 (node0, pid 100) is in all_reduce 21 of dp")) << finding->message;
+  EXPECT_TRUE(has(finding->message,
+                  "ranks wait for each other; rank 0 (node0, pid 100) is in all_reduce 21 of dp"))
+      << finding->message;
   table = four();
   for (Seen& seen : table) wait_in(seen, 0, 20);
   finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_TRUE(finding->ranks.empty());
-  EXPECT_EQ(finding->message, "all ranks run and are in the same operation, which does not end: all_reduce 41 of world");
-  table[3].ended = true, table[3].look.waits.reset(), table[3].silent_s = 100;  // whoever has ended is missed by nobody
+  EXPECT_EQ(
+      finding->message,
+      "all ranks run and are in the same operation, which does not end: all_reduce 41 of world");
+  table[3].ended = true, table[3].look.waits.reset(),
+  table[3].silent_s = 100;  // whoever has ended is missed by nobody
   EXPECT_TRUE(has(who_hangs(table, patience)->message, "all ranks run"));
 }
 
@@ -139,7 +152,8 @@ TEST(WhoHangs, OneRankAlone) {
   EXPECT_FALSE(who_hangs(table, patience));
   table[0].look.idle_s = 10;
   ASSERT_TRUE(who_hangs(table, patience));
-  EXPECT_EQ(who_hangs(table, patience)->message, "rank 0 (node0, pid 100) has not moved for 10.0 s: it is computing step 12");
+  EXPECT_EQ(who_hangs(table, patience)->message,
+            "rank 0 (node0, pid 100) has not moved for 10.0 s: it is computing step 12");
 }
 
 TEST(Lost, SignalsInWords) {

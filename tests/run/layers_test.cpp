@@ -1,5 +1,5 @@
-// The parts of a forward pass: every step has its row in every family, the rows are those that fusion leaves, they add up to the whole;
-// and fusion changes nothing but rounding.
+// The parts of a forward pass: every step has its row in every family, the rows are those that
+// fusion leaves, they add up to the whole; and fusion changes nothing but rounding.
 #include "run/layers.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ config::Config tiny(const std::string& model, bool fuse) {
 
 std::map<std::string, std::int64_t> counts(const std::vector<LayerRow>& rows) {
   std::map<std::string, std::int64_t> out;
-  for (const LayerRow& row : rows) EXPECT_TRUE(out.emplace(row.name, row.count).second) << row.name << " stands twice";
+  for (const LayerRow& row : rows)
+    EXPECT_TRUE(out.emplace(row.name, row.count).second) << row.name << " stands twice";
   return out;
 }
 
@@ -40,20 +41,23 @@ std::map<std::string, std::int64_t> planned(const config::Config& c) {
 using Counts = std::map<std::string, std::int64_t>;
 
 TEST(Layers, OfAVit) {
-  EXPECT_EQ(planned(tiny("vit_micro", true)), (Counts{{"embeddings", 1},
-                                                      {"ln_1", 1},  // of the first layer; the others follow a residual
-                                                      {"msa.qkv", 3},
-                                                      {"msa.scores+softmax+values", 3},
-                                                      {"msa.projection", 3},
-                                                      {"residual_1+ln_2", 3},
-                                                      {"mlp", 3},
-                                                      {"residual_2+ln_1", 2},
-                                                      {"residual_2", 1},  // only the class token goes on to the last norm
-                                                      {"ln_final", 1},
-                                                      {"head", 1}}));
-  const Counts parts = {{"embeddings", 1}, {"ln_1", 3},           {"msa.qkv", 3},    {"msa.scores", 3}, {"msa.softmax", 3},
-                        {"msa.values", 3}, {"msa.projection", 3}, {"residual_1", 3}, {"ln_2", 3},       {"mlp", 3},
-                        {"residual_2", 3}, {"ln_final", 1},       {"head", 1}};
+  EXPECT_EQ(planned(tiny("vit_micro", true)),
+            (Counts{{"embeddings", 1},
+                    {"ln_1", 1},  // of the first layer; the others follow a residual
+                    {"msa.qkv", 3},
+                    {"msa.scores+softmax+values", 3},
+                    {"msa.projection", 3},
+                    {"residual_1+ln_2", 3},
+                    {"mlp", 3},
+                    {"residual_2+ln_1", 2},
+                    {"residual_2", 1},  // only the class token goes on to the last norm
+                    {"ln_final", 1},
+                    {"head", 1}}));
+  const Counts parts = {
+      {"embeddings", 1},  {"ln_1", 3},       {"msa.qkv", 3},        {"msa.scores", 3},
+      {"msa.softmax", 3}, {"msa.values", 3}, {"msa.projection", 3}, {"residual_1", 3},
+      {"ln_2", 3},        {"mlp", 3},        {"residual_2", 3},     {"ln_final", 1},
+      {"head", 1}};
   EXPECT_EQ(planned(tiny("vit_micro", false)), parts);
   config::Config mean = tiny("vit_micro", true);
   mean.model.pool = "mean";
@@ -63,20 +67,21 @@ TEST(Layers, OfAVit) {
 }
 
 TEST(Layers, OfASwin) {  // two stages of two blocks
-  EXPECT_EQ(planned(tiny("swin_micro", true)), (Counts{{"embeddings", 1},
-                                                       {"ln_1", 2},  // of the first block of each stage
-                                                       {"msa.windows", 4},
-                                                       {"msa.qkv", 4},
-                                                       {"msa.scores+softmax+values", 4},
-                                                       {"msa.projection", 4},
-                                                       {"residual_1+ln_2", 4},
-                                                       {"mlp", 4},
-                                                       {"residual_2+ln_1", 2},
-                                                       {"residual_2", 1},
-                                                       {"merge", 1},
-                                                       {"residual_2+ln_final", 1},
-                                                       {"ln_final", 1},
-                                                       {"head", 1}}));
+  EXPECT_EQ(planned(tiny("swin_micro", true)),
+            (Counts{{"embeddings", 1},
+                    {"ln_1", 2},  // of the first block of each stage
+                    {"msa.windows", 4},
+                    {"msa.qkv", 4},
+                    {"msa.scores+softmax+values", 4},
+                    {"msa.projection", 4},
+                    {"residual_1+ln_2", 4},
+                    {"mlp", 4},
+                    {"residual_2+ln_1", 2},
+                    {"residual_2", 1},
+                    {"merge", 1},
+                    {"residual_2+ln_final", 1},
+                    {"ln_final", 1},
+                    {"head", 1}}));
   EXPECT_EQ(planned(tiny("swin_micro", false)), (Counts{{"embeddings", 1},
                                                         {"ln_1", 4},
                                                         {"msa.windows", 4},
@@ -95,11 +100,13 @@ TEST(Layers, OfASwin) {  // two stages of two blocks
 }
 
 TEST(Layers, OfAResnet) {  // three stages of one block
-  const Counts fused = planned(tiny("resnet_micro_cifar", true)), apart = planned(tiny("resnet_micro_cifar", false));
+  const Counts fused = planned(tiny("resnet_micro_cifar", true)),
+               apart = planned(tiny("resnet_micro_cifar", false));
   for (const std::string stage : {"stage1.", "stage2.", "stage3."}) {
     for (const char* part : {"conv+norm+activation", "conv+norm+residual+activation", "norm"})
       EXPECT_TRUE(fused.contains(stage + part)) << stage << part;
-    for (const char* part : {"conv", "norm", "activation", "residual"}) EXPECT_TRUE(apart.contains(stage + part)) << stage << part;
+    for (const char* part : {"conv", "norm", "activation", "residual"})
+      EXPECT_TRUE(apart.contains(stage + part)) << stage << part;
     EXPECT_EQ(fused.contains(stage + "downsample"), stage != "stage1.");
     EXPECT_EQ(apart.contains(stage + "downsample"), stage != "stage1.");
   }
@@ -114,7 +121,8 @@ TEST(Layers, OfAResnet) {  // three stages of one block
 
 // In bf16 there are casts; they have a row, too.
 TEST(Layers, EveryStepHasARow) {
-  for (const char* model : {"vit_micro", "vit_b_16", "swin_micro", "swin_t", "resnet_micro_cifar", "resnet50"})
+  for (const char* model :
+       {"vit_micro", "vit_b_16", "swin_micro", "swin_t", "resnet_micro_cifar", "resnet50"})
     for (const char* dtype : {"f32", "bf16"})
       for (const bool fuse : {true, false}) {
         config::Config c;
@@ -126,7 +134,9 @@ TEST(Layers, EveryStepHasARow) {
         ASSERT_EQ(rows.of_step.size(), compiled.plan.steps.size());
         const Counts all = counts(rows.rows);
         EXPECT_FALSE(all.contains(other_part)) << model << " " << dtype << " " << fuse;
-        EXPECT_TRUE(c.model.family == "resnet" || all.contains("casts") == (dtype == std::string("bf16"))) << model;
+        EXPECT_TRUE(c.model.family == "resnet" ||
+                    all.contains("casts") == (dtype == std::string("bf16")))
+            << model;
         double flops = 0;
         for (const LayerRow& row : rows.rows) flops += row.flops;
         EXPECT_NEAR(flops / compiled.plan.cost.flops, 1, 1e-9) << model;
@@ -158,7 +168,8 @@ std::vector<double> logits(config::Config c, bool fuse) {
   c.run.fuse = fuse;
   Session session(c);
   session.load(initial_weights(3));
-  std::vector<float> images(static_cast<std::size_t>(3 * c.model.image_h * c.model.image_w * c.model.channels));
+  std::vector<float> images(
+      static_cast<std::size_t>(3 * c.model.image_h * c.model.image_w * c.model.channels));
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{7}, i));
   return session.predict(images, 3);
 }
@@ -174,7 +185,8 @@ TEST(Fuse, ChangesNothingButRounding) {
       ASSERT_GT(most, 0) << model;
       ASSERT_EQ(fused.size(), apart.size());
       for (std::size_t i = 0; i < fused.size(); ++i)
-        EXPECT_NEAR(fused[i], apart[i], most * (dtype == std::string("f64") ? 1e-12 : 1e-5)) << model << " " << dtype;
+        EXPECT_NEAR(fused[i], apart[i], most * (dtype == std::string("f64") ? 1e-12 : 1e-5))
+            << model << " " << dtype;
     }
 }
 
@@ -186,12 +198,16 @@ TEST(Fuse, AlsoOfATrainingStep) {
       c.precision.dtype = "f64";
       Session session(c);
       session.load(initial_weights(3));
-      std::vector<float> images(static_cast<std::size_t>(3 * c.model.image_h * c.model.image_w * c.model.channels));
-      for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{7}, i));
+      std::vector<float> images(
+          static_cast<std::size_t>(3 * c.model.image_h * c.model.image_w * c.model.channels));
+      for (std::size_t i = 0; i < images.size(); ++i)
+        images[i] = static_cast<float>(normal(Key{7}, i));
       for (int step = 1; step <= 3; ++step)
-        losses[fuse ? 1 : 0].push_back(session.train_step(images, std::vector<std::int32_t>{1, 2, 3}, 1e-3, step, 0).loss);
+        losses[fuse ? 1 : 0].push_back(
+            session.train_step(images, std::vector<std::int32_t>{1, 2, 3}, 1e-3, step, 0).loss);
     }
-    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses[0][i], losses[1][i], 1e-9 * losses[0][i]) << model;
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(losses[0][i], losses[1][i], 1e-9 * losses[0][i]) << model;
   }
 }
 

@@ -1,5 +1,5 @@
-// What a run measures: breakdowns of made-up timelines, who is slow, weights by speed, turns of a pipeline, and traces in which nothing
-// overlaps.
+// What a run measures: breakdowns of made-up timelines, who is slow, weights by speed, turns of a
+// pipeline, and traces in which nothing overlaps.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,17 +24,20 @@ Timeline::Span span(int step, Timeline::Kind kind, double start, double end) {
 
 TEST(Breakdown, HandComputed) {
   Timeline t;
-  // Step 1's message is under way from 10 to 30: handed over in 1 ms, met at 14, seen by a poll at 20, waited for from 25 on.
-  t.spans = {span(0, Timeline::compute, 0, 10), span(1, Timeline::post, 10, 11),    span(2, Timeline::compute, 11, 20),
-             span(3, Timeline::poll, 20, 21),   span(3, Timeline::compute, 21, 25), span(1, Timeline::wait, 25, 30),
-             span(1, Timeline::flight, 10, 30), span(4, Timeline::compute, 30, 31)};
+  // Step 1's message is under way from 10 to 30: handed over in 1 ms, met at 14, seen by a poll at
+  // 20, waited for from 25 on.
+  t.spans = {span(0, Timeline::compute, 0, 10),  span(1, Timeline::post, 10, 11),
+             span(2, Timeline::compute, 11, 20), span(3, Timeline::poll, 20, 21),
+             span(3, Timeline::compute, 21, 25), span(1, Timeline::wait, 25, 30),
+             span(1, Timeline::flight, 10, 30),  span(4, Timeline::compute, 30, 31)};
   const report::Breakdown b = breakdown_of(t, {{1, {14, 0}}});
   EXPECT_DOUBLE_EQ(b.compute, 10 + 9 + 4 + 1);
   EXPECT_DOUBLE_EQ(b.comm_exposed, 1 + 1 + 5);
   EXPECT_DOUBLE_EQ(b.wait, 0);
   EXPECT_DOUBLE_EQ(b.comm_hidden, (20 - 14) + 4);
   std::vector<double> waited_for(3);
-  const report::Breakdown late = breakdown_of(t, {{1, {28, 2}}}, &waited_for);  // rank 2 came 3 ms after this one began to wait
+  const report::Breakdown late = breakdown_of(
+      t, {{1, {28, 2}}}, &waited_for);  // rank 2 came 3 ms after this one began to wait
   EXPECT_EQ(waited_for, (std::vector<double>{0, 0, 3}));
   EXPECT_DOUBLE_EQ(late.wait, 3);
   EXPECT_DOUBLE_EQ(late.comm_exposed, 1 + 1 + 2);
@@ -44,8 +47,9 @@ TEST(Breakdown, HandComputed) {
 
 TEST(Breakdown, MessagesSideBySideAreHiddenOnce) {
   Timeline t;
-  t.spans = {span(2, Timeline::compute, 0, 10), span(0, Timeline::flight, 1, 6), span(1, Timeline::flight, 4, 8),
-             span(3, Timeline::flight, 9, 12), span(4, Timeline::compute, 12, 15)};
+  t.spans = {span(2, Timeline::compute, 0, 10), span(0, Timeline::flight, 1, 6),
+             span(1, Timeline::flight, 4, 8), span(3, Timeline::flight, 9, 12),
+             span(4, Timeline::compute, 12, 15)};
   EXPECT_DOUBLE_EQ(breakdown_of(t, {}).comm_hidden, 7 + 1);
 }
 
@@ -68,24 +72,30 @@ TEST(Paces, NamesASlowRankOnceAndWhatItIsSlowAt) {
   EXPECT_EQ(named, 1);
 }
 
-// One good step now and then changes nothing, and what is said is the mean, not the step that came last.
+// One good step now and then changes nothing, and what is said is the mean, not the step that came
+// last.
 TEST(Paces, ARankThatIsSlowOnAverageIsNamed) {
   Paces paces(dp(2));
   std::vector<Straggler> named;
   for (int step = 0; step < 100; ++step)
-    for (const Straggler& s : paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 6 == 5 ? 10.0 : 40.0, 0, 0}})) named.push_back(s);
+    for (const Straggler& s :
+         paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 6 == 5 ? 10.0 : 40.0, 0, 0}}))
+      named.push_back(s);
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(named[0].rank, 1);
   EXPECT_NEAR(named[0].ms, 35, 1e-9);
   EXPECT_NEAR(named[0].speed, 10.0 / 35, 1e-9);
 }
 
-// A rank that is stopped and goes on in turns: steps shorter than a turn are all as fast as others' but for one in twenty.
+// A rank that is stopped and goes on in turns: steps shorter than a turn are all as fast as others'
+// but for one in twenty.
 TEST(Paces, ARankThatIsStoppedInTurnsIsNamed) {
   Paces paces(dp(3));
   std::vector<Straggler> named;
   for (int step = 0; step < 1000; ++step)
-    for (const Straggler& s : paces.add({{0, 8, 1, 0, 0}, {0, 8, step % 20 == 7 ? 60.0 : 1.0, 0, 0}, {0, 8, 1, 0, 0}})) named.push_back(s);
+    for (const Straggler& s :
+         paces.add({{0, 8, 1, 0, 0}, {0, 8, step % 20 == 7 ? 60.0 : 1.0, 0, 0}, {0, 8, 1, 0, 0}}))
+      named.push_back(s);
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(named[0].rank, 1);
   EXPECT_NEAR(named[0].ms, 79.0 / 20, 1.5);  // blocks end with a stop more often than not
@@ -94,18 +104,22 @@ TEST(Paces, ARankThatIsStoppedInTurnsIsNamed) {
 TEST(Paces, AHiccupIsNoSlowRank) {
   Paces paces(dp(2));
   for (int step = 0; step < 200; ++step)
-    EXPECT_TRUE(paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 50 == 20 ? 5000.0 : 10.0, 0, 0}}).empty()) << step;
+    EXPECT_TRUE(
+        paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 50 == 20 ? 5000.0 : 10.0, 0, 0}}).empty())
+        << step;
 }
 
 TEST(Paces, ARankThatRecoveredMayBeNamedAgain) {
   Paces paces(dp(2));
   int named = 0;
   for (int step = 0; step < 600; ++step)
-    named += static_cast<int>(paces.add({{0, 8, 40, 0, 0}, {0, 8, step / 200 == 1 ? 40.0 : 100.0, 0, 0}}).size());
+    named += static_cast<int>(
+        paces.add({{0, 8, 40, 0, 0}, {0, 8, step / 200 == 1 ? 40.0 : 100.0, 0, 0}}).size());
   EXPECT_EQ(named, 2);
 }
 
-// A stage with more work than another is no straggler; a rank that is slower than its peers of the same stage is.
+// A stage with more work than another is no straggler; a rank that is slower than its peers of the
+// same stage is.
 TEST(Paces, AreComparedInsideAStage) {
   Paces paces({{{ir::Axis::stage, "pp", 2, {}}, {ir::Axis::data, "dp", 3, {}}}});
   const Pace light = {0, 8, 10, 1, 1}, heavy = {0, 8, 40, 0, 1}, slow = {0, 8, 20, 1, 1};
@@ -125,7 +139,8 @@ TEST(Paces, WeightsFollowSpeed) {
   Paces paces(dp(3));
   const std::vector<double> even = {1, 1, 1};
   EXPECT_FALSE(paces.better_weights(even, {70}));  // nothing measured
-  for (int step = 0; step < Paces::window; ++step) paces.add({{0, 24, 24, 0, 0}, {0, 23, 23, 0, 0}, {0, 23, 69, 0, 0}});
+  for (int step = 0; step < Paces::window; ++step)
+    paces.add({{0, 24, 24, 0, 0}, {0, 23, 23, 0, 0}, {0, 23, 69, 0, 0}});
   const auto better = paces.better_weights(even, {70});
   ASSERT_TRUE(better);
   EXPECT_EQ(ir::split_by(70, *better), (ir::Shape{30, 30, 10}));
@@ -143,28 +158,34 @@ TEST(Paces, SharesThatMicroBatchesMissAreSaid) {
   config.batch = {32, 8, 4};
   EXPECT_EQ(missed_shares(config), "");
   config.batch = {32, 2, 16};
-  EXPECT_NE(missed_shares(config).find("16 micro-batches of 2 samples"), std::string::npos) << missed_shares(config);
-  EXPECT_NE(missed_shares(config).find("ranks get 32 0 where 24 8 were asked for"), std::string::npos) << missed_shares(config);
+  EXPECT_NE(missed_shares(config).find("16 micro-batches of 2 samples"), std::string::npos)
+      << missed_shares(config);
+  EXPECT_NE(missed_shares(config).find("ranks get 32 0 where 24 8 were asked for"),
+            std::string::npos)
+      << missed_shares(config);
 }
 
 TEST(Paces, NobodyIsLeftOutForEver) {
   Paces paces(dp(2));
-  for (int step = 0; step < Paces::window; ++step) paces.add({{0, 100, 100, 0, 0}, {0, 0, 0, 0, 1}});
+  for (int step = 0; step < Paces::window; ++step)
+    paces.add({{0, 100, 100, 0, 0}, {0, 0, 0, 0, 1}});
   const auto better = paces.better_weights({1, 0.001}, {100});
   ASSERT_TRUE(better);
   EXPECT_GT(ir::split_by(100, *better)[1], 0);
 }
 
 TEST(Trace, LanesDoNotOverlap) {
-  const std::string file = report::trace_file({report::trace_events(0, "a", {{"x", "compute", 0, 5}, {"y", "compute", 5, 9}},
-                                                                    {{"m", "flight", 1, 6}, {"n", "flight", 2, 3}, {"o", "flight", 6, 7}}),
-                                               report::trace_events(1, "b", {{"x \"q\"", "compute", 0, 5}}, {})});
+  const std::string file = report::trace_file(
+      {report::trace_events(0, "a", {{"x", "compute", 0, 5}, {"y", "compute", 5, 9}},
+                            {{"m", "flight", 1, 6}, {"n", "flight", 2, 3}, {"o", "flight", 6, 7}}),
+       report::trace_events(1, "b", {{"x \"q\"", "compute", 0, 5}}, {})});
   const nlohmann::json all = nlohmann::json::parse(file);
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> lanes;
   int events = 0;
   for (const auto& e : all["traceEvents"])
     if (e["ph"] == "X") {
-      lanes[{e["pid"], e["tid"]}].emplace_back(e["ts"], e["ts"].get<double>() + e["dur"].get<double>());
+      lanes[{e["pid"], e["tid"]}].emplace_back(e["ts"],
+                                               e["ts"].get<double>() + e["dur"].get<double>());
       ++events;
     }
   EXPECT_EQ(events, 6);
@@ -192,7 +213,8 @@ plan::Plan plan_of(const std::vector<std::pair<ir::Phase, int>>& eqns, int recei
 
 TEST(Turns, RecomputedWorkBelongsToItsReader) {
   using enum ir::Phase;
-  const plan::Plan p = plan_of({{forward, 0}, {recompute, 0}, {backward, 0}, {recompute, 0}, {weight, 0}, {update, 0}}, -1);
+  const plan::Plan p = plan_of(
+      {{forward, 0}, {recompute, 0}, {backward, 0}, {recompute, 0}, {weight, 0}, {update, 0}}, -1);
   std::string works;
   for (const PlanTurn& turn : turns_of(p.program)) works += turn.work;
   EXPECT_EQ(works, "FBBWWU");
@@ -200,13 +222,23 @@ TEST(Turns, RecomputedWorkBelongsToItsReader) {
 
 TEST(Turns, SpansEndWhereARankWaits) {
   using enum ir::Phase;
-  // A turn that the update's packing interrupts, one that waits for another stage in the middle, and an update at the end.
-  const plan::Plan p =
-      plan_of({{forward, 0}, {forward, 0}, {update, 0}, {forward, 0}, {recompute, 1}, {backward, 1}, {backward, 1}, {update, 0}}, 5);
+  // A turn that the update's packing interrupts, one that waits for another stage in the middle,
+  // and an update at the end.
+  const plan::Plan p = plan_of({{forward, 0},
+                                {forward, 0},
+                                {update, 0},
+                                {forward, 0},
+                                {recompute, 1},
+                                {backward, 1},
+                                {backward, 1},
+                                {update, 0}},
+                               5);
   Timeline t;
-  t.spans = {span(0, Timeline::compute, 0, 1), span(1, Timeline::compute, 1, 2),  span(2, Timeline::compute, 2, 3),
-             span(3, Timeline::compute, 3, 4), span(4, Timeline::compute, 4, 6),  span(5, Timeline::flight, 4, 9),
-             span(5, Timeline::wait, 6, 9),    span(6, Timeline::compute, 9, 11), span(7, Timeline::compute, 11, 12)};
+  t.spans = {span(0, Timeline::compute, 0, 1),  span(1, Timeline::compute, 1, 2),
+             span(2, Timeline::compute, 2, 3),  span(3, Timeline::compute, 3, 4),
+             span(4, Timeline::compute, 4, 6),  span(5, Timeline::flight, 4, 9),
+             span(5, Timeline::wait, 6, 9),     span(6, Timeline::compute, 9, 11),
+             span(7, Timeline::compute, 11, 12)};
   const std::vector<TurnSpan> spans = turn_spans(p, t);
   ASSERT_EQ(spans.size(), 4u);
   const PlanTurn turns[] = {{1, 0, 'F'}, {1, 1, 'B'}, {1, 1, 'B'}, {0, 0, 'U'}};
@@ -218,11 +250,13 @@ TEST(Turns, SpansEndWhereARankWaits) {
   }
 }
 
-const std::vector<report::TraceTurn> two_turns = {{3, 1, 2, 'F', 7, 10, 20}, {3, 0, 0, 'U', 7, 20, 21}};
+const std::vector<report::TraceTurn> two_turns = {{3, 1, 2, 'F', 7, 10, 20},
+                                                  {3, 0, 0, 'U', 7, 20, 21}};
 
 TEST(Trace, TurnsAreReadBack) {
-  const std::string file =
-      report::trace_file({report::trace_events(3, "a", {{"x", "compute", 0, 5}}, {{"m", "flight", 1, 6}}, two_turns)}, {3, 2});
+  const std::string file = report::trace_file(
+      {report::trace_events(3, "a", {{"x", "compute", 0, 5}}, {{"m", "flight", 1, 6}}, two_turns)},
+      {3, 2});
   const auto [blocks, turns] = report::read_trace(file, "trace.json");
   EXPECT_EQ(blocks, (std::vector<std::int64_t>{3, 2}));
   ASSERT_EQ(turns.size(), 2u);
@@ -238,7 +272,8 @@ TEST(Trace, TurnsAreReadBack) {
 
 // Every way in which a file can lie is refused with its event.
 TEST(Hostile, Traces) {
-  const std::string good = report::trace_file({report::trace_events(3, "a", {}, {}, two_turns)}, {3, 2});
+  const std::string good =
+      report::trace_file({report::trace_events(3, "a", {}, {}, two_turns)}, {3, 2});
   const auto refused = [](const std::string& text, const std::string& says) {
     try {
       report::read_trace(text, "trace.json");
@@ -248,30 +283,32 @@ TEST(Hostile, Traces) {
       EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
     }
   };
-  for (const auto& [from, to, says] :
-       std::vector<std::array<std::string, 3>>{{"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":-1,\"ts\"", "event 4: pid"},
-                                               {"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":1e9,\"ts\"", "pid: expected"},
-                                               {"\"stage\":1", "\"stage\":99999999999999999999", "stage"},
-                                               {"\"stage\":1", "\"stge\":1", "stage: expected a whole number"},
-                                               {"\"micro\":2", "\"micro\":\"2\"", "micro"},
-                                               {"\"work\":\"F\"", "\"work\":\"X\"", "work: expected F, B, W or U"},
-                                               {"\"work\":\"F\"", "\"work\":\"\"", "work"},
-                                               {"\"ts\":10.0", "\"ts\":-10.0", "ts: expected microseconds"},
-                                               {"\"ts\":10.0", "\"ts\":1e300", "ts"},
-                                               {"\"dur\":10.0", "\"dur\":1e999", "JSON"},
-                                               {"\"args\":{\"step\":7", "\"arg\":{\"step\":7", "work"},
-                                               {"\"traceEvents\"", "\"events\"", "traceEvents"},
-                                               {"[3,2]", "[3,-2]", "numbers of blocks"},
-                                               {"[3,2]", "7", "list of blocks"}}) {
+  for (const auto& [from, to, says] : std::vector<std::array<std::string, 3>>{
+           {"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":-1,\"ts\"", "event 4: pid"},
+           {"\"pid\":3,\"tid\":1,\"ts\"", "\"pid\":1e9,\"ts\"", "pid: expected"},
+           {"\"stage\":1", "\"stage\":99999999999999999999", "stage"},
+           {"\"stage\":1", "\"stge\":1", "stage: expected a whole number"},
+           {"\"micro\":2", "\"micro\":\"2\"", "micro"},
+           {"\"work\":\"F\"", "\"work\":\"X\"", "work: expected F, B, W or U"},
+           {"\"work\":\"F\"", "\"work\":\"\"", "work"},
+           {"\"ts\":10.0", "\"ts\":-10.0", "ts: expected microseconds"},
+           {"\"ts\":10.0", "\"ts\":1e300", "ts"},
+           {"\"dur\":10.0", "\"dur\":1e999", "JSON"},
+           {"\"args\":{\"step\":7", "\"arg\":{\"step\":7", "work"},
+           {"\"traceEvents\"", "\"events\"", "traceEvents"},
+           {"[3,2]", "[3,-2]", "numbers of blocks"},
+           {"[3,2]", "7", "list of blocks"}}) {
     std::string text = good;
     ASSERT_NE(text.find(from), text.npos) << from;
     text.replace(text.find(from), from.size(), to);
     refused(text, says);
   }
-  for (const char* text : {"", "{", "[]", "7", "null", "{\"traceEvents\": 3}", "\xff\xfe"}) refused(text, "trace.json");
+  for (const char* text : {"", "{", "[]", "7", "null", "{\"traceEvents\": 3}", "\xff\xfe"})
+    refused(text, "trace.json");
   refused(std::string(100000, '['), "nested");
   refused("{\"traceEvents\": " + std::string(100000, '['), "nested");
-  for (std::size_t length = 0; length < good.size() - 2; length += 7) refused(good.substr(0, length), "JSON");
+  for (std::size_t length = 0; length < good.size() - 2; length += 7)
+    refused(good.substr(0, length), "JSON");
 }
 
 }  // namespace

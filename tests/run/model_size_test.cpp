@@ -1,4 +1,5 @@
-// The sizes that a configuration is refused by (models/config.h) against what models are really made of.
+// The sizes that a configuration is refused by (models/config.h) against what models are really
+// made of.
 #include <gtest/gtest.h>
 
 #include "config/config.h"
@@ -14,7 +15,8 @@ TEST(ModelSize, ParametersAreCounted) {
     for (const char* pool : {"class", "mean"}) {
       row.config.pool = pool;
       double count = 0;
-      for (const models::Param& p : models::parameters(row.config)) count += p.buffer ? 0 : static_cast<double>(ir::elements(p.shape));
+      for (const models::Param& p : models::parameters(row.config))
+        count += p.buffer ? 0 : static_cast<double>(ir::elements(p.shape));
       EXPECT_EQ(models::parameter_count(row.config), count) << row.name << " " << pool;
     }
 }
@@ -28,13 +30,16 @@ TEST(ModelSize, NoTensorIsWiderThanTheWidest) {
       for (const Goal goal : {Goal::predict, Goal::train}) {
         config::Config c;
         c.model = models::preset(name);
-        if (c.model.family == "resnet") c.model.layers = {1, 1, 1}, c.model.width = 8, c.model.block = "bottleneck";
+        if (c.model.family == "resnet")
+          c.model.layers = {1, 1, 1}, c.model.width = 8, c.model.block = "bottleneck";
         c.batch = {batch, batch, 1};
         c.run.fuse = fuse;
         std::int64_t widest = 0;
         for (const auto& value : compile(c, goal, {batch}, target).program.values)
           widest = std::max(widest, value.type.elements());
-        EXPECT_LE(static_cast<double>(widest), static_cast<double>(batch) * models::widest_tensor(c.model, fuse)) << name << fuse;
+        EXPECT_LE(static_cast<double>(widest),
+                  static_cast<double>(batch) * models::widest_tensor(c.model, fuse))
+            << name << fuse;
       }
 }
 

@@ -1,5 +1,6 @@
-// The pipeline chart: cells, axis and shares of the text one by one, an SVG that needs nothing else; and docs/pipeline.md shows what the
-// code prints. Convention: as in docs/parallelism.md TESSERA_UPDATE_GOLDENS=1 writes what stands between `<!-- begin NAME -->` and
+// The pipeline chart: cells, axis and shares of the text one by one, an SVG that needs nothing
+// else; and docs/pipeline.md shows what the code prints. Convention: as in docs/parallelism.md
+// TESSERA_UPDATE_GOLDENS=1 writes what stands between `<!-- begin NAME -->` and
 // `<!-- end NAME -->` anew.
 #include "report/pipeline_chart.h"
 
@@ -25,14 +26,17 @@ using namespace transforms;
 std::vector<PipelineBar> bars_of(const Schedule& s, double scale = 1) {
   std::vector<PipelineBar> bars;
   const bool splits = s.splits();
-  for (const Timed& t : simulate(s, [&](const Turn& turn) { return turn.work == Work::backward && !splits ? 2 * scale : scale; }))
+  for (const Timed& t : simulate(s, [&](const Turn& turn) {
+         return turn.work == Work::backward && !splits ? 2 * scale : scale;
+       }))
     bars.push_back({t.rank, t.turn.stage, t.turn.micro, name(t.turn)[0], t.start, t.end});
   return bars;
 }
 
 std::size_t count(const std::string& text, const std::string& what) {
   std::size_t n = 0;
-  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++n;
+  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size()))
+    ++n;
   return n;
 }
 
@@ -47,16 +51,26 @@ TEST(PipelineChart, Text) {
 }
 
 TEST(PipelineChart, EveryKindAndNarrowCells) {
-  // Micro-batch 12 has no room for itself and its sign; stage 1 has none for "1.2"; time begins with the first bar.
-  const std::vector<PipelineBar> bars = {
-      {0, 0, 3, 'F', 100, 110}, {0, 0, 12, 'F', 110, 112}, {0, 1, 2, 'B', 112, 115}, {0, 0, 3, 'W', 115, 120}, {0, 0, 0, 'U', 120, 136}};
+  // Micro-batch 12 has no room for itself and its sign; stage 1 has none for "1.2"; time begins
+  // with the first bar.
+  const std::vector<PipelineBar> bars = {{0, 0, 3, 'F', 100, 110},
+                                         {0, 0, 12, 'F', 110, 112},
+                                         {0, 1, 2, 'B', 112, 115},
+                                         {0, 0, 3, 'W', 115, 120},
+                                         {0, 0, 0, 'U', 120, 136}};
   const std::string chart = text_chart(bars, 2, 57);
   EXPECT_NE(chart.find("rank 0 |0.3>>>>>>>>>2<<0.3wwuuuu"), std::string::npos) << chart;
-  EXPECT_NE(chart.find("rank 1 |....................................| 100.0% idle"), std::string::npos) << chart;
-  EXPECT_NE(chart.find("> forward, < backward, w weight gradients, u update, . idle; before the sign stage.micro-batch"), std::string::npos)
+  EXPECT_NE(chart.find("rank 1 |....................................| 100.0% idle"),
+            std::string::npos)
+      << chart;
+  EXPECT_NE(chart.find("> forward, < backward, w weight gradients, u update, . idle; before the "
+                       "sign stage.micro-batch"),
+            std::string::npos)
       << chart;
   EXPECT_NE(chart.find("bubble 50.0% of 2 ranks x 36.0 ms"), std::string::npos) << chart;
-  EXPECT_NE(chart.find("turns too narrow for their numbers: --schedule-svg FILE draws them\n"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("turns too narrow for their numbers: --schedule-svg FILE draws them\n"),
+            std::string::npos)
+      << chart;
   EXPECT_EQ(text_chart({}, 3), "no time was spent\n");
 }
 
@@ -65,10 +79,16 @@ TEST(PipelineChart, RowsOfManyRanks) {
   const std::vector<PipelineBar> bars = {{0, 0, 0, 'F', 0, 10}, {1, 1, 0, 'F', 2, 18}};
   const ChartRows rows{{"stage 0 (rank 0)", "stage 1 (rank 2)"}, 2, &all};
   const std::string chart = text_chart(bars, 2, 57, Scale::time, rows);
-  EXPECT_NE(chart.find("stage 0 (rank 0) |0>>>>>>>>>>>>.............|  50.0% idle\n"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("stage 0 (rank 0) |0>>>>>>>>>>>>.............|  50.0% idle\n"),
+            std::string::npos)
+      << chart;
   EXPECT_NE(chart.find("stage 1 (rank 2) |"), std::string::npos) << chart;
   EXPECT_NE(chart.find("|  20.0% idle\n"), std::string::npos) << chart;
-  EXPECT_NE(chart.find("bubble 40.0% of 4 ranks x 20.0 ms; shown are the first of every 2 that do the same\n"), std::string::npos) << chart;
+  EXPECT_NE(
+      chart.find(
+          "bubble 40.0% of 4 ranks x 20.0 ms; shown are the first of every 2 that do the same\n"),
+      std::string::npos)
+      << chart;
   EXPECT_EQ(chart.find("too narrow"), std::string::npos) << chart;
   const std::string svg = svg_charts(bars, bars, "t", "s", rows);
   EXPECT_EQ(count(svg, ">stage 1 (rank 2)<"), 2u);
@@ -80,7 +100,8 @@ TEST(PipelineChart, TextKeepsItsWidth) {
     for (const double scale : {1e-6, 0.01, 1.0, 77.7, 12345.6}) {
       std::istringstream lines(text_chart(bars_of(one_f_one_b(12, 20), scale), 12, columns));
       std::string line;
-      for (int i = 0; i < 14 && std::getline(lines, line); ++i) EXPECT_LE(line.size(), static_cast<std::size_t>(columns)) << line;
+      for (int i = 0; i < 14 && std::getline(lines, line); ++i)
+        EXPECT_LE(line.size(), static_cast<std::size_t>(columns)) << line;
     }
 }
 
@@ -139,12 +160,14 @@ TEST(PipelineChart, SvgStandsAlone) {
   expect_well_formed(svg);
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   EXPECT_EQ(count(svg, "http"), 1u);  // the name of the format
-  EXPECT_EQ(count(svg, "href") + count(svg, "url(") + count(svg, "@import") + count(svg, "<script"), 0u);
+  EXPECT_EQ(count(svg, "href") + count(svg, "url(") + count(svg, "@import") + count(svg, "<script"),
+            0u);
   EXPECT_NE(svg.find("<title>a &lt;b&gt; &amp; &quot;c&quot;</title>"), svg.npos);
   EXPECT_NE(svg.find("prefers-color-scheme:dark"), svg.npos);
   EXPECT_EQ(count(svg, "class=\"pc-bar"), bars.size());
   EXPECT_EQ(count(svg, "<g><title>"), bars.size());
-  EXPECT_NE(svg.find("rank 1: forward, stage 1, micro-batch 0; 1.00 ms (from 1.00 ms to 2.00 ms)"), svg.npos);
+  EXPECT_NE(svg.find("rank 1: forward, stage 1, micro-batch 0; 1.00 ms (from 1.00 ms to 2.00 ms)"),
+            svg.npos);
   EXPECT_NE(svg.find("rank 0: update; 1.00 ms (from 17.0 ms to 18.0 ms)"), svg.npos);
   EXPECT_NE(svg.find("W weight gradients"), svg.npos);
   EXPECT_EQ(count(svg, "nan") + count(svg, "inf"), 0u);
@@ -157,11 +180,13 @@ TEST(PipelineChart, SvgStandsAlone) {
 }
 
 TEST(PipelineChart, PredictedAboveMeasured) {
-  const std::vector<PipelineBar> predicted = bars_of(interleaved(2, 2, 4)), measured = bars_of(interleaved(2, 2, 4), 1.5);
+  const std::vector<PipelineBar> predicted = bars_of(interleaved(2, 2, 4)),
+                                 measured = bars_of(interleaved(2, 2, 4), 1.5);
   const std::string svg = svg_charts(predicted, measured, "t", "s");
   expect_well_formed(svg);
   EXPECT_EQ(count(svg, "class=\"pc-bar"), predicted.size() + measured.size());
-  EXPECT_LT(svg.find("predicted: 27.0 ms, bubble 11.1%"), svg.find("measured: 40.5 ms, bubble 11.1%"));
+  EXPECT_LT(svg.find("predicted: 27.0 ms, bubble 11.1%"),
+            svg.find("measured: 40.5 ms, bubble 11.1%"));
   EXPECT_NE(svg.find("measured: 40.5 ms"), svg.npos);
   EXPECT_NE(svg.find("pc-F1"), svg.npos);  // a rank's second stage
   EXPECT_EQ(svg_charts(predicted, {}, "t", "s").find("nan"), std::string::npos);
@@ -176,7 +201,8 @@ std::string explained() {
   c.parallel.pp = 4;
   run::PipelineView view(c, run::Goal::train, 8);
   const plan::Target target;
-  const ir::Program program = run::compile(c, run::Goal::train, std::vector<std::int64_t>(8, 4), target).program;
+  const ir::Program program =
+      run::compile(c, run::Goal::train, std::vector<std::int64_t>(8, 4), target).program;
   for (int rank = 0; rank < 4; ++rank) view.add(plan::lower(program, rank, target));
   const std::string text = view.text();
   return text.substr(1, text.find("\nmemory") - 1) + text.substr(text.find("\npredicted"));
@@ -193,7 +219,8 @@ TEST(PipelineChart, DocsShowWhatIsPrinted) {
   const auto put = [&](const std::string& part, const std::string& text) {
     const std::string begin = "<!-- begin " + part + " -->", end = "<!-- end " + part + " -->";
     const std::size_t from = fresh.find(begin), to = fresh.find(end);
-    ASSERT_TRUE(from != fresh.npos && to != fresh.npos && from < to) << "docs/pipeline.md needs a line " << begin << " and a line " << end;
+    ASSERT_TRUE(from != fresh.npos && to != fresh.npos && from < to)
+        << "docs/pipeline.md needs a line " << begin << " and a line " << end;
     fresh.replace(from + begin.size(), to - from - begin.size(), text);
   };
   std::string table = "\n| schedule | bubble | in flight on rank 0, 1, 2, 3 |\n|---|---|---|\n";
@@ -203,7 +230,8 @@ TEST(PipelineChart, DocsShowWhatIsPrinted) {
                                 {"zb_h1(4, 8)", zb_h1(4, 8)}}) {
     std::vector<std::string> flying;
     for (int r = 0; r < 4; ++r) flying.push_back(std::to_string(in_flight(s, r)));
-    table += fmt::format("| `{}` | {:.1f}% | {} |\n", call, 100 * pipeline_use(bars_of(s), 4).bubble, join(flying, ", "));
+    table += fmt::format("| `{}` | {:.1f}% | {} |\n", call,
+                         100 * pipeline_use(bars_of(s), 4).bubble, join(flying, ", "));
   }
   put("text", fenced(print(zb_h1(2, 3))));
   put("table", table);
@@ -215,7 +243,8 @@ TEST(PipelineChart, DocsShowWhatIsPrinted) {
     std::ofstream(path) << fresh;
     GTEST_SKIP() << "rewrote the generated parts of docs/pipeline.md";
   }
-  FAIL() << "docs/pipeline.md is stale; TESSERA_UPDATE_GOLDENS=1 build/tests/run_test --gtest_filter='PipelineChart.*' rewrites it";
+  FAIL() << "docs/pipeline.md is stale; TESSERA_UPDATE_GOLDENS=1 build/tests/run_test "
+            "--gtest_filter='PipelineChart.*' rewrites it";
 }
 
 }  // namespace

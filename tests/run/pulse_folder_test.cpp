@@ -112,7 +112,8 @@ TEST(PulseFolder, AProcessIsSeenRunningStoppedAndGone) {
   EXPECT_EQ(state_of(seen), 0);
 }
 
-// Who is known to be gone leaves nothing behind; who may be alive, here or elsewhere, keeps its folder.
+// Who is known to be gone leaves nothing behind; who may be alive, here or elsewhere, keeps its
+// folder.
 TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
   const test::Scratch scratch;
   const auto made = [&](const Seen& launcher, const std::optional<Seen>& rank) {
@@ -124,17 +125,20 @@ TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
   Seen alive = this_process(launcher_rank), dead = alive, elsewhere = alive;
   dead.started += 1, elsewhere.host = "elsewhere";
   const auto as_rank = [](Seen seen) { return seen.rank = 0, seen; };
-  const fs::path of_alive = made(alive, std::nullopt), of_elsewhere = made(elsewhere, as_rank(dead)),
+  const fs::path of_alive = made(alive, std::nullopt),
+                 of_elsewhere = made(elsewhere, as_rank(dead)),
                  rank_left = made(dead, as_rank(alive));
   fs::create_directories(scratch / ".ranks-empty");
   const fs::path of_dead = made(dead, as_rank(dead)), never_began = made(dead, std::nullopt);
   EXPECT_TRUE(PulseFolder(of_alive).read_all().empty()) << "a launcher is no rank";
   sweep_pulse_folders(scratch.folder());
-  for (const fs::path& kept : {of_alive, of_elsewhere, rank_left, scratch / ".ranks-empty"}) EXPECT_TRUE(fs::exists(kept)) << kept;
+  for (const fs::path& kept : {of_alive, of_elsewhere, rank_left, scratch / ".ranks-empty"})
+    EXPECT_TRUE(fs::exists(kept)) << kept;
   for (const fs::path& swept : {of_dead, never_began}) EXPECT_FALSE(fs::exists(swept)) << swept;
 }
 
-// Others can write to the folder that holds the run: what they put there stops nobody and is not touched.
+// Others can write to the folder that holds the run: what they put there stops nobody and is not
+// touched.
 TEST(PulseFolder, WhatOthersPutThereIsPassedOver) {
   const test::Scratch scratch;
   Seen dead = this_process(launcher_rank);
@@ -143,7 +147,8 @@ TEST(PulseFolder, WhatOthersPutThereIsPassedOver) {
     fs::create_directories(scratch / name);
     return scratch / name;
   };
-  const fs::path pipe = folder(".ranks-pipe"), endless = folder(".ranks-zero"), large = folder(".ranks-large"), real = folder("real");
+  const fs::path pipe = folder(".ranks-pipe"), endless = folder(".ranks-zero"),
+                 large = folder(".ranks-large"), real = folder("real");
   ASSERT_EQ(::mkfifo((pipe / "rank--1").c_str(), 0666), 0);
   ASSERT_EQ(::mkfifo((pipe / "verdict").c_str(), 0666), 0);
   fs::create_symlink("/dev/zero", endless / "rank--1");
@@ -156,13 +161,15 @@ TEST(PulseFolder, WhatOthersPutThereIsPassedOver) {
   EXPECT_FALSE(PulseFolder(pipe).verdict());
   EXPECT_FALSE(PulseFolder(endless).read(launcher_rank));
   ::alarm(0);
-  for (const fs::path& kept : {pipe, endless, large, real, scratch / ".ranks-link"}) EXPECT_TRUE(fs::exists(kept)) << kept;
+  for (const fs::path& kept : {pipe, endless, large, real, scratch / ".ranks-link"})
+    EXPECT_TRUE(fs::exists(kept)) << kept;
   if (::geteuid() != 0) return;  // only then can a test make folders and records of somebody else
   const fs::path theirs = folder(".ranks-theirs");
   PulseFolder(theirs).write(dead);
   PulseFolder(real).write(this_process(4));
   ASSERT_TRUE(PulseFolder(real).read(4));
-  for (const fs::path& path : {theirs, theirs / "rank--1", real / "rank-4"}) ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+  for (const fs::path& path : {theirs, theirs / "rank--1", real / "rank-4"})
+    ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
   sweep_pulse_folders(scratch.folder());
   EXPECT_TRUE(fs::exists(theirs));
   EXPECT_FALSE(PulseFolder(real).read(4)) << "a record that the folder's owner did not write";

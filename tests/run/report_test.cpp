@@ -1,4 +1,5 @@
-// What a run writes for others: TensorBoard's records bit by bit, and CSV files that follow metrics.jsonl.
+// What a run writes for others: TensorBoard's records bit by bit, and CSV files that follow
+// metrics.jsonl.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -42,7 +43,8 @@ std::vector<std::string> records(const std::string& file) {
 
 std::string events_of(const Scratch& scratch) {
   for (const auto& entry : std::filesystem::directory_iterator(scratch.folder()))
-    if (entry.path().filename().string().starts_with("events.out.tfevents.")) return files::read_text(entry.path());
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      return files::read_text(entry.path());
   return "";
 }
 
@@ -61,9 +63,11 @@ TEST(TensorBoard, ScalarsAreWhereReadersLookForThem) {
   ASSERT_EQ(r.size(), 3u);
   EXPECT_EQ(r[0].substr(9),
             "\x1a\x0d"
-            "brain.Event:2");                                                 // field 3, 13 bytes
-  EXPECT_EQ(r[1].substr(9), std::string("\x10\xad\x02\x3a\x02\x08\x01", 7));  // step 301; session_log { status: START }
-  std::string value = std::string("\x0a\x0a") + "train/loss" + "\x15" + std::string("\x00\x00\x00\x3f", 4);
+            "brain.Event:2");  // field 3, 13 bytes
+  EXPECT_EQ(r[1].substr(9), std::string("\x10\xad\x02\x3a\x02\x08\x01",
+                                        7));  // step 301; session_log { status: START }
+  std::string value =
+      std::string("\x0a\x0a") + "train/loss" + "\x15" + std::string("\x00\x00\x00\x3f", 4);
   EXPECT_EQ(r[2].substr(9), std::string("\x10\xae\x02\x2a\x13\x0a\x11", 7) + value);
   EXPECT_EQ(r[2][0], '\x09');  // wall_time, a double
   EXPECT_GT(number<double>(r[2], 1), 1.6e9);
@@ -77,7 +81,8 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
     MetricsLog log(folder, {});
     for (int step = 1; step <= 4; ++step) {
       ordered_json line = {{"kind", "step"}, {"step", step}, {"loss", 0.25 * step}};
-      if (step == 2) line["loss"] = std::numeric_limits<double>::quiet_NaN(), line["skipped"] = true;
+      if (step == 2)
+        line["loss"] = std::numeric_limits<double>::quiet_NaN(), line["skipped"] = true;
       log.append(line);
       if (step == 2) at_two = log.bytes();
     }
@@ -91,17 +96,21 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
     EXPECT_EQ(log.bytes(), at_two);
     log.append({{"kind", "step"}, {"step", 3}, {"loss", 9.0}});
   }
-  EXPECT_EQ(static_cast<std::int64_t>(files::read_text(scratch / "metrics.jsonl").find("\"step\":3") > 0), 1);
   EXPECT_EQ(
-      files::read_text(scratch / "metrics.csv"),
-      "step,epoch,loss,top1,lr,grad_norm,step_ms,images_per_s,mfu,comm_bytes,skipped\n1,,0.25,,,,,,,,\n2,,,,,,,,,,1\n3,,9.0,,,,,,,,\n");
-  EXPECT_EQ(files::read_text(scratch / "epochs.csv"), "epoch,step,loss,train_top1,seconds,test_loss,test_top1,test_top5,test_top1_tta\n");
+      static_cast<std::int64_t>(files::read_text(scratch / "metrics.jsonl").find("\"step\":3") > 0),
+      1);
+  EXPECT_EQ(files::read_text(scratch / "metrics.csv"),
+            "step,epoch,loss,top1,lr,grad_norm,step_ms,images_per_s,mfu,comm_bytes,skipped\n1,,0."
+            "25,,,,,,,,\n2,,,,,,,,,,1\n3,,9.0,,,,,,,,\n");
+  EXPECT_EQ(files::read_text(scratch / "epochs.csv"),
+            "epoch,step,loss,train_top1,seconds,test_loss,test_top1,test_top5,test_top1_tta\n");
 }
 
 // Three lines; returns how long they are.
 std::int64_t three_lines(const std::string& folder) {
   MetricsLog log(folder, {});
-  for (int step = 1; step <= 3; ++step) log.append({{"kind", "step"}, {"step", step}, {"loss", 0.25 * step}});
+  for (int step = 1; step <= 3; ++step)
+    log.append({{"kind", "step"}, {"step", step}, {"loss", 0.25 * step}});
   return log.bytes();
 }
 
@@ -114,7 +123,8 @@ void expect_mended(const std::string& path, std::int64_t bytes) {
     EXPECT_TRUE(line.empty() || nlohmann::json::parse(line, nullptr, false).is_object()) << line;
 }
 
-// A file that is shorter than the checkpoint says keeps its whole lines, as it was it stays aside, and offsets mean what they meant.
+// A file that is shorter than the checkpoint says keeps its whole lines, as it was it stays aside,
+// and offsets mean what they meant.
 TEST(MetricsLog, AFileThatLostItsEndIsKeptAside) {
   for (const std::int64_t missing : {1, 2, 3, 15, 16, 17, 60}) {
     const Scratch scratch;
@@ -122,7 +132,8 @@ TEST(MetricsLog, AFileThatLostItsEndIsKeptAside) {
     const std::int64_t bytes = three_lines(folder);
     std::filesystem::resize_file(path, static_cast<std::uintmax_t>(bytes - missing));
     const std::string found = files::read_text(path);
-    for (int again = 0; again < 2; ++again) {  // a process that is killed before its next checkpoint comes back to the same length
+    for (int again = 0; again < 2; ++again) {  // a process that is killed before its next
+                                               // checkpoint comes back to the same length
       MetricsLog log(folder, {bytes, 4, true, false});
       EXPECT_EQ(log.kept().size(), missing < 40 ? 2u : 1u) << missing;
       EXPECT_EQ(log.bytes(), bytes);
@@ -145,7 +156,9 @@ TEST(MetricsLog, ALineThatIsDamagedOrAFileThatIsGoneIsSaid) {
   {
     const MetricsLog log(folder, {bytes, 4, true, false});
     ASSERT_EQ(log.warnings().size(), 1u);
-    EXPECT_NE(log.warnings()[0].find("1 of 3 lines cannot be read, the first is line 2"), std::string::npos) << log.warnings()[0];
+    EXPECT_NE(log.warnings()[0].find("1 of 3 lines cannot be read, the first is line 2"),
+              std::string::npos)
+        << log.warnings()[0];
     EXPECT_EQ(log.kept().size(), 2u);
   }
   expect_mended(path, bytes);
@@ -160,32 +173,46 @@ TEST(MetricsLog, ALineThatIsDamagedOrAFileThatIsGoneIsSaid) {
 TEST(MetricsLog, AnOlderFileThatCannotBeReadIsRefusedAndStays) {
   const Scratch scratch;
   const std::string folder = scratch.folder().string(), path = folder + "/metrics.jsonl";
-  std::filesystem::create_symlink("metrics.jsonl", path);  // too many levels of links: there, and nobody can open it
+  std::filesystem::create_symlink("metrics.jsonl",
+                                  path);  // too many levels of links: there, and nobody can open it
   const Error error = test::error_of([&] { MetricsLog(folder, {100, 4, true, false}); });
   EXPECT_EQ(error.kind, ErrorKind::disk);
-  EXPECT_NE(std::string(error.what()).find("cannot be taken up"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("cannot be taken up"), std::string::npos)
+      << error.what();
   EXPECT_TRUE(std::filesystem::is_symlink(path));
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
-  EXPECT_EQ(test::error_of([&] { MetricsLog(folder, {100, 4, true, false}); }).kind, ErrorKind::disk);
+  EXPECT_EQ(test::error_of([&] {
+              MetricsLog(folder, {100, 4, true, false});
+            }).kind,
+            ErrorKind::disk);
 }
 
-// Shares are of the step that was sampled, which may have taken longer than the one whose line it is.
+// Shares are of the step that was sampled, which may have taken longer than the one whose line it
+// is.
 TEST(TrainReport, SharesOfAStepAddUp) {
   StepMetrics m;
   m.step_ms = 1, m.breakdown = {30, 40, 100, 20, 10, 0};
-  EXPECT_NE(run::step_line(m, 5).find("comp 30 comm 40 wait 20 data 10 %"), std::string::npos) << run::step_line(m, 5);
+  EXPECT_NE(run::step_line(m, 5).find("comp 30 comm 40 wait 20 data 10 %"), std::string::npos)
+      << run::step_line(m, 5);
   m.breakdown.host = 100;
-  EXPECT_NE(run::step_line(m, 5).find("comp 15 comm 20 wait 10 data 5 host 50 %"), std::string::npos) << run::step_line(m, 5);
+  EXPECT_NE(run::step_line(m, 5).find("comp 15 comm 20 wait 10 data 5 host 50 %"),
+            std::string::npos)
+      << run::step_line(m, 5);
 }
 
 TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
-  const auto memory = [](const std::vector<plan::Memory>& ranks) { return run::introduction({}, ranks, 0, 1, 1, "").back(); };
+  const auto memory = [](const std::vector<plan::Memory>& ranks) {
+    return run::introduction({}, ranks, 0, 1, 1, "").back();
+  };
   constexpr std::int64_t mib = 1 << 20;
   const plan::Memory less{mib, 0, 0, mib, 0}, more{mib, 0, 0, 20 * mib, 0};
-  EXPECT_EQ(memory({less, less}), "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.0 MiB");
+  EXPECT_EQ(
+      memory({less, less}),
+      "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.0 MiB");
   EXPECT_EQ(memory({less, more, more}),
-            "memory/rank (most: rank 1)  weights 1.0  grads 0.0  optim 0.0  activations 20  buffers 0.0  = 21 MiB");
+            "memory/rank (most: rank 1)  weights 1.0  grads 0.0  optim 0.0  activations 20  "
+            "buffers 0.0  = 21 MiB");
   EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
 }
 
@@ -194,10 +221,14 @@ TEST(TrainReport, TheFirstLineNamesTheFolder) {
   config::Config config;
   config.run.name = "vit_micro-synthetic-np2";
   config.run.out = "runs/vit_micro-synthetic-np2";
-  const auto first = [&] { return run::introduction(config, {plan::Memory{}}, 0, 1, 1, "").front(); };
-  EXPECT_NE(first().find("  run runs/vit_micro-synthetic-np2  seed 0"), std::string::npos) << first();
+  const auto first = [&] {
+    return run::introduction(config, {plan::Memory{}}, 0, 1, 1, "").front();
+  };
+  EXPECT_NE(first().find("  run runs/vit_micro-synthetic-np2  seed 0"), std::string::npos)
+      << first();
   config.run.out = "elsewhere/x";
-  EXPECT_NE(first().find("  run vit_micro-synthetic-np2 in elsewhere/x  seed 0"), std::string::npos) << first();
+  EXPECT_NE(first().find("  run vit_micro-synthetic-np2 in elsewhere/x  seed 0"), std::string::npos)
+      << first();
 }
 
 // How, not how it was asked for; and where a key had no effect.
@@ -206,15 +237,19 @@ TEST(TrainReport, SaysHowRanksTalk) {
   const auto lines = [&](const std::string& how) {
     run::tell_how_ranks_talk(how);
     std::string out;
-    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 0, 1, 1, "")) out += line + "\n";
+    for (const std::string& line : run::introduction(config, {plan::Memory{}}, 0, 1, 1, ""))
+      out += line + "\n";
     EXPECT_EQ(run::environment("cpu", 1).value("ranks_talk", ""), how);
     run::tell_how_ranks_talk("");
     return out;
   };
   EXPECT_EQ(lines("").find("ranks talk"), std::string::npos);
-  EXPECT_NE(lines("mpi (no shared memory: x)").find("\nranks talk: mpi (no shared memory: x)\n"), std::string::npos);
+  EXPECT_NE(lines("mpi (no shared memory: x)").find("\nranks talk: mpi (no shared memory: x)\n"),
+            std::string::npos);
   config.parallel.wire = "bf16";
-  EXPECT_NE(lines("shared memory").find("\nranks talk: shared memory; parallel.wire = \"bf16\" changes nothing"), std::string::npos);
+  EXPECT_NE(lines("shared memory")
+                .find("\nranks talk: shared memory; parallel.wire = \"bf16\" changes nothing"),
+            std::string::npos);
   EXPECT_NE(lines("ring over mpi").find("\nranks talk: ring over mpi\n"), std::string::npos);
 }
 

@@ -1,4 +1,5 @@
-// DeepSpeed's schedules, step for step: against an object that is stepped after each update, as theirs are.
+// DeepSpeed's schedules, step for step: against an object that is stepped after each update, as
+// theirs are.
 #include "run/schedule.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ struct Stepped {
     const int n = std::max(2, warmup);
     if (position < 0) return kind == "ds_cosine" ? 0.0 : least;
     if (position < n) {
-      const double gamma = rise == "log" ? std::log(position + 1) / std::log(n) : static_cast<double>(position) / n;
+      const double gamma =
+          rise == "log" ? std::log(position + 1) / std::log(n) : static_cast<double>(position) / n;
       return least + (1 - least) * gamma;
     }
     if (kind == "ds_warmup") return 1.0;
@@ -45,7 +47,8 @@ TEST(DeepSpeedSchedule, StepForStep) {
           c.lr.steps = planned;
           Stepped theirs{kind, rise, 0.25, 0.125, warmup, planned > 0 ? planned : 70};
           for (int step = 1; step <= 70; ++step, ++theirs.position)
-            ASSERT_NEAR(learning_rate(c, step, 70), 0.5 * theirs.rate(), 1e-12) << kind << " " << rise << " " << warmup << " " << step;
+            ASSERT_NEAR(learning_rate(c, step, 70), 0.5 * theirs.rate(), 1e-12)
+                << kind << " " << rise << " " << warmup << " " << step;
         }
 }
 
@@ -63,10 +66,12 @@ config::Config cosine_of(int steps, int warmup, double start, double final) {
 
 void expect_rates(const config::Config& c, const std::vector<double>& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(learning_rate(c, static_cast<std::int64_t>(i) + 1, 20), expected[i], 1e-12) << "step " << i + 1;
+    EXPECT_NEAR(learning_rate(c, static_cast<std::int64_t>(i) + 1, 20), expected[i], 1e-12)
+        << "step " << i + 1;
 }
 
-// The rates that WarmupCosineLR of DeepSpeed 0.15.3 printed, stepped after each update, far past total_num_steps.
+// The rates that WarmupCosineLR of DeepSpeed 0.15.3 printed, stepped after each update, far past
+// total_num_steps.
 TEST(DeepSpeedSchedule, CosineRisesAgainPastItsLength) {
   // total_num_steps 10, warmup_num_steps 4, linear, warmup_min_ratio 0.25, cos_min_ratio 0.125
   expect_rates(cosine_of(10, 4, 0.25, 0.125), {0.0,      0.125,
@@ -80,8 +85,10 @@ TEST(DeepSpeedSchedule, CosineRisesAgainPastItsLength) {
                                                0.5,      0.4706930570778459,
                                                0.390625, 0.28125});
   // total_num_steps 3 below warmup_num_steps 6, linear, from 0 to 0.0001
-  expect_rates(cosine_of(3, 6, 0, 0.0001), {0.0, 0.0, 0.08333333333333333, 0.16666666666666666, 0.25, 0.3333333333333333,
-                                            0.4166666666666667, 0.3750125, 0.1250375, 5e-05, 0.1250375, 0.3750125, 0.5, 0.3750125});
+  expect_rates(
+      cosine_of(3, 6, 0, 0.0001),
+      {0.0, 0.0, 0.08333333333333333, 0.16666666666666666, 0.25, 0.3333333333333333,
+       0.4166666666666667, 0.3750125, 0.1250375, 5e-05, 0.1250375, 0.3750125, 0.5, 0.3750125});
 }
 
 // DeepSpeed divides by zero here.
@@ -89,9 +96,11 @@ TEST(DeepSpeedSchedule, CosineOfNoLengthStaysAtItsFloor) {
   expect_rates(cosine_of(4, 4, 0, 0.125), {0.0, 0.0, 0.125, 0.25, 0.375, 0.0625, 0.0625, 0.0625});
 }
 
-// Every rate of a run, whatever its schedule, is that of optim.lr times what lr.scale makes of the batch.
+// Every rate of a run, whatever its schedule, is that of optim.lr times what lr.scale makes of the
+// batch.
 TEST(ScaledRate, FollowsTheBatchAtEveryStep) {
-  for (const char* kind : {"constant", "step", "cosine", "onecycle", "ds_warmup", "ds_decay", "ds_cosine"}) {
+  for (const char* kind :
+       {"constant", "step", "cosine", "onecycle", "ds_warmup", "ds_decay", "ds_cosine"}) {
     config::Config plain;
     plain.optim.lr = 0.3;
     plain.lr.schedule = kind;
@@ -101,7 +110,9 @@ TEST(ScaledRate, FollowsTheBatchAtEveryStep) {
       scaled.lr.scale = scale;
       scaled.lr.scale_from = 64;
       for (int step = 1; step <= 100; ++step)
-        EXPECT_NEAR(learning_rate(scaled, step, 100), factor * learning_rate(plain, step, 100), 1e-12) << kind << " " << scale;
+        EXPECT_NEAR(learning_rate(scaled, step, 100), factor * learning_rate(plain, step, 100),
+                    1e-12)
+            << kind << " " << scale;
     }
   }
 }

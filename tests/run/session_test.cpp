@@ -1,4 +1,5 @@
-// One session: the same bits for any number of threads and from run to run, a skipped step that changes nothing, memory as planned.
+// One session: the same bits for any number of threads and from run to run, a skipped step that
+// changes nothing, memory as planned.
 #include "run/session.h"
 
 #include <gtest/gtest.h>
@@ -35,9 +36,12 @@ struct Data {
 };
 Data data(const config::Config& c, std::int64_t n, std::uint64_t seed) {
   Data d;
-  d.images.resize(static_cast<std::size_t>(n * c.model.image_h * c.model.image_w * c.model.channels));
-  for (std::size_t i = 0; i < d.images.size(); ++i) d.images[i] = static_cast<float>(normal(Key{seed}, i));
-  for (std::int64_t i = 0; i < n; ++i) d.labels.push_back(static_cast<std::int32_t>((i * 7 + 3) % c.model.classes));
+  d.images.resize(
+      static_cast<std::size_t>(n * c.model.image_h * c.model.image_w * c.model.channels));
+  for (std::size_t i = 0; i < d.images.size(); ++i)
+    d.images[i] = static_cast<float>(normal(Key{seed}, i));
+  for (std::int64_t i = 0; i < n; ++i)
+    d.labels.push_back(static_cast<std::int32_t>((i * 7 + 3) % c.model.classes));
   return d;
 }
 
@@ -50,7 +54,8 @@ std::vector<double> train(const config::Config& c, int steps) {
     const StepResult r = session.train_step(d.images, d.labels, 1e-3, i, (i - 1) * c.batch.global);
     out.insert(out.end(), {r.loss, r.grad_norm});
   }
-  const std::vector<double> weights = session.parameter("encoder.layers.encoder_layer_1.mlp.0.weight");
+  const std::vector<double> weights =
+      session.parameter("encoder.layers.encoder_layer_1.mlp.0.weight");
   out.insert(out.end(), weights.begin(), weights.end());
   return out;
 }
@@ -68,10 +73,12 @@ TEST(Session, AccumulationDrawsTheSameDropout) {
   config::Config whole = tiny("f64", 2), parts = whole;
   parts.batch.accumulate = 4;  // 3 + 2 + 2 + 2
   const std::vector<double> a = train(whole, 3), b = train(parts, 3);
-  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-9 * std::max(1.0, std::abs(a[i])));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    ASSERT_NEAR(a[i], b[i], 1e-9 * std::max(1.0, std::abs(a[i])));
 }
 
-// Slow (./check --all): a model of real size, more steps, every way to cut and recompute a step, in f64 to 1e-9; f32 bits over threads.
+// Slow (./check --all): a model of real size, more steps, every way to cut and recompute a step, in
+// f64 to 1e-9; f32 bits over threads.
 TEST(Long, EveryWayToRunAStepIsTheSame) {
   config::Config c = tiny("f64", 2);
   c.model = models::preset("vit_tiny_cifar");
@@ -87,7 +94,8 @@ TEST(Long, EveryWayToRunAStepIsTheSame) {
       const std::vector<double> got = train(other, 6);
       ASSERT_EQ(got.size(), plain.size());
       for (std::size_t i = 0; i < got.size(); ++i)
-        ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i]))) << recompute << " " << accumulate;
+        ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i])))
+            << recompute << " " << accumulate;
     }
   c.precision.dtype = "f32";
   c.run.threads = 1;
@@ -112,7 +120,8 @@ TEST(Session, AStepThatIsNotFiniteChangesNothing) {
     auto state = [&] {
       std::vector<std::vector<std::byte>> all;
       for (const plan::Buffer& b : buffers)
-        session.executor().read_persistent(b.name, 0, all.emplace_back(static_cast<std::size_t>(b.bytes)));
+        session.executor().read_persistent(b.name, 0,
+                                           all.emplace_back(static_cast<std::size_t>(b.bytes)));
       return all;
     };
     const auto before = state();
@@ -141,7 +150,8 @@ TEST(Session, RecomputationSavesMemory) {
     Session session(c);
     return session.compiled(Goal::train, 9).plan.memory.activations;
   };
-  const auto none = activations("none"), every2 = activations("every=2"), full = activations("full");
+  const auto none = activations("none"), every2 = activations("every=2"),
+             full = activations("full");
   EXPECT_LT(full, none / 2);
   EXPECT_LT(every2, none);
 }

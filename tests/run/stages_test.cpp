@@ -1,4 +1,5 @@
-// Stages of a pipeline: the blocks of the models and what they cost, cuts against all others, by hand and by measured time.
+// Stages of a pipeline: the blocks of the models and what they cost, cuts against all others, by
+// hand and by measured time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ std::int64_t parameters_of(const models::ModelConfig& m) {
 TEST(Blocks, AddUpToTheModel) {
   for (const models::Preset& preset : models::presets()) {
     const std::vector<BlockCost> blocks = model_blocks(preset.config);
-    ASSERT_EQ(static_cast<std::int64_t>(blocks.size()), models::block_count(preset.config)) << preset.name;
+    ASSERT_EQ(static_cast<std::int64_t>(blocks.size()), models::block_count(preset.config))
+        << preset.name;
     std::int64_t params = 0;
     double flops = 0;
     for (const BlockCost& b : blocks) {
@@ -48,18 +50,21 @@ TEST(Blocks, AreNamedByTheirScope) {
     for (const BlockCost& b : model_blocks(models::preset(preset))) out.push_back(b.name);
     return out;
   };
-  const std::vector<std::string> vit = names("vit_tiny_cifar"), swin = names("swin_t"), resnet = names("resnet50");
+  const std::vector<std::string> vit = names("vit_tiny_cifar"), swin = names("swin_t"),
+                                 resnet = names("resnet50");
   EXPECT_EQ(vit.front(), "blocks.0");
   EXPECT_EQ(vit.back(), "blocks.11");
   EXPECT_EQ((std::vector<std::string>{swin.begin(), swin.begin() + 4}),
-            (std::vector<std::string>{"stages.0.blocks.0", "stages.0.blocks.1", "stages.0.merge", "stages.1.blocks.0"}));
+            (std::vector<std::string>{"stages.0.blocks.0", "stages.0.blocks.1", "stages.0.merge",
+                                      "stages.1.blocks.0"}));
   EXPECT_EQ(swin.back(), "stages.3.blocks.1");
   EXPECT_EQ(resnet.front(), "layer1.0");
   EXPECT_EQ(resnet[3], "layer2.0");
   EXPECT_EQ(resnet.back(), "layer4.2");
 }
 
-// Every parameter's name says where it belongs, but for what stands before the first block and after the last.
+// Every parameter's name says where it belongs, but for what stands before the first block and
+// after the last.
 TEST(Blocks, HoldTheirOwnParameters) {
   for (const char* preset : {"vit_tiny_cifar", "swin_micro", "resnet18_cifar", "resnet50"}) {
     const models::ModelConfig& m = models::preset(preset);
@@ -72,22 +77,27 @@ TEST(Blocks, HoldTheirOwnParameters) {
       std::string block;
       if (m.family == "vit" && p.name.starts_with("encoder.layers.encoder_layer_"))
         block = "blocks." + p.name.substr(29, p.name.find('.', 29) - 29);
-      if (m.family == "resnet" && p.name.starts_with("layer")) block = p.name.substr(0, p.name.find('.', 7));
-      if (m.family == "swin" && p.name.starts_with("features.") && !p.name.starts_with("features.0.")) {
+      if (m.family == "resnet" && p.name.starts_with("layer"))
+        block = p.name.substr(0, p.name.find('.', 7));
+      if (m.family == "swin" && p.name.starts_with("features.") &&
+          !p.name.starts_with("features.0.")) {
         const std::int64_t number = p.name[9] - '0';
         const std::string stage = "stages." + std::to_string((number - 1) / 2);
-        block = number % 2 == 0 ? stage + ".merge" : stage + ".blocks." + p.name.substr(11, p.name.find('.', 11) - 11);
+        block = number % 2 == 0 ? stage + ".merge"
+                                : stage + ".blocks." + p.name.substr(11, p.name.find('.', 11) - 11);
       }
       (block.empty() ? (last.empty() ? before : after) : by_name[block]) += ir::elements(p.shape);
       if (!block.empty()) last = block;
     }
     by_name[blocks.front().name] += before;
     by_name[blocks.back().name] += after;
-    for (const BlockCost& b : blocks) EXPECT_EQ(b.params, by_name[b.name]) << preset << " " << b.name;
+    for (const BlockCost& b : blocks)
+      EXPECT_EQ(b.params, by_name[b.name]) << preset << " " << b.name;
   }
 }
 
-// What stands late in the program (running statistics) or leads nowhere near the images (bias tables, masks) is where its block is.
+// What stands late in the program (running statistics) or leads nowhere near the images (bias
+// tables, masks) is where its block is.
 TEST(Blocks, FollowTheDataflow) {
   for (const char* preset : {"resnet18_cifar", "swin_micro"}) {
     const models::ModelConfig& m = models::preset(preset);
@@ -97,9 +107,12 @@ TEST(Blocks, FollowTheDataflow) {
     int seen = 0;
     for (std::size_t i = 0; i < at.size(); ++i) {
       const ir::Op op = program.eqns[i].op;
-      if (op != ir::Op::running_stats && op != ir::Op::bias_table && op != ir::Op::window_mask) continue;
+      if (op != ir::Op::running_stats && op != ir::Op::bias_table && op != ir::Op::window_mask)
+        continue;
       const std::string& scope = program.eqns[i].scope;
-      EXPECT_TRUE(scope.starts_with(blocks[at[i]].name + ".") || (at[i] == 0 && scope.starts_with("stem"))) << scope << " " << at[i];
+      EXPECT_TRUE(scope.starts_with(blocks[at[i]].name + ".") ||
+                  (at[i] == 0 && scope.starts_with("stem")))
+          << scope << " " << at[i];
       ++seen;
     }
     EXPECT_GT(seen, 3) << preset;
@@ -140,10 +153,12 @@ TEST(Balance, NoOtherCutIsBetter) {
   std::uint64_t draw = 0;
   for (int round = 0; round < 300; ++round) {
     const int n = 1 + static_cast<int>(random_bits(Key{1}, draw++) % 10);
-    const int parts = 1 + static_cast<int>(random_bits(Key{1}, draw++) % static_cast<std::uint64_t>(std::min(n, 5)));
+    const int parts = 1 + static_cast<int>(random_bits(Key{1}, draw++) %
+                                           static_cast<std::uint64_t>(std::min(n, 5)));
     std::vector<double> costs;
     for (int i = 0; i < n; ++i) {
-      const auto whole = static_cast<double>(random_bits(Key{1}, draw++) % 12);  // many ties, and zeros
+      const auto whole =
+          static_cast<double>(random_bits(Key{1}, draw++) % 12);  // many ties, and zeros
       costs.push_back(round % 3 == 0 ? std::abs(normal(Key{2}, draw)) * 1e9 : whole);
     }
     const Cut cut = balance(costs, parts);
@@ -154,7 +169,9 @@ TEST(Balance, NoOtherCutIsBetter) {
     all_cuts(n, parts, open, [&](const Cut& other) {
       const Quality q = quality(costs, other);
       const double slack = 1e-12 * best.largest;
-      if (q.largest < best.largest - slack || (q.largest <= best.largest + slack && q.squares < best.squares)) best = q;
+      if (q.largest < best.largest - slack ||
+          (q.largest <= best.largest + slack && q.squares < best.squares))
+        best = q;
     });
     const Quality got = quality(costs, cut);
     EXPECT_LE(got.largest, best.largest * (1 + 1e-12)) << "round " << round;
@@ -165,7 +182,8 @@ TEST(Balance, NoOtherCutIsBetter) {
 TEST(Balance, TiesAndEdges) {
   EXPECT_EQ(balance(std::vector<double>(12, 1.0), 4), (Cut{3, 3, 3, 3}));
   EXPECT_EQ(balance(std::vector<double>(12, 1.0), 5), (Cut{2, 2, 2, 3, 3}));
-  EXPECT_EQ(balance({5, 1, 1, 1, 1}, 3), (Cut{1, 2, 2}));  // the largest part is 5 whatever the others do
+  EXPECT_EQ(balance({5, 1, 1, 1, 1}, 3),
+            (Cut{1, 2, 2}));  // the largest part is 5 whatever the others do
   EXPECT_EQ(balance({0, 0, 0}, 2), (Cut{1, 2}));
   EXPECT_EQ(balance({3}, 1), (Cut{1}));
   EXPECT_EQ(balance({1, 2, 3}, 3), (Cut{1, 1, 1}));
@@ -197,7 +215,8 @@ TEST(Stages, ByHandParamsFlopsAndTime) {
   const Cut flops = blocks_per_stage(c);
   c.parallel.stages = {{}, "params"};
   const Cut params = blocks_per_stage(c);
-  EXPECT_LT(flops[0], params[0]);  // most of a ResNet's parameters are at its end, its FLOPs are spread
+  EXPECT_LT(flops[0],
+            params[0]);  // most of a ResNet's parameters are at its end, its FLOPs are spread
   c.parallel.stages = {{}, ""};
   EXPECT_EQ(blocks_per_stage(c), flops);
   c = pipelined("vit_tiny_cifar", 3);
@@ -222,8 +241,11 @@ TEST(Stages, ErrorsSayWhatIsWrong) {
   EXPECT_NE(says(c).find("more stages than the 12 blocks"), std::string::npos) << says(c);
   c = pipelined("vit_tiny_cifar", 2);
   c.parallel.stages = {{1, 2, 3}, ""};
-  EXPECT_NE(says(c).find("parallel.stages has 3 numbers, but there are 2 stages"), std::string::npos) << says(c);
-  EXPECT_NE(says(c).find("adds up to 6 blocks, but the model has 12"), std::string::npos) << says(c);
+  EXPECT_NE(says(c).find("parallel.stages has 3 numbers, but there are 2 stages"),
+            std::string::npos)
+      << says(c);
+  EXPECT_NE(says(c).find("adds up to 6 blocks, but the model has 12"), std::string::npos)
+      << says(c);
   c.parallel.stages = {{}, "time"};
   EXPECT_NE(says(c).find("needs measured blocks"), std::string::npos) << says(c);
 }
@@ -240,7 +262,9 @@ TEST(Stages, AreMeasuredOnceForAllRanks) {
     for (const double t : ms) EXPECT_GT(t, 0) << preset;
     EXPECT_EQ(c.parallel.pp, 2);
     std::vector<config::Config> ranks(2, c);
-    comm::run_local(2, [&](comm::Comm& world) { settle_stages(ranks[static_cast<std::size_t>(world.rank())], &world); });
+    comm::run_local(2, [&](comm::Comm& world) {
+      settle_stages(ranks[static_cast<std::size_t>(world.rank())], &world);
+    });
     EXPECT_EQ(ranks[0].parallel.stages, ranks[1].parallel.stages);
     EXPECT_EQ(ranks[0].parallel.stages.word, "time");
     const std::vector<double>& list = ranks[0].parallel.stages.list;

@@ -1,4 +1,5 @@
-// Swin in a session: it learns, its bits do not depend on threads, and every way to run a step is the same.
+// Swin in a session: it learns, its bits do not depend on threads, and every way to run a step is
+// the same.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +28,8 @@ config::Config tiny(const std::string& dtype, std::int64_t threads) {
 std::vector<double> train(const config::Config& c, int steps) {
   Session session(c);
   session.load(initial_weights(1));
-  const auto pixels = static_cast<std::size_t>(c.batch.global * c.model.image_h * c.model.image_w * c.model.channels);
+  const auto pixels = static_cast<std::size_t>(c.batch.global * c.model.image_h * c.model.image_w *
+                                               c.model.channels);
   std::vector<float> images(pixels);
   for (std::size_t i = 0; i < pixels; ++i) images[i] = static_cast<float>(normal(Key{3}, i));
   const std::vector<std::int32_t> labels = {0, 1, 2, 3, 4, 5};
@@ -36,7 +38,8 @@ std::vector<double> train(const config::Config& c, int steps) {
     const StepResult r = session.train_step(images, labels, 1e-3, i, (i - 1) * c.batch.global);
     out.insert(out.end(), {r.loss, r.grad_norm});
   }
-  for (const char* name : {"features.1.1.attn.relative_position_bias_table", "features.2.norm.weight"})
+  for (const char* name :
+       {"features.1.1.attn.relative_position_bias_table", "features.2.norm.weight"})
     for (const double v : session.parameter(name)) out.push_back(v);
   return out;
 }
@@ -53,7 +56,8 @@ TEST(Swin, SameBitsForAnyNumberOfThreads) {
   for (const char* dtype : {"f32", "bf16", "f64"}) {
     const std::vector<double> one = train(tiny(dtype, 1), 3);
     for (const double v : one) ASSERT_TRUE(std::isfinite(v));
-    for (const std::int64_t threads : {2, 3}) EXPECT_EQ(train(tiny(dtype, threads), 3), one) << dtype << " with " << threads << " threads";
+    for (const std::int64_t threads : {2, 3})
+      EXPECT_EQ(train(tiny(dtype, threads), 3), one) << dtype << " with " << threads << " threads";
   }
 }
 
@@ -67,7 +71,8 @@ TEST(Swin, EveryWayToRunAStepIsTheSame) {
       const std::vector<double> got = train(c, 3);
       ASSERT_EQ(got.size(), plain.size());
       for (std::size_t i = 0; i < got.size(); ++i)
-        ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i]))) << recompute << " " << accumulate;
+        ASSERT_NEAR(got[i], plain[i], 1e-9 * std::max(1.0, std::abs(plain[i])))
+            << recompute << " " << accumulate;
     }
 }
 

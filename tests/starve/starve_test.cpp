@@ -1,5 +1,6 @@
-// A machine that runs out of something in the middle: memory where checkpoints are written, threads, sectors of a disk that can be read.
-// The binary says what was missing, with the documented exit code, and the same command goes on to the bits of a run that was left alone.
+// A machine that runs out of something in the middle: memory where checkpoints are written,
+// threads, sectors of a disk that can be read. The binary says what was missing, with the
+// documented exit code, and the same command goes on to the bits of a run that was left alone.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,14 +11,16 @@ namespace tessera::test::starve_test {
 namespace {
 
 const std::string steps =
-    " --model vit_micro --set model.depth=1 --set data.train_size=64 --set data.test_size=16 --global-batch 16 --threads 2 ";
+    " --model vit_micro --set model.depth=1 --set data.train_size=64 --set data.test_size=16 "
+    "--global-batch 16 --threads 2 ";
 const std::string saving = steps + "--set checkpoint.every=2 --epochs 2 ";
 
 // The binary with the library in front of it.
 Result starved(const std::string& how, const std::string& arguments) {
   const fs::path err = scratch() / "stderr";
-  const std::string command = how + " LD_PRELOAD=" TESSERA_STARVE " " TESSERA_BINARY " " + arguments + " >" +
-                              (scratch() / "stdout").string() + " 2>" + err.string();
+  const std::string command = how + " LD_PRELOAD=" TESSERA_STARVE " " TESSERA_BINARY " " +
+                              arguments + " >" + (scratch() / "stdout").string() + " 2>" +
+                              err.string();
   const int status = std::system(command.c_str());
   Result r;
   r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -53,7 +56,8 @@ TEST(Starve, NoMemoryForACheckpointIsSaid) {
   for (const int allocation : {1, 12, 150}) expect_said(allocation, allocation == 150);
 }
 TEST(Long, NoMemoryAnywhereInACheckpointIsSaid) {
-  for (int allocation = 1; allocation < 300; allocation += 3) expect_said(allocation, allocation % 10 == 0);
+  for (int allocation = 1; allocation < 300; allocation += 3)
+    expect_said(allocation, allocation % 10 == 0);
 }
 
 // Every thread in turn: the watchdog's, those of kernels and loaders, the one that saves.
@@ -62,7 +66,9 @@ TEST(Starve, NoThreadsAreSaid) {
   int n = 1, refused = 0;
   for (; n < 40; ++n) {
     const std::string how = "TESSERA_STARVE_THREADS=" + std::to_string(n);
-    const Result r = starved(how, "train" + steps + "--set data.workers=1 --epochs 1 --quiet --fresh --out " + out.string());
+    const Result r =
+        starved(how, "train" + steps + "--set data.workers=1 --epochs 1 --quiet --fresh --out " +
+                         out.string());
     if (r.code == 0) break;
     ++refused;
     EXPECT_EQ(r.code, 8) << how << ": " << r.err;
@@ -83,18 +89,23 @@ TEST(Starve, ACheckpointThatCannotBeReadIsPassedOver) {
 
   const Result verified = starved(how, "ckpt verify " + out.string());
   EXPECT_EQ(verified.code, 4) << verified.err;
-  EXPECT_NE(verified.out.find("BAD: cannot read rank-0.safetensors at byte"), std::string::npos) << verified.out;
+  EXPECT_NE(verified.out.find("BAD: cannot read rank-0.safetensors at byte"), std::string::npos)
+      << verified.out;
   EXPECT_NE(verified.out.find("every hash fits"), std::string::npos) << verified.out;
-  const Result predicted = starved(how, "predict --weights " + out.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png");
+  const Result predicted = starved(
+      how, "predict --weights " + out.string() + " " TESSERA_SOURCE_DIR "/tests/golden/disc.png");
   EXPECT_EQ(predicted.code, 0) << predicted.err;
-  EXPECT_NE(predicted.err.find("passed over: cannot read rank-0.safetensors"), std::string::npos) << predicted.err;
+  EXPECT_NE(predicted.err.find("passed over: cannot read rank-0.safetensors"), std::string::npos)
+      << predicted.err;
   const Result trained = starved(how, "train" + saving + "--out " + out.string());
   EXPECT_EQ(trained.code, 0) << trained.err;
-  EXPECT_NE(trained.err.find("passed over: cannot read rank-0.safetensors"), std::string::npos) << trained.err;
+  EXPECT_NE(trained.err.find("passed over: cannot read rank-0.safetensors"), std::string::npos)
+      << trained.err;
   EXPECT_TRUE(read(out / "weights.safetensors") == undisturbed());
 
   const Result weights =
-      starved("TESSERA_STARVE_READ=weights.safetensors", "eval --data synthetic --weights " + (out / "weights.safetensors").string());
+      starved("TESSERA_STARVE_READ=weights.safetensors",
+              "eval --data synthetic --weights " + (out / "weights.safetensors").string());
   EXPECT_EQ(weights.code, 4) << weights.err;
   EXPECT_NE(weights.err.find("Input/output error"), std::string::npos) << weights.err;
 }

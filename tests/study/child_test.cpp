@@ -1,4 +1,5 @@
-// Processes of a study: their time is limited, everything they start ends with them, and why they failed is said in words.
+// Processes of a study: their time is limited, everything they start ends with them, and why they
+// failed is said in words.
 #include "study/child.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,8 @@ TEST(Child, TheWholeSessionEnds) {
   const Scratch scratch;
   // A grandchild in a group of its own that hears no SIGTERM, as under a launcher.
   const std::string stubborn =
-      "trap '' TERM; set -m; sh -c \"trap '' TERM; while :; do sleep 1; done\" & echo $! > " + (scratch / "pid").string() + "; ";
+      "trap '' TERM; set -m; sh -c \"trap '' TERM; while :; do sleep 1; done\" & echo $! > " +
+      (scratch / "pid").string() + "; ";
   ChildOptions options = shell(scratch, stubborn + "while :; do sleep 1; done");
   options.time_limit = 2, options.grace = 0.3;
   const StopRequests requests;
@@ -72,7 +74,8 @@ TEST(Child, TheWholeSessionEnds) {
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_FALSE(text_of(scratch / "pid").empty());
   EXPECT_FALSE(alive(text_of(scratch / "pid")));
-  EXPECT_NE(failure_reason(result, 2, scratch.folder()).find("time limit of 2 s"), std::string::npos);
+  EXPECT_NE(failure_reason(result, 2, scratch.folder()).find("time limit of 2 s"),
+            std::string::npos);
   // Left behind by one that ended well.
   result = run_child(shell(scratch, stubborn + "exit 0"), requests);
   EXPECT_EQ(result.code, 0);
@@ -84,16 +87,21 @@ TEST(Child, ItEndsWithItsParent) {
   const pid_t parent = ::fork();
   if (parent == 0) {
     const StopRequests requests;
-    ChildOptions options = shell(scratch, "echo $$ > " + (scratch / "pid").string() + "; exec sleep 600");
-    options.on_start = [&](int pid, std::uint64_t started) { std::ofstream(scratch / "started") << pid << " " << started; };
+    ChildOptions options =
+        shell(scratch, "echo $$ > " + (scratch / "pid").string() + "; exec sleep 600");
+    options.on_start = [&](int pid, std::uint64_t started) {
+      std::ofstream(scratch / "started") << pid << " " << started;
+    };
     run_child(options, requests);
     ::_exit(0);
   }
-  for (int i = 0; i < 2000 && text_of(scratch / "pid").empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && text_of(scratch / "pid").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
   const std::string pid = text_of(scratch / "pid");
-  for (int i = 0; i < 2000 && alive(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && alive(pid); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_FALSE(alive(pid));
 }
 
@@ -106,7 +114,8 @@ TEST(Child, WhatIsLeftOverIsEndedByItsNumberAndStart) {
     ::execlp("sh", "sh", "-c", "trap '' TERM; while :; do sleep 1; done", nullptr);
     ::_exit(127);
   }
-  while (variable_of(leader, study_variable).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (variable_of(leader, study_variable).empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   const std::uint64_t started = stat_of(leader).started;
   end_session(leader, started + 1, scratch.folder(), 0.2);  // another process with the same number
   EXPECT_TRUE(alive(std::to_string(leader)));
@@ -118,13 +127,15 @@ TEST(Child, WhatIsLeftOverIsEndedByItsNumberAndStart) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
-// A database that others can write names a process of this user that no study started: its number, start and machine are right.
+// A database that others can write names a process of this user that no study started: its number,
+// start and machine are right.
 TEST(Child, WhatNoStudyStartedStays) {
   const Scratch scratch;
   int go[2] = {-1, -1};
   ASSERT_EQ(::pipe(go), 0);
   const pid_t leader = ::fork();
-  if (leader == 0) {  // leads a session with another process in it, and ends: the session keeps its number
+  if (leader ==
+      0) {  // leads a session with another process in it, and ends: the session keeps its number
     ::setsid();
     if (::fork() != 0) ::_exit(0);
     ::close(go[1]);
@@ -135,7 +146,8 @@ TEST(Child, WhatNoStudyStartedStays) {
   ::waitpid(leader, nullptr, 0);
   const auto members = [&] {
     int count = 0;
-    for (const int pid : all_processes()) count += stat_of(pid).session == leader && stat_of(pid).state != 'Z';
+    for (const int pid : all_processes())
+      count += stat_of(pid).session == leader && stat_of(pid).state != 'Z';
     return count;
   };
   EXPECT_EQ(members(), 1);
@@ -156,10 +168,12 @@ TEST(Child, EveryProcessOfARunCarriesItsMark) {
 TEST(Child, ARequestToStopEndsIt) {
   const Scratch scratch;
   const StopRequests requests;
-  ChildOptions options = shell(scratch, "trap 'exit 75' TERM; echo ready; while :; do sleep 0.05; done");
+  ChildOptions options =
+      shell(scratch, "trap 'exit 75' TERM; echo ready; while :; do sleep 0.05; done");
   const pid_t self = ::getpid();
   std::thread asker([&] {
-    for (int i = 0; i < 2000 && text_of(scratch / "stdout.txt").empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int i = 0; i < 2000 && text_of(scratch / "stdout.txt").empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ::kill(self, SIGINT);
   });
   const ChildResult result = run_child(options, requests);
@@ -255,24 +269,34 @@ TEST(Child, ReasonsInWords) {
   const auto reason = [&](const std::string& script) {
     return failure_reason(run_child(shell(scratch, script), requests), 60, scratch.folder());
   };
-  EXPECT_EQ(reason("echo 'note: x' >&2; echo 'error: no such data' >&2; echo 'error: second' >&2; exit 3"),
-            "the data set or an image is bad (exit code 3): no such data");
-  EXPECT_EQ(reason("exit 44"), "exit code 44; it said nothing in " + (scratch / "stderr.txt").string());
+  EXPECT_EQ(
+      reason(
+          "echo 'note: x' >&2; echo 'error: no such data' >&2; echo 'error: second' >&2; exit 3"),
+      "the data set or an image is bad (exit code 3): no such data");
+  EXPECT_EQ(reason("exit 44"),
+            "exit code 44; it said nothing in " + (scratch / "stderr.txt").string());
   EXPECT_EQ(reason("exit 200").substr(0, 14), "exit code 200;");  // no signal has that number
   // A launcher's words: its errors are written otherwise, and its 1 is no difference.
-  EXPECT_EQ(reason("echo 'mpirun: Error: unknown option' >&2; exit 1"), "exit code 1: unknown option");
-  EXPECT_EQ(reason("printf 'first\\nlast words\\n-----\\n\\n' >&2; exit 1"), "exit code 1: last words");
+  EXPECT_EQ(reason("echo 'mpirun: Error: unknown option' >&2; exit 1"),
+            "exit code 1: unknown option");
+  EXPECT_EQ(reason("printf 'first\\nlast words\\n-----\\n\\n' >&2; exit 1"),
+            "exit code 1: last words");
   const std::string dashes(74, '-'),
-      box = dashes + "\\nYour job has requested more processes than\\nfit:\\n\\n  PPR: 1:node\\n" + dashes + "\\n";
-  EXPECT_EQ(reason("printf -- '" + box + dashes + "\\nAnother box.\\n" + dashes + "\\n' >&2; exit 1"),
-            "exit code 1: Your job has requested more processes than fit: PPR: 1:node");
-  EXPECT_EQ(reason("printf -- 'a rank: no such file\\n" + box + "' >&2; exit 1"), "exit code 1: a rank: no such file");
+      box = dashes + "\\nYour job has requested more processes than\\nfit:\\n\\n  PPR: 1:node\\n" +
+            dashes + "\\n";
+  EXPECT_EQ(
+      reason("printf -- '" + box + dashes + "\\nAnother box.\\n" + dashes + "\\n' >&2; exit 1"),
+      "exit code 1: Your job has requested more processes than fit: PPR: 1:node");
+  EXPECT_EQ(reason("printf -- 'a rank: no such file\\n" + box + "' >&2; exit 1"),
+            "exit code 1: a rank: no such file");
   EXPECT_NE(reason("kill -9 $$").find("ended by signal 9"), std::string::npos);
   const std::string hostile = reason("printf 'error: \\033[31m\\001red\\377\\n' >&2; exit 2");
   EXPECT_NE(hostile.find("\\x1b[31m\\x01red\\xff"), std::string::npos) << hostile;
   ChildOptions missing = shell(scratch, "");
   missing.command = {(scratch / "nothing").string()};
-  EXPECT_NE(failure_reason(run_child(missing, requests), 60, scratch.folder()).find("could not be started"), std::string::npos);
+  EXPECT_NE(failure_reason(run_child(missing, requests), 60, scratch.folder())
+                .find("could not be started"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A study's file: what is read of it, and that everything wrong with it is said at once, with place and advice.
+// A study's file: what is read of it, and that everything wrong with it is said at once, with place
+// and advice.
 #include "config/study_file.h"
 
 #include <gtest/gtest.h>
@@ -81,8 +82,9 @@ TEST(StudyFile, AllOfItIsRead) {
   EXPECT_EQ(f.config, "recipes/x.toml");
   std::vector<std::string> base;
   for (const StudySetting& s : f.base) base.push_back(s.key + "=" + s.value);
-  EXPECT_EQ(base, (std::vector<std::string>{"model.name=vit_micro", "data.source=synthetic", "run.epochs=2", "optim.betas=[0.9,0.95]",
-                                            "optim.lr=0.001"}));
+  EXPECT_EQ(base,
+            (std::vector<std::string>{"model.name=vit_micro", "data.source=synthetic",
+                                      "run.epochs=2", "optim.betas=[0.9,0.95]", "optim.lr=0.001"}));
   ASSERT_EQ(f.parts.size(), 3u);
   const StudyPart& strong = f.parts[0];
   EXPECT_EQ(strong.axis, "run.np");
@@ -115,12 +117,15 @@ std::vector<Problem> problems_of(const std::string& text) {
 TEST(StudyFile, EverythingWrongIsSaidAtOnce) {
   try {
     study_from_text(
-        "[study]\nname = \"Quick!\"\nrepaets = 3\n[base]\nmodel.dpeth = 4\nrun.out = \"x\"\n[[part]]\nname = \"a\"\nkind = \"stron\"\n"
+        "[study]\nname = \"Quick!\"\nrepaets = 3\n[base]\nmodel.dpeth = 4\nrun.out = "
+        "\"x\"\n[[part]]\nname = \"a\"\nkind = \"stron\"\n"
         "grid = { \"run.np\" = 2 }\n[[clam]]\n",
         "s.toml");
     FAIL() << "accepted";
   } catch (const ConfigError& e) {
-    EXPECT_EQ(std::string(e.what()), R"(s.toml:2:8: name: expected a name of a-z, 0-9, _ and -, at most 40 of them, found "Quick!"
+    EXPECT_EQ(
+        std::string(e.what()),
+        R"(s.toml:2:8: name: expected a name of a-z, 0-9, _ and -, at most 40 of them, found "Quick!"
     2 | name = "Quick!"
       |        ^
    also: s.toml:3:1: there is no key 'repaets' in [study]
@@ -146,14 +151,16 @@ TEST(StudyFile, EverythingWrongIsSaidAtOnce) {
 }
 
 TEST(StudyFile, WhatIsRefused) {
-  const std::string head = "[study]\nname = \"q\"\n", part = head + "[[part]]\nname = \"a\"\nkind = \"batch\"\n",
+  const std::string head = "[study]\nname = \"q\"\n",
+                    part = head + "[[part]]\nname = \"a\"\nkind = \"batch\"\n",
                     grid = "grid = { \"batch.global\" = [1] }\n";
   EXPECT_TRUE(problems_of(part + grid).empty());
   const auto refused = [](const std::string& text, const std::string& words) {
     const std::vector<Problem> all = problems_of(text);
     ASSERT_FALSE(all.empty()) << "accepted, expected " << words;
     bool found = false;
-    for (const Problem& p : all) found = found || (p.message + "; " + p.advice).find(words) != std::string::npos;
+    for (const Problem& p : all)
+      found = found || (p.message + "; " + p.advice).find(words) != std::string::npos;
     EXPECT_TRUE(found) << words << " is not in: " << all[0].message << "; " << all[0].advice;
   };
   refused("", "there is no section [study]");
@@ -175,47 +182,64 @@ TEST(StudyFile, WhatIsRefused) {
   refused(part + grid + "published = { a = \"b\" }\n", "expected a number");
   refused(part + grid + "technique = 1\n", "[[technique]] each");
   refused(part + grid + "[[part.technique]]\nset = {}\n", "the technique has no name");
-  refused(part + grid + "[[part.technique]]\nname = \"x\"\n[[part.technique]]\nname = \"x\"\n", "two techniques are called 'x'");
+  refused(part + grid + "[[part.technique]]\nname = \"x\"\n[[part.technique]]\nname = \"x\"\n",
+          "two techniques are called 'x'");
   refused(head + "[[part]]\nname = \"a\"\nkind = \"techniques\"\n", "needs [[part.technique]]");
   refused(part + grid + "[[part.technique]]\nname = \"large\"\nset = { \"batch.global\" = 64 }\n",
           "technique 'large' sets batch.global, but the grid of part a does, too");
-  const std::string seeds = "[[part]]\nname = \"a\"\nkind = \"accuracy\"\ngrid = { \"run.seed\" = [1, 2] }\n";
+  const std::string seeds =
+      "[[part]]\nname = \"a\"\nkind = \"accuracy\"\ngrid = { \"run.seed\" = [1, 2] }\n";
   EXPECT_TRUE(problems_of(head + seeds).empty());
-  refused(head + "repeats = 2\n" + seeds, "leave run.seed out of the grid, or give the part repeats = 1");
+  refused(head + "repeats = 2\n" + seeds,
+          "leave run.seed out of the grid, or give the part repeats = 1");
   refused(seeds + "repeats = 2\n" + head, "part a has run.seed in its grid and 2 repeats");
   EXPECT_TRUE(problems_of(head + "repeats = 2\n" + seeds + "repeats = 1\n").empty());
   const std::string infer = part + grid + "verb = \"infer\"\n";
-  EXPECT_TRUE(problems_of(infer + "arguments = [\"--repeats\", \"-1\", \"--check\", \"--dtype=bf16\"]\n").empty());
+  EXPECT_TRUE(
+      problems_of(infer + "arguments = [\"--repeats\", \"-1\", \"--check\", \"--dtype=bf16\"]\n")
+          .empty());
   refused(infer + "arguments = [\"--bogus\"]\n", "`tessera bench infer` has no --bogus");
   refused(infer + "arguments = [\"--repeat=3\"]\n", "did you mean --repeats?");
-  refused(part + grid + "verb = \"layers\"\narguments = [\"--check\"]\n", "`tessera bench layers` has no --check");
+  refused(part + grid + "verb = \"layers\"\narguments = [\"--check\"]\n",
+          "`tessera bench layers` has no --check");
   refused(part + grid + "[launch]\nhostfile = \"h\"\n", "with = \"local\"");
   refused(part + grid + "[[claim]]\npaper = \"vit\"\nsays = \"x\"\n", "needs number and holds");
-  refused(part + grid + "[[claim]]\npaper = \"My Paper\"\nsays = \"x\"\nuntestable = \"y\"\n", "paper: expected a name of a-z");
-  EXPECT_TRUE(problems_of(part + grid + "[[claim]]\npaper = \"mine\"\nsays = \"x\"\nuntestable = \"y\"\n").empty());
-  EXPECT_EQ(problems_of(part + grid + "[launch]\nwith = \"mpiexec\"\nper_host = 1\n").size(), 1u);  // nothing of "local"
+  refused(part + grid + "[[claim]]\npaper = \"My Paper\"\nsays = \"x\"\nuntestable = \"y\"\n",
+          "paper: expected a name of a-z");
+  EXPECT_TRUE(
+      problems_of(part + grid + "[[claim]]\npaper = \"mine\"\nsays = \"x\"\nuntestable = \"y\"\n")
+          .empty());
+  EXPECT_EQ(problems_of(part + grid + "[launch]\nwith = \"mpiexec\"\nper_host = 1\n").size(),
+            1u);  // nothing of "local"
   refused(part + grid + "[base]\nconfig = 7\n", "expected text in quotes");
   refused("[study]\nname = \"../x\"\n" + part.substr(head.size()) + grid, "expected a name");
 }
 
 TEST(StudyFile, NothingLargeIsBuilt) {
-  std::string many = "[study]\nname = \"q\"\nrepeats = 11\n[[part]]\nname = \"a\"\nkind = \"batch\"\n[part.grid]\n", values;
+  std::string many =
+                  "[study]\nname = \"q\"\nrepeats = 11\n[[part]]\nname = \"a\"\nkind = "
+                  "\"batch\"\n[part.grid]\n",
+              values;
   for (int i = 1; i <= 1000; ++i) values += std::to_string(i) + ",";
   const std::vector<Problem> all = problems_of(many + "\"batch.global\" = [" + values + "]\n");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_NE(all[0].message.find("11000 runs"), std::string::npos) << all[0].message;
-  for (const char* key : {"optim.lr", "optim.eps", "data.fraction", "run.seed", "run.steps", "run.epochs", "lr.start"})
+  for (const char* key : {"optim.lr", "optim.eps", "data.fraction", "run.seed", "run.steps",
+                          "run.epochs", "lr.start"})
     many += fmt::format("\"{}\" = [{}]\n", key, values);
   EXPECT_EQ(problems_of(many + "\"batch.global\" = [" + values + "]\n").size(), 1u);
   std::string parts = "[study]\nname = \"q\"\n";
-  for (int i = 0; i < 65; ++i) parts += fmt::format("[[part]]\nname = \"p{}\"\nkind = \"accuracy\"\n", i);
+  for (int i = 0; i < 65; ++i)
+    parts += fmt::format("[[part]]\nname = \"p{}\"\nkind = \"accuracy\"\n", i);
   EXPECT_NE(problems_of(parts)[0].message.find("65 of [[part]]"), std::string::npos);
-  EXPECT_NE(problems_of(std::string((1 << 20) + 1, '#'))[0].message.find("1 MiB"), std::string::npos);
+  EXPECT_NE(problems_of(std::string((1 << 20) + 1, '#'))[0].message.find("1 MiB"),
+            std::string::npos);
 }
 
 TEST(StudyFile, HostileTextReachesNoTerminal) {
   for (const std::string bad : {"\x1b[2J", "\xc2\x9b", "\x7f", "\x07"}) {
-    const std::string quoted = fmt::format("[study]\nname = '{}'\n'{}' = 1\n[base]\n\"model.{}\" = 1\n", bad, bad, bad);
+    const std::string quoted =
+        fmt::format("[study]\nname = '{}'\n'{}' = 1\n[base]\n\"model.{}\" = 1\n", bad, bad, bad);
     try {
       study_from_text(quoted, "s" + bad + ".toml");
       FAIL() << "accepted";

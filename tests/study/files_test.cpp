@@ -1,5 +1,5 @@
-// The studies that come with the repository: each parses, every run of its grid is a sound configuration, every claim can be computed, and
-// each full study has a twin that asks the same.
+// The studies that come with the repository: each parses, every run of its grid is a sound
+// configuration, every claim can be computed, and each full study has a twin that asks the same.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -43,7 +43,8 @@ TEST(StudyFiles, EveryRunOfEveryStudyIsSound) {
       const config::StudyFile study = config::read_study(file.string());
       const Plan plan = plan_study(study);
       EXPECT_FALSE(plan.runs.empty());
-      const auto problems = check_claims(study, study_of(plan_json(study, plan, "tessera study"), {}));
+      const auto problems =
+          check_claims(study, study_of(plan_json(study, plan, "tessera study"), {}));
       EXPECT_EQ(join(problems, "\n"), "");
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();
@@ -54,14 +55,18 @@ TEST(StudyFiles, EveryRunOfEveryStudyIsSound) {
 TEST(StudyFiles, NamesAreThoseOfTheFiles) {
   for (const fs::path& file : all_files()) {
     const bool small = file.parent_path().filename() == "small";
-    EXPECT_EQ(config::read_study(file.string()).name, file.stem().string() + (small ? "-small" : "")) << file;
+    EXPECT_EQ(config::read_study(file.string()).name,
+              file.stem().string() + (small ? "-small" : ""))
+        << file;
   }
 }
 
-// The same parts, of the same kinds, with the same techniques and keys; a twin is small enough for two cores.
+// The same parts, of the same kinds, with the same techniques and keys; a twin is small enough for
+// two cores.
 TEST(StudyFiles, ATwinAsksTheSame) {
   const std::set<std::string> full = names_in(kStudies), small = names_in(kStudies / "small");
-  for (const std::string& name : small) EXPECT_TRUE(full.contains(name)) << "studies/small/" << name << " is the twin of nothing";
+  for (const std::string& name : small)
+    EXPECT_TRUE(full.contains(name)) << "studies/small/" << name << " is the twin of nothing";
   for (const std::string& name : full) {
     if (name == "quick.toml" || name == "claims.toml") continue;  // small themselves
     SCOPED_TRACE(name);
@@ -76,7 +81,8 @@ TEST(StudyFiles, ATwinAsksTheSame) {
       EXPECT_EQ(p.verb, q.verb);
       EXPECT_EQ(p.published, q.published);
       ASSERT_EQ(p.techniques.size(), q.techniques.size());
-      for (std::size_t t = 0; t < p.techniques.size(); ++t) EXPECT_EQ(p.techniques[t].name, q.techniques[t].name);
+      for (std::size_t t = 0; t < p.techniques.size(); ++t)
+        EXPECT_EQ(p.techniques[t].name, q.techniques[t].name);
       ASSERT_EQ(p.grid.size(), q.grid.size());
       for (std::size_t g = 0; g < p.grid.size(); ++g) {
         if (p.grid[g].key == "launch.per_host") continue;  // one machine has no hosts
@@ -98,7 +104,8 @@ TEST(StudyFiles, EachOpensWithWhatItIsForAndIsInTheTable) {
     std::string first;
     std::getline(text, first);
     EXPECT_TRUE(first.starts_with("# ")) << file;
-    EXPECT_NE(readme.str().find("`" + file.stem().string() + "`"), std::string::npos) << file << " is not in studies/README.md";
+    EXPECT_NE(readme.str().find("`" + file.stem().string() + "`"), std::string::npos)
+        << file << " is not in studies/README.md";
   }
 }
 

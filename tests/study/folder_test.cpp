@@ -1,4 +1,5 @@
-// The folder of a study: --fresh removes what a study made, nothing else, and ends what a killed one left running.
+// The folder of a study: --fresh removes what a study made, nothing else, and ends what a killed
+// one left running.
 #include "study/folder.h"
 
 #include <gtest/gtest.h>
@@ -51,11 +52,13 @@ TEST(Folder, FreshEndsWhatAKilledStudyLeft) {
     ::execlp("sleep", "sleep", "600", nullptr);
     ::_exit(127);
   }
-  while (variable_of(leader, study_variable).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (variable_of(leader, study_variable).empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   {
     State state(scratch.folder());
     RunRow row;
-    row.status = Status::running, row.pid = leader, row.pid_started = stat_of(leader).started, row.machine = machine_name();
+    row.status = Status::running, row.pid = leader, row.pid_started = stat_of(leader).started,
+    row.machine = machine_name();
     state.put("x", row);
   }
   fs::create_directories(scratch / "runs/a/np2-r0-0123456789abcdef/ckpt");
@@ -80,7 +83,8 @@ TEST(Folder, FreshWithOnlyForgetsThosePartsAlone) {
   State state(scratch.folder());
   for (const std::string part : {"a", "ab", "b"}) {
     RunRow row;
-    row.status = Status::done, row.folder = "runs/" + part + "/r0-0123456789abcdef", row.record = "{}";
+    row.status = Status::done, row.folder = "runs/" + part + "/r0-0123456789abcdef",
+    row.record = "{}";
     state.put(part, row);
     fs::create_directories(scratch / row.folder / "ckpt");
   }
@@ -99,7 +103,8 @@ TEST(Folder, APageTakesItsOldFilesAlong) {
   const Scratch scratch;
   const std::string folder = scratch.folder().string();
   report::Study study;
-  study.name = study.title = "q \" href=\"figures/mine.svg\" download=\"mine.csv\"";  // names nothing
+  study.name = study.title =
+      "q \" href=\"figures/mine.svg\" download=\"mine.csv\"";  // names nothing
   for (const char* name : {"one", "two"}) {
     report::Part part;
     part.name = name, part.kind = report::PartKind::layers;
@@ -119,17 +124,21 @@ TEST(Folder, APageTakesItsOldFilesAlong) {
   const auto write = [&] { write_claims(study, folder), report::write_page(study, folder); };
   // A page of somebody else's lists nothing of ours.
   fs::create_directories(scratch / "figures"), fs::create_directories(scratch / "data");
-  for (const char* name : {"figures/mine.svg", "data/mine.csv"}) std::ofstream(scratch / name) << "x";
+  for (const char* name : {"figures/mine.svg", "data/mine.csv"})
+    std::ofstream(scratch / name) << "x";
   std::ofstream(scratch / "report.html") << "<a href=\"figures/mine.svg\">";
   write();
   std::set<std::string> before = files();
-  EXPECT_TRUE(before.contains("claims.md") && before.contains("data/claims.csv") && before.contains("data/parts.csv"));
-  EXPECT_TRUE(std::any_of(before.begin(), before.end(), [](const auto& f) { return f.starts_with("figures/two-"); }));
+  EXPECT_TRUE(before.contains("claims.md") && before.contains("data/claims.csv") &&
+              before.contains("data/parts.csv"));
+  EXPECT_TRUE(std::any_of(before.begin(), before.end(),
+                          [](const auto& f) { return f.starts_with("figures/two-"); }));
   study.parts.pop_back(), study.claims.clear();
   write();
   std::set<std::string> expected;
   for (const std::string& f : before)
-    if (!f.starts_with("figures/two-") && f != "claims.md" && f != "data/claims.csv") expected.insert(f);
+    if (!f.starts_with("figures/two-") && f != "claims.md" && f != "data/claims.csv")
+      expected.insert(f);
   EXPECT_EQ(files(), expected);
   EXPECT_TRUE(expected.contains("figures/mine.svg") && expected.contains("data/mine.csv"));
   std::ofstream(scratch / "claims.md") << "one's own";
@@ -174,7 +183,9 @@ TEST(Folder, WhatCannotBeRemovedIsSaid) {
 TEST(Folder, AStudyWhoseClaimsCannotBeReadHasAPage) {
   const Scratch scratch;
   const config::StudyFile file = config::study_from_text(
-      "[study]\nname = \"q\"\n[base]\nmodel.name = \"vit_micro\"\nrun.epochs = 1\n[[part]]\nname = \"a\"\nkind = \"accuracy\"\n", "s.toml");
+      "[study]\nname = \"q\"\n[base]\nmodel.name = \"vit_micro\"\nrun.epochs = 1\n[[part]]\nname = "
+      "\"a\"\nkind = \"accuracy\"\n",
+      "s.toml");
   {
     State state(scratch.folder());
     state.set("plan", plan_json(file, plan_study(file), "tessera study s.toml").dump());

@@ -1,5 +1,5 @@
-// The database of a study: what was finished survives kill -9 at any moment; what is damaged, or somebody else's, is refused and not
-// touched.
+// The database of a study: what was finished survives kill -9 at any moment; what is damaged, or
+// somebody else's, is refused and not touched.
 #include "study/state.h"
 
 #include <fcntl.h>
@@ -27,8 +27,10 @@ using test::Scratch;
 
 RunRow finished(int i) {
   RunRow row;
-  row.status = Status::done, row.attempts = i, row.wall = i * 0.1, row.exit_code = 0, row.record = "{\"i\":" + std::to_string(i) + "}";
-  row.command = std::string(3000, 'c'), row.folder = "runs/a", row.reason = "", row.machine = "m", row.started = 1e9 + i, row.ended = 2e9;
+  row.status = Status::done, row.attempts = i, row.wall = i * 0.1, row.exit_code = 0,
+  row.record = "{\"i\":" + std::to_string(i) + "}";
+  row.command = std::string(3000, 'c'), row.folder = "runs/a", row.reason = "", row.machine = "m",
+  row.started = 1e9 + i, row.ended = 2e9;
   return row;
 }
 
@@ -61,7 +63,8 @@ TEST(State, WhatIsPutIsFound) {
   EXPECT_TRUE(writer.find("y"));
 }
 
-// A child writes rows and tells through a pipe which of them are written; it is killed in the middle.
+// A child writes rows and tells through a pipe which of them are written; it is killed in the
+// middle.
 TEST(State, KillLosesNothingThatWasFinished) {
   const Scratch scratch;
   std::mt19937_64 random(5);
@@ -136,7 +139,10 @@ TEST(State, DamagedAndForeignFilesAreRefusedAndKept) {
   std::ofstream(path, std::ios::binary) << sound;
   EXPECT_EQ(State(scratch.folder()).all().size(), 40u);
   std::ofstream(path, std::ios::binary) << other;
-  EXPECT_NE(error_of([&] { State state(scratch.folder(), true); }).hint.find("`tessera study FILE --fresh`"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              State state(scratch.folder(), true);
+            }).hint.find("`tessera study FILE --fresh`"),
+            std::string::npos);
   const Scratch empty;
   EXPECT_EQ(error_of([&] { State state(empty.folder(), true); }).kind, ErrorKind::usage);
   EXPECT_FALSE(fs::exists(empty / "study.db"));
@@ -188,7 +194,9 @@ TEST(State, LinksAndPipesAreRefused) {
   EXPECT_EQ(fs::file_size(scratch / "precious"), 4u);
   EXPECT_FALSE(is_locked(scratch.folder()));
   fs::remove(scratch / "study.lock");
-  ASSERT_EQ(::mkfifo((scratch / "study.lock").c_str(), 0666) | ::mkfifo((scratch / "study.db").c_str(), 0666), 0);
+  ASSERT_EQ(::mkfifo((scratch / "study.lock").c_str(), 0666) |
+                ::mkfifo((scratch / "study.db").c_str(), 0666),
+            0);
   ::alarm(20);  // what waits for a writer waits for ever
   EXPECT_FALSE(is_locked(scratch.folder()));
   for (const bool read_only : {true, false})

@@ -46,9 +46,11 @@ TEST(Table, MediansSpreadAndSpeedUp) {
   EXPECT_NE(lines[1].find("11.0 +-1.0"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("1.00x"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("50.00"), std::string::npos) << lines[1];
-  EXPECT_NE(lines[2].find("2.02x"), std::string::npos) << lines[2];  // of the time of an epoch, as the verdict has it
+  EXPECT_NE(lines[2].find("2.02x"), std::string::npos)
+      << lines[2];  // of the time of an epoch, as the verdict has it
   EXPECT_NE(lines[3].find("0/2 (1 failed)"), std::string::npos) << lines[3];
-  for (const std::string& line : lines) EXPECT_EQ(line.find_first_of("\033\n"), std::string::npos) << line;
+  for (const std::string& line : lines)
+    EXPECT_EQ(line.find_first_of("\033\n"), std::string::npos) << line;
   for (const std::string& line : table_lines(study, 30)) EXPECT_LE(line.size(), 40u);
   EXPECT_EQ(run_line(study.parts[0], study.parts[0].points[2], study.parts[0].points[2].repeats[0]),
             "strong \\x1b[31m\\u202e run.np=4\\n, repeat 1 of 2: failed: why\\x1b[0m");
@@ -73,7 +75,9 @@ TEST(Table, SpeedUpsOfTechniquesAreAtEqualAxes) {
   report::Study study;
   report::Part part;
   part.name = "techniques", part.kind = report::PartKind::techniques;
-  const auto at = [](const char* image) { return decltype(report::Point::axes){{"model.image", image}}; };
+  const auto at = [](const char* image) {
+    return decltype(report::Point::axes){{"model.image", image}};
+  };
   part.points.push_back({"t0", at("16"), {}, {done(0, 100, 1)}});
   part.points.push_back({"t0", at("32"), {}, {done(0, 20, 1)}});
   part.points.push_back({"t1", at("16"), {}, {done(0, 150, 1)}});
@@ -82,8 +86,10 @@ TEST(Table, SpeedUpsOfTechniquesAreAtEqualAxes) {
   study.parts.push_back(part);
   const std::vector<std::string> lines = table_lines(study, 0);
   ASSERT_EQ(lines.size(), 6u);
-  for (const auto& [line, speedup] : std::vector<std::pair<int, const char*>>{{1, "1.00x"}, {2, "1.00x"}, {3, "1.50x"}, {4, "2.50x"}})
-    EXPECT_NE(lines[static_cast<std::size_t>(line)].find(speedup), std::string::npos) << lines[static_cast<std::size_t>(line)];
+  for (const auto& [line, speedup] : std::vector<std::pair<int, const char*>>{
+           {1, "1.00x"}, {2, "1.00x"}, {3, "1.50x"}, {4, "2.50x"}})
+    EXPECT_NE(lines[static_cast<std::size_t>(line)].find(speedup), std::string::npos)
+        << lines[static_cast<std::size_t>(line)];
   EXPECT_EQ(lines[5].find("0x"), std::string::npos) << lines[5];
   study.parts[0].verb = "infer";  // by images per second
   EXPECT_NE(table_lines(study, 0)[4].find("2.50x"), std::string::npos) << table_lines(study, 0)[4];
@@ -112,7 +118,8 @@ TEST(Table, WhatRemainsIsEstimatedFromItsLike) {
   estimate(study);
   EXPECT_DOUBLE_EQ(study.elapsed, 8);
   EXPECT_DOUBLE_EQ(study.remaining, 1 + 2);  // as the other repeat; as the median of the part
-  EXPECT_EQ(progress_line(study), "3 of 6 runs done, 1 failed, 8.0 s of runs so far, about 3.0 s to go");
+  EXPECT_EQ(progress_line(study),
+            "3 of 6 runs done, 1 failed, 8.0 s of runs so far, about 3.0 s to go");
   estimate(study, {"another"});
   EXPECT_EQ(study.remaining, 0);
   EXPECT_EQ(progress_line(study), "3 of 6 runs done, 1 failed, 8.0 s of runs so far");
@@ -124,8 +131,8 @@ TEST(Table, WhatRemainsIsEstimatedFromItsLike) {
 }
 
 TEST(Collect, WhatBenchmarksPrint) {
-  const auto infer =
-      nlohmann::json::parse(R"({"model":"vit_micro","batch":8,"dtype":"f32","threads":2,"layout":{"dp":2,"tp":1,"pp":2,"ranks":4},"runs":9,
+  const auto infer = nlohmann::json::parse(
+      R"({"model":"vit_micro","batch":8,"dtype":"f32","threads":2,"layout":{"dp":2,"tp":1,"pp":2,"ranks":4},"runs":9,
     "ms":{"median":4.0,"min":3.0,"max":6.0},"images_per_s":2000,"gflops":10,"peak_gflops":40,"peak_bytes":1000,"comm_bytes":{"total":64},
     "ops":[{"name":"a","group":"msa","ms":1.0,"share":0.25},{"name":"b","group":"mlp","ms":2.0,"share":0.5},{"name":"c","group":"msa","ms":1.0,"share":0.25}]})");
   const report::RunRecord r = record_of_infer(infer, "x");
@@ -148,8 +155,12 @@ TEST(Collect, WhatBenchmarksPrint) {
   EXPECT_EQ(l.images_per_s, 4);
   EXPECT_EQ(l.parts[0].count, 12);
   for (const char* text : {"[]", "{}", "1", R"({"ms":{}})", R"({"ms":{"median":"x"}})"}) {
-    EXPECT_EQ(test::error_of([&] { record_of_infer(nlohmann::json::parse(text), "x"); }).kind, ErrorKind::data) << text;
-    EXPECT_EQ(test::error_of([&] { record_of_layers(nlohmann::json::parse(text), "x"); }).kind, ErrorKind::data) << text;
+    EXPECT_EQ(test::error_of([&] { record_of_infer(nlohmann::json::parse(text), "x"); }).kind,
+              ErrorKind::data)
+        << text;
+    EXPECT_EQ(test::error_of([&] { record_of_layers(nlohmann::json::parse(text), "x"); }).kind,
+              ErrorKind::data)
+        << text;
   }
 }
 

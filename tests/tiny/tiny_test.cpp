@@ -1,5 +1,5 @@
-// What a newcomer runs first: two seconds, the whole story in one file. A program, its derivative, a plan, an executor, and a model that
-// learns.
+// What a newcomer runs first: two seconds, the whole story in one file. A program, its derivative,
+// a plan, an executor, and a model that learns.
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
@@ -22,7 +22,8 @@ TEST(Tiny, AProgramIsTextAndHasADerivative) {
   EXPECT_EQ(ir::print(ir::parse(ir::print(p))), ir::print(p));
   const ir::Program g = transforms::simplify(transforms::autodiff(p));
 
-  // w = 1: the loss is the sum of squares of x, and d loss / d w is twice the sum of squares of each column.
+  // w = 1: the loss is the sum of squares of x, and d loss / d w is twice the sum of squares of
+  // each column.
   auto executor = exec::make_executor("cpu", 1);
   const plan::Plan plan = plan::lower(g, 0, executor->target());
   const auto loaded = executor->load(plan);
@@ -51,7 +52,8 @@ TEST(Tiny, AModelLearns) {
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{7}, i));
   for (int i = 0; i < 16; ++i) labels.push_back(i % 10);
   double first = 0, last = 0;
-  for (int step = 1; step <= 20; ++step) (step == 1 ? first : last) = session.train_step(images, labels, 3e-3, step, 0).loss;
+  for (int step = 1; step <= 20; ++step)
+    (step == 1 ? first : last) = session.train_step(images, labels, 3e-3, step, 0).loss;
   EXPECT_NEAR(first, 2.302585, 1e-4);  // a head of zeros: log 10
   EXPECT_LT(last, 0.5 * first);
 }

@@ -1,5 +1,6 @@
-// Text-form golden pairs: every *.ir file in this folder is an input program, a pass, and the program that must come out, to the letter.
-// Format: [// comment lines] program [--- next program]... --- pass NAME [ARGS] expected program. TESSERA_UPDATE_GOLDENS=1 rewrites what is
+// Text-form golden pairs: every *.ir file in this folder is an input program, a pass, and the
+// program that must come out, to the letter. Format: [// comment lines] program [--- next
+// program]... --- pass NAME [ARGS] expected program. TESSERA_UPDATE_GOLDENS=1 rewrites what is
 // expected.
 #include <gtest/gtest.h>
 
@@ -57,8 +58,10 @@ Golden read(const fs::path& path) {
 Optimizer optimizer_of(const Words& words) {
   Optimizer o;
   o.name = words.at(1);
-  const std::map<std::string, double*> numbers = {
-      {"weight_decay", &o.weight_decay}, {"clip", &o.clip}, {"momentum", &o.momentum}, {"ema", &o.ema}};
+  const std::map<std::string, double*> numbers = {{"weight_decay", &o.weight_decay},
+                                                  {"clip", &o.clip},
+                                                  {"momentum", &o.momentum},
+                                                  {"ema", &o.ema}};
   for (std::size_t i = 2; i < words.size(); ++i) {
     const auto equals = words[i].find('=');
     if (words[i] == "nesterov")
@@ -72,21 +75,26 @@ Optimizer optimizer_of(const Words& words) {
 // "dp=2", "zero=1", "megatron": the rest of the words of a pass that places.
 Layout layout_of(const Words& words) {
   Layout layout;
-  const std::map<std::string, int*> numbers = {{"dp", &layout.dp}, {"sp", &layout.sp}, {"tp", &layout.tp}, {"zero", &layout.zero}};
+  const std::map<std::string, int*> numbers = {
+      {"dp", &layout.dp}, {"sp", &layout.sp}, {"tp", &layout.tp}, {"zero", &layout.zero}};
   for (const std::string& word : words) {
     if (word == "megatron") layout.megatron_sequence = true;
-    if (const auto equals = word.find('='); equals != word.npos) *numbers.at(word.substr(0, equals)) = std::stoi(word.substr(equals + 1));
+    if (const auto equals = word.find('='); equals != word.npos)
+      *numbers.at(word.substr(0, equals)) = std::stoi(word.substr(equals + 1));
   }
   return layout;
 }
 
-// Strategy and placement of a program as it is, of its gradients ("autodiff"), or of a whole training step ("step"), as run/ makes them.
+// Strategy and placement of a program as it is, of its gradients ("autodiff"), or of a whole
+// training step ("step"), as run/ makes them.
 Program placed(const Words& pass, Program p, std::vector<Bucket>* made = nullptr) {
   const Layout layout = layout_of({pass.begin() + 1, pass.end()});
   const bool step = std::find(pass.begin(), pass.end(), "step") != pass.end();
   if (step || std::find(pass.begin(), pass.end(), "autodiff") != pass.end()) p = autodiff(p);
   if (step) {
-    const auto by_rank = [&](const std::string& param) { return Group{p.type(p.input(param)->var).rank() > 1}; };
+    const auto by_rank = [&](const std::string& param) {
+      return Group{p.type(p.input(param)->var).rank() > 1};
+    };
     const std::vector<Bucket> list = plan_buckets(p, by_rank, layout.tp);
     Optimizer sgd;
     sgd.name = "sgd";
@@ -96,14 +104,16 @@ Program placed(const Words& pass, Program p, std::vector<Bucket>* made = nullptr
   return place(strategy(simplify(p), layout));
 }
 
-// "pipeline 1f1b 2": a training step of so many micro-batches on two ranks, a block each, as run/ makes it.
+// "pipeline 1f1b 2": a training step of so many micro-batches on two ranks, a block each, as run/
+// makes it.
 Program pipelined(const Words& pass, const Program& model) {
   const int micros = std::stoi(pass.at(2));
   const Program staged = cut(model, {1, 1});
   std::map<std::string, int> stages;
   for (const ir::Input& in : staged.inputs)
     for (const ir::Eqn& e : staged.eqns)
-      if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end()) stages.emplace(in.name, e.stage);
+      if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end())
+        stages.emplace(in.name, e.stage);
   Program p = accumulate(std::vector<Program>(static_cast<std::size_t>(micros), autodiff(staged)));
   const auto by_stage = [&](const std::string& param) { return Group{.stage = stages.at(param)}; };
   const std::vector<Bucket> list = plan_buckets(p, by_stage);
@@ -112,14 +122,18 @@ Program pipelined(const Words& pass, const Program& model) {
   p = simplify(optimizer(buckets(p, list), sgd, list));
   for (const Bucket& bucket : list)
     for (const char* role : {"weights.", "momentum."}) stages[role + bucket.name] = bucket.stage;
-  const auto stage_of = [&](const std::string& input) { return stages.contains(input) ? stages.at(input) : -1; };
+  const auto stage_of = [&](const std::string& input) {
+    return stages.contains(input) ? stages.at(input) : -1;
+  };
   return pipeline(p, pass.at(1) == "zb" ? zb_h1(2, micros) : one_f_one_b(2, micros), stage_of);
 }
 
 Program transformed(const Words& pass, const std::vector<Program>& parts) {
   const Program& p = parts[0];
   const std::string& name = pass.at(0);
-  auto decays = [&](const std::string& param) { return Group{p.type(p.input(param)->var).rank() > 1}; };
+  auto decays = [&](const std::string& param) {
+    return Group{p.type(p.input(param)->var).rank() > 1};
+  };
   if (name == "autodiff") return autodiff(p);
   if (name == "accumulate") return accumulate(parts);
   if (name == "defer") return defer(p);
@@ -133,22 +147,27 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
   if (name == "pipeline") return pipelined(pass, p);
   if (name == "place") return placed(pass, p);
   if (name == "prefetch") return prefetch(p);
-  if (name == "compress") {  // "compress topk 0.25 dp=2 step": of a placed step, where it always stands
+  if (name ==
+      "compress") {  // "compress topk 0.25 dp=2 step": of a placed step, where it always stands
     std::vector<Bucket> list;
     const Program step = placed({pass.begin() + 2, pass.end()}, p, &list);
-    return simplify(compress(step, {pass.at(1), pass.at(1) == "topk" ? std::stod(pass.at(2)) : 0.0, std::stoll(pass.at(2)), false}, list));
+    return simplify(compress(step,
+                             {pass.at(1), pass.at(1) == "topk" ? std::stod(pass.at(2)) : 0.0,
+                              std::stoll(pass.at(2)), false},
+                             list));
   }
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
-  const std::map<std::string, Program (*)(const Program&)> plain = {{"fold_norm", fold_norm},
-                                                                    {"fuse_contract", fuse_contract},
-                                                                    {"fuse_norm", fuse_norm},
-                                                                    {"fuse_loss", fuse_loss},
-                                                                    {"fuse_update", fuse_update},
-                                                                    {"simplify", simplify},
-                                                                    {"combine", combine},
-                                                                    {"count", count},
-                                                                    {"early", early},
-                                                                    {"split_attention", split_attention}};
+  const std::map<std::string, Program (*)(const Program&)> plain = {
+      {"fold_norm", fold_norm},
+      {"fuse_contract", fuse_contract},
+      {"fuse_norm", fuse_norm},
+      {"fuse_loss", fuse_loss},
+      {"fuse_update", fuse_update},
+      {"simplify", simplify},
+      {"combine", combine},
+      {"count", count},
+      {"early", early},
+      {"split_attention", split_attention}};
   return plain.at(name)(p);
 }
 
@@ -173,7 +192,8 @@ TEST_P(GoldenFile, PassWritesTheExpectedProgram) {
   const std::string actual = ir::print(result);
   EXPECT_EQ(ir::print(ir::parse(actual)), actual) << "what a pass writes reads back";
   if (actual == g.expected) return;
-  if (const char* update = std::getenv("TESSERA_UPDATE_GOLDENS"); update && std::string(update) == "1") {
+  if (const char* update = std::getenv("TESSERA_UPDATE_GOLDENS");
+      update && std::string(update) == "1") {
     std::ofstream(path) << g.before << actual;
     GTEST_SKIP() << "rewrote " << path << "; look at it before committing";
   }
@@ -184,7 +204,8 @@ TEST_P(GoldenFile, PassWritesTheExpectedProgram) {
 INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const auto& info) {
   std::string name = info.param;
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+      '_');
   return name;
 });
 
@@ -192,8 +213,9 @@ TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
   for (const char* pass :
-       {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat", "fold_norm", "fuse_contract", "fuse_norm",
-        "fuse_loss", "fuse_update", "simplify", "place", "compress", "combine", "early", "prefetch", "split_attention"})
+       {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat",
+        "fold_norm", "fuse_contract", "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place",
+        "compress", "combine", "early", "prefetch", "split_attention"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

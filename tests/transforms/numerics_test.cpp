@@ -1,4 +1,5 @@
-// What passes do to numbers: nothing (to the bit), or no more than rounding; and the gradients are the derivatives.
+// What passes do to numbers: nothing (to the bit), or no more than rounding; and the gradients are
+// the derivatives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,10 +32,14 @@ Start start(const models::ModelConfig& m) {
 class Numerics : public testing::TestWithParam<bool> {
  protected:
   const Start s = start(GetParam() ? tiny_model_with_dropout() : tiny_model());
-  void expect_kept(const Program& p, double tolerance) { expect_same(evaluate(p, s.inputs), s.outputs, tolerance); }
+  void expect_kept(const Program& p, double tolerance) {
+    expect_same(evaluate(p, s.inputs), s.outputs, tolerance);
+  }
 };
 
-TEST_P(Numerics, ThePlanChangesNothing) { expect_same(interpret(s.program, s.inputs), s.outputs, 0); }
+TEST_P(Numerics, ThePlanChangesNothing) {
+  expect_same(interpret(s.program, s.inputs), s.outputs, 0);
+}
 
 TEST_P(Numerics, AutodiffKeepsTheForwardProgram) {
   const Program forward = vit_loss(s.model, DType::f64, batch);
@@ -62,7 +67,8 @@ TEST_P(Numerics, RematKeepsEveryBit) {
 
 TEST_P(Numerics, BucketsKeepEveryBit) {
   const std::vector<Bucket> list = vit_buckets(s.model, DType::f64);
-  expect_same(evaluate(buckets(s.program, list), into_buckets(s.inputs, list, s.inputs)), s.outputs, 0);
+  expect_same(evaluate(buckets(s.program, list), into_buckets(s.inputs, list, s.inputs)), s.outputs,
+              0);
 }
 
 TEST_P(Numerics, FusionsAgree) {
@@ -75,18 +81,21 @@ TEST_P(Numerics, FusionsAgree) {
 
 TEST_P(Numerics, FusionsFindTheirPatterns) {
   auto count = [](const Program& p, ir::Op op) {
-    return std::count_if(p.eqns.begin(), p.eqns.end(), [&](const ir::Eqn& e) { return e.op == op; });
+    return std::count_if(p.eqns.begin(), p.eqns.end(),
+                         [&](const ir::Eqn& e) { return e.op == op; });
   };
   const Program p = fuse_all(s.program);
   EXPECT_EQ(count(p, ir::Op::cross_entropy), 1);
   EXPECT_EQ(count(p, ir::Op::log_softmax), 0);
   EXPECT_EQ(count(p, ir::Op::gelu), 0) << "every gelu follows a contract with bias";
-  // ln_2 of every block and ln_1 of every block but the first follow a residual sum; the first follows the embedding's dropout or position.
+  // ln_2 of every block and ln_1 of every block but the first follow a residual sum; the first
+  // follows the embedding's dropout or position.
   EXPECT_GE(count(p, ir::Op::add_norm), 2 * s.model.depth - 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Numerics, testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "MeanWithDropout" : "ClassToken"; });
+INSTANTIATE_TEST_SUITE_P(Models, Numerics, testing::Values(false, true), [](const auto& info) {
+  return info.param ? "MeanWithDropout" : "ClassToken";
+});
 
 TEST(Fold, NormBecomesPartOfTheConvolution) {
   const Program p = ir::parse(R"(program evaluate mesh()
@@ -120,7 +129,8 @@ Values cut(const Values& inputs, const std::vector<std::int64_t>& micro) {
     for (const char* name : {"images", "labels"}) {
       const std::vector<double>& whole = inputs.at(name);
       const auto each = static_cast<std::int64_t>(whole.size()) / total;
-      out[name + ("." + std::to_string(m))] = std::vector<double>(whole.begin() + at * each, whole.begin() + (at + micro[m]) * each);
+      out[name + ("." + std::to_string(m))] =
+          std::vector<double>(whole.begin() + at * each, whole.begin() + (at + micro[m]) * each);
     }
   return out;
 }
@@ -128,25 +138,29 @@ Values cut(const Values& inputs, const std::vector<std::int64_t>& micro) {
 TEST(Accumulate, PartsGiveTheGradientsOfTheWhole) {
   for (const auto& m : {tiny_model(), tiny_model_with_dropout()}) {
     const Start s = start(m);
-    for (const std::vector<std::int64_t>& micro : {std::vector<std::int64_t>{3, 2}, std::vector<std::int64_t>{2, 2, 1}}) {
+    for (const std::vector<std::int64_t>& micro :
+         {std::vector<std::int64_t>{3, 2}, std::vector<std::int64_t>{2, 2, 1}}) {
       std::vector<Program> parts;
       for (const std::int64_t n : micro) parts.push_back(autodiff(vit_loss(m, DType::f64, n)));
       const Program p = accumulate(parts);
       const Values got = evaluate(simplify(p), cut(s.inputs, micro));
       expect_same(got, s.outputs, 1e-12);
-      expect_same(evaluate(simplify(remat(simplify(p), 2)), cut(s.inputs, micro)), got, 0);  // recomputation within each part
+      expect_same(evaluate(simplify(remat(simplify(p), 2)), cut(s.inputs, micro)), got,
+                  0);  // recomputation within each part
     }
   }
 }
 
 TEST(Accumulate, RematTreatsEveryMicroBatchAlike) {
   auto recomputed = [](const Program& p) {
-    return std::count_if(p.eqns.begin(), p.eqns.end(), [](const ir::Eqn& e) { return e.phase == ir::Phase::recompute; });
+    return std::count_if(p.eqns.begin(), p.eqns.end(),
+                         [](const ir::Eqn& e) { return e.phase == ir::Phase::recompute; });
   };
   const Program part = autodiff(vit_loss(tiny_model(), DType::f64, 2));
   for (const int every : {1, 2, 3}) {
     EXPECT_GT(recomputed(remat(simplify(part), every)), 0);
-    EXPECT_EQ(recomputed(remat(simplify(accumulate({part, part, part})), every)), 3 * recomputed(remat(simplify(part), every)));
+    EXPECT_EQ(recomputed(remat(simplify(accumulate({part, part, part})), every)),
+              3 * recomputed(remat(simplify(part), every)));
   }
 }
 
@@ -155,7 +169,8 @@ TEST(Gradients, AgreeWithFiniteDifferences) {
     Start s = start(m);
     std::uint64_t draw = 0;
     for (const models::Param& p : models::parameters(m)) {
-      const auto i = static_cast<std::size_t>(random_bits(Key{}.with("which"), draw++) % s.inputs.at(p.name).size());
+      const auto i = static_cast<std::size_t>(random_bits(Key{}.with("which"), draw++) %
+                                              s.inputs.at(p.name).size());
       double& w = s.inputs.at(p.name)[i];
       const double kept = w, h = 1e-5;
       w = kept + h;
@@ -163,7 +178,8 @@ TEST(Gradients, AgreeWithFiniteDifferences) {
       w = kept - h;
       const double down = evaluate(s.program, s.inputs).at("loss")[0];
       w = kept;
-      EXPECT_NEAR(s.outputs.at("grad." + p.name)[i], (up - down) / (2 * h), 1e-9) << p.name << "[" << i << "]";
+      EXPECT_NEAR(s.outputs.at("grad." + p.name)[i], (up - down) / (2 * h), 1e-9)
+          << p.name << "[" << i << "]";
     }
   }
 }
@@ -177,7 +193,8 @@ TEST_P(Steps, FusedUpdatesAgree) {
   o.fuse = false;
   const Program p = vit_step(m, DType::f64, {batch}, o);
   const Values parameters = draw_inputs(vit_loss(m, DType::f64, batch), 5, batch);
-  const Values inputs = into_buckets(parameters, vit_buckets(m, DType::f64), draw_inputs(p, 5, batch));
+  const Values inputs =
+      into_buckets(parameters, vit_buckets(m, DType::f64), draw_inputs(p, 5, batch));
   const Values plain = evaluate(p, inputs);
   ASSERT_LT(0.5, plain.at("grad_norm")[0]) << "clipping is at work";
   expect_same(evaluate(simplify(fuse_update(p)), inputs), plain, 1e-13);
@@ -202,7 +219,8 @@ TEST_P(Steps, AStepThatIsNotFiniteChangesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, Steps, testing::Values("adamw", "sgd"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Optimizers, Steps, testing::Values("adamw", "sgd"),
+                         [](const auto& info) { return info.param; });
 
 TEST(Precision, BfloatGradientsPointTheSameWay) {
   const models::ModelConfig m = tiny_model();

@@ -1,4 +1,5 @@
-// The runner: names, verifies, dumps, disables; a pass that writes a bad program is named with the equation.
+// The runner: names, verifies, dumps, disables; a pass that writes a bad program is named with the
+// equation.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const Program start = ir::parse(
-    "program t mesh()\n  input x : f32[2] batch \"x\"\n  y : f32[2] = scale factor=2 x  # act\n  z : f32[2] = scale y  # act\n  output "
+    "program t mesh()\n  input x : f32[2] batch \"x\"\n  y : f32[2] = scale factor=2 x  # act\n  z "
+    ": f32[2] = scale y  # act\n  output "
     "\"z\" = z\n");
 
 Program wrong_type(const Program& p) {
@@ -37,7 +39,9 @@ std::string error_of(const std::vector<Pass>& passes, const RunOptions& options 
 
 TEST(Runner, RunsInOrderAndReports) {
   std::vector<PassReport> reports;
-  const Program p = run(start, {{"simplify", simplify}, {"autodiff", [](const Program& q) { return q; }}}, {}, &reports);
+  const Program p =
+      run(start, {{"simplify", simplify}, {"autodiff", [](const Program& q) { return q; }}}, {},
+          &reports);
   ASSERT_EQ(reports.size(), 2u);
   EXPECT_EQ(reports[0].name, "simplify");
   EXPECT_EQ(reports[0].eqns_before, 2u);
@@ -47,28 +51,35 @@ TEST(Runner, RunsInOrderAndReports) {
 }
 
 TEST(Runner, NamesThePassAndTheEquation) {
-  const std::string said = error_of({{"simplify", [](const Program& p) { return p; }}, {"broken", wrong_type}});
-  EXPECT_NE(said.find("failed after broken: in `z : f32[3] = scale y  # act`"), std::string::npos) << said;
+  const std::string said =
+      error_of({{"simplify", [](const Program& p) { return p; }}, {"broken", wrong_type}});
+  EXPECT_NE(said.find("failed after broken: in `z : f32[3] = scale y  # act`"), std::string::npos)
+      << said;
   EXPECT_NE(said.find("z is declared f32[3] but scale gives f32[2]"), std::string::npos) << said;
 }
 
-TEST(Runner, NamesThePassThatThrew) { EXPECT_EQ(error_of({{"optimizer", throws}}), "failed after optimizer: no optimizer is named lion"); }
+TEST(Runner, NamesThePassThatThrew) {
+  EXPECT_EQ(error_of({{"optimizer", throws}}),
+            "failed after optimizer: no optimizer is named lion");
+}
 
 TEST(Runner, RefusesABadModel) { EXPECT_THROW(run(wrong_type(start), {}), Error); }
 
 TEST(Runner, LeavesOutWhatIsDisabled) {
   std::vector<PassReport> reports;
-  const Program p =
-      run(start, {{"simplify", simplify}, {"broken", wrong_type}}, {.disabled = {"broken", "simplify"}, .dump_dir = ""}, &reports);
+  const Program p = run(start, {{"simplify", simplify}, {"broken", wrong_type}},
+                        {.disabled = {"broken", "simplify"}, .dump_dir = ""}, &reports);
   EXPECT_EQ(p, start);
   EXPECT_TRUE(reports[0].disabled && reports[1].disabled);
   EXPECT_EQ(reports[0].eqns_after, 2u);
 }
 
 TEST(Runner, AnUnknownPassIsAnErrorThatListsThem) {
-  const std::string said = error_of({{"simplify", simplify}, {"remat", simplify}}, {.disabled = {"rematt"}, .dump_dir = ""});
+  const std::string said = error_of({{"simplify", simplify}, {"remat", simplify}},
+                                    {.disabled = {"rematt"}, .dump_dir = ""});
   EXPECT_NE(said.find("there is no pass 'rematt' to disable"), std::string::npos) << said;
-  EXPECT_NE(said.find("passes that can be disabled are simplify, remat"), std::string::npos) << said;
+  EXPECT_NE(said.find("passes that can be disabled are simplify, remat"), std::string::npos)
+      << said;
 }
 
 std::string text_of(const fs::path& path) {
@@ -80,8 +91,10 @@ std::string text_of(const fs::path& path) {
 TEST(Runner, DumpsTheProgramAfterEachPass) {
   const fs::path dir = fs::temp_directory_path() / ("tessera_dump_" + std::to_string(::getpid()));
   fs::remove_all(dir);
-  const Program p = run(start, {{"first", simplify}, {"skipped", simplify}, {"last", [](const Program& q) { return q; }}},
-                        {.disabled = {"skipped"}, .dump_dir = (dir / "deep").string()});
+  const Program p = run(
+      start,
+      {{"first", simplify}, {"skipped", simplify}, {"last", [](const Program& q) { return q; }}},
+      {.disabled = {"skipped"}, .dump_dir = (dir / "deep").string()});
   EXPECT_EQ(text_of(dir / "deep" / "00_model.ir"), ir::print(start));
   EXPECT_EQ(text_of(dir / "deep" / "01_first.ir"), ir::print(p));
   EXPECT_FALSE(fs::exists(dir / "deep" / "02_skipped.ir"));
@@ -92,7 +105,8 @@ TEST(Runner, DumpsTheProgramAfterEachPass) {
 TEST(Runner, SaysWhenItCannotDump) {
   const fs::path file = fs::temp_directory_path() / ("tessera_file_" + std::to_string(::getpid()));
   std::ofstream(file) << "in the way";
-  EXPECT_THROW(run(start, {{"simplify", simplify}}, {.disabled = {}, .dump_dir = file.string()}), Error);
+  EXPECT_THROW(run(start, {{"simplify", simplify}}, {.disabled = {}, .dump_dir = file.string()}),
+               Error);
   fs::remove(file);
 }
 

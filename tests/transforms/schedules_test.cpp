@@ -1,5 +1,6 @@
-// Every builder over a grid of sizes: the schedule can run, its bubble is the formula's, as much is in flight as promised; and the
-// simulation gives the earliest times and an order that one process could follow.
+// Every builder over a grid of sizes: the schedule can run, its bubble is the formula's, as much is
+// in flight as promised; and the simulation gives the earliest times and an order that one process
+// could follow.
 #include "transforms/schedules.h"
 
 #include <gtest/gtest.h>
@@ -19,11 +20,13 @@ Where key(const Turn& t) { return {t.stage, t.micro, t.work}; }
 // F = 1, B = 2, or 1 and 1 where it is split: what formulas assume.
 double unit(const Schedule& s) {
   const bool splits = s.splits();
-  return bubble(simulate(s, [&](const Turn& t) { return t.work == Work::backward && !splits ? 2.0 : 1.0; }),
-                static_cast<int>(s.ranks.size()));
+  return bubble(
+      simulate(s, [&](const Turn& t) { return t.work == Work::backward && !splits ? 2.0 : 1.0; }),
+      static_cast<int>(s.ranks.size()));
 }
 
-// Each turn starts as soon as its rank is free and what it needs has arrived (which decides all times), after what it needs in the list.
+// Each turn starts as soon as its rank is free and what it needs has arrived (which decides all
+// times), after what it needs in the list.
 void expect_earliest(const Schedule& s, const std::vector<Timed>& turns, double transfer) {
   std::map<Where, const Timed*> done;
   std::vector<double> free(s.ranks.size(), 0);
@@ -32,10 +35,12 @@ void expect_earliest(const Schedule& s, const std::vector<Timed>& turns, double 
   for (const Timed& t : turns) {
     const auto rank = static_cast<std::size_t>(t.rank);
     ASSERT_LT(next[rank], s.ranks[rank].size());
-    ASSERT_EQ(name(t.turn), name(s.ranks[rank][next[rank]++])) << s.name << ": rank " << t.rank << " leaves its order";
+    ASSERT_EQ(name(t.turn), name(s.ranks[rank][next[rank]++]))
+        << s.name << ": rank " << t.rank << " leaves its order";
     double start = free[rank];
     for (const Turn& need : needs(s, t.turn)) {
-      ASSERT_TRUE(done.contains(key(need))) << s.name << ": " << name(t.turn) << " stands before " << name(need);
+      ASSERT_TRUE(done.contains(key(need)))
+          << s.name << ": " << name(t.turn) << " stands before " << name(need);
       const Timed& before = *done[key(need)];
       start = std::max(start, before.end + (before.rank == t.rank ? 0 : transfer));
     }
@@ -49,15 +54,19 @@ void expect_earliest(const Schedule& s, const std::vector<Timed>& turns, double 
 }
 
 void expect_sound(const Schedule& s, double formula) {
-  SCOPED_TRACE(s.name + " ranks=" + std::to_string(s.ranks.size()) + " stages=" + std::to_string(s.stages) +
-               " micros=" + std::to_string(s.micros));
+  SCOPED_TRACE(s.name + " ranks=" + std::to_string(s.ranks.size()) +
+               " stages=" + std::to_string(s.stages) + " micros=" + std::to_string(s.micros));
   ASSERT_NO_THROW(check(s));
-  for (int stage = 0; stage < s.stages; ++stage) ASSERT_EQ(s.home(stage), stage % static_cast<int>(s.ranks.size()));
+  for (int stage = 0; stage < s.stages; ++stage)
+    ASSERT_EQ(s.home(stage), stage % static_cast<int>(s.ranks.size()));
   EXPECT_NEAR(unit(s), formula, 1e-12);
   EXPECT_EQ(parse_schedule(print(s), "text"), s);
   // Uneven costs, some of them nothing at all, so that many turns start together.
-  const auto uneven = [](const Turn& t) { return (t.stage * 7 + t.micro * 3 + static_cast<int>(t.work)) % 4; };
-  for (const double transfer : {0.0, 0.5}) expect_earliest(s, simulate(s, uneven, transfer), transfer);
+  const auto uneven = [](const Turn& t) {
+    return (t.stage * 7 + t.micro * 3 + static_cast<int>(t.work)) % 4;
+  };
+  for (const double transfer : {0.0, 0.5})
+    expect_earliest(s, simulate(s, uneven, transfer), transfer);
 }
 
 template <class F>
@@ -97,7 +106,9 @@ TEST(Schedules, InterleavedDividesTheBubble) {
       const int count = std::max(1, micros / ranks), group = (micros + count - 1) / count;
       for (int r = 0; r < ranks; ++r)
         EXPECT_EQ(in_flight(s, r),
-                  chunks == 1 ? std::min(ranks - r, micros) : std::min((chunks - 1) * group + 2 * (ranks - 1 - r) + 1, chunks * micros));
+                  chunks == 1
+                      ? std::min(ranks - r, micros)
+                      : std::min((chunks - 1) * group + 2 * (ranks - 1 - r) + 1, chunks * micros));
     }
   });
 }
@@ -129,22 +140,25 @@ TEST(Schedules, InferenceKeepsNothing) {
 }
 
 TEST(Schedules, OrdersAsPublished) {
-  EXPECT_EQ(print(gpipe(1, 2, 2)), "schedule gpipe stages=2 micros=2\nrank 0: F0.0 F1.0 F0.1 F1.1 B1.0 B0.0 B1.1 B0.1\n");
+  EXPECT_EQ(print(gpipe(1, 2, 2)),
+            "schedule gpipe stages=2 micros=2\nrank 0: F0.0 F1.0 F0.1 F1.1 B1.0 B0.0 B1.1 B0.1\n");
   EXPECT_EQ(print(one_f_one_b(2, 3)),
             "schedule 1f1b stages=2 micros=3\n"
             "rank 0: F0.0 F0.1 B0.0 F0.2 B0.1 B0.2\n"
             "rank 1: F1.0 B1.0 F1.1 B1.1 F1.2 B1.2\n");
-  EXPECT_EQ(print(interleaved(2, 2, 4)),
-            "schedule interleaved stages=4 micros=4\n"
-            "rank 0: F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B0.2 B0.3\n"
-            "rank 1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3\n");
+  EXPECT_EQ(
+      print(interleaved(2, 2, 4)),
+      "schedule interleaved stages=4 micros=4\n"
+      "rank 0: F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B0.2 B0.3\n"
+      "rank 1: F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3\n");
   EXPECT_EQ(print(zb_h1(2, 3)),
             "schedule zb-h1 stages=2 micros=3\n"
             "rank 0: F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2\n"
             "rank 1: F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 B1.2 W1.1 W1.2\n");
 }
 
-// Groups of unequal size: none smaller than the number of ranks, so that nobody waits for the next chunk.
+// Groups of unequal size: none smaller than the number of ranks, so that nobody waits for the next
+// chunk.
 TEST(Schedules, RaggedGroups) {
   EXPECT_EQ(print(forward_only(2, 4, 5)),
             "schedule forward stages=4 micros=5\n"
@@ -157,8 +171,10 @@ TEST(Schedules, TransfersAndTies) {
   const std::vector<Timed> turns = simulate(
       s, [](const Turn& t) { return t.work == Work::forward ? 1.0 : 2.0; }, 0.25);
   std::string order;
-  for (const Timed& t : turns) order += name(t.turn) + "@" + std::to_string(t.start).substr(0, 4) + " ";
-  EXPECT_EQ(order, "F0.0@0.00 F0.1@1.00 F1.0@1.25 B1.0@2.25 F1.1@4.25 B0.0@4.50 B1.1@5.25 B0.1@7.50 ");
+  for (const Timed& t : turns)
+    order += name(t.turn) + "@" + std::to_string(t.start).substr(0, 4) + " ";
+  EXPECT_EQ(order,
+            "F0.0@0.00 F0.1@1.00 F1.0@1.25 B1.0@2.25 F1.1@4.25 B0.0@4.50 B1.1@5.25 B0.1@7.50 ");
   EXPECT_NEAR(bubble(turns, 2), 1 - 12 / (2 * 9.5), 1e-12);
   EXPECT_EQ(bubble({}, 2), 0);
   EXPECT_EQ(bubble(simulate(s, [](const Turn&) { return 0.0; }), 2), 0);
@@ -178,7 +194,8 @@ TEST(Schedules, WithFewerMicroBatches) {
 
 // Inference where training has its stages: forth and back over two ranks, or any way.
 TEST(Schedules, InferenceFollowsTheHomes) {
-  for (const std::vector<int>& home : {std::vector<int>{0, 1, 1, 0}, {1, 0}, {2, 0, 1}, {0, 0, 1, 1}}) {
+  for (const std::vector<int>& home :
+       {std::vector<int>{0, 1, 1, 0}, {1, 0}, {2, 0, 1}, {0, 0, 1, 1}}) {
     const int ranks = *std::max_element(home.begin(), home.end()) + 1;
     for (int micros = 1; micros < 6; ++micros) {
       const Schedule s = forward_only(ranks, home, micros);
@@ -198,11 +215,16 @@ TEST(Schedules, BuildersRefuseSizes) {
     }
     return "nothing";
   };
-  const auto has = [](const std::string& text, const std::string& words) { return text.find(words) != text.npos; };
+  const auto has = [](const std::string& text, const std::string& words) {
+    return text.find(words) != text.npos;
+  };
   const std::string both = said([] { gpipe(0, 4, -1); });
-  EXPECT_TRUE(has(both, "ranks = 0 is not from 1 to 1024") && has(both, "micro-batches = -1 is not from 1 to 4096")) << both;
+  EXPECT_TRUE(has(both, "ranks = 0 is not from 1 to 1024") &&
+              has(both, "micro-batches = -1 is not from 1 to 4096"))
+      << both;
   EXPECT_TRUE(has(said([] { gpipe(2, 3, 1); }), "3 stages do not spread evenly over 2 ranks"));
-  EXPECT_TRUE(has(said([] { interleaved(4, 0, 1); }), "chunks = 0 stages a rank are not from 1 to 1024"));
+  EXPECT_TRUE(
+      has(said([] { interleaved(4, 0, 1); }), "chunks = 0 stages a rank are not from 1 to 1024"));
   EXPECT_TRUE(has(said([] { interleaved(4, 2147483647, 1); }), "chunks = 2147483647"));
   EXPECT_TRUE(has(said([] { one_f_one_b(1025, 1); }), "ranks = 1025"));
   EXPECT_TRUE(has(said([] { zb_h1(1024, 4096); }), "12582912 turns are more than 1000000"));

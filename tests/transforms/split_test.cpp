@@ -1,5 +1,5 @@
-// Attention written as its parts is the same attention, with and without bias and mask, in f64 to rounding and in bf16 to bf16's; and it
-// is left alone where its lse is read.
+// Attention written as its parts is the same attention, with and without bias and mask, in f64 to
+// rounding and in bf16 to bf16's; and it is left alone where its lse is read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,15 +17,18 @@ Program attention(bool bias, bool mask, const std::string& dtype) {
   const std::string low = dtype == "bf16" ? "f32" : dtype;
   std::string text = "program predict mesh()\n";
   for (const char* name : {"q", "k", "v"})
-    text += std::string("  input ") + name + " : " + low + (*name == 'q' ? "[2,3,4,2,5]" : "[2,3,6,2,5]") + " batch \"" + name + "\"\n";
+    text += std::string("  input ") + name + " : " + low +
+            (*name == 'q' ? "[2,3,4,2,5]" : "[2,3,6,2,5]") + " batch \"" + name + "\"\n";
   if (bias) text += "  input bias : " + low + "[2,4,6] param \"bias\" (heads,t,s)\n";
   if (mask) text += "  input mask : " + low + "[3,4,6] param \"mask\" (w,t,s)\n";
   std::string end = dtype == low ? "" : "_";
   if (dtype != low)
     for (const char* name : {"q", "k", "v"})
-      text += std::string("  ") + name + "_ : bf16" + (*name == 'q' ? "[2,3,4,2,5]" : "[2,3,6,2,5]") + " = cast to=bf16 " + name + "\n";
-  text += "  o : " + dtype + "[2,3,4,2,5], _ = attention scale=0.4" + (bias ? " bias=true" : "") + (mask ? " mask=true" : "") + " q" + end +
-          " k" + end + " v" + end + (bias ? " bias" : "") + (mask ? " mask" : "") + "  # blocks.0.msa\n";
+      text += std::string("  ") + name + "_ : bf16" +
+              (*name == 'q' ? "[2,3,4,2,5]" : "[2,3,6,2,5]") + " = cast to=bf16 " + name + "\n";
+  text += "  o : " + dtype + "[2,3,4,2,5], _ = attention scale=0.4" + (bias ? " bias=true" : "") +
+          (mask ? " mask=true" : "") + " q" + end + " k" + end + " v" + end +
+          (bias ? " bias" : "") + (mask ? " mask" : "") + "  # blocks.0.msa\n";
   if (dtype != low) text += "  wide : f32[2,3,4,2,5] = cast to=f32 o\n";
   return ir::parse(text + "  output \"o\" = " + (dtype != low ? "wide" : "o") + "\n");
 }
@@ -46,7 +49,10 @@ TEST(SplitAttention, IsTheSameAttention) {
         EXPECT_EQ(ir::cost(parts).flops, ir::cost(p).flops);
         const Values inputs = draw_inputs(p, 5, 2);
         SCOPED_TRACE(dtype + (bias ? " bias" : "") + (mask ? " mask" : ""));
-        expect_same(evaluate(parts, inputs), evaluate(p, inputs), dtype == "f64" ? 1e-12 : dtype == "f32" ? 1e-5 : 1e-2);
+        expect_same(evaluate(parts, inputs), evaluate(p, inputs),
+                    dtype == "f64"   ? 1e-12
+                    : dtype == "f32" ? 1e-5
+                                     : 1e-2);
       }
 }
 

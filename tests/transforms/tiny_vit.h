@@ -1,4 +1,5 @@
-// A ViT small enough to try every parameter, as programs before and after the passes that make a training step of it.
+// A ViT small enough to try every parameter, as programs before and after the passes that make a
+// training step of it.
 #pragma once
 
 #include <map>
@@ -14,7 +15,8 @@ namespace tessera::test {
 // Odd on purpose: a wide image, three heads, five classes.
 inline models::ModelConfig tiny_model() {
   models::ModelConfig m;
-  m.image_h = 4, m.image_w = 6, m.channels = 2, m.patch = 2, m.dim = 6, m.depth = 3, m.heads = 3, m.mlp = 8, m.classes = 5;
+  m.image_h = 4, m.image_w = 6, m.channels = 2, m.patch = 2, m.dim = 6, m.depth = 3, m.heads = 3,
+  m.mlp = 8, m.classes = 5;
   return m;
 }
 inline models::ModelConfig tiny_model_with_dropout() {
@@ -23,21 +25,27 @@ inline models::ModelConfig tiny_model_with_dropout() {
   return m;
 }
 
-// Forward and loss of one micro-batch: inputs images, labels, inv_count (and rng with dropout); outputs loss and correct.
+// Forward and loss of one micro-batch: inputs images, labels, inv_count (and rng with dropout);
+// outputs loss and correct.
 inline ir::Program vit_loss(const models::ModelConfig& m, ir::DType real, std::int64_t batch) {
   using namespace ir;
   Builder b;
   b.program().name = "tiny";
-  const Var images = b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
+  const Var images =
+      b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
   std::map<std::string, Var> params;
-  for (const models::Param& p : models::parameters(m)) params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
-  const Var logits = models::forward(b, m, images, {.random = true}, [&](const std::string& name) { return params.at(name); });
+  for (const models::Param& p : models::parameters(m))
+    params[p.name] = b.input(Input::param, p.name, {real, p.shape, {}}, p.dims);
+  const Var logits = models::forward(b, m, images, {.random = true},
+                                     [&](const std::string& name) { return params.at(name); });
   const auto scope = b.scope("loss");
   const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}}),
             inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
-  const Var each = b.emit1(Op::nll, Loss{0.1}, {b.emit1(Op::log_softmax, None{}, {logits}, "logp"), labels}, "nll");
+  const Var each = b.emit1(Op::nll, Loss{0.1},
+                           {b.emit1(Op::log_softmax, None{}, {logits}, "logp"), labels}, "nll");
   b.output("loss", b.mul(",->", b.sum("b->", each, "total"), inv_count, "loss"));
-  b.output("correct", b.sum("b->", b.emit1(Op::correct, TopK{1}, {logits, labels}, "top1"), "correct"));
+  b.output("correct",
+           b.sum("b->", b.emit1(Op::correct, TopK{1}, {logits, labels}, "top1"), "correct"));
   return b.take();
 }
 
@@ -48,7 +56,9 @@ inline ir::Program vit_gradients(const models::ModelConfig& m, ir::DType real, s
 inline std::vector<transforms::Bucket> vit_buckets(const models::ModelConfig& m, ir::DType real) {
   std::map<std::string, bool> decays;
   for (const models::Param& p : models::parameters(m)) decays[p.name] = p.decay;
-  return transforms::plan_buckets(vit_loss(m, real, 1), [&](const std::string& name) { return transforms::Group{decays.at(name)}; });
+  return transforms::plan_buckets(vit_loss(m, real, 1), [&](const std::string& name) {
+    return transforms::Group{decays.at(name)};
+  });
 }
 
 inline ir::Program fuse_all(const ir::Program& p) {
@@ -63,8 +73,8 @@ struct StepOptions {
   int remat = 0;
   bool fuse = true;
 };
-inline ir::Program vit_step(const models::ModelConfig& m, ir::DType real, const std::vector<std::int64_t>& micro,
-                            const StepOptions& o = {}) {
+inline ir::Program vit_step(const models::ModelConfig& m, ir::DType real,
+                            const std::vector<std::int64_t>& micro, const StepOptions& o = {}) {
   using namespace transforms;
   std::vector<Program> parts;
   for (const std::int64_t batch : micro) parts.push_back(autodiff(vit_loss(m, real, batch)));

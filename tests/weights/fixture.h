@@ -1,4 +1,5 @@
-// A small ViT, a small Swin, a set of numbers for its parameters, and files made from them with one thing wrong.
+// A small ViT, a small Swin, a set of numbers for its parameters, and files made from them with one
+// thing wrong.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,13 +19,15 @@ namespace tessera::test {
 
 inline models::ModelConfig small_vit() {
   models::ModelConfig m = models::preset("vit_tiny_cifar");
-  m.image_h = 12, m.image_w = 12, m.patch = 4, m.dim = 12, m.depth = 2, m.heads = 3, m.mlp = 20, m.classes = 5;
+  m.image_h = 12, m.image_w = 12, m.patch = 4, m.dim = 12, m.depth = 2, m.heads = 3, m.mlp = 20,
+  m.classes = 5;
   return m;
 }
 
 inline models::ModelConfig small_swin() {
   models::ModelConfig m = models::preset("swin_micro");
-  m.image_h = 12, m.image_w = 10, m.patch = 2, m.dim = 6, m.depths = {2, 1, 1}, m.stage_heads = {2, 3, 4}, m.window_h = m.window_w = 3;
+  m.image_h = 12, m.image_w = 10, m.patch = 2, m.dim = 6, m.depths = {2, 1, 1},
+  m.stage_heads = {2, 3, 4}, m.window_h = m.window_w = 3;
   m.classes = 5;
   return m;
 }
@@ -32,11 +35,13 @@ inline models::ModelConfig small_swin() {
 // Numbers that f32 holds exactly, different for every parameter and element, in our layout.
 inline std::vector<double> numbers(const std::string& name, std::int64_t count) {
   std::vector<double> out(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(uniform(Key{}.with(name), i)) - 0.5;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<double>(uniform(Key{}.with(name), i)) - 0.5;
   return out;
 }
 
-inline std::function<std::vector<double>(const std::string&)> numbers_of(const models::ModelConfig& m) {
+inline std::function<std::vector<double>(const std::string&)> numbers_of(
+    const models::ModelConfig& m) {
   std::map<std::string, std::int64_t> counts;
   for (const models::Param& p : models::parameters(m)) counts[p.name] = ir::elements(p.shape);
   return [counts](const std::string& name) { return numbers(name, counts.at(name)); };
@@ -53,15 +58,19 @@ struct Tensors {
 
   explicit Tensors(const models::ModelConfig& m, run::Naming naming = run::Naming::torchvision) {
     for (const models::Param& p : models::parameters(m))
-      all[naming == run::Naming::timm ? models::timm_name(m.family, p.name) : p.name] = {"F32", p.torch_shape};
+      all[naming == run::Naming::timm ? models::timm_name(m.family, p.name) : p.name] = {
+          "F32", p.torch_shape};
   }
-  void rename(const std::string& from, const std::string& to) { all[to] = all.at(from), all.erase(from); }
+  void rename(const std::string& from, const std::string& to) {
+    all[to] = all.at(from), all.erase(from);
+  }
 
   std::shared_ptr<const files::Safetensors> write(const std::filesystem::path& path) const {
     std::vector<std::vector<std::byte>> bytes;
     std::vector<files::NamedTensor> named;
     for (const auto& [name, tensor] : all) {
-      bytes.emplace_back(files::dtype_size(tensor.dtype) * static_cast<std::size_t>(ir::elements(tensor.shape)));
+      bytes.emplace_back(files::dtype_size(tensor.dtype) *
+                         static_cast<std::size_t>(ir::elements(tensor.shape)));
       named.push_back({name, tensor.dtype, tensor.shape, bytes.back()});
     }
     files::write_safetensors(path, named, metadata);

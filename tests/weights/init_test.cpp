@@ -1,4 +1,5 @@
-// Initial weights: the distributions of torchvision.models.VisionTransformer, checked by their moments and bounds; and what they depend on.
+// Initial weights: the distributions of torchvision.models.VisionTransformer, checked by their
+// moments and bounds; and what they depend on.
 #include "run/init.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ Moments moments(const std::vector<double>& x) {
   const auto n = static_cast<double>(x.size());
   for (const double v : x) m.mean += v / n;
   double fourth = 0;
-  for (const double v : x) m.std += (v - m.mean) * (v - m.mean) / n, fourth += std::pow(v - m.mean, 4) / n;
+  for (const double v : x)
+    m.std += (v - m.mean) * (v - m.mean) / n, fourth += std::pow(v - m.mean, 4) / n;
   m.kurtosis = m.std > 0 ? fourth / (m.std * m.std) : 0;
   m.std = std::sqrt(m.std);
   const auto [least, most] = std::minmax_element(x.begin(), x.end());
@@ -29,8 +31,10 @@ Moments moments(const std::vector<double>& x) {
   return m;
 }
 
-// Within five standard errors of the mean and of the standard deviation; the tail tells a normal (3) from a uniform (1.8) distribution.
-void expect_distribution(const std::string& name, const std::vector<double>& x, double std, double kurtosis) {
+// Within five standard errors of the mean and of the standard deviation; the tail tells a normal
+// (3) from a uniform (1.8) distribution.
+void expect_distribution(const std::string& name, const std::vector<double>& x, double std,
+                         double kurtosis) {
   const Moments m = moments(x);
   const auto n = static_cast<double>(x.size());
   EXPECT_NEAR(m.mean, 0, 5 * std / std::sqrt(n)) << name;
@@ -59,7 +63,8 @@ TEST(Init, DistributedAsTorchvisions) {
   const double c = 96, f = 160, third = 1 / std::sqrt(3.0);
   struct Expected {
     std::string ending;
-    double bound;  // > 0: uniform in +-bound; < 0: normal with -bound as standard deviation; 0: see `constant`
+    double bound;  // > 0: uniform in +-bound; < 0: normal with -bound as standard deviation; 0: see
+                   // `constant`
     double constant = 0;
   };
   const std::vector<Expected> rows = {
@@ -113,7 +118,8 @@ TEST(Init, NormalHead) {
   expect_distribution("head", initial_weights(1)(by_name(m).at("heads.head.weight")), 0.02, 3.0);
 }
 
-// trunc_normal_ cuts at +-2, not at two standard deviations: with std 1 that leaves a variance of 1 - 4 phi(2) / (Phi(2) - Phi(-2)).
+// trunc_normal_ cuts at +-2, not at two standard deviations: with std 1 that leaves a variance of 1
+// - 4 phi(2) / (Phi(2) - Phi(-2)).
 TEST(Init, TruncatedNormalIsCutAtTwo) {
   Param p;
   p.name = "wide", p.shape = {200, 200}, p.init = {models::Init::truncated_normal, 1.0};
@@ -129,7 +135,8 @@ TEST(Init, TruncatedNormalIsCutAtTwo) {
 
 TEST(Init, DependsOnSeedAndNameAndNothingElse) {
   const auto params = by_name(small());
-  const std::string a = "encoder.layers.encoder_layer_0.mlp.0.weight", b = "encoder.layers.encoder_layer_1.mlp.0.weight";
+  const std::string a = "encoder.layers.encoder_layer_0.mlp.0.weight",
+                    b = "encoder.layers.encoder_layer_1.mlp.0.weight";
   const ParamSource draw = initial_weights(5);
   const std::vector<double> first = draw(params.at(a));
   const std::vector<double> other = draw(params.at(b));

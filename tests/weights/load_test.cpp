@@ -1,4 +1,5 @@
-// Weights that fit: round trips in both namings bit for bit, wrappers' prefixes, goldens, and the adaptations of --init.
+// Weights that fit: round trips in both namings bit for bit, wrappers' prefixes, goldens, and the
+// adaptations of --init.
 #include <gtest/gtest.h>
 
 #include "config/reader.h"
@@ -16,7 +17,9 @@ using test::Scratch;
 using test::small_vit;
 using test::Tensors;
 
-std::shared_ptr<const files::Safetensors> open(const std::filesystem::path& path) { return std::make_shared<files::Safetensors>(path); }
+std::shared_ptr<const files::Safetensors> open(const std::filesystem::path& path) {
+  return std::make_shared<files::Safetensors>(path);
+}
 
 TEST(Load, RoundTripsBitForBit) {
   const Scratch scratch;
@@ -43,7 +46,8 @@ TEST(Load, RoundTripsBitForBit) {
         std::vector<std::string> notes;
         const ParamSource source = weights_from(file, model_of(*file), {true, true}, notes);
         EXPECT_TRUE(notes.empty());
-        for (const models::Param& p : models::parameters(m)) ASSERT_EQ(source(p), values(p.name)) << p.name;
+        for (const models::Param& p : models::parameters(m))
+          ASSERT_EQ(source(p), values(p.name)) << p.name;
       }
 }
 
@@ -56,7 +60,8 @@ TEST(Load, SavedFilesAreInTorchsLayout) {
   ASSERT_EQ(file.tensors().size(), params.size());
   for (const models::Param& p : params) EXPECT_EQ(file.at(p.name).shape, p.torch_shape) << p.name;
   // [d, c, y, x] of torch is [y, x, c, d] of ours.
-  const std::vector<double> torch = files::to_doubles(file.read("conv_proj.weight")), ours = numbers_of(m)("conv_proj.weight");
+  const std::vector<double> torch = files::to_doubles(file.read("conv_proj.weight")),
+                            ours = numbers_of(m)("conv_proj.weight");
   EXPECT_EQ(torch[((5u * 3 + 2) * 4 + 1) * 4 + 3], ours[((1u * 4 + 3) * 3 + 2) * 12 + 5]);
   for (const auto& [name, view] : file.tensors()) EXPECT_EQ(view.offset % 4, 0u) << name;
 }
@@ -70,8 +75,10 @@ TEST(Load, SavingAgainGivesTheSameBytes) {
   std::map<std::string, models::Param> params;
   for (models::Param& p : models::parameters(m)) params.emplace(p.name, p);
   save_weights(
-      scratch / "b", m, [&](const std::string& name) { return source(params.at(name)); }, Naming::timm);
-  const files::RegularFile a(scratch / "a", ErrorKind::weights), b(scratch / "b", ErrorKind::weights);
+      scratch / "b", m, [&](const std::string& name) { return source(params.at(name)); },
+      Naming::timm);
+  const files::RegularFile a(scratch / "a", ErrorKind::weights),
+      b(scratch / "b", ErrorKind::weights);
   EXPECT_TRUE(a.read(0, a.size()) == b.read(0, b.size()));
 }
 
@@ -88,10 +95,12 @@ TEST(Load, WrappersOldNamesAndHalfPrecision) {
   Tensors wrapped = tensors;
   wrapped.all.clear();
   int i = 0;
-  for (const auto& [name, tensor] : tensors.all) wrapped.all["module." + name] = {i++ % 2 == 0 ? "BF16" : "F16", tensor.shape};
+  for (const auto& [name, tensor] : tensors.all)
+    wrapped.all["module." + name] = {i++ % 2 == 0 ? "BF16" : "F16", tensor.shape};
   std::vector<std::string> notes;
   const ParamSource source = weights_from(wrapped.write(scratch / "w"), m, {}, notes);
-  for (const models::Param& p : models::parameters(m)) EXPECT_EQ(static_cast<std::int64_t>(source(p).size()), ir::elements(p.shape));
+  for (const models::Param& p : models::parameters(m))
+    EXPECT_EQ(static_cast<std::int64_t>(source(p).size()), ir::elements(p.shape));
 }
 
 TEST(Load, GoldensHaveAPrefix) {
@@ -100,11 +109,13 @@ TEST(Load, GoldensHaveAPrefix) {
   std::vector<std::string> notes;
   const ParamSource source = weights_from(file, m, {}, notes, "param.");
   for (const models::Param& p : models::parameters(m))
-    EXPECT_EQ(models::to_torch(p, source(p)), files::to_doubles(file->read("param." + p.name))) << p.name;
+    EXPECT_EQ(models::to_torch(p, source(p)), files::to_doubles(file->read("param." + p.name)))
+        << p.name;
 }
 
 // Everything but positions and head must come through untouched.
-void expect_rest_unchanged(const models::ModelConfig& m, const ParamSource& source, const models::ModelConfig& from) {
+void expect_rest_unchanged(const models::ModelConfig& m, const ParamSource& source,
+                           const models::ModelConfig& from) {
   for (const models::Param& p : models::parameters(m)) {
     if (p.name == models::positions_name || models::is_head("vit", p.name)) continue;
     EXPECT_EQ(source(p), numbers_of(from)(p.name)) << p.name;
@@ -126,10 +137,12 @@ TEST(Adapt, PositionsAreInterpolatedAndTheHeadIsReplaced) {
   save_weights(scratch / "w", from, numbers_of(from), Naming::timm, "F64");
   std::vector<std::string> notes = {"kept"};
   const ParamSource source = weights_from(open(scratch / "w"), to, {true, true, 9}, notes);
-  EXPECT_EQ(notes, (std::vector<std::string>{"kept", "position embeddings interpolated 3x3 -> 5x6", "head replaced: 5 -> 7 classes"}));
+  EXPECT_EQ(notes, (std::vector<std::string>{"kept", "position embeddings interpolated 3x3 -> 5x6",
+                                             "head replaced: 5 -> 7 classes"}));
   expect_rest_unchanged(to, source, from);
   EXPECT_EQ(source(find(to, models::positions_name)),
-            models::interpolate_positions(numbers_of(from)("encoder.pos_embedding"), true, {3, 3}, {5, 6}, 12));
+            models::interpolate_positions(numbers_of(from)("encoder.pos_embedding"), true, {3, 3},
+                                          {5, 6}, 12));
   const models::Param head = find(to, "heads.head.weight");
   EXPECT_EQ(source(head), initial_weights(9)(head));
   EXPECT_EQ(source(find(to, "heads.head.bias")), std::vector<double>(7, 0.0));
@@ -146,12 +159,14 @@ TEST(Adapt, TheStoredGridIsBelieved) {
   const ParamSource source = weights_from(open(scratch / "w"), to, {true, true}, notes);
   EXPECT_EQ(notes, (std::vector<std::string>{"position embeddings interpolated 2x8 -> 4x4"}));
   EXPECT_EQ(source(find(to, models::positions_name)),
-            models::interpolate_positions(numbers_of(from)("encoder.pos_embedding"), false, {2, 8}, {4, 4}, 12));
+            models::interpolate_positions(numbers_of(from)("encoder.pos_embedding"), false, {2, 8},
+                                          {4, 4}, 12));
   EXPECT_THROW(weights_from(open(scratch / "w"), to, {}, notes), Error);
 }
 
-// Without metadata a square, and the model's own grid only where no square has the number; 16 positions are 4x4, not 2x8. Where nothing may
-// be adapted, the model is what the file was said to hold.
+// Without metadata a square, and the model's own grid only where no square has the number; 16
+// positions are 4x4, not 2x8. Where nothing may be adapted, the model is what the file was said to
+// hold.
 TEST(Adapt, WithoutMetadataASquareIsAssumed) {
   const Scratch scratch;
   models::ModelConfig wide = small_vit();
@@ -182,23 +197,28 @@ TEST(Adapt, AnotherNumberOfHeadsIsRefused) {
     std::vector<std::string> notes;
     const Error error = error_of([&] { weights_from(open(scratch / "w"), to, adapt, notes); });
     EXPECT_EQ(error.exit_code(), 4);
-    EXPECT_NE(error.message.find("the file's attention has 3 heads, model.heads = 6"), std::string::npos) << error.what();
+    EXPECT_NE(error.message.find("the file's attention has 3 heads, model.heads = 6"),
+              std::string::npos)
+        << error.what();
     EXPECT_NE(error.hint.find("model.heads = 3"), std::string::npos) << error.what();
   }
   std::vector<std::string> notes;
   EXPECT_NO_THROW(weights_from(Tensors(small_vit()).write(scratch / "silent"), to, {}, notes));
 }
 
-// torchvision's models with ImageNet's classes have ImageNet's statistics unless the file says otherwise; timm's ViTs have 0.5.
+// torchvision's models with ImageNet's classes have ImageNet's statistics unless the file says
+// otherwise; timm's ViTs have 0.5.
 TEST(Open, WhatIsAssumedOfSilentFiles) {
   const Scratch scratch;
   models::ModelConfig published = small_vit(), other = small_vit();
   published.name = "vit_b_16", published.classes = 1000;
-  const auto mean_of = [&](const models::ModelConfig& m, Naming naming, const std::string& preprocess) {
+  const auto mean_of = [&](const models::ModelConfig& m, Naming naming,
+                           const std::string& preprocess) {
     save_weights(scratch / "w", m, numbers_of(m), naming, "F32", {}, preprocess);
     const OpenedWeights w = open_weights(scratch / "w");
     EXPECT_EQ(w.assumed.empty(), !preprocess.empty()) << w.assumed;
-    EXPECT_TRUE(preprocess.empty() == (w.assumed.find("--set data.normalize") != w.assumed.npos)) << w.assumed;
+    EXPECT_TRUE(preprocess.empty() == (w.assumed.find("--set data.normalize") != w.assumed.npos))
+        << w.assumed;
     EXPECT_EQ(w.preprocess["std"].size(), 3u);
     return w.preprocess["mean"].get<std::vector<double>>();
   };
@@ -206,7 +226,9 @@ TEST(Open, WhatIsAssumedOfSilentFiles) {
   EXPECT_EQ(mean_of(published, Naming::torchvision, ""), imagenet);
   EXPECT_EQ(mean_of(published, Naming::timm, ""), half);
   EXPECT_EQ(mean_of(other, Naming::torchvision, ""), half);
-  EXPECT_EQ(mean_of(published, Naming::torchvision, R"({"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]})"), half);
+  EXPECT_EQ(mean_of(published, Naming::torchvision,
+                    R"({"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]})"),
+            half);
 }
 
 // What is said of a model must be what the weights say; a name says nothing of the other keys.
@@ -220,9 +242,10 @@ TEST(Open, ADescriptionMayNotContradict) {
     return open_weights(scratch / "w", described).model;
   };
   EXPECT_EQ(open_as({"model.name=vit_tiny_cifar", "model.depth=2", "model.image=12"}), m);
-  for (const auto& [wrong, words] : std::vector<std::pair<std::string, std::string>>{{"model.name=resnet50", "vit_tiny_cifar"},
-                                                                                     {"model.depth=3", "model.depth = 2"},
-                                                                                     {"model.window=3", "not a key of the vit family"}}) {
+  for (const auto& [wrong, words] : std::vector<std::pair<std::string, std::string>>{
+           {"model.name=resnet50", "vit_tiny_cifar"},
+           {"model.depth=3", "model.depth = 2"},
+           {"model.window=3", "not a key of the vit family"}}) {
     const Error error = error_of([&] { open_as({wrong}); });
     EXPECT_EQ(error.exit_code(), 2);
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
@@ -234,7 +257,8 @@ TEST(Adapt, AFileWithoutAHeadGetsOne) {
   Tensors tensors(small_vit());
   tensors.all.erase("heads.head.weight"), tensors.all.erase("heads.head.bias");
   std::vector<std::string> notes;
-  const ParamSource source = weights_from(tensors.write(scratch / "w"), small_vit(), {false, true}, notes);
+  const ParamSource source =
+      weights_from(tensors.write(scratch / "w"), small_vit(), {false, true}, notes);
   EXPECT_EQ(notes, (std::vector<std::string>{"head replaced: none -> 5 classes"}));
   EXPECT_EQ(source(find(small_vit(), "heads.head.bias")).size(), 5u);
 }

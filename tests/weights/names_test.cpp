@@ -1,4 +1,5 @@
-// Names of other frameworks, torch's layouts against ours, and interpolated positions against PyTorch's.
+// Names of other frameworks, torch's layouts against ours, and interpolated positions against
+// PyTorch's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,8 @@ TEST(Names, EveryParameterHasOneNameInEachNaming) {
 
 TEST(Names, Examples) {
   const std::string layer = "encoder.layers.encoder_layer_";
-  EXPECT_EQ(canonical_name("vit", "blocks.11.attn.qkv.weight"), layer + "11.self_attention.in_proj_weight");
+  EXPECT_EQ(canonical_name("vit", "blocks.11.attn.qkv.weight"),
+            layer + "11.self_attention.in_proj_weight");
   EXPECT_EQ(canonical_name("vit", "blocks.0.mlp.fc2.bias"), layer + "0.mlp.3.bias");
   EXPECT_EQ(canonical_name("vit", layer + "7.mlp.linear_1.weight"), layer + "7.mlp.0.weight");
   EXPECT_EQ(canonical_name("vit", layer + "7.mlp.linear_2.bias"), layer + "7.mlp.3.bias");
@@ -39,7 +41,9 @@ TEST(Names, Examples) {
 }
 
 TEST(Names, SwinExamples) {
-  const auto canonical = [](std::string_view name) { return canonical_name("swin", name).value_or("none"); };
+  const auto canonical = [](std::string_view name) {
+    return canonical_name("swin", name).value_or("none");
+  };
   EXPECT_EQ(canonical("layers.2.blocks.5.attn.qkv.weight"), "features.5.5.attn.qkv.weight");
   EXPECT_EQ(canonical("layers.0.blocks.1.mlp.fc2.bias"), "features.1.1.mlp.3.bias");
   EXPECT_EQ(canonical("layers.1.downsample.reduction.weight"), "features.2.reduction.weight");
@@ -54,24 +58,29 @@ TEST(Names, SwinExamples) {
   EXPECT_TRUE(is_ignored("swin", "layers.0.blocks.1.attn_mask"));
   EXPECT_FALSE(is_ignored("swin", "features.1.0.attn.qkv.weight"));
   EXPECT_FALSE(is_ignored("vit", "layers.0.blocks.1.attn_mask"));
-  for (const char* name : {"features.", "features.0", "features.0.1.weight", "features.0.norm.weight", "features.2.0.norm1.weight",
-                           "features.1.norm.weight", "features.01.0.norm1.weight", "features.1.0.norm1.weight.x", "layers.0.norm.weight",
-                           "layers.0.blocks.0.mlp.0.weight", "layers.0.downsample.reduction.bias", "class_token", "head.fc.weights"})
+  for (const char* name :
+       {"features.", "features.0", "features.0.1.weight", "features.0.norm.weight",
+        "features.2.0.norm1.weight", "features.1.norm.weight", "features.01.0.norm1.weight",
+        "features.1.0.norm1.weight.x", "layers.0.norm.weight", "layers.0.blocks.0.mlp.0.weight",
+        "layers.0.downsample.reduction.bias", "class_token", "head.fc.weights"})
     EXPECT_EQ(canonical(name), "none") << name;
 }
 
-// timm before 0.9 gave a merging to the stage before it; a file tells by having one in its first layer.
+// timm before 0.9 gave a merging to the stage before it; a file tells by having one in its first
+// layer.
 TEST(Names, OldTimmCountsMergingsFromTheStageBefore) {
   NameMap now, old;
   for (const char* part : {"norm.weight", "reduction.weight"})
     for (int s = 0; s < 3; ++s) {
       const std::string rest = ".downsample." + std::string(part);
-      const std::string a = "layers." + std::to_string(s + 1) + rest, b = "layers." + std::to_string(s) + rest;
+      const std::string a = "layers." + std::to_string(s + 1) + rest,
+                        b = "layers." + std::to_string(s) + rest;
       now[*canonical_name("swin", a)] = a, old[*canonical_name("swin", b)] = b;
     }
   settle_names("swin", now), settle_names("swin", old);
   ASSERT_EQ(now.size(), old.size());
-  for (auto a = now.begin(), b = old.begin(); a != now.end(); ++a, ++b) EXPECT_EQ(a->first, b->first);
+  for (auto a = now.begin(), b = old.begin(); a != now.end(); ++a, ++b)
+    EXPECT_EQ(a->first, b->first);
   EXPECT_EQ(old.at("features.2.norm.weight"), "layers.0.downsample.norm.weight");
   EXPECT_EQ(now.at("features.2.norm.weight"), "layers.1.downsample.norm.weight");
 }
@@ -115,13 +124,15 @@ TEST(Layout, ConvolutionIsTransposed) {
   for (std::size_t d = 0; d < 4; ++d)
     for (std::size_t c = 0; c < 3; ++c)
       for (std::size_t y = 0; y < 2; ++y)
-        for (std::size_t x = 0; x < 2; ++x) ASSERT_EQ(ours[((y * 2 + x) * 3 + c) * 4 + d], torch[((d * 3 + c) * 2 + y) * 2 + x]);
+        for (std::size_t x = 0; x < 2; ++x)
+          ASSERT_EQ(ours[((y * 2 + x) * 3 + c) * 4 + d], torch[((d * 3 + c) * 2 + y) * 2 + x]);
   EXPECT_EQ(to_torch(conv, ours), torch);
 }
 
 TEST(Layout, SplitShapesAreTransposedAfterTheSplit) {
   Param p;
-  p.name = "split", p.torch_shape = {6, 2}, p.split_shape = {3, 2, 2}, p.shape = {2, 3, 2}, p.torch_perm = {1, 0, 2};
+  p.name = "split", p.torch_shape = {6, 2}, p.split_shape = {3, 2, 2}, p.shape = {2, 3, 2},
+  p.torch_perm = {1, 0, 2};
   const std::vector<double> torch = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   EXPECT_EQ(from_torch(p, torch), (std::vector<double>{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
   EXPECT_EQ(to_torch(p, from_torch(p, torch)), torch);
@@ -130,7 +141,8 @@ TEST(Layout, SplitShapesAreTransposedAfterTheSplit) {
 
 // Tolerance: 16 products of numbers around 1 in f64, in another order than PyTorch's.
 TEST(Interpolation, AgreesWithPyTorch) {
-  const files::Safetensors golden(std::string(TESSERA_SOURCE_DIR) + "/tests/golden/interpolation.safetensors");
+  const files::Safetensors golden(std::string(TESSERA_SOURCE_DIR) +
+                                  "/tests/golden/interpolation.safetensors");
   ASSERT_GE(golden.metadata().size(), 13u);
   for (const auto& [name, shape] : golden.metadata()) {
     std::string kind;
@@ -140,10 +152,12 @@ TEST(Interpolation, AgreesWithPyTorch) {
     const std::vector<double> expected = files::to_doubles(golden.read(name + ".to")),
                               given = files::to_doubles(golden.read(name + ".from"));
     const std::vector<double> found =
-        kind == "table" ? interpolate_table(given, from, to, dim) : interpolate_positions(given, kind == "class", from, to, dim);
+        kind == "table" ? interpolate_table(given, from, to, dim)
+                        : interpolate_positions(given, kind == "class", from, to, dim);
     ASSERT_EQ(found.size(), expected.size()) << name;
     double worst = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
+    for (std::size_t i = 0; i < found.size(); ++i)
+      worst = std::max(worst, std::abs(found[i] - expected[i]));
     EXPECT_LE(worst, 1e-12) << name;
   }
 }

@@ -27,26 +27,39 @@ Strides extents_of(const Letters& sig, std::span<const ir::Shape> in) {
   CHECK(sig.in.size() == in.size(), "contract: operands do not match the signature");
   Strides extents{};
   for (std::size_t i = 0; i < in.size(); ++i) {
-    CHECK(sig.in[i].size() == in[i].size(),
-          "contract: operand " + std::to_string(i) + " '" + sig.in[i] + "' has shape " + ir::to_string(in[i]));
-    for (std::size_t d = 0; d < in[i].size(); ++d) extents.at(static_cast<unsigned char>(sig.in[i][d])) = in[i][d];
+    CHECK(sig.in[i].size() == in[i].size(), "contract: operand " + std::to_string(i) + " '" +
+                                                sig.in[i] + "' has shape " + ir::to_string(in[i]));
+    for (std::size_t d = 0; d < in[i].size(); ++d)
+      extents.at(static_cast<unsigned char>(sig.in[i][d])) = in[i][d];
   }
   return extents;
 }
 
-// Merges neighbours in `letters` that are one step apart in every given tensor; drops extents of one.
-std::vector<Run> runs_of(const std::string& letters, const Strides& extents, const Strides& a, const Strides& b, const Strides& c,
-                         std::span<const Strides> also) {
+// Merges neighbours in `letters` that are one step apart in every given tensor; drops extents of
+// one.
+std::vector<Run> runs_of(const std::string& letters, const Strides& extents, const Strides& a,
+                         const Strides& b, const Strides& c, std::span<const Strides> also) {
   std::vector<Run> runs;
   for (char letter : letters) {
     const auto l = static_cast<unsigned char>(letter);
     if (extents[l] == 1) continue;
-    const auto follows = [&](const Strides& s) { return s[static_cast<unsigned char>(runs.back().letters.back())] == s[l] * extents[l]; };
-    if (!runs.empty() && follows(a) && follows(b) && follows(c) && std::all_of(also.begin(), also.end(), follows)) {
+    const auto follows = [&](const Strides& s) {
+      return s[static_cast<unsigned char>(runs.back().letters.back())] == s[l] * extents[l];
+    };
+    if (!runs.empty() && follows(a) && follows(b) && follows(c) &&
+        std::all_of(also.begin(), also.end(), follows)) {
       Run& run = runs.back();
-      run = {.letters = run.letters + letter, .extent = run.extent * extents[l], .a = a[l], .b = b[l], .c = c[l]};
+      run = {.letters = run.letters + letter,
+             .extent = run.extent * extents[l],
+             .a = a[l],
+             .b = b[l],
+             .c = c[l]};
     } else {
-      runs.push_back({.letters = std::string(1, letter), .extent = extents[l], .a = a[l], .b = b[l], .c = c[l]});
+      runs.push_back({.letters = std::string(1, letter),
+                      .extent = extents[l],
+                      .a = a[l],
+                      .b = b[l],
+                      .c = c[l]});
     }
   }
   return runs;
@@ -64,7 +77,8 @@ std::size_t largest(const std::vector<Run>& runs) {
 }
 
 int64_t steps(const std::vector<Run>& runs) {
-  return std::accumulate(runs.begin(), runs.end(), int64_t{1}, [](int64_t n, const Run& run) { return n * run.extent; });
+  return std::accumulate(runs.begin(), runs.end(), int64_t{1},
+                         [](int64_t n, const Run& run) { return n * run.extent; });
 }
 
 }  // namespace
@@ -94,9 +108,11 @@ Contraction analyse_contraction(std::string_view text, std::span<const ir::Shape
   Contraction out;
   out.extents = extents;
   out.swapped = last == &x_only;
-  const Strides a = strides_of(out.swapped ? w : x, extents), b = strides_of(out.swapped ? x : w, extents);
+  const Strides a = strides_of(out.swapped ? w : x, extents),
+                b = strides_of(out.swapped ? x : w, extents);
   const Strides c = strides_of(sig.out, extents);
-  for (std::size_t i = 2; i < sig.in.size(); ++i) out.addend_strides.push_back(strides_of(sig.in[i], extents));
+  for (std::size_t i = 2; i < sig.in.size(); ++i)
+    out.addend_strides.push_back(strides_of(sig.in[i], extents));
   const std::vector<Strides>& addends = out.addend_strides;
 
   out.outer = runs_of(batch, extents, a, b, c, addends);
@@ -104,11 +120,13 @@ Contraction analyse_contraction(std::string_view text, std::span<const ir::Shape
   std::vector<Run> cols = runs_of(out.swapped ? x_only : w_only, extents, a, b, c, addends);
   out.products = rows.empty() && cols.empty();
   // Writing along the last dim of the result is worth a smaller product, down to a vector or two.
-  const std::size_t best_col = !cols.empty() && cols.back().extent >= 16 ? cols.size() - 1 : largest(cols);
+  const std::size_t best_col =
+      !cols.empty() && cols.back().extent >= 16 ? cols.size() - 1 : largest(cols);
   if (!rows.empty()) out.m = take(rows, largest(rows));
   if (!cols.empty()) out.n = take(cols, best_col);
   if (out.products && !out.outer.empty()) out.n = take(out.outer, out.outer.size() - 1);
-  for (const std::vector<Run>& rest : {rows, cols}) out.outer.insert(out.outer.end(), rest.begin(), rest.end());
+  for (const std::vector<Run>& rest : {rows, cols})
+    out.outer.insert(out.outer.end(), rest.begin(), rest.end());
 
   if (empty) {
     out.k.extent = 0;

@@ -1,5 +1,6 @@
-// Index arithmetic by letters: a signature "btc,fc->btf" names the dims of each operand, and a letter an operand lacks has stride 0 in it.
-// Convention: offsets and strides count elements of dense row-major tensors.
+// Index arithmetic by letters: a signature "btc,fc->btf" names the dims of each operand, and a
+// letter an operand lacks has stride 0 in it. Convention: offsets and strides count elements of
+// dense row-major tensors.
 #pragma once
 
 #include <array>
@@ -27,7 +28,9 @@ inline Letters parse_letters(std::string_view sig) {
   return letters;
 }
 
-inline bool has(std::string_view letters, char letter) { return letters.find(letter) != std::string_view::npos; }
+inline bool has(std::string_view letters, char letter) {
+  return letters.find(letter) != std::string_view::npos;
+}
 
 // The letters of `from` for which keep(letter), in their order.
 template <class Keep>
@@ -49,11 +52,13 @@ inline std::vector<std::int64_t> strides(const ir::Shape& shape) {
 class Extents {
  public:
   void bind(std::string_view letters, const ir::Shape& shape) {
-    CHECK(letters.size() == shape.size(), "letters '" + std::string(letters) + "' for shape " + ir::to_string(shape));
+    CHECK(letters.size() == shape.size(),
+          "letters '" + std::string(letters) + "' for shape " + ir::to_string(shape));
     for (std::size_t i = 0; i < shape.size(); ++i) {
       std::int64_t& extent = of_[slot(letters[i])];
-      CHECK(extent < 0 || extent == shape[i],
-            "letter '" + std::string(1, letters[i]) + "' is both " + std::to_string(extent) + " and " + std::to_string(shape[i]));
+      CHECK(extent < 0 || extent == shape[i], "letter '" + std::string(1, letters[i]) +
+                                                  "' is both " + std::to_string(extent) + " and " +
+                                                  std::to_string(shape[i]));
       extent = shape[i];
     }
   }
@@ -78,8 +83,10 @@ inline std::int64_t stride_of(std::string_view letters, const ir::Shape& shape, 
   return at == std::string_view::npos ? 0 : strides(shape)[at];
 }
 
-// For every index over the letters `over` (row-major, the last fastest): the offset of that element in an operand with these letters.
-inline std::vector<std::int64_t> offsets(std::string_view over, const Extents& extents, std::string_view letters, const ir::Shape& shape) {
+// For every index over the letters `over` (row-major, the last fastest): the offset of that element
+// in an operand with these letters.
+inline std::vector<std::int64_t> offsets(std::string_view over, const Extents& extents,
+                                         std::string_view letters, const ir::Shape& shape) {
   std::vector<std::int64_t> out{0};
   for (char letter : over) {
     const std::int64_t n = extents[letter], stride = stride_of(letters, shape, letter);

@@ -18,7 +18,8 @@ double number_at(const std::byte* bytes, ir::DType dtype) {
     case ir::DType::f32:
       return static_cast<double>(as(float{}));
     case ir::DType::bf16:
-      return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(as(std::uint16_t{})) << 16));
+      return static_cast<double>(
+          std::bit_cast<float>(static_cast<std::uint32_t>(as(std::uint16_t{})) << 16));
     case ir::DType::i64:
       return static_cast<double>(as(std::int64_t{}));
     case ir::DType::i32:
@@ -30,7 +31,9 @@ double number_at(const std::byte* bytes, ir::DType dtype) {
   return 0;
 }
 
-Results collect_results(const plan::Plan& plan, const std::function<const std::byte*(const plan::Slot&)>& address, Timeline timeline) {
+Results collect_results(const plan::Plan& plan,
+                        const std::function<const std::byte*(const plan::Slot&)>& address,
+                        Timeline timeline) {
   Results out{{}, std::move(timeline)};
   for (const plan::Binding& output : plan.outputs)
     if (output.slot && output.slot.type.rank() == 0)

@@ -10,6 +10,8 @@ namespace tessera::exec {
 double number_at(const std::byte* bytes, ir::DType dtype);
 
 // `address`: of the host, where the bytes of a slot can be read now.
-Results collect_results(const plan::Plan& plan, const std::function<const std::byte*(const plan::Slot&)>& address, Timeline timeline);
+Results collect_results(const plan::Plan& plan,
+                        const std::function<const std::byte*(const plan::Slot&)>& address,
+                        Timeline timeline);
 
 }  // namespace tessera::exec

@@ -1,9 +1,11 @@
-// attention and its gradient in f32: a task holds the scores of some queries of one head, never those of the batch.
-// Scratch is per thread (what gemm packs into, then scores of one block), plus partial bias gradients that belong to no thread.
-// Legend: b batch (all leading dims as one), t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse:
-// [b,h,t]; bias: [h,t,s]; mask: [w,t,s], b % w picks one. P = softmax(S) over s with S = scale q k^T + bias + mask; backward recomputes P =
-// exp(S - lse) and uses dS = P * (do v^T - rowsum(do * o)), dq = scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on
-// recomputation). Convention: heads, query blocks and the order of every sum follow from the shapes.
+// attention and its gradient in f32: a task holds the scores of some queries of one head, never
+// those of the batch. Scratch is per thread (what gemm packs into, then scores of one block), plus
+// partial bias gradients that belong to no thread. Legend: b batch (all leading dims as one), t
+// query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t];
+// bias: [h,t,s]; mask: [w,t,s], b % w picks one. P = softmax(S) over s with S = scale q k^T + bias
+// + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T - rowsum(do * o)), dq =
+// scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation).
+// Convention: heads, query blocks and the order of every sum follow from the shapes.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
@@ -21,7 +23,9 @@ namespace {
 using std::int64_t;
 
 int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
-std::size_t padded_bytes(int64_t elements) { return (sizeof(float) * static_cast<std::size_t>(elements) + 63) / 64 * 64; }
+std::size_t padded_bytes(int64_t elements) {
+  return (sizeof(float) * static_cast<std::size_t>(elements) + 63) / 64 * 64;
+}
 
 struct Sizes {
   int64_t b, t, s, h, d;
@@ -36,29 +40,38 @@ Sizes sizes_of(const ir::Shape& q, const ir::Shape& k) {
   return {.b = b, .t = q[lead], .s = k[lead], .h = q[lead + 1], .d = q[lead + 2]};
 }
 
-// Queries of one block: few enough for the scores to stay in the second-level cache, and for 16 threads to have work.
+// Queries of one block: few enough for the scores to stay in the second-level cache, and for 16
+// threads to have work.
 constexpr int64_t most_block = 256;
 int64_t block_of(const Sizes& n) {
   constexpr int64_t least = 64, fewest_tasks = 16;
   const int64_t heads = std::max<int64_t>(1, n.b * n.h);
-  const int64_t blocks = std::max(ceil_div(n.t, most_block), std::min(ceil_div(n.t, least), ceil_div(fewest_tasks, heads)));
+  const int64_t blocks = std::max(ceil_div(n.t, most_block),
+                                  std::min(ceil_div(n.t, least), ceil_div(fewest_tasks, heads)));
   return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, blocks)));
 }
-// The gradient walks all query blocks of a head in one task, since they add into the same dk and dv.
-int64_t grad_block_of(const Sizes& n) { return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, ceil_div(n.t, most_block)))); }
+// The gradient walks all query blocks of a head in one task, since they add into the same dk and
+// dv.
+int64_t grad_block_of(const Sizes& n) {
+  return std::max<int64_t>(1, ceil_div(n.t, std::max<int64_t>(1, ceil_div(n.t, most_block))));
+}
 
-// A bias gradient sums over the batch: it is cut into parts of whole samples, each with its own sum, added in order at the end.
+// A bias gradient sums over the batch: it is cut into parts of whole samples, each with its own
+// sum, added in order at the end.
 struct Parts {
   int64_t parts, samples;  // samples of one part
 };
 Parts parts_of(const Sizes& n, bool bias) {
   if (!bias) return {std::max<int64_t>(n.b, 1), 1};
-  const int64_t samples = std::max<int64_t>(1, ceil_div(n.b, std::clamp<int64_t>(32 / std::max<int64_t>(n.h, 1), 1, 16)));
+  const int64_t samples = std::max<int64_t>(
+      1, ceil_div(n.b, std::clamp<int64_t>(32 / std::max<int64_t>(n.h, 1), 1, 16)));
   return {std::max<int64_t>(1, ceil_div(n.b, samples)), samples};
 }
 
 // Bytes of one thread: what gemm packs into, then `blocks` of scores.
-std::size_t thread_bytes(std::size_t blocks, int64_t scores) { return gemm_scratch_bytes + blocks * padded_bytes(scores); }
+std::size_t thread_bytes(std::size_t blocks, int64_t scores) {
+  return gemm_scratch_bytes + blocks * padded_bytes(scores);
+}
 
 // Scores of `rows` queries from `first`: [rows, s], dense.
 struct Scores {
@@ -75,11 +88,13 @@ Scores scores_of(const Call& call, const ir::Attention& attr, std::size_t option
           .scale = static_cast<float>(attr.scale),
           .windows = mask ? mask->shape[0] : 1};
 }
-void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first, int64_t rows, float* scores, float* packed) {
-  gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1, in.k + n.k_at(batch, head), 1, n.row(), 0,
-       scores, n.s, 1, packed);
+void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first,
+             int64_t rows, float* scores, float* packed) {
+  gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1,
+       in.k + n.k_at(batch, head), 1, n.row(), 0, scores, n.s, 1, packed);
   if (in.bias) vector_add(scores, in.bias + (head * n.t + first) * n.s, scores, rows * n.s);
-  if (in.mask) vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
+  if (in.mask)
+    vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
 }
 
 // Bias gradients of parts 1.., which are read across threads; P and dS of a block for each thread.
@@ -111,17 +126,23 @@ void fast_attention(const Call& call) {
       float* row = p + i * n.s;
       const float max = vector_max(row, n.s);
       sum[static_cast<std::size_t>(i)] = vector_exp_sub_sum(row, row, n.s, max);
-      if (lse) lse[(batch * n.h + head) * n.t + first + i] = max + std::log(sum[static_cast<std::size_t>(i)]);
+      if (lse)
+        lse[(batch * n.h + head) * n.t + first + i] =
+            max + std::log(sum[static_cast<std::size_t>(i)]);
     }
     if (!o) return;
     // Dividing the rows of o by their sums is less work than dividing those of P.
     float* const o_rows = o + n.q_at(batch, head) + first * n.row();
-    gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o_rows, n.row(), 1, packed);
-    for (int64_t i = 0; i < rows; ++i) vector_scale(o_rows + i * n.row(), o_rows + i * n.row(), n.d, 1 / sum[static_cast<std::size_t>(i)]);
+    gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o_rows, n.row(), 1,
+         packed);
+    for (int64_t i = 0; i < rows; ++i)
+      vector_scale(o_rows + i * n.row(), o_rows + i * n.row(), n.d,
+                   1 / sum[static_cast<std::size_t>(i)]);
   });
 }
 
-Scratch scratch_attention(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_attention(const ir::Attrs&, std::span<const ir::Type> in,
+                          std::span<const ir::Type>) {
   const Sizes n = sizes_of(in[0].shape, in[1].shape);
   return {.per_thread = thread_bytes(1, block_of(n) * n.s)};
 }
@@ -130,14 +151,16 @@ void fast_attention_grad(const Call& call) {
   const auto& attr = call.attr<ir::Attention>();
   const Sizes n = sizes_of(call.in[0].shape, call.in[1].shape);
   const Scores in = scores_of(call, attr, 6);
-  const float *v = call.in[2].as<float>(), *o = call.in[3].as<float>(), *lse = call.in[4].as<float>(), *d_o = call.in[5].as<float>();
+  const float *v = call.in[2].as<float>(), *o = call.in[3].as<float>(),
+              *lse = call.in[4].as<float>(), *d_o = call.in[5].as<float>();
   float *dq = call.out[0].as<float>(), *dk = call.out[1].as<float>(), *dv = call.out[2].as<float>();
   float* dbias = attr.bias && call.out.size() > 3 ? call.out[3].as<float>() : nullptr;
 
   const Parts cut = parts_of(n, attr.bias);
   const int64_t block = grad_block_of(n), row = n.row(), bias_size = n.t * n.s;
   const Scratch need = grad_scratch(n, attr.bias);
-  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread, "attention_grad: scratch too small");
+  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
+        "attention_grad: scratch too small");
   float* const partials = call.shared_scratch<float>();  // bias gradients of parts 1..
 
   call.pool.parallel_for(cut.parts * n.h, [&](int64_t task, int thread) {
@@ -146,10 +169,12 @@ void fast_attention_grad(const Call& call) {
     float* const p = packed + gemm_scratch_bytes / sizeof(float);
     float* const ds = p + padded_bytes(block * n.s) / sizeof(float);
     float* sum = nullptr;  // of dS over the samples of this part
-    if (dbias) sum = part == 0 ? dbias + head * bias_size : partials + ((part - 1) * n.h + head) * bias_size;
+    if (dbias)
+      sum = part == 0 ? dbias + head * bias_size : partials + ((part - 1) * n.h + head) * bias_size;
     if (sum) vector_fill(sum, bias_size, 0);
 
-    for (int64_t batch = part * cut.samples, end = std::min(n.b, batch + cut.samples); batch < end; ++batch) {
+    for (int64_t batch = part * cut.samples, end = std::min(n.b, batch + cut.samples); batch < end;
+         ++batch) {
       const int64_t k_at = n.k_at(batch, head);
       for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block) {
         const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
@@ -159,13 +184,19 @@ void fast_attention_grad(const Call& call) {
         for (int64_t i = 0; i < rows; ++i) {
           float *p_row = p + i * n.s, *ds_row = ds + i * n.s;
           vector_exp_sub(p_row, p_row, n.s, lse[(batch * n.h + head) * n.t + first + i]);
-          vector_add_scalar(ds_row, -vector_dot(d_o + q_at + i * row, o + q_at + i * row, n.d), ds_row, n.s);
+          vector_add_scalar(ds_row, -vector_dot(d_o + q_at + i * row, o + q_at + i * row, n.d),
+                            ds_row, n.s);
           vector_mul(ds_row, p_row, ds_row, n.s);
         }
         if (sum) vector_add(sum + first * n.s, ds, sum + first * n.s, rows * n.s);
-        if (dv) gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, dv + k_at, row, 1, packed);
-        if (dq) gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0, dq + q_at, row, 1, packed);
-        if (dk) gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, dk + k_at, row, 1, packed);
+        if (dv)
+          gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, dv + k_at, row, 1, packed);
+        if (dq)
+          gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0, dq + q_at, row, 1,
+               packed);
+        if (dk)
+          gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, dk + k_at, row, 1,
+               packed);
       }
     }
   });
@@ -173,11 +204,13 @@ void fast_attention_grad(const Call& call) {
   if (!dbias) return;
   call.pool.parallel_for(n.h, [&](int64_t head, int) {
     for (int64_t part = 1; part < cut.parts; ++part)
-      vector_add(dbias + head * bias_size, partials + ((part - 1) * n.h + head) * bias_size, dbias + head * bias_size, bias_size);
+      vector_add(dbias + head * bias_size, partials + ((part - 1) * n.h + head) * bias_size,
+                 dbias + head * bias_size, bias_size);
   });
 }
 
-Scratch scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                               std::span<const ir::Type>) {
   return grad_scratch(sizes_of(in[0].shape, in[1].shape), std::get<ir::Attention>(attrs).bias);
 }
 

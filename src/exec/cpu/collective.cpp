@@ -1,5 +1,6 @@
-// What crosses ranks: bytes are put side by side by rank, handed to the axis's group, and put back in order. Works on any element type;
-// f32 and f64 programs use the same code. Convention: a dim that is the outermost one needs no putting in order, and no scratch.
+// What crosses ranks: bytes are put side by side by rank, handed to the axis's group, and put back
+// in order. Works on any element type; f32 and f64 programs use the same code. Convention: a dim
+// that is the outermost one needs no putting in order, and no scratch.
 #include <cstring>
 #include <numeric>
 
@@ -28,10 +29,13 @@ std::vector<int64_t> counts_of(const ir::Shape& parts, int64_t bytes_each) {
   for (const int64_t part : parts) out.push_back(part * bytes_each);
   return out;
 }
-int64_t total(const ir::Shape& parts) { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
+int64_t total(const ir::Shape& parts) {
+  return std::accumulate(parts.begin(), parts.end(), int64_t{0});
+}
 
 // [outer, sum of parts, inner] <-> the parts one after another, each [outer, part, inner].
-void by_parts(std::byte* whole, std::byte* split, const Around& a, const ir::Shape& parts, bool gather) {
+void by_parts(std::byte* whole, std::byte* split, const Around& a, const ir::Shape& parts,
+              bool gather) {
   const int64_t row = total(parts) * a.inner;
   int64_t begin = 0;
   for (const int64_t part : parts) {
@@ -44,8 +48,12 @@ void by_parts(std::byte* whole, std::byte* split, const Around& a, const ir::Sha
   }
 }
 
-std::span<std::byte> bytes(const Tensor& t) { return {t.data, static_cast<std::size_t>(t.elements() * ir::size_of(t.dtype))}; }
-std::span<std::byte> bytes(std::byte* data, const Tensor& like) { return {data, bytes(like).size()}; }
+std::span<std::byte> bytes(const Tensor& t) {
+  return {t.data, static_cast<std::size_t>(t.elements() * ir::size_of(t.dtype))};
+}
+std::span<std::byte> bytes(std::byte* data, const Tensor& like) {
+  return {data, bytes(like).size()};
+}
 
 comm::Pending start_all_reduce(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
@@ -79,7 +87,8 @@ void all_to_all(const Call& call) {
   const ir::Collective& a = call.attr<ir::Collective>();
   const Tensor &x = call.in[0], &y = call.out[0];
   const Around leaving(x.shape, a.dim, x.dtype), arriving(y.shape, a.from, y.dtype);
-  const auto send = counts_of(a.parts, leaving.outer * leaving.inner), receive = counts_of(a.from_parts, arriving.outer * arriving.inner);
+  const auto send = counts_of(a.parts, leaving.outer * leaving.inner),
+             receive = counts_of(a.from_parts, arriving.outer * arriving.inner);
   std::byte *out = x.data, *in = y.data, *scratch = call.shared;
   if (leaving.outer > 1) by_parts(x.data, out = scratch, leaving, a.parts, false);
   if (arriving.outer > 1) in = scratch + (bytes(x).size() + 63) / 64 * 64;
@@ -100,12 +109,22 @@ comm::Pending start_flat(const Call& call) {
 }
 
 // Messages between two stages keep the order in which they were handed over: one tag serves all.
-comm::Pending start_send(const Call& call) { return group_of(call).start_send(bytes(call.in[0]), call.attr<ir::Message>().to, 0); }
-comm::Pending start_recv(const Call& call) { return group_of(call).start_recv(bytes(call.out[0]), call.attr<ir::Message>().from, 0); }
+comm::Pending start_send(const Call& call) {
+  return group_of(call).start_send(bytes(call.in[0]), call.attr<ir::Message>().to, 0);
+}
+comm::Pending start_recv(const Call& call) {
+  return group_of(call).start_recv(bytes(call.out[0]), call.attr<ir::Message>().from, 0);
+}
 
-std::size_t size(const ir::Type& type) { return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64); }
-bool scattered(const ir::Type& type, int dim) { return Around(type.shape, dim, type.dtype).outer > 1; }
-void resolved() { CHECK(false, "own, once, widen and transfer are resolved when a program is made local"); }
+std::size_t size(const ir::Type& type) {
+  return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64);
+}
+bool scattered(const ir::Type& type, int dim) {
+  return Around(type.shape, dim, type.dtype).outer > 1;
+}
+void resolved() {
+  CHECK(false, "own, once, widen and transfer are resolved when a program is made local");
+}
 
 }  // namespace
 
@@ -115,13 +134,16 @@ comm::Pending start_collective(const Call& call) {
   return call.op == ir::Op::all_reduce ? start_all_reduce(call) : start_flat(call);
 }
 
-Scratch scratch_all_gather(const ir::Attrs& attrs, std::span<const ir::Type>, std::span<const ir::Type> out) {
+Scratch scratch_all_gather(const ir::Attrs& attrs, std::span<const ir::Type>,
+                           std::span<const ir::Type> out) {
   return {scattered(out[0], std::get<ir::Collective>(attrs).dim) ? size(out[0]) : 0, 0};
 }
-Scratch scratch_reduce_scatter(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_reduce_scatter(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                               std::span<const ir::Type>) {
   return {scattered(in[0], std::get<ir::Collective>(attrs).dim) ? size(in[0]) : 0, 0};
 }
-Scratch scratch_all_to_all(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+Scratch scratch_all_to_all(const ir::Attrs&, std::span<const ir::Type> in,
+                           std::span<const ir::Type> out) {
   return {size(in[0]) + size(out[0]), 0};
 }
 

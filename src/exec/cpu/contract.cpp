@@ -1,5 +1,6 @@
-// contract in f32 (exec/common/contraction.h: how a signature becomes a matrix product). Convention: a task is one tile of C and one
-// chunk of k. Bias, residual and gelu are applied to a tile while it is in cache.
+// contract in f32 (exec/common/contraction.h: how a signature becomes a matrix product).
+// Convention: a task is one tile of C and one chunk of k. Bias, residual and gelu are applied to a
+// tile while it is in cache.
 #include "exec/cpu/contract.h"
 
 #include <algorithm>
@@ -22,11 +23,13 @@ int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
   return std::min(extent, ceil_div(ceil_div(extent, ceil_div(extent, most)), multiple) * multiple);
 }
 
-// Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic); many tiles keep threads busy. The score
-// weighs the loss to packing against the idle share of 2 and of 16 threads.
+// Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic); many
+// tiles keep threads busy. The score weighs the loss to packing against the idle share of 2 and of
+// 16 threads.
 void choose_tiles(Lowering& lowering) {
   constexpr int64_t fewest_tasks = 16, shortest_chunk = 256;
-  const int64_t m = lowering.m.extent, n = lowering.n.extent, k = lowering.k.extent, outer = lowering.outer_steps();
+  const int64_t m = lowering.m.extent, n = lowering.n.extent, k = lowering.k.extent,
+                outer = lowering.outer_steps();
   const auto busy = [](int64_t tasks, int64_t threads) {
     return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
   };
@@ -35,8 +38,12 @@ void choose_tiles(Lowering& lowering) {
     for (int64_t most_n : {384, 192, 96}) {
       const int64_t m_tile = even_tile(m, most_m, 12), n_tile = even_tile(n, most_n, 32);
       const int64_t tiles = outer * ceil_div(m, m_tile) * ceil_div(n, n_tile);
-      int64_t chunks = lowering.n.c == 1 ? std::clamp<int64_t>(std::min(fewest_tasks / tiles, k / shortest_chunk), 1, fewest_tasks) : 1;
-      const double packing = 1 + 4.0 / static_cast<double>(m_tile) + 4.0 / static_cast<double>(n_tile) +
+      int64_t chunks = lowering.n.c == 1
+                           ? std::clamp<int64_t>(std::min(fewest_tasks / tiles, k / shortest_chunk),
+                                                 1, fewest_tasks)
+                           : 1;
+      const double packing = 1 + 4.0 / static_cast<double>(m_tile) +
+                             4.0 / static_cast<double>(n_tile) +
                              (chunks > 1 ? 10.0 / static_cast<double>(k / chunks) : 0);
       const double score = (busy(tiles * chunks, 2) + busy(tiles * chunks, fewest_tasks)) / packing;
       if (score <= best) continue;
@@ -83,7 +90,8 @@ Offsets offsets(const std::vector<Run>& runs, int64_t index) {
 }
 
 // The same in an addend, whose letters need not be contiguous along the run.
-int64_t addend_offset(const Run& run, int64_t index, const Strides& strides, const Strides& extents) {
+int64_t addend_offset(const Run& run, int64_t index, const Strides& strides,
+                      const Strides& extents) {
   int64_t at = 0;
   for (std::size_t i = run.letters.size(); i-- > 0;) {
     const auto letter = static_cast<unsigned char>(run.letters[i]);
@@ -105,7 +113,8 @@ Tile tile_of(const Lowering& lowering, int64_t index) {
           std::min(lowering.n_tile, lowering.n.extent - n)};
 }
 
-// No rows and columns: each element is a sum of products. Doubles, since nothing here blocks the sum.
+// No rows and columns: each element is a sum of products. Doubles, since nothing here blocks the
+// sum.
 void sum_products(const Job& job, const Tile& tile, float* c) {
   const Lowering& l = job.lowering;
   std::array<double, 16> sum{};
@@ -116,19 +125,23 @@ void sum_products(const Job& job, const Tile& tile, float* c) {
     const float* b = job.b + at.b + k_at.b + tile.n * l.n.b;
     for (int64_t p = 0; p < l.k.extent; ++p, a += l.k.a, b += l.k.b)
       for (int64_t j = 0; j < tile.cols; ++j)
-        sum[static_cast<std::size_t>(j)] += static_cast<double>(a[j * l.n.a]) * static_cast<double>(b[j * l.n.b]);
+        sum[static_cast<std::size_t>(j)] +=
+            static_cast<double>(a[j * l.n.a]) * static_cast<double>(b[j * l.n.b]);
   }
-  for (int64_t j = 0; j < tile.cols; ++j) c[j * l.n.c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
+  for (int64_t j = 0; j < tile.cols; ++j)
+    c[j * l.n.c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
 }
 
-void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c, int64_t rs_c, int64_t cs_c, float* packed) {
+void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c,
+              int64_t rs_c, int64_t cs_c, float* packed) {
   const Lowering& l = job.lowering;
   const Offsets at = offsets(l.outer, tile.outer);
   const float* a = job.a + at.a + tile.m * l.m.a + k_begin * l.k.a;
   const float* b = job.b + at.b + tile.n * l.n.b + k_begin * l.k.b;
   for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
-    gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b, step == 0 ? 0 : 1, c, rs_c, cs_c, packed);
+    gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
+         step == 0 ? 0 : 1, c, rs_c, cs_c, packed);
   }
 }
 
@@ -156,21 +169,28 @@ void finish(const Job& job, const Tile& tile, int64_t c_at) {
     addend[i] = job.addends[i];
     int64_t index = tile.outer;
     for (std::size_t o = l.outer.size(); o-- > 0; index /= l.outer[o].extent)
-      addend[i] += addend_offset(l.outer[o], index % l.outer[o].extent, job.lowering.addend_strides[i], job.lowering.extents);
-    stride[i] = l.n.letters.empty() ? 0 : job.lowering.addend_strides[i][static_cast<unsigned char>(l.n.letters.back())];
+      addend[i] += addend_offset(l.outer[o], index % l.outer[o].extent,
+                                 job.lowering.addend_strides[i], job.lowering.extents);
+    stride[i] =
+        l.n.letters.empty()
+            ? 0
+            : job.lowering.addend_strides[i][static_cast<unsigned char>(l.n.letters.back())];
     addend[i] += tile.n * stride[i];
   }
   for (int64_t row = 0; row < tile.rows; ++row) {
     float* z = job.z + c_at + row * l.m.c;
     for (std::size_t i = 0; i < job.addends.size(); ++i)
-      add_row(addend[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i], job.lowering.extents), stride[i], z, l.n.c, tile.cols);
+      add_row(addend[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i],
+                                        job.lowering.extents),
+              stride[i], z, l.n.c, tile.cols);
     if (job.y) gelu_row(z, job.y + c_at + row * l.m.c, l.n.c, tile.cols, job.tanh);
   }
 }
 
 // Partial sums are read by whichever thread adds them up; a sum of products packs nothing.
 Scratch scratch_of(const Lowering& l) {
-  return {.shared = sizeof(float) * static_cast<std::size_t>(l.partial_elements()), .per_thread = l.products ? 0 : gemm_scratch_bytes};
+  return {.shared = sizeof(float) * static_cast<std::size_t>(l.partial_elements()),
+          .per_thread = l.products ? 0 : gemm_scratch_bytes};
 }
 
 }  // namespace
@@ -198,22 +218,27 @@ void fast_contract(const Call& call) {
                 .tanh = attr.act == "gelu_tanh",
                 .addends = std::span(addends).first(l.addend_strides.size())};
 
-  const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks), slot = l.m_tile * l.n_tile;
+  const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks),
+                slot = l.m_tile * l.n_tile;
   const Scratch need = scratch_of(l);
-  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread, "contract: scratch too small");
+  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
+        "contract: scratch too small");
   float* const partials = call.shared_scratch<float>();
-  const auto c_of = [&](const Tile& tile) { return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c; };
+  const auto c_of = [&](const Tile& tile) {
+    return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c;
+  };
   call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int thread) {
     const int64_t index = task / l.k_chunks, part = task % l.k_chunks;
     const Tile tile = tile_of(l, index);
-    const int64_t c_at = c_of(tile), k_begin = part * chunk, k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
+    const int64_t c_at = c_of(tile), k_begin = part * chunk,
+                  k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
     if (l.products)
       sum_products(job, tile, job.z + c_at);
     else if (part == 0)
       multiply(job, tile, 0, k_size, job.z + c_at, l.m.c, l.n.c, call.scratch_of<float>(thread));
     else
-      multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot, tile.cols, 1,
-               call.scratch_of<float>(thread));
+      multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot,
+               tile.cols, 1, call.scratch_of<float>(thread));
     if (l.k_chunks == 1) finish(job, tile, c_at);
   });
   if (l.k_chunks == 1) return;
@@ -227,12 +252,14 @@ void fast_contract(const Call& call) {
     tile.m += first, tile.rows = std::min(strip, tile.rows - first);
     const int64_t c_at = c_of(tile);
     for (int64_t part = 1; part < l.k_chunks; ++part, partial += slot)
-      for (int64_t row = 0; row < tile.rows; ++row) add_row(partial + row * tile.cols, 1, job.z + c_at + row * l.m.c, 1, tile.cols);
+      for (int64_t row = 0; row < tile.rows; ++row)
+        add_row(partial + row * tile.cols, 1, job.z + c_at + row * l.m.c, 1, tile.cols);
     finish(job, tile, c_at);
   });
 }
 
-Scratch scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                         std::span<const ir::Type>) {
   std::vector<ir::Shape> shapes;
   for (const ir::Type& type : in) shapes.push_back(type.shape);
   return scratch_of(lower_contract(std::get<ir::Contract>(attrs).sig, shapes));

@@ -1,5 +1,6 @@
 // contract on the CPU: the loops of a contraction, cut into tiles that threads take.
-// Convention: everything in Lowering is a function of signature and shapes; neither threads nor addresses have a say.
+// Convention: everything in Lowering is a function of signature and shapes; neither threads nor
+// addresses have a say.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace tessera::exec::cpu {
 
 struct Lowering : Contraction {
   std::int64_t m_tile = 1, n_tile = 1;  // tile of C in one task
-  std::int64_t k_chunks = 1;            // tasks along k: the first writes C, the others partial sums that are added in order
+  std::int64_t k_chunks =
+      1;  // tasks along k: the first writes C, the others partial sums that are added in order
 
   std::int64_t m_tiles() const { return (m.extent + m_tile - 1) / m_tile; }
   std::int64_t n_tiles() const { return (n.extent + n_tile - 1) / n_tile; }

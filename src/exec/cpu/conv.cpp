@@ -1,6 +1,7 @@
-// Convolution in f32 as matrix products: a row of the first factor is what the taps of one pixel read, named by one pointer per tap and
-// never gathered; filters are packed once. Convention: a task is a tile of pixels and channels (or of filter rows); tiles and the order of
-// sums are functions of the shapes alone.
+// Convolution in f32 as matrix products: a row of the first factor is what the taps of one pixel
+// read, named by one pointer per tap and never gathered; filters are packed once. Convention: a
+// task is a tile of pixels and channels (or of filter rows); tiles and the order of sums are
+// functions of the shapes alone.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -26,9 +27,10 @@ struct Tap {
   int64_t row, col;  // relative to a pixel of the source
 };
 
-// `pixels`: (image, row, col) of each. Row r of `to` = the channels under each of the taps of pixel r, zeros outside the image.
-void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const Tap* taps, int64_t tap_count, int64_t channels,
-                 float* to) {
+// `pixels`: (image, row, col) of each. Row r of `to` = the channels under each of the taps of pixel
+// r, zeros outside the image.
+void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const Tap* taps,
+                 int64_t tap_count, int64_t channels, float* to) {
   const auto bytes = static_cast<std::size_t>(channels) * sizeof(float);
   if (bytes == 0) return;  // a rank may have no channel
   for (int64_t r = 0; r < count; ++r) {
@@ -44,13 +46,15 @@ void gather_taps(const Gather& from, const int64_t* pixels, int64_t count, const
   }
 }
 
-// Result pixels in an order of their own: pixel i of an h x w lattice inside each image, written at `first` + `step` times its place.
+// Result pixels in an order of their own: pixel i of an h x w lattice inside each image, written at
+// `first` + `step` times its place.
 struct Lattice {
   int64_t images, h, w;
   int64_t first_row = 0, first_col = 0, step = 1;  // where its pixels lie in the result
 };
 
-// result[pixel, n] = sum over taps and channels of source[pixel * scale + tap, channel] * filters[tap][channel, n]
+// result[pixel, n] = sum over taps and channels of source[pixel * scale + tap, channel] *
+// filters[tap][channel, n]
 struct Product {
   Gather source;
   Lattice lattice;
@@ -65,21 +69,26 @@ struct Product {
 };
 
 // The share of threads at work while so many equal tasks are done.
-double busy(int64_t tasks, int64_t threads) { return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads); }
+double busy(int64_t tasks, int64_t threads) {
+  return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
+}
 
-// Tiles of pixels and channels. A small side pays for reading the other operand more often, few tiles leave threads idle: the score weighs
-// both, for 2 and for 16 threads.
+// Tiles of pixels and channels. A small side pays for reading the other operand more often, few
+// tiles leave threads idle: the score weighs both, for 2 and for 16 threads.
 struct Tiles {
   static constexpr int64_t most_rows = 264, most_columns = 256;
   int64_t m = scattered_rows, n = scattered_columns;
 
   Tiles(int64_t pixels, int64_t channels) {
     double best = 0;
-    for (int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0; columns -= scattered_columns)
+    for (int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0;
+         columns -= scattered_columns)
       for (int64_t rows = most_rows; rows > 0; rows -= scattered_rows) {
         const int64_t tasks = ceil_div(pixels, rows) * ceil_div(channels, columns);
-        const double overhead = 1 + 8.0 / static_cast<double>(columns) + 8.0 / static_cast<double>(rows),
-                     used = static_cast<double>(pixels * channels) / static_cast<double>(tasks * rows * columns);
+        const double overhead =
+                         1 + 8.0 / static_cast<double>(columns) + 8.0 / static_cast<double>(rows),
+                     used = static_cast<double>(pixels * channels) /
+                            static_cast<double>(tasks * rows * columns);
         const double score = used * (busy(tasks, 2) + busy(tasks, 16)) / overhead;
         if (score > best) best = score, m = rows, n = columns;
       }
@@ -96,7 +105,9 @@ struct Own {
 };
 Own own_of(const Call& call, int thread) {
   float* at = call.scratch_of<float>(thread);
-  return {at, at + scattered_scratch, reinterpret_cast<const float**>(at + scattered_scratch + Tiles::most_rows * Tiles::most_columns)};
+  return {at, at + scattered_scratch,
+          reinterpret_cast<const float**>(at + scattered_scratch +
+                                          Tiles::most_rows * Tiles::most_columns)};
 }
 std::size_t own_bytes(int64_t taps) {
   return sizeof(float) * (scattered_scratch + Tiles::most_rows * Tiles::most_columns) +
@@ -105,8 +116,10 @@ std::size_t own_bytes(int64_t taps) {
 
 // Where the taps of lattice pixel i read: one pointer per tap, `pitch` apart.
 void point_at(const Product& p, int64_t i, const float* zeros, const float** to, int64_t pitch) {
-  const int64_t rest = i % (p.lattice.h * p.lattice.w), y = rest / p.lattice.w * p.scale, x = rest % p.lattice.w * p.scale;
-  const float* image = p.source.data + i / (p.lattice.h * p.lattice.w) * p.source.h * p.source.w * p.source.c;
+  const int64_t rest = i % (p.lattice.h * p.lattice.w), y = rest / p.lattice.w * p.scale,
+                x = rest % p.lattice.w * p.scale;
+  const float* image =
+      p.source.data + i / (p.lattice.h * p.lattice.w) * p.source.h * p.source.w * p.source.c;
   for (const Tap& tap : p.taps) {
     const int64_t row = y + tap.row, col = x + tap.col;
     const bool inside = row >= 0 && row < p.source.h && col >= 0 && col < p.source.w;
@@ -117,39 +130,47 @@ void point_at(const Product& p, int64_t i, const float* zeros, const float** to,
 
 // `length` numbers are read under each tap: the channels of a pixel, or of several side by side.
 void multiply(const Call& call, const Product& p, int64_t length, float* shared) {
-  const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w, taps = static_cast<int64_t>(p.taps.size());
+  const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w,
+                taps = static_cast<int64_t>(p.taps.size());
   const Tiles tiles(pixels, p.n);
   const bool dense = p.lattice.step == 1;
   const Scattered shape{taps, length};
   float *const packed = shared, *const zeros = shared + packed_elements(shape, p.n);
   std::fill_n(zeros, length, 0.0f);
-  call.pool.parallel_for(pack_tasks(shape, p.n),
-                         [&](int64_t task, int) { gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, packed); });
+  call.pool.parallel_for(pack_tasks(shape, p.n), [&](int64_t task, int) {
+    gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, packed);
+  });
   const int64_t across = ceil_div(p.n, tiles.n);
   call.pool.parallel_for(ceil_div(pixels, tiles.m) * across, [&](int64_t task, int thread) {
     const Own own = own_of(call, thread);
     const int64_t first = task / across * tiles.m, rows = std::min(tiles.m, pixels - first);
     const int64_t n0 = task % across * tiles.n, columns = std::min(tiles.n, p.n - n0);
-    for (int64_t r = 0; r < tiles.m; ++r) point_at(p, std::min(first + r, pixels - 1), zeros, own.rows + r, tiles.m);
+    for (int64_t r = 0; r < tiles.m; ++r)
+      point_at(p, std::min(first + r, pixels - 1), zeros, own.rows + r, tiles.m);
     float* const c = dense ? p.result + first * p.n + n0 : own.tile;
     const int64_t pitch = dense ? p.n : columns;
     Finish finish = p.finish;
     if (finish.scale) finish.scale += n0, finish.offset += n0;
     if (finish.addend) finish.addend += first * p.n + n0;
-    gemm_scattered({taps, length, own.rows, tiles.m}, rows, p.n, packed, n0, columns, c, pitch, finish, own.panel);
+    gemm_scattered({taps, length, own.rows, tiles.m}, rows, p.n, packed, n0, columns, c, pitch,
+                   finish, own.panel);
     if (dense) return;
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t image = (first + r) / (p.lattice.h * p.lattice.w), rest = (first + r) % (p.lattice.h * p.lattice.w);
+      const int64_t image = (first + r) / (p.lattice.h * p.lattice.w),
+                    rest = (first + r) % (p.lattice.h * p.lattice.w);
       const int64_t row = p.lattice.first_row + rest / p.lattice.w * p.lattice.step,
                     col = p.lattice.first_col + rest % p.lattice.w * p.lattice.step;
-      vector_copy(c + r * columns, p.result + ((image * p.result_h + row) * p.result_w + col) * p.n + n0, columns);
+      vector_copy(c + r * columns,
+                  p.result + ((image * p.result_h + row) * p.result_w + col) * p.n + n0, columns);
     }
   });
 }
 
 // Images of few channels are copied with their borders: then one tap is a whole row of the filter.
 bool narrow(const ir::Shape& f) { return f[2] < 16 && f[1] > 1; }
-int64_t bordered_elements(const ir::Shape& x, int64_t pad) { return x[0] * (x[1] + 2 * pad) * (x[2] + 2 * pad) * x[3]; }
+int64_t bordered_elements(const ir::Shape& x, int64_t pad) {
+  return x[0] * (x[1] + 2 * pad) * (x[2] + 2 * pad) * x[3];
+}
 void add_borders(const Call& call, const ir::Shape& x, int64_t pad, float* to) {
   const float* from = call.in[0].as<float>();
   const int64_t h = x[1] + 2 * pad, border = pad * x[3], row = x[2] * x[3];
@@ -183,7 +204,8 @@ void fast_conv(const Call& call) {
             .result_h = y[1],
             .result_w = y[2]};
   p.finish.relu = attr.relu;
-  if (call.in.size() > 2) p.finish.scale = call.in[2].as<float>(), p.finish.offset = call.in[3].as<float>();
+  if (call.in.size() > 2)
+    p.finish.scale = call.in[2].as<float>(), p.finish.offset = call.in[3].as<float>();
   if (call.in.size() > 4) p.finish.addend = call.in[4].as<float>();
   const auto add_tap = [&](Tap tap, int64_t offset) {
     p.taps.push_back(tap);
@@ -197,17 +219,22 @@ void fast_conv(const Call& call) {
     return multiply(call, p, f[1] * f[2], shared + (bordered_elements(x, attr.pad) + 15) / 16 * 16);
   }
   for (int64_t k = 0; k < f[0]; ++k)
-    for (int64_t l = 0; l < f[1]; ++l) add_tap({k - attr.pad, l - attr.pad}, (k * f[1] + l) * f[2] * f[3]);
+    for (int64_t l = 0; l < f[1]; ++l)
+      add_tap({k - attr.pad, l - attr.pad}, (k * f[1] + l) * f[2] * f[3]);
   multiply(call, p, x[3], shared);
 }
-Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                     std::span<const ir::Type>) {
   const ir::Shape& f = in[1].shape;
-  const std::size_t images = narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 16 : 0;
-  return {.shared = sizeof(float) * images + shared_bytes(1, f[0] * f[1] * f[2], f[3]), .per_thread = own_bytes(f[0] * f[1])};
+  const std::size_t images =
+      narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 16 : 0;
+  return {.shared = sizeof(float) * images + shared_bytes(1, f[0] * f[1] * f[2], f[3]),
+          .per_thread = own_bytes(f[0] * f[1])};
 }
 
-// dx[row] collects dy[p] f[k] where row = p stride + k - pad. Rows of one remainder modulo the stride meet the same taps: each of the
-// stride^2 classes of pixels is a product of its own, with filters transposed as they are packed.
+// dx[row] collects dy[p] f[k] where row = p stride + k - pad. Rows of one remainder modulo the
+// stride meet the same taps: each of the stride^2 classes of pixels is a product of its own, with
+// filters transposed as they are packed.
 void fast_conv_input_grad(const Call& call) {
   const auto& attr = call.attr<ir::Conv>();
   const ir::Shape &g = call.in[0].shape, &f = call.in[1].shape, &x = call.out[0].shape;
@@ -235,32 +262,39 @@ void fast_conv_input_grad(const Call& call) {
       multiply(call, p, o, call.shared_scratch<float>());
     }
 }
-Scratch scratch_conv_input_grad(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+Scratch scratch_conv_input_grad(const ir::Attrs&, std::span<const ir::Type> in,
+                                std::span<const ir::Type>) {
   const ir::Shape& f = in[1].shape;
   return {.shared = shared_bytes(f[0] * f[1], f[3], f[2]), .per_thread = own_bytes(f[0] * f[1])};
 }
 
 namespace {
 
-// dw[taps c, o] = gathered^T dy: tiles of taps (or of a tap's channels) and of filters, and chunks of pixels where those are too few, added
-// in order.
+// dw[taps c, o] = gathered^T dy: tiles of taps (or of a tap's channels) and of filters, and chunks
+// of pixels where those are too few, added in order.
 struct FilterTiles {
   int64_t taps, c, o, pixels;
-  int64_t taps_in_tile, channels_in_tile, channel_tiles, tiles, columns = scattered_columns, across, chunk_pixels, chunks = 1;
+  int64_t taps_in_tile, channels_in_tile, channel_tiles, tiles, columns = scattered_columns, across,
+                                                                chunk_pixels, chunks = 1;
 
-  FilterTiles(const ir::Shape& g, const ir::Shape& f) : taps(f[0] * f[1]), c(f[2]), o(f[3]), pixels(g[0] * g[1] * g[2]) {
+  FilterTiles(const ir::Shape& g, const ir::Shape& f)
+      : taps(f[0] * f[1]), c(f[2]), o(f[3]), pixels(g[0] * g[1] * g[2]) {
     taps_in_tile = std::clamp<int64_t>(384 / std::max<int64_t>(1, c), 1, taps);
     channel_tiles = std::max<int64_t>(1, ceil_div(c, 384));
     channels_in_tile = ceil_div(c, channel_tiles);
     tiles = ceil_div(taps, taps_in_tile) * channel_tiles;
-    // As with Tiles: narrow tiles gather more often, short chunks add more often, few tasks leave threads idle.
+    // As with Tiles: narrow tiles gather more often, short chunks add more often, few tasks leave
+    // threads idle.
     double best = 0;
-    for (int64_t n = packed_columns(std::max<int64_t>(1, o)); n >= std::min<int64_t>(64, packed_columns(std::max<int64_t>(1, o)));
+    for (int64_t n = packed_columns(std::max<int64_t>(1, o));
+         n >= std::min<int64_t>(64, packed_columns(std::max<int64_t>(1, o)));
          n -= scattered_columns)
       for (int64_t parts = 1; parts <= std::clamp<int64_t>(pixels / 512, 1, 16); ++parts) {
         const int64_t tasks = tiles * ceil_div(o, n) * parts;
         const double overhead = 1 + 16.0 / static_cast<double>(n) +
-                                (parts > 1 ? 10.0 * static_cast<double>(parts) / static_cast<double>(pixels) : 0.0),
+                                (parts > 1 ? 10.0 * static_cast<double>(parts) /
+                                                 static_cast<double>(pixels)
+                                           : 0.0),
                      used = static_cast<double>(o) / static_cast<double>(ceil_div(o, n) * n);
         const double score = used * (busy(tasks, 2) + busy(tasks, 16)) / overhead;
         if (score > best) best = score, columns = n, chunks = parts;
@@ -269,7 +303,9 @@ struct FilterTiles {
     chunk_pixels = std::max<int64_t>(1, ceil_div(pixels, chunks));
   }
   static constexpr int64_t rows_at_once = 192;
-  std::size_t gathered() const { return static_cast<std::size_t>(rows_at_once * taps_in_tile * channels_in_tile); }
+  std::size_t gathered() const {
+    return static_cast<std::size_t>(rows_at_once * taps_in_tile * channels_in_tile);
+  }
 };
 
 }  // namespace
@@ -287,14 +323,21 @@ void fast_conv_filter_grad(const Call& call) {
     const int64_t n0 = task % t.across * t.columns, n = std::min(t.columns, t.o - n0);
     task /= t.across;
     const int64_t chunk_index = task / t.tiles, tile = task % t.tiles;
-    const int64_t tap = tile / t.channel_tiles * t.taps_in_tile, taps = std::min(t.taps_in_tile, t.taps - tap);
-    const int64_t c0 = tile % t.channel_tiles * t.channels_in_tile, c = std::min(t.channels_in_tile, t.c - c0);
+    const int64_t tap = tile / t.channel_tiles * t.taps_in_tile,
+                  taps = std::min(t.taps_in_tile, t.taps - tap);
+    const int64_t c0 = tile % t.channel_tiles * t.channels_in_tile,
+                  c = std::min(t.channels_in_tile, t.c - c0);
     if (c <= 0) return;
-    float* const to = (chunk_index == 0 ? dw : partials + (chunk_index - 1) * size) + (tap * t.c + c0) * t.o + n0;
-    float *const packed = call.scratch_of<float>(thread), *const gathered = packed + gemm_scratch_bytes / sizeof(float);
+    float* const to =
+        (chunk_index == 0 ? dw : partials + (chunk_index - 1) * size) + (tap * t.c + c0) * t.o + n0;
+    float *const packed = call.scratch_of<float>(thread), *const gathered =
+                                                              packed +
+                                                              gemm_scratch_bytes / sizeof(float);
     std::vector<Tap> list;
-    for (int64_t k = tap; k < tap + taps; ++k) list.push_back({k / f[1] - attr.pad, k % f[1] - attr.pad});
-    const int64_t begin = chunk_index * t.chunk_pixels, end = std::min(t.pixels, begin + t.chunk_pixels), k = taps * c;
+    for (int64_t k = tap; k < tap + taps; ++k)
+      list.push_back({k / f[1] - attr.pad, k % f[1] - attr.pad});
+    const int64_t begin = chunk_index * t.chunk_pixels,
+                  end = std::min(t.pixels, begin + t.chunk_pixels), k = taps * c;
     std::vector<int64_t> at(3 * FilterTiles::rows_at_once);
     if (begin >= end)
       for (int64_t row = 0; row < k; ++row) std::fill_n(to + row * t.o, n, 0.0f);
@@ -302,20 +345,26 @@ void fast_conv_filter_grad(const Call& call) {
       const int64_t rows = std::min(FilterTiles::rows_at_once, end - pixel);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t rest = (pixel + r) % (g[1] * g[2]);
-        at[3 * r] = (pixel + r) / (g[1] * g[2]), at[3 * r + 1] = rest / g[2] * attr.stride, at[3 * r + 2] = rest % g[2] * attr.stride;
+        at[3 * r] = (pixel + r) / (g[1] * g[2]), at[3 * r + 1] = rest / g[2] * attr.stride,
+               at[3 * r + 2] = rest % g[2] * attr.stride;
       }
-      gather_taps({source.data + c0, source.h, source.w, source.c}, at.data(), rows, list.data(), taps, c, gathered);
-      gemm(k, n, rows, 1, gathered, 1, k, dy + pixel * t.o + n0, t.o, 1, pixel == begin ? 0 : 1, to, t.o, 1, packed);
+      gather_taps({source.data + c0, source.h, source.w, source.c}, at.data(), rows, list.data(),
+                  taps, c, gathered);
+      gemm(k, n, rows, 1, gathered, 1, k, dy + pixel * t.o + n0, t.o, 1, pixel == begin ? 0 : 1, to,
+           t.o, 1, packed);
     }
   });
   if (t.chunks == 1) return;
   for_chunks(call.pool, size, chunk, [&](int64_t begin, int64_t n) {
-    for (int64_t part = 0; part + 1 < t.chunks; ++part) vector_add(dw + begin, partials + part * size + begin, dw + begin, n);
+    for (int64_t part = 0; part + 1 < t.chunks; ++part)
+      vector_add(dw + begin, partials + part * size + begin, dw + begin, n);
   });
 }
-Scratch scratch_conv_filter_grad(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+Scratch scratch_conv_filter_grad(const ir::Attrs&, std::span<const ir::Type> in,
+                                 std::span<const ir::Type> out) {
   const FilterTiles t(in[0].shape, out[0].shape);
-  return {.shared = sizeof(float) * static_cast<std::size_t>((t.chunks - 1) * ir::elements(out[0].shape)),
+  return {.shared =
+              sizeof(float) * static_cast<std::size_t>((t.chunks - 1) * ir::elements(out[0].shape)),
           .per_thread = gemm_scratch_bytes + sizeof(float) * t.gathered()};
 }
 

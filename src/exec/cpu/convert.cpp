@@ -20,7 +20,9 @@ std::int64_t widen(const std::uint16_t* x, float* y, std::int64_t n) {
   const hn::Rebind<std::uint16_t, decltype(d)> half;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x + i)))), d, y + i);
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x + i)))), d,
+               y + i);
   return i;
 }
 
@@ -38,7 +40,9 @@ std::int64_t narrow(const float* x, std::uint16_t* y, std::int64_t n) {
     const auto kept = hn::ShiftRight<16>(bits);
     const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(below_half, hn::And(kept, one))));
     const auto nan = hn::RebindMask(du, hn::IsNaN(v));
-    hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, hn::IfThenElse(nan, hn::Or(kept, quiet), rounded))), half, y + i);
+    hn::StoreU(
+        hn::DemoteTo(half, hn::BitCast(di, hn::IfThenElse(nan, hn::Or(kept, quiet), rounded))),
+        half, y + i);
   }
   return i;
 }
@@ -52,7 +56,9 @@ namespace tessera::exec::cpu {
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
 
-float widen_bf16(std::uint16_t x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
+float widen_bf16(std::uint16_t x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+}
 
 std::uint16_t round_to_bf16(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), kept = bits >> 16;
@@ -63,14 +69,19 @@ void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
   for (std::int64_t i = HWY_DYNAMIC_DISPATCH(widen)(x, y, n); i < n; ++i) y[i] = widen_bf16(x[i]);
 }
 void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
-  for (std::int64_t i = HWY_DYNAMIC_DISPATCH(narrow)(x, y, n); i < n; ++i) y[i] = round_to_bf16(x[i]);
+  for (std::int64_t i = HWY_DYNAMIC_DISPATCH(narrow)(x, y, n); i < n; ++i)
+    y[i] = round_to_bf16(x[i]);
 }
 
 void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n, ThreadPool& pool) {
-  for_chunks(pool, n, chunk, [&](std::int64_t begin, std::int64_t size) { widen_bf16(x + begin, y + begin, size); });
+  for_chunks(pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
+    widen_bf16(x + begin, y + begin, size);
+  });
 }
 void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n, ThreadPool& pool) {
-  for_chunks(pool, n, chunk, [&](std::int64_t begin, std::int64_t size) { round_to_bf16(x + begin, y + begin, size); });
+  for_chunks(pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
+    round_to_bf16(x + begin, y + begin, size);
+  });
 }
 
 }  // namespace tessera::exec::cpu

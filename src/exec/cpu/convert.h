@@ -1,5 +1,6 @@
-// bf16 <-> f32, vectorised: what the executor puts around f32 kernels when values are stored in bf16, and what cast is made of.
-// Convention: rounding is to nearest even; a NaN stays a NaN (quiet, sign and upper payload kept). No overlap between input and output.
+// bf16 <-> f32, vectorised: what the executor puts around f32 kernels when values are stored in
+// bf16, and what cast is made of. Convention: rounding is to nearest even; a NaN stays a NaN
+// (quiet, sign and upper payload kept). No overlap between input and output.
 #pragma once
 
 #include <cstdint>

@@ -11,21 +11,30 @@ namespace {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(int threads, Groups groups) : target_(cpu::target(threads)), machine_(threads, std::move(groups)) {}
+  CpuExecutor(int threads, Groups groups)
+      : target_(cpu::target(threads)), machine_(threads, std::move(groups)) {}
 
   const plan::Target& target() const override { return target_; }
-  std::int64_t more_for(const plan::Footprint& room) const override { return machine_.memory.more_for(room); }
+  std::int64_t more_for(const plan::Footprint& room) const override {
+    return machine_.memory.more_for(room);
+  }
   void reserve(const plan::Footprint& room) override { machine_.memory.make_room(room); }
-  bool fits(const plan::Plan& plan) const override { return more_for(plan::footprint_of(plan)) <= available_memory(); }
+  bool fits(const plan::Plan& plan) const override {
+    return more_for(plan::footprint_of(plan)) <= available_memory();
+  }
   std::unique_ptr<Loaded> load(const plan::Plan& plan) override {
     machine_.memory.make_room(plan::footprint_of(plan));
     return std::make_unique<CpuLoaded>(plan, machine_);
   }
-  void write_persistent(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) override {
-    if (!bytes.empty()) std::memcpy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
+  void write_persistent(std::string_view name, std::int64_t offset,
+                        std::span<const std::byte> bytes) override {
+    if (!bytes.empty())
+      std::memcpy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
   }
-  void read_persistent(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const override {
-    if (!bytes.empty()) std::memcpy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()), bytes.size());
+  void read_persistent(std::string_view name, std::int64_t offset,
+                       std::span<std::byte> bytes) const override {
+    if (!bytes.empty())
+      std::memcpy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()), bytes.size());
   }
   std::int64_t allocated_bytes() const override { return machine_.memory.bytes(); }
   int runs_ahead() const override { return 0; }
@@ -41,8 +50,11 @@ plan::Target target(int threads) {
   return {.device = "cpu",
           .alignment = 64,      // a cache line
           .shared_half = 4096,  // a page
-          .workspace = [threads](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
-                                 const std::vector<ir::Type>& out) { return workspace_bytes(op, attrs, in, out, threads); },
+          .workspace =
+              [threads](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
+                        const std::vector<ir::Type>& out) {
+                return workspace_bytes(op, attrs, in, out, threads);
+              },
           .supports = supports};
 }
 
@@ -53,6 +65,8 @@ DeviceInfo info(int threads) {
           .memory = available_memory};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups) { return std::make_unique<CpuExecutor>(threads, std::move(groups)); }
+std::unique_ptr<Executor> make(int threads, Groups groups) {
+  return std::make_unique<CpuExecutor>(threads, std::move(groups));
+}
 
 }  // namespace tessera::exec::cpu

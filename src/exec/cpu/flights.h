@@ -1,5 +1,6 @@
-// The clock of one run, and the messages that are under way during it. Convention: stream 0 does one thing at a time, so its spans never
-// overlap; a message's own span goes from its hand-over to the moment at which this rank saw it done.
+// The clock of one run, and the messages that are under way during it. Convention: stream 0 does
+// one thing at a time, so its spans never overlap; a message's own span goes from its hand-over to
+// the moment at which this rank saw it done.
 #pragma once
 
 #include <chrono>
@@ -14,13 +15,16 @@ namespace tessera::exec::cpu {
 
 class Recorder {
  public:
-  // Without spans only messages are timed: looking at the clock around every small kernel would cost more than some of them.
+  // Without spans only messages are timed: looking at the clock around every small kernel would
+  // cost more than some of them.
   Recorder(std::size_t steps, bool spans) : spans_(spans) {
     if (spans) timeline_.spans.reserve(steps + steps / 8);
   }
   bool times(Timeline::Kind kind) const { return spans_ || kind != Timeline::compute; }
 
-  double now() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+  double now() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
   void operator()(int step, Timeline::Kind kind, double begin) {
     if (!times(kind)) return;
     const double end = now();
@@ -31,7 +35,8 @@ class Recorder {
     if (spans_) timeline_.spans.push_back({step, 1, begin, now(), Timeline::flight});
   }
   Timeline finish() {
-    timeline_.began_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count();
+    timeline_.began_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count();
     timeline_.wall_ms = now();
     return std::move(timeline_);
   }
@@ -74,7 +79,8 @@ class Flights {
   void finish_all() {
     while (!under_way_.empty()) finish(under_way_.begin()->first);
   }
-  // Those that the other ranks have handed over or are about to: who waits for another stage before it must may wait forever.
+  // Those that the other ranks have handed over or are about to: who waits for another stage before
+  // it must may wait forever.
   void finish_near() {
     std::vector<int> near;
     for (const auto& [step, flight] : under_way_)

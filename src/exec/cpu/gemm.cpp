@@ -1,9 +1,11 @@
-// A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one panel of R rows at a time, and a
-// register tile of R x NR accumulators runs along k. Small operands (one head of an attention) matter as much as large ones, hence the
-// cheap packing. Where A's rows lie scattered (a convolution), x86 reads them in place and ARM packs them from there, and B is packed once
-// for all callers. Convention: every element of C is one chain of multiply-adds in the order of k, restarted at each block of k; so its
-// bits do not depend on the tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such machines and
-// others.)
+// A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one
+// panel of R rows at a time, and a register tile of R x NR accumulators runs along k. Small
+// operands (one head of an attention) matter as much as large ones, hence the cheap packing. Where
+// A's rows lie scattered (a convolution), x86 reads them in place and ARM packs them from there,
+// and B is packed once for all callers. Convention: every element of C is one chain of
+// multiply-adds in the order of k, restarted at each block of k; so its bits do not depend on the
+// tile it falls into. (Before AVX2 a multiply-add rounds twice, so bits may differ between such
+// machines and others.)
 #include "exec/cpu/vector.h"  // before Highway: the instruction sets we build for; none is scalable, so accumulators may live in arrays
 
 #undef HWY_TARGET_INCLUDE
@@ -37,8 +39,10 @@ struct Problem {
 
 // A block of B fits the second-level cache of one core, a panel of A and one of B the first.
 inline constexpr std::int64_t k_block = 384, n_block = 384, most_rows = 12;
-static_assert(sizeof(float) * k_block * (n_block + most_rows) == gemm_scratch_bytes && gemm_scratch_bytes % 64 == 0);
-static_assert(most_rows == scattered_rows && k_block * most_rows == scattered_scratch && scattered_block == k_block);
+static_assert(sizeof(float) * k_block * (n_block + most_rows) == gemm_scratch_bytes &&
+              gemm_scratch_bytes % 64 == 0);
+static_assert(most_rows == scattered_rows && k_block * most_rows == scattered_scratch &&
+              scattered_block == k_block);
 
 }  // namespace tessera::exec::cpu
 #endif
@@ -53,16 +57,19 @@ using V = hn::Vec<D>;
 
 constexpr D d;
 constexpr int lanes = static_cast<int>(hn::MaxLanes(d));
-static_assert(lanes >= 4, "the kernels need vectors of four floats or more, and Highway's fallback "
-                          "here has fewer (HWY_SCALAR?); exec/cpu/vector.h chooses the fallback");
+static_assert(lanes >= 4,
+              "the kernels need vectors of four floats or more, and Highway's fallback "
+              "here has fewer (HWY_SCALAR?); exec/cpu/vector.h chooses the fallback");
 constexpr int NR = 2 * lanes;
-// 2 R accumulators beside the operands: 12 rows where there are 32 vector registers, 6 where there are 16.
+// 2 R accumulators beside the operands: 12 rows where there are 32 vector registers, 6 where there
+// are 16.
 constexpr int R = HWY_ARCH_X86 && lanes < 16 ? 6 : 12;
 static_assert(R <= most_rows && n_block % NR == 0);
 
 // dst[p][lane] = src[lane * lane_step + p * k_step] for `used` of P lanes, zeros in the others.
 template <int P>
-void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_step, int64_t k_step, float* HWY_RESTRICT dst) {
+void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_step, int64_t k_step,
+          float* HWY_RESTRICT dst) {
   const hn::FixedTag<float, 4> d4;
   if (used == P && lane_step == 1) {
     for (int64_t p = 0; p < k; ++p)
@@ -79,7 +86,8 @@ void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_s
         const auto r0 = hn::LoadU(d4, row), r1 = hn::LoadU(d4, row + lane_step);
         const auto r2 = hn::LoadU(d4, row + 2 * lane_step), r3 = hn::LoadU(d4, row + 3 * lane_step);
         const auto low01 = hn::InterleaveLower(d4, r0, r1), low23 = hn::InterleaveLower(d4, r2, r3);
-        const auto high01 = hn::InterleaveUpper(d4, r0, r1), high23 = hn::InterleaveUpper(d4, r2, r3);
+        const auto high01 = hn::InterleaveUpper(d4, r0, r1),
+                   high23 = hn::InterleaveUpper(d4, r2, r3);
         hn::StoreU(hn::ConcatLowerLower(d4, low23, low01), d4, to);
         hn::StoreU(hn::ConcatUpperUpper(d4, low23, low01), d4, to + P);
         hn::StoreU(hn::ConcatLowerLower(d4, high23, high01), d4, to + 2 * P);
@@ -90,10 +98,12 @@ void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_s
     }
   }
   for (int64_t p = 0; p < k; ++p)
-    for (int64_t i = lane; i < P; ++i) dst[p * P + i] = i < used ? src[i * lane_step + p * k_step] : 0.0f;
+    for (int64_t i = lane; i < P; ++i)
+      dst[p * P + i] = i < used ? src[i * lane_step + p * k_step] : 0.0f;
 }
 
-// Element I of A's column, in all lanes. ARM multiplies by a lane of a register; elsewhere a broadcasting load is as cheap.
+// Element I of A's column, in all lanes. ARM multiplies by a lane of a register; elsewhere a
+// broadcasting load is as cheap.
 template <int I>
 HWY_INLINE V element(const V* HWY_RESTRICT column, const float* HWY_RESTRICT a) {
   if constexpr (HWY_ARCH_ARM)
@@ -104,8 +114,9 @@ HWY_INLINE V element(const V* HWY_RESTRICT column, const float* HWY_RESTRICT a) 
 
 // `rows` x `cols` of C from their sums; W vectors of each row hold columns that count.
 template <int W, int... I>
-HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT sum0, const V* HWY_RESTRICT sum1, const Problem& problem,
-                      float beta, float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
+HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT sum0,
+                      const V* HWY_RESTRICT sum1, const Problem& problem, float beta,
+                      float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
   const V scale = hn::Set(d, problem.alpha), keep = hn::Set(d, beta);
   if (problem.cs_c == 1 && cols == W * lanes) {
     const auto store_row = [&](int i, V first, V second) HWY_ATTR {
@@ -113,13 +124,17 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
       float* HWY_RESTRICT to = c + i * problem.rs_c;
       first = hn::Mul(first, scale), second = hn::Mul(second, scale);
       hn::StoreU(beta == 0 ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
-      if (W == 2) hn::StoreU(beta == 0 ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d, to + lanes);
+      if (W == 2)
+        hn::StoreU(beta == 0 ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d,
+                   to + lanes);
     };
     (store_row(I, sum0[I], sum1[I]), ...);
     return;
   }
   HWY_ALIGN float part[R * NR];
-  ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR), hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)), ...);
+  ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR),
+    hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)),
+   ...);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
       float& to = c[i * problem.rs_c + j * problem.cs_c];
@@ -130,17 +145,22 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
 
 // The same from a panel of A and one of B.
 template <int W, int... I>
-HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
-                     const Problem& problem, float beta, float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
+HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const float* HWY_RESTRICT a,
+                     const float* HWY_RESTRICT b, const Problem& problem, float beta,
+                     float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
   V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
 #pragma GCC unroll 4
   for (int64_t p = 0; p < k; ++p, a += R, b += NR) {
-    V column[3] = {hn::Zero(d), hn::Zero(d), hn::Zero(d)};  // unused and gone where element() loads for itself
-    if constexpr (HWY_ARCH_ARM) column[0] = hn::Load(d, a), column[1] = hn::Load(d, a + 4), column[2] = hn::Load(d, a + 8);
+    V column[3] = {hn::Zero(d), hn::Zero(d),
+                   hn::Zero(d)};  // unused and gone where element() loads for itself
+    if constexpr (HWY_ARCH_ARM)
+      column[0] = hn::Load(d, a), column[1] = hn::Load(d, a + 4), column[2] = hn::Load(d, a + 8);
     const V b0 = hn::Load(d, b);
     if constexpr (W == 2) {
       const V b1 = hn::Load(d, b + lanes);
-      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I]), sum1[I] = hn::MulAdd(element<I>(column, a), b1, sum1[I])), ...);
+      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I]),
+        sum1[I] = hn::MulAdd(element<I>(column, a), b1, sum1[I])),
+       ...);
     } else {
       ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
     }
@@ -149,8 +169,8 @@ HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const floa
 }
 
 template <int W>
-HWY_NOINLINE void tile_of(int64_t k, const float* a, const float* b, const Problem& problem, float beta, float* c, int64_t rows,
-                          int64_t cols) {
+HWY_NOINLINE void tile_of(int64_t k, const float* a, const float* b, const Problem& problem,
+                          float beta, float* c, int64_t rows, int64_t cols) {
   tile<W>(std::make_integer_sequence<int, R>(), k, a, b, problem, beta, c, rows, cols);
 }
 
@@ -166,8 +186,9 @@ void run(const Problem& p, float* HWY_RESTRICT packed) {
       const int64_t q_step = p.cs_b == 1 ? 16 : k_size;
       for (int64_t q = 0; q < k_size; q += q_step) {
         for (int64_t j = 0; j < n_size; j += NR) {
-          pack<NR>(std::min<int64_t>(NR, n_size - j), std::min<int64_t>(q_step, k_size - q), p.b + (k0 + q) * p.rs_b + (n0 + j) * p.cs_b,
-                   p.cs_b, p.rs_b, packed + j * k_size + q * NR);
+          pack<NR>(std::min<int64_t>(NR, n_size - j), std::min<int64_t>(q_step, k_size - q),
+                   p.b + (k0 + q) * p.rs_b + (n0 + j) * p.cs_b, p.cs_b, p.rs_b,
+                   packed + j * k_size + q * NR);
         }
       }
       for (int64_t i = 0; i < p.m; i += R) {
@@ -176,14 +197,16 @@ void run(const Problem& p, float* HWY_RESTRICT packed) {
         for (int64_t j = 0; j < n_size; j += NR) {
           const int64_t cols = std::min<int64_t>(NR, n_size - j);
           const auto kernel = cols > lanes ? tile_of<2> : tile_of<1>;
-          kernel(k_size, a_panel, packed + j * k_size, p, k0 == 0 ? p.beta : 1, p.c + i * p.rs_c + (n0 + j) * p.cs_c, rows, cols);
+          kernel(k_size, a_panel, packed + j * k_size, p, k0 == 0 ? p.beta : 1,
+                 p.c + i * p.rs_c + (n0 + j) * p.cs_c, rows, cols);
         }
       }
     }
   }
 }
 
-// body(part, first number of it, how many) for [k0, k0 + size) of the numbers of all parts side by side.
+// body(part, first number of it, how many) for [k0, k0 + size) of the numbers of all parts side by
+// side.
 template <class Body>
 HWY_INLINE void for_parts(int64_t length, int64_t k0, int64_t size, const Body& body) {
   for (int64_t part = k0 / length, from = k0 % length; size > 0; ++part, from = 0) {
@@ -203,9 +226,12 @@ void pack_rows(const float* const* rows, int64_t from, int64_t size, float* HWY_
     float* HWY_RESTRICT to = dst + lane;
     int64_t p = 0;
     for (; p + 4 <= size; p += 4, to += 4 * R) {
-      const auto r0 = hn::LoadU(d4, a0 + p), r1 = hn::LoadU(d4, a1 + p), r2 = hn::LoadU(d4, a2 + p), r3 = hn::LoadU(d4, a3 + p);
-      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d4, r0, r1)), low23 = hn::BitCast(pairs, hn::InterleaveLower(d4, r2, r3));
-      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d4, r0, r1)), high23 = hn::BitCast(pairs, hn::InterleaveUpper(d4, r2, r3));
+      const auto r0 = hn::LoadU(d4, a0 + p), r1 = hn::LoadU(d4, a1 + p), r2 = hn::LoadU(d4, a2 + p),
+                 r3 = hn::LoadU(d4, a3 + p);
+      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d4, r0, r1)),
+                 low23 = hn::BitCast(pairs, hn::InterleaveLower(d4, r2, r3));
+      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d4, r0, r1)),
+                 high23 = hn::BitCast(pairs, hn::InterleaveUpper(d4, r2, r3));
       hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(pairs, low01, low23)), d4, to);
       hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(pairs, low01, low23)), d4, to + R);
       hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(pairs, high01, high23)), d4, to + 2 * R);
@@ -215,11 +241,13 @@ void pack_rows(const float* const* rows, int64_t from, int64_t size, float* HWY_
   }
 }
 
-// A tile whose rows of A are read where they lie: where a broadcasting load is free, packing them would cost more than it saves.
+// A tile whose rows of A are read where they lie: where a broadcasting load is free, packing them
+// would cost more than it saves.
 template <int W, int... I>
-HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scattered& a, const float* const* first, int64_t k0, int64_t k,
-                              const float* HWY_RESTRICT b, const Problem& problem, float beta, float* HWY_RESTRICT c, int64_t rows,
-                              int64_t cols) {
+HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scattered& a,
+                              const float* const* first, int64_t k0, int64_t k,
+                              const float* HWY_RESTRICT b, const Problem& problem, float beta,
+                              float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
   V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
   int64_t from = k0 % a.length, size = 0;
   // for_parts by hand: sums that a lambda captures would live in memory.
@@ -230,7 +258,9 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
       const V b0 = hn::Load(d, b);
       if constexpr (W == 2) {
         const V b1 = hn::Load(d, b + lanes);
-        ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I]), sum1[I] = hn::MulAdd(hn::Set(d, row[I][p]), b1, sum1[I])), ...);
+        ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I]),
+          sum1[I] = hn::MulAdd(hn::Set(d, row[I][p]), b1, sum1[I])),
+         ...);
       } else {
         ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I])), ...);
       }
@@ -239,14 +269,17 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
   store<W>(all, sum0, sum1, problem, beta, c, rows, cols);
 }
 template <int W>
-HWY_NOINLINE void tile_in_place_of(const Scattered& a, const float* const* first, int64_t k0, int64_t k, const float* b,
-                                   const Problem& problem, float* c, int64_t rows, int64_t cols) {
-  tile_in_place<W>(std::make_integer_sequence<int, R>(), a, first, k0, k, b, problem, k0 == 0 ? 0.0f : 1.0f, c, rows, cols);
+HWY_NOINLINE void tile_in_place_of(const Scattered& a, const float* const* first, int64_t k0,
+                                   int64_t k, const float* b, const Problem& problem, float* c,
+                                   int64_t rows, int64_t cols) {
+  tile_in_place<W>(std::make_integer_sequence<int, R>(), a, first, k0, k, b, problem,
+                   k0 == 0 ? 0.0f : 1.0f, c, rows, cols);
 }
 
 // Columns [n0, n0 + size) of block `block` of k; panels of a block lie side by side.
-void pack_scattered(const Scattered& a, int64_t n, const float* const* parts, int64_t rs, int64_t cs, int64_t block, int64_t n0,
-                    int64_t size, float* HWY_RESTRICT packed) {
+void pack_scattered(const Scattered& a, int64_t n, const float* const* parts, int64_t rs,
+                    int64_t cs, int64_t block, int64_t n0, int64_t size,
+                    float* HWY_RESTRICT packed) {
   const int64_t k0 = block * a.k_step(), k_size = std::min(a.k_step(), a.k() - k0);
   packed += k0 * packed_columns(n);
   for (int64_t j = n0; j < n0 + size; j += NR) {
@@ -259,7 +292,8 @@ void pack_scattered(const Scattered& a, int64_t n, const float* const* parts, in
 }
 
 // One row of C, in the order of Finish.
-void finish_row(const Finish& f, const float* HWY_RESTRICT addend, int64_t n, float* HWY_RESTRICT c) {
+void finish_row(const Finish& f, const float* HWY_RESTRICT addend, int64_t n,
+                float* HWY_RESTRICT c) {
   int64_t j = 0;
   for (; j + lanes <= n; j += lanes) {
     V v = hn::LoadU(d, c + j);
@@ -275,8 +309,9 @@ void finish_row(const Finish& f, const float* HWY_RESTRICT addend, int64_t n, fl
   }
 }
 
-void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RESTRICT packed, int64_t n0, int64_t n_size, float* c,
-                   int64_t rs_c, const Finish& finish, float* HWY_RESTRICT panel) {
+void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RESTRICT packed,
+                   int64_t n0, int64_t n_size, float* c, int64_t rs_c, const Finish& finish,
+                   float* HWY_RESTRICT panel) {
   constexpr bool in_place = !HWY_ARCH_ARM;
   const Problem problem{.m = m,
                         .n = n,
@@ -320,9 +355,12 @@ void run_scattered(const Scattered& a, int64_t m, int64_t n, const float* HWY_RE
         const int64_t cols = std::min<int64_t>(NR, n_size - j);
         const float* b = block + (n0 + j) * k_size;
         if constexpr (in_place)
-          (cols > lanes ? tile_in_place_of<2> : tile_in_place_of<1>)(a, a.rows + i, k0, k_size, b, problem, c + i * rs_c + j, rows, cols);
+          (cols > lanes ? tile_in_place_of<2> : tile_in_place_of<1>)(a, a.rows + i, k0, k_size, b,
+                                                                     problem, c + i * rs_c + j,
+                                                                     rows, cols);
         else
-          (cols > lanes ? tile_of<2> : tile_of<1>)(k_size, panel, b, problem, k0 == 0 ? 0.0f : 1.0f, c + i * rs_c + j, rows, cols);
+          (cols > lanes ? tile_of<2> : tile_of<1>)(k_size, panel, b, problem, k0 == 0 ? 0.0f : 1.0f,
+                                                   c + i * rs_c + j, rows, cols);
       }
       if (k0 + k_size == a.k()) finish_rows(i, rows);
     }
@@ -339,29 +377,38 @@ HWY_EXPORT(run);
 HWY_EXPORT(pack_scattered);
 HWY_EXPORT(run_scattered);
 
-void gemm_pack(const Scattered& a, std::int64_t n, const float* const* parts, std::int64_t rs, std::int64_t cs, std::int64_t task,
-               float* packed) {
-  const std::int64_t strips = packed_columns(n) / scattered_columns, n0 = task % strips * scattered_columns;
-  HWY_DYNAMIC_DISPATCH(pack_scattered)(a, n, parts, rs, cs, task / strips, n0, std::min(scattered_columns, n - n0), packed);
+void gemm_pack(const Scattered& a, std::int64_t n, const float* const* parts, std::int64_t rs,
+               std::int64_t cs, std::int64_t task, float* packed) {
+  const std::int64_t strips = packed_columns(n) / scattered_columns,
+                     n0 = task % strips * scattered_columns;
+  HWY_DYNAMIC_DISPATCH(pack_scattered)
+  (a, n, parts, rs, cs, task / strips, n0, std::min(scattered_columns, n - n0), packed);
 }
-void gemm_scattered(const Scattered& a, std::int64_t m, std::int64_t n, const float* packed, std::int64_t n0, std::int64_t n_size, float* c,
-                    std::int64_t rs_c, const Finish& finish, float* panel) {
+void gemm_scattered(const Scattered& a, std::int64_t m, std::int64_t n, const float* packed,
+                    std::int64_t n0, std::int64_t n_size, float* c, std::int64_t rs_c,
+                    const Finish& finish, float* panel) {
   HWY_DYNAMIC_DISPATCH(run_scattered)(a, m, n, packed, n0, n_size, c, rs_c, finish, panel);
 }
 
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a, std::int64_t rs_a, std::int64_t cs_a, const float* b,
-          std::int64_t rs_b, std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c, float* packed) {
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
+          std::int64_t rs_a, std::int64_t cs_a, const float* b, std::int64_t rs_b,
+          std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c,
+          float* packed) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) {
     for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
+      for (std::int64_t j = 0; j < n; ++j)
+        c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
     return;
   }
-  // Vectors run along the columns of C: where its rows are the contiguous ones, compute the transpose.
+  // Vectors run along the columns of C: where its rows are the contiguous ones, compute the
+  // transpose.
   if (cs_c != 1 && rs_c == 1) {
-    HWY_DYNAMIC_DISPATCH(run)({n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed);
+    HWY_DYNAMIC_DISPATCH(run)
+    ({n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed);
   } else {
-    HWY_DYNAMIC_DISPATCH(run)({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
+    HWY_DYNAMIC_DISPATCH(run)
+    ({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
   }
 }
 

@@ -1,6 +1,8 @@
-// What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the element type; fast ones are f32.
-// Conventions: tensors are dense and row-major; all floating operands of a call have the kernel's element type (the executor widens bf16
-// around the call; cast is the exception); work is cut into tasks by shape alone, so results do not depend on the number of threads.
+// What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the
+// element type; fast ones are f32. Conventions: tensors are dense and row-major; all floating
+// operands of a call have the kernel's element type (the executor widens bf16 around the call; cast
+// is the exception); work is cut into tasks by shape alone, so results do not depend on the number
+// of threads.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +31,16 @@ struct Tensor {
   std::int64_t elements() const { return ir::elements(shape); }
 };
 
-// Bytes of scratch: `shared` once, for what threads hand to each other, and `per_thread` for each of them.
+// Bytes of scratch: `shared` once, for what threads hand to each other, and `per_thread` for each
+// of them.
 struct Scratch {
   std::size_t shared = 0, per_thread = 0;
 
   Scratch aligned() const { return {(shared + 63) / 64 * 64, (per_thread + 63) / 64 * 64}; }
 };
 
-// What a kernel finds out from attributes and shapes alone (a parsed signature, tiles): kept with its step of the plan from the
-// first run on.
+// What a kernel finds out from attributes and shapes alone (a parsed signature, tiles): kept with
+// its step of the plan from the first run on.
 class Memo {
  public:
   template <class T, class Make>
@@ -53,7 +56,8 @@ class Memo {
 struct Call {
   ir::Op op;
   const ir::Attrs& attrs;
-  std::span<const Tensor> in, out;  // result i may share the storage of operand j only where the op's row says may_alias
+  std::span<const Tensor> in,
+      out;  // result i may share the storage of operand j only where the op's row says may_alias
   ThreadPool& pool;
   Scratch scratch;                 // at least what the rule asked for, aligned()
   std::byte* shared = nullptr;     // scratch.shared bytes, 64-byte aligned
@@ -82,8 +86,10 @@ struct Call {
   }
 };
 
-// Where element `local` of this rank's part of a sample stands in the whole sample (x: the shape of the part, samples first).
-inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x, std::int64_t local) {
+// Where element `local` of this rank's part of a sample stands in the whole sample (x: the shape of
+// the part, samples first).
+inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x,
+                                    std::int64_t local) {
   if (attr.whole.empty()) return local;
   std::int64_t global = 0, step = 1;
   for (std::size_t i = attr.whole.size(); i-- > 0; step *= attr.whole[i]) {
@@ -97,29 +103,34 @@ inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x,
 comm::Pending start_collective(const Call& call);
 
 // What the op alarm answers to a sum of squares.
-inline double alarm_of(double squares) { return squares < 1e24 ? 0.0 : std::numeric_limits<double>::quiet_NaN(); }
+inline double alarm_of(double squares) {
+  return squares < 1e24 ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+}
 
 using Kernel = void (*)(const Call&);
 // Scratch for these operands; whoever calls the kernel rounds it up to whole lines.
-using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type> out);
+using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in,
+                                std::span<const ir::Type> out);
 
 struct KernelRow {
   ir::Op op;
-  Kernel f64 = nullptr;           // the readable reference, in double
-  Kernel f32 = nullptr;           // the fast kernel, or the reference in float where speed does not matter
+  Kernel f64 = nullptr;  // the readable reference, in double
+  Kernel f32 = nullptr;  // the fast kernel, or the reference in float where speed does not matter
   ScratchRule scratch = nullptr;  // of the fast kernel; null: none
 };
-const KernelRow& kernel(ir::Op op);            // table.cpp
+const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
 
-// Declared once for every op: the reference, the fast kernel and its scratch rule. A family defines those that table.cpp names.
-#define X(op, attrs)                                        \
-  template <class T>                                        \
-  void reference_##op(const Call& call);                    \
-  extern template void reference_##op<double>(const Call&); \
-  extern template void reference_##op<float>(const Call&);  \
-  void fast_##op(const Call& call);                         \
-  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out);
+// Declared once for every op: the reference, the fast kernel and its scratch rule. A family defines
+// those that table.cpp names.
+#define X(op, attrs)                                                         \
+  template <class T>                                                         \
+  void reference_##op(const Call& call);                                     \
+  extern template void reference_##op<double>(const Call&);                  \
+  extern template void reference_##op<float>(const Call&);                   \
+  void fast_##op(const Call& call);                                          \
+  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, \
+                       std::span<const ir::Type> out);
 TESSERA_OPS(X)
 #undef X
 

@@ -10,14 +10,18 @@
 namespace tessera::exec::cpu {
 namespace {
 
-// Casts round themselves, what crosses ranks crosses as it is, and a copy (which a plan may add, without workspace) moves bytes.
+// Casts round themselves, what crosses ranks crosses as it is, and a copy (which a plan may add,
+// without workspace) moves bytes.
 bool widened(ir::Op op, const ir::Type& type) {
-  return op != ir::Op::cast && op != ir::Op::mark && !plan::crosses_ranks(op) && type.dtype == ir::DType::bf16;
+  return op != ir::Op::cast && op != ir::Op::mark && !plan::crosses_ranks(op) &&
+         type.dtype == ir::DType::bf16;
 }
 
-Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out) {
+Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,
+                   std::span<const ir::Type> out) {
   for (const ir::Type& type : in)
-    if (type.dtype == ir::DType::f64 && !plan::crosses_ranks(op)) return {};  // reference kernels need none
+    if (type.dtype == ir::DType::f64 && !plan::crosses_ranks(op))
+      return {};  // reference kernels need none
   const ScratchRule rule = kernel(op).scratch;
   return rule ? rule(attrs, in, out).aligned() : Scratch{};
 }
@@ -42,31 +46,36 @@ struct CpuLoaded::Run final : Ticket::Run {
   Results results;
 };
 
-std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out,
-                             int threads) {
+std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,
+                             std::span<const ir::Type> out, int threads) {
   const Scratch scratch = scratch_of(op, attrs, in, out);
-  auto bytes = static_cast<std::int64_t>(scratch.shared + static_cast<std::size_t>(threads) * scratch.per_thread);
+  auto bytes = static_cast<std::int64_t>(scratch.shared +
+                                         static_cast<std::size_t>(threads) * scratch.per_thread);
   for (const auto& list : {in, out})
     for (const ir::Type& type : list)
       if (widened(op, type)) bytes += lines(type.elements() * 4);
   return bytes;
 }
 
-CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine) : plan_(plan), machine_(machine), steps_(1) {
+CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
+    : plan_(plan), machine_(machine), steps_(1) {
   for (const plan::Step& step : plan.steps) {
     Bound& bound = steps_[0].emplace_back();
     bound.step = &step;
     bool f64 = false;
     std::vector<ir::Type> in_types, out_types;
-    const auto tensor = [&](const plan::Slot& slot, std::vector<Widened>& list, std::size_t index, std::vector<ir::Type>& types) {
+    const auto tensor = [&](const plan::Slot& slot, std::vector<Widened>& list, std::size_t index,
+                            std::vector<ir::Type>& types) {
       const bool wide = slot && widened(step.op, slot.type);
       if (wide) list.push_back({index});
       f64 |= slot && slot.type.dtype == ir::DType::f64;
       types.push_back(slot.type);
       return Tensor{wide ? ir::DType::f32 : slot.type.dtype, slot.type.shape, nullptr};
     };
-    for (const plan::Slot& slot : step.in) bound.in.push_back(tensor(slot, bound.widen, bound.in.size(), in_types));
-    for (const plan::Slot& slot : step.out) bound.out.push_back(tensor(slot, bound.round, bound.out.size(), out_types));
+    for (const plan::Slot& slot : step.in)
+      bound.in.push_back(tensor(slot, bound.widen, bound.in.size(), in_types));
+    for (const plan::Slot& slot : step.out)
+      bound.out.push_back(tensor(slot, bound.round, bound.out.size(), out_types));
     bound.kernel = f64 ? kernel(step.op).f64 : kernel(step.op).f32;
     if (step.stream == 0) bound.scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     if (step.eqn < 0) continue;
@@ -95,33 +104,39 @@ void CpuLoaded::write(std::string_view input, std::span<const std::byte> bytes) 
   const plan::Binding* binding = plan_.input(input);
   CHECK(binding, "the plan has no input " + std::string(input));
   CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
-        "input " + std::string(input) + " takes " + std::to_string(binding->slot.type.bytes()) + " bytes, got " +
-            std::to_string(bytes.size()));
+        "input " + std::string(input) + " takes " + std::to_string(binding->slot.type.bytes()) +
+            " bytes, got " + std::to_string(bytes.size()));
   if (!bytes.empty()) std::memcpy(address(binding->slot, next_), bytes.data(), bytes.size());
 }
 
 void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
   const plan::Binding* binding = plan_.output(output);
   CHECK(binding, "the plan has no output " + std::string(output));
-  CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(), "output " + std::string(output) + " has another size");
-  const bool there = machine_.last == this && waited_run_ >= machine_.since && machine_.runs - waited_run_ < plan_.copies;
-  CHECK(there, "output " + std::string(output) + " is read before its run was waited for, or after another that may have overwritten it");
+  CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
+        "output " + std::string(output) + " has another size");
+  const bool there = machine_.last == this && waited_run_ >= machine_.since &&
+                     machine_.runs - waited_run_ < plan_.copies;
+  CHECK(
+      there,
+      "output " + std::string(output) +
+          " is read before its run was waited for, or after another that may have overwritten it");
   if (!bytes.empty()) std::memcpy(bytes.data(), address(binding->slot, waited_copy_), bytes.size());
 }
 
 Call CpuLoaded::call_of(Bound& bound) {
-  return {bound.step->op, bound.step->attrs, bound.in, bound.out, machine_.pool, bound.scratch, bound.shared,
-          bound.shared + bound.scratch.shared, &machine_.groups, &bound.memo};
+  return {bound.step->op,   bound.step->attrs, bound.in,     bound.out,
+          machine_.pool,    bound.scratch,     bound.shared, bound.shared + bound.scratch.shared,
+          &machine_.groups, &bound.memo};
 }
 
 void CpuLoaded::execute(Bound& bound) {
   for (const Widened& w : bound.widen)
-    widen_bf16(reinterpret_cast<const std::uint16_t*>(w.narrow), bound.in[w.index].as<float>(), bound.in[w.index].elements(),
-               machine_.pool);
+    widen_bf16(reinterpret_cast<const std::uint16_t*>(w.narrow), bound.in[w.index].as<float>(),
+               bound.in[w.index].elements(), machine_.pool);
   bound.kernel(call_of(bound));
   for (const Widened& w : bound.round)
-    round_to_bf16(bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow), bound.out[w.index].elements(),
-                  machine_.pool);
+    round_to_bf16(bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow),
+                  bound.out[w.index].elements(), machine_.pool);
 }
 
 Timeline CpuLoaded::run(int copy, const RunOptions& options) {
@@ -130,7 +145,8 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
   Recorder record(steps.size(), options.spans);
   Flights flights(record);
   const auto bytes_of = [&](const plan::Slot& slot) {
-    return slot ? std::span<const std::byte>(address(slot, copy), static_cast<std::size_t>(slot.type.bytes()))
+    return slot ? std::span<const std::byte>(address(slot, copy),
+                                             static_cast<std::size_t>(slot.type.bytes()))
                 : std::span<const std::byte>();
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -141,7 +157,9 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
     if (observe) flights.finish_near();  // whoever looks sees what has arrived
     flights.poll(index);
     const bool message = plan::crosses_ranks(step.op);
-    const Timeline::Kind kind = step.stream == 1 ? Timeline::post : message ? Timeline::wait : Timeline::compute;
+    const Timeline::Kind kind = step.stream == 1 ? Timeline::post
+                                : message        ? Timeline::wait
+                                                 : Timeline::compute;
     const double begin = record.times(kind) ? record.now() : 0;
     if (step.eqn >= 0) comm::Pulse::inside(bound.name);  // what this rank is at, for those who look
     if (step.stream == 1)
@@ -168,7 +186,8 @@ Ticket CpuLoaded::submit(const RunOptions& options) {
   if (std::exchange(machine_.last, this) != this) machine_.since = number;
   Timeline timeline = run(copy, options);
   const auto where = [&](const plan::Slot& slot) { return address(slot, copy); };
-  return Ticket(std::make_unique<Run>(*this, copy, number, collect_results(plan_, where, std::move(timeline))));
+  return Ticket(std::make_unique<Run>(*this, copy, number,
+                                      collect_results(plan_, where, std::move(timeline))));
 }
 
 }  // namespace tessera::exec::cpu

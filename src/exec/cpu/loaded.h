@@ -1,6 +1,7 @@
-// A plan bound to kernels and addresses: what a run would find out again every time is found out once.
-// f64 programs use the reference kernels; f32 the fast ones; bf16 operands are widened to f32 around the kernel and results
-// rounded, because no packaged library multiplies bf16 matrices on a CPU.
+// A plan bound to kernels and addresses: what a run would find out again every time is found out
+// once. f64 programs use the reference kernels; f32 the fast ones; bf16 operands are widened to f32
+// around the kernel and results rounded, because no packaged library multiplies bf16 matrices on a
+// CPU.
 #pragma once
 
 #include <memory>
@@ -14,18 +15,21 @@
 namespace tessera::exec::cpu {
 
 // What a step needs beside its operands on so many threads.
-std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in, std::span<const ir::Type> out, int threads);
+std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,
+                             std::span<const ir::Type> out, int threads);
 
 // What the plans of one executor share.
 struct Machine {
   Machine(int threads, Groups given)
-      : pool(threads), groups(std::move(given)), memory(groups.empty() ? nullptr : groups.begin()->second) {}
+      : pool(threads),
+        groups(std::move(given)),
+        memory(groups.empty() ? nullptr : groups.begin()->second) {}
   ThreadPool pool;
   Groups groups;
   Memory memory;
-  std::int64_t runs = 0;           // of all plans
-  const Loaded* last = nullptr;    // whose run the last one was
-  std::int64_t since = 0;          // the first of its runs without another's in between
+  std::int64_t runs = 0;         // of all plans
+  const Loaded* last = nullptr;  // whose run the last one was
+  std::int64_t since = 0;        // the first of its runs without another's in between
 };
 
 class CpuLoaded final : public Loaded {
@@ -56,7 +60,9 @@ class CpuLoaded final : public Loaded {
   Call call_of(Bound& bound);
   void execute(Bound& bound);
   Timeline run(int copy, const RunOptions& options);
-  std::byte* address(const plan::Slot& slot, int copy) const { return machine_.memory.address(plan_, slot, copy); }
+  std::byte* address(const plan::Slot& slot, int copy) const {
+    return machine_.memory.address(plan_, slot, copy);
+  }
 
   const plan::Plan& plan_;
   Machine& machine_;

@@ -17,9 +17,11 @@ std::int64_t available_memory() {
 
 void out_of_memory(std::int64_t bytes, std::int64_t available) {
   throw Error(ErrorKind::memory,
-              "the plan needs " + std::to_string(bytes >> 20) + " MiB more and the system has " + std::to_string(available >> 20) + " MiB",
+              "the plan needs " + std::to_string(bytes >> 20) + " MiB more and the system has " +
+                  std::to_string(available >> 20) + " MiB",
               "memory",
-              "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller model; `tessera explain` shows the "
+              "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a "
+              "smaller model; `tessera explain` shows the "
               "peak without running");
 }
 
@@ -39,8 +41,10 @@ std::int64_t Memory::more_for(const plan::Footprint& room) const {
 }
 
 void Memory::make_room(const plan::Footprint& room) {
-  // Pages are given when they are touched: ask first, or the system would end the process in the middle of a step.
-  if (const std::int64_t more = more_for(room), available = available_memory(); more > available) out_of_memory(more, available);
+  // Pages are given when they are touched: ask first, or the system would end the process in the
+  // middle of a step.
+  if (const std::int64_t more = more_for(room), available = available_memory(); more > available)
+    out_of_memory(more, available);
   for (const auto& [name, buffer] : room.persistent()) {
     const auto it = persistent_.find(name);
     const std::int64_t shared = buffer.shared && comm_ ? buffer.bytes : 0;
@@ -55,8 +59,10 @@ void Memory::make_room(const plan::Footprint& room) {
     it->second = std::move(reached);
     ++moves_;
   }
-  if (arena_.bytes() >= room.arena_bytes() && (!comm_ || arena_.shared() >= room.shared_bytes())) return;
-  const std::int64_t shared = std::max(arena_.shared(), room.shared_bytes()), bytes = std::max(arena_.bytes(), room.arena_bytes());
+  if (arena_.bytes() >= room.arena_bytes() && (!comm_ || arena_.shared() >= room.shared_bytes()))
+    return;
+  const std::int64_t shared = std::max(arena_.shared(), room.shared_bytes()),
+                     bytes = std::max(arena_.bytes(), room.arena_bytes());
   arena_ = {};  // give back before taking more
   arena_ = take(shared, bytes);
   ++moves_;
@@ -78,10 +84,13 @@ std::byte* Memory::part_of(std::string_view name, std::int64_t offset, std::size
 std::byte* Memory::address(const plan::Plan& plan, const plan::Slot& slot, int copy) const {
   if (!slot) return nullptr;
   if (slot.base == plan::Slot::feed || slot.base == plan::Slot::result) {
-    std::byte* const behind = arena_.data() + plan.arena_bytes + copy * (plan.feed_bytes + plan.result_bytes);
+    std::byte* const behind =
+        arena_.data() + plan.arena_bytes + copy * (plan.feed_bytes + plan.result_bytes);
     return behind + (slot.base == plan::Slot::feed ? 0 : plan.feed_bytes) + slot.offset;
   }
-  const Pages& pages = slot.base == 0 ? arena_ : buffer(plan.persistent[static_cast<std::size_t>(slot.base - 1)].name);
+  const Pages& pages = slot.base == 0
+                           ? arena_
+                           : buffer(plan.persistent[static_cast<std::size_t>(slot.base - 1)].name);
   return pages.data() + slot.offset;
 }
 

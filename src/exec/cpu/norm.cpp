@@ -1,5 +1,6 @@
-// Fast kernels over the last dim in f32: layer norm with its gradient, the residual add in front of it, and the softmax family.
-// Convention: a row is one task's affair from start to end; gradients of gain and bias are partial sums over runs of rows, added in order.
+// Fast kernels over the last dim in f32: layer norm with its gradient, the residual add in front of
+// it, and the softmax family. Convention: a row is one task's affair from start to end; gradients
+// of gain and bias are partial sums over runs of rows, added in order.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
@@ -31,7 +32,8 @@ float add_and_sum(const float* x, const float* r, float* s, std::int64_t c) {
   V a = hn::Zero(d), b = a;
   std::int64_t i = 0;
   for (; i + 2 * lanes <= c; i += 2 * lanes) {
-    const V u = hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, r + i)), v = hn::Add(hn::LoadU(d, x + i + lanes), hn::LoadU(d, r + i + lanes));
+    const V u = hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, r + i)),
+            v = hn::Add(hn::LoadU(d, x + i + lanes), hn::LoadU(d, r + i + lanes));
     hn::StoreU(u, d, s + i);
     hn::StoreU(v, d, s + i + lanes);
     a = hn::Add(a, u);
@@ -50,7 +52,8 @@ float squares_around(const float* x, std::int64_t c, float mean) {
   std::int64_t i = 0;
   for (; i + 4 * lanes <= c; i += 4 * lanes) {
     const V p = hn::Sub(hn::LoadU(d, x + i), m), q = hn::Sub(hn::LoadU(d, x + i + lanes), m);
-    const V r = hn::Sub(hn::LoadU(d, x + i + 2 * lanes), m), s = hn::Sub(hn::LoadU(d, x + i + 3 * lanes), m);
+    const V r = hn::Sub(hn::LoadU(d, x + i + 2 * lanes), m),
+            s = hn::Sub(hn::LoadU(d, x + i + 3 * lanes), m);
     a = hn::MulAdd(p, p, a);
     b = hn::MulAdd(q, q, b);
     e = hn::MulAdd(r, r, e);
@@ -62,19 +65,24 @@ float squares_around(const float* x, std::int64_t c, float mean) {
 }
 
 // y = (x - mean) rstd g + b
-void normalise(const float* x, const float* g, const float* b, float* y, std::int64_t c, float mean, float rstd) {
+void normalise(const float* x, const float* g, const float* b, float* y, std::int64_t c, float mean,
+               float rstd) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V m = hn::Set(d, mean), r = hn::Set(d, rstd);
   std::int64_t i = 0;
   for (; i + lanes <= c; i += lanes)
-    hn::StoreU(hn::MulAdd(hn::Mul(hn::Sub(hn::LoadU(d, x + i), m), r), hn::LoadU(d, g + i), hn::LoadU(d, b + i)), d, y + i);
+    hn::StoreU(hn::MulAdd(hn::Mul(hn::Sub(hn::LoadU(d, x + i), m), r), hn::LoadU(d, g + i),
+                          hn::LoadU(d, b + i)),
+               d, y + i);
   for (; i < c; ++i) y[i] = (x[i] - mean) * rstd * g[i] + b[i];
 }
 
-// Rows of one task. r, s, y, mean and rstd may be null; `spare` holds a row when nobody wants s or y.
-void norm_rows(const float* x, const float* r, const float* g, const float* b, float* s, float* y, float* mean, float* rstd, float* spare,
-               std::int64_t rows, std::int64_t c, float eps) {
+// Rows of one task. r, s, y, mean and rstd may be null; `spare` holds a row when nobody wants s or
+// y.
+void norm_rows(const float* x, const float* r, const float* g, const float* b, float* s, float* y,
+               float* mean, float* rstd, float* spare, std::int64_t rows, std::int64_t c,
+               float eps) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t at = row * c;
     const float* in = x + at;
@@ -94,14 +102,17 @@ void norm_rows(const float* x, const float* r, const float* g, const float* b, f
   }
 }
 
-// Two rows at once share the loads of g and the updates of dg and db. With h = (x - mean) rstd and w = dy g:
-//   dg += dy h, db += dy, and the means of w and of w h are what dx lacks to stay orthogonal to 1 and h.
+// Two rows at once share the loads of g and the updates of dg and db. With h = (x - mean) rstd and
+// w = dy g:
+//   dg += dy h, db += dy, and the means of w and of w h are what dx lacks to stay orthogonal to 1
+//   and h.
 struct Means {
   float w, wh;
 };
 template <bool params>
-HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const float* mean, const float* rstd, float* dg, float* db,
-                         std::int64_t c, std::int64_t second, Means& first_means, Means& second_means) {
+HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const float* mean,
+                         const float* rstd, float* dg, float* db, std::int64_t c,
+                         std::int64_t second, Means& first_means, Means& second_means) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const float *dy1 = dy + second, *x1 = x + second;
@@ -112,7 +123,8 @@ HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const 
   std::int64_t i = 0;
   for (; i + lanes <= c; i += lanes) {
     const V gain = hn::LoadU(d, g + i), y0 = hn::LoadU(d, dy + i), y1 = hn::LoadU(d, dy1 + i);
-    const V h0 = hn::Mul(hn::Sub(hn::LoadU(d, x + i), vm0), vr0), h1 = hn::Mul(hn::Sub(hn::LoadU(d, x1 + i), vm1), vr1);
+    const V h0 = hn::Mul(hn::Sub(hn::LoadU(d, x + i), vm0), vr0),
+            h1 = hn::Mul(hn::Sub(hn::LoadU(d, x1 + i), vm1), vr1);
     const V u0 = hn::Mul(y0, gain), u1 = hn::Mul(y1, gain);
     w0 = hn::Add(w0, u0);
     w1 = hn::Add(w1, u1);
@@ -143,8 +155,8 @@ HWY_INLINE void row_pair(const float* dy, const float* x, const float* g, const 
 
 // One row when their number is odd: the pair with itself would count it twice in dg and db.
 template <bool params>
-HWY_INLINE void row_single(const float* dy, const float* x, const float* g, const float* mean, const float* rstd, float* dg, float* db,
-                           std::int64_t c, Means& means) {
+HWY_INLINE void row_single(const float* dy, const float* x, const float* g, const float* mean,
+                           const float* rstd, float* dg, float* db, std::int64_t c, Means& means) {
   Means unused;
   row_pair<false>(dy, x, g, mean, rstd, nullptr, nullptr, c, 0, means, unused);
   if constexpr (params) {
@@ -166,16 +178,19 @@ HWY_INLINE void row_single(const float* dy, const float* x, const float* g, cons
 
 // dx = rstd (w - mean(w) - h mean(w h)) + addend; dx may be dy, x or the addend.
 template <bool added>
-HWY_INLINE void row_dx(const float* dy, const float* x, const float* g, const float* addend, float mean, float rstd, Means means, float* dx,
-                       std::int64_t c) {
+HWY_INLINE void row_dx(const float* dy, const float* x, const float* g, const float* addend,
+                       float mean, float rstd, Means means, float* dx, std::int64_t c) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const V m = hn::Set(d, mean), r = hn::Set(d, rstd), w = hn::Set(d, means.w), wh = hn::Set(d, means.wh);
+  const V m = hn::Set(d, mean), r = hn::Set(d, rstd), w = hn::Set(d, means.w),
+          wh = hn::Set(d, means.wh);
   std::int64_t i = 0;
   for (; i + lanes <= c; i += lanes) {
     const V h = hn::Mul(hn::Sub(hn::LoadU(d, x + i), m), r);
-    const V v = hn::NegMulAdd(h, wh, hn::Sub(hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, g + i)), w));
-    hn::StoreU(added ? hn::MulAdd(v, r, hn::LoadU(d, (added ? addend : dy) + i)) : hn::Mul(v, r), d, dx + i);
+    const V v =
+        hn::NegMulAdd(h, wh, hn::Sub(hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, g + i)), w));
+    hn::StoreU(added ? hn::MulAdd(v, r, hn::LoadU(d, (added ? addend : dy) + i)) : hn::Mul(v, r), d,
+               dx + i);
   }
   for (; i < c; ++i) {
     const float v = (dy[i] * g[i] - means.w - (x[i] - mean) * rstd * means.wh) * rstd;
@@ -184,8 +199,9 @@ HWY_INLINE void row_dx(const float* dy, const float* x, const float* g, const fl
 }
 
 // Rows of one task; dg and db, when given, are increased.
-void norm_grad_rows(const float* dy, const float* x, const float* mean, const float* rstd, const float* g, const float* addend, float* dx,
-                    float* dg, float* db, std::int64_t rows, std::int64_t c) {
+void norm_grad_rows(const float* dy, const float* x, const float* mean, const float* rstd,
+                    const float* g, const float* addend, float* dx, float* dg, float* db,
+                    std::int64_t rows, std::int64_t c) {
   for (std::int64_t row = 0; row < rows; row += 2) {
     const std::int64_t at = row * c;
     Means means[2];
@@ -203,9 +219,11 @@ void norm_grad_rows(const float* dy, const float* x, const float* mean, const fl
     for (std::int64_t k = 0; k < std::min<std::int64_t>(2, rows - row); ++k) {
       const std::int64_t start = at + k * c;
       if (addend != nullptr)
-        row_dx<true>(dy + start, x + start, g, addend + start, mean[row + k], rstd[row + k], means[k], dx + start, c);
+        row_dx<true>(dy + start, x + start, g, addend + start, mean[row + k], rstd[row + k],
+                     means[k], dx + start, c);
       else
-        row_dx<false>(dy + start, x + start, g, nullptr, mean[row + k], rstd[row + k], means[k], dx + start, c);
+        row_dx<false>(dy + start, x + start, g, nullptr, mean[row + k], rstd[row + k], means[k],
+                      dx + start, c);
     }
   }
 }
@@ -215,7 +233,9 @@ void softmax_grad_row(const float* y, const float* g, float* dx, std::int64_t n,
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Sub(hn::LoadU(d, g + i), hn::Set(d, s))), d, dx + i);
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Sub(hn::LoadU(d, g + i), hn::Set(d, s))), d,
+               dx + i);
   for (; i < n; ++i) dx[i] = y[i] * (g[i] - s);
 }
 
@@ -231,64 +251,85 @@ HWY_EXPORT(softmax_grad_row);
 
 namespace {
 std::int64_t row_size(const ir::Shape& shape) { return shape.empty() ? 1 : shape.back(); }
-std::int64_t rows_of(const Tensor& x) { return row_size(x.shape) == 0 ? 0 : x.elements() / row_size(x.shape); }
-std::int64_t rows_per_task(std::int64_t c) { return std::max<std::int64_t>(1, chunk / std::max<std::int64_t>(1, c)); }
+std::int64_t rows_of(const Tensor& x) {
+  return row_size(x.shape) == 0 ? 0 : x.elements() / row_size(x.shape);
+}
+std::int64_t rows_per_task(std::int64_t c) {
+  return std::max<std::int64_t>(1, chunk / std::max<std::int64_t>(1, c));
+}
 
 // Runs of rows whose dg and db are summed apart: at most 64, of an even number of rows.
-std::int64_t grad_run(std::int64_t rows) { return std::max<std::int64_t>(8, ((rows + 63) / 64 + 1) / 2 * 2); }
+std::int64_t grad_run(std::int64_t rows) {
+  return std::max<std::int64_t>(8, ((rows + 63) / 64 + 1) / 2 * 2);
+}
 
 template <class Body>
 void for_rows(const Call& call, const Body& body) {
   const std::int64_t c = row_size(call.in[0].shape);
-  for_chunks(call.pool, rows_of(call.in[0]), rows_per_task(c), [&](std::int64_t first, std::int64_t count) {
-    for (std::int64_t row = first; row < first + count; ++row) body(row * c, c);
-  });
+  for_chunks(call.pool, rows_of(call.in[0]), rows_per_task(c),
+             [&](std::int64_t first, std::int64_t count) {
+               for (std::int64_t row = first; row < first + count; ++row) body(row * c, c);
+             });
 }
 
-void norm(const Call& call, const float* r, const Tensor& g, const Tensor& b, float* s, const Tensor& y, const Tensor& mean,
-          const Tensor& rstd) {
-  const std::int64_t c = row_size(call.in[0].shape), grain = rows_per_task(c), rows = rows_of(call.in[0]);
+void norm(const Call& call, const float* r, const Tensor& g, const Tensor& b, float* s,
+          const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  const std::int64_t c = row_size(call.in[0].shape), grain = rows_per_task(c),
+                     rows = rows_of(call.in[0]);
   const float eps = static_cast<float>(call.attr<ir::Norm>().eps), *x = call.in[0].as<float>();
   const auto at = [](float* p, std::int64_t i) { return p == nullptr ? nullptr : p + i; };
   call.pool.parallel_for((rows + grain - 1) / grain, [&](std::int64_t task, int thread) {
     const std::int64_t first = task * grain, e = first * c;
     HWY_DYNAMIC_DISPATCH(norm_rows)
-    (x + e, r == nullptr ? nullptr : r + e, g.as<float>(), b.as<float>(), at(s, e), at(y.as<float>(), e), at(mean.as<float>(), first),
-     at(rstd.as<float>(), first), r == nullptr ? nullptr : call.scratch_of<float>(thread), std::min(grain, rows - first), c, eps);
+    (x + e, r == nullptr ? nullptr : r + e, g.as<float>(), b.as<float>(), at(s, e),
+     at(y.as<float>(), e), at(mean.as<float>(), first), at(rstd.as<float>(), first),
+     r == nullptr ? nullptr : call.scratch_of<float>(thread), std::min(grain, rows - first), c,
+     eps);
   });
 }
 }  // namespace
 
-void fast_layer_norm(const Call& call) { norm(call, nullptr, call.in[1], call.in[2], nullptr, call.out[0], call.out[1], call.out[2]); }
-
-void fast_add_norm(const Call& call) {
-  norm(call, call.in[1].as<float>(), call.in[2], call.in[3], call.out[0].as<float>(), call.out[1], call.out[2], call.out[3]);
+void fast_layer_norm(const Call& call) {
+  norm(call, nullptr, call.in[1], call.in[2], nullptr, call.out[0], call.out[1], call.out[2]);
 }
 
-Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
+void fast_add_norm(const Call& call) {
+  norm(call, call.in[1].as<float>(), call.in[2], call.in[3], call.out[0].as<float>(), call.out[1],
+       call.out[2], call.out[3]);
+}
+
+Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in,
+                         std::span<const ir::Type>) {
   return {.per_thread = sizeof(float) * static_cast<std::size_t>(row_size(in[0].shape))};
 }
 
 void fast_layer_norm_grad(const Call& call) {
-  const std::int64_t c = row_size(call.in[0].shape), rows = rows_of(call.in[0]), run = grad_run(rows), runs = (rows + run - 1) / run;
-  const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(), *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
-  const float *g = call.in[4].as<float>(), *addend = call.in.size() > 5 ? call.in[5].as<float>() : nullptr;
+  const std::int64_t c = row_size(call.in[0].shape), rows = rows_of(call.in[0]),
+                     run = grad_run(rows), runs = (rows + run - 1) / run;
+  const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(),
+              *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
+  const float *g = call.in[4].as<float>(),
+              *addend = call.in.size() > 5 ? call.in[5].as<float>() : nullptr;
   float *dx = call.out[0].as<float>(), *dg = call.out[1].as<float>(), *db = call.out[2].as<float>();
-  float* partial = dg != nullptr || db != nullptr ? call.shared_scratch<float>() : nullptr;  // [runs][dg, db][c]
+  float* partial =
+      dg != nullptr || db != nullptr ? call.shared_scratch<float>() : nullptr;  // [runs][dg, db][c]
   call.pool.parallel_for(runs, [&](std::int64_t task, int) {
     const std::int64_t first = task * run, e = first * c;
     float* sums = partial == nullptr ? nullptr : partial + task * 2 * c;
     if (sums != nullptr) vector_fill(sums, 2 * c, 0.0f);
     HWY_DYNAMIC_DISPATCH(norm_grad_rows)
-    (dy + e, x + e, mean + first, rstd + first, g, addend == nullptr ? nullptr : addend + e, dx == nullptr ? nullptr : dx + e, sums,
-     sums == nullptr ? nullptr : sums + c, std::min(run, rows - first), c);
+    (dy + e, x + e, mean + first, rstd + first, g, addend == nullptr ? nullptr : addend + e,
+     dx == nullptr ? nullptr : dx + e, sums, sums == nullptr ? nullptr : sums + c,
+     std::min(run, rows - first), c);
   });
   if (dg != nullptr) vector_column_sum(partial, runs, 2 * c, c, dg);
   if (db != nullptr) vector_column_sum(partial + c, runs, 2 * c, c, db);
 }
 
-Scratch scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in, std::span<const ir::Type>) {
-  const std::int64_t c = row_size(in[0].shape), rows = c == 0 ? 0 : in[0].elements() / c, run = grad_run(rows);
+Scratch scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in,
+                                std::span<const ir::Type>) {
+  const std::int64_t c = row_size(in[0].shape), rows = c == 0 ? 0 : in[0].elements() / c,
+                     run = grad_run(rows);
   return {.shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * 2 * c)};
 }
 
@@ -305,7 +346,8 @@ void fast_softmax_grad(const Call& call) {
   const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>();
   float* dx = call.out[0].as<float>();
   for_rows(call, [&](std::int64_t at, std::int64_t c) {
-    HWY_DYNAMIC_DISPATCH(softmax_grad_row)(y + at, g + at, dx + at, c, vector_dot(y + at, g + at, c));
+    HWY_DYNAMIC_DISPATCH(softmax_grad_row)
+    (y + at, g + at, dx + at, c, vector_dot(y + at, g + at, c));
   });
 }
 
@@ -313,14 +355,16 @@ void fast_log_softmax(const Call& call) {
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
   for_rows(call, [&](std::int64_t at, std::int64_t c) {
-    const float top = vector_max(x + at, c), rest = std::log(vector_exp_sub_sum(x + at, nullptr, c, top));
+    const float top = vector_max(x + at, c),
+                rest = std::log(vector_exp_sub_sum(x + at, nullptr, c, top));
     // In two steps: beside a large maximum the small logarithm would be rounded away.
     vector_add_scalar(x + at, -top, y + at, c);
     vector_add_scalar(y + at, -rest, y + at, c);
   });
 }
 
-// g - exp(logp) sum(g); the result may lie over either operand, so blocks of exp go through the stack.
+// g - exp(logp) sum(g); the result may lie over either operand, so blocks of exp go through the
+// stack.
 void fast_log_softmax_grad(const Call& call) {
   const float *logp = call.in[0].as<float>(), *g = call.in[1].as<float>();
   float* dx = call.out[0].as<float>();

@@ -18,23 +18,28 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
-// Chains of multiply-adds that depend on nothing but themselves (each starts elsewhere, or the compiler would merge them); returns the
-// operations done. Twelve fit the 16 registers of AVX2, twenty are needed to keep four pipes busy where there are 32: the better of the two
-// is the peak.
+// Chains of multiply-adds that depend on nothing but themselves (each starts elsewhere, or the
+// compiler would merge them); returns the operations done. Twelve fit the 16 registers of AVX2,
+// twenty are needed to keep four pipes busy where there are 32: the better of the two is the peak.
 double twelve_chains(std::int64_t rounds, float* sink) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 1e-3f);
-  auto a0 = hn::Set(d, 0.01f), a1 = hn::Set(d, 0.02f), a2 = hn::Set(d, 0.03f), a3 = hn::Set(d, 0.04f), a4 = hn::Set(d, 0.05f),
-       a5 = hn::Set(d, 0.06f), a6 = hn::Set(d, 0.07f), a7 = hn::Set(d, 0.08f), a8 = hn::Set(d, 0.09f), a9 = hn::Set(d, 0.10f),
-       a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f);
+  auto a0 = hn::Set(d, 0.01f), a1 = hn::Set(d, 0.02f), a2 = hn::Set(d, 0.03f),
+       a3 = hn::Set(d, 0.04f), a4 = hn::Set(d, 0.05f), a5 = hn::Set(d, 0.06f),
+       a6 = hn::Set(d, 0.07f), a7 = hn::Set(d, 0.08f), a8 = hn::Set(d, 0.09f),
+       a9 = hn::Set(d, 0.10f), a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2), a3 = hn::MulAdd(x, y, a3);
-    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6), a7 = hn::MulAdd(x, y, a7);
-    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10), a11 = hn::MulAdd(x, y, a11);
+    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2),
+    a3 = hn::MulAdd(x, y, a3);
+    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6),
+    a7 = hn::MulAdd(x, y, a7);
+    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10),
+    a11 = hn::MulAdd(x, y, a11);
   }
-  *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
-                               hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
+  *sink += hn::GetLane(hn::Add(
+      hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
+      hn::Add(hn::Add(a8, a9), hn::Add(a10, a11))));
   return 24.0 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
 }
 
@@ -42,19 +47,29 @@ double twenty_chains(std::int64_t rounds, float* sink) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 1e-3f);
-  auto a0 = hn::Set(d, 0.01f), a1 = hn::Set(d, 0.02f), a2 = hn::Set(d, 0.03f), a3 = hn::Set(d, 0.04f), a4 = hn::Set(d, 0.05f),
-       a5 = hn::Set(d, 0.06f), a6 = hn::Set(d, 0.07f), a7 = hn::Set(d, 0.08f), a8 = hn::Set(d, 0.09f), a9 = hn::Set(d, 0.10f),
-       a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f), a12 = hn::Set(d, 0.13f), a13 = hn::Set(d, 0.14f), a14 = hn::Set(d, 0.15f),
-       a15 = hn::Set(d, 0.16f), a16 = hn::Set(d, 0.17f), a17 = hn::Set(d, 0.18f), a18 = hn::Set(d, 0.19f), a19 = hn::Set(d, 0.20f);
+  auto a0 = hn::Set(d, 0.01f), a1 = hn::Set(d, 0.02f), a2 = hn::Set(d, 0.03f),
+       a3 = hn::Set(d, 0.04f), a4 = hn::Set(d, 0.05f), a5 = hn::Set(d, 0.06f),
+       a6 = hn::Set(d, 0.07f), a7 = hn::Set(d, 0.08f), a8 = hn::Set(d, 0.09f),
+       a9 = hn::Set(d, 0.10f), a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f),
+       a12 = hn::Set(d, 0.13f), a13 = hn::Set(d, 0.14f), a14 = hn::Set(d, 0.15f),
+       a15 = hn::Set(d, 0.16f), a16 = hn::Set(d, 0.17f), a17 = hn::Set(d, 0.18f),
+       a18 = hn::Set(d, 0.19f), a19 = hn::Set(d, 0.20f);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2), a3 = hn::MulAdd(x, y, a3);
-    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6), a7 = hn::MulAdd(x, y, a7);
-    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10), a11 = hn::MulAdd(x, y, a11);
-    a12 = hn::MulAdd(x, y, a12), a13 = hn::MulAdd(x, y, a13), a14 = hn::MulAdd(x, y, a14), a15 = hn::MulAdd(x, y, a15);
-    a16 = hn::MulAdd(x, y, a16), a17 = hn::MulAdd(x, y, a17), a18 = hn::MulAdd(x, y, a18), a19 = hn::MulAdd(x, y, a19);
+    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2),
+    a3 = hn::MulAdd(x, y, a3);
+    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6),
+    a7 = hn::MulAdd(x, y, a7);
+    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10),
+    a11 = hn::MulAdd(x, y, a11);
+    a12 = hn::MulAdd(x, y, a12), a13 = hn::MulAdd(x, y, a13), a14 = hn::MulAdd(x, y, a14),
+    a15 = hn::MulAdd(x, y, a15);
+    a16 = hn::MulAdd(x, y, a16), a17 = hn::MulAdd(x, y, a17), a18 = hn::MulAdd(x, y, a18),
+    a19 = hn::MulAdd(x, y, a19);
   }
-  *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)), hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
-                                       hn::Add(hn::Add(hn::Add(a8, a9), hn::Add(a10, a11)), hn::Add(hn::Add(a12, a13), hn::Add(a14, a15)))),
+  *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)),
+                                               hn::Add(hn::Add(a4, a5), hn::Add(a6, a7))),
+                                       hn::Add(hn::Add(hn::Add(a8, a9), hn::Add(a10, a11)),
+                                               hn::Add(hn::Add(a12, a13), hn::Add(a14, a15)))),
                                hn::Add(hn::Add(a16, a17), hn::Add(a18, a19))));
   return 40.0 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(rounds);
 }
@@ -81,7 +96,8 @@ struct Round {
 };
 double median_of_rounds(std::vector<Round> rounds, double Round::*part) {
   const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);
-  std::nth_element(rounds.begin(), middle, rounds.end(), [&](const Round& a, const Round& b) { return a.*part < b.*part; });
+  std::nth_element(rounds.begin(), middle, rounds.end(),
+                   [&](const Round& a, const Round& b) { return a.*part < b.*part; });
   return *middle.*part;
 }
 
@@ -104,15 +120,18 @@ MeasuredPeak measure_peak(int threads) {
                          : HWY_DYNAMIC_DISPATCH(twenty_chains)(600'000, &sinks[i * 16]);
         rate[i] = done[i] / std::max(1e-9, thread_seconds() - began);
       });
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       Round now;
-      for (std::size_t i = 0; i < done.size(); ++i) now.gflops += rate[i] * 1e-9, now.wall_gflops += done[i] / seconds * 1e-9;
+      for (std::size_t i = 0; i < done.size(); ++i)
+        now.gflops += rate[i] * 1e-9, now.wall_gflops += done[i] / seconds * 1e-9;
       if (round > 0) rounds.push_back(now);  // the first wakes threads and clocks
     }
     double best = 0;
     for (const Round& r : rounds) best = std::max(best, r.gflops);
     if (best <= out.gflops) continue;
-    out = {best, median_of_rounds(rounds, &Round::wall_gflops), 1 - median_of_rounds(rounds, &Round::gflops) / best};
+    out = {best, median_of_rounds(rounds, &Round::wall_gflops),
+           1 - median_of_rounds(rounds, &Round::gflops) / best};
   }
   return out;
 }
@@ -129,8 +148,10 @@ double measure_copy_gbytes(int threads) {
       if (from[i].empty()) from[i].assign(bytes, 1), to[i].assign(bytes, 2);  // first round: pages
       std::memcpy(to[i].data(), from[i].data(), bytes);
     });
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (round > 0) best = std::max(best, 2.0 * static_cast<double>(bytes) * threads / seconds * 1e-9);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (round > 0)
+      best = std::max(best, 2.0 * static_cast<double>(bytes) * threads / seconds * 1e-9);
   }
   return best;
 }

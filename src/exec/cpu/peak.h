@@ -5,7 +5,8 @@ namespace tessera::exec::cpu {
 
 // Independent f32 multiply-adds in registers, all threads at once, in GFLOP/s.
 struct MeasuredPeak {
-  double gflops = 0;       // by the CPU time of each thread: what they do when nobody takes their cores away; the best round
+  double gflops = 0;  // by the CPU time of each thread: what they do when nobody takes their cores
+                      // away; the best round
   double wall_gflops = 0;  // by the wall clock; the median round
   double spread = 0;       // how far the median round is below the best, as a share of the best
 };

@@ -1,26 +1,30 @@
-// Fast elementwise kernels in f32; broadcasts run as vector operations over merged dims (shape.h, Walk).
-// Convention: result 0 may be operand 0's storage (gelu_grad: either operand's), never partly overlap it.
+// Fast elementwise kernels in f32; broadcasts run as vector operations over merged dims (shape.h,
+// Walk). Convention: result 0 may be operand 0's storage (gelu_grad: either operand's), never
+// partly overlap it.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
 #include <type_traits>
 
 #include "base/rng.h"
-#include "exec/cpu/convert.h"
 #include "exec/common/index.h"
+#include "exec/cpu/convert.h"
 #include "exec/cpu/shape.h"
 #include "exec/cpu/vector.h"
 
 namespace tessera::exec::cpu {
 
 namespace {
-// y = f(a, b) with b broadcast: `along` for b contiguous in the last merged dim, `against` for one b beside many a, `one` for the rest.
+// y = f(a, b) with b broadcast: `along` for b contiguous in the last merged dim, `against` for one
+// b beside many a, `one` for the rest.
 template <class Along, class Against, class One>
-void broadcast_pointwise(const Call& call, const Along& along, const Against& against, const One& one) {
+void broadcast_pointwise(const Call& call, const Along& along, const Against& against,
+                         const One& one) {
   const Walk& walk = call.once<Walk>([&] {
     const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
     std::vector<std::int64_t> stride;
-    for (char letter : letters.out) stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));
+    for (char letter : letters.out)
+      stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));
     return Walk(call.out[0].shape, stride);
   });
   const float *a = call.in[0].as<float>(), *b = call.in[1].as<float>();
@@ -28,7 +32,8 @@ void broadcast_pointwise(const Call& call, const Along& along, const Against& ag
   const std::int64_t n = call.out[0].elements(), inner = walk.inner(), step = walk.inner_stride();
   for_chunks(call.pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
     for (std::int64_t i = begin, end = begin + size; i < end;) {
-      const std::int64_t row = i / inner, column = i % inner, run = std::min(inner - column, end - i);
+      const std::int64_t row = i / inner, column = i % inner,
+                         run = std::min(inner - column, end - i);
       const float* from = b + walk.offset_of_row(row) + column * step;
       if (step == 1)
         along(a + i, from, y + i, run);
@@ -83,56 +88,65 @@ void convert(const From* x, To* y, std::int64_t n) {
 
 void fast_add(const Call& call) {
   broadcast_pointwise(
-      call, vector_add, [](const float* a, float b, float* y, std::int64_t n) { vector_add_scalar(a, b, y, n); },
+      call, vector_add,
+      [](const float* a, float b, float* y, std::int64_t n) { vector_add_scalar(a, b, y, n); },
       [](float a, float b) { return a + b; });
 }
 
 void fast_mul(const Call& call) {
   broadcast_pointwise(
-      call, vector_mul, [](const float* a, float b, float* y, std::int64_t n) { vector_scale(a, y, n, b); },
+      call, vector_mul,
+      [](const float* a, float b, float* y, std::int64_t n) { vector_scale(a, y, n, b); },
       [](float a, float b) { return a * b; });
 }
 
 void fast_scale(const Call& call) {
-  const float *x = call.in[0].as<float>(), factor = static_cast<float>(call.attr<ir::Scale>().factor);
+  const float *x = call.in[0].as<float>(),
+              factor = static_cast<float>(call.attr<ir::Scale>().factor);
   float* y = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk,
-             [&](std::int64_t begin, std::int64_t size) { vector_scale(x + begin, y + begin, size, factor); });
+  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
+    vector_scale(x + begin, y + begin, size, factor);
+  });
 }
 
 void fast_gelu(const Call& call) {
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
   const bool tanh = call.attr<ir::Gelu>().tanh;
-  for_chunks(call.pool, call.out[0].elements(), chunk,
-             [&](std::int64_t begin, std::int64_t size) { vector_gelu(x + begin, y + begin, size, tanh); });
+  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
+    vector_gelu(x + begin, y + begin, size, tanh);
+  });
 }
 
 void fast_gelu_grad(const Call& call) {
   const float *x = call.in[0].as<float>(), *g = call.in[1].as<float>();
   float* dx = call.out[0].as<float>();
   const bool tanh = call.attr<ir::Gelu>().tanh;
-  for_chunks(call.pool, call.out[0].elements(), chunk,
-             [&](std::int64_t begin, std::int64_t size) { vector_gelu_grad(x + begin, g + begin, dx + begin, size, tanh); });
+  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
+    vector_gelu_grad(x + begin, g + begin, dx + begin, size, tanh);
+  });
 }
 
 void fast_relu(const Call& call) {
   const float* x = call.in[0].as<float>();
   float* y = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk,
-             [&](std::int64_t begin, std::int64_t size) { vector_relu(x + begin, y + begin, size); });
+  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
+    vector_relu(x + begin, y + begin, size);
+  });
 }
 
 void fast_relu_grad(const Call& call) {
   const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>();
   float* dx = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk,
-             [&](std::int64_t begin, std::int64_t size) { vector_relu_grad(y + begin, g + begin, dx + begin, size); });
+  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
+    vector_relu_grad(y + begin, g + begin, dx + begin, size);
+  });
 }
 
 void fast_select(const Call& call) {
   const Tensor& from = *call.in[0].as<float>() != 0.0f ? call.in[1] : call.in[2];
-  copy_bytes(call.pool, from.data, call.out[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype));
+  copy_bytes(call.pool, from.data, call.out[0].data,
+             call.out[0].elements() * ir::size_of(call.out[0].dtype));
 }
 
 void fast_cast(const Call& call) {
@@ -143,8 +157,9 @@ void fast_cast(const Call& call) {
       const From* x = call.in[0].as<From>();
       To* y = call.out[0].as<To>();
       if (std::is_same_v<From, To> && call.in[0].data == call.out[0].data) return;
-      for_chunks(call.pool, call.out[0].elements(), chunk,
-                 [&](std::int64_t begin, std::int64_t size) { convert(x + begin, y + begin, size); });
+      for_chunks(
+          call.pool, call.out[0].elements(), chunk,
+          [&](std::int64_t begin, std::int64_t size) { convert(x + begin, y + begin, size); });
     });
   });
 }
@@ -156,14 +171,17 @@ void fast_dropout(const Call& call) {
   if (n == 0) return;
   if (drop.rate <= 0.0) return copy_bytes(call.pool, x.data, y.data, n * ir::size_of(x.dtype));
   const std::int64_t* rng = call.in[1].as<std::int64_t>();
-  const Key base = Key{static_cast<std::uint64_t>(rng[0])}.with(drop.stream).with(static_cast<std::uint64_t>(rng[1]));
+  const Key base = Key{static_cast<std::uint64_t>(rng[0])}
+                       .with(drop.stream)
+                       .with(static_cast<std::uint64_t>(rng[1]));
   const std::int64_t position = rng[2] + drop.base, inner = n / samples;
   const float *from = x.as<float>(), factor = static_cast<float>(1.0 / (1.0 - drop.rate));
   const double rate = drop.rate;
   float* to = y.as<float>();
   for_chunks(call.pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
     for (std::int64_t i = begin, end = begin + size; i < end;) {
-      const std::int64_t sample = i / inner, first = i % inner, run = std::min(inner - first, end - i);
+      const std::int64_t sample = i / inner, first = i % inner,
+                         run = std::min(inner - first, end - i);
       const Key key = base.with(static_cast<std::uint64_t>(position + sample));
       if (drop.per_sample && uniform(key, 0) >= rate)
         vector_scale(from + i, to + i, run, factor);
@@ -172,14 +190,18 @@ void fast_dropout(const Call& call) {
       else
         for (std::int64_t k = 0; k < run; ++k)
           to[i + k] =
-              uniform(key, static_cast<std::uint64_t>(in_whole_sample(drop, x.shape, first + k))) >= rate ? from[i + k] * factor : 0.0f;
+              uniform(key, static_cast<std::uint64_t>(in_whole_sample(drop, x.shape, first + k))) >=
+                      rate
+                  ? from[i + k] * factor
+                  : 0.0f;
       i += run;
     }
   });
 }
 
 void fast_mark(const Call& call) {
-  copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype));
+  copy_bytes(call.pool, call.in[0].data, call.out[0].data,
+             call.out[0].elements() * ir::size_of(call.out[0].dtype));
 }
 
 }  // namespace tessera::exec::cpu

@@ -1,4 +1,5 @@
-// Max pooling in f32, a row of result pixels per task; the gradient asks, for each pixel, which windows it won.
+// Max pooling in f32, a row of result pixels per task; the gradient asks, for each pixel, which
+// windows it won.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +15,8 @@ namespace {
 void keep_largest(const float* __restrict__ x, int64_t n, float* __restrict__ best) {
   for (int64_t i = 0; i < n; ++i) best[i] = (x[i] > best[i]) | (x[i] != x[i]) ? x[i] : best[i];
 }
-void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n, float* __restrict__ best, std::int32_t* __restrict__ place) {
+void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
+                  float* __restrict__ best, std::int32_t* __restrict__ place) {
   for (int64_t i = 0; i < n; ++i) {
     const bool wins = (x[i] > best[i]) | ((x[i] != x[i]) & (best[i] == best[i]));
     best[i] = wins ? x[i] : best[i];
@@ -33,11 +35,13 @@ void fast_max_pool(const Call& call) {
   call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
     const int64_t b = task / y[1], p = task % y[1], c = y[3];
     std::vector<float> best(static_cast<std::size_t>(c));
-    std::vector<std::int32_t> place(static_cast<std::size_t>(c));  // as wide as a float, so that both loops below are vectors
+    std::vector<std::int32_t> place(
+        static_cast<std::size_t>(c));  // as wide as a float, so that both loops below are vectors
     for (int64_t q = 0; q < y[2]; ++q) {
       bool first = true;
       for (int64_t k = 0; k < attr.size * attr.size; ++k) {
-        const int64_t row = p * attr.stride + k / attr.size - attr.pad, col = q * attr.stride + k % attr.size - attr.pad;
+        const int64_t row = p * attr.stride + k / attr.size - attr.pad,
+                      col = q * attr.stride + k % attr.size - attr.pad;
         if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
         const float* at = from + ((b * x[1] + row) * x[2] + col) * c;
         if (std::exchange(first, false)) {
@@ -51,7 +55,9 @@ void fast_max_pool(const Call& call) {
       }
       if (largest) std::copy(best.begin(), best.end(), largest + (task * y[2] + q) * c);
       if (which)
-        for (int64_t i = 0; i < c; ++i) which[(task * y[2] + q) * c + i] = static_cast<std::uint8_t>(place[static_cast<std::size_t>(i)]);
+        for (int64_t i = 0; i < c; ++i)
+          which[(task * y[2] + q) * c + i] =
+              static_cast<std::uint8_t>(place[static_cast<std::size_t>(i)]);
     }
   });
 }
@@ -64,7 +70,8 @@ void fast_max_pool_grad(const Call& call) {
   float* const dx = call.out[0].as<float>();
   // Windows p that hold row r: p stride - pad <= r < p stride - pad + size.
   const auto windows = [&](int64_t r, int64_t count) {
-    const int64_t low = r + attr.pad - attr.size + 1, first = low <= 0 ? 0 : (low + attr.stride - 1) / attr.stride;
+    const int64_t low = r + attr.pad - attr.size + 1,
+                  first = low <= 0 ? 0 : (low + attr.stride - 1) / attr.stride;
     return std::pair{first, std::min(count - 1, (r + attr.pad) / attr.stride)};
   };
   call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int) {
@@ -76,7 +83,8 @@ void fast_max_pool_grad(const Call& call) {
       const auto [q0, q1] = windows(col, g[2]);
       for (int64_t p = p0; p <= p1; ++p)
         for (int64_t q = q0; q <= q1; ++q) {
-          const auto number = static_cast<std::uint8_t>((row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
+          const auto number = static_cast<std::uint8_t>(
+              (row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
           const int64_t at = ((b * g[1] + p) * g[2] + q) * c;
           for (int64_t i = 0; i < c; ++i) to[i] += which[at + i] == number ? dy[at + i] : 0.0f;
         }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "exec/cpu/convert.h"
 #include "exec/common/index.h"
+#include "exec/cpu/convert.h"
 #include "exec/cpu/vector.h"
 
 namespace tessera::exec::cpu {
@@ -12,7 +12,8 @@ namespace tessera::exec::cpu {
 namespace {
 constexpr std::int64_t chunk_bytes = 65536;
 
-// body(T{}) with an unsigned integer of the element's size: moving does not care what the bits mean.
+// body(T{}) with an unsigned integer of the element's size: moving does not care what the bits
+// mean.
 template <class Body>
 void by_size(ir::DType dtype, const Body& body) {
   switch (ir::size_of(dtype)) {
@@ -28,8 +29,8 @@ void by_size(ir::DType dtype, const Body& body) {
 }
 
 // `rows` runs of `run` bytes from one pitch to another; a null source writes zeros.
-void copy_rows(ThreadPool& pool, const std::byte* src, std::int64_t src_pitch, std::byte* dst, std::int64_t dst_pitch, std::int64_t run,
-               std::int64_t rows) {
+void copy_rows(ThreadPool& pool, const std::byte* src, std::int64_t src_pitch, std::byte* dst,
+               std::int64_t dst_pitch, std::int64_t run, std::int64_t rows) {
   if (run == 0 || rows == 0) return;
   const auto move = [&](std::int64_t row, std::int64_t begin, std::int64_t size) {
     std::byte* to = dst + row * dst_pitch + begin;
@@ -60,14 +61,17 @@ struct Around {
   }
 };
 
-// dst[a * dst_pitch + b] = src[a + b * src_pitch], in tiles that stay in the first cache on both sides.
+// dst[a * dst_pitch + b] = src[a + b * src_pitch], in tiles that stay in the first cache on both
+// sides.
 template <class T>
-void transpose_tile(const T* src, std::int64_t src_pitch, T* dst, std::int64_t dst_pitch, std::int64_t as, std::int64_t bs) {
+void transpose_tile(const T* src, std::int64_t src_pitch, T* dst, std::int64_t dst_pitch,
+                    std::int64_t as, std::int64_t bs) {
   constexpr std::int64_t tile = 16;
   for (std::int64_t b0 = 0; b0 < bs; b0 += tile)
     for (std::int64_t a0 = 0; a0 < as; a0 += tile)
       for (std::int64_t a = a0, a1 = std::min(as, a0 + tile); a < a1; ++a)
-        for (std::int64_t b = b0, b1 = std::min(bs, b0 + tile); b < b1; ++b) dst[a * dst_pitch + b] = src[a + b * src_pitch];
+        for (std::int64_t b = b0, b1 = std::min(bs, b0 + tile); b < b1; ++b)
+          dst[a * dst_pitch + b] = src[a + b * src_pitch];
 }
 
 // A dense result read through the walk's strides.
@@ -87,25 +91,28 @@ void gather(ThreadPool& pool, const Walk& walk, const T* src, T* dst) {
     pool.parallel_for(outer * strips, [&](std::int64_t task, int) {
       const std::int64_t row = task / strips, a = task % strips * strip, after = pitch / inner;
       const std::int64_t to = (row / after * as * after + row % after) * inner;
-      transpose_tile(src + others.offset_of_row(row) + a, step, dst + to + a * pitch, pitch, std::min(strip, as - a), inner);
+      transpose_tile(src + others.offset_of_row(row) + a, step, dst + to + a * pitch, pitch,
+                     std::min(strip, as - a), inner);
     });
     return;
   }
   if (rows == 1 && step == 1)
-    return copy_bytes(pool, reinterpret_cast<const std::byte*>(src), reinterpret_cast<std::byte*>(dst),
+    return copy_bytes(pool, reinterpret_cast<const std::byte*>(src),
+                      reinterpret_cast<std::byte*>(dst),
                       inner * static_cast<std::int64_t>(sizeof(T)));
-  for_chunks(pool, rows, std::max<std::int64_t>(1, chunk / inner), [&](std::int64_t first, std::int64_t count) {
-    for (std::int64_t row = first; row < first + count; ++row) {
-      const T* from = src + walk.offset_of_row(row);
-      T* to = dst + row * inner;
-      if (step == 1)
-        std::memcpy(to, from, static_cast<std::size_t>(inner) * sizeof(T));
-      else if (step == 0)
-        std::fill_n(to, inner, *from);
-      else
-        for (std::int64_t i = 0; i < inner; ++i) to[i] = from[i * step];
-    }
-  });
+  for_chunks(pool, rows, std::max<std::int64_t>(1, chunk / inner),
+             [&](std::int64_t first, std::int64_t count) {
+               for (std::int64_t row = first; row < first + count; ++row) {
+                 const T* from = src + walk.offset_of_row(row);
+                 T* to = dst + row * inner;
+                 if (step == 1)
+                   std::memcpy(to, from, static_cast<std::size_t>(inner) * sizeof(T));
+                 else if (step == 0)
+                   std::fill_n(to, inner, *from);
+                 else
+                   for (std::int64_t i = 0; i < inner; ++i) to[i] = from[i * step];
+               }
+             });
 }
 void gather(const Call& call, const Walk& walk) {
   by_size(call.out[0].dtype, [&](auto t) {
@@ -117,7 +124,8 @@ void gather(const Call& call, const Walk& walk) {
 template <class T>
 void fill(const Call& call, T value) {
   T* y = call.out[0].as<T>();
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) { std::fill_n(y + begin, size, value); });
+  for_chunks(call.pool, call.out[0].elements(), chunk,
+             [&](std::int64_t begin, std::int64_t size) { std::fill_n(y + begin, size, value); });
 }
 }  // namespace
 
@@ -145,14 +153,16 @@ void fast_constant(const Call& call) {
 }
 
 void fast_reshape(const Call& call) {
-  copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype));
+  copy_bytes(call.pool, call.in[0].data, call.out[0].data,
+             call.out[0].elements() * ir::size_of(call.out[0].dtype));
 }
 
 void fast_transpose(const Call& call) {
   gather(call, call.once<Walk>([&] {
     const std::vector<std::int64_t> source = strides(call.in[0].shape);
     std::vector<std::int64_t> stride;
-    for (int dim : call.attr<ir::Transpose>().perm) stride.push_back(source[static_cast<std::size_t>(dim)]);
+    for (int dim : call.attr<ir::Transpose>().perm)
+      stride.push_back(source[static_cast<std::size_t>(dim)]);
     return Walk(call.out[0].shape, stride);
   }));
 }
@@ -161,7 +171,8 @@ void fast_broadcast(const Call& call) {
   gather(call, call.once<Walk>([&] {
     const Letters letters = parse_letters(call.attr<ir::Broadcast>().sig);
     std::vector<std::int64_t> stride;
-    for (char letter : letters.out) stride.push_back(stride_of(letters.in[0], call.in[0].shape, letter));
+    for (char letter : letters.out)
+      stride.push_back(stride_of(letters.in[0], call.in[0].shape, letter));
     return Walk(call.out[0].shape, stride);
   }));
 }
@@ -170,8 +181,8 @@ void fast_slice(const Call& call) {
   const ir::Slice& slice = call.attr<ir::Slice>();
   const Around in(call.in[0].shape, slice.dim);
   const std::int64_t unit = in.inner * ir::size_of(call.in[0].dtype);
-  copy_rows(call.pool, call.in[0].data + slice.start * unit, in.extent * unit, call.out[0].data, slice.size * unit, slice.size * unit,
-            in.outer);
+  copy_rows(call.pool, call.in[0].data + slice.start * unit, in.extent * unit, call.out[0].data,
+            slice.size * unit, slice.size * unit, in.outer);
 }
 
 void fast_concat(const Call& call) {
@@ -208,8 +219,8 @@ void fast_stack(const Call& call) {
 
 void fast_unstack(const Call& call) {
   const std::byte* x = call.in[0].data;
-  const std::int64_t bytes =
-      call.in[0].elements() * ir::size_of(call.in[0].dtype) / std::max<std::int64_t>(1, static_cast<std::int64_t>(call.out.size()));
+  const std::int64_t bytes = call.in[0].elements() * ir::size_of(call.in[0].dtype) /
+                             std::max<std::int64_t>(1, static_cast<std::int64_t>(call.out.size()));
   for (const Tensor& out : call.out) {
     copy_bytes(call.pool, x, out.data, bytes);
     x += bytes;
@@ -226,8 +237,10 @@ void fast_patchify(const Call& call) {
 void fast_unpatchify(const Call& call) {
   const ir::Patch& patch = call.attr<ir::Patch>();
   const ir::Shape& s = call.in[0].shape;  // b t p p c
-  const std::int64_t b = s[0], t = s[1], p = s[2], row = p * s[4], columns = patch.rows > 0 ? t / patch.rows : 0;
-  gather(call, Walk({b, patch.rows, p, columns, row}, {t * p * row, columns * p * row, row, p * row, 1}));
+  const std::int64_t b = s[0], t = s[1], p = s[2], row = p * s[4],
+                     columns = patch.rows > 0 ? t / patch.rows : 0;
+  gather(call,
+         Walk({b, patch.rows, p, columns, row}, {t * p * row, columns * p * row, row, p * row, 1}));
 }
 
 // A view of several parts is gathered: rows of one rank's part lie `parts` apart in the tensor.
@@ -241,7 +254,8 @@ void fast_pack(const Call& call) {
   std::byte* y = call.out[0].data;
   std::int64_t at = 0;
   const auto zeros_until = [&](std::int64_t end) {
-    copy_rows(call.pool, nullptr, 0, y + at * size, 0, std::max<std::int64_t>(0, end - at) * size, 1);
+    copy_rows(call.pool, nullptr, 0, y + at * size, 0, std::max<std::int64_t>(0, end - at) * size,
+              1);
   };
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const std::int64_t begin = pack.offsets[i], n = call.in[i].elements();

@@ -1,5 +1,5 @@
-// Fast kernels that only move elements, for every dtype: copies of long runs and a tiled transpose (exec/common/walk.h: how dims are
-// walked).
+// Fast kernels that only move elements, for every dtype: copies of long runs and a tiled transpose
+// (exec/common/walk.h: how dims are walked).
 #pragma once
 
 #include "exec/common/walk.h"

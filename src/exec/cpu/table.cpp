@@ -45,8 +45,10 @@ static_assert(in_order(), "every op of TESSERA_OPS has its kernels here, in its 
 
 const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
 
-// Doubles are the reference kernels' business. The f32 kernels take bf16 too, which is widened around them, and whatever integers
-// the op's own rule allows.
-bool supports(ir::Op op, ir::DType dtype) { return (dtype == ir::DType::f64 ? kernel(op).f64 : kernel(op).f32) != nullptr; }
+// Doubles are the reference kernels' business. The f32 kernels take bf16 too, which is widened
+// around them, and whatever integers the op's own rule allows.
+bool supports(ir::Op op, ir::DType dtype) {
+  return (dtype == ir::DType::f64 ? kernel(op).f64 : kernel(op).f32) != nullptr;
+}
 
 }  // namespace tessera::exec::cpu

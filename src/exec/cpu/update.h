@@ -1,5 +1,6 @@
-// Fast optimizer steps in f32: one pass over a flat bucket; clipping and the test for finite numbers are scalars.
-// Convention: results may be the operands' storage; with ok == 0 nothing changes, bit for bit, whatever the gradient holds.
+// Fast optimizer steps in f32: one pass over a flat bucket; clipping and the test for finite
+// numbers are scalars. Convention: results may be the operands' storage; with ok == 0 nothing
+// changes, bit for bit, whatever the gradient holds.
 #pragma once
 
 #include "exec/cpu/kernel.h"

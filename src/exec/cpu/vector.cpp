@@ -17,7 +17,8 @@ namespace tessera::exec::cpu::HWY_NAMESPACE {
 
 using F32 = hn::ScalableTag<float>;
 
-// y = f(x) elementwise; the last partial vector goes through a buffer, so every element sees the same instructions.
+// y = f(x) elementwise; the last partial vector goes through a buffer, so every element sees the
+// same instructions.
 template <class F>
 HWY_INLINE void map(const float* x, float* y, std::int64_t n, const F& f) {
   const F32 d;
@@ -48,7 +49,8 @@ HWY_INLINE void map(const float* x, const float* z, float* y, std::int64_t n, co
     hn::StoreU(a, d, y + i);
     hn::StoreU(b, d, y + i + lanes);
   }
-  for (; i + lanes <= n; i += lanes) hn::StoreU(f(d, hn::LoadU(d, x + i), hn::LoadU(d, z + i)), d, y + i);
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(f(d, hn::LoadU(d, x + i), hn::LoadU(d, z + i)), d, y + i);
   if (i == n) return;
   HWY_ALIGN float part[hn::MaxLanes(d)] = {}, other[hn::MaxLanes(d)] = {};
   const std::size_t bytes = static_cast<std::size_t>(n - i) * sizeof(float);
@@ -58,10 +60,11 @@ HWY_INLINE void map(const float* x, const float* z, float* y, std::int64_t n, co
   std::memcpy(y + i, part, bytes);
 }
 
-// Four accumulators, folded into one number in a fixed order: step(d, a, i) takes in the vector at i, merge joins two accumulators,
-// and both have scalar twins for the lanes and the last elements.
+// Four accumulators, folded into one number in a fixed order: step(d, a, i) takes in the vector at
+// i, merge joins two accumulators, and both have scalar twins for the lanes and the last elements.
 template <class Step, class Merge, class Step1, class Merge1>
-HWY_INLINE float reduce(std::int64_t n, float start, const Step& step, const Merge& merge, const Step1& step1, const Merge1& merge1) {
+HWY_INLINE float reduce(std::int64_t n, float start, const Step& step, const Merge& merge,
+                        const Step1& step1, const Merge1& merge1) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto a = hn::Set(d, start), b = a, c = a, e = a;
@@ -89,22 +92,29 @@ void gelu(const float* x, float* y, std::int64_t n, bool tanh) {
 }
 void gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh) {
   if (tanh)
-    map(x, g, dx, n, [](auto d, auto v, auto w) HWY_ATTR { return hn::Mul(w, vgelu_tanh_slope(d, v)); });
+    map(x, g, dx, n,
+        [](auto d, auto v, auto w) HWY_ATTR { return hn::Mul(w, vgelu_tanh_slope(d, v)); });
   else
     map(x, g, dx, n, [](auto d, auto v, auto w) HWY_ATTR { return hn::Mul(w, vgelu_slope(d, v)); });
 }
 // Comparing keeps a NaN, which a maximum may lose.
 void relu(const float* x, float* y, std::int64_t n) {
-  map(x, y, n, [](auto d, auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v); });
+  map(x, y, n,
+      [](auto d, auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v); });
 }
 void relu_grad(const float* y, const float* g, float* dx, std::int64_t n) {
-  map(y, g, dx, n, [](auto d, auto v, auto w) HWY_ATTR { return hn::IfThenElseZero(hn::Gt(v, hn::Zero(d)), w); });
+  map(y, g, dx, n, [](auto d, auto v, auto w) HWY_ATTR {
+    return hn::IfThenElseZero(hn::Gt(v, hn::Zero(d)), w);
+  });
 }
 void blend(const float* a, const float* b, float* y, std::int64_t n, float keep) {
-  map(a, b, y, n, [keep](auto d, auto v, auto w) HWY_ATTR { return hn::MulAdd(v, hn::Set(d, keep), hn::Mul(w, hn::Set(d, 1.0f - keep))); });
+  map(a, b, y, n, [keep](auto d, auto v, auto w) HWY_ATTR {
+    return hn::MulAdd(v, hn::Set(d, keep), hn::Mul(w, hn::Set(d, 1.0f - keep)));
+  });
 }
 void exp_sub(const float* x, float* y, std::int64_t n, float subtract) {
-  map(x, y, n, [subtract](auto d, auto v) HWY_ATTR { return vexp(d, hn::Sub(v, hn::Set(d, subtract))); });
+  map(x, y, n,
+      [subtract](auto d, auto v) HWY_ATTR { return vexp(d, hn::Sub(v, hn::Set(d, subtract))); });
 }
 
 // The sum is taken on the way. A partial vector is padded with -inf, whose exp is 0.
@@ -113,7 +123,8 @@ HWY_INLINE float exp_sub_sum_of(const float* x, float* y, std::int64_t n, float 
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto s = hn::Set(d, subtract);
-  const auto exp_at = [&](std::int64_t i) HWY_ATTR { return vexp(d, hn::Sub(hn::LoadU(d, x + i), s)); };
+  const auto exp_at = [&](std::int64_t i)
+                          HWY_ATTR { return vexp(d, hn::Sub(hn::LoadU(d, x + i), s)); };
   auto a = hn::Zero(d), b = a;
   std::int64_t i = 0;
   for (; i + 3 * lanes <= n; i += 3 * lanes) {
@@ -144,26 +155,33 @@ HWY_INLINE float exp_sub_sum_of(const float* x, float* y, std::int64_t n, float 
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
 }
 float exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract) {
-  return y != nullptr ? exp_sub_sum_of<true>(x, y, n, subtract) : exp_sub_sum_of<false>(x, y, n, subtract);
+  return y != nullptr ? exp_sub_sum_of<true>(x, y, n, subtract)
+                      : exp_sub_sum_of<false>(x, y, n, subtract);
 }
 
 // A NaN may be lost here (x86), never in the sum that follows in a softmax.
 float max(const float* x, std::int64_t n) {
   const auto larger = [](float a, float b) { return a < b ? b : a; };
   return reduce(
-      n, -std::numeric_limits<float>::infinity(), [x](auto d, auto a, std::int64_t i) HWY_ATTR { return hn::Max(a, hn::LoadU(d, x + i)); },
-      [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, [&](float a, std::int64_t i) { return larger(a, x[i]); }, larger);
+      n, -std::numeric_limits<float>::infinity(),
+      [x](auto d, auto a, std::int64_t i) HWY_ATTR { return hn::Max(a, hn::LoadU(d, x + i)); },
+      [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); },
+      [&](float a, std::int64_t i) { return larger(a, x[i]); }, larger);
 }
 float sum(const float* x, std::int64_t n) {
   return reduce(
-      n, 0.0f, [x](auto d, auto a, std::int64_t i) HWY_ATTR { return hn::Add(a, hn::LoadU(d, x + i)); },
-      [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, [x](float a, std::int64_t i) { return a + x[i]; },
-      [](float a, float b) { return a + b; });
+      n, 0.0f,
+      [x](auto d, auto a, std::int64_t i) HWY_ATTR { return hn::Add(a, hn::LoadU(d, x + i)); },
+      [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); },
+      [x](float a, std::int64_t i) { return a + x[i]; }, [](float a, float b) { return a + b; });
 }
 float dot(const float* x, const float* z, std::int64_t n) {
   return reduce(
-      n, 0.0f, [x, z](auto d, auto a, std::int64_t i) HWY_ATTR { return hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, z + i), a); },
-      [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, [x, z](float a, std::int64_t i) { return a + x[i] * z[i]; },
+      n, 0.0f,
+      [x, z](auto d, auto a, std::int64_t i)
+          HWY_ATTR { return hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, z + i), a); },
+      [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); },
+      [x, z](float a, std::int64_t i) { return a + x[i] * z[i]; },
       [](float a, float b) { return a + b; });
 }
 
@@ -174,8 +192,10 @@ double sumsq(const float* x, std::int64_t n) {
   auto a = hn::Zero(d), b = a, c = a, e = a;
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    const auto p = hn::PromoteTo(d, hn::LoadU(half, x + i)), q = hn::PromoteTo(d, hn::LoadU(half, x + i + lanes));
-    const auto r = hn::PromoteTo(d, hn::LoadU(half, x + i + 2 * lanes)), s = hn::PromoteTo(d, hn::LoadU(half, x + i + 3 * lanes));
+    const auto p = hn::PromoteTo(d, hn::LoadU(half, x + i)),
+               q = hn::PromoteTo(d, hn::LoadU(half, x + i + lanes));
+    const auto r = hn::PromoteTo(d, hn::LoadU(half, x + i + 2 * lanes)),
+               s = hn::PromoteTo(d, hn::LoadU(half, x + i + 3 * lanes));
     a = hn::MulAdd(p, p, a);
     b = hn::MulAdd(q, q, b);
     c = hn::MulAdd(r, r, c);
@@ -193,7 +213,8 @@ void scale(const float* x, float* y, std::int64_t n, float factor) {
   map(x, y, n, [factor](auto d, auto v) HWY_ATTR { return hn::Mul(v, hn::Set(d, factor)); });
 }
 void axpy(const float* x, float* y, std::int64_t n, float factor) {
-  map(x, y, y, n, [factor](auto d, auto v, auto w) HWY_ATTR { return hn::MulAdd(v, hn::Set(d, factor), w); });
+  map(x, y, y, n,
+      [factor](auto d, auto v, auto w) HWY_ATTR { return hn::MulAdd(v, hn::Set(d, factor), w); });
 }
 void add(const float* a, const float* b, float* y, std::int64_t n) {
   map(a, b, y, n, [](auto, auto v, auto w) HWY_ATTR { return hn::Add(v, w); });
@@ -208,8 +229,10 @@ void mul(const float* a, const float* b, float* y, std::int64_t n) {
   map(a, b, y, n, [](auto, auto v, auto w) HWY_ATTR { return hn::Mul(v, w); });
 }
 
-// y = x0 + x1 + ... over rows; eight at a time, so that y costs one load and one store per eight rows.
-void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns, float* y) {
+// y = x0 + x1 + ... over rows; eight at a time, so that y costs one load and one store per eight
+// rows.
+void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
+                float* y) {
   if (rows == 0) {
     std::fill_n(y, columns, 0.0f);
     return;
@@ -228,11 +251,13 @@ void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int6
       const auto s23 = hn::Add(hn::LoadU(d, p + 2 * pitch), hn::LoadU(d, p + 3 * pitch));
       const auto s45 = hn::Add(hn::LoadU(d, p + 4 * pitch), hn::LoadU(d, p + 5 * pitch));
       const auto s67 = hn::Add(hn::LoadU(d, p + 6 * pitch), hn::LoadU(d, p + 7 * pitch));
-      hn::StoreU(hn::Add(hn::LoadU(d, y + c), hn::Add(hn::Add(s01, s23), hn::Add(s45, s67))), d, y + c);
+      hn::StoreU(hn::Add(hn::LoadU(d, y + c), hn::Add(hn::Add(s01, s23), hn::Add(s45, s67))), d,
+                 y + c);
     }
     for (; c < columns; ++c) {
       const float* p = r + c;
-      y[c] += ((p[0] + p[pitch]) + (p[2 * pitch] + p[3 * pitch])) + ((p[4 * pitch] + p[5 * pitch]) + (p[6 * pitch] + p[7 * pitch]));
+      y[c] += ((p[0] + p[pitch]) + (p[2 * pitch] + p[3 * pitch])) +
+              ((p[4 * pitch] + p[5 * pitch]) + (p[6 * pitch] + p[7 * pitch]));
     }
   }
   for (; row < rows; ++row) add(y, x + row * pitch, y, columns);
@@ -263,19 +288,26 @@ HWY_EXPORT(sub);
 HWY_EXPORT(mul);
 HWY_EXPORT(column_sum);
 
-void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh) { HWY_DYNAMIC_DISPATCH(gelu)(x, y, n, tanh); }
+void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh) {
+  HWY_DYNAMIC_DISPATCH(gelu)(x, y, n, tanh);
+}
 void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh) {
   HWY_DYNAMIC_DISPATCH(gelu_grad)(x, g, dx, n, tanh);
 }
-void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract) { HWY_DYNAMIC_DISPATCH(exp_sub)(x, y, n, subtract); }
+void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract) {
+  HWY_DYNAMIC_DISPATCH(exp_sub)(x, y, n, subtract);
+}
 float vector_exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract) {
   return HWY_DYNAMIC_DISPATCH(exp_sub_sum)(x, y, n, subtract);
 }
 float vector_max(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(max)(x, n); }
 float vector_sum(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(sum)(x, n); }
-float vector_dot(const float* a, const float* b, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(dot)(a, b, n); }
+float vector_dot(const float* a, const float* b, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(dot)(a, b, n);
+}
 double vector_sumsq(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(sumsq)(x, n); }
-void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns, float* y) {
+void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
+                       float* y) {
   HWY_DYNAMIC_DISPATCH(column_sum)(x, rows, pitch, columns, y);
 }
 
@@ -283,15 +315,31 @@ void vector_fill(float* y, std::int64_t n, float value) { std::fill_n(y, n, valu
 void vector_copy(const float* x, float* y, std::int64_t n) {
   if (x != y && n > 0) std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(float));
 }
-void vector_scale(const float* x, float* y, std::int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(x, y, n, factor); }
+void vector_scale(const float* x, float* y, std::int64_t n, float factor) {
+  HWY_DYNAMIC_DISPATCH(scale)(x, y, n, factor);
+}
 void vector_relu(const float* x, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(relu)(x, y, n); }
-void vector_relu_grad(const float* y, const float* g, float* dx, std::int64_t n) { HWY_DYNAMIC_DISPATCH(relu_grad)(y, g, dx, n); }
-void vector_blend(const float* a, const float* b, float* y, std::int64_t n, float keep) { HWY_DYNAMIC_DISPATCH(blend)(a, b, y, n, keep); }
-void vector_axpy(const float* x, float* y, std::int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(axpy)(x, y, n, factor); }
-void vector_add(const float* a, const float* b, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add)(a, b, y, n); }
-void vector_add_scalar(const float* a, float b, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add_scalar)(a, b, y, n); }
-void vector_sub(const float* a, const float* b, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(sub)(a, b, y, n); }
-void vector_mul(const float* a, const float* b, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(mul)(a, b, y, n); }
+void vector_relu_grad(const float* y, const float* g, float* dx, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(relu_grad)(y, g, dx, n);
+}
+void vector_blend(const float* a, const float* b, float* y, std::int64_t n, float keep) {
+  HWY_DYNAMIC_DISPATCH(blend)(a, b, y, n, keep);
+}
+void vector_axpy(const float* x, float* y, std::int64_t n, float factor) {
+  HWY_DYNAMIC_DISPATCH(axpy)(x, y, n, factor);
+}
+void vector_add(const float* a, const float* b, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add)(a, b, y, n);
+}
+void vector_add_scalar(const float* a, float b, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_scalar)(a, b, y, n);
+}
+void vector_sub(const float* a, const float* b, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(sub)(a, b, y, n);
+}
+void vector_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(mul)(a, b, y, n);
+}
 
 }  // namespace tessera::exec::cpu
 #endif

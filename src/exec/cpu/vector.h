@@ -1,5 +1,6 @@
-// Contiguous single-threaded f32 helpers, vectorised through Highway: what the kernel files of this folder are made of.
-// Convention: the instruction set is chosen at run time. Outputs may be the inputs' storage (same start), else nothing overlaps.
+// Contiguous single-threaded f32 helpers, vectorised through Highway: what the kernel files of this
+// folder are made of. Convention: the instruction set is chosen at run time. Outputs may be the
+// inputs' storage (same start), else nothing overlaps.
 #pragma once
 
 #include <algorithm>
@@ -26,33 +27,40 @@ void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh);
 void vector_relu(const float* x, float* y, std::int64_t n);
 void vector_relu_grad(const float* y, const float* g, float* dx, std::int64_t n);  // g where y > 0
 void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh);
-void vector_exp_sub(const float* x, float* y, std::int64_t n, float subtract);       // y = exp(x - subtract)
-float vector_exp_sub_sum(const float* x, float* y, std::int64_t n, float subtract);  // the sum of y as well; y may be null
+void vector_exp_sub(const float* x, float* y, std::int64_t n,
+                    float subtract);  // y = exp(x - subtract)
+float vector_exp_sub_sum(const float* x, float* y, std::int64_t n,
+                         float subtract);  // the sum of y as well; y may be null
 
 float vector_max(const float* x, std::int64_t n);  // -inf when n == 0
 float vector_sum(const float* x, std::int64_t n);
 float vector_dot(const float* a, const float* b, std::int64_t n);
 double vector_sumsq(const float* x, std::int64_t n);  // accumulated in double
 // y[c] = sum over rows of x[row * pitch + c]
-void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns, float* y);
+void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
+                       float* y);
 
 void vector_fill(float* y, std::int64_t n, float value);
 void vector_copy(const float* x, float* y, std::int64_t n);
-void vector_scale(const float* x, float* y, std::int64_t n, float factor);                // y = factor * x
-void vector_blend(const float* a, const float* b, float* y, std::int64_t n, float keep);  // y = keep * a + (1 - keep) * b
-void vector_axpy(const float* x, float* y, std::int64_t n, float factor);                 // y += factor * x
+void vector_scale(const float* x, float* y, std::int64_t n, float factor);  // y = factor * x
+void vector_blend(const float* a, const float* b, float* y, std::int64_t n,
+                  float keep);  // y = keep * a + (1 - keep) * b
+void vector_axpy(const float* x, float* y, std::int64_t n, float factor);  // y += factor * x
 void vector_add(const float* a, const float* b, float* y, std::int64_t n);
 void vector_add_scalar(const float* a, float b, float* y, std::int64_t n);
 void vector_sub(const float* a, const float* b, float* y, std::int64_t n);
 void vector_mul(const float* a, const float* b, float* y, std::int64_t n);
 
-// Elements of one task of an elementwise kernel: 64 KiB of f32, small enough to balance and large enough to hide the hand-out.
+// Elements of one task of an elementwise kernel: 64 KiB of f32, small enough to balance and large
+// enough to hide the hand-out.
 inline constexpr std::int64_t chunk = 16384;
 
 // body(begin, size) for [0, n) in pieces of `grain`, over the threads of the pool.
 template <class Body>
 void for_chunks(ThreadPool& pool, std::int64_t n, std::int64_t grain, const Body& body) {
-  pool.parallel_for((n + grain - 1) / grain, [&](std::int64_t task, int) { body(task * grain, std::min(grain, n - task * grain)); });
+  pool.parallel_for((n + grain - 1) / grain, [&](std::int64_t task, int) {
+    body(task * grain, std::min(grain, n - task * grain));
+  });
 }
 
 }  // namespace tessera::exec::cpu

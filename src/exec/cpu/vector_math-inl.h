@@ -1,5 +1,6 @@
-// Vectorised f32 exp, gelu and the gradient of gelu; included once per instruction set by the files that use Highway.
-// Convention: straight-line code without tables or branches; NaN in gives NaN out. tools/fit_erf.py finds the coefficients.
+// Vectorised f32 exp, gelu and the gradient of gelu; included once per instruction set by the files
+// that use Highway. Convention: straight-line code without tables or branches; NaN in gives NaN
+// out. tools/fit_erf.py finds the coefficients.
 #if defined(TESSERA_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_VECTOR_MATH_INL_H
 #undef TESSERA_VECTOR_MATH_INL_H
@@ -15,7 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// c0 + c1 x + c2 x^2 + ..., in pairs (Estrin): short chains of multiply-adds, and half as many copies of constants as in Horner's scheme.
+// c0 + c1 x + c2 x^2 + ..., in pairs (Estrin): short chains of multiply-adds, and half as many
+// copies of constants as in Horner's scheme.
 template <class D, class V>
 HWY_INLINE V pair(D d, V x, float low, float high) {
   return hn::MulAdd(hn::Set(d, high), x, hn::Set(d, low));
@@ -26,42 +28,53 @@ HWY_INLINE V polynomial(D d, V x, float c0, float c1, float c2, float c3, float 
   return hn::MulAdd(hn::MulAdd(pair(d, x, c4, c5), x2, pair(d, x, c2, c3)), x2, pair(d, x, c0, c1));
 }
 template <class D, class V>
-HWY_INLINE V polynomial(D d, V x, float c0, float c1, float c2, float c3, float c4, float c5, float c6) {
+HWY_INLINE V polynomial(D d, V x, float c0, float c1, float c2, float c3, float c4, float c5,
+                        float c6) {
   const V x2 = hn::Mul(x, x);
-  const V high = hn::MulAdd(hn::Set(d, c6), x2, pair(d, x, c4, c5)), low = hn::MulAdd(pair(d, x, c2, c3), x2, pair(d, x, c0, c1));
+  const V high = hn::MulAdd(hn::Set(d, c6), x2, pair(d, x, c4, c5)),
+          low = hn::MulAdd(pair(d, x, c2, c3), x2, pair(d, x, c0, c1));
   return hn::MulAdd(high, hn::Mul(x2, x2), low);
 }
 template <class D, class V>
-HWY_INLINE V polynomial(D d, V x, float c0, float c1, float c2, float c3, float c4, float c5, float c6, float c7) {
+HWY_INLINE V polynomial(D d, V x, float c0, float c1, float c2, float c3, float c4, float c5,
+                        float c6, float c7) {
   const V x2 = hn::Mul(x, x);
-  const V high = hn::MulAdd(pair(d, x, c6, c7), x2, pair(d, x, c4, c5)), low = hn::MulAdd(pair(d, x, c2, c3), x2, pair(d, x, c0, c1));
+  const V high = hn::MulAdd(pair(d, x, c6, c7), x2, pair(d, x, c4, c5)),
+          low = hn::MulAdd(pair(d, x, c2, c3), x2, pair(d, x, c0, c1));
   return hn::MulAdd(high, hn::Mul(x2, x2), low);
 }
 
 // Relative error 1.5e-7; results below 2^-126 are 0, and from 88.38 on infinity.
 template <class D, class V>
 HWY_INLINE V vexp(D d, V x) {
-  // x = n ln 2 + r: adding 1.5 * 2^23 rounds to an integer and leaves n in the low bits of the float, ready for the exponent.
-  // ln 2 comes in two parts, the first short enough that its product with n is exact without fused multiply-adds as well.
+  // x = n ln 2 + r: adding 1.5 * 2^23 rounds to an integer and leaves n in the low bits of the
+  // float, ready for the exponent. ln 2 comes in two parts, the first short enough that its product
+  // with n is exact without fused multiply-adds as well.
   const hn::RebindToUnsigned<D> du;
   const V shift = hn::Set(d, 12582912.0f);
   const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269502f), shift);
   const V minus_n = hn::Sub(shift, shifted);
-  const V r = hn::MulAdd(minus_n, hn::Set(d, 1.42860682e-06f), hn::MulAdd(minus_n, hn::Set(d, 0.693145751953125f), x));
-  const V p =
-      polynomial(d, r, 1.0f, 1.000000036e+00f, 4.999999208e-01f, 1.666642017e-01f, 4.166822557e-02f, 8.374815803e-03f, 1.383684571e-03f);
-  const V y = hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+  const V r = hn::MulAdd(minus_n, hn::Set(d, 1.42860682e-06f),
+                         hn::MulAdd(minus_n, hn::Set(d, 0.693145751953125f), x));
+  const V p = polynomial(d, r, 1.0f, 1.000000036e+00f, 4.999999208e-01f, 1.666642017e-01f,
+                         4.166822557e-02f, 8.374815803e-03f, 1.383684571e-03f);
+  const V y =
+      hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
   const V low = hn::Set(d, -87.33654f), high = hn::Set(d, 88.37626f);
-  return hn::IfThenElse(hn::Gt(x, high), hn::Set(d, HUGE_VALF), hn::IfThenZeroElse(hn::Lt(x, low), y));
+  return hn::IfThenElse(hn::Gt(x, high), hn::Set(d, HUGE_VALF),
+                        hn::IfThenZeroElse(hn::Lt(x, low), y));
 }
 
 // x/2 + x/2 erf(x / sqrt 2), the second term as x^2 R(x^2). Absolute error 2e-7 max(1, |x|).
 template <class D, class V>
 HWY_INLINE V vgelu(D d, V x) {
   const V t = hn::Mul(x, x), half = hn::Mul(x, hn::Set(d, 0.5f));
-  const V p = polynomial(d, t, 3.989422754e-01f, 3.302928495e-02f, 4.628959336e-03f, 1.606942510e-04f, 6.323726975e-06f, 2.359116874e-08f);
-  const V q = polynomial(d, t, 1.0f, 2.494586028e-01f, 2.818004955e-02f, 1.838650392e-03f, 7.117273013e-05f, 1.219829397e-06f);
-  const V even = hn::IfThenElse(hn::Gt(t, hn::Set(d, 5.4f * 5.4f)), hn::Abs(half), hn::Mul(t, hn::Div(p, q)));
+  const V p = polynomial(d, t, 3.989422754e-01f, 3.302928495e-02f, 4.628959336e-03f,
+                         1.606942510e-04f, 6.323726975e-06f, 2.359116874e-08f);
+  const V q = polynomial(d, t, 1.0f, 2.494586028e-01f, 2.818004955e-02f, 1.838650392e-03f,
+                         7.117273013e-05f, 1.219829397e-06f);
+  const V even =
+      hn::IfThenElse(hn::Gt(t, hn::Set(d, 5.4f * 5.4f)), hn::Abs(half), hn::Mul(t, hn::Div(p, q)));
   return hn::Add(half, even);
 }
 
@@ -69,10 +82,13 @@ HWY_INLINE V vgelu(D d, V x) {
 template <class D, class V>
 HWY_INLINE V vgelu_slope(D d, V x) {
   const V t = hn::Mul(x, x), half = hn::Set(d, 0.5f);
-  const V p = polynomial(d, t, 7.978847898e-01f, -4.151702880e-02f, 1.452999839e-02f, -1.481595769e-04f, 3.300829600e-05f,
-                         -1.008738621e-07f, 2.785041025e-09f, -1.535768656e-11f);
-  const V q = polynomial(d, t, 1.0f, 2.813019125e-01f, 3.697188203e-02f, 2.952291118e-03f, 1.502085191e-04f, 5.556679018e-06f);
-  const V odd = hn::IfThenElse(hn::Gt(t, hn::Set(d, 36.0f)), hn::CopySign(half, x), hn::Mul(x, hn::Div(p, q)));
+  const V p =
+      polynomial(d, t, 7.978847898e-01f, -4.151702880e-02f, 1.452999839e-02f, -1.481595769e-04f,
+                 3.300829600e-05f, -1.008738621e-07f, 2.785041025e-09f, -1.535768656e-11f);
+  const V q = polynomial(d, t, 1.0f, 2.813019125e-01f, 3.697188203e-02f, 2.952291118e-03f,
+                         1.502085191e-04f, 5.556679018e-06f);
+  const V odd = hn::IfThenElse(hn::Gt(t, hn::Set(d, 36.0f)), hn::CopySign(half, x),
+                               hn::Mul(x, hn::Div(p, q)));
   return hn::Add(half, odd);
 }
 
@@ -80,14 +96,16 @@ HWY_INLINE V vgelu_slope(D d, V x) {
 constexpr float tanh_linear = 1.595769122f, tanh_cubic = 7.135481627e-02f;
 template <class D, class V>
 HWY_INLINE V exp_minus_2u(D d, V x) {
-  const V minus_2u = hn::Mul(x, hn::NegMulSub(hn::Mul(x, x), hn::Set(d, tanh_cubic), hn::Set(d, tanh_linear)));
+  const V minus_2u =
+      hn::Mul(x, hn::NegMulSub(hn::Mul(x, x), hn::Set(d, tanh_cubic), hn::Set(d, tanh_linear)));
   return vexp(d, minus_2u);
 }
 template <class D, class V>
 HWY_INLINE V vgelu_tanh(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), exp_minus_2u(d, x)));
 }
-// s + x (2u)' s (1 - s) with s = sigmoid(2u) and s (1 - s) = exp(-2u) s^2. Beyond 6.5 that is 0 in f32, and neither factor may overflow.
+// s + x (2u)' s (1 - s) with s = sigmoid(2u) and s (1 - s) = exp(-2u) s^2. Beyond 6.5 that is 0 in
+// f32, and neither factor may overflow.
 template <class D, class V>
 HWY_INLINE V vgelu_tanh_slope(D d, V x) {
   const V limit = hn::Set(d, 6.5f), one = hn::Set(d, 1.0f);

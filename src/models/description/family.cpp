@@ -21,11 +21,12 @@ bool Checks::need(bool ok, std::string problem) {
 }
 
 bool Checks::in_range(const char* key, std::int64_t v, std::int64_t most) {
-  return need(v >= 1 && v <= most,
-              std::string("model.") + key + " = " + text(v) + " must be between 1 and " + text(most));
+  return need(v >= 1 && v <= most, std::string("model.") + key + " = " + text(v) +
+                                       " must be between 1 and " + text(most));
 }
 
-bool Checks::each_in_range(const char* key, const std::vector<std::int64_t>& list, std::int64_t most) {
+bool Checks::each_in_range(const char* key, const std::vector<std::int64_t>& list,
+                           std::int64_t most) {
   const std::string what = std::string("model.") + key + " = " + text(list);
   bool ok = need(!list.empty() && list.size() <= 8, what + " must have 1 to 8 stages");
   for (const std::int64_t v : list)
@@ -90,25 +91,28 @@ const ModelConfig& preset(std::string_view name) {
   }
   const std::string near = nearest(name, names);
   throw Error(ErrorKind::usage, "there is no model '" + std::string(name) + "'", "model.name",
-              near.empty() ? "choose one of " + join(names, ", ") : "did you mean " + near + "? `tessera models` lists all");
+              near.empty() ? "choose one of " + join(names, ", ")
+                           : "did you mean " + near + "? `tessera models` lists all");
 }
 
 std::vector<std::string> problems(const ModelConfig& c) {
   Checks checks{c, {}};
   checks.in_range("channels", c.channels, 1024);
   checks.in_range("classes", c.classes, 1 << 20);
-  checks.need(c.drop_path >= 0 && c.drop_path < 1, "model.drop_path must be at least 0 and less than 1");
+  checks.need(c.drop_path >= 0 && c.drop_path < 1,
+              "model.drop_path must be at least 0 and less than 1");
   for (const Preset& row : presets())
     if (row.name == c.name && row.config.family != c.family) {
-      checks.need(false, "model.family = \"" + c.family + "\" but model.name = \"" + c.name + "\" is a " +
-                             row.config.family);
+      checks.need(false, "model.family = \"" + c.family + "\" but model.name = \"" + c.name +
+                             "\" is a " + row.config.family);
       return checks.out;
     }
   const Family* family = find_family(c.family);
   if (family)
     family->check(checks);
   else
-    checks.need(false, "model.family = \"" + c.family + "\" is not known; choose " + family_names());
+    checks.need(false,
+                "model.family = \"" + c.family + "\" is not known; choose " + family_names());
   if (!checks.out.empty()) return checks.out;
   if (const double count = parameter_count(c); count > most_parameters)
     checks.need(false, family->size(c) + " and model.classes = " + text(c.classes) + " make " +

@@ -1,5 +1,6 @@
 // The row of a model family: everything about a description that differs from family to family.
-// Convention: plain values and functions of a ModelConfig, so that config/ needs nothing of the compiler.
+// Convention: plain values and functions of a ModelConfig, so that config/ needs nothing of the
+// compiler.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Checks {
 std::string text(std::int64_t v);
 std::string text(const std::vector<std::int64_t>& list);
 inline double as_real(std::int64_t v) { return static_cast<double>(v); }
-// Parameters of an encoder block of width `c` with hidden width `f`: attention, MLP, their norms and biases.
+// Parameters of an encoder block of width `c` with hidden width `f`: attention, MLP, their norms
+// and biases.
 inline double encoder_parameters(double c, double f) { return 4 * c * c + 2 * c * f + 9 * c + f; }
 
 #define X(name) extern const Family name##_family;

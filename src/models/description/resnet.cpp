@@ -21,13 +21,18 @@ std::vector<Preset> resnet_presets() {
   std::vector<Preset> rows = {
       {"resnet18", resnet_config("resnet18", "basic", {2, 2, 2, 2}), "ResNet-18 as in torchvision"},
       {"resnet34", resnet_config("resnet34", "basic", {3, 4, 6, 3}), "ResNet-34 as in torchvision"},
-      {"resnet50", resnet_config("resnet50", "bottleneck", {3, 4, 6, 3}), "ResNet-50 as in torchvision"},
-      {"resnet101", resnet_config("resnet101", "bottleneck", {3, 4, 23, 3}), "ResNet-101 as in torchvision"},
-      {"resnet152", resnet_config("resnet152", "bottleneck", {3, 8, 36, 3}), "ResNet-152 as in torchvision"},
-      {"resnet18_cifar", resnet_config("resnet18_cifar", "basic", {2, 2, 2, 2}), "ResNet-18 with a 3x3 stem and no max-pool, for 32 px images"},
+      {"resnet50", resnet_config("resnet50", "bottleneck", {3, 4, 6, 3}),
+       "ResNet-50 as in torchvision"},
+      {"resnet101", resnet_config("resnet101", "bottleneck", {3, 4, 23, 3}),
+       "ResNet-101 as in torchvision"},
+      {"resnet152", resnet_config("resnet152", "bottleneck", {3, 8, 36, 3}),
+       "ResNet-152 as in torchvision"},
+      {"resnet18_cifar", resnet_config("resnet18_cifar", "basic", {2, 2, 2, 2}),
+       "ResNet-18 with a 3x3 stem and no max-pool, for 32 px images"},
       {"resnet50_cifar", resnet_config("resnet50_cifar", "bottleneck", {3, 4, 6, 3}),
        "ResNet-50 with a 3x3 stem and no max-pool, for 32 px images"},
-      {"resnet_micro_cifar", resnet_config("resnet_micro_cifar", "basic", {1, 1, 1}), "0.1 M parameters: the tests"},
+      {"resnet_micro_cifar", resnet_config("resnet_micro_cifar", "basic", {1, 1, 1}),
+       "0.1 M parameters: the tests"},
   };
   for (Preset& row : rows)
     if (row.name == "resnet_micro_cifar") row.config.width = 16;
@@ -37,12 +42,16 @@ std::vector<Preset> resnet_presets() {
 void check_resnet(Checks& k) {
   const ModelConfig& c = k.c;
   k.image_in_range();
-  k.need(c.block == "basic" || c.block == "bottleneck", "model.block = \"" + c.block + "\" is not known; choose basic or bottleneck");
-  k.need(c.stem == "imagenet" || c.stem == "cifar", "model.stem = \"" + c.stem + "\" is not known; choose imagenet or cifar");
-  const bool width = k.in_range("width", c.width, 4096), layers = k.each_in_range("layers", c.layers, 1024);
+  k.need(c.block == "basic" || c.block == "bottleneck",
+         "model.block = \"" + c.block + "\" is not known; choose basic or bottleneck");
+  k.need(c.stem == "imagenet" || c.stem == "cifar",
+         "model.stem = \"" + c.stem + "\" is not known; choose imagenet or cifar");
+  const bool width = k.in_range("width", c.width, 4096),
+             layers = k.each_in_range("layers", c.layers, 1024);
   if (width && layers)
-    k.need((c.width << (c.layers.size() - 1)) <= 1 << 16,
-         "model.width = " + text(c.width) + " doubled from stage to stage must stay at most 65536");
+    k.need(
+        (c.width << (c.layers.size() - 1)) <= 1 << 16,
+        "model.width = " + text(c.width) + " doubled from stage to stage must stay at most 65536");
 }
 
 double resnet_parameter_count(const ModelConfig& m) {
@@ -73,7 +82,8 @@ std::string resnet_size(const ModelConfig& m) {
 
 std::vector<std::int64_t> resnet_depths(const ModelConfig& m) { return m.layers; }
 
-// The channels between the convolutions of a block; the first stage has the fewest, the others are multiples.
+// The channels between the convolutions of a block; the first stage has the fewest, the others are
+// multiples.
 std::vector<Share> resnet_shares(const ModelConfig& m) {
   return {{{"model.width"},
            m.width,

@@ -8,8 +8,9 @@
 namespace tessera::models {
 namespace {
 
-ModelConfig swin_config(std::string name, std::int64_t image, std::int64_t patch, std::int64_t window, std::int64_t dim,
-                 std::vector<std::int64_t> depths, std::vector<std::int64_t> heads, double drop_path, std::int64_t classes) {
+ModelConfig swin_config(std::string name, std::int64_t image, std::int64_t patch,
+                        std::int64_t window, std::int64_t dim, std::vector<std::int64_t> depths,
+                        std::vector<std::int64_t> heads, double drop_path, std::int64_t classes) {
   ModelConfig c;
   c.name = std::move(name);
   c.family = "swin";
@@ -26,12 +27,17 @@ ModelConfig swin_config(std::string name, std::int64_t image, std::int64_t patch
 
 std::vector<Preset> swin_presets() {
   return {
-      {"swin_t", swin_config("swin_t", 224, 4, 7, 96, {2, 2, 6, 2}, {3, 6, 12, 24}, 0.2, 1000), "Swin-T as in torchvision"},
-      {"swin_s", swin_config("swin_s", 224, 4, 7, 96, {2, 2, 18, 2}, {3, 6, 12, 24}, 0.3, 1000), "Swin-S as in torchvision"},
-      {"swin_b", swin_config("swin_b", 224, 4, 7, 128, {2, 2, 18, 2}, {4, 8, 16, 32}, 0.5, 1000), "Swin-B as in torchvision"},
-      {"swin_tiny_cifar", swin_config("swin_tiny_cifar", 32, 2, 4, 96, {2, 6, 2}, {3, 6, 12}, 0.1, 10),
+      {"swin_t", swin_config("swin_t", 224, 4, 7, 96, {2, 2, 6, 2}, {3, 6, 12, 24}, 0.2, 1000),
+       "Swin-T as in torchvision"},
+      {"swin_s", swin_config("swin_s", 224, 4, 7, 96, {2, 2, 18, 2}, {3, 6, 12, 24}, 0.3, 1000),
+       "Swin-S as in torchvision"},
+      {"swin_b", swin_config("swin_b", 224, 4, 7, 128, {2, 2, 18, 2}, {4, 8, 16, 32}, 0.5, 1000),
+       "Swin-B as in torchvision"},
+      {"swin_tiny_cifar",
+       swin_config("swin_tiny_cifar", 32, 2, 4, 96, {2, 6, 2}, {3, 6, 12}, 0.1, 10),
        "three stages, patch 2 and window 4 for 32 px images"},
-      {"swin_micro", swin_config("swin_micro", 32, 4, 4, 32, {2, 2}, {2, 4}, 0.0, 10), "two stages: the tests"},
+      {"swin_micro", swin_config("swin_micro", 32, 4, 4, 32, {2, 2}, {2, 4}, 0.0, 10),
+       "two stages: the tests"},
   };
 }
 
@@ -40,23 +46,31 @@ void check_swin(Checks& k) {
   const bool image = k.image_in_range();
   if (k.in_range("patch", c.patch, 1024) && image)
     k.need(c.image_h >= c.patch && c.image_w >= c.patch,
-         "model.patch = " + text(c.patch) + " is larger than model.image = [" + text(c.image_h) + ", " + text(c.image_w) + "]");
+           "model.patch = " + text(c.patch) + " is larger than model.image = [" + text(c.image_h) +
+               ", " + text(c.image_w) + "]");
   k.in_range("window (rows)", c.window_h, 256), k.in_range("window (columns)", c.window_w, 256);
-  const bool dim = k.in_range("dim", c.dim, 1 << 16), depths = k.each_in_range("depths", c.depths, 1024);
-  const bool ratio = k.need(c.mlp_ratio > 0 && c.mlp_ratio <= 64, "model.mlp_ratio must be more than 0 and at most 64");
-  if (dim && ratio) k.need(static_cast<double>(c.dim) * c.mlp_ratio >= 1, "model.mlp_ratio x model.dim must be at least 1");
+  const bool dim = k.in_range("dim", c.dim, 1 << 16),
+             depths = k.each_in_range("depths", c.depths, 1024);
+  const bool ratio = k.need(c.mlp_ratio > 0 && c.mlp_ratio <= 64,
+                            "model.mlp_ratio must be more than 0 and at most 64");
+  if (dim && ratio)
+    k.need(static_cast<double>(c.dim) * c.mlp_ratio >= 1,
+           "model.mlp_ratio x model.dim must be at least 1");
   if (!k.each_in_range("heads", c.stage_heads, 1 << 12) || !dim || !depths) return;
-  if (!k.need(c.stage_heads.size() == c.depths.size(),
-            "model.heads = " + text(c.stage_heads) + " and model.depths = " + text(c.depths) + " must have one number for each stage"))
+  if (!k.need(c.stage_heads.size() == c.depths.size(), "model.heads = " + text(c.stage_heads) +
+                                                           " and model.depths = " + text(c.depths) +
+                                                           " must have one number for each stage"))
     return;
-  if (!k.need(c.dim << (c.depths.size() - 1) <= 1 << 16, "model.dim = " + text(c.dim) +
-                                                           " doubled from stage to stage must stay at most 65536: model.depths has " +
-                                                           std::to_string(c.depths.size())))
+  if (!k.need(c.dim << (c.depths.size() - 1) <= 1 << 16,
+              "model.dim = " + text(c.dim) +
+                  " doubled from stage to stage must stay at most 65536: model.depths has " +
+                  std::to_string(c.depths.size())))
     return;
   for (std::size_t s = 0; s < c.depths.size(); ++s)
-    k.need((c.dim << s) % c.stage_heads[s] == 0, "model.heads = " + text(c.stage_heads) + ": " + text(c.stage_heads[s]) + " must divide " +
-                                                   text(c.dim << s) + ", the width of stage " + std::to_string(s + 1) +
-                                                   " (model.dim = " + text(c.dim) + ")");
+    k.need((c.dim << s) % c.stage_heads[s] == 0,
+           "model.heads = " + text(c.stage_heads) + ": " + text(c.stage_heads[s]) +
+               " must divide " + text(c.dim << s) + ", the width of stage " +
+               std::to_string(s + 1) + " (model.dim = " + text(c.dim) + ")");
 }
 
 double swin_parameter_count(const ModelConfig& m) {

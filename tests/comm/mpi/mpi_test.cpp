@@ -1,6 +1,7 @@
-// The MPI back end under mpirun, by itself and under shared memory, rings and both: the checks of any Comm on the world and on its halves,
-// and how a rank that stops ends the job. Arguments: an algorithm, then how many machines to pretend; or --abort, --throw, --die.
-// Convention: every rank runs every test; the exit status is 1 on all of them when a check failed on one.
+// The MPI back end under mpirun, by itself and under shared memory, rings and both: the checks of
+// any Comm on the world and on its halves, and how a rank that stops ends the job. Arguments: an
+// algorithm, then how many machines to pretend; or --abort, --throw, --die. Convention: every rank
+// runs every test; the exit status is 1 on all of them when a check failed on one.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -28,7 +29,9 @@ TEST(Mpi, TheLauncherAndMpiAgree) {
 
 TEST(Mpi, EveryCheck) { run_checks(*world); }
 
-TEST(Mpi, TalksAsChosen) { EXPECT_TRUE(world->describe().starts_with(beginning)) << world->describe(); }
+TEST(Mpi, TalksAsChosen) {
+  EXPECT_TRUE(world->describe().starts_with(beginning)) << world->describe();
+}
 
 TEST(Mpi, EveryCheckOnHalves) { run_checks(*world->split(world->rank() % 2, -world->rank())); }
 
@@ -58,7 +61,8 @@ int die() {
     world->barrier();
   } catch (const Error& error) {
     const double busy = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
-    std::fprintf(stderr, "rank %d: %s, %s\n", world->rank(), error.what(), busy < 0.5 ? "not spinning" : "spinning");
+    std::fprintf(stderr, "rank %d: %s, %s\n", world->rank(), error.what(),
+                 busy < 0.5 ? "not spinning" : "spinning");
     std::fflush(stderr);
     std::_Exit(error.exit_code());  // what is left of MPI would wait for the dead
   }
@@ -79,7 +83,8 @@ int main(int argc, char** argv) {
     const int machines = argc > 2 ? std::atoi(argv[2]) : 1, rank = comm::world->rank();
     comm::Choice choice;
     choice.algorithm = comm::algorithm_named(word);
-    choice.machine = "machine " + std::to_string(std::min(rank, machines - 1));  // all but a few ranks on the last one
+    choice.machine = "machine " + std::to_string(std::min(
+                                      rank, machines - 1));  // all but a few ranks on the last one
     choice.across.ring_from = 1000;
     choice.across.ring.chunk = 20000;
     comm::world = comm::choose(std::move(comm::world), choice);

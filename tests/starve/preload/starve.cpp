@@ -1,7 +1,9 @@
-// Preloaded into the binary under test (LD_PRELOAD): makes memory, threads or the disk run out at a chosen place.
-//   TESSERA_STARVE_SAVER=N    the N-th allocation of the thread that writes checkpoints fails, and all after it
-//   TESSERA_STARVE_THREADS=N  the N-th thread is not to be had, nor any after it
-//   TESSERA_STARVE_READ=TEXT  files whose path contains TEXT cannot be read from their 4096th byte on (EIO)
+// Preloaded into the binary under test (LD_PRELOAD): makes memory, threads or the disk run out at a
+// chosen place.
+//   TESSERA_STARVE_SAVER=N    the N-th allocation of the thread that writes checkpoints fails, and
+//   all after it TESSERA_STARVE_THREADS=N  the N-th thread is not to be had, nor any after it
+//   TESSERA_STARVE_READ=TEXT  files whose path contains TEXT cannot be read from their 4096th byte
+//   on (EIO)
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -22,8 +24,8 @@ long number_in(const char* name) {
   return text ? std::atol(text) : 0;
 }
 
-// The thread that writes checkpoints names itself. The name is noticed in that call, so it does not matter what the
-// kernel makes of it.
+// The thread that writes checkpoints names itself. The name is noticed in that call, so it does not
+// matter what the kernel makes of it.
 thread_local bool is_saver = false;
 std::atomic<bool> saver_seen{false};
 
@@ -68,11 +70,13 @@ void operator delete(void* at, std::size_t) noexcept { std::free(at); }
 
 extern "C" {
 
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept {
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                   void* argument) noexcept {
   static const long first = number_in("TESSERA_STARVE_THREADS");
   static std::atomic<long> count{0};
   if (first > 0 && ++count >= first) return EAGAIN;
-  return real<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create")(thread, attributes, body, argument);
+  return real<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>(
+      "pthread_create")(thread, attributes, body, argument);
 }
 
 int pthread_setname_np(pthread_t thread, const char* name) noexcept {
@@ -83,7 +87,11 @@ int pthread_setname_np(pthread_t thread, const char* name) noexcept {
   return real<int (*)(pthread_t, const char*)>("pthread_setname_np")(thread, name);
 }
 
-ssize_t pread(int descriptor, void* into, size_t bytes, off_t offset) { return read_or_fail("pread", descriptor, into, bytes, offset); }
-ssize_t pread64(int descriptor, void* into, size_t bytes, off_t offset) { return read_or_fail("pread64", descriptor, into, bytes, offset); }
+ssize_t pread(int descriptor, void* into, size_t bytes, off_t offset) {
+  return read_or_fail("pread", descriptor, into, bytes, offset);
+}
+ssize_t pread64(int descriptor, void* into, size_t bytes, off_t offset) {
+  return read_or_fail("pread64", descriptor, into, bytes, offset);
+}
 
 }  // extern "C"

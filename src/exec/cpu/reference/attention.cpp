@@ -1,6 +1,6 @@
 // Softmax attention and its gradient by their definitions, one head of one sample at a time.
-// Shapes: q, o [b,t,h,d]; k, v [b,s,h,d]; lse [b,h,t]; bias [h,t,s]; mask [w,t,s]. b stands for all leading dims, of which the last counts
-// the windows of a mask: b takes mask b % w.
+// Shapes: q, o [b,t,h,d]; k, v [b,s,h,d]; lse [b,h,t]; bias [h,t,s]; mask [w,t,s]. b stands for all
+// leading dims, of which the last counts the windows of a mask: b takes mask b % w.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -33,8 +33,12 @@ struct Heads {
       windows = call.in[extras].shape[0];
     }
   }
-  int64_t at_t(int64_t ib, int64_t it, int64_t ih) const { return ((ib * t + it) * h + ih) * d; }  // in q, o and their gradients
-  int64_t at_s(int64_t ib, int64_t is, int64_t ih) const { return ((ib * s + is) * h + ih) * d; }  // in k, v and their gradients
+  int64_t at_t(int64_t ib, int64_t it, int64_t ih) const {
+    return ((ib * t + it) * h + ih) * d;
+  }  // in q, o and their gradients
+  int64_t at_s(int64_t ib, int64_t is, int64_t ih) const {
+    return ((ib * s + is) * h + ih) * d;
+  }  // in k, v and their gradients
 
   // scale q.k + bias + mask
   double score(int64_t ib, int64_t it, int64_t is, int64_t ih) const {
@@ -74,17 +78,20 @@ void reference_attention(const Call& call) {
   });
 }
 
-// P = exp(score - lse), D = sum_d do o, dS = P (do.v - D);  dq = scale dS k, dk = scale dS^T q, dv = P^T do, dbias = sum_b dS
-// (the softmax Jacobian diag(P) - P P^T applied to dP = do v^T: P.dP summed over a row is D)
+// P = exp(score - lse), D = sum_d do o, dS = P (do.v - D);  dq = scale dS k, dk = scale dS^T q, dv
+// = P^T do, dbias = sum_b dS (the softmax Jacobian diag(P) - P P^T applied to dP = do v^T: P.dP
+// summed over a row is D)
 template <class T>
 void reference_attention_grad(const Call& call) {
   const Heads<T> at(call, 6);
-  const T *v = call.in[2].as<T>(), *o = call.in[3].as<T>(), *lse = call.in[4].as<T>(), *go = call.in[5].as<T>();
+  const T *v = call.in[2].as<T>(), *o = call.in[3].as<T>(), *lse = call.in[4].as<T>(),
+          *go = call.in[5].as<T>();
   T *dq = call.out[0].as<T>(), *dk = call.out[1].as<T>(), *dv = call.out[2].as<T>();
   T* dbias = call.out.size() > 3 ? call.out[3].as<T>() : nullptr;
 
   const auto head = [&](int64_t ib, int64_t ih, double* bias_sum) {
-    std::vector<double> sq(static_cast<std::size_t>(at.d)), sk(static_cast<std::size_t>(at.s * at.d)), sv(sk.size());
+    std::vector<double> sq(static_cast<std::size_t>(at.d)),
+        sk(static_cast<std::size_t>(at.s * at.d)), sv(sk.size());
     for (int64_t it = 0; it < at.t; ++it) {
       const int64_t row = at.at_t(ib, it, ih);
       double total = 0;  // D
@@ -114,14 +121,16 @@ void reference_attention_grad(const Call& call) {
   };
 
   if (!dbias) {
-    call.pool.parallel_for(at.b * at.h, [&](int64_t task, int) { head(task / at.h, task % at.h, nullptr); });
+    call.pool.parallel_for(at.b * at.h,
+                           [&](int64_t task, int) { head(task / at.h, task % at.h, nullptr); });
     return;
   }
   // The bias is shared by the samples: one task adds its head over b in order.
   call.pool.parallel_for(at.h, [&](int64_t ih, int) {
     std::vector<double> bias_sum(static_cast<std::size_t>(at.t * at.s));
     for (int64_t ib = 0; ib < at.b; ++ib) head(ib, ih, bias_sum.data());
-    for (int64_t i = 0; i < at.t * at.s; ++i) dbias[ih * at.t * at.s + i] = static_cast<T>(bias_sum[i]);
+    for (int64_t i = 0; i < at.t * at.s; ++i)
+      dbias[ih * at.t * at.s + i] = static_cast<T>(bias_sum[i]);
   });
 }
 

@@ -16,13 +16,17 @@ void for_each_value(const ir::Shape& x, int64_t groups, const Body& body) {
   const int64_t channels = x.back(), per_sample = x[0] == 0 ? 0 : ir::elements(x) / x[0];
   for (int64_t g = 0; g < groups; ++g) {
     const ir::Range samples = ir::split(x[0], static_cast<int>(groups), static_cast<int>(g));
-    for (int64_t i = samples.begin * per_sample; i < (samples.begin + samples.size) * per_sample; ++i) body(i, g, i % channels);
+    for (int64_t i = samples.begin * per_sample; i < (samples.begin + samples.size) * per_sample;
+         ++i)
+      body(i, g, i % channels);
   }
 }
 
 // How many values of each channel are behind the sums of a group.
 double count_of(const ir::BatchNorm& attr, int64_t group) {
-  return static_cast<double>(ir::split(attr.samples, static_cast<int>(attr.groups), static_cast<int>(group)).size * attr.pixels);
+  return static_cast<double>(
+      ir::split(attr.samples, static_cast<int>(attr.groups), static_cast<int>(group)).size *
+      attr.pixels);
 }
 
 template <class T>
@@ -63,7 +67,8 @@ void reference_batch_norm(const Call& call) {
     for_each_value(call.in[0].shape, attr.groups, [&](int64_t i, int64_t g, int64_t c) {
       const int64_t at = g * channels + c;
       call.out[0].as<T>()[i] =
-          static_cast<T>((call.in[0].as<T>()[i] - mean[at]) * rstd[at] * call.in[4].as<T>()[c] + call.in[5].as<T>()[c]);
+          static_cast<T>((call.in[0].as<T>()[i] - mean[at]) * rstd[at] * call.in[4].as<T>()[c] +
+                         call.in[5].as<T>()[c]);
     });
   write<T>(mean, call.out[1]);
   write<T>(rstd, call.out[2]);
@@ -73,7 +78,8 @@ void reference_batch_norm(const Call& call) {
 template <class T>
 void reference_batch_norm_sums(const Call& call) {
   const int64_t groups = call.attr<ir::BatchNorm>().groups, channels = call.in[0].shape.back();
-  const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>(), *mean = call.in[2].as<T>(), *rstd = call.in[3].as<T>();
+  const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>(), *mean = call.in[2].as<T>(),
+          *rstd = call.in[3].as<T>();
   std::vector<double> sum(static_cast<std::size_t>(groups * channels)), product(sum.size());
   for_each_value(call.in[0].shape, groups, [&](int64_t i, int64_t g, int64_t c) {
     const int64_t at = g * channels + c;
@@ -89,16 +95,19 @@ template <class T>
 void reference_batch_norm_grad(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
   const int64_t channels = call.in[0].shape.back();
-  const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>(), *mean = call.in[2].as<T>(), *rstd = call.in[3].as<T>();
+  const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>(), *mean = call.in[2].as<T>(),
+          *rstd = call.in[3].as<T>();
   const T *gain = call.in[4].as<T>(), *sum = call.in[5].as<T>(), *product = call.in[6].as<T>();
   for_each_value(call.in[0].shape, attr.groups, [&](int64_t i, int64_t g, int64_t c) {
     const int64_t at = g * channels + c;
     const double n = count_of(attr, g), normal = (static_cast<double>(x[i]) - mean[at]) * rstd[at];
-    call.out[0].as<T>()[i] = static_cast<T>(gain[c] * static_cast<double>(rstd[at]) * (dy[i] - sum[at] / n - normal * product[at] / n));
+    call.out[0].as<T>()[i] = static_cast<T>(gain[c] * static_cast<double>(rstd[at]) *
+                                            (dy[i] - sum[at] / n - normal * product[at] / n));
   });
 }
 
-// As torch: the variance that is kept is the unbiased one (of a single value: the biased one). Groups count equally.
+// As torch: the variance that is kept is the unbiased one (of a single value: the biased one).
+// Groups count equally.
 template <class T>
 void reference_running_stats(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
@@ -108,11 +117,16 @@ void reference_running_stats(const Call& call) {
     for (int64_t g = 0; g < attr.groups; ++g) {
       const double n = count_of(attr, g), offset = call.in[2].as<T>()[g * channels + c] / n;
       mean += (offset + call.in[4].as<T>()[c]) / static_cast<double>(attr.groups);
-      const double biased = std::max(0.0, call.in[3].as<T>()[g * channels + c] / n - offset * offset);
+      const double biased =
+          std::max(0.0, call.in[3].as<T>()[g * channels + c] / n - offset * offset);
       variance += biased * (n > 1 ? n / (n - 1) : 1.0) / static_cast<double>(attr.groups);
     }
-    if (call.out[0]) call.out[0].as<T>()[c] = static_cast<T>((1 - attr.momentum) * call.in[0].as<T>()[c] + attr.momentum * mean);
-    if (call.out[1]) call.out[1].as<T>()[c] = static_cast<T>((1 - attr.momentum) * call.in[1].as<T>()[c] + attr.momentum * variance);
+    if (call.out[0])
+      call.out[0].as<T>()[c] =
+          static_cast<T>((1 - attr.momentum) * call.in[0].as<T>()[c] + attr.momentum * mean);
+    if (call.out[1])
+      call.out[1].as<T>()[c] =
+          static_cast<T>((1 - attr.momentum) * call.in[1].as<T>()[c] + attr.momentum * variance);
   }
 }
 
@@ -120,19 +134,23 @@ template <class T>
 void reference_batch_norm_fixed(const Call& call) {
   const double eps = call.attr<ir::BatchNorm>().eps;
   const int64_t channels = call.in[0].shape.back();
-  const T *mean = call.in[1].as<T>(), *variance = call.in[2].as<T>(), *gain = call.in[3].as<T>(), *bias = call.in[4].as<T>();
+  const T *mean = call.in[1].as<T>(), *variance = call.in[2].as<T>(), *gain = call.in[3].as<T>(),
+          *bias = call.in[4].as<T>();
   for (int64_t i = 0; i < call.in[0].elements(); ++i) {
     const int64_t c = i % channels;
-    call.out[0].as<T>()[i] =
-        static_cast<T>((static_cast<double>(call.in[0].as<T>()[i]) - mean[c]) / std::sqrt(variance[c] + eps) * gain[c] + bias[c]);
+    call.out[0].as<T>()[i] = static_cast<T>((static_cast<double>(call.in[0].as<T>()[i]) - mean[c]) /
+                                                std::sqrt(variance[c] + eps) * gain[c] +
+                                            bias[c]);
   }
 }
 
 template <class T>
 void reference_batch_norm_scale(const Call& call) {
-  const T *mean = call.in[0].as<T>(), *variance = call.in[1].as<T>(), *gain = call.in[2].as<T>(), *bias = call.in[3].as<T>();
+  const T *mean = call.in[0].as<T>(), *variance = call.in[1].as<T>(), *gain = call.in[2].as<T>(),
+          *bias = call.in[3].as<T>();
   for (int64_t c = 0; c < call.in[0].elements(); ++c) {
-    const double scale = gain[c] / std::sqrt(static_cast<double>(variance[c]) + call.attr<ir::BatchNorm>().eps);
+    const double scale =
+        gain[c] / std::sqrt(static_cast<double>(variance[c]) + call.attr<ir::BatchNorm>().eps);
     if (call.out[0]) call.out[0].as<T>()[c] = static_cast<T>(scale);
     if (call.out[1]) call.out[1].as<T>()[c] = static_cast<T>(bias[c] - mean[c] * scale);
   }

@@ -8,19 +8,23 @@ namespace {
 
 using std::int64_t;
 
-// body(x, w, y) with element offsets in images, filters and results for every product of the convolution.
+// body(x, w, y) with element offsets in images, filters and results for every product of the
+// convolution.
 template <class Body>
-void for_each_product(const ir::Shape& x, const ir::Shape& f, const ir::Shape& y, const ir::Conv& attr, const Body& body) {
+void for_each_product(const ir::Shape& x, const ir::Shape& f, const ir::Shape& y,
+                      const ir::Conv& attr, const Body& body) {
   for (int64_t b = 0; b < y[0]; ++b)
     for (int64_t p = 0; p < y[1]; ++p)
       for (int64_t q = 0; q < y[2]; ++q)
         for (int64_t k = 0; k < f[0]; ++k)
           for (int64_t l = 0; l < f[1]; ++l) {
-            const int64_t row = p * attr.stride + k - attr.pad, col = q * attr.stride + l - attr.pad;
+            const int64_t row = p * attr.stride + k - attr.pad,
+                          col = q * attr.stride + l - attr.pad;
             if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
             for (int64_t c = 0; c < f[2]; ++c)
               for (int64_t o = 0; o < f[3]; ++o)
-                body(((b * x[1] + row) * x[2] + col) * x[3] + c, ((k * f[1] + l) * f[2] + c) * f[3] + o,
+                body(((b * x[1] + row) * x[2] + col) * x[3] + c,
+                     ((k * f[1] + l) * f[2] + c) * f[3] + o,
                      ((b * y[1] + p) * y[2] + q) * y[3] + o);
           }
 }
@@ -36,11 +40,13 @@ template <class T>
 void reference_conv(const Call& call) {
   std::vector<double> sums(static_cast<std::size_t>(call.out[0].elements()));
   const T *x = call.in[0].as<T>(), *f = call.in[1].as<T>();
-  for_each_product(call.in[0].shape, call.in[1].shape, call.out[0].shape, call.attr<ir::Conv>(),
-                   [&](int64_t i, int64_t j, int64_t k) { sums[k] += static_cast<double>(x[i]) * f[j]; });
+  for_each_product(
+      call.in[0].shape, call.in[1].shape, call.out[0].shape, call.attr<ir::Conv>(),
+      [&](int64_t i, int64_t j, int64_t k) { sums[k] += static_cast<double>(x[i]) * f[j]; });
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const std::size_t channel = i % static_cast<std::size_t>(call.out[0].shape.back());
-    if (call.in.size() > 2) sums[i] = sums[i] * call.in[2].as<T>()[channel] + call.in[3].as<T>()[channel];
+    if (call.in.size() > 2)
+      sums[i] = sums[i] * call.in[2].as<T>()[channel] + call.in[3].as<T>()[channel];
     if (call.in.size() > 4) sums[i] += call.in[4].as<T>()[i];
     if (call.attr<ir::Conv>().relu && sums[i] < 0) sums[i] = 0;
   }
@@ -51,8 +57,9 @@ template <class T>
 void reference_conv_input_grad(const Call& call) {
   std::vector<double> sums(static_cast<std::size_t>(call.out[0].elements()));
   const T *dy = call.in[0].as<T>(), *f = call.in[1].as<T>();
-  for_each_product(call.out[0].shape, call.in[1].shape, call.in[0].shape, call.attr<ir::Conv>(),
-                   [&](int64_t i, int64_t j, int64_t k) { sums[i] += static_cast<double>(dy[k]) * f[j]; });
+  for_each_product(
+      call.out[0].shape, call.in[1].shape, call.in[0].shape, call.attr<ir::Conv>(),
+      [&](int64_t i, int64_t j, int64_t k) { sums[i] += static_cast<double>(dy[k]) * f[j]; });
   write_sums<T>(sums, call.out[0]);
 }
 
@@ -60,8 +67,9 @@ template <class T>
 void reference_conv_filter_grad(const Call& call) {
   std::vector<double> sums(static_cast<std::size_t>(call.out[0].elements()));
   const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>();
-  for_each_product(call.in[1].shape, call.out[0].shape, call.in[0].shape, call.attr<ir::Conv>(),
-                   [&](int64_t i, int64_t j, int64_t k) { sums[j] += static_cast<double>(dy[k]) * x[i]; });
+  for_each_product(
+      call.in[1].shape, call.out[0].shape, call.in[0].shape, call.attr<ir::Conv>(),
+      [&](int64_t i, int64_t j, int64_t k) { sums[j] += static_cast<double>(dy[k]) * x[i]; });
   write_sums<T>(sums, call.out[0]);
 }
 
@@ -79,10 +87,12 @@ void reference_max_pool(const Call& call) {
           int64_t which = -1;
           T best = 0;
           for (int64_t k = 0; k < attr.size * attr.size; ++k) {
-            const int64_t row = p * attr.stride + k / attr.size - attr.pad, col = q * attr.stride + k % attr.size - attr.pad;
+            const int64_t row = p * attr.stride + k / attr.size - attr.pad,
+                          col = q * attr.stride + k % attr.size - attr.pad;
             if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
             const T value = from[((b * x[1] + row) * x[2] + col) * x[3] + c];
-            if (which < 0 || value > best || (value != value && best == best)) which = k, best = value;
+            if (which < 0 || value > best || (value != value && best == best))
+              which = k, best = value;
           }
           if (call.out[0]) call.out[0].as<T>()[at] = best;
           if (call.out[1]) call.out[1].as<std::uint8_t>()[at] = static_cast<std::uint8_t>(which);
@@ -100,7 +110,8 @@ void reference_max_pool_grad(const Call& call) {
       for (int64_t q = 0; q < g[2]; ++q)
         for (int64_t c = 0; c < g[3]; ++c, ++at) {
           const int64_t which = call.in[1].as<std::uint8_t>()[at];
-          const int64_t row = p * attr.stride + which / attr.size - attr.pad, col = q * attr.stride + which % attr.size - attr.pad;
+          const int64_t row = p * attr.stride + which / attr.size - attr.pad,
+                        col = q * attr.stride + which % attr.size - attr.pad;
           if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
           sums[((b * x[1] + row) * x[2] + col) * x[3] + c] += call.in[0].as<T>()[at];
         }

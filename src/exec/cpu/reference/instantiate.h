@@ -3,6 +3,6 @@
 
 #include "exec/cpu/kernel.h"
 
-#define REFERENCE(op)                               \
+#define REFERENCE(op)                                \
   template void reference_##op<double>(const Call&); \
   template void reference_##op<float>(const Call&);

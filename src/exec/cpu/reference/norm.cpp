@@ -1,5 +1,6 @@
 // Normalisations over the last dim and their gradients, one row at a time.
-// Convention: a row is read completely before its result is written, so results may lie over operands.
+// Convention: a row is read completely before its result is written, so results may lie over
+// operands.
 #include <algorithm>
 #include <cmath>
 
@@ -34,11 +35,13 @@ Moments moments(const T* x, int64_t c, double eps) {
 
 // y = (x - mean) rstd g + b; y may be x
 template <class T>
-void normalise(const Call& call, int64_t row, const T* x, const T* g, const T* b, std::size_t first_result) {
+void normalise(const Call& call, int64_t row, const T* x, const T* g, const T* b,
+               std::size_t first_result) {
   const int64_t c = call.in[0].shape.back();
   const Moments m = moments(x, c, call.attr<ir::Norm>().eps);
   if (T* y = call.out[first_result].as<T>())
-    for (int64_t i = 0; i < c; ++i) y[row * c + i] = static_cast<T>((x[i] - m.mean) * m.rstd * g[i] + b[i]);
+    for (int64_t i = 0; i < c; ++i)
+      y[row * c + i] = static_cast<T>((x[i] - m.mean) * m.rstd * g[i] + b[i]);
   if (T* mean = call.out[first_result + 1].as<T>()) mean[row] = static_cast<T>(m.mean);
   if (T* rstd = call.out[first_result + 2].as<T>()) rstd[row] = static_cast<T>(m.rstd);
 }
@@ -49,7 +52,8 @@ template <class T>
 void reference_layer_norm(const Call& call) {
   const Rows rows = rows_of(call.in[0]);
   for (int64_t r = 0; r < rows.count; ++r)
-    normalise(call, r, call.in[0].as<T>() + r * rows.width, call.in[1].as<T>(), call.in[2].as<T>(), 0);
+    normalise(call, r, call.in[0].as<T>() + r * rows.width, call.in[1].as<T>(), call.in[2].as<T>(),
+              0);
 }
 
 // s = x + r, then layer_norm(s)
@@ -58,14 +62,16 @@ void reference_add_norm(const Call& call) {
   const Rows rows = rows_of(call.in[0]);
   std::vector<T> s(static_cast<std::size_t>(rows.width));
   for (int64_t r = 0; r < rows.count; ++r) {
-    const T *x = call.in[0].as<T>() + r * rows.width, *residual = call.in[1].as<T>() + r * rows.width;
+    const T *x = call.in[0].as<T>() + r * rows.width,
+            *residual = call.in[1].as<T>() + r * rows.width;
     for (int64_t i = 0; i < rows.width; ++i) s[i] = x[i] + residual[i];
     if (call.out[0]) std::copy(s.begin(), s.end(), call.out[0].as<T>() + r * rows.width);
     normalise(call, r, s.data(), call.in[2].as<T>(), call.in[3].as<T>(), 1);
   }
 }
 
-// h = (x - mean) rstd, e = dy g:  dx = rstd (e - mean(e) - h mean(e h)) [+ addend],  dg = sum_rows dy h,  db = sum_rows dy
+// h = (x - mean) rstd, e = dy g:  dx = rstd (e - mean(e) - h mean(e h)) [+ addend],  dg = sum_rows
+// dy h,  db = sum_rows dy
 template <class T>
 void reference_layer_norm_grad(const Call& call) {
   const Rows rows = rows_of(call.in[0]);
@@ -87,7 +93,8 @@ void reference_layer_norm_grad(const Call& call) {
     }
     if (T* dx = call.out[0].as<T>())
       for (int64_t i = 0; i < c; ++i)
-        dx[r * c + i] = static_cast<T>(rstd * (e[i] - mean_e - h[i] * mean_eh) + (addend ? addend[r * c + i] : T(0)));
+        dx[r * c + i] = static_cast<T>(rstd * (e[i] - mean_e - h[i] * mean_eh) +
+                                       (addend ? addend[r * c + i] : T(0)));
   }
   for (int64_t i = 0; i < c; ++i) {
     if (call.out[1]) call.out[1].as<T>()[i] = static_cast<T>(dg[i]);
@@ -102,7 +109,8 @@ void reference_softmax(const Call& call) {
   for (int64_t r = 0; r < rows.count; ++r) {
     const T* x = call.in[0].as<T>() + r * rows.width;
     const double lse = log_sum_exp(x, rows.width);
-    for (int64_t i = 0; i < rows.width; ++i) call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(std::exp(x[i] - lse));
+    for (int64_t i = 0; i < rows.width; ++i)
+      call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(std::exp(x[i] - lse));
   }
 }
 
@@ -113,7 +121,8 @@ void reference_log_softmax(const Call& call) {
   for (int64_t r = 0; r < rows.count; ++r) {
     const T* x = call.in[0].as<T>() + r * rows.width;
     const double lse = log_sum_exp(x, rows.width);
-    for (int64_t i = 0; i < rows.width; ++i) call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(x[i] - lse);
+    for (int64_t i = 0; i < rows.width; ++i)
+      call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(x[i] - lse);
   }
 }
 
@@ -125,7 +134,8 @@ void reference_softmax_grad(const Call& call) {
     const T *y = call.in[0].as<T>() + r * rows.width, *g = call.in[1].as<T>() + r * rows.width;
     double sum = 0;
     for (int64_t i = 0; i < rows.width; ++i) sum += static_cast<double>(g[i]) * y[i];
-    for (int64_t i = 0; i < rows.width; ++i) call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(y[i] * (g[i] - sum));
+    for (int64_t i = 0; i < rows.width; ++i)
+      call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(y[i] * (g[i] - sum));
   }
 }
 
@@ -138,7 +148,8 @@ void reference_log_softmax_grad(const Call& call) {
     double sum = 0;
     for (int64_t i = 0; i < rows.width; ++i) sum += g[i];
     for (int64_t i = 0; i < rows.width; ++i)
-      call.out[0].as<T>()[r * rows.width + i] = static_cast<T>(g[i] - std::exp(static_cast<double>(y[i])) * sum);
+      call.out[0].as<T>()[r * rows.width + i] =
+          static_cast<T>(g[i] - std::exp(static_cast<double>(y[i])) * sum);
   }
 }
 

@@ -1,5 +1,6 @@
-// Modified Gram-Schmidt in double, each column twice: rounding cannot leave columns that are not orthogonal. A column in which nothing is
-// left (a gradient that was zero, a rank that was less than asked for) becomes a random one, or it would stay zero for ever.
+// Modified Gram-Schmidt in double, each column twice: rounding cannot leave columns that are not
+// orthogonal. A column in which nothing is left (a gradient that was zero, a rank that was less
+// than asked for) becomes a random one, or it would stay zero for ever.
 #include <cmath>
 #include <vector>
 
@@ -15,7 +16,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// What of `x` is at right angles to all of `basis`, with length 1; false when there is next to nothing.
+// What of `x` is at right angles to all of `basis`, with length 1; false when there is next to
+// nothing.
 bool stands_apart(std::vector<double>& x, const std::vector<std::vector<double>>& basis) {
   const double before = std::sqrt(dot(x, x));
   for (int twice = 0; twice < 2; ++twice)
@@ -33,7 +35,8 @@ bool stands_apart(std::vector<double>& x, const std::vector<std::vector<double>>
 
 template <class T>
 void reference_orthogonalise(const Call& call) {
-  const auto rows = static_cast<std::size_t>(call.in[0].shape[0]), columns = static_cast<std::size_t>(call.in[0].shape[1]);
+  const auto rows = static_cast<std::size_t>(call.in[0].shape[0]),
+             columns = static_cast<std::size_t>(call.in[0].shape[1]);
   const T* x = call.in[0].as<T>();
   T* y = call.out[0].as<T>();
   const Key key = Key{}.with(call.attr<ir::Stream>().stream).with("orthogonalise");

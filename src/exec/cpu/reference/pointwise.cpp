@@ -1,4 +1,5 @@
-// Element-wise ops by their definitions. Convention: element i is read before result i is written, so results may lie over operands.
+// Element-wise ops by their definitions. Convention: element i is read before result i is written,
+// so results may lie over operands.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -16,12 +17,14 @@ template <class T, class F>
 void broadcast_second(const Call& call, F f) {
   const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
   const Tensor &a = call.in[0], &b = call.in[1];
-  CHECK(letters.in[0] == letters.out, "the first operand of " + call.attr<ir::Sig>().sig + " must have the result's letters");
+  CHECK(letters.in[0] == letters.out,
+        "the first operand of " + call.attr<ir::Sig>().sig + " must have the result's letters");
   Extents extents;
   extents.bind(letters.in[0], a.shape);
   extents.bind(letters.in[1], b.shape);
   const std::vector<std::int64_t> from = offsets(letters.out, extents, letters.in[1], b.shape);
-  for (std::int64_t i = 0; i < a.elements(); ++i) call.out[0].as<T>()[i] = f(a.as<T>()[i], b.as<T>()[from[i]]);
+  for (std::int64_t i = 0; i < a.elements(); ++i)
+    call.out[0].as<T>()[i] = f(a.as<T>()[i], b.as<T>()[from[i]]);
 }
 
 // bf16 is the upper half of an f32: rounded to nearest, ties to even; a NaN keeps a set bit.
@@ -30,9 +33,12 @@ struct Bf16 {
   Bf16() = default;
   explicit Bf16(float x) {
     const auto u = std::bit_cast<std::uint32_t>(x);
-    bits = static_cast<std::uint16_t>(x != x ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    bits = static_cast<std::uint16_t>(x != x ? (u >> 16) | 0x40u
+                                             : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
 };
 
 template <class To, class From>
@@ -66,7 +72,8 @@ void with_type(ir::DType dtype, Visit visit) {
 }
 
 void copy_tensor(const Tensor& to, const std::byte* from) {
-  if (to.data != from && to.elements() > 0) std::memmove(to.data, from, static_cast<std::size_t>(to.elements() * ir::size_of(to.dtype)));
+  if (to.data != from && to.elements() > 0)
+    std::memmove(to.data, from, static_cast<std::size_t>(to.elements() * ir::size_of(to.dtype)));
 }
 
 }  // namespace
@@ -84,13 +91,15 @@ void reference_mul(const Call& call) {
 template <class T>
 void reference_scale(const Call& call) {
   const T factor = static_cast<T>(call.attr<ir::Scale>().factor);
-  for (std::int64_t i = 0; i < call.in[0].elements(); ++i) call.out[0].as<T>()[i] = factor * call.in[0].as<T>()[i];
+  for (std::int64_t i = 0; i < call.in[0].elements(); ++i)
+    call.out[0].as<T>()[i] = factor * call.in[0].as<T>()[i];
 }
 
 template <class T>
 void reference_gelu(const Call& call) {
   const auto f = call.attr<ir::Gelu>().tanh ? gelu_tanh : gelu_erf;
-  for (std::int64_t i = 0; i < call.in[0].elements(); ++i) call.out[0].as<T>()[i] = static_cast<T>(f(call.in[0].as<T>()[i]));
+  for (std::int64_t i = 0; i < call.in[0].elements(); ++i)
+    call.out[0].as<T>()[i] = static_cast<T>(f(call.in[0].as<T>()[i]));
 }
 
 // dx = g gelu'(x)
@@ -98,7 +107,8 @@ template <class T>
 void reference_gelu_grad(const Call& call) {
   const auto slope = call.attr<ir::Gelu>().tanh ? gelu_tanh_slope : gelu_erf_slope;
   const T *x = call.in[0].as<T>(), *g = call.in[1].as<T>();
-  for (std::int64_t i = 0; i < call.in[0].elements(); ++i) call.out[0].as<T>()[i] = static_cast<T>(g[i] * slope(x[i]));
+  for (std::int64_t i = 0; i < call.in[0].elements(); ++i)
+    call.out[0].as<T>()[i] = static_cast<T>(g[i] * slope(x[i]));
 }
 
 template <class T>
@@ -117,8 +127,8 @@ void reference_cast(const Call& call) {
   });
 }
 
-// y = u >= rate ? x / (1 - rate) : 0, with u drawn for (seed, stream, step, position of the sample in the global batch, element in the
-// sample)
+// y = u >= rate ? x / (1 - rate) : 0, with u drawn for (seed, stream, step, position of the sample
+// in the global batch, element in the sample)
 template <class T>
 void reference_dropout(const Call& call) {
   const auto& attr = call.attr<ir::Dropout>();
@@ -128,9 +138,13 @@ void reference_dropout(const Call& call) {
   const T keep = static_cast<T>(1.0 - attr.rate);
   for (std::int64_t b = 0; b < samples; ++b) {
     const auto position = static_cast<std::uint64_t>(rng[2] + attr.base + b);
-    const Key key = Key{static_cast<std::uint64_t>(rng[0])}.with(attr.stream).with(static_cast<std::uint64_t>(rng[1])).with(position);
+    const Key key = Key{static_cast<std::uint64_t>(rng[0])}
+                        .with(attr.stream)
+                        .with(static_cast<std::uint64_t>(rng[1]))
+                        .with(position);
     for (std::int64_t i = 0; i < each; ++i) {
-      const double u = uniform(key, attr.per_sample ? 0 : static_cast<std::uint64_t>(in_whole_sample(attr, x.shape, i)));
+      const double u = uniform(
+          key, attr.per_sample ? 0 : static_cast<std::uint64_t>(in_whole_sample(attr, x.shape, i)));
       call.out[0].as<T>()[b * each + i] = u >= attr.rate ? x.as<T>()[b * each + i] / keep : T(0);
     }
   }
@@ -144,7 +158,8 @@ void reference_mark(const Call& call) {
 // y = max(x, 0)
 template <class T>
 void reference_relu(const Call& call) {
-  for (std::int64_t i = 0; i < call.out[0].elements(); ++i) call.out[0].as<T>()[i] = std::max(call.in[0].as<T>()[i], T(0));
+  for (std::int64_t i = 0; i < call.out[0].elements(); ++i)
+    call.out[0].as<T>()[i] = std::max(call.in[0].as<T>()[i], T(0));
 }
 
 // dx = g where y > 0

@@ -12,7 +12,8 @@ void reference_sum(const Call& call) {
   Extents extents;
   extents.bind(letters.in[0], x.shape);
   const std::string summed = filter(letters.in[0], [&](char c) { return !has(letters.out, c); });
-  const auto kept_at = offsets(letters.out, extents, letters.in[0], x.shape), summed_at = offsets(summed, extents, letters.in[0], x.shape);
+  const auto kept_at = offsets(letters.out, extents, letters.in[0], x.shape),
+             summed_at = offsets(summed, extents, letters.in[0], x.shape);
   std::vector<double> sums(kept_at.size());
   for (const std::int64_t from : summed_at)
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += x.as<T>()[kept_at[i] + from];
@@ -22,7 +23,8 @@ void reference_sum(const Call& call) {
 template <class T>
 double squares(const Tensor& x) {
   double sum = 0;
-  for (std::int64_t i = 0; i < x.elements(); ++i) sum += static_cast<double>(x.as<T>()[i]) * x.as<T>()[i];
+  for (std::int64_t i = 0; i < x.elements(); ++i)
+    sum += static_cast<double>(x.as<T>()[i]) * x.as<T>()[i];
   return sum;
 }
 template <class T>

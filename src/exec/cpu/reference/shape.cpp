@@ -1,4 +1,5 @@
-// Ops that move elements and compute nothing. Convention: they work on elements of any dtype, so only the element's size matters, not T.
+// Ops that move elements and compute nothing. Convention: they work on elements of any dtype, so
+// only the element's size matters, not T.
 #include <cstring>
 
 #include "exec/common/index.h"
@@ -45,9 +46,13 @@ void gather(const Tensor& y, const Tensor& x, const std::vector<int64_t>& from) 
   }
 }
 
-void copy_all(const Call& call) { copy_bytes(call.out[0].data, call.in[0].data, call.out[0].elements() * ir::size_of(call.out[0].dtype)); }
+void copy_all(const Call& call) {
+  copy_bytes(call.out[0].data, call.in[0].data,
+             call.out[0].elements() * ir::size_of(call.out[0].dtype));
+}
 
-// image[b,h,w,c] against patches[b, h/p * w/p, p, p, c]: visit(element of the image, element of the patches) for each run of p*c elements
+// image[b,h,w,c] against patches[b, h/p * w/p, p, p, c]: visit(element of the image, element of the
+// patches) for each run of p*c elements
 template <class Visit>
 void each_patch_row(const ir::Shape& image, int64_t p, Visit visit) {
   const int64_t b = image[0], rows = image[1] / p, columns = image[2] / p, c = image[3];
@@ -55,18 +60,23 @@ void each_patch_row(const ir::Shape& image, int64_t p, Visit visit) {
   for (int64_t ib = 0; ib < b; ++ib)
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t column = 0; column < columns; ++column)
-        for (int64_t y = 0; y < p; ++y, patches += p * c) visit(((ib * image[1] + row * p + y) * image[2] + column * p) * c, patches);
+        for (int64_t y = 0; y < p; ++y, patches += p * c)
+          visit(((ib * image[1] + row * p + y) * image[2] + column * p) * c, patches);
 }
 
-// A tensor and its place in a bucket [parts, row]: part i, cut along `dim`, lies in row i from `offset` on.
-void by_parts(const Tensor& t, std::byte* bucket, int64_t offset, int64_t parts, int64_t row, int dim, bool to_tensor) {
+// A tensor and its place in a bucket [parts, row]: part i, cut along `dim`, lies in row i from
+// `offset` on.
+void by_parts(const Tensor& t, std::byte* bucket, int64_t offset, int64_t parts, int64_t row,
+              int dim, bool to_tensor) {
   const int64_t size = ir::size_of(t.dtype);
   int64_t outer = 1;
   for (int i = 0; i < dim; ++i) outer *= t.shape[static_cast<std::size_t>(i)];
-  const int64_t run = outer == 0 ? 0 : t.elements() / outer / parts * size;  // bytes of one part that lie together
+  const int64_t run =
+      outer == 0 ? 0 : t.elements() / outer / parts * size;  // bytes of one part that lie together
   for (int64_t part = 0; part < parts; ++part)
     for (int64_t o = 0; o < outer; ++o) {
-      std::byte *in_tensor = t.data + (o * parts + part) * run, *in_bucket = bucket + (part * row + offset) * size + o * run;
+      std::byte *in_tensor = t.data + (o * parts + part) * run,
+                *in_bucket = bucket + (part * row + offset) * size + o * run;
       copy_bytes(to_tensor ? in_tensor : in_bucket, to_tensor ? in_bucket : in_tensor, run);
     }
 }
@@ -105,7 +115,8 @@ void reference_reshape(const Call& call) {
 template <class T>
 void reference_view(const Call& call) {
   const auto& attr = call.attr<ir::View>();
-  by_parts(call.out[0], call.in[0].data, attr.offset, attr.parts, call.in[0].shape.back(), attr.dim, true);
+  by_parts(call.out[0], call.in[0].data, attr.offset, attr.parts, call.in[0].shape.back(), attr.dim,
+           true);
 }
 
 // dim i of y is dim perm[i] of x
@@ -135,7 +146,8 @@ void reference_slice(const Call& call) {
   const auto& attr = call.attr<ir::Slice>();
   const Around a = around(call.in[0], attr.dim);
   for (int64_t i = 0; i < a.outer; ++i)
-    copy_bytes(call.out[0].data + i * attr.size * a.inner, call.in[0].data + (i * a.extent + attr.start) * a.inner, attr.size * a.inner);
+    copy_bytes(call.out[0].data + i * attr.size * a.inner,
+               call.in[0].data + (i * a.extent + attr.start) * a.inner, attr.size * a.inner);
 }
 
 template <class T>
@@ -146,7 +158,8 @@ void reference_concat(const Call& call) {
   for (const Tensor& operand : call.in) {
     const Around x = around(operand, dim);
     for (int64_t i = 0; i < x.outer; ++i)
-      copy_bytes(call.out[0].data + (i * y.extent + start) * y.inner, operand.data + i * x.extent * x.inner, x.extent * x.inner);
+      copy_bytes(call.out[0].data + (i * y.extent + start) * y.inner,
+                 operand.data + i * x.extent * x.inner, x.extent * x.inner);
     start += x.extent;
   }
 }
@@ -190,7 +203,8 @@ void reference_patchify(const Call& call) {
   const int64_t p = call.attr<ir::Patch>().size, size = ir::size_of(call.in[0].dtype);
   const ir::Shape& image = call.in[0].shape;
   each_patch_row(image, p, [&](int64_t of_image, int64_t of_patches) {
-    copy_bytes(call.out[0].data + of_patches * size, call.in[0].data + of_image * size, p * image[3] * size);
+    copy_bytes(call.out[0].data + of_patches * size, call.in[0].data + of_image * size,
+               p * image[3] * size);
   });
 }
 
@@ -199,11 +213,13 @@ void reference_unpatchify(const Call& call) {
   const int64_t p = call.attr<ir::Patch>().size, size = ir::size_of(call.in[0].dtype);
   const ir::Shape& image = call.out[0].shape;
   each_patch_row(image, p, [&](int64_t of_image, int64_t of_patches) {
-    copy_bytes(call.out[0].data + of_image * size, call.in[0].data + of_patches * size, p * image[3] * size);
+    copy_bytes(call.out[0].data + of_image * size, call.in[0].data + of_patches * size,
+               p * image[3] * size);
   });
 }
 
-// Operands at ascending offsets, zeros between; an operand may already lie at its place, so the bucket is never cleared as a whole.
+// Operands at ascending offsets, zeros between; an operand may already lie at its place, so the
+// bucket is never cleared as a whole.
 template <class T>
 void reference_pack(const Call& call) {
   const auto& attr = call.attr<ir::Pack>();
@@ -212,13 +228,17 @@ void reference_pack(const Call& call) {
   int64_t end = 0;
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     if (!call.in[i]) continue;
-    CHECK(attr.offsets[i] >= end,
-          "operand " + std::to_string(i) + " of pack starts at " + std::to_string(attr.offsets[i]) + ", before " + std::to_string(end));
-    for (int64_t row = 0; row < attr.parts; ++row) zero_bytes(y + (row * attr.size + end) * size, (attr.offsets[i] - end) * size);
-    by_parts(call.in[i], y, attr.offsets[i], attr.parts, attr.size, attr.parts > 1 ? attr.dims[i] : -1, false);
+    CHECK(attr.offsets[i] >= end, "operand " + std::to_string(i) + " of pack starts at " +
+                                      std::to_string(attr.offsets[i]) + ", before " +
+                                      std::to_string(end));
+    for (int64_t row = 0; row < attr.parts; ++row)
+      zero_bytes(y + (row * attr.size + end) * size, (attr.offsets[i] - end) * size);
+    by_parts(call.in[i], y, attr.offsets[i], attr.parts, attr.size,
+             attr.parts > 1 ? attr.dims[i] : -1, false);
     end = attr.offsets[i] + call.in[i].elements() / attr.parts;
   }
-  for (int64_t row = 0; row < attr.parts; ++row) zero_bytes(y + (row * attr.size + end) * size, (attr.size - end) * size);
+  for (int64_t row = 0; row < attr.parts; ++row)
+    zero_bytes(y + (row * attr.size + end) * size, (attr.size - end) * size);
 }
 
 REFERENCE(constant)

@@ -1,5 +1,6 @@
-// Windows by their definitions, token by token, and the bias by relative position. The last three are also what f32 programs run: they are
-// small beside any attention. Legend: b batch, h w image of tokens, c channel, n window, t token of a window (i, j: two of them).
+// Windows by their definitions, token by token, and the bias by relative position. The last three
+// are also what f32 programs run: they are small beside any attention. Legend: b batch, h w image
+// of tokens, c channel, n window, t token of a window (i, j: two of them).
 #include <cstring>
 
 #include "exec/cpu/reference/instantiate.h"
@@ -15,7 +16,12 @@ struct Grid {
   int64_t sh, sw;
 
   Grid(const ir::Shape& size, const ir::Shape& shift, int64_t h, int64_t w)
-      : wh(size[0]), ww(size[1]), rows((h + wh - 1) / wh), columns((w + ww - 1) / ww), sh(shift[0]), sw(shift[1]) {}
+      : wh(size[0]),
+        ww(size[1]),
+        rows((h + wh - 1) / wh),
+        columns((w + ww - 1) / ww),
+        sh(shift[0]),
+        sw(shift[1]) {}
   int64_t windows() const { return rows * columns; }
   int64_t tokens() const { return wh * ww; }
   int64_t rolled_y(int64_t n, int64_t t) const { return n / columns * wh + t / ww; }
@@ -24,14 +30,16 @@ struct Grid {
   int64_t x(int64_t n, int64_t t) const { return (rolled_x(n, t) + sw) % (columns * ww); }
 };
 
-// Which of the parts of a rolled dim a position belongs to: the last window holds what came from the other end after its first part.
+// Which of the parts of a rolled dim a position belongs to: the last window holds what came from
+// the other end after its first part.
 int64_t part(int64_t position, int64_t extent, int64_t size, int64_t shift) {
   return shift == 0 || position < extent - size ? 0 : position < extent - shift ? 1 : 2;
 }
 
 // The row of the table that tokens i and j read.
 int64_t table_row(int64_t i, int64_t j, const ir::Shape& size) {
-  const int64_t dy = i / size[1] - j / size[1] + size[0] - 1, dx = i % size[1] - j % size[1] + size[1] - 1;
+  const int64_t dy = i / size[1] - j / size[1] + size[0] - 1,
+                dx = i % size[1] - j % size[1] + size[1] - 1;
   return dy * (2 * size[1] - 1) + dx;
 }
 
@@ -49,7 +57,8 @@ void reference_window(const Call& call) {
       for (int64_t t = 0; t < grid.tokens(); ++t, y += s[3]) {
         const int64_t row = grid.y(n, t), column = grid.x(n, t);
         const bool inside = row < s[1] && column < s[2];
-        for (int64_t c = 0; c < s[3]; ++c) y[c] = inside ? x[((b * s[1] + row) * s[2] + column) * s[3] + c] : T{0};
+        for (int64_t c = 0; c < s[3]; ++c)
+          y[c] = inside ? x[((b * s[1] + row) * s[2] + column) * s[3] + c] : T{0};
       }
 }
 
@@ -81,7 +90,8 @@ void reference_window_mask(const Call& call) {
              part(grid.rolled_x(n, t), grid.columns * grid.ww, grid.ww, grid.sw);
     };
     for (int64_t i = 0; i < tokens; ++i)
-      for (int64_t j = 0; j < tokens; ++j) mask[(n * tokens + i) * tokens + j] = region(i) == region(j) ? T{0} : T{-100};
+      for (int64_t j = 0; j < tokens; ++j)
+        mask[(n * tokens + i) * tokens + j] = region(i) == region(j) ? T{0} : T{-100};
   });
 }
 
@@ -93,7 +103,8 @@ void reference_bias_table(const Call& call) {
   T* bias = call.out[0].as<T>();
   call.pool.parallel_for(heads, [&](int64_t h, int) {
     for (int64_t i = 0; i < tokens; ++i)
-      for (int64_t j = 0; j < tokens; ++j) bias[(h * tokens + i) * tokens + j] = table[table_row(i, j, size) * heads + h];
+      for (int64_t j = 0; j < tokens; ++j)
+        bias[(h * tokens + i) * tokens + j] = table[table_row(i, j, size) * heads + h];
   });
 }
 
@@ -101,14 +112,17 @@ void reference_bias_table(const Call& call) {
 template <class T>
 void reference_bias_table_grad(const Call& call) {
   const ir::Shape& size = call.attr<ir::BiasTable>().size;
-  const int64_t heads = call.in[0].shape[0], tokens = size[0] * size[1], rows = call.out[0].shape[0];
+  const int64_t heads = call.in[0].shape[0], tokens = size[0] * size[1],
+                rows = call.out[0].shape[0];
   const T* g = call.in[0].as<T>();
   T* table = call.out[0].as<T>();
   call.pool.parallel_for(heads, [&](int64_t h, int) {
     std::vector<double> sum(static_cast<std::size_t>(rows));
     for (int64_t i = 0; i < tokens; ++i)
-      for (int64_t j = 0; j < tokens; ++j) sum[static_cast<std::size_t>(table_row(i, j, size))] += g[(h * tokens + i) * tokens + j];
-    for (int64_t row = 0; row < rows; ++row) table[row * heads + h] = static_cast<T>(sum[static_cast<std::size_t>(row)]);
+      for (int64_t j = 0; j < tokens; ++j)
+        sum[static_cast<std::size_t>(table_row(i, j, size))] += g[(h * tokens + i) * tokens + j];
+    for (int64_t row = 0; row < rows; ++row)
+      table[row * heads + h] = static_cast<T>(sum[static_cast<std::size_t>(row)]);
   });
 }
 
