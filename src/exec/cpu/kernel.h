@@ -7,12 +7,12 @@
 
 #include <cstddef>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 
 #include "base/threads.h"
 #include "comm/comm.h"
+#include "exec/common/memo.h"
 #include "exec/device.h"
 #include "ir/op.h"
 
@@ -37,20 +37,6 @@ struct Scratch {
   std::size_t shared = 0, per_thread = 0;
 
   Scratch aligned() const { return {(shared + 63) / 64 * 64, (per_thread + 63) / 64 * 64}; }
-};
-
-// What a kernel finds out from attributes and shapes alone (a parsed signature, tiles): kept with
-// its step of the plan from the first run on.
-class Memo {
- public:
-  template <class T, class Make>
-  const T& get(const Make& make) {
-    if (!kept_) kept_ = std::make_shared<const T>(make());
-    return *static_cast<const T*>(kept_.get());
-  }
-
- private:
-  std::shared_ptr<const void> kept_;
 };
 
 struct Call {

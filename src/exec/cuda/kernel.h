@@ -1,0 +1,110 @@
+// What a CUDA kernel is: a host function of one Call that enqueues work on the call's stream.
+// Conventions: tensors are dense and row-major in device memory; a call neither allocates nor
+// synchronises nor copies to or from the host, because it is recorded once into a graph and
+// replayed; whatever changes between steps is read from device memory. Results are the same bits in
+// every run: sums have a fixed order, and no float is added by an atomic operation.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "exec/common/memo.h"
+#include "ir/op.h"
+
+namespace tessera::exec::cuda {
+
+class Blas;  // cuBLASLt (blas.h)
+class Dnn;   // cuDNN (dnn.h)
+
+struct Tensor {
+  ir::DType dtype = ir::DType::f32;
+  ir::Shape shape;
+  std::byte* data = nullptr;  // null: an absent operand, or a result nobody reads
+
+  explicit operator bool() const { return data != nullptr; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+  std::int64_t elements() const { return ir::elements(shape); }
+};
+
+// What a plan must know of a card; the defaults are an H100's, for plans that are made where no
+// card is.
+struct Limits {
+  int arch = 90;  // compute capability, 10 x major + minor
+  int multiprocessors = 132;
+  std::int64_t shared_per_block = 227 * 1024;
+  bool dnn = true;  // cuDNN is there and not switched off
+
+  bool operator==(const Limits&) const = default;
+};
+
+// What the calls of one executor share.
+struct Context {
+  Limits limits;
+  Blas* blas = nullptr;  // never null on a card
+  Dnn* dnn = nullptr;    // null: kernels of our own instead
+  bool tf32 = false;     // f32 products may be made of TF32 factors
+};
+
+struct Call {
+  ir::Op op;
+  const ir::Attrs& attrs;
+  // Result i may share the storage of operand j only where the op's row says may_alias.
+  std::span<const Tensor> in, out;
+  cudaStream_t stream = nullptr;
+  std::byte* workspace = nullptr;  // as many bytes as the rule asked for, 256-byte aligned
+  std::int64_t workspace_bytes = 0;
+  Context& context;
+  Memo* memo = nullptr;  // of this step; null: it is called once
+
+  // make(), or what it gave when this step was first called; a kernel keeps one thing.
+  template <class T, class Make>
+  const T& once(const Make& make) const {
+    return (memo ? *memo : unkept).template get<T>(make);
+  }
+  mutable Memo unkept{};
+
+  template <class A>
+  const A& attr() const {
+    return std::get<A>(attrs);
+  }
+  template <class T>
+  T* scratch(std::int64_t offset_bytes = 0) const {
+    return reinterpret_cast<T*>(workspace + offset_bytes);
+  }
+};
+
+using Kernel = void (*)(const Call&);
+// Bytes of workspace for these operands; a pure function, so that a plan can be explained where no
+// card is.
+using WorkspaceRule = std::int64_t (*)(const ir::Attrs&, std::span<const ir::Type> in,
+                                       std::span<const ir::Type> out, const Limits&);
+
+struct KernelRow {
+  ir::Op op;
+  Kernel run = nullptr;               // null: crosses ranks, which the executor does itself
+  WorkspaceRule workspace = nullptr;  // null: none
+};
+const KernelRow& kernel(ir::Op op);         // table.cpp
+bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
+
+// Declared once for every op: the kernel and its workspace rule. A family defines those that
+// table.cpp names.
+#define X(op, attrs)                                                                \
+  void run_##op(const Call& call);                                                  \
+  std::int64_t workspace_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, \
+                              std::span<const ir::Type> out, const Limits& limits);
+TESSERA_OPS(X)
+#undef X
+
+// Throws Error(device) that says what failed and where; for every runtime call and launch.
+void must(cudaError_t status, const char* what);
+// After a launch: what it was refused for. What fails later is found by whoever waits.
+void launched(const char* kernel);
+
+}  // namespace tessera::exec::cuda
