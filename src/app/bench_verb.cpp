@@ -13,6 +13,7 @@
 #include "base/say.h"
 #include "config/reader.h"
 #include "run/launch.h"
+#include "run/pipeline.h"
 #include "run/run.h"
 
 namespace tessera::app {
@@ -86,6 +87,7 @@ int run_bench(Bench& bench, char** argv) {
       o.what == "infer" ? config::Purpose::inference : config::Purpose::other;
   config::Config c = load_with_batch(bench, purpose, started > 1 ? started : 0, run::says_notes());
   if (o.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
+  run::check_schedule(c);
   return run::on_ranks(c, argv, [&](comm::Comm* world) {
     if (o.what != "comm") return run::bench(c, o, world);
     return run::bench_comm(

@@ -16,6 +16,7 @@
 #include "app/bench_verb.h"
 #include "app/study_verbs.h"
 #include "base/as_error.h"
+#include "base/build_info.h"
 #include "base/check.h"
 #include "base/say.h"
 #include "base/streams.h"
@@ -154,7 +155,7 @@ int dispatch(int argc, char** argv) {
       "in one process or on many ranks. "
       "Manual: docs/cli.md.",
       "tessera");  // whatever name it was started by
-  app.set_version_flag("--version", "tessera " + run::version());
+  app.set_version_flag("--version", "tessera " + version());
   app.require_subcommand(1);
   app.fallthrough(false);
   app.get_formatter()->column_width(34);
@@ -181,6 +182,7 @@ int dispatch(int argc, char** argv) {
     const bool speaks = run::says_notes();
     const config::Config c = train_config.load(config::Purpose::train, started > 1 ? started : 0,
                                                speaks && !train.quiet, speaks);
+    run::check_schedule(c);
     code = run::on_ranks(c, argv, [&](comm::Comm* world) { return run::train(c, train, world); });
   });
 

@@ -1,3 +1,4 @@
+#include "run/pipeline.h"
 #include "run/balance.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,7 @@ std::string rebalance(Session& session, Meter& meter, const Ranks& ranks,
   const std::int64_t samples = plans.at(0).samples;
   const std::vector<double> now = session.config().parallel.weights.list;
   const std::vector<std::int64_t> micro =
-      Session::micro_batches(samples, session.config().batch.accumulate);
+      micro_batches(samples, session.config().batch.accumulate);
   std::optional<std::vector<double>> next = meter.better_weights(now, micro);
   if (!next) return {};
   // Halfway where a larger part would not fit into a rank's memory.
@@ -40,7 +41,7 @@ std::string missed_shares(const config::Config& config) {
   const std::vector<double>& weights = config.parallel.weights.list;
   if (weights.empty() || config.parallel.weights.word == "measured") return {};
   const std::vector<std::int64_t> micro =
-      Session::micro_batches(config.batch.global, config.batch.accumulate);
+      micro_batches(config.batch.global, config.batch.accumulate);
   const ir::Shape asked = ir::split_by(config.batch.global, weights),
                   real = shares_of(micro, weights);
   bool missed = false;

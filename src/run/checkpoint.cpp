@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/build_info.h"
 #include "base/check.h"
 #include "config/reader.h"
 #include "files/atomic_folder.h"
 #include "files/disk.h"
 #include "files/text.h"
 #include "run/checkpoint_parts.h"
-#include "run/run.h"
 #include "run/stages.h"
 
 namespace tessera::run {

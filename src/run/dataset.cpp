@@ -91,17 +91,6 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
   return o;
 }
 
-bool next_batch(data::Loader& loader, const Session& session, const config::Config& config,
-                data::Batch& batch) {
-  if (!loader.next(batch)) return false;
-  if (config::parse_source(config.data.source).kind != "folder")
-    return true;  // others have no bad images
-  session.from_first_stage(std::as_writable_bytes(std::span(batch.labels)));
-  session.from_first_stage(std::as_writable_bytes(std::span(batch.targets)));
-  session.from_first_stage(std::as_writable_bytes(std::span(batch.weights)));
-  return true;
-}
-
 std::int64_t used_samples(const config::Config& config, const data::Dataset& train) {
   return std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(train.size()) * config.data.fraction + 0.5));

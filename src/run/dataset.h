@@ -5,7 +5,6 @@
 
 #include "config/config.h"
 #include "data/loader.h"
-#include "run/session.h"
 
 namespace tessera::run {
 
@@ -22,11 +21,6 @@ void note_links(const data::Dataset& dataset, std::vector<std::string>& notes);
 // order, not augmented.
 data::LoaderOptions loader_options(const config::Config& config, const data::Dataset& dataset,
                                    data::Split split);
-
-// The loader's next batch, on every rank. An image that cannot be read is replaced, and its label
-// with it: only who reads it knows, and tells the stages of a pipeline that need the label alone.
-bool next_batch(data::Loader& loader, const Session& session, const config::Config& config,
-                data::Batch& batch);
 
 // Training samples of an epoch that data.fraction leaves.
 std::int64_t used_samples(const config::Config& config, const data::Dataset& train);

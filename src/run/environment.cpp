@@ -9,16 +9,15 @@
 #include <sstream>
 #include <thread>
 
+#include "base/build_info.h"
 #include "base/process.h"
 #include "base/threads.h"
 #include "exec/device.h"
-#include "run/build_info.h"
-#include "run/run.h"
+#include "run/launch.h"
 
 namespace tessera::run {
 namespace {
 
-std::string ranks_talk;
 std::optional<Peak> told_peak;
 
 nlohmann::json peak_json(const Peak& peak) {
@@ -36,8 +35,6 @@ nlohmann::json peak_json(const Peak& peak) {
 
 }  // namespace
 
-void tell_how_ranks_talk(const std::string& how) { ranks_talk = how; }
-const std::string& how_ranks_talk() { return ranks_talk; }
 void tell_peak(const Peak& peak) { told_peak = peak; }
 
 std::string cpu_name() {
@@ -62,7 +59,6 @@ std::string cpu_name() {
   return part.empty() ? "unknown" : "Arm part " + part;
 }
 
-std::string version() { return std::string(build_version) + " (" + build_commit + ")"; }
 
 nlohmann::json environment(const std::string& device, int threads) {
   utsname name{};
@@ -79,7 +75,7 @@ nlohmann::json environment(const std::string& device, int threads) {
       {"threads", threads},
       {"device", exec::device_info(device, threads).name},
       {"peak_gflops", peak_json(told_peak ? *told_peak : peak_of(Ranks(nullptr), threads))}};
-  if (!ranks_talk.empty()) out["ranks_talk"] = ranks_talk;
+  if (!how_ranks_talk().empty()) out["ranks_talk"] = how_ranks_talk();
   return out;
 }
 

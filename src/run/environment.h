@@ -13,10 +13,6 @@ std::string cpu_name();
 // The peak that a run's "% of peak" is against, told by its first rank before anybody asks for the
 // environment; without it the environment looks for that of one rank.
 void tell_peak(const Peak& peak);
-// How this job's ranks talk (comm::Comm::describe), told by whoever starts them, before any of them
-// asks; empty: there is one.
-void tell_how_ranks_talk(const std::string& how);
-const std::string& how_ranks_talk();
 nlohmann::json environment(const std::string& device, int threads);
 
 }  // namespace tessera::run

@@ -20,7 +20,9 @@
 #include "run/dataset.h"
 #include "run/eval_data.h"
 #include "run/launch.h"
+#include "run/pipeline.h"
 #include "run/ranks.h"
+#include "run/room.h"
 #include "run/run.h"
 #include "run/score.h"
 #include "run/stages.h"
@@ -299,6 +301,7 @@ int evaluate(const EvalOptions& options, char** argv) {
   agree("channels", source.channels, config.model.channels);
   agree("classes", source.classes, config.model.classes);
   follow_run(found.weights.from, found.given, config, found.notes);
+  check_schedule(config);
   return on_ranks(config, argv,
                   [&](comm::Comm* world) { return evaluate_on(found, options, Ranks(world)); });
 }
@@ -310,6 +313,7 @@ int predict(const PredictOptions& options, char** argv) {
     throw Error(ErrorKind::usage,
                 fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels),
                 options.weights, "use `tessera eval` with data of that kind");
+  check_schedule(found.config);
   return on_ranks(found.config, argv,
                   [&](comm::Comm* world) { return predict_on(found, options, Ranks(world)); });
 }

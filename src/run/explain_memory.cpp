@@ -9,6 +9,7 @@
 #include "report/console.h"
 #include "run/dataset.h"
 #include "run/pipeline.h"
+#include "run/plans.h"
 #include "run/score.h"
 
 namespace tessera::run {

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/build_info.h"
 #include "base/check.h"
 #include "base/say.h"
 #include "config/reader.h"

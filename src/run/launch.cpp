@@ -18,15 +18,15 @@
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "run/disk_calls.h"
-#include "run/environment.h"
 #include "run/guard.h"
-#include "run/pipeline.h"
 #include "run/ranks.h"
 #include "run/supervise.h"
 #include "run/watchdog.h"
 
 namespace tessera::run {
 namespace {
+
+std::string ranks_talk;
 
 Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
   return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt",
@@ -91,6 +91,9 @@ int watched(const config::Config& config, int rank, int ranks, const std::functi
 
 }  // namespace
 
+void tell_how_ranks_talk(const std::string& how) { ranks_talk = how; }
+const std::string& how_ranks_talk() { return ranks_talk; }
+
 int launched_ranks() { return comm::mpi_launch().size; }
 int launched_rank() { return comm::mpi_launch().rank; }
 
@@ -107,7 +110,6 @@ bool says_notes() {
 
 int on_ranks(const config::Config& config, char** argv,
              const std::function<int(comm::Comm*)>& body) {
-  check_schedule(config);
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")

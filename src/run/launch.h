@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "comm/comm.h"
 #include "config/config.h"
@@ -13,6 +14,11 @@ namespace tessera::run {
 // initialised.
 int launched_ranks();
 int launched_rank();
+
+// How this job's ranks talk (comm::Comm::describe), told by whoever starts them, before any of them
+// asks; empty: there is one.
+void tell_how_ranks_talk(const std::string& how);
+const std::string& how_ranks_talk();
 
 // Whether people read what this job prints on stdout. Launchers may give their ranks a terminal
 // that leads into a pipe: ranks are told.

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "config/pipeline.h"
 #include "files/text.h"
-#include "run/session.h"
 #include "run/stages.h"
 
 namespace tessera::run {
@@ -78,6 +77,14 @@ bool pipelined(const config::Config& config, Goal goal) {
   return config.parallel.pp > 1 || (config.parallel.segments > 1 && goal == Goal::train);
 }
 
+std::vector<std::int64_t> micro_batches(std::int64_t samples, std::int64_t accumulate) {
+  std::vector<std::int64_t> out;
+  for (int i = 0; i < accumulate; ++i)
+    if (const std::int64_t n = ir::split(samples, static_cast<int>(accumulate), i).size; n > 0)
+      out.push_back(n);
+  return out;
+}
+
 std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal,
                                             std::int64_t samples) {
   std::int64_t parts = 1;
@@ -87,7 +94,7 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
   if ((goal == Goal::evaluate || goal == Goal::predict) && config.parallel.pp > 1)
     parts =
         std::max<std::int64_t>(1, std::min(4 * config.parallel.pp, samples / config.parallel.dp));
-  return Session::micro_batches(samples, parts);
+  return micro_batches(samples, parts);
 }
 
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros) {

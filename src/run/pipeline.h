@@ -16,6 +16,8 @@ namespace tessera::run {
 
 bool pipelined(const config::Config& config, Goal goal);
 
+// Samples of each micro-batch of a global batch: contiguous, sizes differ by at most one.
+std::vector<std::int64_t> micro_batches(std::int64_t samples, std::int64_t accumulate);
 // Micro-batches of one run of a plan: those of an update; where stages share inference, as many as
 // keep them busy.
 std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal goal,

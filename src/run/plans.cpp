@@ -5,10 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/check.h"
-#include "base/process.h"
-#include "run/score.h"
-#include "run/session.h"
+#include "models/model.h"
 
 namespace tessera::run {
 namespace {
@@ -16,19 +13,6 @@ namespace {
 bool has_running_statistics(const models::ModelConfig& model) {
   const auto params = models::parameters(model);
   return std::any_of(params.begin(), params.end(), [](const models::Param& p) { return p.buffer; });
-}
-
-// The sum over the ranks of this machine.
-std::int64_t sum_on_this_machine(const Ranks& ranks, std::int64_t mine, int* count) {
-  const std::string host = host_name();
-  std::int64_t sum = 0;
-  for (const std::string& text : ranks.gather_text(fmt::format("{} {}", mine, host))) {
-    const std::size_t space = text.find(' ');
-    if (text.substr(space + 1) != host) continue;
-    sum += std::stoll(text.substr(0, space));
-    ++*count;
-  }
-  return sum;
 }
 
 }  // namespace
@@ -48,6 +32,12 @@ RunExtent extent_of(const config::Config& config, std::int64_t samples, std::int
   const std::int64_t steps = config.run.steps, all = config.run.epochs * out.epoch_batches;
   out.steps = steps > 0 && config.run.epochs > 0 ? std::min(steps, all) : steps > 0 ? steps : all;
   return out;
+}
+
+std::int64_t evaluation_batch(const config::Config& config) {
+  const std::int64_t micros = config.parallel.pp > 1 ? 4 * config.parallel.pp : 1;
+  return std::clamp<std::int64_t>(config.batch.micro * micros, 1,
+                                  std::min<std::int64_t>(256, config.batch.global));
 }
 
 std::vector<PlanKey> plans_of_training(const config::Config& config, const RunExtent& extent) {
@@ -76,36 +66,6 @@ std::vector<PlanKey> plans_of_training(const config::Config& config, const RunEx
   add(Goal::evaluate, batch, scored);
   add(Goal::evaluate, extent.test % batch, scored);
   return out;
-}
-
-void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available) {
-  int here = 0;
-  const std::int64_t all = sum_on_this_machine(ranks, bytes, &here);
-  ranks.together([&] {
-    if (here == 1 || all <= available) return;  // of a single rank the executor says it
-    throw Error(
-        ErrorKind::memory,
-        fmt::format("the {} ranks of this machine need {} MiB together and the system has {} MiB",
-                    here, all >> 20, available >> 20),
-        "memory",
-        "use a smaller micro-batch (--accumulate), --set parallel.recompute=full, fewer ranks a "
-        "machine or a smaller model; "
-        "`tessera explain` shows the peak without running");
-  });
-}
-
-plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, const Ranks& ranks) {
-  plan::Footprint room;
-  ranks.together([&] {
-    for (const PlanKey& key : plans)
-      room.add(session.planned(key.goal, key.samples, key.weights).plan);
-  });
-  const config::Config& config = session.config();
-  const int threads = static_cast<int>(config.run.threads);
-  check_room(ranks, session.executor().more_for(room),
-             exec::device_info(config.run.device, threads).memory());
-  ranks.together([&] { session.executor().reserve(room); });
-  return room;
 }
 
 }  // namespace tessera::run

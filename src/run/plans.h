@@ -8,13 +8,9 @@
 #include <vector>
 
 #include "config/config.h"
-#include "plan/footprint.h"
 #include "run/compile.h"
-#include "run/ranks.h"
 
 namespace tessera::run {
-
-class Session;
 
 struct PlanKey {
   Goal goal = Goal::train;
@@ -37,13 +33,10 @@ RunExtent extent_of(const config::Config& config, std::int64_t samples, std::int
 // plan stands there twice.
 std::vector<PlanKey> plans_of_training(const config::Config& config, const RunExtent& extent);
 
-// Error(memory) on all ranks when those of some machine together need more than it has; each tells
-// what it needs itself, and `available` says what the machine has.
-void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available);
-
-// Makes room for all of these plans at once, on every rank; all ranks make the call. Answers what
-// they need on this one. Error(memory), before anything is allocated, when the ranks of a machine
-// together need more than it has.
-plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, const Ranks& ranks);
+// Images at a time while training: a micro-batch; with stages as many as keep them busy, but no
+// more than a step has room for.
+std::int64_t evaluation_batch(const config::Config& config);
+// Batches of an epoch that a recalibration looks at, at most.
+inline constexpr std::int64_t recalibration_batches = 20;
 
 }  // namespace tessera::run

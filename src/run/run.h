@@ -10,18 +10,9 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "config/flags.h"
+#include "run/train.h"
 
 namespace tessera::run {
-
-struct TrainOptions {
-  std::string given;   // the config file as given, copied into the run folder; may be empty
-  bool fresh = false;  // start over in a run folder that already holds a run
-  bool json = false, quiet = false;
-  int ahead = -1;  // steps that may be started before the one before is accounted for; -1: as the
-                   // device finds it worth
-};
-// On one of the ranks of `world`, which all call it; null: alone.
-int train(const config::Config& config, const TrainOptions& options, comm::Comm* world = nullptr);
 
 // Weights that are run as they are: on as many ranks as the overrides ask for, started as those of
 // a training (launch.h; `argv`: the command line).
@@ -124,8 +115,5 @@ int ckpt_export(const CkptOptions& options);
 int ckpt_diff(const CkptOptions& options);  // 0 equal, 1 different
 
 int list_models(bool json);
-
-// "0.1.0 (commit)".
-std::string version();
 
 }  // namespace tessera::run

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "run/run.h"
+#include "run/train.h"
 
 namespace tessera::run {
 

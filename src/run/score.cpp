@@ -6,7 +6,9 @@
 
 #include "data/augment.h"
 #include "data/loader.h"
+#include "run/batches.h"
 #include "run/dataset.h"
+#include "run/plans.h"
 
 namespace tessera::run {
 namespace {
@@ -42,12 +44,6 @@ std::vector<double> softmax(std::vector<double> x) {
   for (double& v : x) sum += v = std::exp(v - most);
   for (double& v : x) v /= sum;
   return x;
-}
-
-std::int64_t evaluation_batch(const config::Config& config) {
-  const std::int64_t micros = config.parallel.pp > 1 ? 4 * config.parallel.pp : 1;
-  return std::clamp<std::int64_t>(config.batch.micro * micros, 1,
-                                  std::min<std::int64_t>(256, config.batch.global));
 }
 
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset,

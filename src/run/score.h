@@ -21,9 +21,6 @@ struct Score {
   bool finite = true;                                    // the loss and every logit
   std::vector<std::int64_t> class_count, class_correct;  // per true class
 };
-// Images at a time while training: a micro-batch; with stages as many as keep them busy, but no
-// more than a step has room for.
-std::int64_t evaluation_batch(const config::Config& config);
 // `config`: how the images are prepared (data) for the session's model. Draws a bar on `console`
 // when there is one. `stop` is asked before each batch; a score that was stopped has seen fewer
 // images.
@@ -31,8 +28,6 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
             std::int64_t batch, int workers, report::Console* console = nullptr,
             const std::function<bool()>& stop = {});
 
-// Batches of an epoch that a recalibration looks at, at most.
-inline constexpr std::int64_t recalibration_batches = 20;
 // New running statistics for averaged weights, from the first batches of an epoch as training saw
 // them.
 void recalibrate(Session& session, const config::Config& config, const data::Dataset& train,

@@ -97,14 +97,6 @@ std::size_t Session::pixels() const {
                                   config_.model.channels);
 }
 
-std::vector<std::int64_t> Session::micro_batches(std::int64_t samples, std::int64_t accumulate) {
-  std::vector<std::int64_t> out;
-  for (int i = 0; i < accumulate; ++i)
-    if (const std::int64_t n = ir::split(samples, static_cast<int>(accumulate), i).size; n > 0)
-      out.push_back(n);
-  return out;
-}
-
 Session::Ready& Session::known(Goal goal, std::int64_t samples, Weights weights) {
   std::unique_ptr<Ready>& slot = plans_[{goal, samples, weights}];
   if (!slot) {

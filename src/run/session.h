@@ -129,9 +129,6 @@ class Session {
   };
   Home home_of(const models::Param& param, Weights weights) const;
 
-  // Samples of each micro-batch of a global batch: contiguous, sizes differ by at most one.
-  static std::vector<std::int64_t> micro_batches(std::int64_t samples, std::int64_t accumulate);
-
  private:
   struct Ready {  // a plan, and the same in the executor
     Compiled compiled;

@@ -7,12 +7,13 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/build_info.h"
 #include "config/layout.h"
 #include "config/pipeline.h"
 #include "models/model.h"
 #include "report/console.h"
-#include "run/build_info.h"
 #include "run/environment.h"
+#include "run/launch.h"
 #include "run/stages.h"
 
 namespace tessera::run {

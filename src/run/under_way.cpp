@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "comm/pulse.h"
+#include "run/batches.h"
 #include "run/clocks.h"
-#include "run/dataset.h"
 #include "run/schedule.h"
 #include "run/watchdog.h"
 

@@ -9,6 +9,7 @@
 #include "parallel/world.h"
 #include "plan/traffic.h"
 #include "transforms/uses.h"
+#include "run/pipeline.h"
 
 namespace tessera::test::counts_test {
 namespace {
@@ -19,7 +20,7 @@ using ir::Phase;
 run::Compiled compiled(const config::Config& config) {
   const plan::Target none;
   return run::compile(config, run::Goal::train,
-                      run::Session::micro_batches(config.batch.global, config.batch.accumulate),
+                      run::micro_batches(config.batch.global, config.batch.accumulate),
                       none);
 }
 

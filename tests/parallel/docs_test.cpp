@@ -15,6 +15,7 @@
 #include "parallel/world.h"
 #include "plan/traffic.h"
 #include "report/console.h"
+#include "run/pipeline.h"
 
 namespace tessera::test::docs_test {
 namespace {
@@ -43,7 +44,7 @@ Programs programs_of(const config::Config& c) {
     if (pass.name == "place") out.before = p;
     if (pass.name == "combine") out.after = p;
   };
-  run::compile(c, run::Goal::train, run::Session::micro_batches(c.batch.global, c.batch.accumulate),
+  run::compile(c, run::Goal::train, run::micro_batches(c.batch.global, c.batch.accumulate),
                plan::Target{}, options);
   return out;
 }
@@ -82,7 +83,7 @@ std::string excerpt(const ir::Program& p, const std::set<std::string>& names) {
 std::string sent(const config::Config& c) {
   const plan::Plan plan =
       run::compile(c, run::Goal::train,
-                   run::Session::micro_batches(c.batch.global, c.batch.accumulate), plan::Target{})
+                   run::micro_batches(c.batch.global, c.batch.accumulate), plan::Target{})
           .plan;
   std::string out = "| phase | op | axis | what | count | bytes |\n|---|---|---|---|---|---|\n";
   for (const plan::CommRow& row : plan::communication(plan))

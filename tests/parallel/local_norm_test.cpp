@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/world.h"
+#include "run/pipeline.h"
 #include "run/bytes.h"
 #include "run/init.h"
 
@@ -19,7 +20,7 @@ Trace unplaced(const config::Config& config, int steps) {
     if (pass.name == "place") program = p;
   };
   const std::int64_t n = config.batch.global;
-  const std::vector<std::int64_t> micro = run::Session::micro_batches(n, config.batch.accumulate);
+  const std::vector<std::int64_t> micro = run::micro_batches(n, config.batch.accumulate);
   run::compile(config, run::Goal::train, micro, executor->target(), options);
   const plan::Plan plan = plan::lower(program, 0, executor->target());
   const auto loaded = executor->load(plan);

@@ -11,7 +11,7 @@
 #include "exec/device.h"
 #include "parallel/world.h"
 #include "run/explain_memory.h"
-#include "run/plans.h"
+#include "run/room.h"
 #include "run/run.h"
 
 namespace tessera::test::memory_test {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "parallel/world.h"
+#include "run/batches.h"
 #include "run/dataset.h"
 
 namespace tessera::test::pipeline_test {
