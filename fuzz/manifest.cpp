@@ -2,9 +2,9 @@
 // as a careful forger would seal it; then the progress of the run in it.
 #include "files/manifest.h"
 
+#include "checkpoint/progress.h"
 #include "files/hash.h"
 #include "fuzz.h"
-#include "run/progress.h"
 
 using namespace tessera;
 using nlohmann::json;

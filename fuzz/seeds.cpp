@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "checkpoint/progress.h"
 #include "config/fields.h"
 #include "config/print.h"
 #include "config/reader.h"
@@ -14,7 +15,6 @@
 #include "files/manifest.h"
 #include "files/safetensors.h"
 #include "fuzz.h"
-#include "run/progress.h"
 
 namespace tessera::fuzz {
 namespace {

@@ -12,7 +12,7 @@
 #include "config/flags.h"
 #include "config/reader.h"
 #include "config/validate.h"
-#include "run/run.h"
+#include "verbs/verbs.h"
 
 namespace tessera::app {
 

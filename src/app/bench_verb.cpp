@@ -11,10 +11,10 @@
 #include "app/arguments.h"
 #include "base/check.h"
 #include "base/say.h"
+#include "compile/pipeline.h"
 #include "config/reader.h"
-#include "run/launch.h"
-#include "run/pipeline.h"
-#include "run/run.h"
+#include "ranks/launch.h"
+#include "verbs/verbs.h"
 
 namespace tessera::app {
 namespace {

@@ -20,17 +20,17 @@
 #include "base/check.h"
 #include "base/say.h"
 #include "base/streams.h"
+#include "compile/pipeline.h"
 #include "config/fields.h"
 #include "config/flags.h"
 #include "config/print.h"
 #include "config/reader.h"
 #include "config/validate.h"
+#include "input/dataset.h"
+#include "ranks/launch.h"
 #include "report/document.h"
-#include "run/dataset.h"
-#include "run/launch.h"
-#include "run/pipeline.h"
-#include "run/run.h"
-#include "run/run_folder.h"
+#include "train/run_folder.h"
+#include "verbs/verbs.h"
 
 namespace {
 

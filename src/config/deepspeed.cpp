@@ -285,8 +285,8 @@ class Interpreter {
               "leave it out");
   }
 
-  // DeepSpeed's three own schedules are ours too (run/schedule.cpp); their peak is the schedule's,
-  // not the optimizer's.
+  // DeepSpeed's three own schedules are ours too (train/learning_rate.cpp); their peak is the
+  // schedule's, not the optimizer's.
   void scheduler() {
     const JsonNode* type = at("scheduler.type");
     if (type == nullptr || type->is_null()) {

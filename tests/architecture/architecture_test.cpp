@@ -40,10 +40,28 @@ const std::map<std::string, Strings> kMaySee = {
     {"config", {"base", "models/config.h", "data/class_folders.h"}},
     {"report", {"base", "files", "ir", "plan/plan.h"}},
     {"study", {"base", "files", "config", "report"}},
-    {"run",
+    // The rooms of a run: each sees those above it.
+    {"input", {"base", "files", "data", "models", "config", "report"}},
+    {"ranks", {"base", "files", "comm", "config", "report"}},
+    {"compile",
+     {"base", "ir", "ops", "models", "transforms", "plan", "files", "config", "input", "ranks"}},
+    {"session",
+     {"base", "ir", "models", "transforms", "plan", "comm", "exec", "config", "input", "ranks",
+      "compile"}},
+    {"checkpoint",
+     {"base", "ir", "models", "transforms", "plan", "files", "comm", "exec", "data", "config",
+      "input", "ranks", "compile", "session"}},
+    {"measure",
+     {"base", "ir", "models", "transforms", "plan", "files", "comm", "exec", "config", "report",
+      "ranks", "compile", "session"}},
+    {"train",
+     {"base", "ir", "models", "transforms", "plan", "files", "comm", "exec", "data", "config",
+      "report", "input", "ranks", "compile", "session", "checkpoint", "measure"}},
+    {"verbs",
      {"base", "ir", "ops", "models", "transforms", "plan", "files", "comm", "exec", "data",
-      "config", "report"}},
-    {"app", {"base", "config", "report", "study", "run"}},
+      "config", "report", "input", "ranks", "compile", "session", "checkpoint", "measure",
+      "train"}},
+    {"app", {"base", "config", "report", "study", "input", "ranks", "compile", "train", "verbs"}},
 };
 
 // Where a library may be seen: includes that match `header` only in files that start with one of
@@ -69,7 +87,8 @@ const std::vector<Library> kLibraries = {
      "CUDA stays in exec/cuda/ and comm/nccl"},
     {"mpi\\.h", {"comm/"}, "MPI is a back-end of comm/"},
     {"nlohmann/.*",
-     {"files/", "config/", "report/", "study/", "run/", "app/", "exec/", "comm/", "data/"},
+     {"files/", "config/", "report/", "study/", "app/", "exec/", "comm/", "data/", "input/",
+      "ranks/", "checkpoint/", "measure/", "train/", "verbs/"},
      "the compiler half needs no JSON"},
     {"(gtest|gmock)/.*", {}, "tests live in tests/"},
 };
@@ -173,7 +192,7 @@ TEST(Architecture, TheRuleBites) {
   EXPECT_NE(violation("comm/local.cpp", quoted("ir/program.h")), "");
   EXPECT_NE(violation("ir/text.cpp", quoted("type.h")), "");
   EXPECT_NE(violation("ir/text.cpp", quoted("../base/check.h")), "");
-  EXPECT_NE(violation("run/train.cpp", angled("toml++/toml.h")), "");
+  EXPECT_NE(violation("train/train.cpp", angled("toml++/toml.h")), "");
   EXPECT_NE(violation("plan/plan.cpp", angled("nlohmann/json.hpp")), "");
   EXPECT_NE(violation("exec/cpu/gemm.cpp", angled("cuda_runtime.h")), "");
   EXPECT_EQ(
@@ -250,7 +269,8 @@ TEST(Architecture, TextIsSaidInOnePlace) {
       {"report/console.cpp", "the bar; its lines are made printable"},
       {"study/table.cpp", "the codes that redraw a table"},
       {"study/child.cpp", "after fork, where nothing else may be called; into the run's own file"},
-      {"run/pulse_folder.cpp", "at once and whole, just before the process ends; made printable"},
+      {"ranks/heartbeat_folder.cpp",
+       "at once and whole, just before the process ends; made printable"},
       {"data/fetch.cpp", "bytes of a download into its file"},
   };
   const Strings writers = {"print",   "printf", "fprintf", "puts",   "fputs",

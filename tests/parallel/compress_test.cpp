@@ -8,13 +8,13 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/saver.h"
 #include "comm/choose.h"
 #include "files/scratch.h"
 #include "parallel/world.h"
 #include "plan/traffic.h"
-#include "run/checkpoint.h"
-#include "run/init.h"
-#include "run/saver.h"
+#include "session/init.h"
 
 namespace tessera::test::compress_test {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <set>
 
+#include "compile/pipeline.h"
 #include "parallel/world.h"
 #include "plan/traffic.h"
 #include "transforms/uses.h"
-#include "run/pipeline.h"
 
 namespace tessera::test::counts_test {
 namespace {
@@ -20,8 +20,7 @@ using ir::Phase;
 run::Compiled compiled(const config::Config& config) {
   const plan::Target none;
   return run::compile(config, run::Goal::train,
-                      run::micro_batches(config.batch.global, config.batch.accumulate),
-                      none);
+                      run::micro_batches(config.batch.global, config.batch.accumulate), none);
 }
 
 // The rows of a step, each taken out as it is asserted: what is left at the end was not expected.

@@ -11,11 +11,11 @@
 #include <sstream>
 #include <utility>
 
+#include "compile/pipeline.h"
 #include "parallel/state.h"
 #include "parallel/world.h"
 #include "plan/traffic.h"
 #include "report/console.h"
-#include "run/pipeline.h"
 
 namespace tessera::test::docs_test {
 namespace {
@@ -82,8 +82,8 @@ std::string excerpt(const ir::Program& p, const std::set<std::string>& names) {
 
 std::string sent(const config::Config& c) {
   const plan::Plan plan =
-      run::compile(c, run::Goal::train,
-                   run::micro_batches(c.batch.global, c.batch.accumulate), plan::Target{})
+      run::compile(c, run::Goal::train, run::micro_batches(c.batch.global, c.batch.accumulate),
+                   plan::Target{})
           .plan;
   std::string out = "| phase | op | axis | what | count | bytes |\n|---|---|---|---|---|---|\n";
   for (const plan::CommRow& row : plan::communication(plan))

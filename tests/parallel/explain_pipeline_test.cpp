@@ -1,6 +1,6 @@
 // What explain says of a pipeline: every step of a plan belongs to the turn of the schedule, memory
 // is what ranks allocate, and the numbers agree with each other.
-#include "run/explain_pipeline.h"
+#include "verbs/explain_pipeline.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "base/check.h"
+#include "compile/pipeline.h"
 #include "parallel/world.h"
 #include "plan/traffic.h"
-#include "run/pipeline.h"
 
 namespace tessera::test {
 namespace {

@@ -3,10 +3,10 @@
 // with the whole batch, is what the ranks must reproduce.
 #include <gtest/gtest.h>
 
+#include "compile/pipeline.h"
 #include "parallel/world.h"
-#include "run/pipeline.h"
-#include "run/bytes.h"
-#include "run/init.h"
+#include "session/bytes.h"
+#include "session/init.h"
 
 namespace tessera::test::local_norm_test {
 namespace {

@@ -10,9 +10,9 @@
 #include "base/check.h"
 #include "exec/device.h"
 #include "parallel/world.h"
-#include "run/explain_memory.h"
-#include "run/room.h"
-#include "run/run.h"
+#include "session/room.h"
+#include "verbs/explain_memory.h"
+#include "verbs/verbs.h"
 
 namespace tessera::test::memory_test {
 namespace {

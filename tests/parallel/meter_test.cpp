@@ -6,10 +6,10 @@
 #include <mutex>
 #include <thread>
 
+#include "measure/meter.h"
 #include "parallel/world.h"
-#include "run/clocks.h"
-#include "run/init.h"
-#include "run/meter.h"
+#include "ranks/clocks.h"
+#include "session/init.h"
 
 namespace tessera::test::meter_test {
 namespace {

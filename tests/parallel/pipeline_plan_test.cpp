@@ -3,8 +3,8 @@
 // one.
 #include <gtest/gtest.h>
 
+#include "compile/pipeline.h"
 #include "parallel/world.h"
-#include "run/pipeline.h"
 
 namespace tessera::test::pipeline_plan_test {
 namespace {

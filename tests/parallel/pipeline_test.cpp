@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "input/dataset.h"
 #include "parallel/world.h"
-#include "run/batches.h"
-#include "run/dataset.h"
+#include "train/batches.h"
 
 namespace tessera::test::pipeline_test {
 namespace {

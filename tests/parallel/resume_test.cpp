@@ -6,11 +6,11 @@
 
 #include "base/rng.h"
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/saver.h"
 #include "files/scratch.h"
 #include "parallel/world.h"
-#include "run/checkpoint.h"
-#include "run/init.h"
-#include "run/saver.h"
+#include "session/init.h"
 
 namespace tessera::test::resume_test {
 namespace {

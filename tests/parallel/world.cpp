@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "models/config.h"
-#include "run/init.h"
+#include "session/init.h"
 
 namespace tessera::test {
 

@@ -10,7 +10,7 @@
 
 #include "comm/comm.h"
 #include "config/config.h"
-#include "run/session.h"
+#include "session/session.h"
 
 namespace tessera::test {
 

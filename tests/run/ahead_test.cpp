@@ -11,9 +11,9 @@
 #include "base/rng.h"
 #include "files/scratch.h"
 #include "files/text.h"
-#include "run/init.h"
-#include "run/run.h"
-#include "run/session.h"
+#include "session/init.h"
+#include "session/session.h"
+#include "verbs/verbs.h"
 
 namespace tessera::run::ahead_test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "config/reader.h"
-#include "run/augment.h"
+#include "input/augment.h"
 
 namespace tessera::run::augment_test {
 namespace {

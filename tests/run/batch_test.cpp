@@ -7,10 +7,10 @@
 
 #include "base/rng.h"
 #include "data/loader.h"
-#include "run/augment.h"
-#include "run/dataset.h"
-#include "run/init.h"
-#include "run/score.h"
+#include "input/augment.h"
+#include "input/dataset.h"
+#include "session/init.h"
+#include "train/score.h"
 
 namespace tessera::run::batch_test {
 namespace {

@@ -1,6 +1,6 @@
 // Checkpoints of a session: names, bits, what is kept, what a full disk leaves, and what hostile
 // folders do.
-#include "run/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -9,13 +9,13 @@
 #include <fstream>
 
 #include "base/rng.h"
+#include "checkpoint/saver.h"
+#include "checkpoint/weights_open.h"
 #include "files/disk.h"
 #include "files/hash.h"
 #include "files/scratch.h"
 #include "files/text.h"
-#include "run/init.h"
-#include "run/saver.h"
-#include "run/weights_open.h"
+#include "session/init.h"
 
 namespace tessera::run::checkpoint_test {
 namespace {

@@ -10,8 +10,8 @@
 #include <map>
 
 #include "base/rng.h"
-#include "run/init.h"
-#include "run/session.h"
+#include "session/init.h"
+#include "session/session.h"
 
 namespace tessera::run::deferred_norm_test {
 namespace {

@@ -1,6 +1,6 @@
 // Where a step first became NaN or infinite: a poisoned weight, a poisoned image and an overflow
 // are each named.
-#include "run/diagnose.h"
+#include "train/diagnose.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <limits>
 
 #include "base/rng.h"
-#include "run/dataset.h"
-#include "run/init.h"
-#include "run/score.h"
-#include "run/state_tensors.h"
+#include "checkpoint/state_tensors.h"
+#include "input/dataset.h"
+#include "session/init.h"
+#include "train/score.h"
 
 namespace tessera::run::diagnose_test {
 namespace {

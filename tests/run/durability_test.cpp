@@ -7,16 +7,16 @@
 #include <cstdlib>
 #include <thread>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/saver.h"
 #include "files/disk.h"
 #include "files/look.h"
 #include "files/scratch.h"
 #include "files/text.h"
-#include "run/checkpoint.h"
-#include "run/disk_calls.h"
-#include "run/init.h"
-#include "run/judge.h"
-#include "run/run_folder.h"
-#include "run/saver.h"
+#include "ranks/disk_calls.h"
+#include "ranks/hang_analysis.h"
+#include "session/init.h"
+#include "train/run_folder.h"
 
 namespace tessera::run::durability_test {
 namespace {

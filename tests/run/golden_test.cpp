@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "files/safetensors.h"
 #include "files/scratch.h"
-#include "run/bytes.h"
-#include "run/run.h"
+#include "session/bytes.h"
+#include "verbs/verbs.h"
 
 namespace tessera::run::golden_test {
 namespace {

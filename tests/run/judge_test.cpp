@@ -1,9 +1,9 @@
 // Who hangs, from tables of pulses: each row of a table is a rank as the others see it.
-#include "run/judge.h"
+#include "ranks/hang_analysis.h"
 
 #include <gtest/gtest.h>
 
-#include "run/guard.h"
+#include "ranks/guard.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // The parts of a forward pass: every step has its row in every family, the rows are those that
 // fusion leaves, they add up to the whole; and fusion changes nothing but rounding.
-#include "run/layers.h"
+#include "measure/layers.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <map>
 
 #include "base/rng.h"
-#include "run/init.h"
-#include "run/session.h"
+#include "session/init.h"
+#include "session/session.h"
 
 namespace tessera::run::layers_test {
 namespace {

@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "compile/pipeline_slots.h"
+#include "measure/breakdown.h"
+#include "measure/rank_speed.h"
 #include "report/trace.h"
-#include "run/balance.h"
-#include "run/breakdown.h"
-#include "run/pace.h"
-#include "run/turns.h"
+#include "train/balance.h"
 
 namespace tessera::run::measure_test {
 namespace {

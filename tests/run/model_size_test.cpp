@@ -2,10 +2,10 @@
 // made of.
 #include <gtest/gtest.h>
 
+#include "compile/compile.h"
 #include "config/config.h"
 #include "exec/executor.h"
 #include "models/model.h"
-#include "run/compile.h"
 
 namespace tessera::run::model_size_test {
 namespace {

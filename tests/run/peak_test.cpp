@@ -9,8 +9,8 @@
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "files/text.h"
-#include "run/peak.h"
-#include "run/segments.h"
+#include "measure/peak.h"
+#include "measure/segments.h"
 
 namespace tessera::run::peak_test {
 namespace {

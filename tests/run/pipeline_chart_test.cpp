@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "models/model.h"
-#include "run/explain_pipeline.h"
 #include "transforms/schedules.h"
+#include "verbs/explain_pipeline.h"
 
 namespace tessera::report::pipeline_chart_test {
 namespace {

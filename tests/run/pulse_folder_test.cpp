@@ -1,5 +1,5 @@
 // Records and verdicts in a folder: what one process writes another reads, and one verdict counts.
-#include "run/pulse_folder.h"
+#include "ranks/heartbeat_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -9,9 +9,9 @@
 
 #include "files/scratch.h"
 #include "files/text.h"
+#include "measure/environment.h"
 #include "report/metrics_log.h"
-#include "run/environment.h"
-#include "run/train_report.h"
+#include "train/train_report.h"
 
 namespace tessera::report::report_test {
 namespace {

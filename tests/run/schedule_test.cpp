@@ -1,6 +1,6 @@
 // DeepSpeed's schedules, step for step: against an object that is stepped after each update, as
 // theirs are.
-#include "run/schedule.h"
+#include "train/learning_rate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // One session: the same bits for any number of threads and from run to run, a skipped step that
 // changes nothing, memory as planned.
-#include "run/session.h"
+#include "session/session.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "base/rng.h"
 #include "comm/pulse.h"
-#include "run/init.h"
-#include "run/schedule.h"
+#include "session/init.h"
+#include "train/learning_rate.h"
 
 namespace tessera::run::session_test {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "comm/comm.h"
+#include "compile/stages.h"
 #include "config/pipeline.h"
-#include "run/stages.h"
 
 namespace tessera::run::stages_test {
 namespace {

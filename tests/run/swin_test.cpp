@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/rng.h"
-#include "run/init.h"
-#include "run/session.h"
+#include "session/init.h"
+#include "session/session.h"
 
 namespace tessera::run::swin_test {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/weights.h"
 #include "files/safetensors.h"
 #include "models/weights.h"
-#include "run/session.h"
-#include "run/weights.h"
+#include "session/session.h"
 
 namespace tessera::run::trace_test {
 namespace {

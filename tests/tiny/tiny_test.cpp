@@ -4,8 +4,8 @@
 
 #include "base/rng.h"
 #include "ir/builder.h"
-#include "run/init.h"
-#include "run/session.h"
+#include "session/init.h"
+#include "session/session.h"
 #include "transforms/transforms.h"
 
 using namespace tessera;

@@ -9,11 +9,11 @@
 #include <memory>
 
 #include "base/rng.h"
+#include "checkpoint/weights.h"
 #include "files/safetensors.h"
 #include "files/scratch.h"
 #include "models/model.h"
 #include "models/weights.h"
-#include "run/weights.h"
 
 namespace tessera::test {
 

@@ -1,6 +1,6 @@
 // Initial weights: the distributions of torchvision.models.VisionTransformer, checked by their
 // moments and bounds; and what they depend on.
-#include "run/init.h"
+#include "session/init.h"
 
 #include <gtest/gtest.h>
 

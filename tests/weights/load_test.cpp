@@ -2,10 +2,10 @@
 // adaptations of --init.
 #include <gtest/gtest.h>
 
+#include "checkpoint/weights_open.h"
 #include "config/reader.h"
 #include "models/interpolate.h"
-#include "run/init.h"
-#include "run/weights_open.h"
+#include "session/init.h"
 #include "weights/fixture.h"
 
 namespace tessera::run::load_test {

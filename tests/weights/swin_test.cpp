@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "models/interpolate.h"
-#include "run/init.h"
+#include "session/init.h"
 #include "weights/fixture.h"
 
 namespace tessera::run::swin_test {

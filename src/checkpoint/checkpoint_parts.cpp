@@ -1,0 +1,106 @@
+#include "checkpoint/checkpoint_parts.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/check.h"
+#include "files/atomic_file.h"
+#include "files/disk.h"
+#include "files/json.h"
+#include "files/look.h"
+#include "files/text.h"
+
+namespace tessera::run {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+fs::path table_of(const fs::path& folder, int rank) {
+  return folder / fmt::format("rank-{}.json", rank);
+}
+
+json to_json(const ShardTable& table) {
+  json out = json::object();
+  for (const auto& [name, tensor] : table) {
+    json shards = json::array();
+    for (const files::Shard& s : tensor.shards)
+      shards.push_back({s.file, s.key, s.offset, s.extent, s.hash});
+    out[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"shards", shards}};
+  }
+  return out;
+}
+
+void add_part(const json& part, ShardTable& into) {
+  for (const auto& [name, tensor] : part.items()) {
+    files::GlobalTensor& whole =
+        into.try_emplace(name, files::GlobalTensor{tensor.at("dtype"), tensor.at("shape"), {}})
+            .first->second;
+    for (const json& s : tensor.at("shards"))
+      whole.shards.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
+  }
+}
+
+}  // namespace
+
+ShardTable write_own_shards(const fs::path& folder, int rank, const Snapshot& snapshot) {
+  std::vector<files::ShardBytes> shards;
+  std::uint64_t bytes = 1 << 16;  // headers and the manifest
+  for (const StateTensor& t : snapshot.tensors) {
+    if (!t.keeps) continue;
+    const std::span<const std::byte> buffer = snapshot.buffers.at(t.buffer);
+    shards.push_back(
+        {t.name, stored_name(t.dtype), t.shape, t.begin, t.extent,
+         buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
+    bytes += shards.back().bytes.size() + 512;
+  }
+  files::require_room(folder, bytes);
+  return files::write_shards(folder, rank, shards);
+}
+
+void write_part(const fs::path& folder, int rank, const Snapshot& snapshot) {
+  try {
+    files::write_atomically(table_of(folder, rank),
+                            to_json(write_own_shards(folder, rank, snapshot)).dump());
+  } catch (const Error& error) {
+    try {
+      files::write_atomically(table_of(folder, rank), json{{"error", error.message}}.dump());
+    } catch (const Error&) {  // the first rank will miss the table
+    }
+    throw;
+  }
+}
+
+void join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& state) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int rank = 1; rank < ranks; ++rank) {
+    const fs::path path = table_of(folder, rank);
+    std::error_code ignored;
+    while (!files::is_there(path)) {
+      state.waits_for = rank;
+      if (state.cancelled) return;
+      if (state.patience_s > 0 && std::chrono::steady_clock::now() - start >
+                                      std::chrono::duration<double>(state.patience_s))
+        throw Error(ErrorKind::rank_lost,
+                    fmt::format("rank {} has not written its part of the checkpoint for {:.0f} s",
+                                rank, state.patience_s),
+                    folder.string(), "all ranks must see the same run folder");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    state.waits_for = -1;
+    const json part = files::parse_json(files::read_text(path, std::size_t{64} << 20));
+    if (part.is_discarded() || part.contains("error"))
+      throw Error(ErrorKind::disk,
+                  fmt::format("rank {} could not write its part of the checkpoint: {}", rank,
+                              part.is_object() ? part.value("error", "")
+                                               : std::string("its table is damaged")),
+                  folder.string());
+    add_part(part, own);
+    fs::remove(path, ignored);
+  }
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,86 @@
+#include "checkpoint/state_tensors.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tessera::run {
+namespace {
+
+// What a bucket's buffer holds: "weights.decay" -> "param.", "m.decay" -> "adamw.m.", "ema.decay"
+// -> "ema.".
+std::string prefix_of(const std::string& role, const std::string& optimizer) {
+  if (role == "weights") return "param.";
+  if (role == "ema") return "ema.";
+  return optimizer + "." + role + ".";
+}
+
+// Of the ranks that hold the same part of a value, or of a sum, the first.
+int first_holder(const ir::Type& type, const ir::Mesh& mesh, int rank) {
+  for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
+    if (place_on(type, axis).kind == ir::Place::R) rank = mesh.group(rank, axis)[0];
+  return rank;
+}
+
+}  // namespace
+
+std::string stored_name(ir::DType dtype) {
+  switch (dtype) {
+    case ir::DType::f64:
+      return "F64";
+    case ir::DType::f32:
+      return "F32";
+    case ir::DType::bf16:
+      return "BF16";
+    case ir::DType::i64:
+      return "I64";
+    case ir::DType::i32:
+      return "I32";
+    case ir::DType::u8:
+      return "U8";
+  }
+  CHECK(false, "a dtype that files do not know");
+  return {};
+}
+
+std::vector<StateTensor> state_tensors(Session& session) {
+  const ir::Program& program = session.compiled(Goal::train, session.config().batch.global).program;
+  std::vector<StateTensor> out;
+  for (const ir::Input& buffer : program.inputs) {
+    if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
+    if (buffer.name == "step") continue;  // Progress has it
+    const ir::Type& type = program.type(buffer.var);
+    if (!is_here(type, program.mesh, session.rank())) continue;
+    if (buffer.name.starts_with("residual.") || buffer.name.starts_with("powersgd.")) {
+      const int holder = first_holder(type, program.mesh, session.rank());
+      const ir::Shape shape = local_shape(type, program.mesh, session.rank());
+      if (ir::elements(shape) > 0)
+        out.push_back({"rank-" + std::to_string(holder) + "." + buffer.name, type.dtype, shape,
+                       ir::Shape(shape.size()), shape, buffer.name, 0, holder == session.rank(),
+                       true});
+      continue;
+    }
+    const bool kept = keeps(type, program.mesh, session.rank());
+    const auto add = [&](const std::string& name, const ir::Shape& shape,
+                         const std::vector<Piece>& pieces) {
+      for (const Piece& piece : pieces)
+        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name,
+                       piece.offset * ir::size_of(type.dtype), kept, false});
+    };
+    const transforms::Bucket* bucket = nullptr;
+    for (const transforms::Bucket& b : session.buckets())
+      if (buffer.name.ends_with("." + b.name) && (!bucket || b.name.size() > bucket->name.size()))
+        bucket = &b;
+    if (!bucket) {
+      add("buffer." + buffer.name, type.shape, pieces_of_whole(type, program.mesh, session.rank()));
+      continue;
+    }
+    const std::string role = buffer.name.substr(0, buffer.name.size() - bucket->name.size() - 1);
+    for (const transforms::Bucket::Entry& entry : bucket->entries)
+      add(prefix_of(role, session.config().optim.name) + entry.param, entry.shape,
+          pieces_in_bucket(*bucket, entry, type, program.mesh, session.rank()));
+  }
+  return out;
+}
+
+}  // namespace tessera::run

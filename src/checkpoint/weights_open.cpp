@@ -1,0 +1,242 @@
+#include "checkpoint/weights_open.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights.h"
+#include "config/fields.h"
+#include "config/reader.h"
+#include "files/json.h"
+#include "files/look.h"
+#include "files/safetensors.h"
+#include "input/augment.h"
+#include "session/bytes.h"
+
+namespace tessera::run {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+using files::is_there;
+
+using Described = std::vector<config::Override>;
+
+// What was said of a model must be what the weights say of it. Only the keys that were given count:
+// a name says nothing of the others.
+void expect_described(const Described& described, const models::ModelConfig& model,
+                      const std::string& where) {
+  config::Inputs inputs;
+  for (const config::Override& one : described)  // a name that fits would bring its preset's values
+    if (!(one.key == "model.name" && one.value == model.name) &&
+        !(one.key == "model.family" && one.value == model.family))
+      inputs.overrides.push_back(one);
+  if (inputs.overrides.empty()) return;
+  inputs.purpose = config::Purpose::inference;
+  inputs.model = model;
+  const config::Config asked = config::load_inputs(inputs).config;
+  config::Config held;
+  held.model = model;
+  for (const config::Override& one : inputs.overrides) {
+    const config::Field* field =
+        config::find_field("model", std::string_view(one.key).substr(one.key.find('.') + 1));
+    CHECK(field, one.key + " was read");
+    if (const std::string said = config::toml_value(*field, held);
+        said != config::toml_value(*field, asked))
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} was given, but the weights hold a model with {} = {}", one.origin,
+                              one.key, said),
+                  where, "leave it out: these weights name their model");
+  }
+}
+
+// torchvision's published weights were trained on ImageNet's statistics and do not say so; timm's
+// ViTs of these shapes on 0.5, mostly.
+bool is_imagenet(const models::ModelConfig& model, const files::Safetensors& file) {
+  const auto& all = models::presets();
+  const bool published = std::any_of(all.begin(), all.end(), [&](const models::Preset& row) {
+    return row.name == model.name && row.config.classes == 1000 && model.classes == 1000 &&
+           model.channels == 3;
+  });
+  return published && !file.has("pos_embed");
+}
+
+// `usual`: what is taken where the weights are silent.
+void read_preprocess(const json& said, const char* usual, OpenedWeights& out) {
+  out.preprocess = preprocess_of(out.model, data::normalisation(usual));
+  if (!said.contains("mean") || !said.contains("std"))
+    out.assumed = fmt::format(
+        "{} does not say how its images were normalised: assumed mean {} and deviation {} "
+        "(data.normalize = \"{}\"); change it with "
+        "--set data.normalize=half|imagenet|cifar10|cifar100, or data.mean and data.deviation",
+        out.from.string(), said.value("mean", out.preprocess["mean"]).dump(),
+        said.value("std", out.preprocess["std"]).dump(), usual);
+  out.preprocess.update(said);
+}
+
+OpenedWeights from_file(const fs::path& path, const Described& described) {
+  const auto file = std::make_shared<const files::Safetensors>(path);
+  OpenedWeights out;
+  out.from = path;
+  if (!described.empty() && !file->metadata().contains("tessera.model")) {
+    out.model = config::load(std::nullopt, described, config::Purpose::other).model;
+  } else {
+    out.model = model_of(*file);
+    expect_described(described, out.model, path.string());
+  }
+  out.classes = class_names_of(*file, out.model);
+  out.source = weights_from(file, out.model, Adapt{}, out.notes);
+  json preprocess = json::object();
+  if (const auto said = file->metadata().find("tessera.preprocess");
+      said != file->metadata().end()) {
+    preprocess = files::parse_json(said->second);
+    if (!preprocess.is_object())
+      throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object",
+                  path.string());
+  }
+  read_preprocess(preprocess, is_imagenet(out.model, *file) ? "imagenet" : "half", out);
+  return out;
+}
+
+// The averaged weights where the run keeps an average (ema.), else the weights themselves (param.).
+OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint,
+                              const Described& described) {
+  OpenedWeights out;
+  out.from = checkpoint->path();
+  const std::string where = out.from.string();
+  const json& state = checkpoint->manifest().state;
+  const json identity = state.value("identity", json::object());
+  if (!identity.is_object() || !identity.contains("model"))
+    throw Error(ErrorKind::weights, "the checkpoint does not name its model", where);
+  try {
+    out.model = config::model_from_json(identity["model"].dump());
+  } catch (Error& error) {
+    throw error.in(where);
+  }
+  expect_described(described, out.model, where);
+  std::string prefix = "param.";
+  for (const auto& [name, tensor] : checkpoint->manifest().tensors)
+    if (name.starts_with("ema.")) prefix = "ema.";
+  // Buffers and frozen parameters are in no bucket; an average has buffers of its own and shares
+  // what is frozen.
+  const auto name_of = [prefix, tensors = &checkpoint->manifest().tensors](const models::Param& p) {
+    for (const std::string& name :
+         {prefix + p.name, (prefix == "ema." ? "buffer.ema." : "buffer.") + p.name})
+      if (tensors->contains(name)) return name;
+    return "buffer." + p.name;
+  };
+  for (const models::Param& p : models::parameters(out.model)) {
+    const files::GlobalTensor& stored = checkpoint->at(name_of(p));
+    if (stored.shape != p.shape || (stored.dtype != "F32" && stored.dtype != "F64"))
+      throw Error(ErrorKind::weights,
+                  fmt::format("{} is {} {}; the model has {}", name_of(p), stored.dtype,
+                              ir::to_string(stored.shape), ir::to_string(p.shape)),
+                  where);
+  }
+  for (std::int64_t i = 0; i < out.model.classes; ++i) out.classes.push_back(std::to_string(i));
+  if (const json names = state.value("classes", json());
+      names.is_array() && names.size() == out.classes.size())
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (names[i].is_string()) out.classes[i] = names[i].get<std::string>();
+  const json said = state.value("preprocess", json());
+  read_preprocess(said.is_object() ? said : json::object(), "half", out);
+  out.source = [checkpoint, name_of](const models::Param& p) {
+    const ir::DType dtype =
+        checkpoint->at(name_of(p)).dtype == "F64" ? ir::DType::f64 : ir::DType::f32;
+    return decode(checkpoint->read(name_of(p)), dtype);
+  };
+  return out;
+}
+
+// The one that the newest says is the best. A run that goes on may find a better one meanwhile and
+// remove this one.
+std::shared_ptr<const files::Sharded> best_checkpoint(const fs::path& run,
+                                                      std::vector<std::string>& notes) {
+  for (int tries = 0;; ++tries) {
+    std::vector<std::string> passed;
+    const auto newest = newest_checkpoint(run, passed);
+    const fs::path best =
+        run / "ckpt" / fmt::format("step-{}", newest ? progress_of(*newest).best_step : 0);
+    auto found = !newest ? nullptr : tries < 5 ? open_unless_replaced(best) : open_checkpoint(best);
+    if (newest && !found) continue;
+    notes.insert(notes.end(), passed.begin(), passed.end());
+    return found;
+  }
+}
+
+OpenedWeights from_run(const fs::path& run, const Described& described, bool best) {
+  std::vector<std::string> notes;
+  const bool has_file = is_there(run / "weights.safetensors");
+  try {
+    auto checkpoint = best ? best_checkpoint(run, notes) : newest_checkpoint(run, notes);
+    if (!checkpoint && !has_file)
+      throw Error(ErrorKind::weights, "the folder holds no checkpoint and no weight file",
+                  run.string(),
+                  "expected a run folder, a checkpoint (step-N), an exported folder or a "
+                  ".safetensors file");
+    if (checkpoint) {
+      OpenedWeights out = from_checkpoint(std::move(checkpoint), described);
+      out.notes.insert(out.notes.begin(), notes.begin(), notes.end());
+      return out;
+    }
+  } catch (const Error& error) {
+    if (error.kind != ErrorKind::weights || !has_file || best) throw;
+    notes.push_back(std::string("no checkpoint can be used: ") + error.message);
+  }
+  OpenedWeights out = from_file(run / "weights.safetensors", described);
+  out.notes.insert(out.notes.begin(), notes.begin(), notes.end());
+  return out;
+}
+
+}  // namespace
+
+json preprocess_of(const models::ModelConfig& model, const data::Normalisation& statistics) {
+  const auto channels = static_cast<std::size_t>(model.channels);
+  const auto per_channel = [&](const std::vector<float>& values) {
+    // The shortest text of the float, not of the double that is nearest to it: 0.485, not
+    // 0.48500001430511475.
+    std::vector<double> out;
+    for (std::size_t i = 0; i < channels; ++i)
+      out.push_back(std::stod(fmt::format("{}", values[values.size() == channels ? i : 0])));
+    return out;
+  };
+  return {{"mean", per_channel(statistics.mean)}, {"std", per_channel(statistics.deviation)}};
+}
+
+fs::path weight_file(const fs::path& path) {
+  std::error_code error;
+  if (!is_there(path) || !fs::is_directory(path, error)) return path;
+  for (const char* name : {"model.safetensors", "weights.safetensors"})
+    if (is_there(path / name)) return path / name;
+  const bool saved = is_there(path / files::manifest_name) || is_there(path / "ckpt");
+  throw Error(ErrorKind::weights,
+              "the folder holds no weight file: neither model.safetensors nor weights.safetensors",
+              path.string(),
+              saved
+                  ? fmt::format("`tessera ckpt export {} --out DIR` writes the weights of a "
+                                "checkpoint as one; then give DIR",
+                                path.string())
+                  : "give a safetensors file, an exported folder or the folder of a finished run");
+}
+
+OpenedWeights open_weights(const fs::path& path, const std::vector<config::Override>& described,
+                           bool best) {
+  std::error_code error;
+  if (!is_there(path) || !fs::is_directory(path, error)) return from_file(path, described);
+  if (is_there(path / files::manifest_name))
+    return from_checkpoint(open_checkpoint(path), described);
+  if (is_there(path / "model.safetensors")) return from_file(path / "model.safetensors", described);
+  return from_run(path, described, best);
+}
+
+json preprocess_of(const config::Config& config) {
+  json out = preprocess_of(config.model, normalisation(config));
+  if (config.data.eval_resize > 0 || augment_options(config).eval_resize == 0)
+    out["resize"] = config.data.eval_resize;
+  return out;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,45 @@
+// Weights wherever they lie: a safetensors file, an exported folder, a checkpoint, or a run folder.
+// Convention: a run folder stands for its newest valid checkpoint; without one, for its
+// weights.safetensors.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/flags.h"
+#include "data/normalise.h"
+#include "files/sharded.h"
+#include "session/session.h"
+
+namespace tessera::run {
+
+struct OpenedWeights {
+  models::ModelConfig model;
+  std::vector<std::string> classes;
+  ParamSource source;         // keeps its files open
+  nlohmann::json preprocess;  // mean and std of each channel, and what else the weights say
+  std::string
+      assumed;  // what mean and std were taken to be, and how to change it; "": the weights say it
+  std::filesystem::path from;      // the file or checkpoint that was chosen
+  std::vector<std::string> notes;  // what a person should know about the choice
+};
+// Error(weights) when there is nothing usable. `described`: keys of [model], which say what a file
+// holds that does not name its model; Error(usage) where they contradict weights that do.
+OpenedWeights open_weights(const std::filesystem::path& path,
+                           const std::vector<config::Override>& described = {}, bool best = false);
+
+// The safetensors file that a path stands for: itself, or model.safetensors or weights.safetensors
+// in it; Error(weights) when neither is there.
+std::filesystem::path weight_file(const std::filesystem::path& path);
+
+// What turns pixels in [0, 1] into what the model reads: {"mean": [...], "std": [...]}, a number
+// per channel.
+nlohmann::json preprocess_of(const models::ModelConfig& model,
+                             const data::Normalisation& statistics = {});
+// What evaluation of a run does with its images, so that whoever loads the weights does the same.
+nlohmann::json preprocess_of(const config::Config& config);
+
+}  // namespace tessera::run

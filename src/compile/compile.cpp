@@ -1,0 +1,311 @@
+#include "compile/compile.h"
+
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+#include "compile/pipeline.h"
+#include "compile/stages.h"
+#include "input/augment.h"
+#include "ir/builder.h"
+#include "models/model.h"
+#include "models/weights.h"
+
+namespace tessera::run {
+namespace {
+
+using namespace ir;
+using transforms::Pass;
+
+// Forward, loss and counts of one micro-batch, as plain equations in one precision.
+Program write_model(const config::Config& config, Goal goal, std::int64_t batch, Weights weights) {
+  const models::ModelConfig& m = config.model;
+  const DType real = storage_dtype(config);
+  Builder b;
+  b.program().name = goal == Goal::train       ? "train_step"
+                     : goal == Goal::gradients ? "gradients"
+                     : goal == Goal::evaluate  ? "evaluate"
+                     : goal == Goal::predict   ? "predict"
+                                               : "recalibrate";
+  const Var images =
+      b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
+  std::map<std::string, Var> params;
+  for (const models::Param& p : models::parameters(m)) {
+    const Type type{real, p.shape, {}};
+    // For gradients alone every parameter counts, frozen or not.
+    if (goal == Goal::gradients ? !p.buffer : group_of(config, p).has_value())
+      params[p.name] = b.input(Input::param, p.name, type, p.dims);
+    else
+      params[p.name] = b.input(Input::state, state_name(p, weights), type, p.dims);
+    // The average's own statistics rest in a training program, so that they are part of its state.
+    if (goal == Goal::train && p.buffer && config.ema.decay > 0)
+      b.input(Input::state, state_name(p, Weights::average), type, p.dims);
+  }
+  const bool training = goal == Goal::train || goal == Goal::gradients;
+  const models::Mode mode{
+      .random = goal == Goal::train,
+      .batch_statistics = training || goal == Goal::recalibrate,
+      .momentum = goal == Goal::recalibrate ? 1.0 : 0.1,
+      .groups = m.batch_norm != "sync" && batch >= layout_of(config).dp ? layout_of(config).dp : 1};
+  const Var logits = models::forward(b, m, images, mode, [&](const std::string& name) {
+    CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
+    return params[name];
+  });
+  if (goal == Goal::recalibrate) return b.take();
+  if (goal != Goal::train) b.output("logits", logits);
+  if (goal == Goal::predict) return b.take();
+
+  const auto scope = b.scope("loss");
+  const Var labels = b.input(Input::batch, "labels", {DType::i32, {batch}, {}});
+  const Var inv_count = b.input(Input::scalar, "inv_count", {real, {}, {}});
+  // Mixed targets are soft, and smoothed already.
+  const bool soft = goal == Goal::train && mix_options(config).enabled();
+  const double smoothing = goal == Goal::train && !soft ? config.loss.label_smoothing : 0.0;
+  const Var target =
+      soft ? b.input(Input::batch, "targets", {real, {batch, m.classes}, {}}) : labels;
+  const Var logp = b.emit1(Op::log_softmax, None{}, {logits}, "logp");
+  Var each = b.emit1(Op::nll, Loss{smoothing}, {logp, target}, "nll");
+  if (goal == Goal::train && config.data.class_weights != "none")
+    each = b.mul("b,b->b", each, b.input(Input::batch, "weights", {real, {batch}, {}}), "weighted");
+  b.output("loss", b.mul(",->", b.sum("b->", each, "total"), inv_count, "loss"));
+  b.output("correct",
+           b.sum("b->", b.emit1(Op::correct, TopK{1}, {logits, labels}, "top1"), "correct"));
+  if (goal == Goal::evaluate)
+    b.output("correct5",
+             b.sum("b->", b.emit1(Op::correct, TopK{5}, {logits, labels}, "top5"), "correct5"));
+  return b.take();
+}
+
+transforms::Compression compression_of(const config::Config& config) {
+  const config::Compression c = config::parse_compress(config.parallel.compress);
+  return {c.kind, c.fraction, c.rank, false};
+}
+
+// Whether a step may be judged by what each rank has before it is added up. As fp16 a sum may
+// overflow though nothing was large before; all other kinds have f32's range.
+bool judged_early(const config::Config& config) {
+  const config::Parallel& p = config.parallel;
+  return p.overlap_update && p.dp * p.sp > 1 && p.wire != "fp16" &&
+         compression_of(config).kind != "fp16";
+}
+
+transforms::Optimizer optimizer_of(const config::Config& config) {
+  const config::Optim& o = config.optim;
+  return {o.name,           o.betas[0],          o.betas[1], o.eps,
+          o.momentum,       o.weight_decay,      o.nesterov, o.clip,
+          config.ema.decay, judged_early(config)};
+}
+
+// The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no
+// stage's, or nobody knows.
+std::function<int(const std::string&)> stage_of_inputs(const config::Config& config) {
+  std::map<std::string, int> stages = stages_of_parameters(config);
+  for (const transforms::Bucket& bucket : model_buckets(config))
+    for (const char* role : {"weights.", "ema.", "m.", "v.", "momentum.", "residual.", "powersgd."})
+      stages[role + bucket.name] = bucket.stage;
+  return [stages](const std::string& input) {
+    for (const std::string& name : {input, input.starts_with("ema.") ? input.substr(4) : input})
+      if (const auto found = stages.find(name); found != stages.end()) return found->second;
+    return -1;
+  };
+}
+
+// The passes in order, one line each.
+std::vector<Pass> passes_for(const config::Config& config, Goal goal,
+                             const std::vector<std::int64_t>& micro, Weights weights) {
+  const bool differentiate = goal == Goal::train || goal == Goal::gradients;
+  const std::vector<transforms::Bucket> buckets =
+      goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
+  const std::string set = weights == Weights::live ? "weights" : "ema";
+  std::vector<Pass> passes;
+  // A pipeline's equations know their stage.
+  const bool stages = pipelined(config, goal);
+  const auto cut = [=](const Program& p) {
+    return stages ? transforms::cut(p, blocks_per_stage(config)) : p;
+  };
+  if (stages) passes.push_back({"cut", cut, true, true});
+  // Gradients are equations like any other.
+  if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
+  // The micro-batches of a step side by side, their gradients added in order.
+  if (micro.size() > 1)
+    passes.push_back({"accumulate",
+                      [=](const Program& first) {
+                        std::vector<Program> parts = {first};
+                        for (std::size_t i = 1; i < micro.size(); ++i) {
+                          parts.push_back(cut(write_model(config, goal, micro[i], weights)));
+                          if (differentiate) parts.back() = transforms::autodiff(parts.back());
+                        }
+                        return transforms::accumulate(
+                            parts,
+                            config.parallel.zero >= 2 && layout_of(config).mesh().ranks() > 1);
+                      },
+                      true, true});
+  // bf16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they would
+  // pass for readers of the loss.
+  if (config.precision.dtype == "bf16")
+    passes.push_back({"precision",
+                      [](const Program& p) {
+                        return transforms::precision(transforms::simplify(p), DType::bf16);
+                      },
+                      false, true});
+  // Running statistics of the whole batch, not of one micro-batch after the other.
+  if (config.model.batch_norm == "deferred" && (differentiate || goal == Goal::recalibrate))
+    passes.push_back({"defer", transforms::defer, false, true});
+  // Parameters become views of flat buckets; the update is one equation per bucket.
+  if (goal != Goal::gradients)
+    passes.push_back({"buckets",
+                      [=](const Program& p) { return transforms::buckets(p, buckets, set); }, true,
+                      true});
+  if (goal == Goal::train)
+    passes.push_back(
+        {"optimizer",
+         [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); },
+         true, true});
+  passes.push_back({"simplify", transforms::simplify});
+  // Trade memory for time, before fusion hides the marks.
+  if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute));
+      differentiate && every > 0)
+    passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
+  // Where everything lives, and what must cross ranks to get there.
+  passes.push_back({"place",
+                    [=](const Program& p) {
+                      return transforms::place(transforms::strategy(p, layout_of(config)));
+                    },
+                    true, true});
+  if (layout_of(config).mesh().ranks() > 1) {
+    // Sums of gradients over dp in fewer bytes, before messages are joined.
+    if (const transforms::Compression spec = compression_of(config);
+        goal == Goal::train && spec.kind != "none")
+      passes.push_back({"compress",
+                        [=](const Program& p) { return transforms::compress(p, spec, buckets); },
+                        false, true});
+  }
+  // The order of the schedule, every value on its stage, and what crosses over.
+  if (stages)
+    passes.push_back({"pipeline",
+                      [=](const Program& p) {
+                        return transforms::pipeline(
+                            p, schedule_of(config, goal, static_cast<int>(micro.size())),
+                            stage_of_inputs(config));
+                      },
+                      true, true});
+  if (layout_of(config).mesh().ranks() > 1) {
+    // Small messages travel together; gradients leave as soon as they are complete.
+    passes.push_back({"combine", transforms::combine});
+    passes.push_back({"early", transforms::early});
+  }
+  const bool fixed = goal == Goal::evaluate || goal == Goal::predict;
+  if (config.run.fuse) {
+    // A norm by fixed statistics is a scale and an offset of the convolution before it.
+    if (fixed) passes.push_back({"fold_norm", transforms::fold_norm, false});
+    // One visit of memory instead of two; a rounding in between may disappear.
+    passes.push_back({"fuse_contract", transforms::fuse_contract, false});
+    passes.push_back({"fuse_norm", transforms::fuse_norm, false});
+    passes.push_back({"fuse_loss", transforms::fuse_loss, false});
+    if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
+  } else if (fixed) {
+    // Every part of attention by itself, too.
+    passes.push_back({"split_attention", transforms::split_attention, false});
+  }
+  // What fusion left without a reader.
+  passes.push_back({"tidy", transforms::simplify});
+  if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)
+    passes.push_back({"prefetch", transforms::prefetch});
+  // The step counts itself, on every rank.
+  if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
+  return passes;
+}
+
+}  // namespace
+
+std::optional<transforms::Group> group_of(const config::Config& config,
+                                          const models::Param& param) {
+  if (param.buffer) return std::nullopt;
+  const models::Depth at = models::depth_of(config.model, param.name);
+  const std::int64_t frozen = config::parse_freeze(config.optim.freeze);
+  // The head (below nothing) is never frozen; "backbone" is every layer before it.
+  if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
+  transforms::Group group{param.decay || config.optim.decay_all,
+                          std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1, -1,
+                          false};
+  // Gradients that are shared out leave block by block: that of one block at a time is whole.
+  if (config.parallel.zero == 2 && group.decay) group.block = static_cast<int>(at.below);
+  if (config.parallel.zero == 3) {
+    group.resident = ir::elements(param.shape) < config.parallel.persist;
+    if (!group.resident) group.block = static_cast<int>(at.below);
+  }
+  return group;
+}
+
+std::string state_name(const models::Param& param, Weights weights) {
+  return param.buffer && weights == Weights::average ? "ema." + param.name : param.name;
+}
+
+DType storage_dtype(const config::Config& config) {
+  return config.precision.dtype == "f64" ? DType::f64 : DType::f32;
+}
+
+// Gradients leave in blocks of layers of about parallel.bucket_mb, the last layers first: what is
+// left for the end of the backward pass, when nothing hides it, is the remainder.
+static void cut_into_blocks(const config::Config& config,
+                            std::vector<std::pair<models::Param, transforms::Group>>& params) {
+  const double most = config.parallel.bucket_mb * (1 << 20);
+  // By decay, rate and stage: bytes of the open block, blocks before it.
+  std::map<std::tuple<bool, double, int>, std::pair<double, int>> filled;
+  for (auto it = params.rbegin(); it != params.rend(); ++it) {
+    auto& [bytes, blocks] = filled[{it->second.decay, it->second.lr_scale, it->second.stage}];
+    const auto more =
+        static_cast<double>(ir::elements(it->first.shape) * ir::size_of(storage_dtype(config)));
+    if (bytes > 0 && bytes + more > most) bytes = 0, ++blocks;
+    bytes += more;
+    it->second.block = blocks;
+  }
+  for (auto& [param, group] : params) {
+    const int last = filled[{group.decay, group.lr_scale, group.stage}].second;
+    group.block = last == 0 ? -1 : last - group.block;  // in the order of the layers
+  }
+}
+
+std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
+  Builder b;
+  std::vector<std::pair<models::Param, transforms::Group>> params;
+  const std::map<std::string, int> stages = stages_of_parameters(config);
+  for (const models::Param& p : models::parameters(config.model))
+    if (auto group = group_of(config, p)) {
+      if (!stages.empty()) group->stage = stages.at(p.name);
+      params.emplace_back(p, *group);
+    }
+  if (config.parallel.zero < 2 && layout_of(config).mesh().ranks() > 1)
+    cut_into_blocks(config, params);
+  std::map<std::string, transforms::Group> groups;
+  for (const auto& [p, group] : params) {
+    b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
+    groups[p.name] = group;
+  }
+  return transforms::plan_buckets(
+      b.program(), [&](const std::string& name) { return groups.at(name); }, layout_of(config).tp);
+}
+
+transforms::Layout layout_of(const config::Config& config) {
+  const config::Parallel& p = config.parallel;
+  return {static_cast<int>(p.dp), static_cast<int>(p.sp),   static_cast<int>(p.tp),
+          static_cast<int>(p.pp), static_cast<int>(p.zero), p.sequence == "megatron",
+          p.weights.list,         config.batch.global};
+}
+
+Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro,
+                 const plan::Target& target, const transforms::RunOptions& options, Weights weights,
+                 int rank) {
+  CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)),
+        "who has several micro-batches?");
+  Compiled out;
+  const Program program =
+      transforms::run(write_model(config, goal, micro[0], weights),
+                      passes_for(config, goal, micro, weights), options, &out.passes);
+  out.program = program;
+  out.plan = plan::lower(program, rank, target, config.parallel.overlap);
+  return out;
+}
+
+}  // namespace tessera::run

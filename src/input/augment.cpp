@@ -1,0 +1,114 @@
+#include "input/augment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace tessera::run {
+namespace {
+
+// The usual share that evaluation cuts off: 256 pixels before a crop of 224.
+constexpr std::int64_t eval_margin_of = 8, eval_margin_to = 7;
+
+std::vector<float> numbers(const std::vector<double>& list) { return {list.begin(), list.end()}; }
+
+}  // namespace
+
+data::AugmentOptions augment_options(const config::Config& config) {
+  const config::Data& d = config.data;
+  data::AugmentOptions o;
+  o.resize_first = d.resize == "before";
+  o.resized_crop = d.resized_crop;
+  o.crop = static_cast<int>(d.crop);
+  o.padding = d.crop_mode == "reflect" ? data::Padding::reflect : data::Padding::zero;
+  o.flip = d.flip == "random"        ? data::Flip::random
+           : d.flip == "alternating" ? data::Flip::alternating
+                                     : data::Flip::none;
+  if (!d.randaugment.empty()) {
+    o.randaugment_ops = static_cast<int>(d.randaugment[0]);
+    o.randaugment_magnitude = static_cast<int>(d.randaugment[1]);
+  }
+  o.autoaugment = d.autoaugment;
+  std::copy(d.color_jitter.begin(), d.color_jitter.end(), o.jitter.begin());
+  o.erase.probability = d.erase;
+  o.erase.random = d.erase_value == "random";
+  o.cutout = static_cast<int>(d.cutout);
+  o.eval_resize = static_cast<int>(d.eval_resize);
+  const std::int64_t side = std::min(config.model.image_h, config.model.image_w);
+  o.eval_keep = d.eval_resize == 0 || d.eval_resize == side;  // nothing to resize
+  // Photographs have a margin to spare; small images that were made for their size do not.
+  if (d.eval_resize == 0 && config::parse_source(d.source).kind == "folder")
+    o.eval_resize = static_cast<int>(side * eval_margin_of / eval_margin_to);
+  return o;
+}
+
+data::MixOptions mix_options(const config::Config& config) {
+  const config::Data& d = config.data;
+  return {d.mixup, d.cutmix, d.mix_prob, d.mix_switch, config.loss.label_smoothing};
+}
+
+data::Normalisation normalisation(const config::Config& config) {
+  data::Normalisation statistics = data::normalisation(config.data.normalize);
+  if (!config.data.mean.empty()) statistics.mean = numbers(config.data.mean);
+  if (!config.data.deviation.empty()) statistics.deviation = numbers(config.data.deviation);
+  return statistics;
+}
+
+config::Config photographs_for(const models::ModelConfig& model) {
+  config::Config config;
+  config.model = model;
+  config.data.source = "folder:.";
+  return config;
+}
+
+void follow_preprocess(const nlohmann::json& preprocess, const std::string& where,
+                       config::Config& config) {
+  const auto refuse = [&](const char* key, const std::string& expected) {
+    throw Error(ErrorKind::weights,
+                fmt::format("the weights' preprocess.{} is {}; expected {}", key,
+                            preprocess[key].dump(), expected),
+                where);
+  };
+  const auto channels = static_cast<std::size_t>(config.model.channels);
+  const auto read = [&](const char* key, bool positive, std::vector<double>& list) {
+    if (!preprocess.is_object() || !preprocess.contains(key)) return;
+    std::vector<double> found;
+    for (const nlohmann::json& value : preprocess[key])
+      if (value.is_number()) found.push_back(value.get<double>());
+    const bool sound = std::all_of(found.begin(), found.end(), [&](double v) {
+      return std::isfinite(v) && (!positive || v > 0);
+    });
+    if (!preprocess[key].is_array() || found.size() != preprocess[key].size() ||
+        (found.size() != 1 && found.size() != channels) || !sound)
+      refuse(key, fmt::format("1 or {} {}numbers", channels, positive ? "positive " : ""));
+    list = found;
+  };
+  read("mean", false, config.data.mean);
+  read("std", true, config.data.deviation);
+  if (!preprocess.is_object() || !preprocess.contains("resize")) return;
+  const nlohmann::json& resize = preprocess["resize"];
+  const std::int64_t side = std::min(config.model.image_h, config.model.image_w);
+  if (!resize.is_number_integer() || resize < 0 || resize > 16384 || (resize != 0 && resize < side))
+    refuse("resize", fmt::format("0, or pixels from the model's {} to 16384", side));
+  config.data.eval_resize = resize == 0 ? side : resize.get<std::int64_t>();
+}
+
+data::Transform train_transform(const config::Config& config) {
+  const models::ModelConfig& m = config.model;
+  return data::make_train_transform(augment_options(config), static_cast<int>(m.image_h),
+                                    static_cast<int>(m.image_w), static_cast<int>(m.channels),
+                                    normalisation(config));
+}
+
+data::Transform eval_transform(const config::Config& config) {
+  const models::ModelConfig& m = config.model;
+  return data::make_eval_transform(augment_options(config), static_cast<int>(m.image_h),
+                                   static_cast<int>(m.image_w), static_cast<int>(m.channels),
+                                   normalisation(config));
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,235 @@
+#include "measure/peak.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/process.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include "files/text.h"
+#include "measure/environment.h"
+
+namespace tessera::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double largest_spread = 0.15;  // of the rounds of one measurement
+constexpr double least_share = 0.8;      // of the CPU time that the threads could have had
+constexpr int peak_version = 1;          // of how it is measured: others are not taken over
+
+// The numbers of the cores that this process may use, "0 1 5".
+std::string usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::string out;
+  const bool known = ::sched_getaffinity(0, sizeof(set), &set) == 0;
+  for (int i = 0; known && i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &set)) out += std::to_string(i) + " ";
+  for (int i = 0; !known && i < available_cores(); ++i) out += std::to_string(i) + " ";
+  return out;
+}
+
+std::string now_in_utc() {
+  return fmt::format(
+      "{:%Y-%m-%dT%H:%M:%SZ}",
+      fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+}
+
+fs::path file_of(const PeakKey& key) {
+  const fs::path folder = peak_folder();
+  if (folder.empty()) return {};
+  const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", peak_version, key.host, key.cpu,
+                                       key.ranks, key.threads, key.cores);
+  return folder / fmt::format("peak-{:016x}.json", hash_name(name));
+}
+
+// A lock beside the file of a key. Waiting ends: a lock is no reason to hang.
+class PeakLock {
+ public:
+  explicit PeakLock(const fs::path& file) {
+    std::error_code error;
+    if (file.empty()) return;
+    fs::create_directories(file.parent_path(), error);
+    descriptor_ = ::open((file.string() + ".lock").c_str(),
+                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    for (int tries = 0;
+         descriptor_ >= 0 && tries < 100 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ~PeakLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  PeakLock(const PeakLock&) = delete;
+  PeakLock& operator=(const PeakLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// A number as JSON has it, or 0 where it is none that a machine could have.
+double sound_number(const nlohmann::json& from, const char* key) {
+  if (!from.is_object() || !from.contains(key) || !from[key].is_number()) return 0;
+  const double value = from[key].get<double>();
+  return std::isfinite(value) && value > 0 && value < 1e9 ? value : 0;
+}
+std::string sound_text(const nlohmann::json& from, const char* key) {
+  return from.is_object() && from.contains(key) && from[key].is_string()
+             ? from[key].get<std::string>().substr(0, 200)
+             : "";
+}
+
+// gflops 0: there is none, or nobody can read it.
+MachinePeak kept_peak(const fs::path& file) {
+  if (file.empty()) return {};
+  struct stat info {};
+  if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid())
+    return {};
+  try {
+    const nlohmann::json kept =
+        nlohmann::json::parse(files::read_text(file, 1 << 16), nullptr, false);
+    return {sound_number(kept, "gflops"), sound_text(kept, "measured"), sound_text(kept, "doubt")};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void keep_peak(const fs::path& file, const PeakKey& key, const MachinePeak& peak) {
+  if (file.empty()) return;
+  try {
+    files::write_atomically(file,
+                            nlohmann::json{{"host", key.host},
+                                           {"cpu", key.cpu},
+                                           {"ranks", key.ranks},
+                                           {"threads", key.threads},
+                                           {"cores", key.cores},
+                                           {"gflops", peak.gflops},
+                                           {"measured", peak.measured},
+                                           {"doubt", peak.doubt}}
+                                    .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                                "\n");
+  } catch (const Error&) {  // a home that cannot be written: measured anew the next time
+  }
+}
+
+// What this run used before on such a machine.
+MachinePeak peak_of_segments(const nlohmann::json& segments, const PeakKey& key) {
+  MachinePeak out;
+  if (!segments.is_array()) return out;
+  for (const nlohmann::json& s : segments)
+    if (sound_text(s, "host") == key.host && sound_text(s, "cpu") == key.cpu &&
+        sound_number(s, "ranks_here") == key.ranks && sound_number(s, "threads") == key.threads &&
+        sound_number(s, "cores") == key.cores)
+      out = {sound_number(s, "peak_gflops") * key.ranks, sound_text(s, "measured"),
+             sound_text(s, "doubt")};
+  return out;
+}
+
+}  // namespace
+
+fs::path peak_folder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && cache[0] == '/') return fs::path(cache) / "tessera";
+  const char* home = std::getenv("HOME");
+  return home && home[0] == '/' ? fs::path(home) / ".cache" / "tessera" : fs::path();
+}
+
+PeakKey peak_key(const Ranks& ranks, int threads) {
+  PeakKey key{.host = host_name(), .cpu = cpu_name(), .ranks = 0, .threads = threads, .cores = 0};
+  std::set<int> cores;
+  for (const std::string& text : ranks.gather_text(key.host + "\n" + usable_cores())) {
+    const std::size_t end = text.find('\n');
+    if (text.substr(0, end) != key.host) continue;
+    ++key.ranks;
+    std::istringstream numbers(text.substr(end + 1));
+    for (int n; numbers >> n;) cores.insert(n);
+  }
+  key.cores = std::max(1, static_cast<int>(cores.size()));
+  return key;
+}
+
+MachinePeak judge_peak(const std::vector<exec::cpu::MeasuredPeak>& ranks, const PeakKey& key) {
+  MachinePeak out;
+  out.measured = now_in_utc();
+  double wall = 0, spread = 0;
+  for (const exec::cpu::MeasuredPeak& rank : ranks) {
+    out.gflops += rank.gflops;
+    wall += rank.wall_gflops;
+    spread = std::max(spread, rank.spread);
+  }
+  const int threads = key.ranks * key.threads;
+  if (threads > key.cores) out.gflops *= static_cast<double>(key.cores) / threads;
+  if (wall < least_share * out.gflops)
+    out.doubt =
+        fmt::format("the machine was busy: its threads had {:.0f}% of the time that they could use",
+                    wall / out.gflops * 100);
+  else if (spread > largest_spread)
+    out.doubt = fmt::format("the rounds of the measurement differ by {:.0f}%", spread * 100);
+  return out;
+}
+
+Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
+  const PeakKey key = peak_key(ranks, threads);
+  // The first rank of each machine looks, and keeps the lock until what was measured is written.
+  int leader = ranks.rank();
+  const std::vector<std::string> hosts = ranks.gather_text(key.host);
+  for (std::size_t r = hosts.size(); r-- > 0;)
+    if (hosts[r] == key.host) leader = static_cast<int>(r);
+  const bool leads = leader == ranks.rank();
+  const fs::path file = leads ? file_of(key) : fs::path();
+  const PeakLock lock(file);
+  MachinePeak found;
+  const MachinePeak earlier = leads ? peak_of_segments(before, key) : MachinePeak{},
+                    kept = leads ? kept_peak(file) : MachinePeak{};
+  if (earlier.gflops > 0)
+    found = earlier;
+  else if (kept.gflops > 0 && kept.doubt.empty())
+    found = kept;
+  const std::vector<double> known = ranks.gather({&found.gflops, 1});
+  if (std::any_of(known.begin(), known.end(), [](double gflops) { return gflops <= 0; })) {
+    ranks.barrier();  // all at once: they may share cores and a clock
+    const exec::cpu::MeasuredPeak mine = exec::cpu::measure_peak(threads);
+    const double row[] = {mine.gflops, mine.wall_gflops, mine.spread};
+    const std::vector<double> all = ranks.gather(row);
+    std::vector<exec::cpu::MeasuredPeak> here;
+    for (std::size_t r = 0; r < hosts.size(); ++r)
+      if (hosts[r] == key.host) here.push_back({all[r * 3], all[r * 3 + 1], all[r * 3 + 2]});
+    if (leads && found.gflops <= 0) {
+      found = judge_peak(here, key);
+      // One that was in doubt gives way to a sound one, or to a higher one.
+      if (kept.gflops > found.gflops && !found.doubt.empty()) found = kept;
+      keep_peak(file, key, found);
+    }
+  }
+  Peak out;
+  out.threads = key.ranks * key.threads, out.cores = key.cores;
+  const std::vector<double> leaders = ranks.gather({&found.gflops, 1});
+  for (const double gflops : leaders) out.all_gflops += gflops;  // 0 where a rank leads no machine
+  out.gflops = leaders[static_cast<std::size_t>(leader)] / key.ranks;
+  const std::vector<std::string> when = ranks.gather_text(found.measured),
+                                 doubts = ranks.gather_text(found.doubt);
+  out.measured = when[static_cast<std::size_t>(leader)];
+  out.doubt = doubts[static_cast<std::size_t>(leader)];
+  const std::string crowded =
+      out.threads > out.cores
+          ? fmt::format("{} threads share {} cores: the peak is that of the cores", out.threads,
+                        out.cores)
+          : "";
+  if (out.doubt.find(crowded) == out.doubt.npos)
+    out.doubt += (out.doubt.empty() ? "" : "; ") + crowded;
+  return out;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,48 @@
+// The peak that "% of peak" is against: f32 multiply-adds that the cores of a job can do. It is
+// measured once per machine and number of threads, under a lock, and kept (docs/measuring.md), so
+// that a run which goes on later has the same denominator. Convention: ranks that share cores share
+// their peak; threads beyond the number of cores add nothing.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "exec/cpu/peak.h"
+#include "ranks/ranks.h"
+
+namespace tessera::run {
+
+struct Peak {
+  double gflops = 0;      // of one rank: its part of what its machine gives to all of them
+  double all_gflops = 0;  // of all ranks on all machines
+  int threads = 0;        // of all ranks of this machine
+  int cores = 0;          // that they may use
+  std::string measured;   // when, in UTC
+  std::string doubt;      // why it may be wrong; "": nothing speaks against it
+  bool operator==(const Peak&) const = default;
+};
+
+// What names a machine and a way to use it: two that differ have different peaks.
+struct PeakKey {
+  std::string host, cpu;
+  int ranks = 1, threads = 1, cores = 1;  // ranks on this machine, threads of each
+};
+PeakKey peak_key(const Ranks& ranks, int threads);  // all ranks make the call
+
+// What the measurements of the ranks of one machine say together.
+struct MachinePeak {
+  double gflops = 0;     // of all its ranks
+  std::string measured;  // when
+  std::string doubt;
+};
+MachinePeak judge_peak(const std::vector<exec::cpu::MeasuredPeak>& ranks, const PeakKey& key);
+
+// $XDG_CACHE_HOME/tessera or ~/.cache/tessera; empty: neither is set.
+std::filesystem::path peak_folder();
+
+// The peak of all ranks, each with so many threads; all make the call. `before` are the segments of
+// a run that goes on (segments.h), whose own peak is taken where the machine is the same.
+Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);
+
+}  // namespace tessera::run

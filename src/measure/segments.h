@@ -1,0 +1,31 @@
+// The segments of a run: one for each process that went on with it, with the machine, the step it
+// began after and the peak that its
+// "% of peak" is against. They lie in env.json and in summary.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "measure/peak.h"
+
+namespace tessera::run {
+
+// The segments in env.json; empty where there are none, or where they cannot be read.
+nlohmann::json segments_of(const std::filesystem::path& folder);
+
+struct Segment {
+  PeakKey key;
+  Peak peak;
+  std::int64_t after_step = 0;
+  nlohmann::json all;  // on the first rank: those before, and this one
+
+  // Into env.json, which a run has just written.
+  void write(const std::filesystem::path& folder) const;
+};
+// The segment of this process, which goes on after `step` (0: begins) in the folder of the run; all
+// ranks make the call.
+Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
+                      std::int64_t step);
+
+}  // namespace tessera::run

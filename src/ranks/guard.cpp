@@ -1,0 +1,155 @@
+#include "ranks/guard.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "base/check.h"
+#include "base/control_group.h"
+#include "base/process.h"
+#include "ranks/stop.h"
+
+namespace tessera::run {
+namespace {
+
+constexpr double round_s = 0.2, look_s = 1;
+constexpr double grace_s = 3;         // from a verdict until a rank that has not ended is killed
+constexpr double others_first_s = 5;  // the other ranks' watchdogs have more to say
+
+bool asked_for(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP;
+}
+
+}  // namespace
+
+struct Guard::Shared {
+  comm::Pulse pulse;
+  std::atomic<bool> told = false, joined = false;
+  char folder[4096] = "";
+};
+
+std::string how_it_ended(int signal, bool out_of_memory) {
+  switch (signal) {
+    case SIGKILL:
+      return out_of_memory ? "killed by the kernel for lack of memory (SIGKILL)"
+                           : "killed from outside (SIGKILL)";
+    case SIGSEGV:
+      return "ended by a segmentation fault (SIGSEGV), a defect of ours or of a library";
+    case SIGBUS:
+      return "ended by a bus error (SIGBUS): a mapped file became shorter, or the disk of one is "
+             "full or broken";
+    case SIGABRT:
+      return "aborted by itself or by a library (SIGABRT)";
+    case SIGILL:
+      return "ended by an instruction that this processor does not have (SIGILL)";
+    case SIGFPE:
+      return "ended by an integer division by zero (SIGFPE)";
+    default:
+      return fmt::format("ended by signal {} ({})", signal, ::strsignal(signal));
+  }
+}
+
+Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
+  void* memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw Error(ErrorKind::memory, std::string("a rank's shared page: ") + std::strerror(errno));
+  shared_ = new (memory) Shared;
+  sigset_t handled, before;
+  sigemptyset(&handled);
+  sigaddset(&handled, SIGCHLD);
+  for (const int signal : stop_signals()) sigaddset(&handled, signal);
+  ::sigprocmask(SIG_BLOCK, &handled, &before);
+  const long long killed_before = killed_for_memory();
+  const pid_t launcher = ::getppid(), self = ::getpid();
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0)
+    throw Error(ErrorKind::memory,
+                std::string("cannot start a rank's process: ") + std::strerror(errno));
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody outlives its guard
+    if (::getppid() != self) ::_exit(7);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    return;
+  }
+  ::prctl(PR_SET_NAME, "tessera-guard");
+  const auto folder = [&] {
+    return shared_->told.load(std::memory_order_acquire) ? PulseFolder(shared_->folder)
+                                                         : PulseFolder();
+  };
+  const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
+  const std::string help = "the same command goes on from the newest checkpoint";
+  const std::string less = help +
+                           "; less memory: a larger batch.accumulate, parallel.recompute = "
+                           "\"full\", parallel.zero; `tessera explain` shows the peak";
+  // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not
+  // waited meanwhile.
+  int status = 0, asked = 0, handed = 0, request = 0, stopped = -1, decided = -1, round = 0;
+  const auto rounds = [](double seconds) {
+    return static_cast<int>(std::min(seconds / round_s, 1e9));
+  };
+  for (pid_t changed = 0;; changed = ::waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED)) {
+    if (changed == child && (WIFEXITED(status) || WIFSIGNALED(status))) break;
+    if (changed == child) stopped = WIFSTOPPED(status) ? 0 : -1;
+    const struct timespec pause = {0, static_cast<long>(round_s * 1e9)};
+    if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
+        signal > 0 && signal != SIGCHLD)
+      if (asked == 0 || signal != SIGHUP)
+        request = signal, ++asked;  // a terminal that is gone is no second request
+    // The first is kept until the rank has joined the others: of one that ends in the middle of
+    // that, mpirun may wait to hear for ever.
+    if (asked > handed && (asked > 1 || shared_->joined.load(std::memory_order_acquire))) {
+      union sigval value = {};
+      value.sival_int = handed = asked;
+      ::sigqueue(child, request, value);
+    }
+    if (decided < 0 && ++round % rounds(look_s) == 0 && folder().verdict()) decided = 0;
+    const bool late = decided >= 0 && ++decided > rounds(grace_s);
+    if (late || ::getppid() != launcher)
+      ::kill(child, SIGKILL);  // a launcher that is gone ends nobody
+    if (hang_s > 0 && stopped >= 0 && ++stopped > rounds(hang_s + others_first_s)) {
+      const Error error(ErrorKind::hang,
+                        fmt::format("{} is stopped (SIGSTOP or a debugger); it was {}", name(),
+                                    what_it_does(shared_->pulse.look())),
+                        "", help);
+      ::kill(child, SIGKILL);
+      end_job(folder(), {error.exit_code(), error.what()}, log);
+    }
+  }
+  if (WIFEXITED(status)) std::_Exit(WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  if (const auto verdict = folder().verdict()) std::_Exit(verdict->code);
+  if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
+  const bool starved = signal == SIGKILL && killed_for_memory() > killed_before;
+  const Error error(ErrorKind::rank_lost,
+                    fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, starved),
+                                what_it_does(shared_->pulse.look())),
+                    "", starved ? less : help);
+  end_job(folder(), {error.exit_code(), error.what()}, log);
+}
+
+comm::Pulse& Guard::pulse() { return shared_->pulse; }
+
+void Guard::joined() { shared_->joined.store(true, std::memory_order_release); }
+
+void Guard::tell(const PulseFolder& folder) {
+  const std::string path = folder.path();
+  if (path.empty() || path.size() >= sizeof(shared_->folder)) return;
+  std::memcpy(shared_->folder, path.c_str(), path.size() + 1);
+  shared_->told.store(true, std::memory_order_release);
+}
+
+}  // namespace tessera::run

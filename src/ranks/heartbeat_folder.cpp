@@ -1,0 +1,193 @@
+#include "ranks/heartbeat_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/printable.h"
+#include "base/process.h"
+#include "files/own_file.h"
+
+namespace tessera::run {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string folder_prefix = ".ranks-";
+constexpr std::size_t record_bytes =
+    3072;  // always as long, so that a new one covers the old one in one write
+
+constexpr std::size_t verdict_bytes = 1 << 20;
+
+// A file of a pulse folder: the one who made the folder made it, too. What somebody else put there
+// does not count.
+std::string file_text(const fs::path& path, std::size_t most) {
+  const std::optional<uid_t> owner = files::owner_of(path.parent_path());
+  return owner ? files::read_own(path, most, *owner).value_or("") : "";
+}
+
+bool write_file(const fs::path& path, const std::string& text, int flags) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0644);
+  if (file < 0) return false;
+  const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  return ::close(file) == 0 && whole;  // a shared file system sends it now
+}
+
+json to_json(const std::optional<comm::Look::Call>& call) {
+  if (!call) return nullptr;
+  return {call->group, static_cast<int>(call->verb), call->number, call->scope};
+}
+std::optional<comm::Look::Call> call_from(const json& j, std::size_t groups) {
+  if (!j.is_array()) return std::nullopt;
+  comm::Look::Call call{j.at(0), static_cast<comm::Verb>(j.at(1).get<int>()), j.at(2), j.at(3)};
+  if (call.group < 0 || call.group >= static_cast<int>(groups)) return std::nullopt;
+  return call;
+}
+
+}  // namespace
+
+Seen this_process(int rank) {
+  Seen out;
+  out.rank = rank, out.host = host_name(), out.pid = ::getpid(),
+  out.started = stat_of(out.pid).started;
+  return out;
+}
+
+bool is_alive(const Seen& process) {
+  const char state = state_of(process);
+  return state != 0 && state != 'X';
+}
+
+char state_of(const Seen& process) {
+  if (process.pid <= 1 || process.started == 0 || process.host != host_name()) return 0;
+  const ProcessStat stat = stat_of(process.pid);
+  return stat.started != process.started || stat.state == 'Z' ? 'X'
+         : stat.state == 't'                                  ? 'T'
+                                                              : stat.state;
+}
+
+void PulseFolder::write(const Seen& me) const {
+  if (path_.empty()) return;
+  json groups = json::array();
+  for (const auto& g : me.look.groups) groups.push_back({g.name, g.color, g.entered, g.left});
+  const json record = {{"rank", me.rank},
+                       {"host", me.host},
+                       {"pid", me.pid},
+                       {"started", me.started},
+                       {"tick", me.tick},
+                       {"ended", me.ended},
+                       {"idle_s", me.look.idle_s},
+                       {"doing", me.look.doing},
+                       {"inside", me.look.inside},
+                       {"disk", me.look.disk},
+                       {"groups", groups},
+                       {"waits", to_json(me.look.waits)},
+                       {"left", to_json(me.look.left)}};
+  std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() >= record_bytes) return;
+  text.resize(record_bytes - 1, ' ');
+  write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n',
+             O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
+}
+
+std::optional<Seen> PulseFolder::read(int rank) const {
+  if (path_.empty()) return std::nullopt;
+  try {
+    const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank), record_bytes));
+    Seen out;
+    out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"),
+    out.tick = j.at("tick"), out.ended = j.at("ended");
+    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"),
+    out.look.inside = j.at("inside"), out.look.disk = j.at("disk");
+    for (const json& g : j.at("groups"))
+      out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
+    out.look.waits = call_from(j.at("waits"), out.look.groups.size());
+    out.look.left = call_from(j.at("left"), out.look.groups.size());
+    return out;
+  } catch (const json::exception&) {  // not there, or half of it is new: the next look will do
+    return std::nullopt;
+  }
+}
+
+std::vector<Seen> PulseFolder::read_all() const {
+  std::vector<Seen> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error))
+    if (const std::string name = entry.path().filename(); name.starts_with("rank-"))
+      if (const int rank = std::atoi(name.c_str() + 5); rank != launcher_rank)
+        if (auto seen = read(rank)) out.push_back(std::move(*seen));
+  return out;
+}
+
+std::optional<PulseFolder::Verdict> PulseFolder::verdict() const {
+  if (path_.empty()) return std::nullopt;
+  const std::string text = file_text(path_ / "verdict", verdict_bytes);
+  const auto line = text.find('\n');
+  if (line == text.npos) return std::nullopt;
+  return Verdict{std::atoi(text.c_str()), text.substr(line + 1)};
+}
+
+bool PulseFolder::decide(const Verdict& verdict) const {
+  if (path_.empty()) return true;
+  // It appears whole, and only if there is none.
+  const fs::path draft = path_ / fmt::format("draft-{}-{}", host_name(), ::getpid());
+  if (!write_file(draft, fmt::format("{}\n{}", verdict.code, verdict.text),
+                  O_CREAT | O_TRUNC | O_NOFOLLOW))
+    return true;  // better twice than never
+  const bool first = ::link(draft.c_str(), (path_ / "verdict").c_str()) == 0 || errno != EEXIST;
+  ::unlink(draft.c_str());
+  return first;
+}
+
+void PulseFolder::remove() const {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+}
+
+PulseFolder given_folder() {
+  const char* path = std::getenv(pulse_variable);
+  std::error_code ignored;
+  return path && fs::is_directory(path, ignored) ? PulseFolder(path) : PulseFolder();
+}
+
+PulseFolder new_pulse_folder(const fs::path& place) {
+  std::string path = place / (folder_prefix + "XXXXXX");
+  if (!::mkdtemp(path.data())) return {};
+  const PulseFolder made(path);
+  made.write(this_process(launcher_rank));
+  return made;
+}
+
+void sweep_pulse_folders(const fs::path& place) {
+  const auto gone = [](const Seen& process) { return state_of(process) == 'X'; };
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(place, ignored)) {
+    if (!entry.path().filename().string().starts_with(folder_prefix)) continue;
+    if (!files::is_own_folder(entry.path())) continue;  // somebody else's, whatever is in it
+    const PulseFolder old(entry.path());
+    const std::optional<Seen> launcher =
+        old.read(launcher_rank);  // without one it is just being made, or another version's
+    const std::vector<Seen> ranks = old.read_all();
+    if (launcher && gone(*launcher) && std::all_of(ranks.begin(), ranks.end(), gone)) old.remove();
+  }
+}
+
+void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict, const fs::path& log) {
+  if (!folder.decide(verdict)) std::_Exit(folder.verdict().value_or(verdict).code);
+  const std::string text = printable_lines("error: " + verdict.text + "\n");
+  if (!given_folder()) [[maybe_unused]]
+    const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
+  write_file(log, text, O_APPEND);
+  std::_Exit(verdict.code);
+}
+
+}  // namespace tessera::run

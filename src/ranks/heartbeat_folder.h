@@ -1,0 +1,68 @@
+// The ranks' pulses as files: each rank writes one small record again and again, anybody reads all
+// of them, and the first that knows why the job must end leaves the verdict there, so that one
+// speaks and all end. Files need no MPI, no thread of its own in MPI, and also work between
+// machines that share the run folder. Convention: clocks are never compared; a record counts ticks
+// and says how long ago things were when it was written. A reader opens a file anew each time,
+// which is what shared file systems promise to answer truthfully.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ranks/hang_analysis.h"
+
+namespace tessera::run {
+
+inline constexpr int launcher_rank =
+    -1;  // whoever made the folder for ranks that it starts has a record, too
+
+// This process as others see it.
+Seen this_process(int rank);
+// Whether that process is still there, on this machine.
+bool is_alive(const Seen& process);
+char state_of(const Seen& process);  // as Seen::state
+
+class PulseFolder {
+ public:
+  PulseFolder() = default;
+  explicit PulseFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  const std::filesystem::path& path() const { return path_; }
+  explicit operator bool() const { return !path_.empty(); }
+
+  // Nothing here throws: what cannot be written is missed by others, and that is all.
+  void write(const Seen& me) const;
+  std::optional<Seen> read(int rank) const;
+  std::vector<Seen> read_all() const;  // the ranks that are there
+
+  struct Verdict {
+    int code = 0;
+    std::string text;
+  };
+  std::optional<Verdict> verdict() const;
+  // False when there is one already: somebody else has spoken.
+  bool decide(const Verdict& verdict) const;
+  void remove() const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Set by the launcher of --np: the folder that its ranks use from their very start. It reads the
+// verdict there and says it.
+inline constexpr const char* pulse_variable = "TESSERA_PULSE";
+PulseFolder given_folder();  // none without the variable
+
+// The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written.
+PulseFolder new_pulse_folder(const std::filesystem::path& place);
+// Removes what launchers that were killed left in `place`: folders whose processes are all known to
+// be gone.
+void sweep_pulse_folders(const std::filesystem::path& place);
+
+// Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and
+// appends it to `log` if that exists; silently when another rank was first. Never returns.
+[[noreturn]] void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict,
+                          const std::filesystem::path& log);
+
+}  // namespace tessera::run

@@ -1,0 +1,149 @@
+#include "ranks/launch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/as_error.h"
+#include "base/check.h"
+#include "base/process.h"  // defines: find_mpirun
+#include "base/say.h"
+#include "base/threads.h"
+#include "comm/choose.h"
+#include "ranks/disk_calls.h"
+#include "ranks/guard.h"
+#include "ranks/ranks.h"
+#include "ranks/supervise.h"
+#include "ranks/watchdog.h"
+
+namespace tessera::run {
+namespace {
+
+std::string ranks_talk;
+
+Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
+  return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt",
+          {}};
+}
+
+// One MPI rank: what only this rank knows of ends the others too.
+int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm*)>& body) {
+  const comm::Launch launch = comm::mpi_launch();
+  Watchdog::Options options = options_of(config, launch.rank, launch.size);
+  static Guard guard(launch.rank, config.parallel.hang_s, options.log);
+  options.tell = [](const PulseFolder& folder) { guard.tell(folder); };
+  comm::Pulse& pulse = guard.pulse();
+  const comm::Pulse::Here here(&pulse);
+  PulsedDisk disk(pulse);
+  const files::DiskObserver::Here told(&disk);
+  comm::Pulse::doing("joining the other ranks");
+  // It is never destroyed: leaving MPI is the last thing that this process does with others.
+  Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
+  comm::Choice choice;
+  choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
+  choice.across.ring.wire = comm::wire_named(config.parallel.wire);
+  const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
+  guard.joined();
+  tell_how_ranks_talk(world->describe());
+  world->watch(&pulse, "world");
+  const auto leave = [&] {  // waits for all, as a barrier does
+    comm::Pulse::doing("leaving the other ranks");
+    pulse.wait(0, comm::Verb::barrier, pulse.enter(0, comm::Verb::barrier), "");
+    watchdog->done();
+  };
+  std::string reason;
+  int code = 0;
+  try {
+    code = body(world.get());
+    leave();
+    return code;
+  } catch (const AgreedError&) {
+    leave();
+    throw;
+  } catch (const Error& error) {
+    // Whose guard saw a rank end says so, and that ends us.
+    if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
+    reason = std::string("error: ") + error.what(), code = error.exit_code();
+  } catch (const std::exception& thrown) {
+    const Error error = as_error(thrown);
+    reason = std::string("error: ") + error.what(), code = error.exit_code();
+  }
+  world->abort(reason, code);
+  return code;
+}
+
+// A rank of this process.
+int watched(const config::Config& config, int rank, int ranks, const std::function<int()>& body) {
+  comm::Pulse pulse;
+  const comm::Pulse::Here here(&pulse);
+  PulsedDisk disk(pulse);
+  const files::DiskObserver::Here told(&disk);
+  const Watchdog watchdog(pulse, options_of(config, rank, ranks));
+  return body();
+}
+
+}  // namespace
+
+void tell_how_ranks_talk(const std::string& how) { ranks_talk = how; }
+const std::string& how_ranks_talk() { return ranks_talk; }
+
+int launched_ranks() { return comm::mpi_launch().size; }
+int launched_rank() { return comm::mpi_launch().rank; }
+
+bool prints_to_terminal() {
+  if (launched_ranks() == 1) return ::isatty(STDOUT_FILENO);
+  const char* told = std::getenv(terminal_variable);
+  return told && std::string_view(told) == "1";
+}
+
+// Ranks that this program started have the variable.
+bool says_notes() {
+  return launched_ranks() == 1 || (launched_rank() == 0 && !std::getenv(terminal_variable));
+}
+
+int on_ranks(const config::Config& config, char** argv,
+             const std::function<int(comm::Comm*)>& body) {
+  const int ranks = static_cast<int>(config.run.np), cores = available_cores();
+  if (launched_ranks() > 1) {
+    if (config.parallel.comm == "local")
+      throw Error(ErrorKind::usage,
+                  fmt::format("parallel.comm = \"local\" means threads of one process, but {} "
+                              "processes were started",
+                              launched_ranks()),
+                  "", "leave parallel.comm out under mpirun and srun");
+    return as_mpi_rank(config, body);
+  }
+  if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
+  if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
+    say(stderr,
+        "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks,
+        config.run.threads, config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+  const std::string mpirun = config.parallel.comm == "local" ? "" : find_mpirun();
+  if (config.parallel.comm == "mpi" && (mpirun.empty() || !comm::mpi_built()))
+    throw Error(ErrorKind::usage,
+                mpirun.empty() ? "parallel.comm = \"mpi\", but there is no mpirun in PATH"
+                               : "parallel.comm = \"mpi\", but this build has no MPI",
+                "",
+                "./setup installs Open MPI; --comm local starts ranks as threads of one process");
+  if (!mpirun.empty() && comm::mpi_built())
+    return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
+  tell_how_ranks_talk("local (threads of one process)");
+  std::atomic<int> code = 0;
+  comm::run_local(ranks, [&](comm::Comm& world) {
+    const int mine = watched(config, world.rank(), ranks, [&] {
+      world.watch(comm::Pulse::here(), "world");
+      return body(&world);
+    });
+    if (world.rank() == 0) code = mine;
+  });
+  return code;
+}
+
+}  // namespace tessera::run

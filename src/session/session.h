@@ -1,0 +1,169 @@
+// A model in an executor: weights and state live here, plans are made per shape and kept, so the
+// ragged last batch is just another plan. Convention: batches are always global ones; a session of
+// several ranks takes its own samples out of them, and whatever it returns is of the whole batch
+// and the same on every rank. All ranks make the same calls.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/comm.h"
+#include "compile/compile.h"
+#include "compile/plans.h"
+#include "config/config.h"
+#include "exec/executor.h"
+#include "models/model.h"
+#include "session/shard_boxes.h"
+
+namespace tessera::run {
+
+// The elements of a parameter in our layout.
+using ParamSource = std::function<std::vector<double>(const models::Param&)>;
+
+// What one update is made of. Images are NHWC; targets [n, classes] where batches are mixed,
+// weights [n] where samples are weighted.
+struct StepInputs {
+  std::span<const float> images;
+  std::span<const std::int32_t> labels;
+  double lr = 0;
+  std::int64_t step = 0,
+               position = 0;  // applied updates counted from 1; of the first sample in the run
+  std::span<const float> targets = {}, weights = {};
+  double next_lr = 0;  // of update step + 1, which this one is where it is submitted behind another
+                       // that is applied
+};
+struct StepResult {
+  double loss = 0, correct = 0, grad_norm = 0;
+  bool ok = true;         // false: something was not finite and nothing was changed
+  std::int64_t step = 0;  // the update that was tried: the first that had not been applied
+  exec::Timeline timeline;
+};
+// A step that was submitted.
+class PendingStep {
+ public:
+  explicit PendingStep(exec::Ticket ticket) : ticket_(std::move(ticket)) {}
+  StepResult wait();  // once
+
+ private:
+  exec::Ticket ticket_;
+};
+struct EvalResult {
+  double loss_sum = 0, correct = 0, correct5 = 0;
+  std::vector<double> logits;  // [n, classes]
+};
+
+class Session {
+ public:
+  // `world`: the ranks of the configuration's layout; null for one rank. It must outlive the
+  // session.
+  explicit Session(config::Config config, transforms::RunOptions options = {},
+                   comm::Comm* world = nullptr);
+
+  // Parameters and buffers; a moving average begins as the weights themselves.
+  void load(const ParamSource& source);
+  std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
+  std::map<std::string, std::vector<double>> parameters(
+      Weights weights) const;  // all of them, by name
+
+  // One update over a global batch; rng is keyed by (seed, step, position). The program counts
+  // applied updates: set_step says how many there are, train_step(inputs) is set_step(inputs.step -
+  // 1), submit and wait. A step may be submitted while the one before is under way: then it is
+  // update inputs.step or the one after it, as that one was applied or not.
+  PendingStep submit(const StepInputs& inputs, bool spans = true);
+  void set_step(std::int64_t applied);
+  StepResult train_step(const StepInputs& inputs);
+  StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels,
+                        double lr, std::int64_t step, std::int64_t position) {
+    return train_step({images, labels, lr, step, position});
+  }
+  // Called after each step of the plan of further train_step()s; {} ends it.
+  void observe(exec::Observer observer) { observer_ = std::move(observer); }
+  EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels,
+                      Weights weights = Weights::live);
+  // Running statistics for the averaged weights: the mean of the batches' own. Called with each
+  // batch, then without one.
+  void recalibrate(std::span<const float> images);
+  void finish_recalibration();
+  bool averages() const { return config_.ema.decay > 0; }
+  bool has_statistics() const;  // batch norm
+  std::vector<double> predict(std::span<const float> images, std::int64_t count,
+                              exec::Timeline* timeline = nullptr);
+
+  // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory;
+  // from now on. Whoever changes them reserves the plans of the run next, on all ranks.
+  bool fits_with(const std::vector<double>& weights, const std::vector<PlanKey>& plans) const;
+  void share_by(const std::vector<double>& weights);
+
+  // A plan in the executor, with the room that it needs; planned(): not yet in the executor, so it
+  // cannot run.
+  const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
+    return ready(goal, samples, weights).compiled;
+  }
+  const Compiled& planned(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
+    return known(goal, samples, weights).compiled;
+  }
+  exec::Executor& executor() { return *executor_; }
+  const config::Config& config() const { return config_; }
+  const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
+  int rank() const { return rank_; }
+  const ir::Mesh& mesh() const { return mesh_; }
+  comm::Comm* world() const { return world_; }
+  // Whether this rank reads sample `i` of a global batch of so many.
+  bool wants(Goal goal, std::int64_t i, std::int64_t samples) const;
+  std::function<bool(std::int64_t i, std::int64_t samples)> own_samples_of(
+      Goal goal) const;                                  // the same for a loader; none: all of them
+  std::int64_t own_samples(std::int64_t samples) const;  // how many of a training batch
+  comm::Traffic traffic() const;                         // of all groups, since the session began
+  // The bytes of the rank that reads this rank's images, on all stages; each calls it.
+  void from_first_stage(comm::Bytes bytes) const;
+
+  // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one
+  // that keeps them.
+  struct Home {
+    std::string buffer;
+    std::vector<Piece> pieces;
+    bool keeps = true;
+  };
+  Home home_of(const models::Param& param, Weights weights) const;
+
+ private:
+  struct Ready {  // a plan, and the same in the executor
+    Compiled compiled;
+    std::unique_ptr<exec::Loaded> loaded;
+    const plan::Plan& plan() const { return compiled.plan; }
+  };
+  Ready& ready(Goal goal, std::int64_t samples, Weights weights = Weights::live);
+  Ready& known(Goal goal, std::int64_t samples, Weights weights);  // compiled; perhaps not loaded
+  ir::Range share(std::int64_t samples) const;                     // of a micro-batch
+  // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage
+  // reads.
+  void feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
+  void write_real(Ready& ready, const std::string& input, std::span<const float> values);
+  void write_scalar(Ready& ready, const std::string& input, double value);
+  std::vector<double> read_real(Ready& ready, const std::string& output);
+  std::vector<double> read_logits(Ready& ready, std::size_t micro);
+  std::size_t pixels() const;
+  std::vector<double> read_param(const models::Param& param, Weights weights) const;
+  void write_param(const models::Param& param, Weights weights, const std::vector<double>& values);
+
+  config::Config config_;
+  transforms::RunOptions options_;
+  comm::Comm* world_;
+  int rank_ = 0;
+  ir::Mesh mesh_;
+  bool reads_images_ = true;                                   // its stage is the first
+  int reader_ = 0;                                             // the pp rank whose stage is
+  std::map<std::string, std::unique_ptr<comm::Comm>> groups_;  // by axis
+  std::unique_ptr<exec::Executor> executor_;
+  exec::Observer observer_;
+  std::vector<transforms::Bucket> buckets_;
+  std::map<PlanKey, std::unique_ptr<Ready>> plans_;
+  std::map<std::string, std::vector<double>>
+      statistics_;  // sums over the batches of a recalibration
+  std::int64_t recalibrated_ = 0;
+};
+
+}  // namespace tessera::run

@@ -1,0 +1,15 @@
+// Batches on their way from a loader to a session.
+#pragma once
+
+#include "config/config.h"
+#include "data/loader.h"
+#include "session/session.h"
+
+namespace tessera::run {
+
+// The loader's next batch, on every rank. An image that cannot be read is replaced, and its label
+// with it: only who reads it knows, and tells the stages of a pipeline that need the label alone.
+bool next_batch(data::Loader& loader, const Session& session, const config::Config& config,
+                data::Batch& batch);
+
+}  // namespace tessera::run

@@ -1,0 +1,79 @@
+#include "train/under_way.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "comm/pulse.h"
+#include "ranks/clocks.h"
+#include "ranks/watchdog.h"
+#include "train/batches.h"
+#include "train/learning_rate.h"
+
+namespace tessera::run {
+
+StepsUnderWay::StepsUnderWay(Session& session, const RunExtent& extent, int ahead)
+    : session_(session),
+      extent_(extent),
+      ahead_(ahead >= 0 ? ahead : session.executor().runs_ahead()) {
+  CHECK(ahead_ < transforms::rates_ahead, "a program does not know the rates of so many updates");
+}
+
+StepInputs StepsUnderWay::inputs_of(const data::Batch& batch, std::int64_t number) const {
+  const config::Config& config = session_.config();
+  return {.images = batch.images,
+          .labels = batch.labels,
+          .lr = learning_rate(config, number, extent_.steps),
+          .step = number,
+          .position = batch.epoch * extent_.samples + batch.first_position,
+          .targets = batch.targets,
+          .weights = batch.weights,
+          .next_lr = learning_rate(config, number + 1, extent_.steps)};
+}
+
+void StepsUnderWay::submit(data::Loader& loader, const Progress& progress, const Meter& meter,
+                           int rank) {
+  const std::int64_t expected =
+      progress.step + 1 +
+      static_cast<std::int64_t>(steps_.size());  // its number, if those before are applied
+  Step& now = steps_.emplace_back(Step{std::move(spare_), meter.wanted(expected), steady_ns()});
+  comm::Pulse::doing("loading the data of step", expected);
+  hang_if_asked(rank, expected);
+  next_batch(loader, session_, session_.config(), now.batch);
+  now.data_ms = static_cast<double>(steady_ns() - now.began_ns) * 1e-6;
+  comm::Pulse::doing("computing step", expected);
+  const comm::Traffic before = session_.traffic();
+  now.pending = session_.submit(inputs_of(now.batch, progress.step + 1), now.wanted.spans);
+  now.sent = session_.traffic() - before;
+}
+
+bool StepsUnderWay::full(const Progress& progress) const {
+  if (steps_.empty()) return false;
+  const config::Config& config = session_.config();
+  const std::int64_t every = config.checkpoint.every;
+  const std::int64_t most =
+      progress.step +
+      static_cast<std::int64_t>(steps_.size());  // applied updates, when all of them are done
+  const data::Batch& last = steps_.back().batch;
+  const bool ends_epoch = last.first_position + last.count >= extent_.epoch_samples,
+             ends_run = most >= extent_.steps;
+  const bool saves = every > 0 && most / every > progress.step / every;
+  const bool decides = ends_epoch || ends_run || saves || progress.skipped_in_a_row > 0 ||
+                       config.parallel.weights.word == "measured";
+  return decides || static_cast<std::int64_t>(steps_.size()) > ahead_;
+}
+
+FinishedStep StepsUnderWay::wait() {
+  Step now = std::move(steps_.front());
+  FinishedStep out{.batch = std::move(now.batch),
+                   .result = now.pending->wait(),
+                   .wanted = now.wanted,
+                   .sent = now.sent};
+  steps_.pop_front();
+  out.began_ns = std::max(now.began_ns, finished_ns_);
+  finished_ns_ = steady_ns();
+  out.ran_ms = static_cast<double>(finished_ns_ - out.began_ns) * 1e-6;
+  out.data_ms = std::min(now.data_ms, out.ran_ms);
+  return out;
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,313 @@
+// Throughput of what really runs: whole inference and training plans, on one rank or on the ranks
+// of a layout, and every distinct equation of a training step, against the machine's peak.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/rng.h"
+#include "base/say.h"
+#include "comm/pulse.h"
+#include "compile/stages.h"
+#include "measure/environment.h"
+#include "ranks/ranks.h"
+#include "report/document.h"
+#include "report/metrics.h"
+#include "session/init.h"
+#include "session/session.h"
+#include "verbs/bench_ranks.h"
+#include "verbs/verbs.h"
+
+namespace tessera::run {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Sample {  // one timed run of a plan
+  double wall_ms = 0;
+  std::vector<double> step_ms;
+};
+
+// What an equation counts towards, from its scope: inside numbered blocks the part of the block
+// ("blocks.3.mlp" -> "mlp", "layer1.0.downsample.0" -> "downsample", "layer1.0" itself -> "block"),
+// elsewhere the outermost name ("stem.conv1" -> "stem").
+std::string scope_group(const std::string& scope) {
+  std::vector<std::string> parts;
+  std::istringstream words(scope);
+  for (std::string word; std::getline(words, word, '.');) parts.push_back(word);
+  const auto number = [](const std::string& word) {
+    return word.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (parts.empty()) return "other";
+  if (parts.size() == 1 || !number(parts[1])) return parts[0];
+  while (parts.size() > 1 && number(parts.back())) parts.pop_back();
+  return parts.size() > 1 ? parts.back() : "block";
+}
+
+constexpr const char* messages =
+    "comm";  // the group of what goes between ranks, and of waiting for it
+
+const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) {
+  return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+}
+
+ir::Cost step_cost(const plan::Step& step) {
+  std::vector<ir::Type> in, out;
+  for (const plan::Slot& s : step.in) in.push_back(s.type);
+  for (const plan::Slot& s : step.out) out.push_back(s.type);
+  return ir::cost(step.op, step.attrs, in, out);
+}
+
+std::string shape_key(const plan::Step& step) {
+  std::string key(ir::name(step.op));
+  if (step.op == ir::Op::contract || step.op == ir::Op::sum || step.op == ir::Op::add ||
+      step.op == ir::Op::mul)
+    key += " " + ir::signature(step.op, step.attrs, static_cast<int>(step.in.size()));
+  for (std::size_t i = 0; i < std::min<std::size_t>(step.in.size(), 2); ++i)
+    key += " " + ir::to_string(step.in[i].type.shape);
+  return key;
+}
+
+// Until `repeats` runs or, when 0, two seconds and at least five runs. A run begins when all ranks
+// are there, and takes as long as the slowest of them.
+std::vector<Sample> measure(const std::function<exec::Timeline()>& once, std::size_t steps,
+                            std::int64_t repeats, const Ranks& ranks) {
+  std::vector<Sample> samples;
+  double spent = 0;
+  while (repeats > 0 ? static_cast<std::int64_t>(samples.size()) < repeats
+                     : samples.size() < 5 || (spent < 2000 && samples.size() < 200)) {
+    ranks.barrier();
+    const exec::Timeline t = once();
+    Sample s{ranks.most(t.wall_ms), std::vector<double>(steps)};
+    // What this rank's own thread spent on a step: on a message, to hand it over and to wait for
+    // it.
+    for (const exec::Timeline::Span& span : t.spans)
+      if (span.stream == 0 && span.kind != exec::Timeline::poll)
+        s.step_ms[static_cast<std::size_t>(span.step)] += span.end - span.start;
+    spent += s.wall_ms;
+    samples.push_back(std::move(s));
+  }
+  return samples;
+}
+
+double median_step(const std::vector<Sample>& samples, std::size_t step) {
+  std::vector<double> ms;
+  for (const Sample& s : samples) ms.push_back(s.step_ms[step]);
+  return report::quantiles(ms).median;
+}
+
+void print_groups(const ordered_json& ops) {
+  std::map<std::string, std::array<double, 2>> groups;  // ms, share
+  std::vector<std::string> order;
+  for (const ordered_json& op : ops) {
+    const std::string g = op["group"];
+    if (!groups.contains(g)) order.push_back(g);
+    groups[g][0] += op["ms"].get<double>();
+    groups[g][1] += op["share"].get<double>();
+  }
+  if (const auto comm = std::find(order.begin(), order.end(), messages); comm != order.end())
+    std::rotate(comm, comm + 1, order.end());
+  say(stdout, "{:20} {:>10} {:>7}\n", "group", "ms", "share");
+  for (const std::string& g : order)
+    say(stdout, "{:20} {:>10.2f} {:>6.1f}%\n", g == messages ? "messages and waiting" : g,
+        groups[g][0], groups[g][1] * 100);
+}
+
+void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
+               const config::Config& config, const BenchOptions& options) {
+  struct Row {
+    int calls = 0;
+    double ms = 0, flops = 0, bytes = 0;
+  };
+  std::map<std::string, Row> rows;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    Row& row = rows[shape_key(plan.steps[i])];
+    const ir::Cost c = step_cost(plan.steps[i]);
+    ++row.calls;
+    row.ms += median_step(samples, i), row.flops += c.flops, row.bytes += c.bytes;
+  }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::erase_if(sorted,
+                [&](const auto& r) { return r.first.find(options.filter) == std::string::npos; });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  const int threads = static_cast<int>(config.run.threads);
+  const Peak known = peak_of(Ranks(nullptr), threads);
+  const double peak = known.gflops,
+               copy = exec::device_info(config.run.device, threads).copy_gbytes();
+  ordered_json all = ordered_json::array();
+  if (!options.json)
+    say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor",
+        "equation");
+  for (const auto& [name, r] : sorted) {
+    // The floor is the larger of operations over peak and bytes over bandwidth; 100% would be at
+    // the floor.
+    const double floor_ms = std::max(r.flops / peak, r.bytes / copy) * 1e-6;
+    if (options.json)
+      all.push_back({{"name", name},
+                     {"calls", r.calls},
+                     {"ms", r.ms},
+                     {"gflops", r.flops / r.ms * 1e-6},
+                     {"gbytes", r.bytes / r.ms * 1e-6},
+                     {"floor_ms", floor_ms}});
+    else
+      say(stdout, "{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms,
+          r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, floor_ms / r.ms * 100, name);
+  }
+  if (options.json)
+    report::print_document({{"model", config.model.name},
+                            {"batch", options.batch},
+                            {"dtype", config.precision.dtype},
+                            {"threads", threads},
+                            {"device", config.run.device},
+                            {"peak_gflops", peak},
+                            {"copy_gbytes", copy},
+                            {"ops", all}});
+  else
+    say(stdout,
+        "peak {:.0f} GFLOP/s f32, measured {}{}, copy {:.0f} GB/s, measured now, on {} threads; "
+        "floor = floor time / measured time\n",
+        peak, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy, threads);
+}
+
+// The equations of this rank's plan, in order, each with the part of the model that it counts
+// towards; then what is left of the median run.
+ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, double median_ms,
+                    bool several_ranks) {
+  ordered_json ops = ordered_json::array();
+  double sum = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const plan::Step& step = plan.steps[i];
+    const ir::Eqn* eqn = origin(plan, step);
+    if (!eqn) continue;
+    const double ms = median_step(samples, i);
+    std::string name = std::string(ir::name(eqn->op));
+    for (ir::Var v : eqn->out)
+      if (v != ir::none) {
+        name = plan.program.name_of(v);
+        break;
+      }
+    ops.push_back({{"name", name},
+                   {"op", ir::name(eqn->op)},
+                   {"group", plan::crosses_ranks(step.op) ? messages : scope_group(eqn->scope)},
+                   {"ms", ms},
+                   {"gflops", step_cost(step).flops / std::max(ms, 1e-6) * 1e-6}});
+    sum += ms;
+  }
+  // Of several ranks it is the time until the slowest is done, too.
+  if (const double rest = median_ms - sum; rest > 0)
+    ops.push_back({{"name", "rest"},
+                   {"op", "rest"},
+                   {"group", several_ranks ? messages : "other"},
+                   {"ms", rest},
+                   {"gflops", 0.0}});
+  for (ordered_json& op : ops)
+    op["share"] =
+        op["ms"].get<double>() / std::max(median_ms, sum);  // medians of parts can add up to more
+  return ops;
+}
+
+}  // namespace
+
+int bench(const config::Config& given, const BenchOptions& options, comm::Comm* world) {
+  const Ranks ranks(world);
+  config::Config config = given;
+  config.batch = {options.batch,
+                  (options.batch + config.batch.accumulate - 1) / config.batch.accumulate,
+                  config.batch.accumulate};
+  if (options.check)
+    config.model.head_init = "normal";  // a head of zeros would hide every difference
+  const bool infer = options.what == "infer";
+  settle_stages(config, world);
+  Session session(config, {}, world);
+  const models::ModelConfig& m = config.model;
+  std::vector<float> images(
+      static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.batch));
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    labels[i] =
+        static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
+  const plan::Plan* found = nullptr;
+  ranks.together([&] {
+    comm::Pulse::doing("compiling");
+    session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
+    found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
+  });
+  const plan::Plan& plan = *found;
+  // Inputs are written anew each time, as every run of a training or of a service does.
+  std::int64_t step = 0;
+  std::vector<double> logits;
+  auto once = [&] {
+    exec::Timeline timeline;
+    if (infer)
+      logits = session.predict(images, options.batch, &timeline);
+    else
+      timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
+    return timeline;
+  };
+  comm::Pulse::doing("measuring");
+  const comm::Traffic before = session.traffic();
+  once();  // warms up
+  const std::vector<RankUse> used =
+      gather_use(ranks, {plan.peak_bytes(), plan.cost.flops, session.traffic() - before});
+  const std::vector<Sample> samples = measure(once, plan.steps.size(), options.repeats, ranks);
+  if (options.what == "ops") {
+    bench_ops(plan, samples, config, options);
+    return 0;
+  }
+  const int threads = static_cast<int>(config.run.threads);
+  const Peak known = peak_of(ranks, threads);
+  const double peak = known.all_gflops;
+  double difference = 0;
+  ranks.together([&] {
+    if (options.check && ranks.first())
+      difference = difference_from_one_rank(config, images, logits);
+  });
+  if (!ranks.first()) return 0;
+  std::vector<double> walls;
+  for (const Sample& s : samples) walls.push_back(s.wall_ms);
+  const report::Quantiles q = report::quantiles(walls);
+  const Uses uses = sum_up(used);
+  const double gflops = uses.flops / q.median * 1e-6,
+               images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
+  const ordered_json ops = ops_of(plan, samples, q.median, ranks.size() > 1);
+  if (options.json) {
+    ordered_json document = {{"model", m.name},
+                             {"what", options.what},
+                             {"batch", options.batch},
+                             {"dtype", config.precision.dtype},
+                             {"threads", threads},
+                             {"device", config.run.device},
+                             {"layout", layout_json(config)},
+                             {"runs", samples.size()},
+                             {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},
+                             {"images_per_s", images_per_s},
+                             {"gflops", gflops},
+                             {"peak_gflops", peak},
+                             {"peak_bytes", uses.peak_bytes},
+                             {"comm_bytes", traffic_json(uses.traffic)},
+                             {"ranks", ranks_json(used)}};
+    if (!known.doubt.empty()) document["peak_doubt"] = known.doubt;
+    if (options.check) document["logits_difference"] = difference;
+    document["ops"] = ops;
+    report::print_document(document);
+    return 0;
+  }
+  print_groups(ops);
+  say(stdout,
+      "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  "
+      "{:.1f} GFLOP/s = {:.0f}% of {:.0f} "
+      "measured peak\n",
+      options.what, m.name, options.batch, config.precision.dtype, layout_heading(config), q.median,
+      q.min, q.max, samples.size(), images_per_s, gflops, gflops / peak * 100, peak);
+  if (!known.doubt.empty()) say(stdout, "the measured peak may be wrong: {}\n", known.doubt);
+  if (ranks.size() > 1) say(stdout, "{}\n", use_line(used, infer ? "batch" : "step"));
+  if (options.check)
+    say(stdout, "logits differ from those of one rank by {:.2e} of the largest\n", difference);
+  return 0;
+}
+
+}  // namespace tessera::run

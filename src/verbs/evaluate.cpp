@@ -1,0 +1,321 @@
+// eval and predict: weights that name their model, and data or images, on one rank or on the ranks
+// of a layout. Convention: what can be wrong without the other ranks is found before they are
+// started; the first rank prints.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/check.h"
+#include "base/say.h"
+#include "checkpoint/weights_open.h"
+#include "comm/pulse.h"
+#include "compile/pipeline.h"
+#include "compile/stages.h"
+#include "config/reader.h"
+#include "data/decode.h"
+#include "input/augment.h"
+#include "input/dataset.h"
+#include "input/eval_data.h"
+#include "ranks/launch.h"
+#include "ranks/ranks.h"
+#include "report/console.h"
+#include "report/document.h"
+#include "session/room.h"
+#include "train/score.h"
+#include "verbs/verbs.h"
+
+namespace tessera::run {
+namespace {
+
+using nlohmann::ordered_json;
+
+// What lies where --weights points, and how it is run: the model of the weights, the rest as flags
+// and keys say.
+struct Found {
+  OpenedWeights weights;
+  config::Config config;
+  config::Given given;
+  std::vector<std::string> notes;
+};
+
+// Images are prepared as the weights say, but for what a key says.
+void prepare_images(Found& found) {
+  found.config.data.source = "folder:.";  // photographs, where nobody knows better
+  nlohmann::json said = found.weights.preprocess;
+  const auto given = [&](const char* key) { return found.given.contains(key); };
+  if (given("data.normalize") || given("data.mean")) said.erase("mean");
+  if (given("data.normalize") || given("data.deviation")) said.erase("std");
+  if (given("data.eval_resize")) said.erase("resize");
+  follow_preprocess(said, found.weights.from.string(), found.config);
+  if (!found.weights.assumed.empty() && (said.contains("mean") || said.contains("std")))
+    found.notes.push_back(found.weights.assumed);
+}
+
+Found find(const WeightsOptions& options) {
+  Found out;
+  config::Inputs inputs;
+  std::vector<config::Override> described;
+  for (const config::Override& one : options.overrides) {
+    if (one.key == "data.source")
+      throw Error(
+          ErrorKind::usage,
+          "the data is not a key here: eval has --data, predict the images that it is given",
+          one.origin, "leave it out");
+    (one.key.starts_with("model.") ? described : inputs.overrides).push_back(one);
+  }
+  out.weights = open_weights(options.weights, described);
+  inputs.purpose = config::Purpose::inference;
+  inputs.world = launched_ranks() > 1 ? launched_ranks() : 0;
+  inputs.model = out.weights.model;
+  config::Loaded loaded = config::load_inputs(inputs);
+  out.config = std::move(loaded.config);
+  out.given = std::move(loaded.given);
+  out.notes = out.weights.notes;
+  out.notes.insert(out.notes.end(), loaded.notes.begin(), loaded.notes.end());
+  prepare_images(out);
+  return out;
+}
+
+// What is said instead of numbers that mean nothing: which parameter is to blame, where one is.
+Error unsound(const Found& found, const std::string& what) {
+  const std::string where = found.weights.from.string();
+  for (const models::Param& p : models::parameters(found.weights.model)) {
+    const std::vector<double> values = found.weights.source(p);
+    if (const auto bad =
+            std::count_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); });
+        bad > 0)
+      return {
+          ErrorKind::nonfinite,
+          fmt::format("{}: {} of the {} elements of {} are NaN or infinite", what, bad,
+                      values.size(), p.name),
+          where,
+          "the weights are damaged or their training diverged: use others, or an older checkpoint"};
+  }
+  return {ErrorKind::nonfinite, what + ", though every weight is", where,
+          "they overflow on the way: try --dtype f64"};
+}
+
+// On every rank.
+std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64_t batch) {
+  if (ranks.first())
+    for (const std::string& note : found.notes) say(stderr, "note: {}\n", note);
+  config::Config config = found.config;
+  settle_stages(config, ranks.world());
+  config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
+  auto session = std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world());
+  ranks.together(
+      [&] { comm::Pulse::doing("loading the weights"), session->load(found.weights.source); });
+  return session;
+}
+
+void print_score(const Score& s, const std::vector<std::string>& names,
+                 const EvalOptions& options) {
+  if (options.json) {
+    ordered_json classes = ordered_json::array();
+    for (std::size_t i = 0; i < names.size(); ++i)
+      classes.push_back(
+          {{"class", names[i]}, {"images", s.class_count[i]}, {"correct", s.class_correct[i]}});
+    ordered_json document = {{"weights", options.weights},
+                             {"data", options.data},
+                             {"images", s.images},
+                             {"loss", s.loss},
+                             {"top1", s.top1},
+                             {"top5", s.top5},
+                             {"seconds", s.seconds},
+                             {"classes", classes}};
+    if (s.top1_tta >= 0) document["top1_tta"] = s.top1_tta;
+    report::print_document(document);
+    return;
+  }
+  say(stdout, "images {}   loss {:.4f}   top1 {:.2f}%   top5 {:.2f}%   ({:.1f} s)\n",
+      report::with_commas(s.images), s.loss, s.top1 * 100, s.top5 * 100, s.seconds);
+  if (s.top1_tta >= 0)
+    say(stdout, "with test-time augmentation (flip)   top1 {:.2f}%\n", s.top1_tta * 100);
+  say(stdout, "{:24} {:>8} {:>8}\n", "class", "images", "top1");
+  for (std::size_t i = 0; i < names.size(); ++i)
+    say(stdout, "{:24} {:>8} {:>7.1f}%\n", names[i], s.class_count[i],
+        s.class_count[i] ? 100.0 * static_cast<double>(s.class_correct[i]) /
+                               static_cast<double>(s.class_count[i])
+                         : 0.0);
+}
+
+// Six significant digits are more than a probability has.
+double rounded(double p) { return std::stod(fmt::format("{:.6g}", p)); }
+
+// The likeliest classes of one image.
+ordered_json top_of(const std::vector<double>& p, const std::vector<std::string>& classes,
+                    std::int64_t most) {
+  std::vector<std::size_t> order(p.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
+  order.resize(std::min<std::size_t>(order.size(), static_cast<std::size_t>(most)));
+  ordered_json top = ordered_json::array();
+  for (const std::size_t c : order)
+    top.push_back({{"class", c}, {"label", classes[c]}, {"probability", rounded(p[c])}});
+  return top;
+}
+
+// "disc.png   disc 81.2%   ring 9.3%"
+std::string line_for_people(const std::string& path, std::size_t width, const ordered_json& top) {
+  std::string line = fmt::format("{:{}}", printable(path), width);
+  for (const ordered_json& row : top)
+    line += fmt::format("   {} {:.1f}%", printable(row["label"].get<std::string>()),
+                        row["probability"].get<double>() * 100);
+  return line;
+}
+
+// The images of a batch that this rank reads, each at its place among all. One that cannot be read
+// leaves a black image and is remembered.
+struct Pictures {
+  std::vector<float> pixels;
+  std::size_t bad_at = 0;  // no further one was read
+  std::optional<Error> bad;
+};
+Pictures read_pictures(std::span<const std::string> paths, const Session& session,
+                       const data::Transform& transform) {
+  const models::ModelConfig& m = session.config().model;
+  const auto size = static_cast<std::size_t>(m.image_h * m.image_w * m.channels);
+  const auto wants = session.own_samples_of(Goal::predict);
+  Pictures out{std::vector<float>(paths.size() * size), paths.size(), {}};
+  data::Image image;
+  for (std::size_t i = 0; i < paths.size() && !out.bad; ++i) {
+    if (wants && !wants(static_cast<std::int64_t>(i), static_cast<std::int64_t>(paths.size())))
+      continue;
+    try {
+      data::decode_image(paths[i], transform.wants_of({}), image);
+      transform.apply(image, {}, std::span(out.pixels).subspan(i * size, size));
+    } catch (const Error& error) {
+      out.bad_at = i, out.bad = error;
+    }
+  }
+  return out;
+}
+
+int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ranks) {
+  const std::unique_ptr<Session> session = load(found, ranks, options.batch);
+  std::unique_ptr<data::Dataset> dataset;
+  ranks.together([&] {
+    comm::Pulse::doing("opening the data");
+    std::unique_ptr<data::Dataset> opened = open_data(found.config, data::Split::test);
+    if (const std::string note = links_note(*opened); ranks.first() && !note.empty())
+      say(stderr, "note: {}\n", note);
+    dataset = labelled_by(found.weights.classes, std::move(opened), options.data);
+  });
+  const std::int64_t batch = std::min(options.batch, dataset->size());
+  std::vector<PlanKey> plans = {{Goal::evaluate, batch}};
+  if (const std::int64_t last = batch > 0 ? dataset->size() % batch : 0; last > 0)
+    plans.push_back({Goal::evaluate, last});
+  reserve(*session, plans, ranks);
+  comm::Pulse::doing("evaluating");
+  report::Console console;
+  const Score s =
+      score(*session, found.config, *dataset, options.batch,
+            static_cast<int>(found.config.data.workers), ranks.first() ? &console : nullptr);
+  console.finish();
+  ranks.together([&] {
+    if (!s.finite) throw unsound(found, "the loss or a prediction is not finite");
+  });
+  if (ranks.first()) print_score(s, dataset->class_names(), options);
+  return 0;
+}
+
+int predict_on(const Found& found, const PredictOptions& options, const Ranks& ranks) {
+  const std::int64_t most =
+      options.batch > 0 ? options.batch : std::max<std::int64_t>(8, found.config.parallel.dp);
+  const auto batch = static_cast<std::size_t>(most);
+  const std::unique_ptr<Session> session = load(found, ranks, most);
+  const data::Transform transform = eval_transform(found.config);
+  std::size_t width = 0;
+  for (const std::string& path : options.images) width = std::max(width, printable(path).size());
+  const auto classes = static_cast<std::size_t>(found.config.model.classes);
+  ordered_json all = ordered_json::array();
+  for (std::size_t first = 0; first < options.images.size(); first += batch) {
+    const auto paths =
+        std::span(options.images).subspan(first, std::min(batch, options.images.size() - first));
+    comm::Pulse::doing("predicting");
+    const Pictures mine = read_pictures(paths, *session, transform);
+    // Those before the first that cannot be read have their lines before the error has its own.
+    const auto good =
+        paths.size() -
+        static_cast<std::size_t>(ranks.most(static_cast<double>(paths.size() - mine.bad_at)));
+    const std::vector<double> logits =
+        good > 0 ? session->predict(mine.pixels, static_cast<std::int64_t>(paths.size()))
+                 : std::vector<double>{};
+    std::size_t sound = 0;
+    while (sound < good && std::all_of(&logits[sound * classes], &logits[sound * classes] + classes,
+                                       [](double v) { return std::isfinite(v); }))
+      ++sound;
+    for (std::size_t i = 0; i < sound && ranks.first(); ++i) {
+      const double* row = &logits[i * classes];
+      const ordered_json line = {
+          {"file", paths[i]},
+          {"top", top_of(softmax({row, row + classes}), found.weights.classes, options.top)}};
+      if (options.json)
+        all.push_back(line);
+      else if (options.table)
+        say(stdout, "{}\n", line_for_people(paths[i], width, line["top"]));
+      else
+        say_json(stdout, line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    }
+    ranks.together([&] {
+      if (sound < good)
+        throw unsound(found, "the prediction for " + paths[sound] + " is not finite");
+      if (mine.bad && mine.bad_at == good) throw *mine.bad;
+    });
+  }
+  if (options.json && ranks.first()) report::print_document(all);
+  return 0;
+}
+
+}  // namespace
+
+int evaluate(const EvalOptions& options, char** argv) {
+  WeightsOptions keys = options;  // with the flags of this verb alone
+  const auto flag = [&](const char* name, const char* key, const std::string& value) {
+    keys.overrides.push_back({key, value, fmt::format("{} {}", name, value), true});
+  };
+  if (options.seed) flag("--seed", "run.seed", std::to_string(*options.seed));
+  if (options.test_size > 0)
+    flag("--test-size", "data.test_size", std::to_string(options.test_size));
+  if (options.val_fraction >= 0)
+    flag("--val-fraction", "data.val_fraction", fmt::format("{}", options.val_fraction));
+  if (!options.tta.empty()) flag("--tta", "data.tta", options.tta);
+  Found found = find(keys);
+  config::Config& config = found.config;
+  config.data.source = options.data;
+  const config::Source source = config::parse_source(options.data);
+  auto agree = [&](const char* what, std::int64_t data, std::int64_t mine) {
+    if (data != 0 && data != mine)
+      throw Error(ErrorKind::usage,
+                  fmt::format("the data has {} {}, the model in {} takes {}", what, data,
+                              options.weights, mine),
+                  "--data", "give data of the model's size");
+  };
+  agree("height", source.h, config.model.image_h);
+  agree("width", source.w, config.model.image_w);
+  agree("channels", source.channels, config.model.channels);
+  agree("classes", source.classes, config.model.classes);
+  follow_run(found.weights.from, found.given, config, found.notes);
+  check_schedule(config);
+  return on_ranks(config, argv,
+                  [&](comm::Comm* world) { return evaluate_on(found, options, Ranks(world)); });
+}
+
+int predict(const PredictOptions& options, char** argv) {
+  const Found found = find(options);
+  const models::ModelConfig& m = found.config.model;
+  if (m.channels > 4)
+    throw Error(ErrorKind::usage,
+                fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels),
+                options.weights, "use `tessera eval` with data of that kind");
+  check_schedule(found.config);
+  return on_ranks(found.config, argv,
+                  [&](comm::Comm* world) { return predict_on(found, options, Ranks(world)); });
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,91 @@
+#include "verbs/explain_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "compile/pipeline.h"
+#include "compile/plans.h"
+#include "input/dataset.h"
+#include "report/console.h"
+#include "train/score.h"
+
+namespace tessera::run {
+namespace {
+
+// As the data say; where they cannot be opened, as if all batches were whole. A length that is not
+// given is an epoch.
+RunExtent extent_for(config::Config config, std::string* assumed) {
+  if (config.run.steps == 0 && config.run.epochs == 0) config.run.epochs = 1;
+  try {
+    const auto train = open_data(config, data::Split::train),
+               test = open_data(config, data::Split::test);
+    return extent_of(config, used_samples(config, *train), test->size());
+  } catch (const Error& error) {
+    *assumed = error.message;
+    return extent_of(config, config.batch.global, evaluation_batch(config));
+  }
+}
+
+}  // namespace
+
+nlohmann::ordered_json RunMemory::json() const {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Row& row : plans)
+    rows.push_back({{"plan", name_of(row.plan)}, {"arena_bytes", row.arena_bytes}});
+  nlohmann::ordered_json out = {
+      {"peak_bytes", bytes}, {"ranks", {{"least", least}, {"most", most}}}, {"plans", rows}};
+  if (!assumed.empty()) out["assumed"] = assumed;
+  return out;
+}
+
+std::string RunMemory::text(bool several_ranks) const {
+  const auto largest = std::max_element(plans.begin(), plans.end(), [](const Row& a, const Row& b) {
+    return a.arena_bytes < b.arena_bytes;
+  });
+  std::string out =
+      fmt::format("\nmemory of the whole training: {} bytes", report::with_commas(bytes));
+  if (several_ranks && least != most)
+    out += fmt::format(" (ranks have {} to {})", report::with_commas(least),
+                       report::with_commas(most));
+  std::string names;
+  for (const Row& row : plans) names += (names.empty() ? "" : ", ") + name_of(row.plan);
+  out +=
+      fmt::format("\n  plans by samples: {}; the largest is {}\n", names, name_of(largest->plan));
+  if (!assumed.empty())
+    out += fmt::format(
+        "  the data cannot be opened ({}): the last, smaller batch of an epoch is not counted\n",
+        assumed);
+  return out;
+}
+
+RunMemory memory_of_run(const config::Config& given, int rank, const std::vector<int>& others,
+                        const plan::Target& target, const transforms::RunOptions& options) {
+  RunMemory out;
+  config::Config config = given;
+  const RunExtent extent = extent_for(config, &out.assumed);
+  config.batch.global = extent.batch;
+  if (config.parallel.weights.word == "measured")
+    config.parallel.weights.list.assign(static_cast<std::size_t>(config.parallel.dp), 1.0);
+  std::map<int, plan::Footprint> rooms;
+  for (const PlanKey& key : plans_of_training(config, extent)) {
+    const Compiled compiled =
+        compile(config, key.goal, micro_batches_for(config, key.goal, key.samples), target, options,
+                key.weights, rank);
+    rooms[rank].add(compiled.plan);
+    out.plans.push_back({key, compiled.plan.arena_bytes});
+    for (const int other : others)
+      if (other != rank)
+        rooms[other].add(plan::lower(compiled.program, other, target, config.parallel.overlap));
+  }
+  out.bytes = out.least = out.most = rooms[rank].bytes();
+  for (const auto& [other, room] : rooms) {
+    out.least = std::min(out.least, room.bytes());
+    out.most = std::max(out.most, room.bytes());
+  }
+  return out;
+}
+
+}  // namespace tessera::run
