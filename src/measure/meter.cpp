@@ -7,9 +7,9 @@
 
 #include "base/process.h"
 #include "compile/pipeline.h"
-#include "compile/pipeline_slots.h"
 #include "compile/stages.h"
 #include "files/text.h"
+#include "measure/pipeline_slots.h"
 
 namespace tessera::run {
 namespace {

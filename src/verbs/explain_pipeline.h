@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "compile/compile.h"
-#include "compile/pipeline_slots.h"
 #include "measure/measured_pipeline.h"
+#include "measure/pipeline_slots.h"
 #include "plan/plan.h"
 #include "report/pipeline_chart.h"
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "compile/pipeline_slots.h"
 #include "measure/breakdown.h"
+#include "measure/pipeline_slots.h"
 #include "measure/rank_speed.h"
 #include "report/trace.h"
 #include "train/balance.h"

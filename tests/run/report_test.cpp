@@ -10,6 +10,7 @@
 #include "files/scratch.h"
 #include "files/text.h"
 #include "measure/environment.h"
+#include "ranks/launch.h"
 #include "report/metrics_log.h"
 #include "train/train_report.h"
 

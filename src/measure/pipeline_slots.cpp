@@ -1,4 +1,4 @@
-#include "compile/pipeline_slots.h"
+#include "measure/pipeline_slots.h"
 
 #include <algorithm>
 #include <optional>
