@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 
@@ -35,7 +36,8 @@ struct Product {
   bool gelu = false;           // the tanh form
   bool before_gelu = false;    // what gelu is applied to is written too, in the layout of D
   std::int64_t workspace = 0;  // bytes
-  // Every address is a multiple of this many bytes; powers of two.
+  // Every address is a multiple of this many bytes, a power of two; `align_result` is of C, D, the
+  // bias and what stands before gelu.
   std::uint32_t align_left = 16, align_right = 16, align_result = 16;
 };
 
@@ -61,7 +63,7 @@ struct BlasApi;  // the functions of the library (blas.cpp)
 class BlasPlan {
  public:
   BlasPlan(BlasPlan&& other) noexcept;
-  BlasPlan& operator=(BlasPlan&&) = delete;
+  BlasPlan& operator=(BlasPlan&& other) noexcept;
   ~BlasPlan();
   const Product& product() const { return product_; }
 
