@@ -29,6 +29,8 @@ struct DeviceInfo {
 };
 
 std::vector<std::string> device_names();  // of this build
+// Why this machine cannot run what the build can, in a sentence; empty: it can.
+std::string missing(std::string_view device);
 // Error(usage) when this build has no such device. `threads` is how many of the host's cores may be
 // used.
 DeviceInfo device_info(std::string_view device, int threads);
