@@ -45,6 +45,8 @@ std::vector<std::string> device_names() {
 
 std::string missing(std::string_view device) { return row_of(device).missing(); }
 
+std::vector<std::pair<std::string, std::string>> device_facts() { return cuda::facts(); }
+
 DeviceInfo device_info(std::string_view device, int threads) {
   return row_of(device).info(threads);
 }

@@ -7,8 +7,9 @@ namespace {
 
 constexpr const char* sentence = "this build has no CUDA executor";
 [[noreturn]] void refuse() {
-  throw Error(ErrorKind::usage, sentence, "run.device",
-              "choose --device cpu, or build where the CUDA toolkit (nvcc) is: cmake --preset cuda");
+  throw Error(
+      ErrorKind::usage, sentence, "run.device",
+      "choose --device cpu, or build where the CUDA toolkit (nvcc) is: cmake --preset cuda");
 }
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include <thread>
 
 #include "base/process.h"
+#include "base/say.h"
 #include "base/threads.h"
 #include "exec/device.h"
+#include "report/document.h"
 #include "run/build_info.h"
 #include "run/run.h"
 
@@ -78,9 +80,29 @@ nlohmann::json environment(const std::string& device, int threads) {
       {"cores", available_cores()},
       {"threads", threads},
       {"device", exec::device_info(device, threads).name},
-      {"peak_gflops", peak_json(told_peak ? *told_peak : peak_of(Ranks(nullptr), threads))}};
+      {"peak_gflops",
+       peak_json(told_peak ? *told_peak : peak_on(device, Ranks(nullptr), threads))}};
   if (!ranks_talk.empty()) out["ranks_talk"] = ranks_talk;
   return out;
+}
+
+int print_version(bool verbose, bool json) {
+  nlohmann::ordered_json all = {
+      {"tessera", build_version}, {"commit", build_commit}, {"compiler", build_compiler}};
+  if (verbose) {
+    all["cpu"] = cpu_name();
+    all["cores"] = std::to_string(available_cores());
+    for (const auto& [name, value] : exec::device_facts()) all[name] = value;
+  }
+  if (json) {
+    report::print_document(all);
+    return 0;
+  }
+  say(stdout, "tessera {}\n", version());
+  for (const auto& [name, value] : all.items())
+    if (verbose && name != "tessera" && name != "commit")
+      say(stdout, "{:<14} {}\n", name, value.get<std::string>());
+  return 0;
 }
 
 }  // namespace tessera::run

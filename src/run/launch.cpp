@@ -17,6 +17,7 @@
 #include "base/say.h"
 #include "base/threads.h"
 #include "comm/choose.h"
+#include "exec/device.h"
 #include "run/disk_calls.h"
 #include "run/environment.h"
 #include "run/guard.h"
@@ -108,6 +109,7 @@ bool says_notes() {
 int on_ranks(const config::Config& config, char** argv,
              const std::function<int(comm::Comm*)>& body) {
   check_schedule(config);
+  exec::device_info(config.run.device, 1);  // Error(usage) where this build has no such device
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")

@@ -127,5 +127,7 @@ int list_models(bool json);
 
 // "0.1.0 (commit)".
 std::string version();
+// Of this build, and with `verbose` what it finds on this machine: cores, driver, cards, libraries.
+int print_version(bool verbose, bool json);
 
 }  // namespace tessera::run

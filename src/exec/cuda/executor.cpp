@@ -1,5 +1,8 @@
 // CUDA as a device: loads plans, keeps their memory, runs them on one card.
 #include "exec/cuda/cuda.h"
+
+#include <algorithm>
+
 #include "exec/cuda/loaded.h"
 #include "exec/cuda/peak.h"
 
@@ -73,10 +76,12 @@ DeviceInfo info(int) {
   return {.name = "cuda",
           .peak_gflops = measure_peak_gflops,
           .copy_gbytes = measure_copy_gbytes,
-          .memory = [] {
-            must(::cudaSetDevice(own_card().index), "take hold of the card");
-            return room_on_card().free;
-          }};
+          .memory =
+              [] {
+                must(::cudaSetDevice(own_card().index), "take hold of the card");
+                return room_on_card().free;
+              },
+          .count = [] { return std::max(1, static_cast<int>(machinery().cards.size())); }};
 }
 
 std::unique_ptr<Executor> make(int threads, Groups groups) {

@@ -13,23 +13,23 @@ namespace {
 #define TO_COME(op) KernelRow{ir::Op::op, nullptr, nullptr}
 constexpr std::array rows{
     ROW_WITH_WORKSPACE(contract),
-    TO_COME(conv), TO_COME(conv_input_grad), TO_COME(conv_filter_grad), TO_COME(max_pool), TO_COME(max_pool_grad),
+    TO_COME(conv), TO_COME(conv_input_grad), TO_COME(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
     ROW(attention), ROW_WITH_WORKSPACE(attention_grad),
     ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
-    TO_COME(layer_norm), TO_COME(layer_norm_grad), TO_COME(add_norm),
-    TO_COME(softmax), TO_COME(softmax_grad), TO_COME(log_softmax), TO_COME(log_softmax_grad),
-    TO_COME(moments), TO_COME(batch_norm), TO_COME(batch_norm_sums), TO_COME(batch_norm_grad),
-    TO_COME(running_stats), TO_COME(batch_norm_fixed), TO_COME(batch_norm_scale),
-    TO_COME(nll), TO_COME(nll_grad), TO_COME(cross_entropy), TO_COME(cross_entropy_grad), TO_COME(correct),
+    ROW(layer_norm), ROW_WITH_WORKSPACE(layer_norm_grad), ROW(add_norm),
+    ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
+    ROW_WITH_WORKSPACE(moments), ROW(batch_norm), ROW_WITH_WORKSPACE(batch_norm_sums), ROW(batch_norm_grad),
+    ROW(running_stats), ROW(batch_norm_fixed), ROW(batch_norm_scale),
+    ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
     ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
-    TO_COME(window), TO_COME(unwindow), TO_COME(window_mask), TO_COME(bias_table), TO_COME(bias_table_grad),
-    TO_COME(sum), TO_COME(sumsq), TO_COME(alarm),
+    ROW(window), ROW(unwindow), ROW(window_mask), ROW(bias_table), ROW(bias_table_grad),
+    ROW_WITH_WORKSPACE(sum), ROW_WITH_WORKSPACE(sumsq), ROW_WITH_WORKSPACE(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW(advance), ROW(lookup),
-    TO_COME(lamb_direction), TO_COME(segment_sumsq), TO_COME(lamb_update),
+    ROW(lamb_direction), ROW_WITH_WORKSPACE(segment_sumsq), ROW(lamb_update),
     CROSSES(all_reduce), CROSSES(all_gather), CROSSES(reduce_scatter), CROSSES(all_to_all),
     ROW(own), ROW(once), ROW(widen), CROSSES(transfer), CROSSES(send), CROSSES(recv),
-    CROSSES(compressed_reduce), TO_COME(orthogonalise),
+    CROSSES(compressed_reduce), ROW_WITH_WORKSPACE(orthogonalise),
 };
 #undef ROW
 #undef ROW_WITH_WORKSPACE
