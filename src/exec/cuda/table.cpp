@@ -10,10 +10,9 @@ namespace {
 #define ROW(op) KernelRow{ir::Op::op, run_##op, nullptr}
 #define ROW_WITH_WORKSPACE(op) KernelRow{ir::Op::op, run_##op, workspace_##op}
 #define CROSSES(op) KernelRow{ir::Op::op, nullptr, nullptr}
-#define TO_COME(op) KernelRow{ir::Op::op, nullptr, nullptr}
 constexpr std::array rows{
     ROW_WITH_WORKSPACE(contract),
-    TO_COME(conv), TO_COME(conv_input_grad), TO_COME(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
+    ROW_WITH_WORKSPACE(conv), ROW_WITH_WORKSPACE(conv_input_grad), ROW_WITH_WORKSPACE(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
     ROW(attention), ROW_WITH_WORKSPACE(attention_grad),
     ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     ROW(layer_norm), ROW_WITH_WORKSPACE(layer_norm_grad), ROW(add_norm),
@@ -34,7 +33,6 @@ constexpr std::array rows{
 #undef ROW
 #undef ROW_WITH_WORKSPACE
 #undef CROSSES
-#undef TO_COME
 // clang-format on
 
 constexpr bool in_order() {
