@@ -151,8 +151,8 @@ void add_data_verbs(CLI::App& app, bool& json, int& code) {
 
 int dispatch(int argc, char** argv) {
   CLI::App app(
-      "Tessera trains and runs image classifiers (ViT, Swin, ResNet). This version runs on CPUs, "
-      "in one process or on many ranks. "
+      "Tessera trains and runs image classifiers (ViT, Swin, ResNet). It runs on CPUs and "
+      "NVIDIA GPUs, in one process or on many ranks. "
       "Manual: docs/cli.md.",
       "tessera");  // whatever name it was started by
   app.set_version_flag("--version", "tessera " + version());
@@ -325,6 +325,11 @@ int dispatch(int argc, char** argv) {
 
   CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
   models_verb->callback([&] { code = run::list_models(json); });
+
+  bool verbose = false;
+  CLI::App* version_verb = verb("version", "this build, and what it finds on this machine");
+  version_verb->add_flag("--verbose", verbose, "also cores, driver, GPUs and libraries");
+  version_verb->callback([&] { code = run::print_version(verbose, json); });
 
   CLI::App* config_verb =
       app.add_subcommand("config", "look at a configuration without running it");

@@ -21,6 +21,7 @@ enum class ErrorKind {
   rank_lost = 7,  // a rank died
   memory = 8,     // out of memory
   disk = 9,       // disk full or unwritable
+  device = 10,    // a GPU, its driver or one of its libraries is missing or failed
   internal = 70,  // a defect of ours
   stopped = 75,   // stopped on request, resumable
 };

@@ -141,7 +141,7 @@ const std::vector<Field>& fields() {
 
       {"ema", "decay", AT(ema.decay), below(0, 1), "moving average of the weights; 0: off"},
 
-      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64: CPU, for checking"},
+      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64: for checking"},
       {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss in the backward pass; 0: automatic"},
 
       {"parallel", "dp", AT(parallel.dp), derived(from(1, 65536), "auto"), "data-parallel ranks; unless given: all ranks that the other axes leave"},
@@ -175,7 +175,7 @@ const std::vector<Field>& fields() {
 
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file (without one: model and data) and every value of the command line that changes results"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME, shown in the first line of a run"},
-      {"run", "device", AT(run.device), one_of("cpu", "cuda"), "where it runs"},
+      {"run", "device", AT(run.device), one_of("cpu|cuda"), "where it runs"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},

@@ -38,9 +38,7 @@ const Later later[] = {
     {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
      "it comes with f16 and the CUDA executor; leave it at 1"},
     {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
-     "this build has no CUDA executor; choose auto, local or mpi", true},
-    {"run.device", [](const Config& c) { return c.run.device != "cpu"; },
-     "this build has no CUDA executor; choose cpu", true},
+     "this build has no NCCL; choose auto, local or mpi", true},
 };
 
 // The keys ("model.heads") that a message of models::problems() names, in order.
@@ -284,9 +282,6 @@ class Resolver {
                       "computes in f32",
                       value("optim.eps"), value("precision.dtype")),
           "choose 1.2e-38 or more (1e-8 is usual), or f64");
-    if (c_.precision.dtype == "f64" && c_.run.device != "cpu")
-      add({"precision.dtype", "run.device"}, "precision.dtype = \"f64\" runs on the CPU only",
-          "choose run.device = \"cpu\" or f32");
   }
 
   // Text with a syntax of its own: the parser's error becomes a problem.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "exec/cpu/cpu.h"
+#include "exec/cuda/cuda.h"
 #include "exec/executor.h"
 
 namespace tessera::exec {
@@ -11,27 +12,40 @@ namespace {
 
 struct Row {
   std::string_view name;
+  bool (*built)();
+  std::string (*missing)();
   DeviceInfo (*info)(int threads);
   plan::Target (*target)(int threads);
   std::unique_ptr<Executor> (*make)(int threads, Groups groups);
 };
-constexpr std::array rows{Row{"cpu", cpu::info, cpu::target, cpu::make}};
+constexpr std::array rows{
+    Row{"cpu", [] { return true; }, [] { return std::string(); }, cpu::info, cpu::target,
+        cpu::make},
+    Row{"cuda", cuda::built, cuda::missing, cuda::info, cuda::target, cuda::make}};
 
 const Row& row_of(std::string_view device) {
   for (const Row& row : rows)
-    if (row.name == device) return row;
-  throw Error(ErrorKind::usage,
-              "this build has no executor for the device '" + std::string(device) + "'",
-              "run.device", "choose " + join(device_names(), " or "));
+    if (row.name == device && row.built()) return row;
+  const bool known = device == "cuda";
+  throw Error(
+      ErrorKind::usage, "this build has no executor for the device '" + std::string(device) + "'",
+      "run.device",
+      "choose " + join(device_names(), " or ") +
+          (known ? ", or build where the CUDA toolkit (nvcc) is: cmake --preset cuda" : ""));
 }
 
 }  // namespace
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows) names.emplace_back(row.name);
+  for (const Row& row : rows)
+    if (row.built()) names.emplace_back(row.name);
   return names;
 }
+
+std::string missing(std::string_view device) { return row_of(device).missing(); }
+
+std::vector<std::pair<std::string, std::string>> device_facts() { return cuda::facts(); }
 
 DeviceInfo device_info(std::string_view device, int threads) {
   return row_of(device).info(threads);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/comm.h"
@@ -26,9 +27,15 @@ struct DeviceInfo {
   // read and written by a copy.
   std::function<double()> peak_gflops{}, copy_gbytes{};
   std::function<std::int64_t()> memory{};  // bytes that could still be given, now
+  std::function<int()> count{};            // how many of it ranks of this machine share out
 };
 
 std::vector<std::string> device_names();  // of this build
+// Why this machine cannot run what the build can, in a sentence; empty: it can.
+std::string missing(std::string_view device);
+// What there is of the devices of this build beside cores: drivers, cards, libraries; names and
+// values.
+std::vector<std::pair<std::string, std::string>> device_facts();
 // Error(usage) when this build has no such device. `threads` is how many of the host's cores may be
 // used.
 DeviceInfo device_info(std::string_view device, int threads);

@@ -114,6 +114,9 @@ class Executor {
   virtual void read_persistent(std::string_view name, std::int64_t offset,
                                std::span<std::byte> bytes) const = 0;
   virtual std::int64_t allocated_bytes() const = 0;
+  // Of the host, beside them: what batches and results pass through on their way to a device and
+  // back.
+  virtual std::int64_t pinned_bytes() const { return 0; }
   // How many runs are worth submitting before the first of them is waited for, beyond one. 0:
   // submit() returns when all is done.
   virtual int runs_ahead() const = 0;

@@ -73,7 +73,8 @@ nlohmann::json environment(const std::string& device, int threads) {
       {"cores", available_cores()},
       {"threads", threads},
       {"device", exec::device_info(device, threads).name},
-      {"peak_gflops", peak_json(told_peak ? *told_peak : peak_of(Ranks(nullptr), threads))}};
+      {"peak_gflops",
+       peak_json(told_peak ? *told_peak : peak_on(device, Ranks(nullptr), threads))}};
   if (!how_ranks_talk().empty()) out["ranks_talk"] = how_ranks_talk();
   return out;
 }

@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "exec/device.h"
 #include "files/text.h"
 #include "measure/environment.h"
 
@@ -229,6 +230,30 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
           : "";
   if (out.doubt.find(crowded) == out.doubt.npos)
     out.doubt += (out.doubt.empty() ? "" : "; ") + crowded;
+  return out;
+}
+
+Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
+             const nlohmann::json& before) {
+  if (device == "cpu") return peak_of(ranks, threads, before);
+  const PeakKey key = peak_key(ranks, threads);
+  const std::vector<std::string> hosts = ranks.gather_text(key.host);
+  const bool leads =
+      static_cast<std::size_t>(ranks.rank()) ==
+      static_cast<std::size_t>(std::find(hosts.begin(), hosts.end(), key.host) - hosts.begin());
+  double machine = 0;  // one rank of each measures, alone
+  ranks.together([&] {
+    if (!leads) return;
+    const exec::DeviceInfo info = exec::device_info(device, threads);
+    machine = info.peak_gflops() * std::min(info.count(), key.ranks);
+  });
+  Peak out;
+  out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();
+  const std::vector<double> machines = ranks.gather({&machine, 1});
+  for (std::size_t r = 0; r < machines.size(); ++r) {
+    out.all_gflops += machines[r];
+    if (hosts[r] == key.host) out.gflops += machines[r] / key.ranks;
+  }
   return out;
 }
 

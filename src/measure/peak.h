@@ -44,5 +44,8 @@ std::filesystem::path peak_folder();
 // The peak of all ranks, each with so many threads; all make the call. `before` are the segments of
 // a run that goes on (segments.h), whose own peak is taken where the machine is the same.
 Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);
+// The same of a device by its name; cards of a machine are shared out among its ranks.
+Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
+             const nlohmann::json& before = nullptr);
 
 }  // namespace tessera::run

@@ -26,6 +26,6 @@ struct Segment {
 // The segment of this process, which goes on after `step` (0: begins) in the folder of the run; all
 // ranks make the call.
 Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
-                      std::int64_t step);
+                      std::int64_t step, const std::string& device = "cpu");
 
 }  // namespace tessera::run

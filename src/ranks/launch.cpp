@@ -17,6 +17,7 @@
 #include "base/say.h"
 #include "base/threads.h"
 #include "comm/choose.h"
+#include "exec/device.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
 #include "ranks/ranks.h"
@@ -110,6 +111,7 @@ bool says_notes() {
 
 int on_ranks(const config::Config& config, char** argv,
              const std::function<int(comm::Comm*)>& body) {
+  exec::device_info(config.run.device, 1);  // Error(usage) where this build has no such device
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")

@@ -84,7 +84,8 @@ class Trainer {
     ranks_.together([&] { clean_run_folder(out_, lock_); });
     ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
     expect_same_step(ranks_, out_, resumed_ ? progress_.step : -1);
-    segment_ = begin_segment(ranks_, static_cast<int>(config_.run.threads), out_, progress_.step);
+    segment_ = begin_segment(ranks_, static_cast<int>(config_.run.threads), out_, progress_.step,
+                             config_.run.device);
     ranks_.together([&] {
       if (!ranks_.first()) return;
       open_folder(out_, asked(), options_, lock_);

@@ -134,7 +134,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   const int threads = static_cast<int>(config.run.threads);
-  const Peak known = peak_of(Ranks(nullptr), threads);
+  const Peak known = peak_on(config.run.device, Ranks(nullptr), threads);
   const double peak = known.gflops,
                copy = exec::device_info(config.run.device, threads).copy_gbytes();
   ordered_json all = ordered_json::array();
@@ -259,7 +259,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     return 0;
   }
   const int threads = static_cast<int>(config.run.threads);
-  const Peak known = peak_of(ranks, threads);
+  const Peak known = peak_on(config.run.device, ranks, threads);
   const double peak = known.all_gflops;
   double difference = 0;
   ranks.together([&] {

@@ -116,4 +116,7 @@ int ckpt_diff(const CkptOptions& options);  // 0 equal, 1 different
 
 int list_models(bool json);
 
+// Of this build, and with `verbose` what it finds on this machine: cores, driver, cards, libraries.
+int print_version(bool verbose, bool json);
+
 }  // namespace tessera::run

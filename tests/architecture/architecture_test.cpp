@@ -42,7 +42,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"study", {"base", "files", "config", "report"}},
     // The rooms of a run: each sees those above it.
     {"input", {"base", "files", "data", "models", "config", "report"}},
-    {"ranks", {"base", "files", "comm", "config", "report"}},
+    {"ranks", {"base", "files", "comm", "exec/device.h", "config", "report"}},
     {"compile",
      {"base", "ir", "ops", "models", "transforms", "plan", "files", "comm", "config", "input",
       "ranks"}},

@@ -218,7 +218,8 @@ TEST(Later, NeutralValuesPassAndOthersAreRefused) {
       "[parallel]\ndp=1\ntp=1\npp=1\nsp=1\nzero=0\nsequence=\"none\"\nschedule=\"zb\"\ncompress="
       "\"none\"\ncomm=\"local\"\n[run]\nnp="
       "1\ndevice=\"cpu\"\n[ema]\ndecay=0\n");
-  for (const char* set : {"parallel.comm=nccl", "run.device=cuda", "precision.dtype=f16",
+  read("[run]\ndevice=\"cuda\"\n[precision]\ndtype=\"f64\"\n");
+  for (const char* set : {"parallel.comm=nccl", "precision.dtype=f16",
                           "precision.dtype=fp8", "precision.loss_scale=1024", "optim.name=lars"}) {
     const std::string message = refusal("", {from_set(set)});
     expect_says(message, std::string("--set ") + set + ": ");

@@ -62,7 +62,8 @@ DeviceInfo info(int threads) {
   return {.name = "cpu",
           .peak_gflops = [threads] { return measure_peak(threads).gflops; },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },
-          .memory = available_memory};
+          .memory = available_memory,
+          .count = [] { return 1; }};
 }
 
 std::unique_ptr<Executor> make(int threads, Groups groups) {

@@ -1,0 +1,147 @@
+#include "exec/cuda/card.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "exec/cuda/cuda.h"
+#include "exec/cuda/failure.h"
+#include "exec/cuda/library.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+constexpr int oldest = 75;  // compute capability that kernels are written for
+
+int attribute(cudaDeviceAttr what, int card) {
+  int value = 0;
+  return ::cudaDeviceGetAttribute(&value, what, card) == cudaSuccess ? value : 0;
+}
+
+Machinery look() {
+  Machinery out;
+  (void)::cudaDriverGetVersion(&out.driver);
+  (void)::cudaRuntimeGetVersion(&out.runtime);
+  int count = 0;
+  out.status = ::cudaGetDeviceCount(&count);
+  (void)::cudaGetLastError();
+  if (out.status != cudaSuccess) count = 0;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp said{};
+    if (::cudaGetDeviceProperties(&said, i) != cudaSuccess) continue;
+    out.cards.push_back({.index = i,
+                         .name = said.name,
+                         .arch = 10 * said.major + said.minor,
+                         .multiprocessors = said.multiProcessorCount,
+                         .shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i),
+                         .memory = static_cast<std::int64_t>(said.totalGlobalMem)});
+  }
+  return out;
+}
+
+// This process among those of its machine, as launchers say it.
+int local_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                           "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"})
+    if (const char* value = std::getenv(name)) return std::max(0, std::atoi(value));
+  return 0;
+}
+
+std::string version(int number) {
+  return number == 0 ? "none"
+                     : std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+}  // namespace
+
+const Machinery& machinery() {
+  static const Machinery found = look();
+  return found;
+}
+
+const Card& own_card() {
+  const Machinery& here = machinery();
+  if (here.cards.empty())
+    fail(here.status == cudaSuccess ? cudaErrorNoDevice : here.status, "look for a card");
+  const char* named = std::getenv("TESSERA_CUDA_CARD");
+  const int count = static_cast<int>(here.cards.size());
+  const int wanted = named ? std::atoi(named) : local_rank() % count;
+  if (wanted < 0 || wanted >= count)
+    throw Error(ErrorKind::usage,
+                "TESSERA_CUDA_CARD names the card " + std::string(named) +
+                    ", but this process may use " + std::to_string(count) + ", counted from 0",
+                "cuda", "choose one of those that `tessera version --verbose` lists");
+  const Card& card = here.cards[static_cast<std::size_t>(wanted)];
+  if (card.arch < oldest)
+    throw Error(ErrorKind::device,
+                "expected a card of compute capability 7.5 or more, found " + card.name + " with " +
+                    std::to_string(card.arch / 10) + "." + std::to_string(card.arch % 10),
+                "cuda", "use a newer card, or --device cpu");
+  return card;
+}
+
+bool dnn_wanted() {
+  const char* off = std::getenv("TESSERA_CUDNN");
+  if (off && std::string_view(off) == "0") return false;
+  static const bool there =
+      TESSERA_CUDNN_BUILT && static_cast<bool>(Library::find({"libcudnn.so.9", "libcudnn.so"}));
+  return there;
+}
+
+Limits limits_of(const Card& card, bool dnn) {
+  return {.arch = card.arch,
+          .multiprocessors = card.multiprocessors,
+          .shared_per_block = card.shared_per_block,
+          .dnn = dnn};
+}
+
+Limits limits() {
+  if (machinery().cards.empty()) return {};
+  return limits_of(own_card(), dnn_wanted());
+}
+
+bool built() { return true; }
+
+std::string missing() {
+  try {
+    own_card();
+    return "";
+  } catch (const Error& e) {
+    return e.message;
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> facts() {
+  const Machinery& here = machinery();
+  std::vector<std::pair<std::string, std::string>> out = {
+      {"cuda runtime", version(here.runtime) + " (linked)"}, {"cuda driver", version(here.driver)}};
+  for (const Card& card : here.cards)
+    out.emplace_back("card " + std::to_string(card.index),
+                     card.name + ", compute capability " + std::to_string(card.arch / 10) + "." +
+                         std::to_string(card.arch % 10) + ", " +
+                         std::to_string(card.multiprocessors) + " multiprocessors, " +
+                         std::to_string(card.memory >> 20) + " MiB");
+  if (here.cards.empty()) out.emplace_back("cards", missing());
+  const auto library = [&](const char* name, std::vector<std::string> files, const char* function,
+                           auto&& read) {
+    const Library found = Library::find(std::move(files));
+    if (!found) return out.emplace_back(name, found.error());
+    using Version = std::size_t();
+    Version* const ask = found.symbol_or_null<Version>(function);
+    return out.emplace_back(name, ask ? read(ask()) : "found, but it does not say its version");
+  };
+  const auto dotted = [](std::size_t v) {
+    return std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." +
+           std::to_string(v % 100);
+  };
+  library("cublasLt", {"libcublasLt.so.13", "libcublasLt.so"}, "cublasLtGetVersion", dotted);
+  library("cudnn", {"libcudnn.so.9", "libcudnn.so"}, "cudnnGetVersion", dotted);
+  const Library nccl = Library::find({"libnccl.so.2", "libnccl.so"});
+  using NcclVersion = int(int*);
+  int number = 0;
+  if (NcclVersion* const ask = nccl.symbol_or_null<NcclVersion>("ncclGetVersion")) ask(&number);
+  out.emplace_back("nccl", nccl ? dotted(static_cast<std::size_t>(number)) : nccl.error());
+  return out;
+}
+
+}  // namespace tessera::exec::cuda

@@ -1,0 +1,39 @@
+// The cards of this machine and what a plan must know of the one in use. Convention: asking starts
+// nothing on a card and never throws; Card::use does both.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "exec/cuda/kernel.h"
+
+namespace tessera::exec::cuda {
+
+struct Card {
+  int index = 0;
+  std::string name;
+  int arch = 0;  // compute capability, 10 x major + minor
+  int multiprocessors = 0;
+  std::int64_t shared_per_block = 0, memory = 0;
+};
+
+// Asked once in a process.
+struct Machinery {
+  int driver = 0, runtime = 0;  // versions of CUDA: 1000 x major + 10 x minor; 0: no driver
+  cudaError_t status = cudaSuccess;
+  std::vector<Card> cards;
+};
+const Machinery& machinery();
+
+// The card of this process: the rank on this machine, counted around; TESSERA_CUDA_CARD names
+// another. Error(device) when there is none.
+const Card& own_card();
+
+// Whether cuDNN may be used: this build has its headers, the library is there, and TESSERA_CUDNN is
+// not 0.
+bool dnn_wanted();
+// Of the card, or where there is none of an H100 with cuDNN.
+Limits limits();
+Limits limits_of(const Card& card, bool dnn);
+
+}  // namespace tessera::exec::cuda

@@ -1,0 +1,56 @@
+// The kernels of our own behind contract: a matrix product over arbitrary strides, and the pass
+// that adds addends and applies the activation. Convention: strides count elements.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+
+#include "exec/common/contraction.h"
+#include "exec/cuda/kernel.h"
+
+namespace tessera::exec::cuda {
+
+inline constexpr int most_loops = 8;    // around a plain product, and dims of a result
+inline constexpr int most_addends = 4;  // of one pass
+
+struct PlainLoop {
+  std::int64_t extent = 1, a = 0, b = 0, c = 0;
+};
+// C[m,n] = sum over k of A[m,k] B[k,n] for each step of `outer`, summed over the steps of `inner`.
+struct PlainProduct {
+  const void *a = nullptr, *b = nullptr;
+  void* c = nullptr;
+  PlainLoop m{}, n{}, k{};
+  int outer_count = 0, inner_count = 0;
+  std::array<PlainLoop, most_loops> outer{}, inner{};
+  std::int64_t outer_steps = 1, inner_steps = 1;
+};
+// Elements of A and B are `factors`, those of C `result`: f64, f32, bf16, or f32 of bf16. With
+// `products` there are no rows (m is one step), and n may stride through A as well.
+void multiply_plain(const PlainProduct& product, bool products, ir::DType factors, ir::DType result,
+                    cudaStream_t stream);
+
+enum class Act : int { none, gelu, gelu_tanh };
+
+struct Addend {
+  const void* data = nullptr;
+  ir::DType dtype = ir::DType::f32;
+  std::array<std::int64_t, most_loops> strides{};  // along each dim
+};
+// z = sum + addends, y = act(z), over a dense result. `sum` may be the storage of `before` or `y`.
+struct Finish {
+  const void* sum = nullptr;
+  ir::DType sum_type = ir::DType::f32;
+  void *before = nullptr, *y = nullptr;  // null: not written
+  ir::DType type = ir::DType::f32;       // of before and y
+  Act act = Act::none;
+  int dims = 0;
+  std::array<std::int64_t, most_loops> extents{};
+  int addend_count = 0;
+  std::array<Addend, most_addends> addends{};
+};
+void finish_contract(const Finish& finish, cudaStream_t stream);
+
+}  // namespace tessera::exec::cuda

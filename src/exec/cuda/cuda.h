@@ -1,0 +1,26 @@
+// CUDA as a row of the device table. Convention: nothing here needs a header of CUDA, so that the
+// table is the same in a build without it (exec/no_cuda.cpp).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exec/device.h"
+#include "exec/executor.h"
+
+namespace tessera::exec::cuda {
+
+bool built();  // whether this build has the executor
+// Why no card can be used here, in a sentence; empty: one can.
+std::string missing();
+// What `tessera version --verbose` says: the driver, the cards, the libraries; name and value.
+std::vector<std::pair<std::string, std::string>> facts();
+
+DeviceInfo info(int threads);
+// Of the card of this process, or where there is none of an H100 with cuDNN.
+plan::Target target(int threads);
+std::unique_ptr<Executor> make(int threads, Groups groups);
+
+}  // namespace tessera::exec::cuda

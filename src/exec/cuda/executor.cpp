@@ -1,0 +1,91 @@
+// CUDA as a device: loads plans, keeps their memory, runs them on one card.
+#include "exec/cuda/cuda.h"
+
+#include <algorithm>
+
+#include "exec/cuda/loaded.h"
+#include "exec/cuda/peak.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+plan::Target target_for(const Limits& limits) {
+  return {.device = "cuda",
+          .alignment = 256,
+          .shared_half = 0,  // other ranks reach what is staged on the host
+          .copies = 2,
+          .workspace =
+              [limits](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
+                       const std::vector<ir::Type>& out) {
+                const WorkspaceRule rule = kernel(op).workspace;
+                return rule ? rule(attrs, in, out, limits) : 0;
+              },
+          .supports = supports};
+}
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(int threads, Groups groups)
+      : machine_(threads, std::move(groups)), target_(target_for(machine_.context.limits)) {}
+
+  const plan::Target& target() const override { return target_; }
+  std::int64_t more_for(const plan::Footprint& room) const override {
+    return machine_.memory.more_for(room);
+  }
+  void reserve(const plan::Footprint& room) override {
+    machine_.here();
+    machine_.memory.make_room(room);
+  }
+  bool fits(const plan::Plan& plan) const override {
+    machine_.here();
+    return more_for(plan::footprint_of(plan)) <= room_on_card().free;
+  }
+  std::unique_ptr<Loaded> load(const plan::Plan& plan) override {
+    reserve(plan::footprint_of(plan));
+    return std::make_unique<CudaLoaded>(plan, machine_);
+  }
+  void write_persistent(std::string_view name, std::int64_t offset,
+                        std::span<const std::byte> bytes) override {
+    machine_.here();
+    copy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(),
+         static_cast<std::int64_t>(bytes.size()), cudaMemcpyHostToDevice, machine_.compute,
+         "write a buffer");
+  }
+  void read_persistent(std::string_view name, std::int64_t offset,
+                       std::span<std::byte> bytes) const override {
+    machine_.here();
+    copy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()),
+         static_cast<std::int64_t>(bytes.size()), cudaMemcpyDeviceToHost, machine_.compute,
+         "read a buffer");
+    must(::cudaStreamSynchronize(machine_.compute), "read a buffer");
+  }
+  std::int64_t allocated_bytes() const override { return machine_.memory.bytes(); }
+  std::int64_t pinned_bytes() const override { return machine_.pinned; }
+  int runs_ahead() const override { return 1; }
+
+ private:
+  Machine machine_;
+  plan::Target target_;
+};
+
+}  // namespace
+
+plan::Target target(int) { return target_for(limits()); }
+
+DeviceInfo info(int) {
+  return {.name = "cuda",
+          .peak_gflops = measure_peak_gflops,
+          .copy_gbytes = measure_copy_gbytes,
+          .memory =
+              [] {
+                must(::cudaSetDevice(own_card().index), "take hold of the card");
+                return room_on_card().free;
+              },
+          .count = [] { return std::max(1, static_cast<int>(machinery().cards.size())); }};
+}
+
+std::unique_ptr<Executor> make(int threads, Groups groups) {
+  return std::make_unique<CudaExecutor>(threads, std::move(groups));
+}
+
+}  // namespace tessera::exec::cuda

@@ -1,0 +1,71 @@
+// The activation and its slope, as exec/cpu/reference/formulas.h defines them. Convention: f32 and
+// f64 use the accurate functions of the runtime; beside bf16 values an absolute error of some 1e-7
+// cannot be seen, so they use fewer instructions and stay within the time that memory takes.
+#pragma once
+
+#include "exec/cuda/elements.cuh"
+
+namespace tessera::exec::cuda {
+
+// Phi(x) = (1 + erf(x / sqrt 2)) / 2, and exp(-x^2 / 2), which the fast form needs anyway.
+template <class T>
+struct NormalAt {
+  Wide<T> below, bell;
+
+  __device__ __forceinline__ explicit NormalAt(double x) requires std::is_same_v<T, double>
+      : below(0.5 * (1.0 + erf(x * 0.70710678118654752440))), bell(exp(-0.5 * x * x)) {}
+  __device__ __forceinline__ explicit NormalAt(float x) requires std::is_same_v<T, float>
+      : below(0.5f * (1.0f + erff(x * 0.70710678118654752440f))), bell(expf(-0.5f * x * x)) {}
+  // Abramowitz and Stegun 7.1.26: 1 - erf z = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z),
+  // to 1.5e-7.
+  __device__ __forceinline__ explicit NormalAt(float x) requires std::is_same_v<T, Bf16> {
+    const float t = __fdividef(1.0f, fmaf(0.3275911f * 0.70710678f, fabsf(x), 1.0f));
+    bell = __expf(-0.5f * x * x);
+    float poly = fmaf(t, 1.061405429f, -1.453152027f);
+    poly = fmaf(t, poly, 1.421413741f);
+    poly = fmaf(t, poly, -0.284496736f);
+    poly = fmaf(t, poly, 0.254829592f);
+    const float above = 0.5f * poly * t * bell;  // of |x|
+    below = x < 0.0f ? above : 1.0f - above;
+  }
+};
+
+template <class T>
+__device__ __forceinline__ Wide<T> tanh_of(Wide<T> x) {
+  if constexpr (std::is_same_v<T, Bf16>)
+    return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f);
+  else if constexpr (std::is_same_v<T, float>)
+    return tanhf(x);
+  else
+    return tanh(x);
+}
+
+template <class T>
+__device__ __forceinline__ Wide<T> gelu_erf(Wide<T> x) {
+  if constexpr (std::is_same_v<T, Bf16>)
+    return x * NormalAt<T>(x).below;
+  else if constexpr (std::is_same_v<T, float>)
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+  else
+    return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
+}
+template <class T>
+__device__ __forceinline__ Wide<T> gelu_erf_slope(Wide<T> x) {
+  const NormalAt<T> at(x);
+  return at.below + x * Wide<T>(0.39894228040143267794) * at.bell;
+}
+template <class T>
+__device__ __forceinline__ Wide<T> gelu_tanh(Wide<T> x) {
+  using W = Wide<T>;
+  const W t = tanh_of<T>(W(0.79788456080286535588) * (x + W(0.044715) * x * x * x));
+  return W(0.5) * x * (W(1) + t);
+}
+template <class T>
+__device__ __forceinline__ Wide<T> gelu_tanh_slope(Wide<T> x) {
+  using W = Wide<T>;
+  const W t = tanh_of<T>(W(0.79788456080286535588) * (x + W(0.044715) * x * x * x));
+  return W(0.5) * (W(1) + t) +
+         W(0.5) * x * (W(1) - t * t) * W(0.79788456080286535588) * (W(1) + W(3 * 0.044715) * x * x);
+}
+
+}  // namespace tessera::exec::cuda

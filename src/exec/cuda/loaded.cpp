@@ -1,0 +1,297 @@
+#include "exec/cuda/loaded.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+#include "comm/pulse.h"
+#include "exec/cuda/flight.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+std::string name_of(const plan::Plan& plan, const plan::Step& step) {
+  if (step.eqn < 0) return "";
+  const ir::Eqn& eqn = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
+  const ir::Var first = eqn.out.empty() ? ir::none : eqn.out[0];
+  return first == ir::none ? eqn.scope : plan.program.name_of(first);
+}
+
+}  // namespace
+
+CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
+    : plan_(plan),
+      machine_(machine),
+      memos_(plan.steps.size()),
+      crossings_(plan, machine),
+      copies_(static_cast<std::size_t>(plan.copies)) {
+  std::int64_t scalars = 0;
+  for (const plan::Binding& output : plan.outputs)
+    scalars += output.slot && output.slot.type.rank() == 0 ? scalar_bytes : 0;
+  scalars = (scalars + 255) / 256 * 256;
+  pinned_bytes_ = plan.copies * (plan.feed_bytes + scalars);
+  pinned_ = pin(pinned_bytes_);
+  machine.pinned += pinned_bytes_;
+  std::byte* at = pinned_;
+  for (Copy& copy : copies_) {
+    copy.feed = at, copy.found = at + plan.feed_bytes;
+    at += plan.feed_bytes + scalars;
+    copy.uploaded = make_event(), copy.began = make_event(true), copy.done = make_event(true);
+    for (const plan::Step& step : plan.steps) {
+      Bound& bound = copy.steps.emplace_back();
+      bound.kernel = kernel(step.op).run;
+      for (const plan::Slot& slot : step.in)
+        bound.in.push_back({slot.type.dtype, slot.type.shape, nullptr});
+      for (const plan::Slot& slot : step.out)
+        bound.out.push_back({slot.type.dtype, slot.type.shape, nullptr});
+    }
+  }
+  cut();
+}
+
+CudaLoaded::~CudaLoaded() {
+  machine_.settle();  // what runs still reads and writes here
+  machine_.pinned -= pinned_bytes_;
+  if (machine_.last == this) machine_.last = nullptr;
+}
+
+void CudaLoaded::cut() {
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const plan::Step& step = plan_.steps[i];
+    const bool crosses = plan::crosses_ranks(step.op);
+    const bool joins = !segments_.empty() && !crosses && !segments_.back().crosses &&
+                       step.waits.empty();  // what waits begins a segment
+    if (joins)
+      segments_.back().last = i + 1;
+    else
+      segments_.push_back({i, i + 1, crosses});
+  }
+}
+
+void CudaLoaded::bind(Copy& copy, int index) {
+  const auto address = [&](const plan::Slot& slot) {
+    return machine_.memory.address(plan_, slot, index);
+  };
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const plan::Step& step = plan_.steps[i];
+    Bound& bound = copy.steps[i];
+    for (std::size_t k = 0; k < step.in.size(); ++k) bound.in[k].data = address(step.in[k]);
+    for (std::size_t k = 0; k < step.out.size(); ++k) bound.out[k].data = address(step.out[k]);
+    bound.workspace = address(step.workspace);
+  }
+  copy.scalars.clear();
+  for (const plan::Binding& output : plan_.outputs)
+    if (output.slot && output.slot.type.rank() == 0)
+      copy.scalars.push_back({address(output.slot), static_cast<int>(output.slot.type.bytes())});
+  for (auto& graphs : copy.graphs) {
+    graphs.clear();
+    graphs.resize(segments_.size());
+  }
+}
+
+void CudaLoaded::write(std::string_view input, std::span<const std::byte> bytes) {
+  const plan::Binding* binding = plan_.input(input);
+  CHECK(binding, "the plan has no input " + std::string(input));
+  CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
+        "input " + std::string(input) + " takes " + std::to_string(binding->slot.type.bytes()) +
+            " bytes, got " + std::to_string(bytes.size()));
+  if (bytes.empty() || !binding->slot) return;
+  machine_.here();
+  Copy& copy = copies_[static_cast<std::size_t>(next_)];
+  if (binding->slot.base == plan::Slot::feed) {
+    wait_for(copy.uploaded, "copy a batch to the card");  // the last one that lay here
+    std::memcpy(copy.feed + binding->slot.offset, bytes.data(), bytes.size());
+    return;
+  }
+  cuda::copy(machine_.memory.address(plan_, binding->slot, next_), bytes.data(),
+             static_cast<std::int64_t>(bytes.size()), cudaMemcpyHostToDevice, machine_.compute,
+             "write an input");
+}
+
+void CudaLoaded::read(std::string_view output, std::span<std::byte> bytes) {
+  const plan::Binding* binding = plan_.output(output);
+  CHECK(binding, "the plan has no output " + std::string(output));
+  CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
+        "output " + std::string(output) + " has another size");
+  const bool there = machine_.last == this && waited_run_ >= machine_.since &&
+                     machine_.runs - waited_run_ < plan_.copies;
+  CHECK(
+      there,
+      "output " + std::string(output) +
+          " is read before its run was waited for, or after another that may have overwritten it");
+  if (bytes.empty()) return;
+  machine_.here();
+  // A result has a copy of its own, which a later run leaves alone; a buffer is as the last run
+  // leaves it.
+  const cudaStream_t stream =
+      binding->slot.base == plan::Slot::result ? machine_.transfer : machine_.compute;
+  cuda::copy(bytes.data(), machine_.memory.address(plan_, binding->slot, waited_copy_),
+             static_cast<std::int64_t>(bytes.size()), cudaMemcpyDeviceToHost, stream,
+             "read an output");
+  must(::cudaStreamSynchronize(stream), "read an output");
+}
+
+void CudaLoaded::upload(Copy& copy, int index) {
+  if (plan_.feed_bytes == 0) return;
+  // Another plan may still run where this one is fed, or the last run that was fed from here.
+  must(::cudaStreamWaitEvent(machine_.upload, machine_.before, 0), "wait for another plan");
+  must(::cudaStreamWaitEvent(machine_.upload, copy.done, 0), "wait for an earlier run");
+  cuda::copy(machine_.memory.feed(plan_, index), copy.feed, plan_.feed_bytes,
+             cudaMemcpyHostToDevice, machine_.upload, "copy a batch to the card");
+  must(::cudaEventRecord(copy.uploaded, machine_.upload), "mark a batch as copied");
+  must(::cudaStreamWaitEvent(machine_.compute, copy.uploaded, 0), "wait for a batch");
+}
+
+void CudaLoaded::execute(Copy& copy, std::size_t i) {
+  const plan::Step& step = plan_.steps[i];
+  Bound& bound = copy.steps[i];
+  const Call call{.op = step.op,
+                  .attrs = step.attrs,
+                  .in = bound.in,
+                  .out = bound.out,
+                  .stream = machine_.compute,
+                  .workspace = bound.workspace,
+                  .workspace_bytes = step.workspace ? step.workspace.type.bytes() : 0,
+                  .context = machine_.context,
+                  .memo = &memos_[i]};
+  bound.kernel(call);
+}
+
+void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool captured) {
+  const auto tick = [&](std::size_t i) {
+    if (form == timed)
+      must(::cudaEventRecordWithFlags(copy.ticks[i], machine_.compute,
+                                      captured ? cudaEventRecordExternal : cudaEventRecordDefault),
+           "mark the time of a step");
+  };
+  for (std::size_t i = segment.first; i < segment.last; ++i) {
+    tick(2 * i);
+    execute(copy, i);
+  }
+  tick(2 * segment.last - 1);
+  if (segment.last == plan_.steps.size())
+    gather_scalars(copy.scalars, copy.found, machine_.compute);
+}
+
+void CudaLoaded::launch(Copy& copy, std::size_t index, Form form) {
+  GraphExec& graph = copy.graphs[form][index];
+  if (!graph) {
+    const std::lock_guard lock(one_at_a_time());
+    cudaGraph_t drawn = nullptr;
+    must(::cudaStreamBeginCapture(machine_.compute, cudaStreamCaptureModeThreadLocal),
+         "begin to capture a graph");
+    try {
+      enqueue(copy, segments_[index], form, true);
+    } catch (...) {
+      (void)::cudaStreamEndCapture(machine_.compute, &drawn);
+      if (drawn) (void)::cudaGraphDestroy(drawn);
+      (void)::cudaGetLastError();
+      throw;
+    }
+    must(::cudaStreamEndCapture(machine_.compute, &drawn), "capture a graph");
+    cudaGraphExec_t ready = nullptr;
+    const cudaError_t status = ::cudaGraphInstantiate(&ready, drawn, 0);
+    (void)::cudaGraphDestroy(drawn);
+    must(status, "instantiate a graph");
+    graph = GraphExec(ready);
+  }
+  must(::cudaGraphLaunch(graph, machine_.compute), "launch a graph");
+}
+
+void CudaLoaded::cross(Copy& copy, std::size_t i, cpu::Recorder& record, cpu::Flights& flights) {
+  const plan::Step& step = plan_.steps[i];
+  Bound& bound = copy.steps[i];
+  const int index = static_cast<int>(i);
+  comm::Pulse::inside(name_of(plan_, step));  // what this rank is at, for those who look
+  if (step.stream == 0) machine_.wait_for_compute("compute what crosses ranks");
+  const double begin = record.now();
+  if (step.stream == 1) {
+    flights.add(index, begin, crossings_.start(i, bound.in, bound.out),
+                plan::is_point_to_point(step.op));
+    return record(index, Timeline::post, begin);
+  }
+  crossings_.run(i, bound.in, bound.out);
+  record(index, Timeline::wait, begin);
+  record.flight(index, begin);
+}
+
+void CudaLoaded::look(Copy& copy, std::size_t step, const Observer& observe) {
+  const int index = static_cast<int>(&copy - copies_.data());
+  std::deque<std::vector<std::byte>> kept;  // as long as the observer looks
+  observe(step, [&](const plan::Slot& slot) -> std::span<const std::byte> {
+    if (!slot) return {};
+    std::vector<std::byte>& bytes = kept.emplace_back(static_cast<std::size_t>(slot.type.bytes()));
+    cuda::copy(bytes.data(), machine_.memory.address(plan_, slot, index), slot.type.bytes(),
+               cudaMemcpyDeviceToHost, machine_.compute, "look at a step");
+    machine_.wait_for_compute("look at a step");
+    return bytes;
+  });
+}
+
+Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
+  const Form form = options.spans ? timed : plain;
+  while (form == timed && copy.ticks.size() < 2 * plan_.steps.size())
+    copy.ticks.push_back(make_event(true));
+  cpu::Recorder record(plan_.steps.size(), options.spans);
+  cpu::Flights flights(record);
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    const Segment& segment = segments_[s];
+    for (const int message : plan_.steps[segment.first].waits) flights.finish(message);
+    if (options.observe) flights.finish_near();  // whoever looks sees what has arrived
+    flights.poll(static_cast<int>(segment.first));
+    if (segment.crosses) {
+      cross(copy, segment.first, record, flights);
+      if (segment.last == plan_.steps.size())
+        gather_scalars(copy.scalars, copy.found, machine_.compute);
+      if (options.observe) look(copy, segment.first, options.observe);
+    } else if (options.observe) {
+      for (std::size_t i = segment.first; i < segment.last; ++i) {
+        execute(copy, i);
+        look(copy, i, options.observe);
+      }
+      if (segment.last == plan_.steps.size())
+        gather_scalars(copy.scalars, copy.found, machine_.compute);
+    } else if (warm_) {
+      launch(copy, s, form);
+    } else {
+      enqueue(copy, segment, form, false);
+    }
+  }
+  flights.finish_all();
+  comm::Pulse::inside("");  // what follows is no equation's
+  warm_ = true;
+  return record.finish();
+}
+
+Ticket CudaLoaded::submit(const RunOptions& options) {
+  machine_.here();
+  if (const std::int64_t moves = machine_.memory.moves(); bound_at_ != moves) {
+    machine_.settle();
+    for (std::size_t i = 0; i < copies_.size(); ++i) bind(copies_[i], static_cast<int>(i));
+    bound_at_ = moves;
+  }
+  const int index = next_;
+  Copy& copy = copies_[static_cast<std::size_t>(index)];
+  if (copy.flight) collect(*copy.flight);  // as many runs are under way as there are copies
+  next_ = (next_ + 1) % plan_.copies;
+  const std::int64_t number = ++machine_.runs;
+  if (std::exchange(machine_.last, this) != this) {
+    machine_.since = number;
+    must(::cudaEventRecord(machine_.before, machine_.compute), "mark the end of another plan");
+  }
+  upload(copy, index);
+  copy.flight = std::make_shared<Flight>(
+      Flight{.copy = index, .number = number, .submitted_ns = now_ns(), .spans = options.spans});
+  must(::cudaEventRecord(copy.began, machine_.compute), "mark the beginning of a run");
+  copy.flight->host = run(copy, options);
+  must(::cudaEventRecord(copy.done, machine_.compute), "mark the end of a run");
+  copy.flight->observed = static_cast<bool>(options.observe);
+  return Ticket(std::make_unique<Run>(*this, copy.flight));
+}
+
+}  // namespace tessera::exec::cuda

@@ -1,0 +1,43 @@
+#include "exec/cuda/machine.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+const Card& taken(const Card& card) {
+  must(::cudaSetDevice(card.index), "take hold of the card");
+  return card;
+}
+
+}  // namespace
+
+Machine::Machine(int threads, Groups given)
+    : card(taken(own_card())),
+      compute(make_stream()),
+      upload(make_stream()),
+      transfer(make_stream()),
+      blas(Blas::open()),
+      dnn(dnn_wanted() ? Dnn::open() : nullptr),
+      context{.limits = limits_of(card, dnn != nullptr), .blas = blas.get(), .dnn = dnn.get()},
+      groups(std::move(given)),
+      memory(compute),
+      before(make_event()),
+      mark(make_event()) {
+  if (!groups.empty()) pool.emplace(threads);
+}
+
+Machine::~Machine() { settle(); }
+
+void Machine::here() const { must(::cudaSetDevice(card.index), "take hold of the card"); }
+
+void Machine::wait_for_compute(const char* what) {
+  must(::cudaEventRecord(mark, compute), what);
+  wait_for(mark, what);
+}
+
+void Machine::settle() {
+  (void)::cudaSetDevice(card.index);
+  for (const Stream* stream : {&compute, &upload, &transfer})
+    (void)::cudaStreamSynchronize(*stream);
+}
+
+}  // namespace tessera::exec::cuda

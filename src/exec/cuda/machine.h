@@ -1,0 +1,45 @@
+// What the plans of one executor share: a card, its streams and libraries, the memory, and the
+// groups of ranks. Convention: every public call of an executor says here() first, because the
+// current card belongs to a thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/threads.h"
+#include "exec/cuda/blas.h"
+#include "exec/cuda/card.h"
+#include "exec/cuda/dnn.h"
+#include "exec/cuda/memory.h"
+#include "exec/executor.h"
+
+namespace tessera::exec::cuda {
+
+struct Machine {
+  Machine(int threads, Groups given);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+  void here() const;                        // the card is this thread's
+  void wait_for_compute(const char* what);  // what it has been given so far
+  void settle();                            // waits for everything that was submitted; never throws
+
+  const Card card;
+  // Runs; what they are fed with, on its way up; what crosses ranks, both ways, and results that
+  // are read.
+  Stream compute, upload, transfer;
+  std::unique_ptr<Blas> blas;
+  std::unique_ptr<Dnn> dnn;
+  Context context;
+  Groups groups;
+  std::optional<ThreadPool> pool;  // for what the host does between ranks; none: it is alone
+  Memory memory;
+  std::int64_t pinned = 0;       // bytes of the host
+  std::int64_t runs = 0;         // of all plans
+  const Loaded* last = nullptr;  // whose run the last one was
+  std::int64_t since = 0;        // the first of its runs without another's in between
+  Event before;                  // when the last run of another plan was over
+  Event mark;                    // of wait_for_compute
+};
+
+}  // namespace tessera::exec::cuda

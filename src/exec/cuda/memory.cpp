@@ -1,0 +1,120 @@
+#include "exec/cuda/memory.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "exec/cuda/failure.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+}  // namespace
+
+Room room_on_card() {
+  std::size_t free = 0, total = 0;
+  must(::cudaMemGetInfo(&free, &total), "ask for the free memory of the card");
+  return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+}
+
+void out_of_memory(const plan::Footprint& room, std::int64_t held, std::int64_t more,
+                   const Room& card) {
+  Error error(
+      ErrorKind::memory,
+      "the plans need " + mib(more) + " more and the card has " + mib(card.free) + " free",
+      "memory of the card",
+      "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller "
+      "model; `tessera explain` shows the peak without running");
+  error.and_also("asked for: weights and state " + mib(room.persistent_bytes()) +
+                 ", arena with batches and results " + mib(room.arena_bytes()));
+  error.and_also("held by this rank already: " + mib(held) +
+                 "; in use by this and other programs: " + mib(card.total - card.free) + " of " +
+                 mib(card.total));
+  throw error;
+}
+
+std::int64_t Memory::more_for(const plan::Footprint& room) const {
+  std::int64_t more = std::max<std::int64_t>(0, room.arena_bytes() - arena_bytes_);
+  for (const auto& [name, buffer] : room.persistent())
+    if (!persistent_.contains(name)) more += buffer.bytes;
+  return more;
+}
+
+std::byte* Memory::take(std::int64_t bytes, DeviceBytes& keep) {
+  if (bytes == 0) return nullptr;
+  const std::lock_guard lock(one_at_a_time());
+  void* raw = nullptr;
+  must(::cudaMalloc(&raw, static_cast<std::size_t>(bytes)), "take memory of the card");
+  DeviceBytes taken(static_cast<std::byte*>(raw));
+  std::swap(keep, taken);
+  held_ += bytes;
+  return keep;
+}
+
+void Memory::make_room(const plan::Footprint& room) {
+  const std::int64_t more = more_for(room);
+  if (more == 0) {
+    for (const auto& [name, asked] : room.persistent())
+      CHECK(buffer(name).bytes == asked.bytes, "two plans disagree about the size of " + name);
+    return;
+  }
+  if (const Room card = room_on_card(); more > card.free) out_of_memory(room, held_, more, card);
+  try {
+    std::int64_t fresh = 0;
+    for (const auto& [name, asked] : room.persistent()) {
+      const auto it = persistent_.find(name);
+      CHECK(it == persistent_.end() || it->second.bytes == asked.bytes,
+            "two plans disagree about the size of " + name);
+      if (it == persistent_.end()) fresh += asked.bytes;
+    }
+    if (fresh > 0) {
+      std::byte* at = take(fresh, slabs_.emplace_back());
+      must(::cudaMemsetAsync(at, 0, static_cast<std::size_t>(fresh), stream_),
+           "zero the buffers of a plan");
+      for (const auto& [name, asked] : room.persistent())
+        if (persistent_.try_emplace(name, Buffer{at, asked.bytes}).second) at += asked.bytes;
+    }
+    if (room.arena_bytes() > arena_bytes_) {
+      must(::cudaStreamSynchronize(stream_), "wait for what runs in the arena");
+      arena_ = {};  // give back before taking more
+      held_ -= std::exchange(arena_bytes_, 0);
+      ++moves_;
+      take(room.arena_bytes(), arena_);
+      arena_bytes_ = room.arena_bytes();
+    }
+  } catch (const Error& e) {
+    if (e.kind != ErrorKind::memory) throw;
+    out_of_memory(room, held_, more_for(room), room_on_card());
+  }
+}
+
+const Memory::Buffer& Memory::buffer(std::string_view name) const {
+  const auto it = persistent_.find(name);
+  CHECK(it != persistent_.end(), "there is no buffer " + std::string(name));
+  return it->second;
+}
+
+std::byte* Memory::part_of(std::string_view name, std::int64_t offset, std::size_t bytes) const {
+  const Buffer& found = buffer(name);
+  CHECK(offset >= 0 && offset + static_cast<std::int64_t>(bytes) <= found.bytes,
+        "buffer " + std::string(name) + " is smaller than what was asked for");
+  return found.data + offset;
+}
+
+std::byte* Memory::feed(const plan::Plan& plan, int copy) const {
+  return arena_.get() + plan.arena_bytes + copy * (plan.feed_bytes + plan.result_bytes);
+}
+
+std::byte* Memory::address(const plan::Plan& plan, const plan::Slot& slot, int copy) const {
+  if (!slot) return nullptr;
+  // Of what has no elements, in a plan without an arena: no null, which would mean that it is
+  // absent.
+  if (slot.type.bytes() == 0) return reinterpret_cast<std::byte*>(std::uintptr_t{256});
+  if (slot.base == plan::Slot::feed) return feed(plan, copy) + slot.offset;
+  if (slot.base == plan::Slot::result) return feed(plan, copy) + plan.feed_bytes + slot.offset;
+  if (slot.base == 0) return arena_.get() + slot.offset;
+  return buffer(plan.persistent[static_cast<std::size_t>(slot.base - 1)].name).data + slot.offset;
+}
+
+}  // namespace tessera::exec::cuda

@@ -1,0 +1,55 @@
+// The kernels of a card: one row per op, in the order of the vocabulary.
+#include <array>
+
+#include "exec/cuda/kernel.h"
+
+namespace tessera::exec::cuda {
+
+namespace {
+// clang-format off
+#define ROW(op) KernelRow{ir::Op::op, run_##op, nullptr}
+#define ROW_WITH_WORKSPACE(op) KernelRow{ir::Op::op, run_##op, workspace_##op}
+#define CROSSES(op) KernelRow{ir::Op::op, nullptr, nullptr}
+constexpr std::array rows{
+    ROW_WITH_WORKSPACE(contract),
+    ROW_WITH_WORKSPACE(conv), ROW_WITH_WORKSPACE(conv_input_grad), ROW_WITH_WORKSPACE(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
+    ROW(attention), ROW_WITH_WORKSPACE(attention_grad),
+    ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
+    ROW(layer_norm), ROW_WITH_WORKSPACE(layer_norm_grad), ROW(add_norm),
+    ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
+    ROW_WITH_WORKSPACE(moments), ROW(batch_norm), ROW_WITH_WORKSPACE(batch_norm_sums), ROW(batch_norm_grad),
+    ROW(running_stats), ROW(batch_norm_fixed), ROW(batch_norm_scale),
+    ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
+    ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
+    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
+    ROW(window), ROW(unwindow), ROW(window_mask), ROW(bias_table), ROW(bias_table_grad),
+    ROW_WITH_WORKSPACE(sum), ROW_WITH_WORKSPACE(sumsq), ROW_WITH_WORKSPACE(alarm),
+    ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW(advance), ROW(lookup),
+    ROW(lamb_direction), ROW_WITH_WORKSPACE(segment_sumsq), ROW(lamb_update),
+    CROSSES(all_reduce), CROSSES(all_gather), CROSSES(reduce_scatter), CROSSES(all_to_all),
+    ROW(own), ROW(once), ROW(widen), CROSSES(transfer), CROSSES(send), CROSSES(recv),
+    CROSSES(compressed_reduce), ROW_WITH_WORKSPACE(orthogonalise),
+};
+#undef ROW
+#undef ROW_WITH_WORKSPACE
+#undef CROSSES
+// clang-format on
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (static_cast<std::size_t>(rows[i].op) != i) return false;
+  return rows.size() == static_cast<std::size_t>(ir::op_count);
+}
+static_assert(in_order(), "every op of TESSERA_OPS has its row here, in its order");
+
+}  // namespace
+
+const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
+
+// Every kernel takes f64, f32 and bf16 (bf16 by way of float, on every card) and whatever integers
+// the op's own rule allows; what crosses ranks is bytes.
+bool supports(ir::Op op, ir::DType) {
+  return kernel(op).run != nullptr || ir::def(op).crosses != ir::Crossing::none;
+}
+
+}  // namespace tessera::exec::cuda
