@@ -146,9 +146,10 @@ __global__ void __launch_bounds__(norm::plain_threads)
   to[a.width] = dbias;
 }
 
-// Partial sums: one for each block.
+// Partial sums: one for each block; as many blocks as the registers of the card hold.
 std::int64_t parts_of(const Rows& rows, const Limits& limits) {
-  return std::min<std::int64_t>((rows.count + 3) / 4, std::int64_t{4} * limits.multiprocessors);
+  const std::int64_t resident = rows.width <= 256 ? 9 : rows.width <= 768 ? 4 : 3;
+  return std::min<std::int64_t>((rows.count + 3) / 4, resident * limits.multiprocessors);
 }
 
 template <class T>
