@@ -41,7 +41,7 @@ __device__ __forceinline__ Wide<T> tanh_of(Wide<T> x) {
 }
 
 template <class T>
-__device__ __forceinline__ Wide<T> gelu_erf(Wide<T> x) {
+__device__ __forceinline__ Wide<T> erf_gelu(Wide<T> x) {
   if constexpr (std::is_same_v<T, Bf16>)
     return x * NormalAt<T>(x).below;
   else if constexpr (std::is_same_v<T, float>)
@@ -50,18 +50,18 @@ __device__ __forceinline__ Wide<T> gelu_erf(Wide<T> x) {
     return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
 }
 template <class T>
-__device__ __forceinline__ Wide<T> gelu_erf_slope(Wide<T> x) {
+__device__ __forceinline__ Wide<T> erf_gelu_slope(Wide<T> x) {
   const NormalAt<T> at(x);
   return at.below + x * Wide<T>(0.39894228040143267794) * at.bell;
 }
 template <class T>
-__device__ __forceinline__ Wide<T> gelu_tanh(Wide<T> x) {
+__device__ __forceinline__ Wide<T> tanh_gelu(Wide<T> x) {
   using W = Wide<T>;
   const W t = tanh_of<T>(W(0.79788456080286535588) * (x + W(0.044715) * x * x * x));
   return W(0.5) * x * (W(1) + t);
 }
 template <class T>
-__device__ __forceinline__ Wide<T> gelu_tanh_slope(Wide<T> x) {
+__device__ __forceinline__ Wide<T> tanh_gelu_slope(Wide<T> x) {
   using W = Wide<T>;
   const W t = tanh_of<T>(W(0.79788456080286535588) * (x + W(0.044715) * x * x * x));
   return W(0.5) * (W(1) + t) +

@@ -3,7 +3,7 @@
 // offsets count elements.
 #pragma once
 
-#include <array>
+#include <initializer_list>
 #include <string>
 
 #include "exec/common/walk.h"
@@ -68,6 +68,15 @@ inline bool in_packs(const Walk& walk, int width) {
   bool whole = walk.inner_stride() == 1;
   for (std::size_t i = 0; i + 1 < walk.rank(); ++i) whole = whole && walk.stride[i] % width == 0;
   return whole;
+}
+
+// Whether n elements of all of these can be read and written 16 bytes at a time, without a rest;
+// absent ones do not count.
+template <class T>
+bool in_16_bytes(std::int64_t n, std::initializer_list<const T*> arrays) {
+  bool all = n % per_16_bytes<T> == 0;
+  for (const T* array : arrays) all = all && aligned_16(array);
+  return all;
 }
 
 // Calls visit(T{}) for ops that are never run in a low precision.

@@ -191,10 +191,7 @@ void run_lamb_direction(const Call& call) {
                                attr.eps,
                                attr.weight_decay};
     constexpr int width = per_16_bytes<T>;
-    bool packs = a.n % width == 0;
-    for (const T* array : {a.w, a.m, a.v, a.grad, static_cast<const T*>(a.u_out),
-                           static_cast<const T*>(a.m_out), static_cast<const T*>(a.v_out)})
-      packs = packs && aligned_16(array);
+    const bool packs = in_16_bytes<T>(a.n, {a.w, a.m, a.v, a.grad, a.u_out, a.m_out, a.v_out});
     const auto kernel = packs ? direction_step<T, width> : direction_step<T, 1>;
     const std::int64_t most = std::int64_t{8} * call.context.limits.multiprocessors;
     kernel<<<grid_for(a.n / (packs ? width : 1), lamb_threads, most), lamb_threads, 0,

@@ -166,10 +166,10 @@ void run_broadcast_second(const Call& call) {
   };
 FORMULA(AddTwo, (W a, W b), a + b)
 FORMULA(MulTwo, (W a, W b), a* b)
-FORMULA(GeluErf, (W x), gelu_erf<T>(x))
-FORMULA(GeluTanh, (W x), gelu_tanh<T>(x))
-FORMULA(GeluErfGrad, (W x, W g), g* gelu_erf_slope<T>(x))
-FORMULA(GeluTanhGrad, (W x, W g), g* gelu_tanh_slope<T>(x))
+FORMULA(GeluErf, (W x), erf_gelu<T>(x))
+FORMULA(GeluTanh, (W x), tanh_gelu<T>(x))
+FORMULA(GeluErfGrad, (W x, W g), g* erf_gelu_slope<T>(x))
+FORMULA(GeluTanhGrad, (W x, W g), g* tanh_gelu_slope<T>(x))
 FORMULA(Relu, (W x), x < W(0) ? W(0) : x)
 FORMULA(ReluGrad, (W y, W g), y > W(0) ? g : W(0))
 #undef FORMULA

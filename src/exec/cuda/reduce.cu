@@ -241,14 +241,14 @@ void sum_of(const Call& call, const SumShape& shape) {
   launched("fold_any");
 }
 
-void clear(const Call& call) {
+void clear_sum(const Call& call) {
   const Tensor& y = call.out[0];
   const auto bytes = static_cast<std::size_t>(y.elements() * ir::size_of(y.dtype));
   if (bytes > 0) must(cudaMemsetAsync(y.data, 0, bytes, call.stream), "clearing a sum of nothing");
 }
 
 void sum_of_squares(const Call& call, Answer answer) {
-  if (call.in[0].elements() == 0) return clear(call);
+  if (call.in[0].elements() == 0) return clear_sum(call);
   with_float(call.in[0].dtype, [&]<class T>(T) {
     fold_long_rows<T, true>(call, 1, call.in[0].elements(), call.out[0].as<Wide<T>>(), answer);
   });
@@ -261,7 +261,7 @@ std::int64_t workspace_of_rows(std::int64_t rows, std::int64_t columns) {
 
 void run_sum(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
-  if (x.elements() == 0) return clear(call);
+  if (x.elements() == 0) return clear_sum(call);
   const SumShape& shape = call.once<SumShape>(
       [&] { return SumShape(call.attr<ir::Sum>(), x.shape, y.shape, x.dtype); });
   const bool same = x.dtype == y.dtype;

@@ -113,13 +113,6 @@ __global__ void __launch_bounds__(update_threads)
   }
 }
 
-// Whether 16 bytes at a time work for all of these; absent ones do not count.
-template <class T>
-bool in_16_bytes(std::int64_t n, std::initializer_list<const T*> arrays) {
-  bool all = n % per_16_bytes<T> == 0;
-  for (const T* array : arrays) all = all && aligned_16(array);
-  return all;
-}
 // Eight blocks a multiprocessor stay and walk.
 unsigned update_grid(const Call& call, std::int64_t packs) {
   return grid_for(packs, update_threads, std::int64_t{8} * call.context.limits.multiprocessors);
@@ -242,7 +235,11 @@ void run_finite(const Call& call) {
     for (std::size_t begin = 0; begin < call.in.size(); begin += scalars_at_once) {
       const std::size_t count = std::min<std::size_t>(scalars_at_once, call.in.size() - begin);
       Scalars<T> scalars{};
-      for (std::size_t i = 0; i < count; ++i) scalars.at[i] = call.in[begin + i].as<T>();
+      for (std::size_t i = 0; i < count; ++i) {
+        CHECK(call.in[begin + i].dtype == call.out[0].dtype,
+              "the operands of finite have one element type");
+        scalars.at[i] = call.in[begin + i].as<T>();
+      }
       all_finite<<<1, scalars_at_once, 0, call.stream>>>(scalars, static_cast<int>(count),
                                                          begin == 0, call.out[0].as<T>());
       launched("all_finite");

@@ -1,0 +1,49 @@
+// What the kernels of attention share: the sizes of a call, and the two ways to run it. `plain`
+// takes any type, any number of tokens and any head width; `short` is for bf16 heads that fit into
+// one block's shared memory. Legend: b batch (all leading dims), t query, s key, h head, d head
+// dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask: [w,t,s], b % w picks
+// one.
+#pragma once
+
+#include "exec/cuda/kernel.h"
+
+namespace tessera::exec::cuda {
+
+struct AttentionSizes {
+  std::int64_t b = 0;
+  int t = 0, s = 0, h = 0, d = 0;
+
+  std::int64_t heads() const { return b * h; }
+};
+AttentionSizes attention_sizes(const ir::Shape& q, const ir::Shape& k);
+
+// The optional operands of a call; `first` is the index of the first of them.
+struct AttentionExtras {
+  Tensor bias, mask;
+  std::int64_t windows = 1;
+};
+AttentionExtras attention_extras(const Call& call, std::size_t first);
+
+void plain_attention(const Call& call);
+void plain_attention_grad(const Call& call);
+std::int64_t plain_attention_grad_bytes(const AttentionSizes& n, bool bias, ir::DType dtype,
+                                        const Limits& limits);
+
+// Whether a card can run these sizes by the short kernels, and whether these addresses can be read
+// by 16 bytes.
+bool short_attention_fits(const AttentionSizes& n, ir::DType dtype, const Limits& limits);
+bool short_attention_grad_fits(const AttentionSizes& n, ir::DType dtype, const Limits& limits);
+void short_attention(const Call& call);
+void short_attention_grad(const Call& call);
+std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, const Limits& limits);
+
+// A gradient of the bias is a sum over the batch: it is cut into slices of `samples`, each summed
+// by one block; the partial sums [slices,h,t,s] are added in order.
+struct BatchSlices {
+  std::int64_t slices = 0, samples = 1;
+};
+// About `blocks` blocks per multiprocessor, each of which sums one slice of `tiles_per_sample`.
+BatchSlices batch_slices(std::int64_t batch, std::int64_t tiles_per_sample, int blocks,
+                         const Limits& limits);
+
+}  // namespace tessera::exec::cuda

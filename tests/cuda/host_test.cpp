@@ -1,0 +1,120 @@
+// What of the CUDA executor can be tried without a card: its table, its workspace rules, plans for
+// a card that is not there, and what it says about failures.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "base/check.h"
+#include "exec/cuda/card.h"
+#include "exec/cuda/cuda.h"
+#include "exec/cuda/failure.h"
+#include "exec/cuda/library.h"
+#include "ir/builder.h"
+#include "plan/plan.h"
+
+namespace tessera::exec::cuda::host_test {
+namespace {
+
+std::optional<Error> error_of(cudaError_t status, const char* what) {
+  try {
+    must(status, what);
+    return std::nullopt;
+  } catch (const Error& e) {
+    return e;
+  }
+}
+
+TEST(CudaTable, EveryOpHasAKernelOrCrossesRanks) {
+  for (int i = 0; i < ir::op_count; ++i) {
+    const auto op = static_cast<ir::Op>(i);
+    const KernelRow& row = kernel(op);
+    EXPECT_EQ(row.op, op);
+    const bool between = plan::crosses_ranks(op) || op == ir::Op::transfer;
+    EXPECT_EQ(row.run == nullptr, between) << ir::name(op);
+    for (const ir::DType dtype : {ir::DType::f64, ir::DType::f32, ir::DType::bf16})
+      EXPECT_EQ(supports(op, dtype), op != ir::Op::transfer) << ir::name(op);
+  }
+}
+
+TEST(CudaTarget, APlanIsMadeWithoutACard) {
+  ir::Builder b;
+  const ir::Var x = b.input(ir::Input::batch, "x", {ir::DType::f32, {3, 5}, {}});
+  const ir::Var w = b.input(ir::Input::param, "w", {ir::DType::f32, {7, 5}, {}});
+  b.output("y", b.emit(ir::Op::contract, ir::Contract{"bc,fc->bf", "", {}}, {x, w})[0]);
+  const plan::Target target = cuda::target(1);
+  EXPECT_EQ(target.device, "cuda");
+  EXPECT_EQ(target.alignment, 256);
+  EXPECT_EQ(target.copies, 2);
+  const plan::Plan plan = plan::lower(b.program(), 0, target),
+                   again = plan::lower(b.program(), 0, target);
+  EXPECT_EQ(plan.peak_bytes(), again.peak_bytes());  // its rules are functions
+  EXPECT_EQ(plan.feed_bytes % 256, 0);
+  EXPECT_EQ(plan.shared_bytes, 0);
+}
+
+TEST(CudaTarget, LimitsOfACardThatIsNotThereAreAnH100s) {
+  if (!machinery().cards.empty()) GTEST_SKIP() << "there is a card";
+  EXPECT_EQ(limits(), Limits{});
+  EXPECT_NE(missing(), "");
+}
+
+TEST(CudaFailures, EachIsASentenceWithItsKind) {
+  const auto said = [](cudaError_t status) { return error_of(status, "launch a graph").value(); };
+  EXPECT_FALSE(error_of(cudaSuccess, "launch a graph"));
+  EXPECT_EQ(said(cudaErrorNoDevice).kind, ErrorKind::device);
+  EXPECT_NE(said(cudaErrorNoDevice).message.find("found none"), std::string::npos);
+  EXPECT_NE(said(cudaErrorSystemDriverMismatch).message.find("or newer"), std::string::npos);
+  EXPECT_EQ(said(cudaErrorMemoryAllocation).kind, ErrorKind::memory);
+  EXPECT_NE(said(cudaErrorECCUncorrectable).message.find("was lost"), std::string::npos);
+  EXPECT_NE(said(cudaErrorNoKernelImageForDevice).hint.find("cuda-all"), std::string::npos);
+  const Error launch = said(cudaErrorLaunchFailure);
+  EXPECT_EQ(launch.exit_code(), 10);
+  EXPECT_NE(launch.message.find("launch a graph"), std::string::npos);
+  EXPECT_FALSE(launch.hint.empty());
+}
+
+TEST(CudaFailures, ACallCanBeMadeToFail) {
+  simulate_failure("copy a batch", 2, cudaErrorLaunchFailure);
+  EXPECT_FALSE(error_of(cudaSuccess, "copy a batch to the card"));
+  EXPECT_FALSE(error_of(cudaSuccess, "launch a graph"));
+  EXPECT_EQ(error_of(cudaSuccess, "copy a batch to the card").value().kind, ErrorKind::device);
+  EXPECT_FALSE(error_of(cudaSuccess, "copy a batch to the card"));
+  simulate_failure("", 0, cudaSuccess);
+}
+
+TEST(CudaFailures, AnExecutorWithoutACardSaysWhatIsMissing) {
+  if (missing().empty()) GTEST_SKIP() << "there is a card";
+  try {
+    make(1, {});
+    FAIL() << "an executor was made without a card";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind, ErrorKind::device);
+    EXPECT_NE(std::string(e.what()).find("--device cpu"), std::string::npos) << e.what();
+  }
+}
+
+TEST(CudaLibrary, WhatWasLookedForIsNamed) {
+  EXPECT_FALSE(Library::find({"libabsent.so.1", "libabsent.so"}));
+  try {
+    Library::open({"libabsent.so.1", "libabsent.so"}, "to multiply");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind, ErrorKind::device);
+    EXPECT_NE(std::string(e.what()).find("libabsent.so.1, then libabsent.so"), std::string::npos);
+  }
+  const Library c = Library::find({"libm.so.6"});
+  ASSERT_TRUE(c) << c.error();
+  EXPECT_NE(c.symbol<double(double)>("cos"), nullptr);
+  EXPECT_THROW(c.symbol<double(double)>("no_such_function"), Error);
+}
+
+TEST(CudaFacts, AreNamesAndValues) {
+  for (const auto& [name, value] : facts()) {
+    EXPECT_FALSE(name.empty());
+    EXPECT_FALSE(value.empty()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::exec::cuda::host_test
