@@ -35,7 +35,7 @@ struct Way {
   Contraction c;
   std::string result;            // its letters
   ir::DType factors{}, type{};   // of the factors and of the results
-  Product product{};             // without addresses; rows 0: the library cannot take it
+  Product product{.rows = 0};    // without addresses; rows 0: the library cannot take it
   bool turned = false;           // rows of the library's result are m, not n
   std::vector<Run> loops;        // calls: the outer loops but for the one that is batched
   Run batch;                     // of the product; extent 1: none
