@@ -78,7 +78,8 @@ void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
                   "be repeated)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  flags.add_to(verb, {"--dtype", "--threads", "--np", "--dp", "--tp", "--pp", "--sp", "--comm"});
+  flags.add_to(
+      verb, {"--dtype", "--threads", "--np", "--dp", "--tp", "--pp", "--sp", "--comm", "--device"});
 }
 
 void WeightsArguments::apply_to(run::WeightsOptions& options) const {

@@ -239,6 +239,7 @@ int dispatch(int argc, char** argv) {
       ->check(CLI::IsMember({"f32", "bf16", "f64"}));
   verify_verb->add_option("--threads", verify.threads, "cores to use (default: all)")
       ->check(CLI::Range(1, 4096));
+  verify_verb->add_option("--device", verify.device, "cpu or cuda");
   verify_verb->callback([&] { verify.json = json, code = run::verify(verify); });
 
   app::add_bench_verb(app, argv, json, code);

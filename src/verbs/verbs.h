@@ -47,6 +47,7 @@ struct VerifyOptions {
   std::string golden, dtype;  // dtype "": as the golden was stored
   std::int64_t threads = 0;
   bool json = false;
+  std::string device = "cpu";
 };
 struct Comparison {
   std::string name;

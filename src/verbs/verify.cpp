@@ -111,6 +111,7 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   config.model = model_of(*file);
   config.precision.dtype = options.dtype;
   config.run.threads = options.threads > 0 ? options.threads : available_cores();
+  config.run.device = options.device;
   const models::ModelConfig& m = config.model;
   for (const char* name : {"input", "labels", "logits", "loss"})
     if (!file->has(name)) refuse(options.golden, "tensor '" + std::string(name) + "' is missing");

@@ -37,6 +37,7 @@ config::Config tiny(const std::string& family, const std::string& dtype) {
   c.batch = {8, 8, 1};
   c.optim.lr = 1e-2, c.optim.clip = 1.0, c.optim.weight_decay = 0.05;
   c.run.threads = 1, c.run.seed = 3;
+  if (const char* device = std::getenv("TESSERA_TEST_DEVICE")) c.run.device = device;
   c.parallel.persist = 100;
   return c;
 }

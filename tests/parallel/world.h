@@ -35,6 +35,7 @@ struct Training {
       {};  // may change the weights that it starts from
 };
 
+// On the device that TESSERA_TEST_DEVICE names (cpu).
 config::Config tiny(const std::string& family, const std::string& dtype = "f64");
 // "dp2 tp2 zero3 megatron", "dp2 compress=int8", "pp2 interleaved2 acc4": writes parallel.* of the
 // configuration.

@@ -35,7 +35,7 @@ struct Way {
   Contraction c;
   std::string result;            // its letters
   ir::DType factors{}, type{};   // of the factors and of the results
-  Product product{};             // without addresses; rows 0: the library cannot take it
+  Product product{.rows = 0};    // without addresses; rows 0: the library cannot take it
   bool turned = false;           // rows of the library's result are m, not n
   std::vector<Run> loops;        // calls: the outer loops but for the one that is batched
   Run batch;                     // of the product; extent 1: none
@@ -207,6 +207,19 @@ std::optional<BlasPlan> plan_of(const Job& job, bool bias, bool gelu) {
   return job.call.context.blas->plan(p);
 }
 
+// Whether the addresses of this call are aligned as far as those that the plan was made for.
+bool still_aligned(const Job& job, const Product& p) {
+  const auto at_least = [](std::uint32_t alignment, const std::byte* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % alignment == 0;
+  };
+  const Tensor *residual = job.addend(job.way.residual), *bias = job.addend(job.way.bias);
+  return at_least(job.way.turned ? p.align_left : p.align_right, job.a().data) &&
+         at_least(job.way.turned ? p.align_right : p.align_left, job.b().data) &&
+         at_least(p.align_result, job.sum) && at_least(p.align_result, job.before) &&
+         (!residual || at_least(p.align_result, residual->data)) &&
+         (!p.bias || at_least(p.align_result, bias->data));
+}
+
 void multiply_by_library(const Job& job, const BlasPlan& plan) {
   const Way& way = job.way;
   const Contraction& c = way.c;
@@ -289,7 +302,7 @@ std::vector<ir::Shape> shapes_of(std::span<const Tensor> in) {
 }
 
 // By the library where it has a plan, by kernels of our own where not.
-void multiply(const Job& job, const std::optional<BlasPlan>& plan) {
+void multiply(const Job& job, const BlasPlan* plan) {
   if (plan)
     multiply_by_library(job, *plan);
   else
@@ -327,14 +340,17 @@ void run_contract(const Call& call) {
   const Way& way = kept.way;
   if (way.c.c_elements() == 0) return;
   Job job = job_of(way);
-  const bool gelu_done = kept.plan && kept.plan->product().gelu;
-  const bool bias_done = kept.plan && kept.plan->product().bias;
+  // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
+  const BlasPlan* const plan =
+      kept.plan && still_aligned(job, kept.plan->product()) ? &*kept.plan : nullptr;
+  const bool gelu_done = plan && plan->product().gelu;
+  const bool bias_done = plan && plan->product().bias;
   if (job.gelu && !gelu_done && before) job.sum = before;
-  multiply(job, kept.plan);
+  multiply(job, plan);
 
   std::vector<int> left;
   for (int i = 0; i < static_cast<int>(call.in.size()) - 2; ++i) {
-    const bool done = (i == way.bias && bias_done) || (i == way.residual && kept.plan);
+    const bool done = (i == way.bias && bias_done) || (i == way.residual && plan);
     if (!done) left.push_back(i);
   }
   const bool acts_now = acts && !gelu_done;

@@ -3,37 +3,10 @@
 // once. A thread has 16 bytes of the result where its last dim allows it, one element otherwise.
 #include "exec/cuda/contract.h"
 #include "exec/cuda/elements.cuh"
+#include "exec/cuda/gelu.cuh"
 
 namespace tessera::exec::cuda {
 namespace {
-
-// gelu(x) = x Phi(x). In double and float by erf; where the result is rounded to bf16 by erfc(a) =
-// t (c1 + t (c2 + ...)) exp(-a^2) with t = 1 / (1 + 0.3275911 a) (Abramowitz and Stegun 7.1.26),
-// which is an eighth of the instructions and loses nothing of 8 bits, far out to the left too.
-template <class T>
-__device__ __forceinline__ Wide<T> gelu_erf(Wide<T> x) {
-  if constexpr (std::is_same_v<T, double>) {
-    return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
-  } else if constexpr (std::is_same_v<T, float>) {
-    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-  } else {
-    const float a = fabsf(x) * 0.70710678f;
-    const float t = __fdividef(1.0f, fmaf(0.3275911f, a, 1.0f));
-    float poly = fmaf(1.061405429f, t, -1.453152027f);
-    poly = fmaf(poly, t, 1.421413741f);
-    poly = fmaf(poly, t, -0.284496736f);
-    poly = fmaf(poly, t, 0.254829592f);
-    const float half_tail = 0.5f * x * (poly * t * __expf(-a * a));
-    // A negative x keeps the tail, a positive one all but the tail. As by erf, NaN and -infinity
-    // give NaN; +infinity stays.
-    if (x > 28.0f) return x;
-    return x >= 0 ? x - half_tail : half_tail;
-  }
-}
-template <class W>
-__device__ __forceinline__ W gelu_by_tanh(W x) {
-  return W(0.5) * x * (W(1) + tanh(W(0.79788456080286535588) * (x + W(0.044715) * x * x * x)));
-}
 
 template <class W>
 __device__ __forceinline__ W load_as(const void* data, ir::DType dtype, std::int64_t at) {
@@ -80,8 +53,8 @@ __global__ void __launch_bounds__(256)
     if (!f.y) continue;
 #pragma unroll
     for (int j = 0; j < count; ++j)
-      out.at[j] = narrow<T>(f.act == Act::gelu        ? gelu_erf<T>(z[j])
-                            : f.act == Act::gelu_tanh ? gelu_by_tanh(z[j])
+      out.at[j] = narrow<T>(f.act == Act::gelu        ? erf_gelu<T>(z[j])
+                            : f.act == Act::gelu_tanh ? tanh_gelu<T>(z[j])
                                                       : z[j]);
     reinterpret_cast<Pack<T, count>*>(f.y)[item] = out;
   }

@@ -63,24 +63,36 @@ struct ConvJob {
   void *images, *filters, *results;
 };
 
+std::uintptr_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
+
+// Bytes of which each address is a multiple.
+struct Alignments {
+  std::uint32_t images = 1, filters = 1, results = 1;
+
+  bool cover(const Alignments& less) const {
+    return images >= less.images && filters >= less.filters && results >= less.results;
+  }
+};
+Alignments alignments_of(const ConvJob& job) {
+  return {.images = alignment_of({address_of(job.images)}),
+          .filters = alignment_of({address_of(job.filters)}),
+          .results = alignment_of({address_of(job.results)})};
+}
+
 // What a step of a plan keeps; neither: the plain kernel.
 struct ConvKept {
   std::optional<BlasPlan> blas;
   std::shared_ptr<const DnnPlan> dnn;
+  Alignments alignments;  // of the addresses it was made for
 };
-
-std::uintptr_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
 // images [pixels, c], filters [c, o], results [pixels, o], all row-major; the library's rows are
 // the last dim of what is made.
-std::optional<BlasPlan> plan_product(const ConvJob& job) {
+std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align) {
   const ConvSizes& s = job.sizes;
   const int64_t pixels = s.b * s.h * s.w;
   Product p{.factors = job.dtype, .result = job.dtype, .tf32 = job.call.context.tf32};
   p.workspace = blas_workspace(job.call.context.limits);
-  const std::uint32_t images = alignment_of({address_of(job.images)}),
-                      filters = alignment_of({address_of(job.filters)}),
-                      results = alignment_of({address_of(job.results)});
   switch (job.pass) {
     case ConvPass::forward:  // [o, pixels] = filters [o, c] images [c, pixels]
       p.rows = s.o;
@@ -88,9 +100,9 @@ std::optional<BlasPlan> plan_product(const ConvJob& job) {
       p.depth = s.c;
       p.left = {.outer = 1, .depth = s.o};
       p.right = {.outer = s.c, .depth = 1};
-      p.align_left = filters;
-      p.align_right = images;
-      p.align_result = results;
+      p.align_left = align.filters;
+      p.align_right = align.images;
+      p.align_result = align.results;
       break;
     case ConvPass::input_grad:  // [c, pixels] = filters [c, o] results [o, pixels]
       p.rows = s.c;
@@ -98,9 +110,9 @@ std::optional<BlasPlan> plan_product(const ConvJob& job) {
       p.depth = s.o;
       p.left = {.outer = s.o, .depth = 1};
       p.right = {.outer = s.o, .depth = 1};
-      p.align_left = filters;
-      p.align_right = results;
-      p.align_result = images;
+      p.align_left = align.filters;
+      p.align_right = align.results;
+      p.align_result = align.images;
       break;
     case ConvPass::filter_grad:  // [o, c] = results [o, pixels] images [pixels, c]
       p.rows = s.o;
@@ -108,9 +120,9 @@ std::optional<BlasPlan> plan_product(const ConvJob& job) {
       p.depth = pixels;
       p.left = {.outer = 1, .depth = s.o};
       p.right = {.outer = 1, .depth = s.c};
-      p.align_left = results;
-      p.align_right = images;
-      p.align_result = filters;
+      p.align_left = align.results;
+      p.align_right = align.images;
+      p.align_result = align.filters;
       break;
   }
   p.d = {.col = p.rows};
@@ -139,11 +151,8 @@ void run_product(const ConvJob& job, const BlasPlan& plan) {
   job.call.context.blas->run(plan, at, job.call.stream);
 }
 
-std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job) {
+std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
   const ConvSizes& s = job.sizes;
-  const auto alignment = [](const void* at) {
-    return static_cast<int64_t>(std::min<std::uint32_t>(16, alignment_of({address_of(at)})));
-  };
   return job.call.context.dnn->plan({.pass = job.pass,
                                      .dtype = job.dtype,
                                      .tf32 = job.call.context.tf32,
@@ -159,9 +168,9 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job) {
                                      .stride = s.stride,
                                      .pad = s.pad,
                                      .workspace = dnn_bytes(s, job.dtype),
-                                     .align_images = alignment(job.images),
+                                     .align_images = std::min(16u, align.images),
                                      .align_filters = 16,
-                                     .align_results = alignment(job.results)});
+                                     .align_results = std::min(16u, align.results)});
 }
 
 void run_dnn(const ConvJob& job, const DnnPlan& plan) {
@@ -196,21 +205,25 @@ void run_plain(const ConvJob& job) {
 
 void run_job(const ConvJob& job) {
   const ConvSizes& s = job.sizes;
+  const Alignments alignments = alignments_of(job);
   // An empty sum is zero, which the plain kernel writes; the libraries take no empty tensors.
   const bool empty = s.images() == 0 || s.filters() == 0 || s.results() == 0;
   const ConvKept& kept = job.call.once<ConvKept>([&] {
     ConvKept made;
+    made.alignments = alignments;
     if (empty) return made;
     const Context& context = job.call.context;
     if (is_product(s))
-      made.blas = plan_product(job);
+      made.blas = plan_product(job, alignments);
     else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
-      made.dnn = plan_dnn(job);
+      made.dnn = plan_dnn(job, alignments);
     return made;
   });
-  if (kept.blas)
+  // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
+  const bool aligned = alignments.cover(kept.alignments);
+  if (kept.blas && aligned)
     run_product(job, *kept.blas);
-  else if (kept.dnn)
+  else if (kept.dnn && aligned)
     run_dnn(job, *kept.dnn);
   else
     run_plain(job);

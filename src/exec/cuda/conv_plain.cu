@@ -125,9 +125,9 @@ __global__ void __launch_bounds__(conv_threads)
   const unsigned across = (g.cols + conv_tile - 1) / conv_tile;
   const int row0 = static_cast<int>(blockIdx.x / across) * conv_tile;
   const int col0 = static_cast<int>(blockIdx.x % across) * conv_tile;
-  const std::int64_t part = (g.depth + gridDim.z - 1) / gridDim.z;
-  const int begin = static_cast<int>(min<std::int64_t>(g.depth, part * blockIdx.z));
-  const int end = static_cast<int>(min<std::int64_t>(g.depth, part * (blockIdx.z + 1)));
+  const std::int64_t whole = g.depth, part = (whole + gridDim.z - 1) / gridDim.z;
+  const int begin = static_cast<int>(min(whole, part * blockIdx.z));
+  const int end = static_cast<int>(min(whole, part * (blockIdx.z + 1)));
   const int row = threadIdx.x / 16, col = threadIdx.x % 16;
   W sum[conv_each][conv_each] = {};
   for (int depth = begin; depth < end; depth += conv_depth) {
