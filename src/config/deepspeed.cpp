@@ -3,62 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "config/config.h"  // defines: Batch, for its default
+#include "config/deepspeed_file.h"
 
 namespace tessera::config {
 namespace {
 
 using Kind = Value::Kind;
-
-Value of(std::string text) {
-  Value v;
-  v.kind = Kind::text;
-  v.text = std::move(text);
-  return v;
-}
-Value of(double number) {
-  Value v;
-  v.kind = Kind::real;
-  v.real = number;
-  return v;
-}
-Value of(std::int64_t number) {
-  Value v;
-  v.kind = Kind::integer;
-  v.integer = number;
-  return v;
-}
-Value of(bool yes) {
-  Value v;
-  v.kind = Kind::boolean;
-  v.boolean = yes;
-  return v;
-}
-
-bool is_auto(const JsonNode& node) {
-  return node.value.kind == Kind::text && node.value.text == "auto";
-}
-bool is_number(const Value& v) { return v.kind == Kind::integer || v.kind == Kind::real; }
-double number_of(const Value& v) {
-  return v.kind == Kind::integer ? static_cast<double>(v.integer) : v.real;
-}
-
-// Whether a key that is not supported asks for something.
-bool active(const JsonNode& node) {
-  const Value& v = node.value;
-  if (is_auto(node)) return false;
-  if (v.kind == Kind::table) {
-    const JsonNode* enabled = node.find("enabled");
-    return enabled ? active(*enabled) : !node.members.empty();
-  }
-  if (v.kind == Kind::text)
-    return !v.text.empty() && v.text != "none" && v.text != "fp32" && v.text != "float32";
-  return v.kind == Kind::boolean ? v.boolean
-         : v.kind == Kind::list  ? !v.items.empty()
-                                 : is_number(v) && number_of(v) != 0;
-}
+using deepspeed::active;
+using deepspeed::is_auto;
+using deepspeed::is_number;
+using deepspeed::number_of;
+using deepspeed::of;
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -66,9 +23,9 @@ std::string lower(std::string text) {
   return text;
 }
 
-class Interpreter {
+class Interpreter : DeepSpeedFile {
  public:
-  Interpreter(const JsonNode& root, std::string file) : root_(root), file_(std::move(file)) {}
+  Interpreter(const JsonNode& root, std::string file) : DeepSpeedFile(root, std::move(file)) {}
 
   DeepSpeedReading run() {
     block("", root_);
@@ -107,81 +64,6 @@ class Interpreter {
   }
 
  private:
-  const JsonNode* at(std::string_view path) const {
-    const JsonNode* node = &root_;
-    for (const std::string& part : split(path, '.'))
-      if (node = node->find(part); node == nullptr) return nullptr;
-    return node;
-  }
-  // Likewise, but not what the file leaves open: null, or "auto" for `key` of ours.
-  const JsonNode* spoken(std::string_view path, std::string_view key) {
-    const JsonNode* node = at(path);
-    if (node == nullptr || node->is_null()) return nullptr;
-    if (!is_auto(*node)) return node;
-    if (!key.empty()) out_.automatic.emplace(key);
-    return nullptr;
-  }
-
-  void problem(const JsonNode& node, std::string message, std::string advice) {
-    out_.problems.push_back({node.place, std::move(message), std::move(advice)});
-  }
-  void warn(const Place& place, std::string message, std::string advice) {
-    out_.warnings.push_back({place, std::move(message), std::move(advice)});
-  }
-  void wrong(std::string_view path, const JsonNode& node, std::string_view expected) {
-    problem(node, fmt::format("{}: expected {}, found {}", path, expected, describe(node.value)),
-            "");
-  }
-  void set(std::string key, std::string path, Value value, Place place) {
-    out_.settings.push_back({std::move(key), std::move(path), std::move(value), std::move(place)});
-  }
-  void fallback(std::string key, Value value) {
-    out_.defaults.push_back({std::move(key), "", std::move(value), {file_}});
-  }
-
-  // 5e8 is a whole number too.
-  std::optional<std::int64_t> whole_at(std::string_view path, std::string_view key) {
-    const JsonNode* node = spoken(path, key);
-    if (node == nullptr) return {};
-    const Value& v = node->value;
-    if (v.kind == Kind::integer) return v.integer;
-    if (v.kind == Kind::real && std::abs(v.real) < 1e15 && v.real == std::floor(v.real))
-      return static_cast<std::int64_t>(v.real);
-    wrong(path, *node, "a whole number");
-    return {};
-  }
-  // Less than `least`: as if it were not there.
-  void whole(const char* path, const char* key, std::optional<std::int64_t> least = {}) {
-    if (const std::optional<std::int64_t> n = whole_at(path, key); n && (!least || *n >= *least))
-      set(key, path, of(*n), at(path)->place);
-  }
-  std::optional<double> number_at(std::string_view path, std::string_view key) {
-    const JsonNode* node = spoken(path, key);
-    if (node != nullptr && is_number(node->value)) return number_of(node->value);
-    if (node != nullptr) wrong(path, *node, "a number");
-    return {};
-  }
-  void number(const char* path, const char* key) {
-    if (const std::optional<double> n = number_at(path, key))
-      set(key, path, of(*n), at(path)->place);
-  }
-  std::optional<bool> flag_at(std::string_view path, std::string_view key) {
-    const JsonNode* node = spoken(path, key);
-    if (node != nullptr && node->value.kind == Kind::boolean) return node->value.boolean;
-    if (node != nullptr) wrong(path, *node, "true or false");
-    return {};
-  }
-  void flag(const char* path, const char* key) {
-    if (const std::optional<bool> yes = flag_at(path, key))
-      set(key, path, of(*yes), at(path)->place);
-  }
-  std::optional<std::string> text_at(std::string_view path, std::string_view key) {
-    const JsonNode* node = spoken(path, key);
-    if (node != nullptr && node->value.kind == Kind::text) return node->value.text;
-    if (node != nullptr) wrong(path, *node, "a text");
-    return {};
-  }
-
   // What is known, unknown or not supported in a block and in those inside it.
   void block(const std::string& name, const JsonNode& node) {
     for (const JsonMember& m : node.members) {
@@ -415,10 +297,6 @@ class Interpreter {
                                *device == "none" ? "no effect here" : "not supported, ignored"});
     }
   }
-
-  const JsonNode& root_;
-  std::string file_;
-  DeepSpeedReading out_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "files/json.h"
 #include "files/text.h"
 #include "report/html.h"
+#include "report/record_files.h"
 #include "report/stats.h"
 
 namespace tessera::report {
@@ -24,110 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uintmax_t longest_document = 64u << 20;  // summary.json of thousands of ranks
-constexpr std::size_t longest_line = 4u << 20, longest_setting_line = 64u << 10,
-                      most_metric_lines = 50'000'000, most_losses = 200;
+constexpr std::size_t longest_line = 4u << 20, most_metric_lines = 50'000'000, most_losses = 200;
 constexpr std::int64_t warmups_of_an_epoch =
     20;  // as long an only epoch must be for its time to count
-
-[[noreturn]] void damaged(const std::string& where, const std::string& problem) {
-  throw Error(ErrorKind::usage, problem, where,
-              "the file is damaged, or not of a run folder; `tessera train` writes it");
-}
-
-// Whether there is such a file. Not being able to look, or to open what is there, is an error:
-// a page must not lack a part of a run without a word.
-bool has_file(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none)
-    throw Error(ErrorKind::usage, "cannot look at the file: " + error.message(), path.string());
-  return fs::is_regular_file(status);
-}
-void open(std::ifstream& file, const fs::path& path) {
-  file.open(path, std::ios::binary);
-  if (!file) throw Error(ErrorKind::usage, "cannot open the file", path.string());
-}
-
-// An empty object where there is no such file.
-json document_at(const fs::path& path) {
-  if (!has_file(path)) return json::object();
-  std::error_code error;
-  if (fs::file_size(path, error) > longest_document || error)
-    damaged(path.string(), "expected at most 64 MiB of JSON");
-  json out = files::parse_json(files::read_text(path, longest_document));
-  if (!out.is_object())
-    damaged(path.string(),
-            fmt::format("expected a JSON object of at most {} levels", files::json_levels));
-  return out;
-}
-
-// As std::getline, but a line of more than `most` characters ends there, one longer than that: what
-// is too long is never held.
-bool get_line(std::istream& file, std::string& line, std::size_t most, const fs::path& path) {
-  line.clear();
-  std::streambuf& bytes = *file.rdbuf();
-  try {
-    for (int c; line.size() <= most && (c = bytes.sbumpc()) != std::istream::traits_type::eof();
-         line += static_cast<char>(c))
-      if (c == '\n') return true;
-  } catch (
-      const std::ios_base::failure& problem) {  // how the library says that the disk could not read
-    throw Error(ErrorKind::usage, std::string("cannot read the file: ") + problem.what(),
-                path.string());
-  }
-  if (line.size() <= most) file.setstate(std::ios::eofbit);
-  return !line.empty();
-}
-
-// Values of one object; what is absent or null is unknown, what is of another kind is refused.
-class Values {
- public:
-  Values(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-  double number(const char* key) const {
-    const json* v = find(key);
-    if (v && !v->is_number()) damaged(where_, std::string(key) + ": expected a number");
-    return v ? v->get<double>() : kUnknown;
-  }
-  std::int64_t whole(const char* key, std::int64_t otherwise,
-                     std::int64_t most = std::int64_t{1} << 53) const {
-    const json* v = find(key);
-    if (!v) return otherwise;
-    if (!v->is_number_integer() ||
-        (v->is_number_unsigned() && v->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) ||
-        v->get<std::int64_t>() < 0 || v->get<std::int64_t>() > most)
-      damaged(where_, fmt::format("{}: expected a whole number from 0 to {}", key, most));
-    return v->get<std::int64_t>();
-  }
-  std::string text(const char* key, const std::string& otherwise = "") const {
-    const json* v = find(key);
-    if (v && !v->is_string()) damaged(where_, std::string(key) + ": expected text");
-    return v ? v->get<std::string>().substr(0, 4096) : otherwise;
-  }
-  Values object(const char* key) const {
-    static const json none = json::object();
-    const json* v = find(key);
-    if (v && !v->is_object()) damaged(where_, std::string(key) + ": expected an object");
-    return {v ? *v : none, where_ + ", " + key};
-  }
-  const json& list(const char* key) const {
-    static const json none = json::array();
-    const json* v = find(key);
-    if (v && (!v->is_array() || v->size() > 1u << 20))
-      damaged(where_, std::string(key) + ": expected a list");
-    return v ? *v : none;
-  }
-  bool has(const char* key) const { return find(key) != nullptr; }
-  const json& raw() const { return object_; }
-
- private:
-  const json* find(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  const json& object_;
-  std::string where_;
-};
 
 Breakdown breakdown_from(const Values& v) {
   const auto part = [&](const char* key) {
@@ -147,31 +47,6 @@ Breakdown mean_of(const std::vector<Breakdown>& all) {
   for (const Breakdown& b : all) {
     for (const auto part : breakdown_parts) out.*part += b.*part / static_cast<double>(all.size());
     out.pipelined |= b.pipelined;
-  }
-  return out;
-}
-
-// `key = value` under `[section]`, as `tessera train` writes resolved.toml: (section.key, value
-// without quotes).
-std::map<std::string, std::string> resolved_facts(const fs::path& path) {
-  std::map<std::string, std::string> out;
-  if (!has_file(path)) return out;
-  std::ifstream file;
-  open(file, path);
-  std::string section;
-  std::size_t lines = 0;
-  for (std::string line; get_line(file, line, longest_setting_line, path) && ++lines < 4096;) {
-    if (line.size() > longest_setting_line) break;  // nothing that a run writes
-    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
-    const std::size_t equals = line.find('=');
-    if (line.starts_with('[') || line.starts_with('#') || equals == line.npos || line.size() > 8192)
-      continue;
-    std::string key = line.substr(0, equals), value = line.substr(equals + 1);
-    key.erase(key.find_last_not_of(' ') + 1);
-    value.erase(0, std::min(value.find_first_not_of(' '), value.size()));
-    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
-      value = value.substr(1, value.size() - 2);
-    out[section + "." + key] = value;
   }
   return out;
 }
@@ -230,7 +105,7 @@ class ThinLosses {
 void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   if (!has_file(path)) return;
   std::ifstream file;
-  open(file, path);
+  open_file(file, path);
   std::vector<double> step_ms, mfu;
   std::vector<Breakdown> sampled;  // of the first rank, which writes the file
   ThinLosses losses;
