@@ -14,9 +14,9 @@
 #include "base/printable.h"
 #include "base/say.h"
 #include "base/threads.h"  // defines: available_cores
+#include "page/page.h"
 #include "report/console.h"
 #include "report/document.h"
-#include "report/page.h"
 #include "study/child.h"
 #include "study/claims.h"
 #include "study/collect.h"

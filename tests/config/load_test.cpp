@@ -1,11 +1,7 @@
 // Layering, resolution of what was not given, and the round trip through resolved.toml.
 #include <gtest/gtest.h>
 
-
 #include <cstdint>
-#include <limits>
-#include <map>
-#include <set>
 
 #include "config/fields.h"
 #include "config/print.h"

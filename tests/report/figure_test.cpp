@@ -1,5 +1,5 @@
 // Figures and the numbers in them: labels do not touch, and a figure of nothing is still one.
-#include "report/figure.h"
+#include "page/figure.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <array>
 #include <cmath>
 
+#include "page/table.h"
 #include "report/html.h"
 #include "report/sample.h"
-#include "report/table.h"
 
 namespace tessera::report::test {
 namespace figures {

@@ -1,6 +1,6 @@
 // Run folders as records: whole ones, ones of runs that go on, damaged ones; and records as JSON
 // and back.
-#include "report/record.h"
+#include "record/record.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The trace of one step as a chart: alone, and on the page of a study.
-#include "report/timeline.h"
+#include "page/timeline.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "report/figure.h"
-#include "report/page.h"
+#include "page/figure.h"
+#include "page/page.h"
 #include "report/sample.h"
 #include "report/trace.h"
 

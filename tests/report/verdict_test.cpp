@@ -1,15 +1,15 @@
 // Fits and sentences: what is said follows from the numbers, and nothing that they do not hold is
 // said.
-#include "report/verdict.h"
+#include "page/verdict.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "report/layers.h"
+#include "page/layers.h"
+#include "page/scaling.h"
 #include "report/sample.h"
-#include "report/scaling.h"
 
 namespace tessera::report::test {
 namespace sentences {

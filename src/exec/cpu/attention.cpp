@@ -13,8 +13,8 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "exec/cpu/gemm.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

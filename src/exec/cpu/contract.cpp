@@ -7,8 +7,8 @@
 #include <array>
 
 #include "base/check.h"
-#include "exec/cpu/gemm.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

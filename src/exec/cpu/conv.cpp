@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "exec/cpu/gemm.h"
+#include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/kernel.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

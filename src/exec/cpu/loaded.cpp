@@ -5,7 +5,7 @@
 
 #include "comm/pulse.h"
 #include "exec/common/results.h"
-#include "exec/cpu/convert.h"
+#include "exec/cpu/simd/convert.h"
 
 namespace tessera::exec::cpu {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "base/rng.h"
 #include "exec/common/index.h"
-#include "exec/cpu/convert.h"
 #include "exec/cpu/shape.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/convert.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

@@ -7,7 +7,7 @@
 
 #include "exec/common/index.h"
 #include "exec/cpu/shape.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

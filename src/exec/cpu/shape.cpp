@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "exec/common/index.h"
-#include "exec/cpu/convert.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/convert.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
