@@ -9,6 +9,7 @@
 #include "study/folder.h"
 #include "study/launch.h"
 #include "study/table.h"
+#include "study/view.h"
 
 namespace tessera::study {
 namespace {

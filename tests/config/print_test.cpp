@@ -19,6 +19,9 @@ Override with(std::string_view name, std::string_view value) {
   ADD_FAILURE() << "no flag " << name;
   return {};
 }
+void expect_says(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), message.npos) << message << "\nlacks: " << part;
+}
 
 TEST(Print, RoundTripsExactly) {
   Config c = load(
