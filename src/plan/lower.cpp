@@ -201,9 +201,9 @@ class StepWriter {
         program_.type(v)};
   }
 
-  // `workspace`: an interval, or -1; `due_before`: the equation before which its message must be
+  // `workspace`: an interval, or -1; `deadline`: the equation before which its message must be
   // over.
-  void equation(std::size_t i, int workspace, int due_before) {
+  void equation(std::size_t i, int workspace, int deadline) {
     const Eqn& e = program_.eqns[i];
     Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
     for (Var v : e.in) step.in.push_back(slot(v));
@@ -213,9 +213,9 @@ class StepWriter {
       step.workspace = {0, arena_.offset(w), {DType::u8, {a_.intervals[w].bytes}, {}}};
     }
     wait_for(step, static_cast<int>(i));
-    if (due_before > static_cast<int>(i)) {
+    if (deadline > static_cast<int>(i)) {
       step.stream = 1;
-      under_way_.emplace_back(static_cast<int>(plan_.steps.size()), due_before);
+      under_way_.emplace_back(static_cast<int>(plan_.steps.size()), deadline);
     }
     if (crosses_ranks(e.op) && !is_point_to_point(e.op))
       for (const auto* list : {&step.in, &step.out})
@@ -291,8 +291,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   if (overlap) plan.program = receive_early(plan.program);
   plan.rank = rank;
   const Program& program = plan.program;
-  const std::vector<int> due_before = due(program, overlap);
-  Assignment a = assign(program, due_before, target);
+  const std::vector<int> deadline_of = deadlines(program, overlap);
+  Assignment a = assign(program, deadline_of, target);
   const std::size_t first_workspace = a.intervals.size();
   const std::vector<int> workspace_of = add_workspaces(program, a, target);
   const Arena arena(program, a, workspace_of, target);
@@ -308,7 +308,7 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
     const Cost needs = cost(e.op, e.attrs, program.types(e.in), program.types(e.out));
     if (e.phase != Phase::recompute) plan.cost.flops += needs.flops;
     plan.cost.bytes += needs.bytes;
-    if (is_step(program, a, e)) writer.equation(i, workspace_of[i], due_before[i]);
+    if (is_step(program, a, e)) writer.equation(i, workspace_of[i], deadline_of[i]);
   }
   write_outputs(plan, writer, target);
   const std::vector<bool> gradients = gradients_of(program);

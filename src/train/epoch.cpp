@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "comm/heartbeat.h"
 #include "input/dataset.h"
 #include "ranks/stop.h"
 #include "report/console.h"
@@ -45,7 +46,7 @@ bool TrainState::last_epoch() const {
 }
 
 bool TrainState::stopping() const {
-  comm::Pulse::doing("after step", progress.step);
+  comm::Heartbeat::doing("after step", progress.step);
   return ranks.any(stop_requested());
 }
 

@@ -71,15 +71,15 @@ class Trainer {
       return 0;
     }
     const StopOnSignal guard;
-    state_.ranks.together([&] { comm::Pulse::doing("opening the data"), prepare(); });
+    state_.ranks.together([&] { comm::Heartbeat::doing("opening the data"), prepare(); });
     settle_stages(state_.config, state_.ranks.world());
-    comm::Pulse::doing("compiling");
+    comm::Heartbeat::doing("compiling");
     state_.session =
         std::make_unique<Session>(state_.config, transforms::RunOptions{}, state_.ranks.world());
     plans_ = plans_of_training(state_.config, extent_);
     state_.results.planned_bytes = reserve(*state_.session, plans_, state_.ranks).bytes();
     state_.ranks.together([&] { clean_run_folder(out_, lock_); });
-    state_.ranks.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
+    state_.ranks.together([&] { comm::Heartbeat::doing("loading the weights"), begin(); });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
     segment_ = begin_segment(state_.ranks, static_cast<int>(state_.config.run.threads), out_,
                              state_.progress.step);
@@ -89,7 +89,7 @@ class Trainer {
       segment_.write(out_);
       if (resumed_) set_newer_aside(out_, state_.progress.step, notes_);
     });
-    if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / pulses);
+    if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / heartbeats);
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(state_.config, state_.ranks, *state_.session, out_);
@@ -102,7 +102,7 @@ class Trainer {
     save();
     saver_->wait();
     state_.ranks.barrier();  // nobody leaves before the last shard is in place
-    comm::Pulse::doing("finishing");
+    comm::Heartbeat::doing("finishing");
     if (!finished) {
       log_.console().line(fmt::format(
           "stopped on request at step {} of {}; the same command{} goes on from here",

@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 #include "base/say.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "compile/stages.h"
 #include "measure/environment.h"
 #include "ranks/ranks.h"
@@ -286,7 +286,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
         static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
   const plan::Plan* found = nullptr;
   ranks.together([&] {
-    comm::Pulse::doing("compiling");
+    comm::Heartbeat::doing("compiling");
     session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
     found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
   });
@@ -302,7 +302,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
       timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
     return timeline;
   };
-  comm::Pulse::doing("measuring");
+  comm::Heartbeat::doing("measuring");
   const comm::Traffic before = session.traffic();
   once();  // warms up
   const std::vector<RankUse> used =

@@ -1,4 +1,4 @@
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@ namespace tessera::comm {
 
 namespace {
 
-thread_local Pulse* mine = nullptr;
+thread_local Heartbeat* mine = nullptr;
 
 std::int64_t now_ns() {
   struct timespec now = {};
@@ -24,7 +24,7 @@ std::uint64_t packed(int group, Verb verb, std::uint64_t number) {
   return static_cast<std::uint64_t>(group + 1) << (number_bits + verb_bits) |
          static_cast<std::uint64_t>(verb) << number_bits | number;
 }
-std::optional<Look::Call> unpacked(std::uint64_t word, const PulseText& scope) {
+std::optional<Look::Call> unpacked(std::uint64_t word, const HeartbeatText& scope) {
   if (word == 0) return std::nullopt;
   const auto verb = static_cast<Verb>(word >> number_bits & 0xff);
   return Look::Call{static_cast<int>(word >> (number_bits + verb_bits)) - 1, verb,
@@ -35,7 +35,7 @@ bool between_two(Verb verb) { return verb == Verb::send || verb == Verb::recv; }
 
 }  // namespace
 
-void PulseText::set(std::string_view text) {
+void HeartbeatText::set(std::string_view text) {
   std::uint64_t bytes[words] = {};
   std::memcpy(bytes, text.data(), std::min(text.size(), most));
   const std::uint64_t version = version_.load(std::memory_order_relaxed);
@@ -44,7 +44,7 @@ void PulseText::set(std::string_view text) {
   version_.store(version + 2, std::memory_order_release);
 }
 
-std::string PulseText::get() const {
+std::string HeartbeatText::get() const {
   std::uint64_t bytes[words + 1] = {};
   // A writer that has to wait for its core is given time; one that was stopped half-way leaves what
   // there is.
@@ -57,11 +57,11 @@ std::string PulseText::get() const {
   return reinterpret_cast<const char*>(bytes);
 }
 
-Pulse* Pulse::here() { return mine; }
-Pulse::Here::Here(Pulse* pulse) : before_(mine) { mine = pulse; }
-Pulse::Here::~Here() { mine = before_; }
+Heartbeat* Heartbeat::here() { return mine; }
+Heartbeat::Here::Here(Heartbeat* heartbeat) : before_(mine) { mine = heartbeat; }
+Heartbeat::Here::~Here() { mine = before_; }
 
-void Pulse::doing(std::string_view what, std::int64_t number) {
+void Heartbeat::doing(std::string_view what, std::int64_t number) {
   if (!mine) return;
   mine->number_.store(number, std::memory_order_relaxed);
   mine->doing_.set(what);
@@ -69,21 +69,21 @@ void Pulse::doing(std::string_view what, std::int64_t number) {
   mine->beat();
 }
 
-void Pulse::inside(std::string_view equation) {
+void Heartbeat::inside(std::string_view equation) {
   if (!mine) return;
   mine->inside_.set(equation);
   mine->beat();
 }
 
-void Pulse::beat() { moved_.store(now_ns(), std::memory_order_release); }
+void Heartbeat::beat() { moved_.store(now_ns(), std::memory_order_release); }
 
-void Pulse::disk(std::string_view call) {
+void Heartbeat::disk(std::string_view call) {
   disk_.set(call);
   disk_since_.store(now_ns(), std::memory_order_release);
   beat();
 }
 
-int Pulse::join(std::string_view group, int color) {
+int Heartbeat::join(std::string_view group, int color) {
   const int place = joined_.load(std::memory_order_relaxed);
   if (place == most_groups) return -1;
   std::uint64_t name = 0;
@@ -95,20 +95,20 @@ int Pulse::join(std::string_view group, int color) {
   return place;
 }
 
-std::uint64_t Pulse::enter(int group, Verb verb) {
+std::uint64_t Heartbeat::enter(int group, Verb verb) {
   beat();
   if (between_two(verb)) return 0;
   return groups_[static_cast<std::size_t>(group)].entered.fetch_add(1, std::memory_order_relaxed) +
          1;
 }
 
-void Pulse::wait(int group, Verb verb, std::uint64_t number, std::string_view scope) {
+void Heartbeat::wait(int group, Verb verb, std::uint64_t number, std::string_view scope) {
   waits_scope_.set(scope);
   waits_.store(packed(group, verb, number), std::memory_order_release);
   beat();
 }
 
-void Pulse::leave(int group, Verb verb, std::uint64_t number, std::string_view scope) {
+void Heartbeat::leave(int group, Verb verb, std::uint64_t number, std::string_view scope) {
   waits_.store(0, std::memory_order_release);
   if (number > 0)
     groups_[static_cast<std::size_t>(group)].left.fetch_add(1, std::memory_order_relaxed);
@@ -117,7 +117,7 @@ void Pulse::leave(int group, Verb verb, std::uint64_t number, std::string_view s
   beat();
 }
 
-Look Pulse::look() const {
+Look Heartbeat::look() const {
   Look out;
   const std::int64_t number = number_.load(std::memory_order_relaxed),
                      moved = moved_.load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
 // What ranks note of themselves while they talk, and what another thread sees of it.
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 
 #include <gtest/gtest.h>
 
@@ -10,24 +10,24 @@ namespace {
 using namespace tessera;
 using namespace tessera::comm;
 
-TEST(Pulse, OperationsAreNotedByGroup) {
-  Pulse pulses[4];
+TEST(Heartbeat, OperationsAreNotedByGroup) {
+  Heartbeat heartbeats[4];
   run_local(4, [&](Comm& world) {
-    Pulse& pulse = pulses[world.rank()];
-    const Pulse::Here here(&pulse);
-    world.watch(&pulse, "world");
+    Heartbeat& heartbeat = heartbeats[world.rank()];
+    const Heartbeat::Here here(&heartbeat);
+    world.watch(&heartbeat, "world");
     const auto half = world.split(world.rank() / 2, world.rank());
-    half->watch(&pulse, "dp", world.rank() / 2);
-    Pulse::doing("computing step", 3);
-    Pulse::inside("optimizer.grad");
+    half->watch(&heartbeat, "dp", world.rank() / 2);
+    Heartbeat::doing("computing step", 3);
+    Heartbeat::inside("optimizer.grad");
     float value = 1;
     half->all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::f32);
-    Pulse::inside("loss");
+    Heartbeat::inside("loss");
     auto pending =
         world.start_all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::f32);
-    Pulse::inside("later");
-    EXPECT_EQ(pulse.look().groups[0].entered, 1u);
-    EXPECT_FALSE(pulse.look().waits);
+    Heartbeat::inside("later");
+    EXPECT_EQ(heartbeat.look().groups[0].entered, 1u);
+    EXPECT_FALSE(heartbeat.look().waits);
     pending->wait();
     EXPECT_TRUE(pending->done());
     world.barrier();
@@ -36,7 +36,7 @@ TEST(Pulse, OperationsAreNotedByGroup) {
     if (world.rank() == 1) world.recv(std::as_writable_bytes(std::span(&value, 1)), 0, 0);
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const Look look = pulses[rank].look();
+    const Look look = heartbeats[rank].look();
     EXPECT_EQ(look.doing, "computing step 3");
     EXPECT_EQ(look.inside, "later");
     ASSERT_EQ(look.groups.size(), 2u);
@@ -53,31 +53,32 @@ TEST(Pulse, OperationsAreNotedByGroup) {
   }
 }
 
-TEST(Pulse, OneThatWaitsIsSeenWaiting) {
-  Pulse pulses[2];
+TEST(Heartbeat, OneThatWaitsIsSeenWaiting) {
+  Heartbeat heartbeats[2];
   run_local(2, [&](Comm& world) {
-    const Pulse::Here here(&pulses[world.rank()]);
-    world.watch(&pulses[world.rank()], "world");
+    const Heartbeat::Here here(&heartbeats[world.rank()]);
+    world.watch(&heartbeats[world.rank()], "world");
     if (world.rank() == 1) {
       Look other;
-      while (!(other = pulses[0].look()).waits || other.idle_s < 0.02) std::this_thread::yield();
+      while (!(other = heartbeats[0].look()).waits || other.idle_s < 0.02)
+        std::this_thread::yield();
       EXPECT_EQ(other.waits->verb, Verb::all_reduce);
       EXPECT_EQ(other.waits->number, 1u);
       EXPECT_EQ(other.waits->scope, "loss");  // that of its start
     }
-    Pulse::inside("loss");
+    Heartbeat::inside("loss");
     std::int32_t value = 1;
     const auto pending =
         world.start_all_reduce(std::as_writable_bytes(std::span(&value, 1)), ir::DType::i32);
-    Pulse::inside("elsewhere");
+    Heartbeat::inside("elsewhere");
     pending->wait();
     EXPECT_EQ(value, 2);
   });
 }
 
 // Texts are never seen half old and half new.
-TEST(Pulse, TextsAreSeenWhole) {
-  PulseText text;
+TEST(Heartbeat, TextsAreSeenWhole) {
+  HeartbeatText text;
   text.set("");
   std::atomic<bool> stop = false;
   std::thread writer([&] {
@@ -87,8 +88,8 @@ TEST(Pulse, TextsAreSeenWhole) {
   bool whole = true;
   for (int i = 0; i < 20000 && whole; ++i) {
     const std::string seen = text.get();
-    whole =
-        seen.size() <= PulseText::most && seen.find_first_not_of(seen.substr(0, 1)) == seen.npos;
+    whole = seen.size() <= HeartbeatText::most &&
+            seen.find_first_not_of(seen.substr(0, 1)) == seen.npos;
     EXPECT_TRUE(whole) << seen;
   }
   stop = true;

@@ -1,7 +1,7 @@
 // Entering, working, waiting and failing of ranks that are threads.
 // Convention: a rank blocks on its own condition variable only, so a failure reaches it in whatever
 // group it waits.
-#include "comm/meeting.h"
+#include "comm/rendezvous.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,101 +18,102 @@ Error lost(int rank, const std::string& reason) {
   return Error(ErrorKind::rank_lost, "rank " + std::to_string(rank) + " stopped: " + reason);
 }
 
-std::size_t bytes_in(const Meeting& meeting) {
+std::size_t bytes_in(const Rendezvous& rendezvous) {
   std::size_t bytes = 0;
-  for (const Entry& entry : meeting.entries) bytes += std::max(entry.in.size(), entry.out.size());
+  for (const Entry& entry : rendezvous.entries)
+    bytes += std::max(entry.in.size(), entry.out.size());
   return bytes;
 }
 
 }  // namespace
 
-void World::wake(const Meeting& meeting) {
-  for (int rank : meeting.ranks) at(rank).wake.notify_all();
+void World::wake(const Rendezvous& rendezvous) {
+  for (int rank : rendezvous.ranks) at(rank).wake.notify_all();
 }
 
-void World::enter(Lock& lock, Meeting& meeting, int place, Entry entry) {
+void World::enter(Lock& lock, Rendezvous& rendezvous, int place, Entry entry) {
   entry.here = true;
-  meeting.entries[static_cast<std::size_t>(place)] = std::move(entry);
-  ++meeting.arrived;
-  if (!meeting.full()) return;
+  rendezvous.entries[static_cast<std::size_t>(place)] = std::move(entry);
+  ++rendezvous.arrived;
+  if (!rendezvous.full()) return;
   // The others are woken once: to help with a large operation, or when a small one is done.
-  if (bytes_in(meeting) <= at_once)
-    work(lock, meeting, meeting.units);
+  if (bytes_in(rendezvous) <= at_once)
+    work(lock, rendezvous, rendezvous.units);
   else
-    wake(meeting);
+    wake(rendezvous);
 }
 
-void World::work(Lock& lock, Meeting& meeting, int most) {
-  if (!meeting.has_work() || failed_ >= 0) return;
-  const int begin = meeting.next, end = std::min(meeting.units, begin + most);
-  meeting.next = end;
-  ++meeting.active;
+void World::work(Lock& lock, Rendezvous& rendezvous, int most) {
+  if (!rendezvous.has_work() || failed_ >= 0) return;
+  const int begin = rendezvous.next, end = std::min(rendezvous.units, begin + most);
+  rendezvous.next = end;
+  ++rendezvous.active;
   lock.unlock();
   std::exception_ptr error;
   try {
-    for (int unit = begin; unit < end; ++unit) meeting.work(meeting, unit);
+    for (int unit = begin; unit < end; ++unit) rendezvous.work(rendezvous, unit);
   } catch (...) {
     error = std::current_exception();
   }
   lock.lock();
-  --meeting.active;
+  --rendezvous.active;
   if (error)
-    meeting.withdrawn = true;
+    rendezvous.withdrawn = true;
   else
-    meeting.finished += end - begin;
-  if (meeting.complete() || (meeting.active == 0 && (failed_ >= 0 || meeting.withdrawn)))
-    wake(meeting);  // the second: quiesce()
+    rendezvous.finished += end - begin;
+  if (rendezvous.complete() || (rendezvous.active == 0 && (failed_ >= 0 || rendezvous.withdrawn)))
+    wake(rendezvous);  // the second: quiesce()
   if (error) std::rethrow_exception(error);
 }
 
-void World::wait(Lock& lock, Meeting& meeting, int rank) {
-  while (!meeting.complete()) {
+void World::wait(Lock& lock, Rendezvous& rendezvous, int rank) {
+  while (!rendezvous.complete()) {
     if (failed_ >= 0) {
-      quiesce(lock, meeting, rank);
+      quiesce(lock, rendezvous, rank);
       throw lost(failed_, reason_);
     }
-    if (meeting.has_work()) {
-      work(lock, meeting, 1);
+    if (rendezvous.has_work()) {
+      work(lock, rendezvous, 1);
       continue;
     }
-    check_reachable(meeting, rank);
+    check_reachable(rendezvous, rank);
     at(rank).wake.wait(lock);
   }
 }
 
 // After a failure no unit is begun; those under way end soon, and then the buffers are free.
-void World::quiesce(Lock& lock, Meeting& meeting, int rank) {
-  at(rank).wake.wait(lock, [&] { return meeting.active == 0; });
+void World::quiesce(Lock& lock, Rendezvous& rendezvous, int rank) {
+  at(rank).wake.wait(lock, [&] { return rendezvous.active == 0; });
 }
 
 // Waiting for a rank that will never come ends here instead of hanging.
-void World::check_reachable(const Meeting& meeting, int rank) {
-  if (meeting.full()) return;
-  for (std::size_t i = 0; i < meeting.ranks.size(); ++i) {
-    if (meeting.entries[i].here) continue;
-    const int missing = meeting.ranks[i];
+void World::check_reachable(const Rendezvous& rendezvous, int rank) {
+  if (rendezvous.full()) return;
+  for (std::size_t i = 0; i < rendezvous.ranks.size(); ++i) {
+    if (rendezvous.entries[i].here) continue;
+    const int missing = rendezvous.ranks[i];
     if (at(missing).ended)
-      throw lost(missing, "its program ended before this " + std::string(meeting.call.what));
+      throw lost(missing, "its program ended before this " + std::string(rendezvous.call.what));
     if (missing == rank)
       throw Error(ErrorKind::hang, "rank " + std::to_string(rank) +
                                        " waits for a message of its own that it has not started");
   }
 }
 
-void World::leave(Lock& lock, Meeting& meeting, int rank, bool unwinding) {
-  if (meeting.complete()) return;
-  if (unwinding && !meeting.full()) {
-    meeting.withdrawn = true;
+void World::leave(Lock& lock, Rendezvous& rendezvous, int rank, bool unwinding) {
+  if (rendezvous.complete()) return;
+  if (unwinding && !rendezvous.full()) {
+    rendezvous.withdrawn = true;
     at(rank).left = true;
   } else {
     try {
-      wait(lock, meeting, rank);
+      wait(lock, rendezvous, rank);
     } catch (...) {  // whoever starts or waits next hears of it
-      meeting.withdrawn = true;
+      rendezvous.withdrawn = true;
       at(rank).left = true;
     }
   }
-  quiesce(lock, meeting, rank);
+  quiesce(lock, rendezvous, rank);
 }
 
 void World::check_alive(int rank) {

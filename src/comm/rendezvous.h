@@ -1,4 +1,4 @@
-// Where ranks that are threads of one process meet: an operation is a Meeting that each of its
+// Where ranks that are threads of one process meet: an operation is a Rendezvous that each of its
 // ranks enters with its buffers; when all are there its work, cut into units, is done by whoever
 // waits for it. So an operation never needs more of a rank than that it was started. Convention:
 // everything here is guarded by World::mutex, but for the bytes that a unit moves; buffers are
@@ -43,9 +43,9 @@ struct Entry {
   bool here = false;
 };
 
-struct Meeting {
-  using Work = std::function<void(Meeting&, int unit)>;
-  Meeting(Call agreed, std::vector<int> who, Work what, int parts)
+struct Rendezvous {
+  using Work = std::function<void(Rendezvous&, int unit)>;
+  Rendezvous(Call agreed, std::vector<int> who, Work what, int parts)
       : call(std::move(agreed)),
         ranks(std::move(who)),
         entries(ranks.size()),
@@ -74,10 +74,10 @@ class World {
   Lock lock() { return Lock(mutex_); }
 
   // All of these are called with the lock held; work() and wait() let it go meanwhile.
-  void enter(Lock& lock, Meeting& meeting, int place, Entry entry);
-  void work(Lock& lock, Meeting& meeting, int most);  // at most so many units
-  void wait(Lock& lock, Meeting& meeting, int rank);  // Error(rank_lost) when a rank stopped
-  void leave(Lock& lock, Meeting& meeting, int rank, bool unwinding);
+  void enter(Lock& lock, Rendezvous& rendezvous, int place, Entry entry);
+  void work(Lock& lock, Rendezvous& rendezvous, int most);  // at most so many units
+  void wait(Lock& lock, Rendezvous& rendezvous, int rank);  // Error(rank_lost) when a rank stopped
+  void leave(Lock& lock, Rendezvous& rendezvous, int rank, bool unwinding);
 
   void check_alive(int rank);  // Error(rank_lost) when a rank stopped
   void fail(int rank, const std::string& reason, std::exception_ptr error);
@@ -88,7 +88,7 @@ class World {
   struct Rank {
     std::condition_variable wake;
     bool ended = false;
-    bool left = false;  // left a meeting that others may wait in
+    bool left = false;  // left a rendezvous that others may wait in
   };
   std::mutex mutex_;
   std::deque<Rank> ranks_;
@@ -97,19 +97,19 @@ class World {
   std::exception_ptr error_;
 
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  void wake(const Meeting& meeting);
-  void quiesce(Lock& lock, Meeting& meeting, int rank);
-  void check_reachable(const Meeting& meeting, int rank);
+  void wake(const Rendezvous& rendezvous);
+  void quiesce(Lock& lock, Rendezvous& rendezvous, int rank);
+  void check_reachable(const Rendezvous& rendezvous, int rank);
 };
 
 // Ranks that meet: collectives are matched by the order in which each rank starts them, messages by
 // (from, to, tag) in order.
 struct Group {
   std::shared_ptr<World> world;
-  std::vector<int> ranks{};                                 // of the world
-  std::vector<std::int64_t> started{};                      // by rank here
-  std::map<std::int64_t, std::shared_ptr<Meeting>> open{};  // some ranks are missing
-  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Meeting>>> mail{};
+  std::vector<int> ranks{};                                    // of the world
+  std::vector<std::int64_t> started{};                         // by rank here
+  std::map<std::int64_t, std::shared_ptr<Rendezvous>> open{};  // some ranks are missing
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Rendezvous>>> mail{};
 };
 
 }  // namespace tessera::comm

@@ -42,7 +42,7 @@ struct Look {
 };
 
 // Up to `most` characters, the rest is cut off.
-class PulseText {
+class HeartbeatText {
  public:
   static constexpr std::size_t most = 95;
   void set(std::string_view text);
@@ -54,21 +54,21 @@ class PulseText {
   std::array<std::atomic<std::uint64_t>, words> words_{};
 };
 
-class Pulse {
+class Heartbeat {
  public:
   static constexpr int most_groups = 8;
 
-  // The pulse of the rank that this thread works for; null: nobody looks.
-  static Pulse* here();
+  // The heartbeat of the rank that this thread works for; null: nobody looks.
+  static Heartbeat* here();
   class Here {  // makes it so, as long as it lives
    public:
-    explicit Here(Pulse* pulse);
+    explicit Here(Heartbeat* heartbeat);
     ~Here();
     Here(const Here&) = delete;
     Here& operator=(const Here&) = delete;
 
    private:
-    Pulse* before_;
+    Heartbeat* before_;
   };
   // Of here(), if there is one.
   static void doing(std::string_view what, std::int64_t number = -1);
@@ -98,7 +98,7 @@ class Pulse {
   std::atomic<int> joined_ = 0;
   std::atomic<std::uint64_t> waits_ = 0, left_ = 0;  // a call in one word; 0: none
   std::atomic<std::int64_t> disk_since_ = 0;         // as moved_
-  PulseText doing_, inside_, waits_scope_, left_scope_, disk_;
+  HeartbeatText doing_, inside_, waits_scope_, left_scope_, disk_;
 };
 
 }  // namespace tessera::comm

@@ -18,10 +18,10 @@ using namespace tessera;
 using namespace tessera::run;
 namespace fs = std::filesystem;
 
-TEST(PulseFolder, ARecordIsReadAsItWasWritten) {
+TEST(HeartbeatFolder, ARecordIsReadAsItWasWritten) {
   const test::Scratch scratch;
-  fs::create_directories(scratch / "pulse");
-  const PulseFolder folder(scratch / "pulse");
+  fs::create_directories(scratch / "heartbeat");
+  const HeartbeatFolder folder(scratch / "heartbeat");
   Seen me = this_process(3);
   EXPECT_EQ(me.pid, ::getpid());
   EXPECT_FALSE(me.host.empty());
@@ -53,10 +53,10 @@ TEST(PulseFolder, ARecordIsReadAsItWasWritten) {
   folder.write(me);  // too late, and no harm
 }
 
-TEST(PulseFolder, NonsenseIsNoRecord) {
+TEST(HeartbeatFolder, NonsenseIsNoRecord) {
   const test::Scratch scratch;
-  fs::create_directories(scratch / "pulse");
-  const PulseFolder folder(scratch / "pulse");
+  fs::create_directories(scratch / "heartbeat");
+  const HeartbeatFolder folder(scratch / "heartbeat");
   for (const char* text : {"", "{", "[]", "{\"pid\": 1}", "{\"rank\":0,\"host\":3}"}) {
     std::ofstream(folder.path() / "rank-0") << text;
     EXPECT_FALSE(folder.read(0)) << text;
@@ -64,10 +64,10 @@ TEST(PulseFolder, NonsenseIsNoRecord) {
   folder.remove();
 }
 
-TEST(PulseFolder, OneVerdictCounts) {
+TEST(HeartbeatFolder, OneVerdictCounts) {
   const test::Scratch scratch;
-  fs::create_directories(scratch / "pulse");
-  const PulseFolder folder(scratch / "pulse");
+  fs::create_directories(scratch / "heartbeat");
+  const HeartbeatFolder folder(scratch / "heartbeat");
   EXPECT_FALSE(folder.verdict());
   int first = 0;
   // Processes, as ranks are: each has a draft of its own.
@@ -86,7 +86,7 @@ TEST(PulseFolder, OneVerdictCounts) {
   folder.remove();
 }
 
-TEST(PulseFolder, AProcessIsSeenRunningStoppedAndGone) {
+TEST(HeartbeatFolder, AProcessIsSeenRunningStoppedAndGone) {
   const pid_t child = ::fork();
   if (child == 0)
     for (;;) ::pause();
@@ -114,10 +114,10 @@ TEST(PulseFolder, AProcessIsSeenRunningStoppedAndGone) {
 
 // Who is known to be gone leaves nothing behind; who may be alive, here or elsewhere, keeps its
 // folder.
-TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
+TEST(HeartbeatFolder, ThoseOfTheDeadAreSwept) {
   const test::Scratch scratch;
   const auto made = [&](const Seen& launcher, const std::optional<Seen>& rank) {
-    const PulseFolder folder = new_pulse_folder(scratch.folder());
+    const HeartbeatFolder folder = new_heartbeat_folder(scratch.folder());
     folder.write(launcher);
     if (rank) folder.write(*rank);
     return folder.path();
@@ -130,8 +130,8 @@ TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
                  rank_left = made(dead, as_rank(alive));
   fs::create_directories(scratch / ".ranks-empty");
   const fs::path of_dead = made(dead, as_rank(dead)), never_began = made(dead, std::nullopt);
-  EXPECT_TRUE(PulseFolder(of_alive).read_all().empty()) << "a launcher is no rank";
-  sweep_pulse_folders(scratch.folder());
+  EXPECT_TRUE(HeartbeatFolder(of_alive).read_all().empty()) << "a launcher is no rank";
+  sweep_heartbeat_folders(scratch.folder());
   for (const fs::path& kept : {of_alive, of_elsewhere, rank_left, scratch / ".ranks-empty"})
     EXPECT_TRUE(fs::exists(kept)) << kept;
   for (const fs::path& swept : {of_dead, never_began}) EXPECT_FALSE(fs::exists(swept)) << swept;
@@ -139,7 +139,7 @@ TEST(PulseFolder, ThoseOfTheDeadAreSwept) {
 
 // Others can write to the folder that holds the run: what they put there stops nobody and is not
 // touched.
-TEST(PulseFolder, WhatOthersPutThereIsPassedOver) {
+TEST(HeartbeatFolder, WhatOthersPutThereIsPassedOver) {
   const test::Scratch scratch;
   Seen dead = this_process(launcher_rank);
   dead.started += 1;
@@ -152,27 +152,27 @@ TEST(PulseFolder, WhatOthersPutThereIsPassedOver) {
   ASSERT_EQ(::mkfifo((pipe / "rank--1").c_str(), 0666), 0);
   ASSERT_EQ(::mkfifo((pipe / "verdict").c_str(), 0666), 0);
   fs::create_symlink("/dev/zero", endless / "rank--1");
-  PulseFolder(large).write(dead);
+  HeartbeatFolder(large).write(dead);
   std::ofstream(large / "rank--1", std::ios::app) << std::string(1 << 20, ' ');
-  PulseFolder(real).write(dead);
+  HeartbeatFolder(real).write(dead);
   fs::create_directory_symlink("real", scratch / ".ranks-link");
   ::alarm(20);  // what waits for a writer waits for ever
-  sweep_pulse_folders(scratch.folder());
-  EXPECT_FALSE(PulseFolder(pipe).verdict());
-  EXPECT_FALSE(PulseFolder(endless).read(launcher_rank));
+  sweep_heartbeat_folders(scratch.folder());
+  EXPECT_FALSE(HeartbeatFolder(pipe).verdict());
+  EXPECT_FALSE(HeartbeatFolder(endless).read(launcher_rank));
   ::alarm(0);
   for (const fs::path& kept : {pipe, endless, large, real, scratch / ".ranks-link"})
     EXPECT_TRUE(fs::exists(kept)) << kept;
   if (::geteuid() != 0) return;  // only then can a test make folders and records of somebody else
   const fs::path theirs = folder(".ranks-theirs");
-  PulseFolder(theirs).write(dead);
-  PulseFolder(real).write(this_process(4));
-  ASSERT_TRUE(PulseFolder(real).read(4));
+  HeartbeatFolder(theirs).write(dead);
+  HeartbeatFolder(real).write(this_process(4));
+  ASSERT_TRUE(HeartbeatFolder(real).read(4));
   for (const fs::path& path : {theirs, theirs / "rank--1", real / "rank-4"})
     ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
-  sweep_pulse_folders(scratch.folder());
+  sweep_heartbeat_folders(scratch.folder());
   EXPECT_TRUE(fs::exists(theirs));
-  EXPECT_FALSE(PulseFolder(real).read(4)) << "a record that the folder's owner did not write";
+  EXPECT_FALSE(HeartbeatFolder(real).read(4)) << "a record that the folder's owner did not write";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Who hangs, from tables of pulses: each row of a table is a rank as the others see it.
+// Who hangs, from tables of heartbeats: each row of a table is a rank as the others see it.
 #include "ranks/hang_analysis.h"
 
 #include <gtest/gtest.h>
