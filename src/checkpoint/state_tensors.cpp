@@ -62,23 +62,23 @@ std::vector<StateTensor> state_tensors(Session& session) {
     }
     const bool kept = keeps(type, program.mesh, session.rank());
     const auto add = [&](const std::string& name, const ir::Shape& shape,
-                         const std::vector<Piece>& pieces) {
-      for (const Piece& piece : pieces)
-        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name,
-                       piece.offset * ir::size_of(type.dtype), kept, false});
+                         const std::vector<ShardBox>& boxes) {
+      for (const ShardBox& box : boxes)
+        out.push_back({name, type.dtype, shape, box.begin, box.extent, buffer.name,
+                       box.offset * ir::size_of(type.dtype), kept, false});
     };
     const transforms::Bucket* bucket = nullptr;
     for (const transforms::Bucket& b : session.buckets())
       if (buffer.name.ends_with("." + b.name) && (!bucket || b.name.size() > bucket->name.size()))
         bucket = &b;
     if (!bucket) {
-      add("buffer." + buffer.name, type.shape, pieces_of_whole(type, program.mesh, session.rank()));
+      add("buffer." + buffer.name, type.shape, boxes_of_whole(type, program.mesh, session.rank()));
       continue;
     }
     const std::string role = buffer.name.substr(0, buffer.name.size() - bucket->name.size() - 1);
     for (const transforms::Bucket::Entry& entry : bucket->entries)
       add(prefix_of(role, session.config().optim.name) + entry.param, entry.shape,
-          pieces_in_bucket(*bucket, entry, type, program.mesh, session.rank()));
+          boxes_in_bucket(*bucket, entry, type, program.mesh, session.rank()));
   }
   return out;
 }

@@ -193,7 +193,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
   if (layout_of(config).mesh().ranks() > 1) {
     // Small messages travel together; gradients leave as soon as they are complete.
     passes.push_back({"combine", transforms::combine});
-    passes.push_back({"early", transforms::early});
+    passes.push_back({"hoist_reductions", transforms::hoist_reductions});
   }
   const bool fixed = goal == Goal::evaluate || goal == Goal::predict;
   if (config.run.fuse) {
@@ -209,7 +209,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
     passes.push_back({"split_attention", transforms::split_attention, false});
   }
   // What fusion left without a reader.
-  passes.push_back({"tidy", transforms::simplify});
+  passes.push_back({"dce", transforms::simplify});
   if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)
     passes.push_back({"prefetch", transforms::prefetch});
   // The step counts itself, on every rank.

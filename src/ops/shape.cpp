@@ -262,10 +262,53 @@ std::string place_unstack(const Attrs&, In in, In) {
   for (std::int64_t i = 1; i < in[0].shape[0]; ++i) out += "," + part;
   return out;
 }
+
+std::vector<OpDef> stack_rows() {
+  return {
+      {.op = Op::stack,
+       .doc = "n operands -> [n, ...]",
+       .sig = "",
+       .infer = infer_stack,
+       .vjp = stack_vjp,
+       .gathers = true,
+       .placement = place_stack,
+       .adds = true,
+       .low = "l"},
+      {.op = Op::unstack,
+       .doc = "[n, ...] -> n results",
+       .sig = "",
+       .infer = infer_unstack,
+       .vjp = unstack_vjp,
+       .view = view_unstack,
+       .placement = place_unstack,
+       .linear = {0},
+       .low = "l"},
+  };
+}
+std::vector<OpDef> patch_rows() {
+  return {
+      {.op = Op::patchify,
+       .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row",
+       .sig = "",
+       .infer = infer_patchify,
+       .vjp = patchify_vjp,
+       .placement = [](const Attrs&, In, In) -> std::string { return "bx!y!c->bt!p!q!c"; },
+       .linear = {0},
+       .low = "l"},
+      {.op = Op::unpatchify,
+       .doc = "[b,t,p,p,c] -> [b,h,w,c]",
+       .sig = "",
+       .infer = infer_unpatchify,
+       .vjp = unpatchify_vjp,
+       .placement = [](const Attrs&, In, In) -> std::string { return "bt!p!q!c->bx!y!c"; },
+       .linear = {0},
+       .low = "l"},
+  };
+}
 }  // namespace
 
 std::vector<OpDef> shape_rows() {
-  return {
+  std::vector<OpDef> rows = {
       {.op = Op::constant,
        .doc = "a tensor of one value",
        .sig = "",
@@ -317,24 +360,6 @@ std::vector<OpDef> shape_rows() {
        .placement = place_pad,
        .linear = {0},
        .low = "l"},
-      {.op = Op::stack,
-       .doc = "n operands -> [n, ...]",
-       .sig = "",
-       .infer = infer_stack,
-       .vjp = stack_vjp,
-       .gathers = true,
-       .placement = place_stack,
-       .adds = true,
-       .low = "l"},
-      {.op = Op::unstack,
-       .doc = "[n, ...] -> n results",
-       .sig = "",
-       .infer = infer_unstack,
-       .vjp = unstack_vjp,
-       .view = view_unstack,
-       .placement = place_unstack,
-       .linear = {0},
-       .low = "l"},
       {.op = Op::broadcast,
        .doc = "repeated along the dims that the operand lacks",
        .sig = "",
@@ -342,23 +367,10 @@ std::vector<OpDef> shape_rows() {
        .vjp = broadcast_vjp,
        .linear = {0},
        .low = "l"},
-      {.op = Op::patchify,
-       .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row",
-       .sig = "",
-       .infer = infer_patchify,
-       .vjp = patchify_vjp,
-       .placement = [](const Attrs&, In, In) -> std::string { return "bx!y!c->bt!p!q!c"; },
-       .linear = {0},
-       .low = "l"},
-      {.op = Op::unpatchify,
-       .doc = "[b,t,p,p,c] -> [b,h,w,c]",
-       .sig = "",
-       .infer = infer_unpatchify,
-       .vjp = unpatchify_vjp,
-       .placement = [](const Attrs&, In, In) -> std::string { return "bt!p!q!c->bx!y!c"; },
-       .linear = {0},
-       .low = "l"},
   };
+  for (const auto& more : {stack_rows(), patch_rows()})
+    rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
 }
 
 }  // namespace tessera::ops

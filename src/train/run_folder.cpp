@@ -221,9 +221,9 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   const std::string turns = schedule.empty() ? "" : schedule_text(schedule);
   own_folder(folder, lock);
   if (options.fresh) remove_old_run(folder);
-  fs::remove_all(folder / pulses, error);
+  fs::remove_all(folder / heartbeats, error);
   if (config.run.np > 1 && !given_folder())
-    fs::create_directories(folder / pulses, error);  // without it ranks are not watched
+    fs::create_directories(folder / heartbeats, error);  // without it ranks are not watched
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
   // The schedule stays with the run, whatever becomes of its file.
   config::Config resolved = config;

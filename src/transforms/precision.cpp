@@ -41,6 +41,22 @@ std::vector<bool> residual_stream(const Program& program) {
   return stream;
 }
 
+// Ops that the residual stream passes through stay as wide as it is.
+bool on_stream(const Eqn& e, const std::vector<bool>& stream) {
+  auto in_stream = [&](Var v) { return v != none && stream[static_cast<std::size_t>(v)]; };
+  switch (e.op) {
+    case Op::mark:
+    case Op::add:
+      return in_stream(e.out[0]);
+    case Op::layer_norm:
+      return in_stream(e.in[0]);
+    case Op::layer_norm_grad:
+      return in_stream(e.in[1]);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Program precision(const Program& program, DType low) {
@@ -52,24 +68,10 @@ Program precision(const Program& program, DType low) {
     return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)];
   };
   const std::vector<bool> stream = residual_stream(program);
-  auto in_stream = [&](Var v) { return v != none && stream[static_cast<std::size_t>(v)]; };
-  auto on_stream = [&](const Eqn& e) {
-    switch (e.op) {
-      case Op::mark:
-      case Op::add:
-        return in_stream(e.out[0]);
-      case Op::layer_norm:
-        return in_stream(e.in[0]);
-      case Op::layer_norm_grad:
-        return in_stream(e.in[1]);
-      default:
-        return false;
-    }
-  };
   auto stays_f32 = [&](const Eqn& e) {
     const bool cheap =
         e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast;
-    return low_operands(e).empty() || (cheap && keep_wide(e.out[0])) || on_stream(e);
+    return low_operands(e).empty() || (cheap && keep_wide(e.out[0])) || on_stream(e, stream);
   };
   // A sum that is kept in f32 reads its operand as it comes: per-sample losses are never rounded on
   // the way.

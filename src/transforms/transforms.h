@@ -168,7 +168,7 @@ Program compress(const Program& program, const Compression& spec,
 // Small all_reduces of one axis that are ready together become one; what gradient buckets need is
 // done as soon as they are complete.
 Program combine(const Program& program);
-Program early(const Program& program);
+Program hoist_reductions(const Program& program);
 // ZeRO 3: every gather of weights stands where the one before it stood, so that it is under way
 // while that one's layer computes.
 Program prefetch(const Program& program);

@@ -184,26 +184,26 @@ TEST(Durability, TheLockTellsWhetherARunIsAlive) {
   EXPECT_FALSE(is_training_in(scratch.folder()));
 }
 
-// Of a call inside another one the outer one counts; a pulse says where it is.
-TEST(Durability, ACallToADiskIsInThePulse) {
-  comm::Pulse pulse;
-  PulsedDisk disk(pulse);
+// Of a call inside another one the outer one counts; a heartbeat says where it is.
+TEST(Durability, ACallToADiskIsInTheHeartbeat) {
+  comm::Heartbeat heartbeat;
+  HeartbeatDisk disk(heartbeat);
   const files::DiskObserver::Here told(&disk);
-  EXPECT_EQ(pulse.look().disk, "");
+  EXPECT_EQ(heartbeat.look().disk, "");
   {
     const files::DiskCall outer("flushing", "/a/b/.part-step-4/rank-0.safetensors");
-    EXPECT_EQ(pulse.look().disk, "flushing .part-step-4/rank-0.safetensors");
+    EXPECT_EQ(heartbeat.look().disk, "flushing .part-step-4/rank-0.safetensors");
     { const files::DiskCall inner("writing", "x"); }
-    EXPECT_EQ(pulse.look().disk, "flushing .part-step-4/rank-0.safetensors");
-    EXPECT_EQ(what_it_does(pulse.look()), "starting, flushing .part-step-4/rank-0.safetensors");
+    EXPECT_EQ(heartbeat.look().disk, "flushing .part-step-4/rank-0.safetensors");
+    EXPECT_EQ(what_it_does(heartbeat.look()), "starting, flushing .part-step-4/rank-0.safetensors");
   }
-  EXPECT_EQ(pulse.look().disk, "");
+  EXPECT_EQ(heartbeat.look().disk, "");
   DiskCalls calls;
   const std::uint64_t before = calls.now().number;
   const files::DiskObserver::Here other(&calls);
   { const files::DiskCall call("writing", "x"); }
   EXPECT_EQ(calls.now().number, before + 2);
-  EXPECT_EQ(pulse.look().disk, "");
+  EXPECT_EQ(heartbeat.look().disk, "");
 }
 
 }  // namespace

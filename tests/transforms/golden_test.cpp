@@ -166,7 +166,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"simplify", simplify},
       {"combine", combine},
       {"count", count},
-      {"early", early},
+      {"hoist_reductions", hoist_reductions},
       {"split_attention", split_attention}};
   return plain.at(name)(p);
 }
@@ -215,7 +215,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
   for (const char* pass :
        {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat",
         "fold_norm", "fuse_contract", "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place",
-        "compress", "combine", "early", "prefetch", "split_attention"})
+        "compress", "combine", "hoist_reductions", "prefetch", "split_attention"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 
