@@ -24,8 +24,7 @@ class Localiser {
   Program run() {
     for (const Input& in : p_.inputs) {
       if (!is_here(p_.type(in.var), p_.mesh, rank_)) continue;
-      map_[at(in.var)] =
-          b_.input(in.kind, in.name, {p_.type(in.var).dtype, shape(in.var), {}}, in.dims);
+      map_[at(in.var)] = b_.input(in, {p_.type(in.var).dtype, shape(in.var), {}});
       b_.rename(map_[at(in.var)], p_.name_of(in.var));
     }
     for (const Eqn& e : p_.eqns) {
@@ -37,7 +36,7 @@ class Localiser {
       }
     }
     for (const Output& o : p_.outputs)
-      if (map_[at(o.var)] != none) b_.output(o.name, map_[at(o.var)], o.updates);
+      if (map_[at(o.var)] != none) b_.output(o, map_[at(o.var)]);
     return b_.take();
   }
 
