@@ -273,7 +273,8 @@ std::vector<OpDef> shape_rows() {
        .placement =
            [](const Attrs& attrs, In, In) {
              return "->" + alphabet(static_cast<int>(std::get<Constant>(attrs).shape.size()));
-           }},
+           },
+       .local = local_shape_of_result<Constant>},
       {.op = Op::reshape,
        .doc = "the same elements under another shape",
        .sig = "",
@@ -282,7 +283,8 @@ std::vector<OpDef> shape_rows() {
        .view = view_all,
        .placement = place_reshape,
        .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_shape_of_result<Reshape>},
       {.op = Op::transpose,
        .doc = "dim i of the result is dim perm[i]",
        .sig = "",
@@ -341,7 +343,8 @@ std::vector<OpDef> shape_rows() {
        .infer = infer_broadcast,
        .vjp = broadcast_vjp,
        .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_shape_of_result<Broadcast>},
       {.op = Op::patchify,
        .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row",
        .sig = "",
