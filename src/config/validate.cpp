@@ -15,6 +15,7 @@
 #include "config/pipeline.h"
 #include "config/run_name.h"
 #include "data/class_folders.h"
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
@@ -39,7 +40,7 @@ const Later later[] = {
      "it comes with f16 and the CUDA executor; leave it at 1"},
     {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
      "this build has no CUDA executor; choose auto, local or mpi", true},
-    {"run.device", [](const Config& c) { return c.run.device != "cpu"; },
+    {"run.device", [](const Config& c) { return c.run.device == "cuda"; },
      "this build has no CUDA executor; choose cpu", true},
 };
 
@@ -267,7 +268,9 @@ class Resolver {
   }
 
   void optimizer() {
-    if (c_.optim.name == "sgd" && c_.optim.nesterov && c_.optim.momentum == 0)
+    const ir::OptimizerRow* row = ir::find_optimizer(c_.optim.name);
+    const auto reads = [&](const char* key) { return row && row->reads(key); };
+    if (reads("nesterov") && c_.optim.nesterov && c_.optim.momentum == 0)
       add({"optim.nesterov", "optim.momentum"}, "optim.nesterov = true needs optim.momentum > 0",
           "choose a momentum such as 0.9");
     if (c_.lr.schedule == "onecycle" && c_.lr.warmup.of(1000000) == 0)
@@ -277,7 +280,7 @@ class Resolver {
     if (const std::string peak = peak_text(c_); !peak.empty() && now_.purpose != Purpose::inference)
       notes_.push_back(peak);
     // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
-    if (c_.optim.name != "sgd" && c_.optim.eps < std::numeric_limits<float>::min() &&
+    if (reads("eps") && c_.optim.eps < std::numeric_limits<float>::min() &&
         c_.precision.dtype != "f64")
       add({"optim.eps", "precision.dtype"},
           fmt::format("optim.eps = {} is too small for precision.dtype = {}, whose optimizer "

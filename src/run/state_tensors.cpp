@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/optimizers.h"
 
 namespace tessera::run {
 namespace {
@@ -11,8 +12,9 @@ namespace {
 std::string prefix_of(const ir::Input& buffer, const std::string& optimizer) {
   if (buffer.role == ir::Role::weights) return "param.";
   if (buffer.role == ir::Role::average) return "ema.";
-  const std::string state = buffer.name.substr(0, buffer.name.size() - buffer.of.size() - 1);
-  return optimizer + "." + state + ".";
+  const std::string_view state = ir::find_optimizer(optimizer)->state_name(buffer.role);
+  CHECK(!state.empty(), optimizer + " keeps no " + std::string(name(buffer.role)));
+  return optimizer + "." + std::string(state) + ".";
 }
 
 // Of the ranks that hold the same part of a value, or of a sum, the first.

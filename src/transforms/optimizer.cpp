@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "ir/signature.h"
 #include "transforms/transforms.h"
+#include "transforms/updates.h"
 
 namespace tessera::transforms {
 
@@ -104,41 +105,21 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, Role se
 
 namespace {
 
-// Emits the update of one bucket from a gradient that is already clipped; returns the new weights
-// and state.
-std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket,
-                        const std::vector<Var>& kept, Var grad, Var rate, Var step) {
-  const Var lr = bucket.lr_scale == 1.0 ? rate : b.scale(rate, bucket.lr_scale, "lr");
-  std::vector<Var> in = kept;
-  in.insert(in.end(), {grad, lr});
-  if (spec.name == "sgd")
-    return b.emit(
-        Op::sgd,
-        Sgd{spec.momentum, bucket.decay ? spec.weight_decay : 0.0, spec.nesterov, false, false}, in,
-        {"w", "momentum"});
-  const AdamW attrs{spec.beta1, spec.beta2, spec.eps, bucket.decay ? spec.weight_decay : 0.0,
-                    false,      false};
-  if (spec.name == "lamb") {
-    Segments tensors;
-    for (const Bucket::Entry& entry : bucket.entries)
-      tensors.offsets.push_back(entry.offset),
-          tensors.sizes.push_back(elements(entry.shape) / bucket.parts);
-    const std::vector<Var> now =
-        b.emit(Op::lamb_direction, attrs, {kept[0], kept[1], kept[2], grad, step},
-               {"direction", "m", "v"});
-    const Var weights = b.emit1(Op::segment_sumsq, tensors, {kept[0]}, "sumsq_w"),
-              direction = b.emit1(Op::segment_sumsq, tensors, {now[0]}, "sumsq_u");
-    return {b.emit1(Op::lamb_update, tensors, {kept[0], now[0], weights, direction, lr}, "w"),
-            now[1], now[2]};
-  }
-  CHECK(spec.name == "adamw", "optimizers are adamw, sgd and lamb, not " + spec.name);
-  in.push_back(step);
-  return b.emit(Op::adamw, attrs, in, {"w", "m", "v"});
+using UpdateRule = std::vector<Var> (*)(Builder&, const Update&);
+UpdateRule rule_of(const std::string& name) {
+#define X(row, ...) \
+  if (name == #row) return updates::row;
+  TESSERA_OPTIMIZERS(X)
+#undef X
+  CHECK(false, "there is no optimizer " + name);
+  return nullptr;
 }
 
 }  // namespace
 
 Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& list) {
+  const OptimizerRow* row = find_optimizer(spec.name);
+  const UpdateRule rule = rule_of(spec.name);
   std::map<std::string, std::vector<Var>> grads;  // one, or one per micro-batch
   Builder b(program);
   b.program().outputs.clear();
@@ -216,16 +197,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
       names.push_back(name);
       kept.push_back(b.input(Input::state, name, type, dims_of(bucket, false), role, bucket.name));
     };
-    if (spec.name == "sgd") {
-      keep(Role::first_moment, "momentum." + bucket.name);
-    } else {
-      keep(Role::first_moment, "m." + bucket.name);
-      keep(Role::second_moment, "v." + bucket.name);
-    }
+    for (const OptimizerRow::State& state : row->states)
+      keep(state.role, std::string(state.name) + "." + bucket.name);
     Var g = flat[i];
     if (spec.clip > 0)
       g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, norm[1], "clipped");
-    std::vector<Var> now = update(b, spec, bucket, kept, g, lr, step);
+    const Var rate = bucket.lr_scale == 1.0 ? lr : b.scale(lr, bucket.lr_scale, "lr");
+    std::vector<Var> now = rule(b, {spec, bucket, kept, g, rate, step});
+    CHECK(now.size() == kept.size(), spec.name + " gives the weights and every state anew");
     if (spec.ema > 0) {
       keep(Role::average, buffer_name(Role::average, bucket));
       now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));

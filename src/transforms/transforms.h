@@ -101,7 +101,7 @@ Program buckets(const Program& program, const std::vector<Bucket>& buckets,
 std::string buffer_name(ir::Role role, const Bucket& bucket);
 
 struct Optimizer {
-  std::string name = "adamw";  // adamw | sgd | lamb
+  std::string name = "adamw";  // a row of ir/optimizers.h
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, weight_decay = 0.0;
   bool nesterov = false;
   double clip = 0.0;  // largest global gradient norm; 0: no clipping

@@ -37,7 +37,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"comm", {"base", "ir/type.h", "ir/wire.h"}},
     {"exec", {"base", "ir", "ops", "plan", "comm"}},
     {"data", {"base", "files"}},
-    {"config", {"base", "models/config.h", "data/class_folders.h"}},
+    {"config", {"base", "models/config.h", "data/class_folders.h", "ir/optimizers.h"}},
     {"report", {"base", "files", "ir", "plan/plan.h"}},
     {"study", {"base", "files", "config", "report"}},
     {"run",
