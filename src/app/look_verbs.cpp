@@ -72,8 +72,7 @@ void add_models_verb(CLI::App& app, bool& json, int& code) {
 
 void add_version_verb(CLI::App& app, bool& json, int& code) {
   const auto verbose = std::make_shared<bool>(false);
-  CLI::App* verb =
-      add_verb(app, "version", "this build, and what it finds on this machine", json);
+  CLI::App* verb = add_verb(app, "version", "this build, and what it finds on this machine", json);
   verb->add_flag("--verbose", *verbose, "also cores, driver, GPUs and libraries");
   verb->callback([verbose, &json, &code] { code = run::print_version(*verbose, json); });
 }

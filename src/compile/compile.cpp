@@ -37,10 +37,12 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
     if (goal == Goal::gradients ? !p.buffer : group_of(config, p).has_value())
       params[p.name] = b.input(Input::param, p.name, type, p.dims);
     else
-      params[p.name] = b.input(Input::state, state_name(p, weights), type, p.dims);
+      params[p.name] = b.input(Input::state, state_name(p, weights), type, p.dims,
+                               state_role(p, weights), p.name);
     // The average's own statistics rest in a training program, so that they are part of its state.
     if (goal == Goal::train && p.buffer && config.ema.decay > 0)
-      b.input(Input::state, state_name(p, Weights::average), type, p.dims);
+      b.input(Input::state, state_name(p, Weights::average), type, p.dims,
+              state_role(p, Weights::average), p.name);
   }
   const bool training = goal == Goal::train || goal == Goal::gradients;
   const models::Mode mode{
@@ -99,15 +101,14 @@ transforms::Optimizer optimizer_of(const config::Config& config) {
 
 // The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no
 // stage's, or nobody knows.
-std::function<int(const std::string&)> stage_of_inputs(const config::Config& config) {
-  std::map<std::string, int> stages = stages_of_parameters(config);
+std::function<int(const Input&)> stage_of_inputs(const config::Config& config) {
+  std::map<std::string, int> of_buckets;
   for (const transforms::Bucket& bucket : model_buckets(config))
-    for (const char* role : {"weights.", "ema.", "m.", "v.", "momentum.", "residual.", "powersgd."})
-      stages[role + bucket.name] = bucket.stage;
-  return [stages](const std::string& input) {
-    for (const std::string& name : {input, input.starts_with("ema.") ? input.substr(4) : input})
-      if (const auto found = stages.find(name); found != stages.end()) return found->second;
-    return -1;
+    of_buckets[bucket.name] = bucket.stage;
+  return [of_buckets, of_params = stages_of_parameters(config)](const Input& in) {
+    const std::map<std::string, int>& stages = of_bucket(in.role) ? of_buckets : of_params;
+    const auto found = stages.find(in.role == Role::none ? in.name : in.of);
+    return found == stages.end() ? -1 : found->second;
   };
 }
 
@@ -117,7 +118,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
   const std::vector<transforms::Bucket> buckets =
       goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
-  const std::string set = weights == Weights::live ? "weights" : "ema";
+  const Role set = role_of(weights);
   std::vector<Pass> passes;
   // A pipeline's equations know their stage.
   const bool stages = pipelined(config, goal);
@@ -236,6 +237,13 @@ std::optional<transforms::Group> group_of(const config::Config& config,
     if (!group.resident) group.block = static_cast<int>(at.below);
   }
   return group;
+}
+
+Role role_of(Weights weights) { return weights == Weights::live ? Role::weights : Role::average; }
+
+Role state_role(const models::Param& param, Weights weights) {
+  if (!param.buffer) return Role::frozen;
+  return weights == Weights::live ? Role::statistics : Role::average_statistics;
 }
 
 std::string state_name(const models::Param& param, Weights weights) {

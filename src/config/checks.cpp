@@ -8,6 +8,7 @@
 
 #include "config/batch.h"
 #include "config/fields.h"
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
@@ -86,7 +87,9 @@ void Checks::sampling() {
 }
 
 void Checks::optimizer(bool trains) {
-  if (c_.optim.name == "sgd" && c_.optim.nesterov && c_.optim.momentum == 0)
+  const ir::OptimizerRow* row = ir::find_optimizer(c_.optim.name);
+  const auto reads = [&](const char* key) { return row && row->reads(key); };
+  if (reads("nesterov") && c_.optim.nesterov && c_.optim.momentum == 0)
     add({"optim.nesterov", "optim.momentum"}, "optim.nesterov = true needs optim.momentum > 0",
         "choose a momentum such as 0.9");
   if (c_.lr.schedule == "onecycle" && c_.lr.warmup.of(1000000) == 0)
@@ -95,16 +98,13 @@ void Checks::optimizer(bool trains) {
         "choose a length such as \"30%\"");
   if (const std::string peak = peak_text(c_); !peak.empty() && trains) note(peak);
   // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
-  if (c_.optim.name != "sgd" && c_.optim.eps < std::numeric_limits<float>::min() &&
+  if (reads("eps") && c_.optim.eps < std::numeric_limits<float>::min() &&
       c_.precision.dtype != "f64")
     add({"optim.eps", "precision.dtype"},
         fmt::format("optim.eps = {} is too small for precision.dtype = {}, whose optimizer "
                     "computes in f32",
                     value("optim.eps"), value("precision.dtype")),
         "choose 1.2e-38 or more (1e-8 is usual), or f64");
-  if (c_.precision.dtype == "f64" && c_.run.device != "cpu")
-    add({"precision.dtype", "run.device"}, "precision.dtype = \"f64\" runs on the CPU only",
-        "choose run.device = \"cpu\" or f32");
 }
 
 void Checks::wire() {

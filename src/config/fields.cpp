@@ -1,6 +1,9 @@
 #include "config/fields.h"
 
 #include <algorithm>
+#include <map>
+
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
@@ -36,12 +39,51 @@ Ref heads(Config& c) {
   return family && family->staged() ? Ref(&c.model.stage_heads) : Ref(&c.model.heads);
 }
 
+// Choices that a table elsewhere holds: "vit|swin|resnet", "adamw|sgd|lamb".
+const std::string& family_choices() {
+  static const std::string all = [] {
+    std::string out;
+    for (const models::Family* family : models::families())
+      out += (out.empty() ? "" : "|") + std::string(family->name);
+    return out;
+  }();
+  return all;
+}
+const std::string& optimizer_choices() {
+  static const std::string all = [] {
+    std::string out;
+    for (const ir::OptimizerRow& row : ir::optimizers())
+      out += (out.empty() ? "" : "|") + std::string(row.name);
+    return out;
+  }();
+  return all;
+}
+// "adamw: Adam with decoupled weight decay; sgd: ..."
+const std::string& optimizer_docs() {
+  static const std::string all = [] {
+    std::string out;
+    for (const ir::OptimizerRow& row : ir::optimizers())
+      out += (out.empty() ? "" : "; ") + std::string(row.name) + ": " + std::string(row.doc);
+    return out;
+  }();
+  return all;
+}
+// "adamw, lamb: " and the text, by who reads the key.
+std::string_view read_by(std::string_view key, std::string_view text) {
+  static std::map<std::string_view, std::string> all;
+  std::string& out = all[key];
+  if (!out.empty()) return out;
+  for (const ir::OptimizerRow& row : ir::optimizers())
+    if (row.reads(key)) out += (out.empty() ? "" : ", ") + std::string(row.name);
+  return out += ": " + std::string(text);
+}
+
 #define AT(member) [](Config& c) -> Ref { return &c.member; }
 // clang-format off
 std::vector<Field> model_fields() {
   return {
       {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); other model keys override it"},
-      {"model", "family", AT(model.family), one_of("vit|swin|resnet"), "without a name: start from the family's torchvision defaults"},
+      {"model", "family", AT(model.family), one_of(family_choices()), "without a name: start from the family's torchvision defaults"},
       {"model", "init", AT(init), optional(), "weights to start from; the head is replaced when the number of classes differs"},
       {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384),
        "pixels: a number or [height, width]; follows data.source where that states a size"},
@@ -120,14 +162,14 @@ std::vector<Field> batch_fields() {
 }
 std::vector<Field> optim_fields() {
   return {
-      {"optim", "name", AT(optim.name), one_of("adamw|sgd|lamb", "lars"), "the optimizer"},
+      {"optim", "name", AT(optim.name), one_of(optimizer_choices(), "lars"), optimizer_docs()},
       {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate, before lr.scale"},
       {"optim", "weight_decay", AT(optim.weight_decay), from(0, 1000), "weight decay; decoupled for adamw"},
       {"optim", "decay_all", AT(optim.decay_all), any(), "decay 1-D tensors, class token and position embeddings too"},
-      {"optim", "momentum", AT(optim.momentum), below(0, 1), "sgd"},
-      {"optim", "nesterov", AT(optim.nesterov), any(), "sgd: look ahead; needs momentum"},
-      {"optim", "betas", AT(optim.betas), below(0, 1), "adamw: decay of the two moments"},
-      {"optim", "eps", AT(optim.eps), above(0, 1), "adamw: added to the root of the second moment"},
+      {"optim", "momentum", AT(optim.momentum), below(0, 1), read_by("momentum", "how much of the last step is kept")},
+      {"optim", "nesterov", AT(optim.nesterov), any(), read_by("nesterov", "look ahead; needs momentum")},
+      {"optim", "betas", AT(optim.betas), below(0, 1), read_by("betas", "decay of the two moments")},
+      {"optim", "eps", AT(optim.eps), above(0, 1), read_by("eps", "added to the root of the second moment")},
       {"optim", "layer_decay", AT(optim.layer_decay), above(0, 1), "each block's learning rate is this times that of the block above it; 1: all alike"},
       {"optim", "freeze", AT(optim.freeze), any(), "what is not trained: none, backbone (all but the head), or N: the embeddings (or stem) and the first N - 1 blocks"},
       {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},

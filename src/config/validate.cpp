@@ -16,6 +16,7 @@
 #include "config/pipeline.h"
 #include "config/run_name.h"
 #include "data/class_folders.h"
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {

@@ -44,14 +44,23 @@ void Builder::rename(Var v, const std::string& name) {
 }
 
 Var Builder::input(Input::Kind kind, const std::string& name, Type type,
-                   std::vector<std::string> dims) {
+                   std::vector<std::string> dims, Role role, std::string of) {
   const Var v = fresh(name, std::move(type));
-  program_.inputs.push_back({kind, v, name, std::move(dims)});
+  program_.inputs.push_back({kind, v, name, std::move(dims), role, std::move(of)});
   return v;
 }
 
-void Builder::output(const std::string& name, Var v, const std::string& updates) {
-  program_.outputs.push_back({name, v, updates});
+Var Builder::input(const Input& like, Type type) {
+  return input(like.kind, like.name, std::move(type), like.dims, like.role, like.of);
+}
+
+void Builder::output(const std::string& name, Var v, const std::string& updates, Role role,
+                     std::string of) {
+  program_.outputs.push_back({name, v, updates, role, std::move(of)});
+}
+
+void Builder::output(const Output& like, Var v) {
+  output(like.name, v, like.updates, like.role, like.of);
 }
 
 std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in,
@@ -120,7 +129,7 @@ Rewriter::Rewriter(const Program& program, bool copy_inputs)
 }
 
 void Rewriter::copy_input(const Input& in) {
-  const Var v = to.input(in.kind, in.name, from.type(in.var), in.dims);
+  const Var v = to.input(in, from.type(in.var));
   to.rename(v, from.name_of(in.var));
   set(in.var, v);
 }
@@ -147,7 +156,7 @@ std::vector<Var> Rewriter::copy_with(const Eqn& eqn, Attrs attrs, std::vector<Va
 }
 
 Program Rewriter::finish() {
-  for (const Output& out : from.outputs) to.output(out.name, (*this)(out.var), out.updates);
+  for (const Output& out : from.outputs) to.output(out, (*this)(out.var));
   return to.take();
 }
 

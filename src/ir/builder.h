@@ -38,8 +38,11 @@ class Builder {
       const Eqn& eqn);  // what follows has this equation's scope, phase, stage and micro-batch
 
   Var input(Input::Kind kind, const std::string& name, Type type,
-            std::vector<std::string> dims = {});
-  void output(const std::string& name, Var v, const std::string& updates = {});
+            std::vector<std::string> dims = {}, Role role = Role::none, std::string of = {});
+  Var input(const Input& like, Type type);  // another program's
+  void output(const std::string& name, Var v, const std::string& updates = {},
+              Role role = Role::none, std::string of = {});
+  void output(const Output& like, Var v);
 
   // Appends an equation. `names` are hints for the results, joined to the scope; without a hint the
   // op's name serves.

@@ -72,6 +72,7 @@ struct Cost {
 };
 
 struct Eqn;
+struct Part;
 class Builder;
 
 // How an op of one rank's program crosses ranks: not at all, together with its group, or as a
@@ -87,7 +88,8 @@ struct OpDef {
   using PlacementRule = std::string (*)(const Attrs&, std::span<const Type> in,
                                         std::span<const Type> out);
   using ViewRule = std::int64_t (*)(const Attrs&, std::span<const Type> in,
-                                    int result);  // element offset in operand 0, or -1: a copy
+                                    int result);    // element offset in operand 0, or -1: a copy
+  using LocalRule = void (*)(Attrs&, const Part&);  // ir/part.h
   struct Alias {
     int out, in;
   };
@@ -119,6 +121,8 @@ struct OpDef {
   Crossing crosses = Crossing::none;
   bool carries_gradient = false;  // in the update phase: the result of a gradient is that gradient
                                   // on its way to the optimizer
+  // Attributes that hold extents or positions become one rank's. null: they are the same on all.
+  LocalRule local = nullptr;
 };
 
 // The row of an op (ops/table.cpp). Every op has one; a test says so.

@@ -1,6 +1,7 @@
 #include "ir/program.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -18,6 +19,29 @@ const Input* Program::input(std::string_view wanted) const {
   for (const Input& in : inputs)
     if (in.name == wanted) return &in;
   return nullptr;
+}
+
+const Input* Program::input(Role role, std::string_view of) const {
+  for (const Input& in : inputs)
+    if (in.role == role && in.of == of) return &in;
+  return nullptr;
+}
+
+std::string_view name(Role role) {
+  static constexpr std::string_view names[] = {"",
+#define X(name, whose) #name,
+                                               TESSERA_ROLES(X)
+#undef X
+  };
+  return names[static_cast<std::size_t>(role)];
+}
+
+std::optional<Role> parse_role(std::string_view text) {
+#define X(name, whose) \
+  if (text == #name) return Role::name;
+  TESSERA_ROLES(X)
+#undef X
+  return std::nullopt;
 }
 
 bool is_name_char(char c) {
@@ -64,6 +88,7 @@ void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
 void verify(const Program& p) {
   std::vector<bool> defined(p.values.size(), false);
   std::unordered_set<std::string> names, inputs, outputs, updated;
+  std::set<std::pair<Role, std::string>> roles;
   for (const Value& value : p.values) {
     CHECK(is_name(value.name), "'" + value.name + "' is not a name");
     CHECK(names.insert(value.name).second, "the name " + value.name + " stands for two values");
@@ -88,6 +113,11 @@ void verify(const Program& p) {
           "input " + in.name + " stands twice");
     CHECK(in.dims.empty() || in.dims.size() == p.type(in.var).shape.size(),
           "input " + in.name + " names a wrong number of dims");
+    CHECK(in.role == Role::none || roles.emplace(in.role, in.of).second,
+          "input " + in.name + " is " + std::string(name(in.role)) + " of " + in.of +
+              ", and so is another");
+    CHECK(in.of.empty() != of_something(in.role),
+          "input " + in.name + " is a role of nothing, or of something without a role");
     defined[static_cast<std::size_t>(in.var)] = true;
   }
   for (const Eqn& eqn : p.eqns) {
@@ -102,6 +132,8 @@ void verify(const Program& p) {
               defined[static_cast<std::size_t>(out.var)],
           "output " + out.name + " is never defined");
     CHECK(outputs.insert(out.name).second, "output " + out.name + " stands twice");
+    CHECK(out.of.empty() != of_something(out.role),
+          "output " + out.name + " is a role of nothing, or of something without a role");
     if (out.updates.empty()) continue;
     const Input* target = p.input(out.updates);
     CHECK(target, "output " + out.name + " updates '" + out.updates + "', which is no input");

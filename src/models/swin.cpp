@@ -119,7 +119,7 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
   Var rng = none;  // declared when first needed
   const auto drop_path = [&](Var x, double rate) {
     if (!mode.random || rate <= 0) return x;
-    if (rng == none) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
+    if (rng == none) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}}, {}, Role::key);
     return b.emit1(Op::dropout, Dropout{rate, true, b.current_scope() + ".drop_path", 0}, {x, rng},
                    "drop_path");
   };

@@ -88,7 +88,7 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
   const std::int64_t d = m.dim / m.heads;
   Var rng = none;
   if (mode.random && (m.dropout > 0 || m.drop_path > 0))
-    rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
+    rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}}, {}, Role::key);
   auto dropout = [&](Var x, double rate, bool per_sample, const char* name) {
     if (!mode.random || rate <= 0) return x;
     return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0},

@@ -316,7 +316,8 @@ std::vector<OpDef> shape_rows() {
        .placement =
            [](const Attrs& attrs, In, In) {
              return "->" + alphabet(static_cast<int>(std::get<Constant>(attrs).shape.size()));
-           }},
+           },
+       .local = local_shape_of_result<Constant>},
       {.op = Op::reshape,
        .doc = "the same elements under another shape",
        .sig = "",
@@ -325,7 +326,8 @@ std::vector<OpDef> shape_rows() {
        .view = view_all,
        .placement = place_reshape,
        .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_shape_of_result<Reshape>},
       {.op = Op::transpose,
        .doc = "dim i of the result is dim perm[i]",
        .sig = "",
@@ -366,7 +368,8 @@ std::vector<OpDef> shape_rows() {
        .infer = infer_broadcast,
        .vjp = broadcast_vjp,
        .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_shape_of_result<Broadcast>},
   };
   for (const auto& more : {stack_rows(), patch_rows()})
     rows.insert(rows.end(), more.begin(), more.end());

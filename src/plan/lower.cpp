@@ -20,7 +20,7 @@ std::vector<bool> gradients_of(const Program& p) {
     out[at(e.out[0])] = e.op == Op::pack || (def(e.op).carries_gradient && out[at(e.in[0])]);
   }
   for (const Output& o : p.outputs)
-    if (o.name.starts_with("grad.")) out[at(o.var)] = true;
+    if (o.role == Role::gradient) out[at(o.var)] = true;
   return out;
 }
 

@@ -115,22 +115,20 @@ Session::Ready& Session::ready(Goal goal, std::int64_t samples, Weights weights)
   return slot;
 }
 Session::Home Session::home_of(const models::Param& param, Weights weights) const {
-  const auto type_of = [&](const std::string& buffer) {  // as any plan that holds it says
+  const auto find = [&](ir::Role role, const std::string& of) {  // as any plan that holds it says
     for (const auto& [key, ready] : plans_)
-      if (const ir::Input* in = ready->compiled.program.input(buffer))
-        return ready->compiled.program.type(in->var);
-    throw Error(ErrorKind::internal, "no plan holds the buffer " + buffer);
+      if (const ir::Input* in = ready->compiled.program.input(role, of))
+        return std::pair(in->name, ready->compiled.program.type(in->var));
+    throw Error(ErrorKind::internal, "no plan holds the " + std::string(name(role)) + " of " + of);
   };
   for (const transforms::Bucket& bucket : buckets_)
     for (const transforms::Bucket::Entry& entry : bucket.entries)
       if (entry.param == param.name) {
-        const std::string buffer = (weights == Weights::live ? "weights." : "ema.") + bucket.name;
-        const ir::Type type = type_of(buffer);
+        const auto [buffer, type] = find(role_of(weights), bucket.name);
         return {buffer, boxes_in_bucket(bucket, entry, type, mesh_, rank_),
                 keeps(type, mesh_, rank_)};
       }
-  const std::string buffer = state_name(param, weights);
-  const ir::Type type = type_of(buffer);
+  const auto [buffer, type] = find(state_role(param, weights), param.name);
   return {buffer, boxes_of_whole(type, mesh_, rank_), keeps(type, mesh_, rank_)};
 }
 

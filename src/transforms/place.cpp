@@ -52,7 +52,7 @@ class Placer {
       std::vector<Place> want(static_cast<std::size_t>(axes_));
       for (int a = 0; a < axes_; ++a)
         want[at(a)] = home == none ? whole : place_on(p.type(home), a);
-      r_.to.output(o.name, bring(v, want), o.updates);
+      r_.to.output(o, bring(v, want));
     }
     return r_.to.take();
   }

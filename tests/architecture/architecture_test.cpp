@@ -30,7 +30,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"comm", {"base", "ir/type.h", "ir/wire.h"}},
     {"exec", {"base", "ir", "ops", "plan", "comm"}},
     {"data", {"base", "files"}},
-    {"config", {"base", "models/config.h", "data/class_folders.h"}},
+    {"config", {"base", "models/config.h", "data/class_folders.h", "ir/optimizers.h"}},
     {"report", {"base", "files", "ir", "plan/plan.h"}},
     {"record", {"base", "files", "report"}},
     {"page", {"base", "files", "report", "record"}},

@@ -120,10 +120,9 @@ Program pipelined(const Words& pass, const Program& model) {
   Optimizer sgd;
   sgd.name = "sgd";
   p = simplify(optimizer(buckets(p, list), sgd, list));
-  for (const Bucket& bucket : list)
-    for (const char* role : {"weights.", "momentum."}) stages[role + bucket.name] = bucket.stage;
-  const auto stage_of = [&](const std::string& input) {
-    return stages.contains(input) ? stages.at(input) : -1;
+  for (const Bucket& bucket : list) stages[bucket.name] = bucket.stage;
+  const auto stage_of = [&](const ir::Input& in) {
+    return ir::of_bucket(in.role) ? stages.at(in.of) : -1;
   };
   return pipeline(p, pass.at(1) == "zb" ? zb_h1(2, micros) : one_f_one_b(2, micros), stage_of);
 }

@@ -6,6 +6,7 @@
 
 #include "config/config.h"  // defines: Batch, for its default
 #include "config/deepspeed/file.h"
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
@@ -106,31 +107,48 @@ class Interpreter : DeepSpeedFile {
     }
   }
 
+  // The row that DeepSpeed's type means. Its own types are known in any case, PyTorch's ("=SGD" in
+  // the row) only as PyTorch writes them.
+  const ir::OptimizerRow* optimizer_called(const std::string& type, const JsonNode& node) {
+    std::vector<std::string> all;
+    std::string advice;
+    for (const ir::OptimizerRow& row : ir::optimizers())
+      for (const std::string_view word : ir::words(row.deepspeed)) {
+        const bool exact = word.starts_with("=");
+        const std::string known(word.substr(exact ? 1 : 0));
+        if (exact ? type == known : lower(type) == lower(known)) return &row;
+        if (lower(type) == lower(known)) advice = "DeepSpeed knows it as \"" + known + "\"";
+        all.push_back(known);
+      }
+    std::sort(all.begin(), all.end());
+    problem(node, "optimizer.type = " + describe(node.value) + " is not supported",
+            advice.empty() ? "choose " + alternatives(all) : advice);
+    return nullptr;
+  }
+
   void optimizer() {
     const JsonNode* type = at("optimizer.type");
     if (type == nullptr || type->is_null()) return;
     const std::optional<std::string> said = text_at("optimizer.type", "optim.name");
     if (!said) return;
     const std::string name = lower(*said);
-    const bool adam = name == "adam" || name == "adamw", sgd = *said == "SGD";
-    if (!adam && !sgd && name != "lamb")
-      return problem(
-          *type, "optimizer.type = " + describe(type->value) + " is not supported",
-          name == "sgd" ? "DeepSpeed knows it as \"SGD\"" : "choose Adam, AdamW, Lamb or SGD");
-    set("optim.name", "optimizer.type", of(adam ? std::string("adamw") : name), type->place);
+    const ir::OptimizerRow* row = optimizer_called(*said, *type);
+    if (row == nullptr) return;
+    set("optim.name", "optimizer.type", of(std::string(row->name)), type->place);
+    const bool adam = row->name == "adamw";  // which has modes of its own in these files
     const bool torch = adam && flag_at("optimizer.params.torch_adam", "").value_or(false);
     const bool decoupled =
         name == "adamw" || flag_at("optimizer.params.adam_w_mode", "").value_or(true);
     fallback("optim.lr", of(1e-3));
     fallback("optim.weight_decay", of(torch && decoupled ? 0.01 : 0.0));
-    if (sgd) fallback("optim.momentum", of(0.0));
+    if (row->reads("momentum")) fallback("optim.momentum", of(0.0));
     if (!decoupled)
       set("optim.weight_decay", "", of(0.0), {file_});  // a TOML file means decoupled decay
     number("optimizer.params.lr", "optim.lr");
     number("optimizer.params.eps", "optim.eps");
     number("optimizer.params.weight_decay", "optim.weight_decay");
-    if (sgd) number("optimizer.params.momentum", "optim.momentum");
-    if (sgd) flag("optimizer.params.nesterov", "optim.nesterov");
+    if (row->reads("momentum")) number("optimizer.params.momentum", "optim.momentum");
+    if (row->reads("nesterov")) flag("optimizer.params.nesterov", "optim.nesterov");
     if (const JsonNode* betas = spoken("optimizer.params.betas", "optim.betas"))
       set("optim.betas", "optimizer.params.betas", betas->value, betas->place);
     if (const JsonNode* mode = at("optimizer.params.adam_w_mode");
@@ -138,7 +156,7 @@ class Interpreter : DeepSpeedFile {
       problem(*mode,
               "optimizer.params.adam_w_mode = false: Adam with L2 regularisation is not supported",
               "leave it out for AdamW, or set weight_decay to 0");
-    if (name == "lamb")
+    if (row->name == "lamb")
       warn(type->place,
            "Lamb's trust ratio is not clamped to min_coeff and max_coeff (DeepSpeed: 0.01 and 10) "
            "here",

@@ -7,6 +7,7 @@
 
 #include "config/deepspeed/deepspeed.h"
 #include "config/fields.h"
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
@@ -15,8 +16,15 @@ struct Row {
   std::string_view deepspeed, key;
   bool (*shown)(const Config&) = nullptr;  // unset: always
 };
-bool with_sgd(const Config& c) { return c.optim.name == "sgd"; }
-bool without_sgd(const Config& c) { return !with_sgd(c); }
+// A key that only some optimizers read is shown for those.
+bool is_read(std::string_view key, const Config& c) {
+  const auto reads = [&](const ir::OptimizerRow& row) {
+    return key.starts_with("optim.") && row.reads(key.substr(6));
+  };
+  const ir::OptimizerRow* row = ir::find_optimizer(c.optim.name);
+  return (row && reads(*row)) ||
+         std::none_of(ir::optimizers().begin(), ir::optimizers().end(), reads);
+}
 bool own_schedule(const Config& c) { return c.lr.schedule.starts_with("ds_"); }
 
 const Row rows[] = {
@@ -28,10 +36,10 @@ const Row rows[] = {
     {"optimizer.params.lr", "optim.lr"},
     {"optimizer.params.weight_decay", "optim.weight_decay"},
     {"(all parameters decay)", "optim.decay_all"},
-    {"optimizer.params.betas", "optim.betas", without_sgd},
-    {"optimizer.params.eps", "optim.eps", without_sgd},
-    {"optimizer.params.momentum", "optim.momentum", with_sgd},
-    {"optimizer.params.nesterov", "optim.nesterov", with_sgd},
+    {"optimizer.params.betas", "optim.betas"},
+    {"optimizer.params.eps", "optim.eps"},
+    {"optimizer.params.momentum", "optim.momentum"},
+    {"optimizer.params.nesterov", "optim.nesterov"},
     {"scheduler.type", "lr.schedule"},
     {"scheduler.params.warmup_num_steps", "lr.warmup"},
     {"scheduler.params.warmup_type", "lr.rise", own_schedule},
@@ -70,7 +78,8 @@ std::vector<Effective> effective_values(
                    std::move(source), std::move(note)});
   };
   for (const Row& row : rows)
-    if (row.shown == nullptr || row.shown(config)) add(row.deepspeed, row.key);
+    if (is_read(row.key, config) && (row.shown == nullptr || row.shown(config)))
+      add(row.deepspeed, row.key);
   for (const DeepSpeedSetting& s : reading.settings) add(s.path, s.key);
   for (const DeepSpeedReading::Silent& s : reading.silent)
     out.push_back({s.path, "", s.value, "deepspeed", s.note});
