@@ -156,7 +156,7 @@ std::vector<OpDef> conv_rows() {
        .sig = "bp!q!o,bx!y!c->k!l!co",
        .infer = infer_filter_grad,
        .cost = filter_grad_cost,
-       .linear = {0, 1}},
+       .linear = {0, 1, .low = "l"}},
       {.op = Op::max_pool,
        .doc = "images -> largest value of each window, and which pixel of the window held it",
        .sig = "bx!y!c->bp!q!c,bp!q!c",

@@ -1,6 +1,7 @@
 // Mixed precision: the heavy ops run in a low precision around f32 master weights.
 // Low: contractions, attention and activations. Kept in f32: parameters, statistics, losses, sums
-// of samples, parameter gradients, updates.
+// of samples, parameter gradients, updates. A convolution rounds its filters' gradient once, as
+// PyTorch's autocast does; a contraction gives it in f32.
 #include <algorithm>
 #include <map>
 #include <string_view>
