@@ -11,6 +11,7 @@
 #include "files/look.h"
 #include "files/scratch.h"
 #include "files/text.h"
+#include "preload/fault.h"
 #include "run/checkpoint.h"
 #include "run/disk_calls.h"
 #include "run/init.h"
@@ -25,10 +26,16 @@ namespace fs = std::filesystem;
 using test::error_of;
 using test::Scratch;
 
-// As tests/preload/disk_faults.cpp reads it.
+// An order of tests/preload/fault.h, for as long as it lives.
 struct Fault {
-  explicit Fault(const std::string& text) { ::setenv("TESSERA_DISK_FAULT", text.c_str(), 1); }
-  ~Fault() { ::unsetenv("TESSERA_DISK_FAULT"); }
+  explicit Fault(const std::string& text) {
+    ::setenv("TESSERA_FAULT", text.c_str(), 1);
+    test::faults::read_order();
+  }
+  ~Fault() {
+    ::unsetenv("TESSERA_FAULT");
+    test::faults::read_order();
+  }
 };
 
 config::Config small() {
