@@ -21,11 +21,24 @@ class Executor;
 // By axis of the mesh, the ranks that this one shares the axis with.
 using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 
+// What a device can do at most, in GFLOP/s, as it was measured. One that nobody else uses has one
+// number.
+struct MeasuredPeak {
+  double gflops = 0;       // when nobody takes the device away; the best round
+  double wall_gflops = 0;  // by the wall clock; the median round
+  double spread = 0;       // how far the median round is below the best, as a share of the best
+  MeasuredPeak() = default;
+  MeasuredPeak(double all) : gflops(all), wall_gflops(all) {}
+  MeasuredPeak(double best, double wall, double below)
+      : gflops(best), wall_gflops(wall), spread(below) {}
+};
+
 struct DeviceInfo {
   std::string name;  // as run.device says it
   // Measured when they are asked for, which takes about 0.1 s each: f32 multiply-adds, and bytes
   // read and written by a copy.
-  std::function<double()> peak_gflops{}, copy_gbytes{};
+  std::function<MeasuredPeak()> peak_gflops{};
+  std::function<double()> copy_gbytes{};
   std::function<std::int64_t()> memory{};  // bytes that could still be given, now
   std::function<int()> count{};            // how many of it ranks of this machine share out
 };

@@ -198,14 +198,6 @@ void FolderLock::take(const fs::path& folder) {
   descriptor_ = opened;
 }
 
-bool is_training_in(const fs::path& folder) {
-  const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (opened < 0) return false;
-  const bool held = ::flock(opened, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(opened);
-  return held;
-}
-
 void clean_run_folder(const fs::path& folder, const FolderLock& lock) {
   if (!lock.held()) return;
   files::clean_leftovers(folder);

@@ -60,7 +60,7 @@ plan::Target target(int threads) {
 
 DeviceInfo info(int threads) {
   return {.name = "cpu",
-          .peak_gflops = [threads] { return measure_peak(threads).gflops; },
+          .peak_gflops = [threads] { return measure_peak(threads); },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },
           .memory = available_memory,
           .count = [] { return 1; }};

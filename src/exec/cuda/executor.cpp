@@ -74,7 +74,7 @@ plan::Target target(int) { return target_for(limits()); }
 
 DeviceInfo info(int) {
   return {.name = "cuda",
-          .peak_gflops = measure_peak_gflops,
+          .peak_gflops = [] { return MeasuredPeak(measure_peak_gflops()); },
           .copy_gbytes = measure_copy_gbytes,
           .memory =
               [] {
