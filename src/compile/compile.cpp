@@ -265,7 +265,10 @@ static void cut_into_blocks(const config::Config& config,
     auto& [bytes, blocks] = filled[{it->second.decay, it->second.lr_scale, it->second.stage}];
     const auto more =
         static_cast<double>(ir::elements(it->first.shape) * ir::size_of(storage_dtype(config)));
-    if (bytes > 0 && bytes + more > most) bytes = 0, ++blocks;
+    if (bytes > 0 && bytes + more > most) {
+      bytes = 0;
+      ++blocks;
+    }
     bytes += more;
     it->second.block = blocks;
   }
@@ -306,7 +309,7 @@ Compiled compile(const config::Config& config, Goal goal, const std::vector<std:
                  const plan::Target& target, const transforms::RunOptions& options, Weights weights,
                  int rank) {
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)),
-        "who has several micro-batches?");
+        "only train and pipelines take several micro-batches");
   Compiled out;
   const Program program =
       transforms::run(write_model(config, goal, micro[0], weights),

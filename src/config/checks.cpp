@@ -18,7 +18,7 @@ class Checks {
  public:
   explicit Checks(const Config& config) : c_(config) {}
 
-  Findings done() { return std::move(found_); }
+  CheckOutcome done() { return std::move(found_); }
 
   void augmentation();
   void sampling();
@@ -35,7 +35,7 @@ class Checks {
   std::string value(std::string_view name) const { return value_text(c_, name); }
 
   const Config& c_;
-  Findings found_;
+  CheckOutcome found_;
 };
 
 void Checks::augmentation() {
@@ -163,20 +163,20 @@ std::string value_text(const Config& config, std::string_view name) {
   return toml_value(*find_field(name.substr(0, dot), name.substr(dot + 1)), config);
 }
 
-Findings augmentation_findings(const Config& config) {
+CheckOutcome augmentation_findings(const Config& config) {
   Checks checks(config);
   checks.augmentation();
   checks.sampling();
   return checks.done();
 }
 
-Findings optimizer_findings(const Config& config, bool trains) {
+CheckOutcome optimizer_findings(const Config& config, bool trains) {
   Checks checks(config);
   checks.optimizer(trains);
   return checks.done();
 }
 
-Findings communication_findings(const Config& config, bool readable_compression) {
+CheckOutcome communication_findings(const Config& config, bool readable_compression) {
   Checks checks(config);
   checks.wire();
   checks.patience();

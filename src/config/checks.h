@@ -11,7 +11,7 @@
 
 namespace tessera::config {
 
-struct Findings {
+struct CheckOutcome {
   std::vector<Finding> problems;
   std::vector<std::string> notes;  // settings that change nothing, and what follows from others
 };
@@ -19,10 +19,10 @@ struct Findings {
 // The value of a key ("model.heads") as a TOML file has it.
 std::string value_text(const Config& config, std::string_view name);
 
-Findings augmentation_findings(const Config& config);
+CheckOutcome augmentation_findings(const Config& config);
 // `trains`: the peak of the learning rate is worth a note.
-Findings optimizer_findings(const Config& config, bool trains);
+CheckOutcome optimizer_findings(const Config& config, bool trains);
 // `readable_compression`: parallel.compress parses.
-Findings communication_findings(const Config& config, bool readable_compression);
+CheckOutcome communication_findings(const Config& config, bool readable_compression);
 
 }  // namespace tessera::config

@@ -77,7 +77,7 @@ class Resolver {
     problems_.push_back({Place{}, f.message, f.advice});
   }
 
-  void take(Findings found) {
+  void take(CheckOutcome found) {
     for (const Finding& problem : found.problems) add(problem);
     for (std::string& note : found.notes) notes_.push_back(std::move(note));
   }

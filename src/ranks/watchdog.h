@@ -55,7 +55,7 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false, running_ = false;
-  // Of the thread.
+  // Used only by the watchdog thread.
   Seen me_;
   struct Watched {
     Seen seen;

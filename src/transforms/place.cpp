@@ -83,7 +83,7 @@ class Placer {
     return (stays ? never : 0) + (want.kind == Place::R ? others : others / n);
   }
 
-  // Of a result; the gaps in a bucket are none.
+  // Elements a result carries; padding inside a bucket is not counted.
   double words_made(const Eqn& eqn, const std::vector<Var>& in, std::size_t result) const {
     if (eqn.op != Op::pack) return static_cast<double>(r_.from.type(eqn.out[result]).elements());
     double all = 0;

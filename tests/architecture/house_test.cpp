@@ -24,8 +24,6 @@ const Strings kLongFiles = {};
 // goes when its function was cut.
 const Strings kLongFunctions = {
     "compile/compile.cpp: passes_for",
-    "models/swin.cpp: swin_forward",
-    "models/vit.cpp: vit_forward",
     "transforms/optimizer.cpp: optimizer",
 };
 
