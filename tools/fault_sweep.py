@@ -19,9 +19,9 @@ import sys
 import threading
 import time
 
-# A part: its test, and how many cores a case keeps busy (two ranks, or six processes that race).
+# A part: its test, and how many cores a case keeps busy (two ranks mostly start, end and wait).
 PARTS = {
-    "processes": ("Long.EveryCallOfTwoProcesses", 2),
+    "processes": ("Long.EveryCallOfTwoProcesses", 1),
     "threads": ("Long.EveryCallOfTwoThreads", 1),
     "one rank": ("Long.EveryCallOfOneRank", 1),
     "deaths": ("Long.DeathAfterEveryCall", 1),
