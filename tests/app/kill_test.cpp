@@ -32,7 +32,7 @@ struct Killed {
 // Kills the run at random moments until it has been killed `wanted` times (starting over when it
 // ended before that), then lets it end.
 void kill_and_compare(int wanted, std::uint64_t seed) {
-  const std::string arguments = "train" + restless + "--epochs 40 --quiet --out ";
+  const std::string arguments = "train" + restless + on_device() + "--epochs 40 --quiet --out ";
   const fs::path whole = scratch() / "kill_whole", parts = scratch() / "kill_parts";
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run(arguments + whole.string() + " --fresh").code, 0);
@@ -73,6 +73,7 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
     EXPECT_EQ(entry.path().filename().string().front(), 's') << entry.path() << " was left behind";
   std::printf("%d kills, %d of them in the middle of writing a checkpoint\n", so_far.kills,
               so_far.wrote);
+  testing::Test::RecordProperty("cases", so_far.kills);
 }
 
 int wanted_kills(int otherwise) {
