@@ -233,7 +233,7 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   return out;
 }
 
-Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
+Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before) {
   if (device == "cpu") return peak_of(ranks, threads, before);
   const PeakKey key = peak_key(ranks, threads);
@@ -245,10 +245,11 @@ Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
   ranks.together([&] {
     if (!leads) return;
     const exec::DeviceInfo info = exec::device_info(device, threads);
-    machine = info.peak_gflops() * std::min(info.count(), key.ranks);
+    machine = info.peak_gflops(dtype) * std::min(info.count(), key.ranks);
   });
   Peak out;
   out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();
+  out.dtype = dtype;
   const std::vector<double> machines = ranks.gather({&machine, 1});
   for (std::size_t r = 0; r < machines.size(); ++r) {
     out.all_gflops += machines[r];

@@ -85,7 +85,7 @@ class Trainer {
     ranks_.together([&] { comm::Pulse::doing("loading the weights"), begin(); });
     expect_same_step(ranks_, out_, resumed_ ? progress_.step : -1);
     segment_ = begin_segment(ranks_, static_cast<int>(config_.run.threads), out_, progress_.step,
-                             config_.run.device);
+                             config_.run.device, config_.precision.dtype);
     ranks_.together([&] {
       if (!ranks_.first()) return;
       open_folder(out_, asked(), options_, lock_);
@@ -172,6 +172,7 @@ class Trainer {
       console_.line(line);
     for (const std::string& more : {missed_shares(config_), doubt_of_peak(segment_.peak)})
       if (!more.empty()) notes_.push_back(more);
+    for (const std::string& more : session_->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) console_.line("note: " + note);
     flops_ = plan.cost.flops, peak_ = segment_.peak.gflops * 1e9, results_.segments = segment_.all;
   }

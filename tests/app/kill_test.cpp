@@ -44,7 +44,8 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
     Process process(arguments + parts.string());
     // Between the very start and a good part of a whole run; now and then long enough that some
     // runs end.
-    const double longest = so_far.kills < wanted ? alone * 0.4 : 600;
+    // A card takes a good part of a short run to start.
+    const double longest = so_far.kills < wanted ? alone * (on_device().empty() ? 0.4 : 0.7) : 600;
     const auto deadline = microseconds(
         static_cast<std::int64_t>(1e6 * longest * std::uniform_real_distribution<>(0, 1)(random)));
     if (so_far.kills < wanted) {

@@ -23,7 +23,7 @@ std::vector<double> losses_of(config::Config c, const std::string& device,
     std::vector<std::string> notes;
     const auto found = run::load_newest_checkpoint(folder, session, 1000, notes);
     EXPECT_TRUE(found.has_value());
-    if (found) EXPECT_EQ(found->step, first - 1);
+    EXPECT_EQ(found ? found->step : -1, first - 1);
   }
   std::vector<double> losses;
   for (int step = first; step <= last; ++step) {
