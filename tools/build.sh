@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 preset=$1 folder=$2
 shift 2
 launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 unity=()
 [[ $preset != fuzz && $preset != debug && ! -e $folder/CMakeCache.txt ]] && unity=(-DCMAKE_UNITY_BUILD=ON)
 log=$(mktemp)

@@ -3,6 +3,7 @@
 // else may be asked without starting anything.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -34,11 +35,14 @@ struct MeasuredPeak {
 };
 
 struct DeviceInfo {
-  std::string name;  // as run.device says it
-  // Measured when they are asked for, which takes about 0.1 s each: f32 multiply-adds, and bytes
-  // read and written by a copy.
-  std::function<MeasuredPeak()> peak_gflops{};
+  std::string name;    // as run.device says it
+  std::string card{};  // what this process would run on, by its maker's name; "": the host's cores
+  // Measured when they are asked for, which takes about 0.1 s each: multiply-adds with factors of
+  // an element type (precision.dtype), and bytes read and written by a copy.
+  std::function<MeasuredPeak(std::string_view dtype)> peak_gflops{};
   std::function<double()> copy_gbytes{};
+  // How that peak was measured, for who reads the number.
+  std::function<std::string(std::string_view dtype)> how{};
   std::function<std::int64_t()> memory{};  // bytes that could still be given, now
   std::function<int()> count{};            // how many of it ranks of this machine share out
 };

@@ -117,6 +117,10 @@ class Executor {
   // Of the host, beside them: what batches and results pass through on their way to a device and
   // back.
   virtual std::int64_t pinned_bytes() const { return 0; }
+  // Of the device, beside them: what its driver took for graphs, as far as it could be seen.
+  virtual std::int64_t graph_bytes() const { return 0; }
+  // What whoever starts a run should know about how it runs here; sentences.
+  virtual std::vector<std::string> notes() const { return {}; }
   // How many runs are worth submitting before the first of them is waited for, beyond one. 0:
   // submit() returns when all is done.
   virtual int runs_ahead() const = 0;

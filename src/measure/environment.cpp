@@ -20,15 +20,10 @@ namespace {
 
 std::optional<Peak> told_peak;
 
-nlohmann::json peak_json(const Peak& peak) {
-  nlohmann::json out = {{"f32", peak.gflops},
-                        {"how",
-                         "measured: independent f32 multiply-adds in registers on all threads, by "
-                         "their CPU time; of one rank"},
-                        {"all_ranks", peak.all_gflops},
-                        {"threads_here", peak.threads},
-                        {"cores_here", peak.cores},
-                        {"measured", peak.measured}};
+nlohmann::json peak_json(const Peak& peak, const exec::DeviceInfo& device) {
+  nlohmann::json out = {{peak.dtype, peak.gflops},      {"how", device.how(peak.dtype)},
+                        {"all_ranks", peak.all_gflops}, {"threads_here", peak.threads},
+                        {"cores_here", peak.cores},     {"measured", peak.measured}};
   if (!peak.doubt.empty()) out["doubt"] = peak.doubt;
   return out;
 }
@@ -59,9 +54,10 @@ std::string cpu_name() {
   return part.empty() ? "unknown" : "Arm part " + part;
 }
 
-nlohmann::json environment(const std::string& device, int threads) {
+nlohmann::json environment(const std::string& device, const std::string& dtype, int threads) {
   utsname name{};
   ::uname(&name);
+  const exec::DeviceInfo info = exec::device_info(device, threads);
   nlohmann::json out = {
       {"tessera", build_version},
       {"commit", build_commit},
@@ -72,9 +68,10 @@ nlohmann::json environment(const std::string& device, int threads) {
       {"cpu", cpu_name()},
       {"cores", available_cores()},
       {"threads", threads},
-      {"device", exec::device_info(device, threads).name},
+      {"device", info.name},
       {"peak_gflops",
-       peak_json(told_peak ? *told_peak : peak_on(device, Ranks(nullptr), threads))}};
+       peak_json(told_peak ? *told_peak : peak_on(device, dtype, Ranks(nullptr), threads), info)}};
+  if (!info.card.empty()) out["card"] = info.card;
   if (!how_ranks_talk().empty()) out["ranks_talk"] = how_ranks_talk();
   return out;
 }

@@ -13,6 +13,6 @@ std::string cpu_name();
 // The peak that a run's "% of peak" is against, told by its first rank before anybody asks for the
 // environment; without it the environment looks for that of one rank.
 void tell_peak(const Peak& peak);
-nlohmann::json environment(const std::string& device, int threads);
+nlohmann::json environment(const std::string& device, const std::string& dtype, int threads);
 
 }  // namespace tessera::run

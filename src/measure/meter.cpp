@@ -235,6 +235,11 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
       {"breakdown", report::to_json(mean)},
       {"barrier_wait_s", barrier_s_},
       {"clock_behind_ns", clock_.behind_ns}};
+  // What a device takes beside what is planned: of the host, and for graphs.
+  if (const exec::Executor& executor = session_.executor(); executor.pinned_bytes() > 0) {
+    mine["peak_bytes"]["pinned"] = executor.pinned_bytes();
+    mine["peak_bytes"]["graphs"] = executor.graph_bytes();
+  }
   if (ranks_.size() > 1) {
     mine["others_waited_ms"] = waited;
     mine["sampled"] = {{"steps", sampled_}, {"early", nlohmann::ordered_json::array()}};

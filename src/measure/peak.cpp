@@ -201,7 +201,7 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   const std::vector<double> known = ranks.gather({&found.gflops, 1});
   if (std::any_of(known.begin(), known.end(), [](double gflops) { return gflops <= 0; })) {
     ranks.barrier();  // all at once: they may share cores and a clock
-    const exec::MeasuredPeak mine = exec::device_info("cpu", threads).peak_gflops();
+    const exec::MeasuredPeak mine = exec::device_info("cpu", threads).peak_gflops("f32");
     const double row[] = {mine.gflops, mine.wall_gflops, mine.spread};
     const std::vector<double> all = ranks.gather(row);
     std::vector<exec::MeasuredPeak> here;
@@ -233,7 +233,7 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   return out;
 }
 
-Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
+Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before) {
   if (device == "cpu") return peak_of(ranks, threads, before);
   const PeakKey key = peak_key(ranks, threads);
@@ -245,10 +245,11 @@ Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
   ranks.together([&] {
     if (!leads) return;
     const exec::DeviceInfo info = exec::device_info(device, threads);
-    machine = info.peak_gflops().gflops * std::min(info.count(), key.ranks);
+    machine = info.peak_gflops(dtype).gflops * std::min(info.count(), key.ranks);
   });
   Peak out;
   out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();
+  out.dtype = dtype;
   const std::vector<double> machines = ranks.gather({&machine, 1});
   for (std::size_t r = 0; r < machines.size(); ++r) {
     out.all_gflops += machines[r];

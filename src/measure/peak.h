@@ -14,12 +14,13 @@
 namespace tessera::run {
 
 struct Peak {
-  double gflops = 0;      // of one rank: its part of what its machine gives to all of them
-  double all_gflops = 0;  // of all ranks on all machines
-  int threads = 0;        // of all ranks of this machine
-  int cores = 0;          // that they may use
-  std::string measured;   // when, in UTC
-  std::string doubt;      // why it may be wrong; "": nothing speaks against it
+  double gflops = 0;          // of one rank: its part of what its machine gives to all of them
+  double all_gflops = 0;      // of all ranks on all machines
+  int threads = 0;            // of all ranks of this machine
+  int cores = 0;              // that they may use
+  std::string measured;       // when, in UTC
+  std::string doubt;          // why it may be wrong; "": nothing speaks against it
+  std::string dtype = "f32";  // of the factors
   bool operator==(const Peak&) const = default;
 };
 
@@ -44,8 +45,9 @@ std::filesystem::path peak_folder();
 // The peak of all ranks, each with so many threads; all make the call. `before` are the segments of
 // a run that goes on (segments.h), whose own peak is taken where the machine is the same.
 Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);
-// The same of a device by its name; cards of a machine are shared out among its ranks.
-Peak peak_on(const std::string& device, const Ranks& ranks, int threads,
+// The same of a device by its name, for factors of an element type (precision.dtype); cards of a
+// machine are shared out among its ranks.
+Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before = nullptr);
 
 }  // namespace tessera::run

@@ -29,12 +29,12 @@ nlohmann::json segments_of(const std::filesystem::path& folder) {
 }
 
 Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
-                      std::int64_t step, const std::string& device) {
+                      std::int64_t step, const std::string& device, const std::string& dtype) {
   Segment out;
   out.after_step = step;
   out.all = ranks.first() && step > 0 ? segments_of(folder) : nlohmann::json::array();
   out.key = peak_key(ranks, threads);
-  out.peak = peak_on(device, ranks, threads, out.all);
+  out.peak = peak_on(device, dtype, ranks, threads, out.all);
   if (!ranks.first()) return out;
   tell_peak(out.peak);
   while (out.all.size() >= most_segments) out.all.erase(0);

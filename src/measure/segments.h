@@ -26,6 +26,7 @@ struct Segment {
 // The segment of this process, which goes on after `step` (0: begins) in the folder of the run; all
 // ranks make the call.
 Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
-                      std::int64_t step, const std::string& device = "cpu");
+                      std::int64_t step, const std::string& device = "cpu",
+                      const std::string& dtype = "f32");
 
 }  // namespace tessera::run

@@ -229,7 +229,9 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   files::write_atomically(folder / "resolved.toml", config::to_toml(resolved));
   files::write_atomically(
       folder / "env.json",
-      environment(config.run.device, static_cast<int>(config.run.threads)).dump(2) + "\n");
+      environment(config.run.device, config.precision.dtype, static_cast<int>(config.run.threads))
+              .dump(2) +
+          "\n");
 }
 
 }  // namespace tessera::run

@@ -82,7 +82,8 @@ class Trainer {
     state_.ranks.together([&] { comm::Heartbeat::doing("loading the weights"), begin(); });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
     segment_ = begin_segment(state_.ranks, static_cast<int>(state_.config.run.threads), out_,
-                             state_.progress.step, state_.config.run.device);
+                             state_.progress.step, state_.config.run.device,
+                             state_.config.precision.dtype);
     state_.ranks.together([&] {
       if (!state_.ranks.first()) return;
       open_folder(out_, asked(), options_, lock_);
@@ -173,6 +174,7 @@ class Trainer {
       log_.console().line(line);
     for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak)})
       if (!more.empty()) notes_.push_back(more);
+    for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);
     flops_ = plan.cost.flops, peak_ = segment_.peak.gflops * 1e9,
     state_.results.segments = segment_.all;

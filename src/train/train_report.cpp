@@ -11,6 +11,7 @@
 #include "compile/stages.h"
 #include "config/layout.h"
 #include "config/pipeline.h"
+#include "exec/device.h"
 #include "measure/environment.h"
 #include "models/model.h"
 #include "ranks/launch.h"
@@ -103,6 +104,17 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
   }
 }
 
+namespace {
+// What a rank computes on: "cpu (2 threads each)", "cuda (NVIDIA H200)".
+std::string device_text(const config::Config& config) {
+  const int threads = static_cast<int>(config.run.threads);
+  const exec::DeviceInfo info = exec::device_info(config.run.device, threads);
+  if (!info.card.empty()) return fmt::format("{} ({})", info.name, info.card);
+  return fmt::format("{} ({} thread{}{})", info.name, threads, threads == 1 ? "" : "s",
+                     ranks_of(config) == 1 ? "" : " each");
+}
+}  // namespace
+
 std::vector<std::string> introduction(const config::Config& config,
                                       const std::vector<plan::Memory>& memory, std::int64_t planned,
                                       std::int64_t train_samples, std::int64_t test_samples,
@@ -127,12 +139,11 @@ std::vector<std::string> introduction(const config::Config& config,
       folder_says_name ? config.run.out : config.run.name + " in " + config.run.out;
   std::vector<std::string> lines = {
       fmt::format("tessera {}  run {}  seed {}{}", build_version, where, config.run.seed, resumed),
-      fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x cpu ({} thread{}{})",
+      fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x {}",
                   config.model.name.empty() ? config.model.family : config.model.name,
                   report::millions(params), config.data.source, report::with_commas(train_samples),
                   report::with_commas(test_samples), layout_text(config), config.precision.dtype,
-                  ranks_of(config), config.run.threads, config.run.threads == 1 ? "" : "s",
-                  ranks_of(config) == 1 ? "" : " each")};
+                  ranks_of(config), device_text(config))};
   if (!talk.empty()) lines.push_back(talk);
   lines.push_back(fmt::format(
       "memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose,

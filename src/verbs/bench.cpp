@@ -134,9 +134,9 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   const int threads = static_cast<int>(config.run.threads);
-  const Peak known = peak_on(config.run.device, Ranks(nullptr), threads);
-  const double peak = known.gflops,
-               copy = exec::device_info(config.run.device, threads).copy_gbytes();
+  const Peak known = peak_on(config.run.device, config.precision.dtype, Ranks(nullptr), threads);
+  const exec::DeviceInfo device = exec::device_info(config.run.device, threads);
+  const double peak = known.gflops, copy = device.copy_gbytes();
   ordered_json all = ordered_json::array();
   if (!options.json)
     say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor",
@@ -167,9 +167,10 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
                             {"ops", all}});
   else
     say(stdout,
-        "peak {:.0f} GFLOP/s f32, measured {}{}, copy {:.0f} GB/s, measured now, on {} threads; "
+        "peak {:.0f} GFLOP/s {}, measured {}{}, copy {:.0f} GB/s, measured now, on {}; "
         "floor = floor time / measured time\n",
-        peak, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy, threads);
+        peak, known.dtype, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")",
+        copy, device.card.empty() ? fmt::format("{} threads", threads) : device.card);
 }
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts
@@ -312,8 +313,8 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     bench_ops(plan, samples, config, options);
     return 0;
   }
-  const Peak peak_of_ranks =
-      peak_on(config.run.device, ranks, static_cast<int>(config.run.threads));
+  const Peak peak_of_ranks = peak_on(config.run.device, config.precision.dtype, ranks,
+                                     static_cast<int>(config.run.threads));
   double difference = 0;
   ranks.together([&] {
     if (options.check && ranks.first())

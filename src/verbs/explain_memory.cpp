@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "compile/pipeline.h"
 #include "compile/plans.h"
+#include "exec/common/host_room.h"
 #include "input/dataset.h"
 #include "report/console.h"
 #include "train/score.h"
@@ -37,6 +38,7 @@ nlohmann::ordered_json RunMemory::json() const {
     rows.push_back({{"plan", name_of(row.plan)}, {"arena_bytes", row.arena_bytes}});
   nlohmann::ordered_json out = {
       {"peak_bytes", bytes}, {"ranks", {{"least", least}, {"most", most}}}, {"plans", rows}};
+  if (pinned > 0) out["pinned_bytes"] = pinned, out["feed_bytes"] = fed;
   if (!assumed.empty()) out["assumed"] = assumed;
   return out;
 }
@@ -54,6 +56,11 @@ std::string RunMemory::text(bool several_ranks) const {
   for (const Row& row : plans) names += (names.empty() ? "" : ", ") + name_of(row.plan);
   out +=
       fmt::format("\n  plans by samples: {}; the largest is {}\n", names, name_of(largest->plan));
+  if (pinned > 0)
+    out += fmt::format(
+        "  of it batches and results that are under way: {} bytes; beside it, of the host, pinned: "
+        "{} bytes, and what ranks hand to each other\n",
+        report::with_commas(fed), report::with_commas(pinned));
   if (!assumed.empty())
     out += fmt::format(
         "  the data cannot be opened ({}): the last, smaller batch of an epoch is not counted\n",
@@ -76,6 +83,10 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
                 key.weights, rank);
     rooms[rank].add(compiled.plan);
     out.plans.push_back({key, compiled.plan.arena_bytes});
+    if (target.device != "cpu") {
+      out.pinned += compiled.plan.copies * exec::host_room(compiled.plan).bytes();
+      out.fed = std::max(out.fed, compiled.plan.outside_bytes());
+    }
     for (const int other : others)
       if (other != rank)
         rooms[other].add(plan::lower(compiled.program, other, target, config.parallel.overlap));

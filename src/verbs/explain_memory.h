@@ -20,7 +20,10 @@ struct RunMemory {
   std::vector<Row> plans;  // of the rank that is explained
   std::int64_t bytes = 0, least = 0,
                most = 0;  // all plans together: of that rank, and over all ranks
-  std::string assumed;    // why the sizes of the data are not known; "": they are
+  // Of the host, for a device that is not its cores: what batches and results of all plans pass
+  // through, pinned; of `bytes`, what the largest plan has for them on the device.
+  std::int64_t pinned = 0, fed = 0;
+  std::string assumed;  // why the sizes of the data are not known; "": they are
 
   nlohmann::ordered_json json() const;
   std::string text(bool several_ranks) const;

@@ -17,8 +17,8 @@ const std::string data =
     "16 "
     "--epochs 1 --quiet ";
 
-const std::string small =
-                      data + "--model vit_micro --set model.depth=1 --set model.head_init=normal ",
+const std::string small = data + on_device() +
+                          "--model vit_micro --set model.depth=1 --set model.head_init=normal ",
                   single = small + "--threads 1 ";
 
 // As a user would type it; root and more ranks than cores are normal in a container.

@@ -12,6 +12,8 @@
 #include "base/rng.h"
 #include "exec/cpu/contract.h"
 #include "exec/cpu/kernel.h"
+#include "exec/executor.h"
+#include "ir/builder.h"
 
 namespace tessera::exec {
 
@@ -73,5 +75,33 @@ struct Runner {
     CHECK(*end == 12345.0f, "a kernel wrote past its scratch");
   }
 };
+
+// The same as a program of one equation, planned and run by an executor: twice, since its second
+// run may be by another way. `absent` as above; what is absent stays empty.
+inline std::vector<Array> run_program(Executor& executor, ir::Op op, const ir::Attrs& attrs,
+                                      std::vector<Array>& in, unsigned absent = 0) {
+  ir::Builder b;
+  std::vector<ir::Var> operands;
+  for (const Array& a : in)
+    operands.push_back(b.input(ir::Input::batch, "x" + std::to_string(operands.size()), a.type()));
+  const std::vector<ir::Var> results = b.emit(op, attrs, operands);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    if (!(absent >> i & 1u)) b.output("y" + std::to_string(i), results[i]);
+  ir::verify(b.program());
+  const plan::Plan plan = plan::lower(b.program(), 0, executor.target());
+  const auto loaded = executor.load(plan);
+  for (int turn = 0; turn < 2; ++turn) {
+    for (std::size_t i = 0; i < in.size(); ++i)
+      loaded->write("x" + std::to_string(i), std::as_bytes(std::span<const float>(in[i].values)));
+    loaded->run();
+  }
+  std::vector<Array> out(results.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (absent >> i & 1u) continue;
+    out[i] = poisoned(plan.output("y" + std::to_string(i))->slot.type.shape);
+    loaded->read("y" + std::to_string(i), std::as_writable_bytes(std::span<float>(out[i].values)));
+  }
+  return out;
+}
 
 }  // namespace tessera::exec

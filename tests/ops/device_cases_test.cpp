@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "exec/executor.h"
 #include "ir/builder.h"
@@ -100,15 +102,29 @@ class OnDevice : public ::testing::TestWithParam<std::string> {
 };
 
 // TESSERA_CASE=NAME runs one case alone: on a card a bad access ends all that come after it.
+// TESSERA_CASE_OPS=conv,max_pool runs those of ops whose names begin so; with a '-' in front, all
+// others.
 bool wanted(const Case& c) {
-  const char* only = std::getenv("TESSERA_CASE");
-  return !only || c.name == std::string_view(only);
+  if (const char* only = std::getenv("TESSERA_CASE")) return c.name == std::string_view(only);
+  const char* ops = std::getenv("TESSERA_CASE_OPS");
+  if (!ops) return true;
+  std::string_view rest = ops;
+  const bool others = rest.starts_with('-');
+  if (others) rest.remove_prefix(1);
+  bool named = false;
+  for (std::size_t end = 0; !rest.empty(); rest.remove_prefix(std::min(end + 1, rest.size()))) {
+    end = std::min(rest.find(','), rest.size());
+    named |= std::string_view(ir::name(c.op)).starts_with(rest.substr(0, end));
+  }
+  return named != others;
 }
 
 TEST_P(OnDevice, EveryCaseEqualsTheReference) {
+  int seen = 0;
   for (const Case& c : cases()) {
     if (std::getenv("TESSERA_CASE_NAMES")) std::puts(std::string(c.name).c_str());
     if (!wanted(c)) continue;
+    seen += 2;
     const std::vector<Array> want =
         run_reference(c.op, attrs_for(c, DType::f64), make_operands(c, DType::f64), pool_);
     for (const DType element : {DType::f32, DType::f64})
@@ -117,6 +133,8 @@ TEST_P(OnDevice, EveryCaseEqualsTheReference) {
                     c.tolerance.error);
       });
   }
+  EXPECT_GT(seen, 0);
+  RecordProperty("cases", seen);
 }
 
 TEST_P(OnDevice, EveryCaseOfMixedPrecisionEqualsTheReference) {
@@ -135,6 +153,7 @@ TEST_P(OnDevice, EveryCaseOfMixedPrecisionEqualsTheReference) {
     });
   }
   EXPECT_GT(seen, 20);
+  RecordProperty("cases", seen);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OnDevice, ::testing::ValuesIn(exec::device_names()),

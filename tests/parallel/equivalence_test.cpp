@@ -1,7 +1,9 @@
 // Every technique and every hybrid against one rank: the same loss and gradient norm at every step,
-// in f64 to 1e-9.
+// in f64 to 1e-9. With TESSERA_TEST_DTYPE=f32 to 1e-4, which is how a card is tried.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "config/print.h"
@@ -18,9 +20,16 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << " " << c.layout << " " << c.with;
 }
 
+std::string test_dtype() {
+  const char* given = std::getenv("TESSERA_TEST_DTYPE");
+  return given ? given : "f64";
+}
+
 Training training_of(const Case& c) {
-  Training t{tiny(c.model)};
+  Training t{tiny(c.model, test_dtype())};
   config::Config& config = t.config;
+  // What rounding changes, batch norm over a few samples makes larger with every step.
+  if (test_dtype() == "f32" && c.model == "resnet") t.steps = std::min(t.steps, 3);
   if (c.with.find("lamb") != c.with.npos) config.optim.name = "lamb";
   if (c.with.find("sgd") != c.with.npos) config.optim.name = "sgd", config.optim.momentum = 0.9;
   if (c.with.find("ema") != c.with.npos) config.ema.decay = 0.9;
@@ -77,11 +86,14 @@ TEST_P(Equivalence, SameTraceAsOneRank) {
   const Training t = training_of(GetParam());
   const Trace got = train(t);
   const Trace& want = on_one_rank(t);
-  EXPECT_LE(difference(got.loss, want.loss), 1e-9);
-  EXPECT_LE(difference(got.grad_norm, want.grad_norm), 1e-9);
+  const bool exact = test_dtype() == "f64";
+  EXPECT_LE(difference(got.loss, want.loss), exact ? 1e-9 : 1e-4);
+  EXPECT_LE(difference(got.grad_norm, want.grad_norm), exact ? 1e-9 : 1e-4);
+  EXPECT_GT(want.grad_norm[0], 1e-3);
+  RecordProperty("cases", 1);
+  if (!exact) return;  // where a gradient is all rounding, Adam makes it as long as any other
   EXPECT_EQ(got.correct, want.correct);
   EXPECT_LE(weight_difference(got, want), 1e-8);
-  EXPECT_GT(want.grad_norm[0], 1e-3);
 }
 
 const Case vit[] = {

@@ -54,7 +54,8 @@ void expect_as_planned(const std::string& family, const std::string& layout) {
   const config::Config config = whole_run(family, layout);
   const nlohmann::json summary = summary_of_training(config);
   ASSERT_EQ(summary["ranks"].size(), static_cast<std::size_t>(ranks_of(config)));
-  const plan::Target target = exec::target_of("cpu", static_cast<int>(config.run.threads));
+  const plan::Target target =
+      exec::target_of(config.run.device, static_cast<int>(config.run.threads));
   for (int rank = 0; rank < ranks_of(config); ++rank) {
     const nlohmann::json& peak = summary["ranks"][static_cast<std::size_t>(rank)]["peak_bytes"];
     EXPECT_EQ(peak["planned"], peak["measured"]) << "rank " << rank;

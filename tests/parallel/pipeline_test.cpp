@@ -58,6 +58,7 @@ void same_as_one_rank(const Case& c, int steps) {
   EXPECT_EQ(got.correct, want.correct);
   EXPECT_LE(weight_difference(got, want), 1e-8);
   EXPECT_GT(want.grad_norm[0], 1e-3);
+  testing::Test::RecordProperty("cases", 1);
 }
 
 class Pipeline : public testing::TestWithParam<Case> {};

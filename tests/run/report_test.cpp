@@ -240,7 +240,7 @@ TEST(TrainReport, SaysHowRanksTalk) {
     std::string out;
     for (const std::string& line : run::introduction(config, {plan::Memory{}}, 0, 1, 1, ""))
       out += line + "\n";
-    EXPECT_EQ(run::environment("cpu", 1).value("ranks_talk", ""), how);
+    EXPECT_EQ(run::environment("cpu", "f32", 1).value("ranks_talk", ""), how);
     run::tell_how_ranks_talk("");
     return out;
   };

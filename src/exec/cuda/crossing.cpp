@@ -141,11 +141,16 @@ void Crossings::lay_out() {
   memory_ = machine_.groups.begin()->second->allocate(std::max<std::int64_t>(layout.bytes, 256));
   {
     const std::lock_guard lock(one_at_a_time());
-    pinned_ = ::cudaHostRegister(memory_->data(), static_cast<std::size_t>(memory_->bytes()),
-                                 cudaHostRegisterPortable) == cudaSuccess;
-    if (!pinned_) (void)::cudaGetLastError();  // then copies are slower
+    pinned_ =
+        !refused(::cudaHostRegister(memory_->data(), static_cast<std::size_t>(memory_->bytes()),
+                                    cudaHostRegisterPortable),
+                 "pin memory of the host for messages");
   }
-  machine_.pinned += memory_->bytes();
+  if (pinned_)
+    machine_.pinned += memory_->bytes();
+  else
+    machine_.note("messages between ranks pass through pageable memory, which is slower: " +
+                  std::to_string(memory_->bytes()) + " bytes could not be pinned");
   std::size_t next = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (!places_[i]) continue;
@@ -166,9 +171,10 @@ void Crossings::lay_out() {
 
 Crossings::~Crossings() {
   if (!memory_) return;
+  if (!pinned_) return;
   machine_.pinned -= memory_->bytes();
   const std::lock_guard lock(one_at_a_time());
-  if (pinned_) (void)::cudaHostUnregister(memory_->data());
+  (void)::cudaHostUnregister(memory_->data());
 }
 
 void Crossings::hand_over_all(bool wait) {

@@ -61,6 +61,8 @@ class CudaExecutor final : public Executor {
   }
   std::int64_t allocated_bytes() const override { return machine_.memory.bytes(); }
   std::int64_t pinned_bytes() const override { return machine_.pinned; }
+  std::int64_t graph_bytes() const override { return machine_.graph_bytes; }
+  std::vector<std::string> notes() const override { return machine_.notes; }
   int runs_ahead() const override { return 1; }
 
  private:
@@ -74,8 +76,11 @@ plan::Target target(int) { return target_for(limits()); }
 
 DeviceInfo info(int) {
   return {.name = "cuda",
-          .peak_gflops = [] { return MeasuredPeak(measure_peak_gflops()); },
+          .card = machinery().cards.empty() ? "" : own_card().name,
+          .peak_gflops =
+              [](std::string_view dtype) { return MeasuredPeak(measure_peak_gflops(dtype)); },
           .copy_gbytes = measure_copy_gbytes,
+          .how = how_peak_is_measured,
           .memory =
               [] {
                 must(::cudaSetDevice(own_card().index), "take hold of the card");

@@ -127,6 +127,17 @@ void must(cudaError_t status, const char* what) {
   if (status != cudaSuccess) fail(status, what);
 }
 
+bool refused(cudaError_t status, const char* what) {
+  status = simulated_status(status, what);
+  if (status == cudaSuccess) return false;
+  const bool no = status == cudaErrorMemoryAllocation || status == cudaErrorNotSupported ||
+                  status == cudaErrorHostMemoryAlreadyRegistered ||
+                  status == cudaErrorInvalidValue || status == cudaErrorOperatingSystem;
+  if (!no) fail(status, what);
+  (void)::cudaGetLastError();
+  return true;
+}
+
 void launched(const char* kernel) {
   const cudaError_t status = simulated_status(::cudaGetLastError(), kernel);
   if (status != cudaSuccess) fail(status, "launch the kernel " + std::string(kernel));

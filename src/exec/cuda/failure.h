@@ -13,6 +13,9 @@ namespace tessera::exec::cuda {
 // "launch a graph:3:719". An empty `what` ends it.
 void simulate_failure(std::string what, int nth, cudaError_t status);
 
+// Like must(), for what may be refused: whether it was. What is no refusal throws.
+bool refused(cudaError_t status, const char* what);
+
 // The error of a status that is no success.
 [[noreturn]] void fail(cudaError_t status, const std::string& what);
 

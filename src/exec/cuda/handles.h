@@ -3,9 +3,11 @@
 // never wait for the legacy one.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <utility>
 
+#include "exec/cuda/failure.h"
 #include "exec/cuda/kernel.h"
 
 namespace tessera::exec::cuda {
@@ -82,6 +84,25 @@ inline PinnedBytes pin(std::int64_t bytes) {
   must(::cudaHostAlloc(&raw, static_cast<std::size_t>(bytes), cudaHostAllocDefault),
        "pin memory of the host");
   return PinnedBytes(static_cast<std::byte*>(raw));
+}
+
+// Memory of the host that is copied to the card: pinned, or pageable where pinning is refused (a
+// limit on locked memory); then a copy is slower and holds up whoever asks for it.
+struct HostBytes {
+  PinnedBytes pinned{};
+  std::unique_ptr<std::byte[]> pageable{};
+  std::byte* data() const { return pinned ? pinned.get() : pageable.get(); }
+};
+inline HostBytes pin_if_allowed(std::int64_t bytes, const char* what) {
+  HostBytes out;
+  if (bytes == 0) return out;
+  void* raw = nullptr;
+  const std::lock_guard lock(one_at_a_time());
+  if (refused(::cudaHostAlloc(&raw, static_cast<std::size_t>(bytes), cudaHostAllocDefault), what))
+    out.pageable = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes));
+  else
+    out.pinned = PinnedBytes(static_cast<std::byte*>(raw));
+  return out;
 }
 
 inline void copy(void* to, const void* from, std::int64_t bytes, cudaMemcpyKind kind,

@@ -1,11 +1,16 @@
 #include "exec/cuda/loaded.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "base/check.h"
 #include "comm/heartbeat.h"
+#include "exec/common/host_room.h"
 #include "exec/cuda/flight.h"
+#include "exec/cuda/ranges.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -14,6 +19,18 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+// TESSERA_CUDA_GRAPHS=0 runs step by step, so that a profiler sees the ranges of every run.
+bool graphs_wanted() {
+  static const bool wanted = [] {
+    const char* given = std::getenv("TESSERA_CUDA_GRAPHS");
+    return !given || std::string_view(given) != "0";
+  }();
+  return wanted;
+}
+std::string_view scope_of(const plan::Plan& plan, const plan::Step& step) {
+  if (step.eqn < 0) return "copy";
+  return plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope;
 }
 std::string name_of(const plan::Plan& plan, const plan::Step& step) {
   if (step.eqn < 0) return "";
@@ -30,17 +47,19 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
       memos_(plan.steps.size()),
       crossings_(plan, machine),
       copies_(static_cast<std::size_t>(plan.copies)) {
-  std::int64_t scalars = 0;
-  for (const plan::Binding& output : plan.outputs)
-    scalars += output.slot && output.slot.type.rank() == 0 ? scalar_bytes : 0;
-  scalars = (scalars + 255) / 256 * 256;
-  pinned_bytes_ = plan.copies * (plan.feed_bytes + scalars);
-  pinned_ = pin(pinned_bytes_);
+  const HostRoom room = host_room(plan);
+  feeds_ = pin_if_allowed(plan.copies * room.feed, "pin memory of the host for batches");
+  scalars_ = pin(plan.copies * room.scalars);
+  pinned_bytes_ = plan.copies * (room.scalars + (feeds_.pageable ? 0 : room.feed));
   machine.pinned += pinned_bytes_;
-  std::byte* at = pinned_;
+  if (feeds_.pageable)
+    machine.note("batches pass through pageable memory, which is slower and holds the host up: " +
+                 std::to_string(plan.copies * room.feed) +
+                 " bytes could not be pinned; raise the limit on locked memory (ulimit -l)");
   for (Copy& copy : copies_) {
-    copy.feed = at, copy.found = at + plan.feed_bytes;
-    at += plan.feed_bytes + scalars;
+    const std::int64_t index = &copy - copies_.data();
+    copy.feed = feeds_.data() + index * room.feed;
+    copy.found = scalars_.get() + index * room.scalars;
     copy.uploaded = make_event(), copy.began = make_event(true), copy.done = make_event(true);
     for (const plan::Step& step : plan.steps) {
       Bound& bound = copy.steps.emplace_back();
@@ -169,7 +188,9 @@ void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool cap
                                       captured ? cudaEventRecordExternal : cudaEventRecordDefault),
            "mark the time of a step");
   };
+  Ranges ranges;
   for (std::size_t i = segment.first; i < segment.last; ++i) {
+    ranges.enter(scope_of(plan_, plan_.steps[i]));
     tick(2 * i);
     execute(copy, i);
   }
@@ -194,11 +215,14 @@ void CudaLoaded::launch(Copy& copy, std::size_t index, Form form) {
       throw;
     }
     must(::cudaStreamEndCapture(machine_.compute, &drawn), "capture a graph");
+    const std::int64_t free = room_on_card().free;
     cudaGraphExec_t ready = nullptr;
     const cudaError_t status = ::cudaGraphInstantiate(&ready, drawn, 0);
     (void)::cudaGraphDestroy(drawn);
     must(status, "instantiate a graph");
     graph = GraphExec(ready);
+    must(::cudaGraphUpload(graph, machine_.compute), "bring a graph to the card");
+    machine_.graph_bytes += std::max<std::int64_t>(0, free - room_on_card().free);
   }
   must(::cudaGraphLaunch(graph, machine_.compute), "launch a graph");
 }
@@ -256,7 +280,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
       }
       if (segment.last == plan_.steps.size())
         gather_scalars(copy.scalars, copy.found, machine_.compute);
-    } else if (warm_) {
+    } else if (warm_ && graphs_wanted()) {
       launch(copy, s, form);
     } else {
       enqueue(copy, segment, form, false);

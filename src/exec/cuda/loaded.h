@@ -49,7 +49,7 @@ class CudaLoaded final : public Loaded {
     Event uploaded, began, done;
     std::vector<Event> ticks;  // before every step, and behind the last of its segment
     std::vector<Scalar> scalars;
-    std::byte *feed = nullptr, *found = nullptr;  // pinned
+    std::byte *feed = nullptr, *found = nullptr;  // on the host
     std::shared_ptr<Flight> flight;               // the last run here
   };
 
@@ -70,7 +70,8 @@ class CudaLoaded final : public Loaded {
   std::vector<Segment> segments_;
   std::vector<Memo> memos_;  // per step
   Crossings crossings_;
-  PinnedBytes pinned_;
+  HostBytes feeds_;      // of all copies
+  PinnedBytes scalars_;  // of all copies
   std::int64_t pinned_bytes_ = 0;
   std::vector<Copy> copies_;
   std::int64_t bound_at_ = -1;  // moves of the memory when addresses were taken

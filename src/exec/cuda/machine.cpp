@@ -1,5 +1,7 @@
 #include "exec/cuda/machine.h"
 
+#include <algorithm>
+
 namespace tessera::exec::cuda {
 namespace {
 
@@ -32,6 +34,10 @@ void Machine::here() const { must(::cudaSetDevice(card.index), "take hold of the
 void Machine::wait_for_compute(const char* what) {
   must(::cudaEventRecord(mark, compute), what);
   wait_for(mark, what);
+}
+
+void Machine::note(const std::string& sentence) {
+  if (std::find(notes.begin(), notes.end(), sentence) == notes.end()) notes.push_back(sentence);
 }
 
 void Machine::settle() {

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/threads.h"
 #include "exec/cuda/blas.h"
@@ -23,6 +25,7 @@ struct Machine {
   void here() const;                        // the card is this thread's
   void wait_for_compute(const char* what);  // what it has been given so far
   void settle();                            // waits for everything that was submitted; never throws
+  void note(const std::string& sentence);   // once, however often it is said
 
   const Card card;
   // Runs; what they are fed with, on its way up; what crosses ranks, both ways, and results that
@@ -35,6 +38,8 @@ struct Machine {
   std::optional<ThreadPool> pool;  // for what the host does between ranks; none: it is alone
   Memory memory;
   std::int64_t pinned = 0;       // bytes of the host
+  std::int64_t graph_bytes = 0;  // that the driver took for graphs
+  std::vector<std::string> notes;
   std::int64_t runs = 0;         // of all plans
   const Loaded* last = nullptr;  // whose run the last one was
   std::int64_t since = 0;        // the first of its runs without another's in between

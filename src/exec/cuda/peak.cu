@@ -3,9 +3,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
+#include "exec/cuda/blas.h"
 #include "exec/cuda/card.h"
 #include "exec/cuda/handles.h"
+#include "exec/cuda/memory.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -22,6 +26,20 @@ __global__ void multiply_add(float* out, float factor) {
   float sum = 0;
   for (int i = 0; i < chains; ++i) sum += at[i];
   if (sum == 12345.f) out[0] = sum;  // never, but the compiler cannot know
+}
+
+// Numbers that a multiplier has work with: of zeros a card does 10% more.
+__global__ void fill_random(std::uint16_t* low, double* wide, std::int64_t count) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
+       i += stride) {
+    std::uint32_t bits = static_cast<std::uint32_t>(i) * 2654435761u;
+    bits ^= bits >> 15, bits *= 2246822519u, bits ^= bits >> 13;
+    const float value = static_cast<float>(bits) * 4.6566129e-10f - 1.f;
+    // The upper half of an f32 is a bf16, cut off.
+    if (low) low[i] = static_cast<std::uint16_t>(__float_as_uint(value) >> 16);
+    if (wide) wide[i] = static_cast<double>(value);
+  }
 }
 
 // The shortest of several rounds, in seconds.
@@ -48,11 +66,59 @@ DeviceBytes take(std::size_t bytes) {
   return DeviceBytes(static_cast<std::byte*>(raw));
 }
 
+// A product of square matrices, both factors with their depth together; smaller ones where a run
+// has left little memory.
+double product_gflops(ir::DType dtype, std::int64_t size) {
+  while (size > 1024 && 4 * size * size * ir::size_of(dtype) > room_on_card().free) size /= 2;
+  const Stream stream = make_stream();
+  const std::unique_ptr<Blas> blas = Blas::open();
+  const std::int64_t count = size * size, bytes = count * ir::size_of(dtype),
+                     scratch = blas_workspace(limits());
+  const DeviceBytes left = take(static_cast<std::size_t>(bytes)),
+                    right = take(static_cast<std::size_t>(bytes)),
+                    result = take(static_cast<std::size_t>(bytes)),
+                    workspace = take(static_cast<std::size_t>(scratch));
+  const bool wide = dtype == ir::DType::f64;
+  for (std::byte* at : {left.get(), right.get()}) {
+    fill_random<<<1024, threads, 0, stream>>>(wide ? nullptr : reinterpret_cast<std::uint16_t*>(at),
+                                              wide ? reinterpret_cast<double*>(at) : nullptr,
+                                              count);
+    launched("fill_random");
+  }
+  Product product{.factors = dtype, .result = dtype, .rows = size, .cols = size, .depth = size};
+  product.left = {.outer = size, .depth = 1}, product.right = {.outer = size, .depth = 1};
+  product.d = {.col = size};
+  product.workspace = scratch;
+  product.align_left = product.align_right = product.align_result = 256;
+  const std::optional<BlasPlan> plan = blas->plan(product);
+  if (!plan) return 0;
+  const double seconds = shortest(stream, [&] {
+    blas->run(
+        *plan,
+        {.left = left.get(), .right = right.get(), .d = result.get(), .workspace = workspace.get()},
+        stream);
+  });
+  const auto n = static_cast<double>(size);
+  return 2 * n * n * n / seconds * 1e-9;
+}
+
 }  // namespace
 
-double measure_peak_gflops() {
+std::string how_peak_is_measured(std::string_view dtype) {
+  if (dtype == "bf16" || dtype == "f64")
+    return "measured: the product of two random matrices of " + std::string(dtype) +
+           " by cuBLASLt, the shortest of 7; of one rank";
+  return "measured: independent f32 multiply-adds in registers on all multiprocessors, the "
+         "shortest of 7; of one rank";
+}
+
+double measure_peak_gflops(std::string_view dtype) {
   const Card& card = own_card();
   must(::cudaSetDevice(card.index), "take hold of the card");
+  if (dtype == "bf16")
+    if (const double found = product_gflops(ir::DType::bf16, 8192); found > 0) return found;
+  if (dtype == "f64")
+    if (const double found = product_gflops(ir::DType::f64, 4096); found > 0) return found;
   const Stream stream = make_stream();
   const DeviceBytes out = take(256);
   const int blocks = card.multiprocessors * 8;

@@ -1,9 +1,15 @@
 // What the card of this process can do at most, measured on it; each takes about 100 ms.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 namespace tessera::exec::cuda {
 
-double measure_peak_gflops();  // f32 multiply-adds in registers
+// Multiply-adds with factors of this type: of f32 in registers, since no product of f32 matrices
+// uses less exact factors; of the others by a large product of random matrices.
+double measure_peak_gflops(std::string_view dtype);
+std::string how_peak_is_measured(std::string_view dtype);
 double measure_copy_gbytes();  // a large copy, bytes read plus bytes written
 
 }  // namespace tessera::exec::cuda

@@ -1,0 +1,71 @@
+# The CUDA executor: what needs no card is fast, what needs one has the label gpu (./check --gpu), and op cases under compute-sanitizer have the
+# label sanitize. Without a card a test is skipped, never passed.
+room_test(cuda LINK tessera_run)
+target_sources(cuda_test PRIVATE parallel/world.cpp)
+# Calls of the driver are counted by CUPTI, which is opened at run time.
+find_path(CUPTI_INCLUDE cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include)
+if(CUPTI_INCLUDE)
+  target_include_directories(cuda_test SYSTEM PRIVATE ${CUPTI_INCLUDE})
+  target_compile_definitions(cuda_test PRIVATE TESSERA_CUPTI_FOLDER="${CUDAToolkit_LIBRARY_DIR}")
+else()
+  get_target_property(sources cuda_test SOURCES)
+  list(FILTER sources EXCLUDE REGEX "cuda/calls_card_test.cpp$")
+  set_target_properties(cuda_test PROPERTIES SOURCES "${sources}")
+  message(STATUS "CUDA: cupti.h was not found: calls of the driver are not counted")
+endif()
+
+# gpu_test(NAME PROGRAM FILTER [SERIAL] [WITH VARIABLE=VALUE...]): SERIAL looks at the card's whole memory, or at a clock.
+function(gpu_test name program filter)
+  cmake_parse_arguments(T "SERIAL" "" "WITH" ${ARGN})
+  add_test(NAME ${name} COMMAND ${program}_test --gtest_filter=${filter} --gtest_output=json:${CMAKE_BINARY_DIR}/gpu/${name}.json)
+  set_tests_properties(${name} PROPERTIES LABELS gpu TIMEOUT 300 RUN_SERIAL ${T_SERIAL} SKIP_REGULAR_EXPRESSION "no card here|no mpirun|no CUPTI"
+    ENVIRONMENT "TESSERA_TEST_DEVICE=cuda;${T_WITH}")
+endfunction()
+gpu_test(gpu_ops ops */OnDevice.*/cuda)
+gpu_test(gpu_ops_without_cudnn ops */OnDevice.*/cuda WITH TESSERA_CUDNN=0)
+gpu_test(gpu_shapes exec */RandomShapes.*/cuda)
+gpu_test(gpu_goldens cuda OnCardGoldens.*)
+gpu_test(gpu_goldens_without_cudnn cuda OnCardGoldens.* WITH TESSERA_CUDNN=0)
+gpu_test(gpu_traces cuda OnCardTraces.*)
+gpu_test(gpu_bits cuda OnCardBits.*)
+gpu_test(gpu_checkpoints cuda OnCardCheckpoints.*)
+gpu_test(gpu_memory cuda OnCardMemory.* SERIAL)
+gpu_test(gpu_calls cuda OnCardCalls.* SERIAL)
+gpu_test(gpu_failures cuda OnCardFailures.*)
+# Ranks are threads that share the card.
+gpu_test(gpu_layouts parallel */Equivalence.* WITH TESSERA_STEPS=20)
+gpu_test(gpu_layouts_f32 parallel */Equivalence.* WITH TESSERA_STEPS=20 TESSERA_TEST_DTYPE=f32)
+gpu_test(gpu_pipelines parallel */Pipeline.*)
+gpu_test(gpu_compress parallel */Kinds.*:Compressed.*:*/Precision.*)
+gpu_test(gpu_resume parallel */Resume.*)
+gpu_test(gpu_run_memory parallel RunMemory.IsAsPlanned*)
+# The binary: killed at random moments, and ranks as threads and as processes on one card.
+gpu_test(gpu_kill app Kill.AKilledRun* WITH TESSERA_KILLS=20)
+gpu_test(gpu_threads app Ranks.AsThreads)
+gpu_test(gpu_processes app Ranks.StartedHere*:Ranks.ByEveryAlgorithm)
+
+find_program(COMPUTE_SANITIZER compute-sanitizer HINTS ${CUDAToolkit_BIN_DIR} ${CUDAToolkit_BIN_DIR}/../compute-sanitizer)
+if(COMPUTE_SANITIZER)
+  # sanitize_test(FAMILY PREFIX...): the cases of ops whose names begin so, in a process of their own; with - in front all others. What
+  # libraries launch is looked at too.
+  function(sanitize_test family)
+    string(REPLACE ";" "," cases "${ARGN}")
+    foreach(tool memcheck racecheck)
+      add_test(NAME ${tool}_${family} COMMAND ${COMPUTE_SANITIZER} --tool ${tool} --report-api-errors no --error-exitcode 99
+        $<TARGET_FILE:ops_test> --gtest_filter=*/OnDevice.*/cuda)
+      set_tests_properties(${tool}_${family} PROPERTIES LABELS sanitize TIMEOUT 400 SKIP_REGULAR_EXPRESSION "no card here"
+        ENVIRONMENT "TESSERA_TEST_DEVICE=cuda;TESSERA_CASE_OPS=${cases}")
+    endforeach()
+  endfunction()
+  set(products contract)
+  set(pictures conv max_pool)
+  set(tokens attention window unwindow bias_table)
+  set(norms layer_norm add_norm softmax log_softmax batch_norm moments running_stats)
+  set(others ${products} ${pictures} ${tokens} ${norms})
+  list(TRANSFORM others PREPEND - AT 0)
+  foreach(family products pictures tokens norms others)
+    sanitize_test(${family} ${${family}})
+  endforeach()
+else()
+  message(STATUS "CUDA: compute-sanitizer was not found: ./check --gpu --sanitize has nothing to run")
+endif()
