@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "compile/pipeline.h"
+#include "compile/program_memo.h"
 #include "compile/stages.h"
 #include "input/augment.h"
 #include "ir/builder.h"
@@ -134,6 +135,10 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
                       [=](const Program& first) {
                         std::vector<Program> parts = {first};
                         for (std::size_t i = 1; i < micro.size(); ++i) {
+                          if (micro[i] == micro[i - 1]) {  // of one size, so the same
+                            parts.push_back(Program(parts.back()));
+                            continue;
+                          }
                           parts.push_back(cut(write_model(config, goal, micro[i], weights)));
                           if (differentiate) parts.back() = transforms::autodiff(parts.back());
                         }
@@ -216,6 +221,14 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
   // The step counts itself, on every rank.
   if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
   return passes;
+}
+
+// Whether other threads may ask for the same program, and it follows from what they ask with: no
+// file is read for it, nobody looks on, nothing is left out.
+bool asked_by_many(const config::Config& config, Goal goal, const transforms::RunOptions& options) {
+  return layout_of(config).mesh().ranks() > 1 && options.disabled.empty() &&
+         options.dump_dir.empty() && !options.before &&
+         !(pipelined(config, goal) && config.parallel.schedule.starts_with("file:"));
 }
 
 }  // namespace
@@ -310,12 +323,21 @@ Compiled compile(const config::Config& config, Goal goal, const std::vector<std:
                  int rank) {
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)),
         "only train and pipelines take several micro-batches");
+  const auto make = [&] {
+    GlobalProgram made;
+    made.program = transforms::run(write_model(config, goal, micro[0], weights),
+                                   passes_for(config, goal, micro, weights), options, &made.passes);
+    return made;
+  };
   Compiled out;
-  const Program program =
-      transforms::run(write_model(config, goal, micro[0], weights),
-                      passes_for(config, goal, micro, weights), options, &out.passes);
-  out.program = program;
-  out.plan = plan::lower(program, rank, target, config.parallel.overlap);
+  if (asked_by_many(config, goal, options)) {
+    const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights}, make);
+    out.program = made->program, out.passes = made->passes;
+  } else {
+    GlobalProgram made = make();
+    out.program = std::move(made.program), out.passes = std::move(made.passes);
+  }
+  out.plan = plan::lower(out.program, rank, target, config.parallel.overlap);
   return out;
 }
 

@@ -215,7 +215,7 @@ class Placer {
         !in.empty() && std::all_of(in.begin(), in.end(), [&](Var v) { return is_param(v); });
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = bring(in[i], wants[i]);
     r_.enter(eqn);
-    const std::vector<Var> out = r_.copy_with(eqn, eqn.attrs, in);
+    const std::vector<Var> out = r_.copy_on(eqn, in);
     if (eqn.op == Op::moments) statistics_.insert(out.begin(), out.end());
     if (eqn.op == Op::constant || eqn.op == Op::broadcast)
       makers_[out[0]] = r_.to.program().eqns.size() - 1;
@@ -238,7 +238,7 @@ class Placer {
     const bool from_params = is_param(x);
     x = bring(x, want);
     r_.enter(eqn);
-    put(r_.copy_with(eqn, eqn.attrs, {x})[0], want, from_params);
+    put(r_.copy_on(eqn, {x})[0], want, from_params);
   }
 
   void put(Var v, const std::vector<Place>& places, bool from_params) {
