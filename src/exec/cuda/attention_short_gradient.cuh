@@ -91,18 +91,22 @@ __device__ __forceinline__ void finish_tile(float (&p)[2][4], float (&ds)[2][4],
   const int g = mma::lane_id() / 4, t = mma::lane_id() % 4;
   const float factor = at.scale * log2_e;
 #pragma unroll
-  for (int n = 0; n < 2; ++n)
+  for (int n = 0; n < 2; ++n) {
+    const int two = first_query + 8 * n + 2 * t;
+    const float2 lse = *reinterpret_cast<const float2*>(shared.lse() + two),
+                 total = *reinterpret_cast<const float2*>(shared.total() + two);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int query = first_query + 8 * n + 2 * t + e % 2, key = first_key + g + e / 2 * 8;
+      const int query = two + e % 2, key = first_key + g + e / 2 * 8;
       float x = p[n][e] * factor;
       if (key < at.s && query < at.t) {
         if (bias) x += bias[query * at.s + key] * log2_e;
         if (mask) x += mask[query * at.s + key] * log2_e;
       }
-      p[n][e] = key < at.s ? mma::power_of_2(x - shared.lse()[query]) : 0.0f;
-      ds[n][e] = key < at.s ? p[n][e] * (ds[n][e] - shared.total()[query]) : 0.0f;
+      p[n][e] = key < at.s ? mma::power_of_2(x - (e % 2 ? lse.y : lse.x)) : 0.0f;
+      ds[n][e] = key < at.s ? p[n][e] * (ds[n][e] - (e % 2 ? total.y : total.x)) : 0.0f;
     }
+  }
 }
 
 __device__ __forceinline__ void as_left(mma::Word (&a)[4], const float (&c)[2][4]) {
@@ -124,10 +128,14 @@ __device__ __forceinline__ void key_gradients(const Gradient& a, GradientMemory<
   const mma::Word q_down = q.down(), q_across = q.across(), go_down = go.down(),
                   go_across = go.across();
   const int g = mma::lane_id() / 4, t = mma::lane_id() % 4;
-  mma::Word k[d / 16][4], r[4], left[4];
+  // Long heads of 64 read their keys again for every 16 queries: registers are short.
+  constexpr bool rereads = d == 64 && blocks > 8;
+  mma::Word k[rereads ? 1 : d / 16][4], r[4], left[4];
+  const mma::Word k_place = q.moved(shared.k().across(), first_key, 0);
+  if constexpr (!rereads)
 #pragma unroll
-  for (int step = 0; step < d / 16; ++step)
-    mma::load_matrices(k[step], q.moved(shared.k().across(), first_key, step));
+    for (int step = 0; step < d / 16; ++step)
+      mma::load_matrices(k[step], q.moved(k_place, 0, step));
   float dk[d / 8][4] = {}, dv[d / 8][4] = {};
 #pragma unroll(keeps ? blocks : 1)
   for (int block = 0; block < blocks; ++block) {
@@ -136,9 +144,10 @@ __device__ __forceinline__ void key_gradients(const Gradient& a, GradientMemory<
     float p[2][4] = {}, ds[2][4] = {};
 #pragma unroll
     for (int step = 0; step < d / 16; ++step) {
+      if constexpr (rereads) mma::load_matrices(k[0], q.moved(k_place, 0, step));
       mma::load_matrices(r, q.moved(q_down, first, step));
-      mma::multiply(p[0], k[step], r[0], r[1]);
-      mma::multiply(p[1], k[step], r[2], r[3]);
+      mma::multiply(p[0], k[rereads ? 0 : step], r[0], r[1]);
+      mma::multiply(p[1], k[rereads ? 0 : step], r[2], r[3]);
       mma::load_matrices(r, go.moved(go_down, first, step));
       mma::multiply(ds[0], v[step], r[0], r[1]);
       mma::multiply(ds[1], v[step], r[2], r[3]);
@@ -205,9 +214,16 @@ __device__ __forceinline__ void query_gradient(const Gradient& a, GradientMemory
                      stride, a.at.t - first);
 }
 
+// Blocks of a multiprocessor that the registers must allow.
+constexpr int gradient_residents(int blocks, int d, bool keeps) {
+  if (blocks == 1) return 12;
+  if (blocks == 4) return d == 32 && !keeps ? 4 : 3;
+  return blocks == 5 ? 2 : 1;
+}
+
 // A block has slice blockIdx / h of head blockIdx % h, and a warp for each block of 16 tokens.
 template <int blocks, int d, bool keeps>
-__global__ void __launch_bounds__(blocks * 32, blocks == 4 && d == 32 ? 4 : 1)
+__global__ void __launch_bounds__(blocks * 32, gradient_residents(blocks, d, keeps))
     short_gradient(Gradient a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) unsigned char memory[];
