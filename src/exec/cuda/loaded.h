@@ -9,7 +9,7 @@
 
 #include "exec/cuda/crossing.h"
 #include "exec/cuda/machine.h"
-#include "exec/cuda/scalars.h"
+#include "exec/cuda/kernels/scalars.h"
 #include "exec/executor.h"
 
 namespace tessera::exec::cpu {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "exec/cuda/blas.h"
+#include "exec/cuda/products/blas.h"
 #include "exec/cuda/card.h"
-#include "exec/cuda/dnn.h"
+#include "exec/cuda/products/dnn.h"
 #include "exec/cuda/memory.h"
 #include "exec/executor.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "exec/cuda/blas.h"
+#include "exec/cuda/products/blas.h"
 #include "exec/cuda/card.h"
 #include "exec/cuda/handles.h"
 #include "exec/cuda/memory.h"

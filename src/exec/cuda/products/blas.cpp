@@ -1,0 +1,279 @@
+#include "exec/cuda/products/blas.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "exec/cuda/library.h"
+
+namespace tessera::exec::cuda {
+
+struct BlasApi {
+  decltype(cublasLtCreate)* create;
+  decltype(cublasLtDestroy)* destroy;
+  decltype(cublasLtGetStatusString)* status_string;
+  decltype(cublasLtMatmul)* matmul;
+  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
+  decltype(cublasLtMatmulDescCreate)* desc_create;
+  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
+  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
+  decltype(cublasLtMatrixLayoutCreate)* layout_create;
+  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
+  decltype(cublasLtMatrixLayoutSetAttribute)* layout_set;
+  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
+  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
+  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
+
+  void must(cublasStatus_t status, const char* what) const {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw Error(ErrorKind::device,
+                std::string("cuBLASLt refuses ") + what + ": " + status_string(status));
+  }
+};
+
+namespace {
+
+using std::int64_t;
+
+BlasApi load_blas() {
+  const Library library = Library::open(
+      {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, "for matrix products");
+  BlasApi api{};
+#define LOAD(member, function) api.member = library.symbol<decltype(function)>(#function)
+  LOAD(create, cublasLtCreate);
+  LOAD(destroy, cublasLtDestroy);
+  LOAD(status_string, cublasLtGetStatusString);
+  LOAD(matmul, cublasLtMatmul);
+  LOAD(heuristic, cublasLtMatmulAlgoGetHeuristic);
+  LOAD(desc_create, cublasLtMatmulDescCreate);
+  LOAD(desc_destroy, cublasLtMatmulDescDestroy);
+  LOAD(desc_set, cublasLtMatmulDescSetAttribute);
+  LOAD(layout_create, cublasLtMatrixLayoutCreate);
+  LOAD(layout_destroy, cublasLtMatrixLayoutDestroy);
+  LOAD(layout_set, cublasLtMatrixLayoutSetAttribute);
+  LOAD(preference_create, cublasLtMatmulPreferenceCreate);
+  LOAD(preference_destroy, cublasLtMatmulPreferenceDestroy);
+  LOAD(preference_set, cublasLtMatmulPreferenceSetAttribute);
+#undef LOAD
+  return api;
+}
+
+cudaDataType_t element_type(ir::DType dtype) {
+  switch (dtype) {
+    case ir::DType::f64:
+      return CUDA_R_64F;
+    case ir::DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      CHECK(dtype == ir::DType::f32, "a matrix product has floating elements");
+      return CUDA_R_32F;
+  }
+}
+cublasComputeType_t compute_type(const Product& product) {
+  if (product.factors == ir::DType::f64) return CUBLAS_COMPUTE_64F;
+  return product.factors == ir::DType::f32 && product.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                           : CUBLAS_COMPUTE_32F;
+}
+
+// How a matrix lies in memory, in the library's words: column-major, perhaps transposed.
+struct Layout {
+  cublasOperation_t op = CUBLAS_OP_N;
+  int64_t rows = 1, cols = 1, leading = 1;
+};
+std::optional<Layout> layout_of(int64_t rows, int64_t row_stride, int64_t cols,
+                                int64_t col_stride) {
+  if ((rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows))
+    return Layout{CUBLAS_OP_N, rows, cols, cols == 1 ? rows : col_stride};
+  if ((cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols))
+    return Layout{CUBLAS_OP_T, cols, rows, rows == 1 ? cols : row_stride};
+  return {};
+}
+std::optional<Layout> left_layout(const Product& p) {
+  return layout_of(p.rows, p.left.outer, p.depth, p.left.depth);
+}
+std::optional<Layout> right_layout(const Product& p) {
+  return layout_of(p.depth, p.right.depth, p.cols, p.right.outer);
+}
+
+cublasLtEpilogue_t epilogue_of(const Product& p) {
+  if (p.gelu && p.before_gelu)
+    return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  if (p.gelu) return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+cublasLtMatrixLayout_t make_layout(const BlasApi& api, ir::DType dtype, const Layout& layout,
+                                   int64_t batches, int64_t batch_stride) {
+  cublasLtMatrixLayout_t out = nullptr;
+  api.must(api.layout_create(&out, element_type(dtype), static_cast<std::uint64_t>(layout.rows),
+                             static_cast<std::uint64_t>(layout.cols), layout.leading),
+           "the layout of a matrix");
+  const auto count = static_cast<std::int32_t>(batches);
+  const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+    api.must(api.layout_set(out, attribute, &value, sizeof value), "the batches of a matrix");
+  };
+  if (batches > 1) {
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count);
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batch_stride);
+  }
+  return out;
+}
+
+// A preference object of the library, destroyed with this one.
+class Preference {
+ public:
+  explicit Preference(const BlasApi& api) : api_(api) {
+    api_.must(api_.preference_create(&handle_), "a preference");
+  }
+  Preference(const Preference&) = delete;
+  Preference& operator=(const Preference&) = delete;
+  ~Preference() { api_.preference_destroy(handle_); }
+
+  template <class T>
+  void set(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+    api_.must(api_.preference_set(handle_, attribute, &value, sizeof value), "a preference");
+  }
+  cublasLtMatmulPreference_t get() const { return handle_; }
+
+ private:
+  const BlasApi& api_;
+  cublasLtMatmulPreference_t handle_ = nullptr;
+};
+
+}  // namespace
+
+std::uint32_t alignment_of(std::initializer_list<std::uintptr_t> values) {
+  std::uint32_t alignment = 256;
+  for (const std::uintptr_t value : values)
+    while (value % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+int64_t blas_workspace(const Limits& limits) {
+  return (limits.arch >= 90 ? int64_t{32} : int64_t{8}) << 20;
+}
+
+bool blas_takes(const Product& p) {
+  constexpr int64_t most = (int64_t{1} << 31) - 1;
+  const bool sizes = p.rows >= 1 && p.cols >= 1 && p.depth >= 1 && p.batches >= 1 &&
+                     p.rows <= most && p.cols <= most && p.depth <= most && p.batches <= 65535;
+  const bool aux = !p.before_gelu || (p.cols == 1 ? p.rows : p.d.col) % 8 == 0;
+  return sizes && aux && left_layout(p) && right_layout(p) && (p.cols == 1 || p.d.col >= p.rows);
+}
+
+BlasPlan::BlasPlan(BlasPlan&& other) noexcept
+    : api_(other.api_),
+      product_(other.product_),
+      desc_(std::exchange(other.desc_, nullptr)),
+      left_(std::exchange(other.left_, nullptr)),
+      right_(std::exchange(other.right_, nullptr)),
+      d_(std::exchange(other.d_, nullptr)),
+      algo_(other.algo_) {}
+
+BlasPlan& BlasPlan::operator=(BlasPlan&& other) noexcept {
+  std::swap(api_, other.api_);
+  std::swap(product_, other.product_);
+  std::swap(desc_, other.desc_);
+  std::swap(left_, other.left_);
+  std::swap(right_, other.right_);
+  std::swap(d_, other.d_);
+  std::swap(algo_, other.algo_);
+  return *this;
+}
+
+BlasPlan::~BlasPlan() {
+  for (const cublasLtMatrixLayout_t layout : {left_, right_, d_})
+    if (layout) api_->layout_destroy(layout);
+  if (desc_) api_->desc_destroy(desc_);
+}
+
+std::unique_ptr<Blas> Blas::open() {
+  std::unique_ptr<Blas> blas(new Blas);
+  blas->api_ = std::make_unique<const BlasApi>(load_blas());
+  blas->api_->must(blas->api_->create(&blas->handle_), "to start");
+  return blas;
+}
+
+Blas::~Blas() {
+  if (handle_) api_->destroy(handle_);
+}
+
+std::optional<BlasPlan> Blas::plan(const Product& p) const {
+  if (!blas_takes(p)) return {};
+  const BlasApi& api = *api_;
+  const Layout left = *left_layout(p), right = *right_layout(p);
+  const Layout d{CUBLAS_OP_N, p.rows, p.cols, p.cols == 1 ? p.rows : p.d.col};
+  BlasPlan plan(api, p);
+  const cudaDataType_t scale = p.factors == ir::DType::f64 ? CUDA_R_64F : CUDA_R_32F;
+  api.must(api.desc_create(&plan.desc_, compute_type(p), scale), "a matrix product");
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    api.must(api.desc_set(plan.desc_, attribute, &value, sizeof value),
+             "an attribute of a matrix product");
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, left.op);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, right.op);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  // The heuristic reads off these addresses how far they are aligned, and nothing else.
+  const auto address = static_cast<std::uintptr_t>(p.align_result);
+  if (p.bias) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, element_type(p.result));
+    if (p.batches > 1) set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, p.bias_batch);
+  }
+  if (p.gelu && p.before_gelu) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, d.leading);
+    if (p.batches > 1) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.d.batch);
+  }
+  plan.left_ = make_layout(api, p.factors, left, p.batches, p.left.batch);
+  plan.right_ = make_layout(api, p.factors, right, p.batches, p.right.batch);
+  plan.d_ = make_layout(api, p.result, d, p.batches, p.d.batch);
+
+  Preference preference(api);
+  preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(p.workspace));
+  // Partial sums over depth are added in a fixed order, in the type of the sum.
+  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                 static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.align_left);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.align_right);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.align_result);
+  preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.align_result);
+  std::array<cublasLtMatmulHeuristicResult_t, 4> found{};
+  int count = 0;
+  const cublasStatus_t status =
+      api.heuristic(handle_, plan.desc_, plan.left_, plan.right_, plan.d_, plan.d_,
+                    preference.get(), static_cast<int>(found.size()), found.data(), &count);
+  if (status != CUBLAS_STATUS_SUCCESS) return {};
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& one = found[static_cast<std::size_t>(i)];
+    if (one.state != CUBLAS_STATUS_SUCCESS ||
+        one.workspaceSize > static_cast<std::size_t>(p.workspace))
+      continue;
+    plan.algo_ = one.algo;
+    return plan;
+  }
+  return {};
+}
+
+void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t stream) const {
+  const BlasApi& api = *api_;
+  const Product& p = plan.product_;
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* address) {
+    api.must(api.desc_set(plan.desc_, attribute, &address, sizeof address),
+             "an address of a matrix product");
+  };
+  if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
+  if (p.gelu && p.before_gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.before_gelu);
+  const double one_f64 = 1, beta_f64 = at.c ? 1 : 0;
+  const float one_f32 = 1, beta_f32 = at.c ? 1 : 0;
+  const bool wide = p.factors == ir::DType::f64;
+  const void* alpha = wide ? static_cast<const void*>(&one_f64) : &one_f32;
+  const void* beta = wide ? static_cast<const void*>(&beta_f64) : &beta_f32;
+  api.must(api.matmul(handle_, plan.desc_, alpha, at.left, plan.left_, at.right, plan.right_, beta,
+                      at.c ? at.c : at.d, plan.d_, at.d, plan.d_, &plan.algo_, at.workspace,
+                      static_cast<std::size_t>(p.workspace), stream),
+           "to run a matrix product");
+}
+
+}  // namespace tessera::exec::cuda

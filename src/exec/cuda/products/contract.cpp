@@ -1,0 +1,390 @@
+// contract on a card: the loops of a contraction (exec/common/contraction.h) become one or a few
+// calls of cuBLASLt; one more pass does whatever its epilogues cannot. Convention: how it runs is a
+// function of signature, shapes and element types (Way), but for what the library refuses.
+#include "exec/cuda/products/contract.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/common/index.h"
+#include "exec/cuda/products/blas.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t most_calls = 64;     // of the library; beyond that the plain kernel takes over
+constexpr int64_t most_roundings = 4;  // partial sums that may be rounded to bf16 on their way
+
+std::uint8_t letter_of(char c) { return static_cast<std::uint8_t>(c); }
+
+// The stride of a whole run in an addend; nothing where its letters do not follow each other.
+std::optional<int64_t> run_stride(const Run& run, const Strides& strides, const Strides& extents) {
+  if (run.letters.empty()) return 0;
+  for (std::size_t i = 0; i + 1 < run.letters.size(); ++i) {
+    const auto outer = letter_of(run.letters[i]), inner = letter_of(run.letters[i + 1]);
+    if (strides[outer] != strides[inner] * extents[inner]) return {};
+  }
+  return strides[letter_of(run.letters.back())];
+}
+
+struct Way {
+  Contraction c;
+  std::string result;            // its letters
+  ir::DType factors{}, type{};   // of the factors and of the results
+  Product product{.rows = 0};    // without addresses; rows 0: the library cannot take it
+  bool turned = false;           // rows of the library's result are m, not n
+  std::vector<Run> loops;        // calls: the outer loops but for the one that is batched
+  Run batch;                     // of the product; extent 1: none
+  int bias = -1, residual = -1;  // addends that the library adds
+  bool fused = true;             // it adds all of them
+  bool wide_sums = false;        // the sum is kept in f32 until the pass rounds it
+
+  bool by_library() const { return product.rows > 0; }
+  int64_t calls() const { return c.outer_steps() / batch.extent * c.outer_k_steps(); }
+};
+
+// How D lies decides which side is the left factor: rows of D must be neighbours.
+void choose_sides(Way& way) {
+  const Contraction& c = way.c;
+  const auto fits = [](const Run& rows, const Run& cols) {
+    return (rows.extent == 1 || rows.c == 1) && (cols.extent == 1 || cols.c >= rows.extent);
+  };
+  if (c.products || c.k.extent == 0 || c.c_elements() == 0) return;
+  if (!fits(c.n, c.m) && !fits(c.m, c.n)) return;
+  way.turned = !fits(c.n, c.m) || (c.n.extent == 1 && fits(c.m, c.n));
+  way.loops = c.outer;
+  const auto larger = [](const Run& p, const Run& q) { return p.extent < q.extent; };
+  const auto largest = std::max_element(way.loops.begin(), way.loops.end(), larger);
+  if (largest != way.loops.end()) {
+    way.batch = *largest;
+    way.loops.erase(largest);
+  }
+  const Run &rows = way.turned ? c.m : c.n, &cols = way.turned ? c.n : c.m;
+  Product p{.factors = way.factors,
+            .result = way.type,
+            .rows = rows.extent,
+            .cols = cols.extent,
+            .depth = c.k.extent,
+            .batches = way.batch.extent};
+  const Product::Factor a{c.m.a, c.k.a, way.batch.a}, b{c.n.b, c.k.b, way.batch.b};
+  p.left = way.turned ? a : b;
+  p.right = way.turned ? b : a;
+  p.d = {cols.c, way.batch.c};
+  if (blas_takes(p) && way.calls() <= most_calls) way.product = p;
+}
+
+// Addends that the library can add: one vector along the rows of D, and one that lies as D does.
+void choose_addends(Way& way, std::span<const ir::DType> addends, bool rounds) {
+  const Contraction& c = way.c;
+  const Run &rows = way.turned ? c.m : c.n, &cols = way.turned ? c.n : c.m;
+  way.fused = way.by_library() && way.type != ir::DType::f64 && !rounds;
+  for (std::size_t i = 0; i < addends.size() && way.fused; ++i) {
+    const Strides& s = c.addend_strides[i];
+    const auto stride = [&](const Run& run) { return run_stride(run, s, c.extents); };
+    bool everywhere = true;  // it lies as the result does
+    int64_t step = 1;
+    for (std::size_t d = way.result.size(); d-- > 0; step *= c.extents[letter_of(way.result[d])])
+      everywhere &= c.extents[letter_of(way.result[d])] == 1 || s[letter_of(way.result[d])] == step;
+    const bool vector = (rows.extent == 1 || stride(rows) == 1) && stride(cols) == 0 &&
+                        stride(way.batch).has_value() && c.outer_k_steps() == 1;
+    const bool same = addends[i] == way.type;
+    if (same && everywhere && way.residual < 0)
+      way.residual = static_cast<int>(i);
+    else if (same && vector && way.bias < 0)
+      way.bias = static_cast<int>(i);
+    else
+      way.fused = false;
+  }
+  if (!way.fused) way.bias = way.residual = -1;
+  if (way.bias >= 0)
+    way.product.bias_batch =
+        *run_stride(way.batch, c.addend_strides[static_cast<std::size_t>(way.bias)], c.extents);
+}
+
+Way way_of(const ir::Contract& attr, std::span<const ir::Shape> shapes,
+           std::span<const ir::DType> dtypes) {
+  CHECK(shapes.size() <= 2 + most_addends, "contract: at most 4 addends");
+  Way way;
+  way.c = analyse_contraction(attr.sig, shapes);
+  way.result = parse_letters(attr.sig).out;
+  way.factors = dtypes[0];
+  way.type = attr.out.value_or(dtypes[0]);
+  choose_sides(way);
+  const bool rounds =
+      way.type == ir::DType::bf16 && way.by_library() && way.c.outer_k_steps() > most_roundings;
+  choose_addends(way, dtypes.subspan(2), rounds);
+  const bool adds = dtypes.size() > 2 && !way.fused;
+  way.wide_sums = rounds || (way.type == ir::DType::bf16 && adds);
+  if (way.wide_sums) way.product.result = ir::DType::f32;
+  return way;
+}
+
+// Offsets of step `index` of nested runs, the last the fastest.
+struct Steps {
+  int64_t a = 0, b = 0, c = 0, bias = 0;
+};
+Steps steps_of(const std::vector<Run>& runs, int64_t index, const Strides* bias,
+               const Strides& extents) {
+  Steps at;
+  for (std::size_t i = runs.size(); i-- > 0; index /= runs[i].extent) {
+    int64_t step = index % runs[i].extent;
+    at.a += step * runs[i].a;
+    at.b += step * runs[i].b;
+    at.c += step * runs[i].c;
+    for (std::size_t l = runs[i].letters.size(); bias && l-- > 0;) {
+      const auto letter = letter_of(runs[i].letters[l]);
+      at.bias += step % extents[letter] * (*bias)[letter];
+      step /= extents[letter];
+    }
+  }
+  return at;
+}
+
+const std::byte* moved(const std::byte* base, int64_t elements, ir::DType dtype) {
+  return base + elements * ir::size_of(dtype);
+}
+
+// What a step of a plan keeps: how it runs, and the library's descriptors.
+struct Kept {
+  Way way;
+  std::optional<BlasPlan> plan;
+};
+
+// The addresses of one call, and the element types that go with them.
+struct Job {
+  const Call& call;
+  const Way& way;
+  std::byte* sum;  // where the sum goes: a result, or the workspace
+  bool gelu;       // the library applies it, and writes `before`
+  std::byte* before;
+
+  const Tensor& a() const { return call.in[way.c.swapped ? 1 : 0]; }
+  const Tensor& b() const { return call.in[way.c.swapped ? 0 : 1]; }
+  const Tensor* addend(int i) const {
+    return i < 0 ? nullptr : &call.in[static_cast<std::size_t>(i) + 2];
+  }
+};
+
+std::optional<BlasPlan> plan_of(const Job& job, bool bias, bool gelu) {
+  const Way& way = job.way;
+  if (!way.by_library()) return {};
+  Product p = way.product;
+  p.tf32 = job.call.context.tf32;
+  p.workspace = blas_workspace(job.call.context.limits);
+  p.bias = bias && way.bias >= 0;
+  p.gelu = gelu && job.gelu;
+  p.before_gelu = p.gelu && job.before;
+  const auto address = [](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); };
+  const auto factor_bytes = static_cast<std::uintptr_t>(ir::size_of(way.factors));
+  const auto result_bytes = static_cast<std::uintptr_t>(ir::size_of(p.result));
+  std::uint32_t a = alignment_of({address(job.a().data)}),
+                b = alignment_of({address(job.b().data)});
+  std::uint32_t d = alignment_of({address(job.sum), address(job.before)});
+  for (const std::vector<Run>& runs : {way.loops, way.c.outer_k})
+    for (const Run& run : runs) {
+      a = std::min(a, alignment_of({static_cast<std::uintptr_t>(run.a) * factor_bytes}));
+      b = std::min(b, alignment_of({static_cast<std::uintptr_t>(run.b) * factor_bytes}));
+      d = std::min(d, alignment_of({static_cast<std::uintptr_t>(run.c) * result_bytes}));
+    }
+  if (const Tensor* residual = job.addend(way.residual))
+    d = std::min(d, alignment_of({address(residual->data)}));
+  if (p.bias) {
+    d = std::min(d, alignment_of({address(job.addend(way.bias)->data)}));
+    for (const Run& run : way.loops) {
+      const Strides& strides = way.c.addend_strides[static_cast<std::size_t>(way.bias)];
+      for (const char letter : run.letters)
+        d = std::min(d, alignment_of({static_cast<std::uintptr_t>(strides[letter_of(letter)]) *
+                                      result_bytes}));
+    }
+  }
+  p.align_left = way.turned ? a : b;
+  p.align_right = way.turned ? b : a;
+  p.align_result = d;
+  return job.call.context.blas->plan(p);
+}
+
+// Whether the addresses of this call are aligned as far as those that the plan was made for.
+bool still_aligned(const Job& job, const Product& p) {
+  const auto at_least = [](std::uint32_t alignment, const std::byte* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % alignment == 0;
+  };
+  const Tensor *residual = job.addend(job.way.residual), *bias = job.addend(job.way.bias);
+  return at_least(job.way.turned ? p.align_left : p.align_right, job.a().data) &&
+         at_least(job.way.turned ? p.align_right : p.align_left, job.b().data) &&
+         at_least(p.align_result, job.sum) && at_least(p.align_result, job.before) &&
+         (!residual || at_least(p.align_result, residual->data)) &&
+         (!p.bias || at_least(p.align_result, bias->data));
+}
+
+void multiply_by_library(const Job& job, const BlasPlan& plan) {
+  const Way& way = job.way;
+  const Contraction& c = way.c;
+  const ir::DType type = plan.product().result;
+  const Strides* strides =
+      plan.product().bias ? &c.addend_strides[static_cast<std::size_t>(way.bias)] : nullptr;
+  const int64_t outer = c.outer_steps() / way.batch.extent, inner = c.outer_k_steps();
+  for (int64_t i = 0; i < outer; ++i) {
+    const Steps at = steps_of(way.loops, i, strides, c.extents);
+    for (int64_t k = 0; k < inner; ++k) {
+      const Steps in = steps_of(c.outer_k, k, nullptr, c.extents);
+      const std::byte* a = moved(job.a().data, at.a + in.a, way.factors);
+      const std::byte* b = moved(job.b().data, at.b + in.b, way.factors);
+      const std::byte* d = moved(job.sum, at.c, type);
+      ProductAddresses addresses{.left = way.turned ? a : b,
+                                 .right = way.turned ? b : a,
+                                 .c = k > 0 ? d : nullptr,
+                                 .d = const_cast<std::byte*>(d),
+                                 .workspace = job.call.workspace};
+      if (const Tensor* residual = job.addend(way.residual); residual && k == 0)
+        addresses.c = moved(residual->data, at.c, type);
+      if (plan.product().bias) addresses.bias = moved(job.addend(way.bias)->data, at.bias, type);
+      if (plan.product().before_gelu)
+        addresses.before_gelu = const_cast<std::byte*>(moved(job.before, at.c, type));
+      job.call.context.blas->run(plan, addresses, job.call.stream);
+    }
+  }
+}
+
+void multiply_by_own(const Job& job, ir::DType type) {
+  const Contraction& c = job.way.c;
+  const auto loop = [](const Run& run) { return PlainLoop{run.extent, run.a, run.b, run.c}; };
+  PlainProduct p{.a = job.a().data,
+                 .b = job.b().data,
+                 .c = job.sum,
+                 .m = loop(c.m),
+                 .n = loop(c.n),
+                 .k = loop(c.k)};
+  CHECK(c.outer.size() <= most_loops && c.outer_k.size() <= most_loops,
+        "contract: at most 8 loops around a product");
+  p.outer_count = static_cast<int>(c.outer.size());
+  p.inner_count = static_cast<int>(c.outer_k.size());
+  std::transform(c.outer.begin(), c.outer.end(), p.outer.begin(), loop);
+  std::transform(c.outer_k.begin(), c.outer_k.end(), p.inner.begin(), loop);
+  p.outer_steps = c.outer_steps();
+  p.inner_steps = c.outer_k_steps();
+  multiply_plain(p, c.products, job.way.factors, type, job.call.stream);
+}
+
+// Dims of the result that every addend of the pass walks in one stride become one.
+void describe_dims(const Way& way, Finish& finish, std::span<const int> addends) {
+  const auto& extents = way.c.extents;
+  const auto stride = [&](int a, char letter) {
+    return way.c.addend_strides[static_cast<std::size_t>(a)][letter_of(letter)];
+  };
+  char last = 0;
+  for (const char letter : way.result) {
+    const int64_t extent = extents[letter_of(letter)];
+    if (extent == 1) continue;
+    const bool follows = finish.dims > 0 && std::all_of(addends.begin(), addends.end(), [&](int a) {
+                           return stride(a, last) == stride(a, letter) * extent;
+                         });
+    if (!follows) {
+      CHECK(finish.dims < most_loops, "contract: a result has at most 8 dims that do not merge");
+      finish.extents[static_cast<std::size_t>(finish.dims++)] = 1;
+    }
+    const auto d = static_cast<std::size_t>(finish.dims - 1);
+    finish.extents[d] *= extent;
+    for (std::size_t i = 0; i < addends.size(); ++i)
+      finish.addends[i].strides[d] = stride(addends[i], letter);
+    last = letter;
+  }
+  if (finish.dims == 0) finish.extents[static_cast<std::size_t>(finish.dims++)] = 1;
+}
+
+std::vector<ir::Shape> shapes_of(std::span<const Tensor> in) {
+  std::vector<ir::Shape> shapes;
+  for (const Tensor& tensor : in) shapes.push_back(tensor.shape);
+  return shapes;
+}
+
+// By the library where it has a plan, by kernels of our own where not.
+void multiply(const Job& job, const BlasPlan* plan) {
+  if (plan)
+    multiply_by_library(job, *plan);
+  else
+    multiply_by_own(job, job.way.wide_sums ? ir::DType::f32 : job.way.type);
+}
+
+}  // namespace
+
+void run_contract(const Call& call) {
+  const auto& attr = call.attr<ir::Contract>();
+  std::byte* const y = call.out[0].data;
+  std::byte* const before = !attr.act.empty() && call.out.size() > 1 ? call.out[1].data : nullptr;
+  const bool acts = !attr.act.empty() && y;
+  if (!y && !before) return;
+
+  const auto job_of = [&](const Way& way) {
+    const bool gelu = acts && attr.act == "gelu_tanh" && way.fused && !way.wide_sums &&
+                      way.type == ir::DType::bf16 && way.c.outer_k_steps() == 1;
+    std::byte* sum = way.wide_sums     ? call.workspace + blas_workspace(call.context.limits)
+                     : gelu || !before ? y
+                                       : before;
+    return Job{.call = call, .way = way, .sum = sum, .gelu = gelu, .before = before};
+  };
+  const auto make = [&] {
+    std::vector<ir::DType> dtypes;
+    for (const Tensor& tensor : call.in) dtypes.push_back(tensor.dtype);
+    Kept kept{.way = way_of(attr, shapes_of(call.in), dtypes), .plan = {}};
+    const Job job = job_of(kept.way);
+    kept.plan = plan_of(job, true, true);
+    if (!kept.plan && job.gelu) kept.plan = plan_of(job, true, false);
+    if (!kept.plan && kept.way.bias >= 0) kept.plan = plan_of(job, false, false);
+    return kept;
+  };
+  const Kept& kept = call.once<Kept>(make);
+  const Way& way = kept.way;
+  if (way.c.c_elements() == 0) return;
+  Job job = job_of(way);
+  // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
+  const BlasPlan* const plan =
+      kept.plan && still_aligned(job, kept.plan->product()) ? &*kept.plan : nullptr;
+  const bool gelu_done = plan && plan->product().gelu;
+  const bool bias_done = plan && plan->product().bias;
+  if (job.gelu && !gelu_done && before) job.sum = before;
+  multiply(job, plan);
+
+  std::vector<int> left;
+  for (int i = 0; i < static_cast<int>(call.in.size()) - 2; ++i) {
+    const bool done = (i == way.bias && bias_done) || (i == way.residual && plan);
+    if (!done) left.push_back(i);
+  }
+  const bool acts_now = acts && !gelu_done;
+  if (left.empty() && !acts_now && !way.wide_sums) return;
+  Finish finish{.sum = job.sum,
+                .sum_type = way.wide_sums ? ir::DType::f32 : way.type,
+                .y = !attr.act.empty() ? (acts_now ? y : nullptr) : y,
+                .type = way.type,
+                .act = !acts_now            ? Act::none
+                       : attr.act == "gelu" ? Act::gelu
+                                            : Act::gelu_tanh,
+                .addend_count = static_cast<int>(left.size())};
+  // The value before the activation is there already unless something was added to it.
+  if (before && (!left.empty() || job.sum != before)) finish.before = before;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    finish.addends[i].data = job.addend(left[i])->data;
+    finish.addends[i].dtype = job.addend(left[i])->dtype;
+  }
+  describe_dims(way, finish, left);
+  finish_contract(finish, call.stream);
+}
+
+int64_t workspace_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                           std::span<const ir::Type>, const Limits& limits) {
+  std::vector<ir::Shape> shapes;
+  std::vector<ir::DType> dtypes;
+  for (const ir::Type& type : in) {
+    shapes.push_back(type.shape);
+    dtypes.push_back(type.dtype);
+  }
+  const Way way = way_of(std::get<ir::Contract>(attrs), shapes, dtypes);
+  if (!way.by_library() && !way.wide_sums) return 0;
+  const int64_t sums = way.wide_sums ? way.c.c_elements() * int64_t{sizeof(float)} : 0;
+  return blas_workspace(limits) + sums;
+}
+
+}  // namespace tessera::exec::cuda

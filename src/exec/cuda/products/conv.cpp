@@ -1,0 +1,299 @@
+// Convolution on a card: by cuBLASLt where a filter has one tap and every pixel one window (that is
+// a matrix product), otherwise by cuDNN, and by kernels of our own where neither serves.
+// Convention: filters are [k,l,c,o] in memory; cuDNN gets and gives them as [o,k,l,c], a transpose
+// in the workspace.
+#include "exec/cuda/products/conv.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "exec/cuda/products/blas.h"
+
+namespace tessera::exec::cuda {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t most_dnn_workspace = int64_t{256} << 20;
+
+ConvSizes sizes_of(const ir::Shape& images, const ir::Shape& filters, const ir::Shape& results,
+                   const ir::Conv& attr) {
+  return {.b = images[0],
+          .h = images[1],
+          .w = images[2],
+          .c = images[3],
+          .p = results[1],
+          .q = results[2],
+          .o = filters[3],
+          .k = filters[0],
+          .l = filters[1],
+          .stride = attr.stride,
+          .pad = attr.pad};
+}
+
+int64_t aligned_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+bool is_product(const ConvSizes& s) { return s.k == 1 && s.l == 1 && s.stride == 1 && s.pad == 0; }
+
+// Bytes that the parts of a filter gradient take in the plain kernel.
+int64_t parts_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, const Limits& limits) {
+  const int64_t parts = pass == ConvPass::filter_grad ? conv_parts(s, limits) : 1;
+  return parts == 1 ? 0 : parts * s.filters() * ir::size_of(ir::statistics_of(dtype));
+}
+// Bytes for cuDNN behind the filters: enough for what it usually asks for, never without bound.
+int64_t dnn_bytes(const ConvSizes& s, ir::DType dtype) {
+  const int64_t tensors = (s.images() + s.results()) * ir::size_of(dtype);
+  return std::min(most_dnn_workspace, (int64_t{32} << 20) + 2 * tensors + 64 * s.filters());
+}
+
+int64_t workspace_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, const Limits& limits) {
+  const int64_t parts = parts_of(pass, s, dtype, limits);
+  if (is_product(s)) return std::max(parts, blas_workspace(limits));
+  if (!limits.dnn || dtype == ir::DType::f64) return parts;
+  return std::max(parts, aligned_bytes(s.filters() * ir::size_of(dtype)) + dnn_bytes(s, dtype));
+}
+
+// The tensors of one convolution, whichever of them is the result.
+struct ConvJob {
+  const Call& call;
+  ConvPass pass;
+  ConvSizes sizes;
+  ir::DType dtype;
+  void *images, *filters, *results;
+};
+
+std::uintptr_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
+
+// Bytes of which each address is a multiple.
+struct Alignments {
+  std::uint32_t images = 1, filters = 1, results = 1;
+
+  bool cover(const Alignments& less) const {
+    return images >= less.images && filters >= less.filters && results >= less.results;
+  }
+};
+Alignments alignments_of(const ConvJob& job) {
+  return {.images = alignment_of({address_of(job.images)}),
+          .filters = alignment_of({address_of(job.filters)}),
+          .results = alignment_of({address_of(job.results)})};
+}
+
+// What a step of a plan keeps; neither: the plain kernel.
+struct ConvKept {
+  std::optional<BlasPlan> blas;
+  std::shared_ptr<const DnnPlan> dnn;
+  Alignments alignments;  // of the addresses it was made for
+};
+
+// images [pixels, c], filters [c, o], results [pixels, o], all row-major; the library's rows are
+// the last dim of what is made.
+std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align) {
+  const ConvSizes& s = job.sizes;
+  const int64_t pixels = s.b * s.h * s.w;
+  Product p{.factors = job.dtype, .result = job.dtype, .tf32 = job.call.context.tf32};
+  p.workspace = blas_workspace(job.call.context.limits);
+  switch (job.pass) {
+    case ConvPass::forward:  // [o, pixels] = filters [o, c] images [c, pixels]
+      p.rows = s.o;
+      p.cols = pixels;
+      p.depth = s.c;
+      p.left = {.outer = 1, .depth = s.o};
+      p.right = {.outer = s.c, .depth = 1};
+      p.align_left = align.filters;
+      p.align_right = align.images;
+      p.align_result = align.results;
+      break;
+    case ConvPass::input_grad:  // [c, pixels] = filters [c, o] results [o, pixels]
+      p.rows = s.c;
+      p.cols = pixels;
+      p.depth = s.o;
+      p.left = {.outer = s.o, .depth = 1};
+      p.right = {.outer = s.o, .depth = 1};
+      p.align_left = align.filters;
+      p.align_right = align.results;
+      p.align_result = align.images;
+      break;
+    case ConvPass::filter_grad:  // [o, c] = results [o, pixels] images [pixels, c]
+      p.rows = s.o;
+      p.cols = s.c;
+      p.depth = pixels;
+      p.left = {.outer = 1, .depth = s.o};
+      p.right = {.outer = 1, .depth = s.c};
+      p.align_left = align.results;
+      p.align_right = align.images;
+      p.align_result = align.filters;
+      break;
+  }
+  p.d = {.col = p.rows};
+  return job.call.context.blas->plan(p);
+}
+
+void run_product(const ConvJob& job, const BlasPlan& plan) {
+  ProductAddresses at{.workspace = job.call.workspace};
+  switch (job.pass) {
+    case ConvPass::forward:
+      at.left = job.filters;
+      at.right = job.images;
+      at.d = job.results;
+      break;
+    case ConvPass::input_grad:
+      at.left = job.filters;
+      at.right = job.results;
+      at.d = job.images;
+      break;
+    case ConvPass::filter_grad:
+      at.left = job.results;
+      at.right = job.images;
+      at.d = job.filters;
+      break;
+  }
+  job.call.context.blas->run(plan, at, job.call.stream);
+}
+
+std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
+  const ConvSizes& s = job.sizes;
+  return job.call.context.dnn->plan({.pass = job.pass,
+                                     .dtype = job.dtype,
+                                     .tf32 = job.call.context.tf32,
+                                     .b = s.b,
+                                     .h = s.h,
+                                     .w = s.w,
+                                     .c = s.c,
+                                     .p = s.p,
+                                     .q = s.q,
+                                     .o = s.o,
+                                     .k = s.k,
+                                     .l = s.l,
+                                     .stride = s.stride,
+                                     .pad = s.pad,
+                                     .workspace = dnn_bytes(s, job.dtype),
+                                     .align_images = std::min(16u, align.images),
+                                     .align_filters = 16,
+                                     .align_results = std::min(16u, align.results)});
+}
+
+void run_dnn(const ConvJob& job, const DnnPlan& plan) {
+  const ConvSizes& s = job.sizes;
+  const int64_t element = ir::size_of(job.dtype), taps = s.k * s.l * s.c;
+  const Call& call = job.call;
+  std::byte* const turned = call.workspace;  // filters as [o,k,l,c]
+  std::byte* const workspace = turned + aligned_bytes(s.filters() * element);
+  if (job.pass != ConvPass::filter_grad)
+    transpose(job.filters, taps, s.o, turned, element, call.stream);
+  call.context.dnn->run(
+      plan,
+      {.images = job.images, .filters = turned, .results = job.results, .workspace = workspace},
+      call.stream);
+  if (job.pass == ConvPass::filter_grad)
+    transpose(turned, s.o, taps, job.filters, element, call.stream);
+}
+
+void run_plain(const ConvJob& job) {
+  const Call& call = job.call;
+  const bool forward = job.pass == ConvPass::forward;
+  void* const out = forward                            ? job.results
+                    : job.pass == ConvPass::input_grad ? job.images
+                                                       : job.filters;
+  const void* first = forward ? job.images : job.results;
+  const void* second = job.pass == ConvPass::filter_grad ? job.images : job.filters;
+  const int64_t parts = parts_of(job.pass, job.sizes, job.dtype, call.context.limits);
+  conv_plain(job.pass, job.sizes, job.dtype, first, second, out,
+             parts > 0 && parts <= call.workspace_bytes ? call.workspace : nullptr,
+             call.context.limits, call.stream);
+}
+
+void run_job(const ConvJob& job) {
+  const ConvSizes& s = job.sizes;
+  const Alignments alignments = alignments_of(job);
+  // An empty sum is zero, which the plain kernel writes; the libraries take no empty tensors.
+  const bool empty = s.images() == 0 || s.filters() == 0 || s.results() == 0;
+  const ConvKept& kept = job.call.once<ConvKept>([&] {
+    ConvKept made;
+    made.alignments = alignments;
+    if (empty) return made;
+    const Context& context = job.call.context;
+    if (is_product(s))
+      made.blas = plan_product(job, alignments);
+    else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
+      made.dnn = plan_dnn(job, alignments);
+    return made;
+  });
+  // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
+  const bool aligned = alignments.cover(kept.alignments);
+  if (kept.blas && aligned)
+    run_product(job, *kept.blas);
+  else if (kept.dnn && aligned)
+    run_dnn(job, *kept.dnn);
+  else
+    run_plain(job);
+}
+
+}  // namespace
+
+void run_conv(const Call& call) {
+  const Tensor &x = call.in[0], &f = call.in[1], &y = call.out[0];
+  if (!y || y.elements() == 0) return;
+  const auto& attr = call.attr<ir::Conv>();
+  const ConvJob job{.call = call,
+                    .pass = ConvPass::forward,
+                    .sizes = sizes_of(x.shape, f.shape, y.shape, attr),
+                    .dtype = x.dtype,
+                    .images = x.data,
+                    .filters = f.data,
+                    .results = y.data};
+  run_job(job);
+  const auto operand = [&](std::size_t i) -> const void* {
+    return call.in.size() > i ? call.in[i].data : nullptr;
+  };
+  finish_conv({.y = y.data,
+               .scale = operand(2),
+               .offset = operand(3),
+               .addend = operand(4),
+               .relu = attr.relu},
+              job.sizes, x.dtype, call.stream);
+}
+int64_t workspace_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                       std::span<const ir::Type> out, const Limits& limits) {
+  const ConvSizes sizes =
+      sizes_of(in[0].shape, in[1].shape, out[0].shape, std::get<ir::Conv>(attrs));
+  return workspace_of(ConvPass::forward, sizes, in[0].dtype, limits);
+}
+
+void run_conv_input_grad(const Call& call) {
+  const Tensor &dy = call.in[0], &f = call.in[1], &dx = call.out[0];
+  if (!dx || dx.elements() == 0) return;
+  run_job({.call = call,
+           .pass = ConvPass::input_grad,
+           .sizes = sizes_of(dx.shape, f.shape, dy.shape, call.attr<ir::Conv>()),
+           .dtype = dy.dtype,
+           .images = dx.data,
+           .filters = f.data,
+           .results = dy.data});
+}
+int64_t workspace_conv_input_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                  std::span<const ir::Type> out, const Limits& limits) {
+  const ConvSizes sizes =
+      sizes_of(out[0].shape, in[1].shape, in[0].shape, std::get<ir::Conv>(attrs));
+  return workspace_of(ConvPass::input_grad, sizes, in[0].dtype, limits);
+}
+
+void run_conv_filter_grad(const Call& call) {
+  const Tensor &dy = call.in[0], &x = call.in[1], &df = call.out[0];
+  if (!df || df.elements() == 0) return;
+  run_job({.call = call,
+           .pass = ConvPass::filter_grad,
+           .sizes = sizes_of(x.shape, df.shape, dy.shape, call.attr<ir::Conv>()),
+           .dtype = dy.dtype,
+           .images = x.data,
+           .filters = df.data,
+           .results = dy.data});
+}
+int64_t workspace_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                   std::span<const ir::Type> out, const Limits& limits) {
+  const ConvSizes sizes =
+      sizes_of(in[1].shape, out[0].shape, in[0].shape, std::get<ir::Conv>(attrs));
+  return workspace_of(ConvPass::filter_grad, sizes, in[0].dtype, limits);
+}
+
+}  // namespace tessera::exec::cuda

@@ -1,0 +1,91 @@
+// The passes around a convolution: scale, offset, addend and relu over its result, and filters
+// turned from [k,l,c,o] to the [o,k,l,c] that cuDNN wants and back. Floor: read once, written once.
+#include "exec/cuda/products/conv.h"
+#include "exec/cuda/elements.cuh"
+
+namespace tessera::exec::cuda {
+namespace {
+
+template <class T, int pack>
+__global__ void __launch_bounds__(256)
+    finish_conv_kernel(T* y, const Wide<T>* scale, const Wide<T>* offset, const T* addend,
+                       bool relu, int channels, std::int64_t items) {
+  using W = Wide<T>;
+  const int packs = channels / pack;
+  for (std::int64_t item = grid_thread(); item < items; item += grid_threads()) {
+    auto value = reinterpret_cast<const Pack<T, pack>*>(y)[item];
+    Pack<T, pack> more{};
+    if (addend) more = reinterpret_cast<const Pack<T, pack>*>(addend)[item];
+    const int channel = static_cast<int>(item % packs) * pack;
+#pragma unroll
+    for (int j = 0; j < pack; ++j) {
+      W z = widen(value.at[j]);
+      if (scale) z = z * scale[channel + j] + offset[channel + j];
+      if (addend) z += widen(more.at[j]);
+      if (relu && z < W(0)) z = W(0);  // a NaN stays
+      value.at[j] = narrow<T>(z);
+    }
+    reinterpret_cast<Pack<T, pack>*>(y)[item] = value;
+  }
+}
+
+// Tiles of 32 x 32 through shared memory, so that both sides are read and written along rows.
+template <class T>
+__global__ void __launch_bounds__(256)
+    transpose_kernel(const T* from, std::int64_t rows, std::int64_t cols, T* to) {
+  __shared__ T tile[32][33];
+  const std::int64_t across = (cols + 31) / 32;
+  const std::int64_t row0 = blockIdx.x / across * 32, col0 = blockIdx.x % across * 32;
+  for (int i = threadIdx.y; i < 32; i += 8)
+    if (row0 + i < rows && col0 + threadIdx.x < cols)
+      tile[i][threadIdx.x] = from[(row0 + i) * cols + col0 + threadIdx.x];
+  __syncthreads();
+  for (int i = threadIdx.y; i < 32; i += 8)
+    if (col0 + i < cols && row0 + threadIdx.x < rows)
+      to[(col0 + i) * rows + row0 + threadIdx.x] = tile[threadIdx.x][i];
+}
+
+}  // namespace
+
+void finish_conv(const ConvFinish& f, const ConvSizes& sizes, ir::DType dtype,
+                 cudaStream_t stream) {
+  const std::int64_t elements = sizes.results();
+  if (elements == 0 || (!f.scale && !f.addend && !f.relu)) return;
+  with_float(dtype, [&]<class T>(T) {
+    constexpr int pack = per_16_bytes<T>;
+    const bool packs = sizes.o % pack == 0 && aligned_16(f.y) && aligned_16(f.addend);
+    const std::int64_t items = packs ? elements / pack : elements;
+    const unsigned grid = grid_for(items, 256);
+    auto* y = static_cast<T*>(f.y);
+    const auto *scale = static_cast<const Wide<T>*>(f.scale),
+               *offset = static_cast<const Wide<T>*>(f.offset);
+    const auto* addend = static_cast<const T*>(f.addend);
+    const auto channels = static_cast<int>(sizes.o);
+    if (packs)
+      finish_conv_kernel<T, pack>
+          <<<grid, 256, 0, stream>>>(y, scale, offset, addend, f.relu, channels, items);
+    else
+      finish_conv_kernel<T, 1>
+          <<<grid, 256, 0, stream>>>(y, scale, offset, addend, f.relu, channels, items);
+    launched("conv (scale, offset, addend, relu)");
+  });
+}
+
+void transpose(const void* from, std::int64_t rows, std::int64_t cols, void* to,
+               std::int64_t element_bytes, cudaStream_t stream) {
+  const std::int64_t tiles = (rows + 31) / 32 * ((cols + 31) / 32);
+  if (tiles == 0) return;
+  CHECK(tiles < (std::int64_t{1} << 31), "transpose: more tiles than one launch takes");
+  const auto grid = static_cast<unsigned>(tiles);
+  if (element_bytes == 2) {
+    transpose_kernel<<<grid, dim3(32, 8), 0, stream>>>(static_cast<const std::uint16_t*>(from),
+                                                       rows, cols, static_cast<std::uint16_t*>(to));
+  } else {
+    CHECK(element_bytes == 4, "transpose: elements of 2 or 4 bytes");
+    transpose_kernel<<<grid, dim3(32, 8), 0, stream>>>(static_cast<const std::uint32_t*>(from),
+                                                       rows, cols, static_cast<std::uint32_t*>(to));
+  }
+  launched("transpose of filters");
+}
+
+}  // namespace tessera::exec::cuda

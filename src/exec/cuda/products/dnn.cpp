@@ -1,0 +1,346 @@
+#include "exec/cuda/products/dnn.h"
+
+#include <cudnn_graph.h>
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/cuda/library.h"
+
+namespace tessera::exec::cuda {
+
+struct Dnn::Library {
+  decltype(cudnnCreate)* create;
+  decltype(cudnnDestroy)* destroy;
+  decltype(cudnnSetStream)* set_stream;
+  decltype(cudnnGetErrorString)* error_string;
+  decltype(cudnnBackendCreateDescriptor)* create_descriptor;
+  decltype(cudnnBackendDestroyDescriptor)* destroy_descriptor;
+  decltype(cudnnBackendSetAttribute)* set_attribute;
+  decltype(cudnnBackendGetAttribute)* get_attribute;
+  decltype(cudnnBackendFinalize)* finalize;
+  decltype(cudnnBackendExecute)* execute;
+  cudnnHandle_t handle = nullptr;
+
+  void must(cudnnStatus_t status, const char* what) const {
+    if (status == CUDNN_STATUS_SUCCESS) return;
+    throw Error(ErrorKind::device,
+                std::string("cuDNN refuses ") + what + ": " + error_string(status));
+  }
+};
+
+namespace {
+
+using std::int64_t;
+
+// Attributes that take the handle; newer headers mark their names as deprecated, older libraries
+// insist on them.
+constexpr auto graph_handle = static_cast<cudnnBackendAttributeName_t>(800);
+constexpr auto plan_handle = static_cast<cudnnBackendAttributeName_t>(400);
+
+// One descriptor of the backend API, destroyed with this object. L: Dnn::Library, which only Dnn
+// can name.
+template <class L>
+class Descriptor {
+ public:
+  Descriptor(const L& library, cudnnBackendDescriptorType_t type) : library_(&library) {
+    library.must(library.create_descriptor(type, &handle_), "a descriptor");
+  }
+  Descriptor(Descriptor&& other) noexcept
+      : library_(other.library_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(library_, other.library_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (handle_) library_->destroy_descriptor(handle_);
+  }
+
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
+           const void* values) {
+    library_->must(library_->set_attribute(handle_, name, type, count, values), "an attribute");
+  }
+  void set(cudnnBackendAttributeName_t name, const Descriptor& part) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part.handle_);
+  }
+  // False where the library does not take what was described.
+  bool finalize() { return library_->finalize(handle_) == CUDNN_STATUS_SUCCESS; }
+  // How many values it has; up to `most` of them are written.
+  int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
+              void* values) const {
+    int64_t count = 0;
+    const cudnnStatus_t status = library_->get_attribute(handle_, name, type, most, &count, values);
+    return status == CUDNN_STATUS_SUCCESS ? count : 0;
+  }
+  cudnnBackendDescriptor_t get() const { return handle_; }
+
+ private:
+  const L* library_;
+  cudnnBackendDescriptor_t handle_ = nullptr;
+};
+
+constexpr int64_t images_id = 1, filters_id = 2, results_id = 3;
+
+// The attributes that name the parts of an operation.
+struct OperationNames {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t images, filters, results, conv, alpha, beta;
+};
+OperationNames names_of(ConvPass pass) {
+  switch (pass) {
+    case ConvPass::input_grad:
+      return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+              .images = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              .filters = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              .results = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              .conv = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    case ConvPass::filter_grad:
+      return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+              .images = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              .filters = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              .results = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+              .conv = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+              .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+              .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+    case ConvPass::forward:
+      break;
+  }
+  return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+          .images = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+          .filters = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+          .results = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+          .conv = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+          .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+          .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+}
+
+using Four = std::array<int64_t, 4>;
+
+// Whether the notes of an engine allow it: the same bits in every run, and f32 as exact as asked.
+bool exact_enough(const std::vector<cudnnBackendNumericalNote_t>& notes, const DnnConv& conv) {
+  const bool strict = conv.dtype == ir::DType::f32 && !conv.tf32;
+  for (const cudnnBackendNumericalNote_t note : notes) switch (note) {
+      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+      case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+        return false;
+      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+        if (conv.dtype == ir::DType::f32) return false;
+        break;
+      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+      case CUDNN_NUMERICAL_NOTE_FFT:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+        if (strict) return false;
+        break;
+      default:
+        break;
+    }
+  return true;
+}
+
+// Describes a convolution and finds an engine for it; every descriptor on the way is kept.
+template <class L>
+class Search {
+ public:
+  Search(const L& library, const DnnConv& conv) : library_(library), conv_(conv) {}
+
+  // True: the last part is an execution plan that is ready.
+  bool find() {
+    if (!describe()) return false;
+    for (const cudnnBackendHeurMode_t mode :
+         {CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+      if (try_mode(mode)) return true;
+    return false;
+  }
+  std::vector<Descriptor<L>> take() { return std::move(parts_); }
+
+ private:
+  static constexpr int64_t most_configs = 32;
+
+  Descriptor<L>& add(cudnnBackendDescriptorType_t type) {
+    return parts_.emplace_back(library_, type);
+  }
+
+  // Dims in cuDNN's order (n, c, h, w); channels are innermost in memory.
+  bool tensor(int64_t id, const Four& dims, int64_t alignment) {
+    const Four strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
+    const cudnnDataType_t type =
+        conv_.dtype == ir::DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    Descriptor<L>& out = add(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    out.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    out.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.data());
+    out.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
+    out.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    out.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    return out.finalize();
+  }
+
+  // Parts 0, 1, 2: tensors; 3: the convolution; 4: the operation; 5: the graph of it alone.
+  bool describe() {
+    const DnnConv& c = conv_;
+    if (!tensor(images_id, {c.b, c.c, c.h, c.w}, c.align_images) ||
+        !tensor(filters_id, {c.o, c.c, c.k, c.l}, c.align_filters) ||
+        !tensor(results_id, {c.b, c.o, c.p, c.q}, c.align_results))
+      return false;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    const int64_t dims = 2;
+    const std::array<int64_t, 2> pads = {c.pad, c.pad}, strides = {c.stride, c.stride},
+                                 dilations = {1, 1};
+    Descriptor<L>& conv = add(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    conv.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    conv.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    conv.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
+    conv.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads.data());
+    conv.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads.data());
+    conv.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations.data());
+    conv.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides.data());
+    if (!conv.finalize()) return false;
+
+    const OperationNames names = names_of(c.pass);
+    const float one = 1, zero = 0;
+    Descriptor<L>& operation = add(names.type);
+    operation.set(names.images, parts_[0]);
+    operation.set(names.filters, parts_[1]);
+    operation.set(names.results, parts_[2]);
+    operation.set(names.conv, parts_[3]);
+    operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    operation.set(names.beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    if (!operation.finalize()) return false;
+
+    Descriptor<L>& graph = add(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    graph.set(graph_handle, CUDNN_TYPE_HANDLE, 1, &library_.handle);
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, parts_[4]);
+    return graph.finalize();
+  }
+
+  bool try_mode(cudnnBackendHeurMode_t mode) {
+    Descriptor<L> heuristic(library_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, parts_[5]);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (!heuristic.finalize()) return false;
+    std::vector<Descriptor<L>> configs;
+    std::vector<cudnnBackendDescriptor_t> handles;
+    for (int64_t i = 0; i < most_configs; ++i) {
+      configs.emplace_back(library_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+      handles.push_back(configs.back().get());
+    }
+    const int64_t count = heuristic.get(
+        CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, most_configs, handles.data());
+    for (int64_t i = 0; i < std::min(count, most_configs); ++i)
+      if (try_config(configs[static_cast<std::size_t>(i)])) {
+        parts_.push_back(std::move(configs[static_cast<std::size_t>(i)]));
+        std::swap(parts_[parts_.size() - 1], parts_[parts_.size() - 2]);  // the plan is the last
+        return true;
+      }
+    return false;
+  }
+
+  bool try_config(const Descriptor<L>& config) {
+    Descriptor<L> engine(library_, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendDescriptor_t handle = engine.get();
+    if (config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &handle) != 1)
+      return false;
+    std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+    const auto most = static_cast<int64_t>(notes.size());
+    const int64_t count =
+        engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, most, notes.data());
+    notes.resize(static_cast<std::size_t>(std::min(count, most)));
+    if (!exact_enough(notes, conv_)) return false;
+
+    Descriptor<L> plan(library_, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(plan_handle, CUDNN_TYPE_HANDLE, 1, &library_.handle);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (!plan.finalize()) return false;
+    int64_t bytes = 0;
+    if (plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes) != 1 ||
+        bytes > conv_.workspace)
+      return false;
+    parts_.push_back(std::move(plan));
+    return true;
+  }
+
+  const L& library_;
+  const DnnConv& conv_;
+  std::vector<Descriptor<L>> parts_;
+};
+
+// What run() needs, behind a type that does not name Dnn::Library.
+struct AnyPlan {
+  virtual ~AnyPlan() = default;
+  virtual cudnnBackendDescriptor_t get() const = 0;
+};
+template <class L>
+struct PlanOf : AnyPlan {
+  explicit PlanOf(std::vector<Descriptor<L>> parts) : parts(std::move(parts)) {}
+  cudnnBackendDescriptor_t get() const override { return parts.back().get(); }
+  std::vector<Descriptor<L>> parts;
+};
+
+}  // namespace
+
+class DnnPlan {
+ public:
+  explicit DnnPlan(std::unique_ptr<AnyPlan> plan) : plan_(std::move(plan)) {}
+  cudnnBackendDescriptor_t get() const { return plan_->get(); }
+
+ private:
+  std::unique_ptr<AnyPlan> plan_;
+};
+
+std::unique_ptr<Dnn> Dnn::open() {
+  using Opened = ::tessera::exec::cuda::Library;
+  const Opened found = Opened::find({"libcudnn.so.9", "libcudnn.so"});
+  if (!found) return nullptr;
+  std::unique_ptr<Dnn> dnn(new Dnn);
+  dnn->library_ = std::make_unique<Library>();
+  Library& library = *dnn->library_;
+#define LOAD(member, function) library.member = found.symbol<decltype(function)>(#function)
+  LOAD(create, cudnnCreate);
+  LOAD(destroy, cudnnDestroy);
+  LOAD(set_stream, cudnnSetStream);
+  LOAD(error_string, cudnnGetErrorString);
+  LOAD(create_descriptor, cudnnBackendCreateDescriptor);
+  LOAD(destroy_descriptor, cudnnBackendDestroyDescriptor);
+  LOAD(set_attribute, cudnnBackendSetAttribute);
+  LOAD(get_attribute, cudnnBackendGetAttribute);
+  LOAD(finalize, cudnnBackendFinalize);
+  LOAD(execute, cudnnBackendExecute);
+#undef LOAD
+  if (library.create(&library.handle) != CUDNN_STATUS_SUCCESS) return nullptr;
+  return dnn;
+}
+
+Dnn::~Dnn() {
+  if (library_ && library_->handle) library_->destroy(library_->handle);
+}
+
+std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv& conv) const {
+  if (conv.dtype != ir::DType::bf16 && conv.dtype != ir::DType::f32) return nullptr;
+  Search<Library> search(*library_, conv);
+  if (!search.find()) return nullptr;
+  return std::make_shared<const DnnPlan>(std::make_unique<PlanOf<Library>>(search.take()));
+}
+
+void Dnn::run(const DnnPlan& plan, const DnnConvAddresses& at, cudaStream_t stream) const {
+  const Library& library = *library_;
+  library.must(library.set_stream(library.handle, stream), "a stream");
+  Descriptor<Library> pack(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  const std::array<int64_t, 3> ids = {images_id, filters_id, results_id};
+  const std::array<void*, 3> addresses = {at.images, at.filters, at.results};
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, addresses.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &at.workspace);
+  CHECK(pack.finalize(), "cuDNN does not take the addresses of a convolution");
+  library.must(library.execute(library.handle, plan.get(), pack.get()), "to run a convolution");
+}
+
+}  // namespace tessera::exec::cuda
