@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <string_view>
