@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the approximations of src/exec/cpu/vector_math-inl.h and prints their coefficients with the error each one is good for.
+"""Fits the approximations of src/exec/cpu/simd/vector_math-inl.h and prints their coefficients with the error each one is good for.
 
 Minimax fits by Lawson's reweighted least squares in double; a rational one is linearised around its last denominator. Needs numpy only.
 With t = x^2, both functions of gelu are smooth and even in x, so short rationals in t do:

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/say.h"
+#include "config/later.h"
 #include "config/print.h"
 
 namespace tessera::app {

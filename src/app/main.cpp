@@ -1,5 +1,5 @@
-// The command line: verbs, flags and exit codes (docs/cli.md). Everything it does is one call into
-// run/.
+// The command line: which verb was given, what is wrong with the words, and exit codes
+// (docs/cli.md). The verbs with their flags: app/verbs.h.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -9,34 +9,22 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <thread>
 
-#include "app/arguments.h"
 #include "app/bench_verb.h"
 #include "app/study_verbs.h"
+#include "app/verbs.h"
 #include "base/as_error.h"
 #include "base/build_info.h"
 #include "base/check.h"
 #include "base/say.h"
 #include "base/streams.h"
-#include "compile/pipeline.h"
-#include "config/fields.h"
-#include "config/flags.h"
-#include "config/print.h"
-#include "config/reader.h"
-#include "config/validate.h"
-#include "input/dataset.h"
 #include "ranks/launch.h"
 #include "report/document.h"
-#include "train/run_folder.h"
-#include "verbs/verbs.h"
 
 namespace {
 
 using namespace tessera;
-using app::ConfigArguments;
-using app::WeightsArguments;
 
 // On stderr for people; with `json` and unless the verb printed its document, also as one on
 // stdout.
@@ -109,46 +97,6 @@ std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseErr
   return (flags.empty() ? std::string(error.what()) : flags) + help;
 }
 
-// data get | verify | stats. The options live as long as the callbacks.
-void add_data_verbs(CLI::App& app, bool& json, int& code) {
-  CLI::App* data_verb = app.add_subcommand("data", "fetch a data set, check it, or describe it");
-  data_verb->require_subcommand(1);
-  const auto sub = [&](const char* name, const char* help) {
-    CLI::App* verb = data_verb->add_subcommand(name, help);
-    verb->add_flag("--json", json, "print one JSON document on stdout");
-    return verb;
-  };
-  auto get = std::make_shared<run::DataGetOptions>();
-  CLI::App* get_verb = sub("get", "download, check and unpack; goes on where it was interrupted");
-  get_verb->add_option("NAME", get->name, "cifar10 | cifar100")->required();
-  get_verb->add_option("--out", get->out, "folder to put it in (default: data)")->type_name("DIR");
-  get_verb->add_option("--url", get->url, "another address of the same archive")->type_name("URL");
-  get_verb->add_option("--sha256", get->sha256, "checksum of another archive at that address")
-      ->type_name("HEX");
-  get_verb->add_option("--md5", get->md5, "the same where only an MD5 is known")->type_name("HEX");
-  get_verb->callback([get, &json, &code] { get->json = json, code = run::data_get(*get); });
-
-  const auto reading = [&](const char* name, const char* help,
-                           int (*act)(const config::Config&, bool)) {
-    CLI::App* verb = sub(name, help);
-    auto spec = std::make_shared<std::string>();
-    auto arguments = std::make_shared<ConfigArguments>();
-    verb->add_option("SPEC", *spec, "cifar10:DIR | cifar100:DIR | folder:DIR | synthetic...")
-        ->required();
-    verb->add_option("--set", arguments->sets, "change one key: --set data.val_fraction=0.2")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
-    verb->callback([=, &json, &code] {
-      std::vector<config::Override> overrides;
-      for (const std::string& set : arguments->sets) overrides.push_back(config::from_set(set));
-      overrides.push_back({"data.source", *spec, *spec, true});
-      code = act(config::load(std::nullopt, overrides, config::Purpose::other), json);
-    });
-  };
-  reading("verify", "read every image; exit code 3 when one is bad", &run::data_verify);
-  reading("stats", "images per class, sizes, mean and deviation per channel", &run::data_stats);
-}
-
 int dispatch(int argc, char** argv) {
   CLI::App app(
       "Tessera trains and runs image classifiers (ViT, Swin, ResNet). It runs on CPUs and "
@@ -161,207 +109,18 @@ int dispatch(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   int code = 0;
   bool json = false;
-  auto verb = [&](const char* name, const char* help) {
-    CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_flag("--json", json, "print one JSON document on stdout");
-    return sub;
-  };
-
-  ConfigArguments train_config;
-  run::TrainOptions train;
-  CLI::App* train_verb =
-      verb("train", "train a model; goes on from the newest checkpoint of its run folder");
-  train_config.add_to(*train_verb);
-  train_verb->add_flag("--fresh", train.fresh, "start over even if the run folder holds a run");
-  train_verb->add_flag("--quiet", train.quiet, "no progress on stderr");
-  train_verb->callback([&] {
-    train.given = train_config.path;
-    train.json = json;
-    // Ranks that a launcher started are counted; alone, the configuration says how many to start.
-    const int started = run::launched_ranks();
-    const bool speaks = run::says_notes();
-    const config::Config c = train_config.load(config::Purpose::train, started > 1 ? started : 0,
-                                               speaks && !train.quiet, speaks);
-    run::check_schedule(c);
-    code = run::on_ranks(c, argv, [&](comm::Comm* world) { return run::train(c, train, world); });
-  });
-
-  run::EvalOptions eval;
-  WeightsArguments eval_weights;
-  CLI::App* eval_verb = verb("eval", "loss, top-1, top-5 and a table per class");
-  eval_weights.add_to(*eval_verb, eval);
-  eval_verb
-      ->add_option("--data", eval.data,
-                   "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR")
-      ->required()
-      ->type_name("SPEC");
-  eval_verb->add_option("--batch", eval.batch, "images at a time, of all ranks together")
-      ->check(CLI::Range(1, 65536));
-  eval_verb->add_option(
-      "--seed", eval.seed,
-      "seed of synthetic data, and of the part of a folder that is kept for testing");
-  eval_verb->add_option("--val-fraction", eval.val_fraction, "that part's size")
-      ->check(CLI::Range(0.0, 0.999));
-  eval_verb->add_option("--test-size", eval.test_size, "images of synthetic data")
-      ->check(CLI::Range(1, 100000000));
-  eval_verb
-      ->add_option(
-          "--tta", eval.tta,
-          "flip: also report top-1 of the mean prediction of each image and its mirror image")
-      ->check(CLI::IsMember({"none", "flip"}));
-  eval_verb->callback(
-      [&] { eval_weights.apply_to(eval), eval.json = json, code = run::evaluate(eval, argv); });
-
-  run::PredictOptions predict;
-  WeightsArguments predict_weights;
-  CLI::App* predict_verb = verb(
-      "predict", "the likeliest labels of each image: a line on a terminal, JSON lines in a pipe");
-  predict_weights.add_to(*predict_verb, predict);
-  predict_verb->add_option("IMAGE", predict.images, "PNG or JPEG files")->required();
-  predict_verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
-  predict_verb
-      ->add_option("--batch", predict.batch,
-                   "images at a time, of all ranks together (8, or one for each dp rank)")
-      ->check(CLI::Range(1, 65536));
-  predict_verb->callback([&] {
-    predict_weights.apply_to(predict), predict.json = json,
-                                       predict.table = run::prints_to_terminal();
-    code = run::predict(predict, argv);
-  });
-
-  run::VerifyOptions verify;
-  CLI::App* verify_verb =
-      verb("verify", "compare forward and backward with another framework's numbers");
-  verify_verb
-      ->add_option("GOLDEN", verify.golden, "a safetensors file made by tools/make_goldens.py")
-      ->required();
-  verify_verb->add_option("--dtype", verify.dtype, "f64 | f32 | bf16 (default: as stored)")
-      ->check(CLI::IsMember({"f32", "bf16", "f64"}));
-  verify_verb->add_option("--threads", verify.threads, "cores to use (default: all)")
-      ->check(CLI::Range(1, 4096));
-  verify_verb->add_option("--device", verify.device, "cpu or cuda");
-  verify_verb->callback([&] { verify.json = json, code = run::verify(verify); });
-
+  app::add_train_verb(app, argv, json, code);
+  app::add_eval_verb(app, argv, json, code);
+  app::add_predict_verb(app, argv, json, code);
+  app::add_verify_verb(app, json, code);
   app::add_bench_verb(app, argv, json, code);
-
-  ConfigArguments explain_config;
-  run::ExplainOptions explain;
-  bool no_program = false;
-  CLI::App* explain_verb = verb(
-      "explain", "program, plan, communication, memory and FLOPs of any layout, without running");
-  explain_config.add_to(*explain_verb);
-  explain_verb->add_option("--for", explain.goal, "train | infer")
-      ->check(CLI::IsMember({"train", "infer"}));
-  explain_verb
-      ->add_option("--dump-passes", explain.dump_passes,
-                   "write the program after each pass to DIR/NN_<pass>.ir")
-      ->type_name("DIR");
-  explain_verb->add_option("--disable", explain.disabled, "leave out a pass (may be repeated)")
-      ->type_name("PASS");
-  explain_verb
-      ->add_option("--rank", explain.rank, "whose plan, messages and memory are shown (default: 0)")
-      ->type_name("R");
-  explain_verb
-      ->add_option("--schedule-svg", explain.schedule_svg,
-                   "write the pipeline's schedule as a picture")
-      ->type_name("FILE");
-  explain_verb
-      ->add_option("--run", explain.run,
-                   "the configuration of a run folder, its pipeline also as it was measured")
-      ->type_name("RUN");
-  explain_verb->add_flag("--before", explain.before,
-                         "also print the program before it was placed on the ranks");
-  explain_verb->add_flag("--plan", explain.plan, "also print every step with its storage");
-  explain_verb->add_flag("--no-program", no_program, "only the summary");
-  explain_verb->callback([&] {
-    if (!explain.run.empty()) {
-      if (const std::string given = explain_config.given(); !given.empty())
-        throw Error(ErrorKind::usage,
-                    "--run takes the configuration of the run, and " + given + " was given, too",
-                    "--run " + explain.run,
-                    "leave it out, or explain RUN/resolved.toml with changes instead of --run");
-      explain_config.path = run::configuration_of_run(explain.run);
-    }
-    explain.program = !no_program && explain.run.empty();
-    explain.json = json;
-    const config::Purpose purpose =
-        explain.goal == "train" ? config::Purpose::other : config::Purpose::inference;
-    code = run::explain(explain_config.load(purpose, 0), explain);
-  });
-
-  run::CkptOptions ckpt;
-  CLI::App* ckpt_verb =
-      app.add_subcommand("ckpt", "look at, prove, export and compare checkpoints");
-  ckpt_verb->require_subcommand(1);
-  auto ckpt_sub = [&](const char* name, const char* help, const char* path,
-                      int (*call)(const run::CkptOptions&)) {
-    CLI::App* sub = ckpt_verb->add_subcommand(name, help);
-    sub->add_flag("--json", json, "print one JSON document on stdout");
-    sub->add_option(path, ckpt.path, "a run folder or a checkpoint (RUN/ckpt/step-N)")->required();
-    sub->callback([&, call] { ckpt.json = json, code = call(ckpt); });
-    return sub;
-  };
-  ckpt_sub("ls", "the checkpoints of a run: step, epoch, bytes, when, valid, best", "RUN",
-           run::ckpt_list);
-  ckpt_sub("verify", "check every hash; exit code 4 when one does not fit", "RUN|CKPT",
-           run::ckpt_verify);
-  CLI::App* diff_verb =
-      ckpt_sub("diff", "tensor by tensor; exit code 0 equal, 1 different", "A", run::ckpt_diff);
-  diff_verb
-      ->add_option("B", ckpt.other,
-                   "the other one; weight files and exported folders are taken too")
-      ->required();
-  CLI::App* export_verb =
-      ckpt_sub("export", "weights as a folder that others read", "RUN|CKPT", run::ckpt_export);
-  export_verb->add_option("--out", ckpt.out, "folder to write")->required()->type_name("DIR");
-  export_verb->add_option("--naming", ckpt.naming, "torchvision | timm")
-      ->check(CLI::IsMember({"torchvision", "timm"}));
-  export_verb->add_option("--dtype", ckpt.dtype, "f32 | f64")->check(CLI::IsMember({"f32", "f64"}));
-  export_verb->add_flag(
-      "--best", ckpt.best,
-      "of a run folder: the checkpoint with the best test top-1 instead of the newest");
-  add_data_verbs(app, json, code);
-
+  app::add_explain_verb(app, json, code);
+  app::add_ckpt_verbs(app, json, code);
+  app::add_data_verbs(app, json, code);
   app::add_study_verbs(app, code);
-
-  CLI::App* models_verb = verb("models", "the presets, with parameters and FLOPs");
-  models_verb->callback([&] { code = run::list_models(json); });
-
-  bool verbose = false;
-  CLI::App* version_verb = verb("version", "this build, and what it finds on this machine");
-  version_verb->add_flag("--verbose", verbose, "also cores, driver, GPUs and libraries");
-  version_verb->callback([&] { code = run::print_version(verbose, json); });
-
-  CLI::App* config_verb =
-      app.add_subcommand("config", "look at a configuration without running it");
-  config_verb->require_subcommand(1);
-  ConfigArguments show_config, check_config;
-  CLI::App* show_verb = config_verb->add_subcommand("show", "every value, resolved");
-  show_verb->add_flag("--json", json, "as JSON");
-  show_config.add_to(*show_verb);
-  show_verb->callback([&] {
-    const config::Loaded loaded = show_config.load_all(config::Purpose::other, 0);
-    for (const std::string& note : loaded.notes) say(stderr, "note: {}\n", note);
-    if (json) return say_json(stdout, config::to_json(loaded));
-    for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n'))
-      say(stdout, "# {}\n", line);
-    say_lines(stdout, (loaded.deepspeed.empty() ? "" : "\n") + config::to_toml(loaded.config));
-  });
-  CLI::App* check_verb =
-      config_verb->add_subcommand("check", "all problems at once; exit code 0 when there are none");
-  check_verb->add_flag("--json", json, "as JSON");
-  check_config.add_to(*check_verb);
-  check_verb->callback([&] {
-    const config::Config c = check_config.load(config::Purpose::check, 0);
-    run::check_schedule(c);
-    run::open_data(c, data::Split::train);  // also: is it such data?
-    json ? report::print_document({{"ok", true}}) : say(stdout, "the configuration is sound\n");
-  });
-
-  CLI::App* keys_verb = config_verb->add_subcommand(
-      "keys", "every key with its default and meaning, as Markdown (docs/config.md)");
-  keys_verb->callback([&] { say_lines(stdout, config::keys_markdown()); });
-
+  app::add_models_verb(app, json, code);
+  app::add_version_verb(app, json, code);
+  app::add_config_verbs(app, json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

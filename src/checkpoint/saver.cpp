@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "checkpoint/checkpoint_parts.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 
 namespace tessera::run {
 namespace {
@@ -67,39 +67,39 @@ void Saver::poll() {
 // which the watchdog knows), and waiting for the part of another rank, who is then the one that
 // must move.
 void Saver::watch() {
-  comm::Pulse* const pulse = comm::Pulse::here();
+  comm::Heartbeat* const heartbeat = comm::Heartbeat::here();
   const std::filesystem::path folder = CheckpointWrite::part(run_, snapshot_.progress.step);
   std::uintmax_t before = 0;
   std::uint64_t seen = calls_.now().number;
   int waited_for = -1;
   const auto wait_for = [&](int rank) {
-    if (!pulse || !ranks_.world() || rank == waited_for) return;
+    if (!heartbeat || !ranks_.world() || rank == waited_for) return;
     const std::string scope =
         fmt::format("the part of rank {} of the checkpoint", std::max(rank, waited_for));
     if (rank >= 0)
-      pulse->wait(0, comm::Verb::recv, 0, scope);
+      heartbeat->wait(0, comm::Verb::recv, 0, scope);
     else
-      pulse->leave(0, comm::Verb::recv, 0, scope);
+      heartbeat->leave(0, comm::Verb::recv, 0, scope);
     waited_for = rank;
   };
-  if (pulse) pulse->disk(calls_.now().call);
+  if (heartbeat) heartbeat->disk(calls_.now().call);
   while (writing_.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
-    if (!pulse) continue;
+    if (!heartbeat) continue;
     if (const DiskCalls::Now now = calls_.now(); now.number != seen)
-      seen = now.number, pulse->disk(now.call);
+      seen = now.number, heartbeat->disk(now.call);
     if (const std::uintmax_t bytes = bytes_in(folder); bytes != before)
-      before = bytes, pulse->beat();
+      before = bytes, heartbeat->beat();
     wait_for(state_.waits_for);
   }
   wait_for(-1);
-  if (pulse) pulse->disk("");
+  if (heartbeat) heartbeat->disk("");
 }
 
 // A checkpoint is written when its first rank has put it in its place: the others wait for that, or
 // the next one would meet this one's folder.
 void Saver::wait() {
   if (writing_.valid()) {
-    comm::Pulse::doing("writing the checkpoint of step", snapshot_.progress.step);
+    comm::Heartbeat::doing("writing the checkpoint of step", snapshot_.progress.step);
     watch();
     writing_.get();
   }

@@ -3,16 +3,18 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/optimizers.h"
 
 namespace tessera::run {
 namespace {
 
-// What a bucket's buffer holds: "weights.decay" -> "param.", "m.decay" -> "adamw.m.", "ema.decay"
-// -> "ema.".
-std::string prefix_of(const std::string& role, const std::string& optimizer) {
-  if (role == "weights") return "param.";
-  if (role == "ema") return "ema.";
-  return optimizer + "." + role + ".";
+// What a checkpoint calls the tensors of a bucket's buffer: "param.", "ema.", "adamw.m.".
+std::string prefix_of(const ir::Input& buffer, const std::string& optimizer) {
+  if (buffer.role == ir::Role::weights) return "param.";
+  if (buffer.role == ir::Role::average) return "ema.";
+  const std::string_view state = ir::find_optimizer(optimizer)->state_name(buffer.role);
+  CHECK(!state.empty(), optimizer + " keeps no " + std::string(name(buffer.role)));
+  return optimizer + "." + std::string(state) + ".";
 }
 
 // Of the ranks that hold the same part of a value, or of a sum, the first.
@@ -48,37 +50,36 @@ std::vector<StateTensor> state_tensors(Session& session) {
   std::vector<StateTensor> out;
   for (const ir::Input& buffer : program.inputs) {
     if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
-    if (buffer.name == "step") continue;  // Progress has it
+    if (buffer.role == ir::Role::step) continue;  // Progress has it
     const ir::Type& type = program.type(buffer.var);
     if (!is_here(type, program.mesh, session.rank())) continue;
-    if (buffer.name.starts_with("residual.") || buffer.name.starts_with("powersgd.")) {
+    if (buffer.role == ir::Role::residual || buffer.role == ir::Role::basis) {
       const int holder = first_holder(type, program.mesh, session.rank());
       const ir::Shape shape = local_shape(type, program.mesh, session.rank());
       if (ir::elements(shape) > 0)
         out.push_back({"rank-" + std::to_string(holder) + "." + buffer.name, type.dtype, shape,
                        ir::Shape(shape.size()), shape, buffer.name, 0, holder == session.rank(),
-                       true});
+                       true, buffer.role});
       continue;
     }
     const bool kept = keeps(type, program.mesh, session.rank());
     const auto add = [&](const std::string& name, const ir::Shape& shape,
-                         const std::vector<Piece>& pieces) {
-      for (const Piece& piece : pieces)
-        out.push_back({name, type.dtype, shape, piece.begin, piece.extent, buffer.name,
-                       piece.offset * ir::size_of(type.dtype), kept, false});
+                         const std::vector<ShardBox>& boxes) {
+      for (const ShardBox& box : boxes)
+        out.push_back({name, type.dtype, shape, box.begin, box.extent, buffer.name,
+                       box.offset * ir::size_of(type.dtype), kept, false, buffer.role});
     };
-    const transforms::Bucket* bucket = nullptr;
-    for (const transforms::Bucket& b : session.buckets())
-      if (buffer.name.ends_with("." + b.name) && (!bucket || b.name.size() > bucket->name.size()))
-        bucket = &b;
-    if (!bucket) {
-      add("buffer." + buffer.name, type.shape, pieces_of_whole(type, program.mesh, session.rank()));
+    if (!of_bucket(buffer.role)) {
+      add("buffer." + buffer.name, type.shape, boxes_of_whole(type, program.mesh, session.rank()));
       continue;
     }
-    const std::string role = buffer.name.substr(0, buffer.name.size() - bucket->name.size() - 1);
+    const auto bucket =
+        std::find_if(session.buckets().begin(), session.buckets().end(),
+                     [&](const transforms::Bucket& b) { return b.name == buffer.of; });
+    CHECK(bucket != session.buckets().end(), "a buffer of a bucket that is none: " + buffer.of);
     for (const transforms::Bucket::Entry& entry : bucket->entries)
-      add(prefix_of(role, session.config().optim.name) + entry.param, entry.shape,
-          pieces_in_bucket(*bucket, entry, type, program.mesh, session.rank()));
+      add(prefix_of(buffer, session.config().optim.name) + entry.param, entry.shape,
+          boxes_in_bucket(*bucket, entry, type, program.mesh, session.rank()));
   }
   return out;
 }

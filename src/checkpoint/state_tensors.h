@@ -22,6 +22,7 @@ struct StateTensor {
   std::int64_t offset = 0;  // ... from this byte on, row-major
   bool keeps = true;        // of all ranks that hold it, this one writes it
   bool own = false;         // what compression keeps: not a part of something that all layouts have
+  ir::Role role = ir::Role::none;  // of the buffer
   std::int64_t bytes() const { return ir::elements(extent) * ir::size_of(dtype); }
 };
 std::vector<StateTensor> state_tensors(Session& session);

@@ -1,12 +1,12 @@
-// The public verbs: arguments are checked, payload is counted and the rank's pulse is kept here,
-// once for all back ends; the blocking form starts and waits. Convention: counts are bytes, so a
-// reduction also checks that each is a whole number of elements.
+// The public verbs: arguments are checked, payload is counted and the rank's heartbeat is kept
+// here, once for all back ends; the blocking form starts and waits. Convention: counts are bytes,
+// so a reduction also checks that each is a whole number of elements.
 #include "comm/comm.h"
 
 #include <utility>
 
 #include "base/check.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 
 namespace tessera::comm {
 
@@ -48,16 +48,16 @@ void check_rank(int rank, int ranks, std::string_view verb) {
 // An operation whose end is noted. The scope is that of its start: others may have begun since.
 class Noted final : public Operation {
  public:
-  Noted(Pulse& pulse, int group, Verb verb, std::uint64_t number, Pending operation)
-      : pulse_(pulse),
+  Noted(Heartbeat& heartbeat, int group, Verb verb, std::uint64_t number, Pending operation)
+      : heartbeat_(heartbeat),
         group_(group),
         verb_(verb),
         number_(number),
-        scope_(pulse.scope()),
+        scope_(heartbeat.scope()),
         operation_(std::move(operation)) {}
   ~Noted() override {
     if (left_) return;
-    pulse_.wait(group_, verb_, number_, scope_);
+    heartbeat_.wait(group_, verb_, number_, scope_);
     operation_.reset();
     leave();
   }
@@ -70,13 +70,13 @@ class Noted final : public Operation {
     return true;
   }
   void wait() override {
-    pulse_.wait(group_, verb_, number_, scope_);
+    heartbeat_.wait(group_, verb_, number_, scope_);
     operation_->wait();
     leave();
   }
 
  private:
-  Pulse& pulse_;
+  Heartbeat& heartbeat_;
   int group_;
   Verb verb_;
   std::uint64_t number_;
@@ -85,7 +85,7 @@ class Noted final : public Operation {
   bool left_ = false;
 
   void leave() {
-    if (!std::exchange(left_, true)) pulse_.leave(group_, verb_, number_, scope_);
+    if (!std::exchange(left_, true)) heartbeat_.leave(group_, verb_, number_, scope_);
   }
 };
 
@@ -130,20 +130,20 @@ Traffic Comm::traffic() const {
   return out;
 }
 
-void Comm::watch(Pulse* pulse, std::string_view name, int color) {
-  group_ = pulse ? pulse->join(name, color) : -1;
-  pulse_ = group_ < 0 ? nullptr : pulse;
+void Comm::watch(Heartbeat* heartbeat, std::string_view name, int color) {
+  group_ = heartbeat ? heartbeat->join(name, color) : -1;
+  heartbeat_ = group_ < 0 ? nullptr : heartbeat;
 }
 
 std::uint64_t Comm::enter(Verb verb, int64_t bytes) {
   ++traffic_[verb].count;
   traffic_[verb].bytes += bytes;
-  return pulse_ ? pulse_->enter(group_, verb) : 0;
+  return heartbeat_ ? heartbeat_->enter(group_, verb) : 0;
 }
 
 Pending Comm::noted(Verb verb, std::uint64_t number, Pending operation) {
-  if (!pulse_) return operation;
-  return std::make_unique<Noted>(*pulse_, group_, verb, number, std::move(operation));
+  if (!heartbeat_) return operation;
+  return std::make_unique<Noted>(*heartbeat_, group_, verb, number, std::move(operation));
 }
 
 Pending Comm::start_all_reduce(Bytes data, ir::DType dtype, Reduction how) {

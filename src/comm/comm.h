@@ -80,7 +80,7 @@ class Memory {
 std::unique_ptr<Memory> plain_memory(
     std::int64_t bytes);  // Error(memory) when the system has no more
 
-class Pulse;
+class Heartbeat;
 
 class Comm {
  public:
@@ -138,10 +138,10 @@ class Comm {
   Traffic traffic() const;
   void reset_traffic() { traffic_ = {}; }
 
-  // From now on every verb is noted in `pulse` (pulse.h), which must outlive this, as one of the
-  // group `name`. What a verb does with other groups inside itself is not: only the groups that
-  // were told.
-  void watch(Pulse* pulse, std::string_view name, int color = 0);
+  // From now on every verb is noted in `heartbeat` (heartbeat.h), which must outlive this, as one
+  // of the group `name`. What a verb does with other groups inside itself is not: only the groups
+  // that were told.
+  void watch(Heartbeat* heartbeat, std::string_view name, int color = 0);
 
  protected:
   Comm() = default;
@@ -162,11 +162,12 @@ class Comm {
 
  private:
   Traffic traffic_;
-  Pulse* pulse_ = nullptr;
-  int group_ = -1;  // in the pulse
+  Heartbeat* heartbeat_ = nullptr;
+  int group_ = -1;  // in the heartbeat
 
-  std::uint64_t enter(Verb verb,
-                      std::int64_t bytes);  // counts and notes; the operation's number in the pulse
+  std::uint64_t enter(
+      Verb verb,
+      std::int64_t bytes);  // counts and notes; the operation's number in the heartbeat
   Pending noted(Verb verb, std::uint64_t number, Pending operation);
 };
 

@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "comm/comm.h"
 #include "comm/counts.h"
-#include "comm/meeting.h"
 #include "comm/reduce.h"
+#include "comm/rendezvous.h"
 
 namespace tessera::comm {
 
@@ -22,33 +22,33 @@ using std::int64_t;
 
 class LocalOperation final : public Operation {
  public:
-  LocalOperation(std::shared_ptr<World> world, std::shared_ptr<Meeting> meeting, int rank)
+  LocalOperation(std::shared_ptr<World> world, std::shared_ptr<Rendezvous> rendezvous, int rank)
       : world_(std::move(world)),
-        meeting_(std::move(meeting)),
+        rendezvous_(std::move(rendezvous)),
         rank_(rank),
         exceptions_(std::uncaught_exceptions()) {}
   ~LocalOperation() override {
     World::Lock lock = world_->lock();
-    world_->leave(lock, *meeting_, rank_, std::uncaught_exceptions() > exceptions_);
+    world_->leave(lock, *rendezvous_, rank_, std::uncaught_exceptions() > exceptions_);
   }
   LocalOperation(const LocalOperation&) = delete;
   LocalOperation& operator=(const LocalOperation&) = delete;
 
   bool done() override {
     World::Lock lock = world_->lock();
-    world_->work(lock, *meeting_, 1);
-    if (meeting_->complete()) return true;
+    world_->work(lock, *rendezvous_, 1);
+    if (rendezvous_->complete()) return true;
     world_->check_alive(rank_);
     return false;
   }
   void wait() override {
     World::Lock lock = world_->lock();
-    world_->wait(lock, *meeting_, rank_);
+    world_->wait(lock, *rendezvous_, rank_);
   }
 
  private:
   std::shared_ptr<World> world_;
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Rendezvous> rendezvous_;
   int rank_, exceptions_;
 };
 
@@ -79,7 +79,7 @@ class LocalComm final : public Comm {
     return exchange({.out = data}, 1, from, rank_, tag);
   }
   Pending do_barrier() override {
-    return meet({.what = "barrier"}, {}, 1, [](Meeting&, int) {});
+    return meet({.what = "barrier"}, {}, 1, [](Rendezvous&, int) {});
   }
 
  private:
@@ -87,8 +87,8 @@ class LocalComm final : public Comm {
   int rank_;
 
   int world_rank() const { return group_->ranks[static_cast<std::size_t>(rank_)]; }
-  std::shared_ptr<Meeting> join(Call call, Entry entry, int units, Meeting::Work work);
-  Pending meet(Call call, Entry entry, int units, Meeting::Work work) {
+  std::shared_ptr<Rendezvous> join(Call call, Entry entry, int units, Rendezvous::Work work);
+  Pending meet(Call call, Entry entry, int units, Rendezvous::Work work) {
     return std::make_unique<LocalOperation>(
         group_->world, join(std::move(call), std::move(entry), units, std::move(work)),
         world_rank());
@@ -107,11 +107,11 @@ std::string text_of(const Call& call) {
 }
 
 // What is sent to a rank must be what it expects; the later of the two says so.
-void check_parts(const Meeting& meeting, const Entry& mine, int rank) {
+void check_parts(const Rendezvous& rendezvous, const Entry& mine, int rank) {
   const auto part = [](const std::vector<int64_t>& at, std::size_t i) { return at[i + 1] - at[i]; };
   const auto me = static_cast<std::size_t>(rank);
-  for (std::size_t i = 0; i < meeting.entries.size(); ++i) {
-    const Entry& other = i == me ? mine : meeting.entries[i];
+  for (std::size_t i = 0; i < rendezvous.entries.size(); ++i) {
+    const Entry& other = i == me ? mine : rendezvous.entries[i];
     if (i != me && !other.here) continue;
     const std::string peer =
         "all_to_all between ranks " + std::to_string(rank) + " and " + std::to_string(i) + ": ";
@@ -120,26 +120,27 @@ void check_parts(const Meeting& meeting, const Entry& mine, int rank) {
   }
 }
 
-std::shared_ptr<Meeting> LocalComm::join(Call call, Entry entry, int units, Meeting::Work work) {
+std::shared_ptr<Rendezvous> LocalComm::join(Call call, Entry entry, int units,
+                                            Rendezvous::Work work) {
   World& world = *group_->world;
   World::Lock lock = world.lock();
   world.check_alive(world_rank());
   const int64_t number = group_->started[static_cast<std::size_t>(rank_)]++;
-  std::shared_ptr<Meeting> meeting = group_->open[number];
-  if (!meeting) {
-    meeting = std::make_shared<Meeting>(call, group_->ranks, std::move(work), units);
-    group_->open[number] = meeting;
+  std::shared_ptr<Rendezvous> rendezvous = group_->open[number];
+  if (!rendezvous) {
+    rendezvous = std::make_shared<Rendezvous>(call, group_->ranks, std::move(work), units);
+    group_->open[number] = rendezvous;
   }
-  CHECK(meeting->call == call, "rank " + std::to_string(rank_) + " called " + text_of(call) +
-                                   " where others called " + text_of(meeting->call) +
-                                   " (operation " + std::to_string(number) + " of the group)");
-  if (call.what == name(Verb::all_to_all)) check_parts(*meeting, entry, rank_);
-  if (meeting->arrived + 1 == size()) group_->open.erase(number);
-  world.enter(lock, *meeting, rank_, std::move(entry));
-  return meeting;
+  CHECK(rendezvous->call == call, "rank " + std::to_string(rank_) + " called " + text_of(call) +
+                                      " where others called " + text_of(rendezvous->call) +
+                                      " (operation " + std::to_string(number) + " of the group)");
+  if (call.what == name(Verb::all_to_all)) check_parts(*rendezvous, entry, rank_);
+  if (rendezvous->arrived + 1 == size()) group_->open.erase(number);
+  world.enter(lock, *rendezvous, rank_, std::move(entry));
+  return rendezvous;
 }
 
-// A message is a meeting of two: place 0 sends, place 1 receives.
+// A message is a rendezvous of two: place 0 sends, place 1 receives.
 Pending LocalComm::exchange(Entry entry, int side, int from, int to, int tag) {
   World& world = *group_->world;
   World::Lock lock = world.lock();
@@ -148,12 +149,12 @@ Pending LocalComm::exchange(Entry entry, int side, int from, int to, int tag) {
   const auto waits_for_me = [&](const auto& m) {
     return !m->entries[static_cast<std::size_t>(side)].here;
   };
-  std::shared_ptr<Meeting> meeting;
+  std::shared_ptr<Rendezvous> rendezvous;
   if (!queue.empty() && waits_for_me(queue.front())) {
-    meeting = std::move(queue.front());
+    rendezvous = std::move(queue.front());
     queue.pop_front();
     if (queue.empty()) group_->mail.erase({from, to, tag});
-    const Entry& other = meeting->entries[static_cast<std::size_t>(1 - side)];
+    const Entry& other = rendezvous->entries[static_cast<std::size_t>(1 - side)];
     const std::size_t sent = side == 0 ? entry.in.size() : other.in.size(),
                       expected = side == 1 ? entry.out.size() : other.out.size();
     CHECK(sent == expected, "message from rank " + std::to_string(from) + " to rank " +
@@ -164,18 +165,18 @@ Pending LocalComm::exchange(Entry entry, int side, int from, int to, int tag) {
     const auto world_rank_of = [&](int rank) {
       return group_->ranks[static_cast<std::size_t>(rank)];
     };
-    const auto deliver = [](Meeting& m, int) {
+    const auto deliver = [](Rendezvous& m, int) {
       move_bytes(m.entries[1].out.data(), m.entries[0].in.data(),
                  static_cast<int64_t>(m.entries[0].in.size()));
     };
     const Call call{.what = name(side == 0 ? Verb::send : Verb::recv)};
-    meeting = std::make_shared<Meeting>(
+    rendezvous = std::make_shared<Rendezvous>(
         call, std::vector<int>{world_rank_of(from), world_rank_of(to)}, deliver, 1);
-    queue.push_back(meeting);
+    queue.push_back(rendezvous);
   }
-  world.enter(lock, *meeting, side, std::move(entry));
+  world.enter(lock, *rendezvous, side, std::move(entry));
   lock.unlock();
-  return std::make_unique<LocalOperation>(group_->world, std::move(meeting), world_rank());
+  return std::make_unique<LocalOperation>(group_->world, std::move(rendezvous), world_rank());
 }
 
 Pending LocalComm::do_all_reduce(Bytes data, ir::DType dtype, Reduction how) {
@@ -185,7 +186,7 @@ Pending LocalComm::do_all_reduce(Bytes data, ir::DType dtype, Reduction how) {
                .dtype = dtype,
                .how = how,
                .counts = {static_cast<int64_t>(data.size())}},
-              {.out = data}, size(), [](Meeting& m, int unit) {
+              {.out = data}, size(), [](Rendezvous& m, int unit) {
                 const int64_t width = ir::size_of(m.call.dtype);
                 const ir::Range slice =
                     ir::split(m.call.counts[0] / width, static_cast<int>(m.ranks.size()), unit);
@@ -202,7 +203,8 @@ Pending LocalComm::do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir
                .dtype = dtype,
                .how = how,
                .counts = {counts.begin(), counts.end()}},
-              {.in = in, .out = out, .in_at = offsets(counts)}, size(), [](Meeting& m, int unit) {
+              {.in = in, .out = out, .in_at = offsets(counts)}, size(),
+              [](Rendezvous& m, int unit) {
                 const auto u = static_cast<std::size_t>(unit);
                 std::vector<const std::byte*> from;
                 for (const Entry& e : m.entries) from.push_back(e.in.data() + e.in_at[u]);
@@ -213,19 +215,19 @@ Pending LocalComm::do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir
 }
 
 Pending LocalComm::do_all_gather(ConstBytes in, Bytes out, Counts counts) {
-  return meet({.what = name(Verb::all_gather), .counts = {counts.begin(), counts.end()}},
-              {.in = in, .out = out, .out_at = offsets(counts)}, size(), [](Meeting& m, int unit) {
-                const Entry& mine = m.entries[static_cast<std::size_t>(unit)];
-                for (std::size_t r = 0; r < m.entries.size(); ++r)
-                  move_bytes(mine.out.data() + mine.out_at[r], m.entries[r].in.data(),
-                             m.call.counts[r]);
-              });
+  return meet(
+      {.what = name(Verb::all_gather), .counts = {counts.begin(), counts.end()}},
+      {.in = in, .out = out, .out_at = offsets(counts)}, size(), [](Rendezvous& m, int unit) {
+        const Entry& mine = m.entries[static_cast<std::size_t>(unit)];
+        for (std::size_t r = 0; r < m.entries.size(); ++r)
+          move_bytes(mine.out.data() + mine.out_at[r], m.entries[r].in.data(), m.call.counts[r]);
+      });
 }
 
 Pending LocalComm::do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, Counts recv_counts) {
   return meet({.what = name(Verb::all_to_all)},
               {.in = in, .out = out, .in_at = offsets(send_counts), .out_at = offsets(recv_counts)},
-              size(), [](Meeting& m, int unit) {
+              size(), [](Rendezvous& m, int unit) {
                 const auto u = static_cast<std::size_t>(unit);
                 const Entry& mine = m.entries[u];
                 for (std::size_t r = 0; r < m.entries.size(); ++r)
@@ -238,7 +240,7 @@ Pending LocalComm::do_all_to_all(ConstBytes in, Counts send_counts, Bytes out, C
 Pending LocalComm::do_broadcast(Bytes data, int root) {
   return meet(
       {.what = name(Verb::broadcast), .root = root, .counts = {static_cast<int64_t>(data.size())}},
-      {.out = data}, size(), [](Meeting& m, int unit) {
+      {.out = data}, size(), [](Rendezvous& m, int unit) {
         const Entry& source = m.entries[static_cast<std::size_t>(m.call.root)];
         move_bytes(m.entries[static_cast<std::size_t>(unit)].out.data(), source.out.data(),
                    m.call.counts[0]);
@@ -247,7 +249,7 @@ Pending LocalComm::do_broadcast(Bytes data, int root) {
 
 std::unique_ptr<Comm> LocalComm::split(int color, int key) {
   CHECK(color >= 0, "split: a color is negative: " + std::to_string(color));
-  const auto form_groups = [world = group_->world](Meeting& m, int) {
+  const auto form_groups = [world = group_->world](Rendezvous& m, int) {
     std::vector<std::size_t> order(m.entries.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -262,10 +264,10 @@ std::unique_ptr<Comm> LocalComm::split(int color, int key) {
       m.groups[r] = group;
     }
   };
-  const std::shared_ptr<Meeting> meeting =
+  const std::shared_ptr<Rendezvous> rendezvous =
       join({.what = "split"}, {.color = color, .key = key}, 1, form_groups);
-  LocalOperation(group_->world, meeting, world_rank()).wait();
-  const std::shared_ptr<Group>& mine = meeting->groups[static_cast<std::size_t>(rank_)];
+  LocalOperation(group_->world, rendezvous, world_rank()).wait();
+  const std::shared_ptr<Group>& mine = rendezvous->groups[static_cast<std::size_t>(rank_)];
   const auto at = std::find(mine->ranks.begin(), mine->ranks.end(), world_rank());
   return std::make_unique<LocalComm>(mine, static_cast<int>(at - mine->ranks.begin()));
 }

@@ -26,7 +26,7 @@ namespace tessera::comm {
 
 inline constexpr std::int64_t chunk_bytes = 64 << 10;  // of a slot
 inline constexpr std::int64_t direct_bytes =
-    8 << 10;  // smaller operations go by chunks: one meeting instead of two
+    8 << 10;  // smaller operations go by chunks: one rendezvous instead of two
 inline constexpr std::int64_t piece_bytes = 256 << 10;
 inline constexpr int record_count = 16, slot_count = 8;
 static_assert(direct_bytes <= chunk_bytes && std::atomic<std::uint64_t>::is_always_lock_free);

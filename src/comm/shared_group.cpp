@@ -1,4 +1,4 @@
-// Records, meeting and order of operations in shared memory; what they do to bytes is in
+// Records, rendezvous and order of operations in shared memory; what they do to bytes is in
 // shared_work.cpp. Convention: whatever a rank wrote before it stores `started`, `put`, `finished`
 // or `position` (release) is seen by who loads it (acquire).
 #include <algorithm>

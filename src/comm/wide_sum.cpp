@@ -1,6 +1,9 @@
-// x86-64: its baseline has vectors of 16 bytes, its machines have 32 or 64. Lines that will be
-// written are asked for as such well before they are read: otherwise every one of them, which
-// another rank has just written, crosses between the cores' caches twice.
+// x86-64: its baseline has vectors of 16 bytes, its machines have 32 or 64. Vectors of 32 bytes
+// keep up with memory, and a core need not slow down for them as some do for those of 64. Lines
+// that will be written are asked for as such well before they are read: otherwise every one of
+// them, which another rank has just written, crosses between the cores' caches twice. Two long
+// buffers are added at two places in turns, so that more lines are on their way at once: a core by
+// itself asks for only a few lines ahead in each page that it walks through.
 #include "comm/wide_sum.h"
 
 #include <immintrin.h>
@@ -10,7 +13,7 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t line = 64, ahead = 2048;  // bytes
+constexpr int64_t line = 64, ahead = 1024, page = 4096, long_bytes = 8 * page;  // bytes
 
 const float* floats(const std::byte* at) { return reinterpret_cast<const float*>(at); }
 float* floats(std::byte* at) { return reinterpret_cast<float*>(at); }
@@ -40,33 +43,12 @@ __attribute__((target("prfchw"), always_inline)) inline void ask_for(const Targe
   if constexpr (targets > 3) _m_prefetchw(to.d + at);
 }
 
-// A line is one vector.
-template <int sources, int targets>
-__attribute__((target("avx512f,prfchw"))) void sum_avx512(const Sources& given,
-                                                          const Targets& wanted, int64_t bytes) {
-  const Sources from = given;
-  const Targets to = wanted;
-  for (int64_t at = 0; at < bytes; at += line) {
-    ask_for<targets>(to, at + ahead);
-    __m512 sum =
-        _mm512_add_ps(_mm512_loadu_ps(floats(from.a + at)), _mm512_loadu_ps(floats(from.b + at)));
-    if constexpr (sources > 2) sum = _mm512_add_ps(sum, _mm512_loadu_ps(floats(from.c + at)));
-    if constexpr (sources > 3) sum = _mm512_add_ps(sum, _mm512_loadu_ps(floats(from.d + at)));
-    _mm512_storeu_ps(floats(to.a + at), sum);
-    if constexpr (targets > 1) _mm512_storeu_ps(floats(to.b + at), sum);
-    if constexpr (targets > 2) _mm512_storeu_ps(floats(to.c + at), sum);
-    if constexpr (targets > 3) _mm512_storeu_ps(floats(to.d + at), sum);
-  }
-}
-
 // A line is two vectors.
 template <int sources, int targets>
-__attribute__((target("avx2,prfchw"))) void sum_avx2(const Sources& given, const Targets& wanted,
-                                                     int64_t bytes) {
-  const Sources from = given;
-  const Targets to = wanted;
-  for (int64_t at = 0; at < bytes; at += line / 2) {
-    if (at % line == 0) ask_for<targets>(to, at + ahead);
+__attribute__((target("avx2"), always_inline)) inline void add_line(const Sources& from,
+                                                                    const Targets& to,
+                                                                    int64_t begin) {
+  for (int64_t at = begin; at < begin + line; at += line / 2) {
     __m256 sum =
         _mm256_add_ps(_mm256_loadu_ps(floats(from.a + at)), _mm256_loadu_ps(floats(from.b + at)));
     if constexpr (sources > 2) sum = _mm256_add_ps(sum, _mm256_loadu_ps(floats(from.c + at)));
@@ -78,16 +60,33 @@ __attribute__((target("avx2,prfchw"))) void sum_avx2(const Sources& given, const
   }
 }
 
-const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0,
-           has_avx2 = __builtin_cpu_supports("avx2") != 0;
+template <int sources, int targets>
+__attribute__((target("avx2,prfchw"))) void sum_lines(const Sources& given, const Targets& wanted,
+                                                      int64_t bytes) {
+  const Sources from = given;
+  const Targets to = wanted;
+  // More than two buffers have enough lines on their way without a second place.
+  const int64_t second = sources == 2 && bytes >= long_bytes ? bytes / 2 / page * page : 0;
+  for (int64_t at = 0; at < second; at += line) {
+    ask_for<targets>(to, at + ahead);
+    ask_for<targets>(to, second + at + ahead);
+    add_line<sources, targets>(from, to, at);
+    add_line<sources, targets>(from, to, second + at);
+  }
+  for (int64_t at = 2 * second; at < bytes; at += line) {
+    ask_for<targets>(to, at + ahead);
+    add_line<sources, targets>(from, to, at);
+  }
+}
+
+const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
 
 template <int sources, int targets>
 void sum_of(std::span<const std::byte* const> from, std::span<std::byte* const> to,
             int64_t elements) {
   constexpr int64_t size = sizeof(float);
   const int64_t whole = elements * size / line * line;
-  (has_avx512 ? sum_avx512<sources, targets> : sum_avx2<sources, targets>)(Sources(from),
-                                                                           Targets(to), whole);
+  sum_lines<sources, targets>(Sources(from), Targets(to), whole);
   for (int64_t at = whole; at < elements * size; at += size) {
     __m128 last = _mm_load_ss(floats(from[0] + at));
     for (std::size_t k = 1; k < sources; ++k)
@@ -111,7 +110,7 @@ bool sum_from(std::span<const std::byte* const> from, std::span<std::byte* const
 }  // namespace
 
 bool sum(std::span<const std::byte* const> from, std::span<std::byte* const> to, int64_t elements) {
-  if (!has_avx512 && !has_avx2) return false;
+  if (!has_avx2) return false;
   if (from.size() == 2) return sum_from<2>(from, to, elements);
   if (from.size() == 3) return sum_from<3>(from, to, elements);
   if (from.size() == 4) return sum_from<4>(from, to, elements);

@@ -1,6 +1,6 @@
-// Sums of f32 buffers by the widest vectors of this machine: what a reduction of ranks in shared
-// memory spends its time on. Convention: the bits are those of the plain loops in reduce.cpp:
-// elements are added in the order of the buffers.
+// Sums of f32 buffers by wide vectors where this machine has them: what a reduction of ranks in
+// shared memory spends its time on. Convention: the bits are those of the plain loops in
+// reduce.cpp: elements are added in the order of the buffers.
 #pragma once
 
 #include <cstddef>

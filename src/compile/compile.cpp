@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "compile/pipeline.h"
+#include "compile/program_memo.h"
 #include "compile/stages.h"
 #include "input/augment.h"
 #include "ir/builder.h"
@@ -37,10 +38,12 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
     if (goal == Goal::gradients ? !p.buffer : group_of(config, p).has_value())
       params[p.name] = b.input(Input::param, p.name, type, p.dims);
     else
-      params[p.name] = b.input(Input::state, state_name(p, weights), type, p.dims);
+      params[p.name] = b.input(Input::state, state_name(p, weights), type, p.dims,
+                               state_role(p, weights), p.name);
     // The average's own statistics rest in a training program, so that they are part of its state.
     if (goal == Goal::train && p.buffer && config.ema.decay > 0)
-      b.input(Input::state, state_name(p, Weights::average), type, p.dims);
+      b.input(Input::state, state_name(p, Weights::average), type, p.dims,
+              state_role(p, Weights::average), p.name);
   }
   const bool training = goal == Goal::train || goal == Goal::gradients;
   const models::Mode mode{
@@ -99,15 +102,14 @@ transforms::Optimizer optimizer_of(const config::Config& config) {
 
 // The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no
 // stage's, or nobody knows.
-std::function<int(const std::string&)> stage_of_inputs(const config::Config& config) {
-  std::map<std::string, int> stages = stages_of_parameters(config);
+std::function<int(const Input&)> stage_of_inputs(const config::Config& config) {
+  std::map<std::string, int> of_buckets;
   for (const transforms::Bucket& bucket : model_buckets(config))
-    for (const char* role : {"weights.", "ema.", "m.", "v.", "momentum.", "residual.", "powersgd."})
-      stages[role + bucket.name] = bucket.stage;
-  return [stages](const std::string& input) {
-    for (const std::string& name : {input, input.starts_with("ema.") ? input.substr(4) : input})
-      if (const auto found = stages.find(name); found != stages.end()) return found->second;
-    return -1;
+    of_buckets[bucket.name] = bucket.stage;
+  return [of_buckets, of_params = stages_of_parameters(config)](const Input& in) {
+    const std::map<std::string, int>& stages = of_bucket(in.role) ? of_buckets : of_params;
+    const auto found = stages.find(in.role == Role::none ? in.name : in.of);
+    return found == stages.end() ? -1 : found->second;
   };
 }
 
@@ -117,7 +119,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
   const std::vector<transforms::Bucket> buckets =
       goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
-  const std::string set = weights == Weights::live ? "weights" : "ema";
+  const Role set = role_of(weights);
   std::vector<Pass> passes;
   // A pipeline's equations know their stage.
   const bool stages = pipelined(config, goal);
@@ -133,6 +135,10 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
                       [=](const Program& first) {
                         std::vector<Program> parts = {first};
                         for (std::size_t i = 1; i < micro.size(); ++i) {
+                          if (micro[i] == micro[i - 1]) {  // of one size, so the same
+                            parts.push_back(Program(parts.back()));
+                            continue;
+                          }
                           parts.push_back(cut(write_model(config, goal, micro[i], weights)));
                           if (differentiate) parts.back() = transforms::autodiff(parts.back());
                         }
@@ -193,7 +199,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
   if (layout_of(config).mesh().ranks() > 1) {
     // Small messages travel together; gradients leave as soon as they are complete.
     passes.push_back({"combine", transforms::combine});
-    passes.push_back({"early", transforms::early});
+    passes.push_back({"hoist_reductions", transforms::hoist_reductions});
   }
   const bool fixed = goal == Goal::evaluate || goal == Goal::predict;
   if (config.run.fuse) {
@@ -209,12 +215,20 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
     passes.push_back({"split_attention", transforms::split_attention, false});
   }
   // What fusion left without a reader.
-  passes.push_back({"tidy", transforms::simplify});
+  passes.push_back({"dce", transforms::simplify});
   if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)
     passes.push_back({"prefetch", transforms::prefetch});
   // The step counts itself, on every rank.
   if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
   return passes;
+}
+
+// Whether other threads may ask for the same program, and it follows from what they ask with: no
+// file is read for it, nobody looks on, nothing is left out.
+bool asked_by_many(const config::Config& config, Goal goal, const transforms::RunOptions& options) {
+  return layout_of(config).mesh().ranks() > 1 && options.disabled.empty() &&
+         options.dump_dir.empty() && !options.before &&
+         !(pipelined(config, goal) && config.parallel.schedule.starts_with("file:"));
 }
 
 }  // namespace
@@ -238,6 +252,13 @@ std::optional<transforms::Group> group_of(const config::Config& config,
   return group;
 }
 
+Role role_of(Weights weights) { return weights == Weights::live ? Role::weights : Role::average; }
+
+Role state_role(const models::Param& param, Weights weights) {
+  if (!param.buffer) return Role::frozen;
+  return weights == Weights::live ? Role::statistics : Role::average_statistics;
+}
+
 std::string state_name(const models::Param& param, Weights weights) {
   return param.buffer && weights == Weights::average ? "ema." + param.name : param.name;
 }
@@ -257,7 +278,10 @@ static void cut_into_blocks(const config::Config& config,
     auto& [bytes, blocks] = filled[{it->second.decay, it->second.lr_scale, it->second.stage}];
     const auto more =
         static_cast<double>(ir::elements(it->first.shape) * ir::size_of(storage_dtype(config)));
-    if (bytes > 0 && bytes + more > most) bytes = 0, ++blocks;
+    if (bytes > 0 && bytes + more > most) {
+      bytes = 0;
+      ++blocks;
+    }
     bytes += more;
     it->second.block = blocks;
   }
@@ -298,13 +322,22 @@ Compiled compile(const config::Config& config, Goal goal, const std::vector<std:
                  const plan::Target& target, const transforms::RunOptions& options, Weights weights,
                  int rank) {
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)),
-        "who has several micro-batches?");
+        "only train and pipelines take several micro-batches");
+  const auto make = [&] {
+    GlobalProgram made;
+    made.program = transforms::run(write_model(config, goal, micro[0], weights),
+                                   passes_for(config, goal, micro, weights), options, &made.passes);
+    return made;
+  };
   Compiled out;
-  const Program program =
-      transforms::run(write_model(config, goal, micro[0], weights),
-                      passes_for(config, goal, micro, weights), options, &out.passes);
-  out.program = program;
-  out.plan = plan::lower(program, rank, target, config.parallel.overlap);
+  if (asked_by_many(config, goal, options)) {
+    const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights}, make);
+    out.program = made->program, out.passes = made->passes;
+  } else {
+    GlobalProgram made = make();
+    out.program = std::move(made.program), out.passes = std::move(made.passes);
+  }
+  out.plan = plan::lower(out.program, rank, target, config.parallel.overlap);
   return out;
 }
 

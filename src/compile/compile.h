@@ -42,7 +42,10 @@ transforms::Layout layout_of(const config::Config& config);
 // frozen or a buffer.
 std::optional<transforms::Group> group_of(const config::Config& config, const models::Param& param);
 
+ir::Role role_of(Weights weights);  // of their buckets
+
 // The persistent input that holds what is in no bucket: a buffer or a frozen parameter.
+ir::Role state_role(const models::Param& param, Weights weights);
 std::string state_name(const models::Param& param, Weights weights);
 
 // The buckets of a model: the same for every goal, so that plans share weights.

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "config/fields.h"
-#include "config/validate.h"
+#include "config/later.h"
 
 namespace tessera::config {
 namespace {

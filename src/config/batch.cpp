@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/index.h"
 #include "config/value.h"
 
 namespace tessera::config {
 namespace {
 
 const std::vector<std::string> all_keys = {"batch.global", "batch.micro", "batch.accumulate"};
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 BatchSolution refuse(const Batch& batch, std::vector<std::string> keys, std::string message,
                      std::string advice) {

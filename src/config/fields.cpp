@@ -1,6 +1,9 @@
 #include "config/fields.h"
 
 #include <algorithm>
+#include <map>
+
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
@@ -36,14 +39,51 @@ Ref heads(Config& c) {
   return family && family->staged() ? Ref(&c.model.stage_heads) : Ref(&c.model.heads);
 }
 
-}  // namespace
+// Choices that a table elsewhere holds: "vit|swin|resnet", "adamw|sgd|lamb".
+const std::string& family_choices() {
+  static const std::string all = [] {
+    std::string out;
+    for (const models::Family* family : models::families())
+      out += (out.empty() ? "" : "|") + std::string(family->name);
+    return out;
+  }();
+  return all;
+}
+const std::string& optimizer_choices() {
+  static const std::string all = [] {
+    std::string out;
+    for (const ir::OptimizerRow& row : ir::optimizers())
+      out += (out.empty() ? "" : "|") + std::string(row.name);
+    return out;
+  }();
+  return all;
+}
+// "adamw: Adam with decoupled weight decay; sgd: ..."
+const std::string& optimizer_docs() {
+  static const std::string all = [] {
+    std::string out;
+    for (const ir::OptimizerRow& row : ir::optimizers())
+      out += (out.empty() ? "" : "; ") + std::string(row.name) + ": " + std::string(row.doc);
+    return out;
+  }();
+  return all;
+}
+// "adamw, lamb: " and the text, by who reads the key.
+std::string_view read_by(std::string_view key, std::string_view text) {
+  static std::map<std::string_view, std::string> all;
+  std::string& out = all[key];
+  if (!out.empty()) return out;
+  for (const ir::OptimizerRow& row : ir::optimizers())
+    if (row.reads(key)) out += (out.empty() ? "" : ", ") + std::string(row.name);
+  return out += ": " + std::string(text);
+}
 
 #define AT(member) [](Config& c) -> Ref { return &c.member; }
-const std::vector<Field>& fields() {
-  // clang-format off
-  static const std::vector<Field> all = {
+// clang-format off
+std::vector<Field> model_fields() {
+  return {
       {"model", "name", AT(model.name), optional(), "the preset to start from (`tessera models` lists them); other model keys override it"},
-      {"model", "family", AT(model.family), one_of("vit|swin|resnet"), "without a name: start from the family's torchvision defaults"},
+      {"model", "family", AT(model.family), one_of(family_choices()), "without a name: start from the family's torchvision defaults"},
       {"model", "init", AT(init), optional(), "weights to start from; the head is replaced when the number of classes differs"},
       {"model", "image", [](Config& c) -> Ref { return Image{&c.model.image_h, &c.model.image_w}; }, from(1, 16384),
        "pixels: a number or [height, width]; follows data.source where that states a size"},
@@ -69,7 +109,10 @@ const std::vector<Field>& fields() {
       {"model", "batch_norm", AT(model.batch_norm), one_of("local|sync|deferred"), "resnet: whose samples share statistics: a rank's micro-batch, or all ranks'; deferred: as local, but running statistics move once per update, by the whole batch"},
       {"model", "mlp_ratio", AT(model.mlp_ratio), above(0, 64), "swin: hidden width of the MLP over the width of its stage"},
       {"model", "head_init", AT(model.head_init), one_of("zero|normal"), "how the head starts"},
-
+  };
+}
+std::vector<Field> data_fields() {
+  return {
       {"data", "source", AT(data.source), any(), "synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR or folder:DIR"},
       {"data", "fraction", AT(data.fraction), above(0, 1), "part of the training samples to use"},
       {"data", "train_size", AT(data.train_size), from(1, 1e9), "training samples of the synthetic source"},
@@ -108,23 +151,32 @@ const std::vector<Field>& fields() {
       {"data", "eval_resize", AT(data.eval_resize), from(0, 16384),
        "evaluation: shorter side before the centre crop; 0: the model's side, of folders 8/7 of it, and images of the model's size stay"},
       {"data", "tta", AT(data.tta), one_of("none|flip"), "evaluation: average the predictions of the image and its mirror image"},
-
+  };
+}
+std::vector<Field> batch_fields() {
+  return {
       {"batch", "global", AT(batch.global), from(1, 16777216), "samples per update"},
       {"batch", "micro", AT(batch.micro), from(1, 16777216), "samples of the largest micro-batch of a rank; give any two, or global alone"},
       {"batch", "accumulate", AT(batch.accumulate), from(1, 256), "micro-batches per update (each is written out in the program); their sizes differ by at most one"},
-
-      {"optim", "name", AT(optim.name), one_of("adamw|sgd|lamb", "lars"), "the optimizer"},
+  };
+}
+std::vector<Field> optim_fields() {
+  return {
+      {"optim", "name", AT(optim.name), one_of(optimizer_choices(), "lars"), optimizer_docs()},
       {"optim", "lr", AT(optim.lr), above(0, 1000), "peak learning rate, before lr.scale"},
       {"optim", "weight_decay", AT(optim.weight_decay), from(0, 1000), "weight decay; decoupled for adamw"},
       {"optim", "decay_all", AT(optim.decay_all), any(), "decay 1-D tensors, class token and position embeddings too"},
-      {"optim", "momentum", AT(optim.momentum), below(0, 1), "sgd"},
-      {"optim", "nesterov", AT(optim.nesterov), any(), "sgd: look ahead; needs momentum"},
-      {"optim", "betas", AT(optim.betas), below(0, 1), "adamw: decay of the two moments"},
-      {"optim", "eps", AT(optim.eps), above(0, 1), "adamw: added to the root of the second moment"},
+      {"optim", "momentum", AT(optim.momentum), below(0, 1), read_by("momentum", "how much of the last step is kept")},
+      {"optim", "nesterov", AT(optim.nesterov), any(), read_by("nesterov", "look ahead; needs momentum")},
+      {"optim", "betas", AT(optim.betas), below(0, 1), read_by("betas", "decay of the two moments")},
+      {"optim", "eps", AT(optim.eps), above(0, 1), read_by("eps", "added to the root of the second moment")},
       {"optim", "layer_decay", AT(optim.layer_decay), above(0, 1), "each block's learning rate is this times that of the block above it; 1: all alike"},
       {"optim", "freeze", AT(optim.freeze), any(), "what is not trained: none, backbone (all but the head), or N: the embeddings (or stem) and the first N - 1 blocks"},
       {"optim", "clip", AT(optim.clip), from(0, 1e9), "largest global gradient norm; 0: no clipping"},
-
+  };
+}
+std::vector<Field> lr_fields() {
+  return {
       {"lr", "schedule", AT(lr.schedule), one_of("constant|step|cosine|onecycle|ds_warmup|ds_decay|ds_cosine"),
        "how the learning rate moves after the warm-up; ds_*: DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR, step for step"},
       {"lr", "warmup", AT(lr.warmup), from(0, steps_cap), "linear rise to the peak: steps, or a percentage of the run"},
@@ -136,14 +188,26 @@ const std::vector<Field>& fields() {
       {"lr", "step_gamma", AT(lr.step_gamma), above(0, 1), "step: factor of each drop"},
       {"lr", "scale", AT(lr.scale), one_of("none|linear|sqrt"), "the peak follows the batch: optim.lr times batch.global / lr.scale_from, or times the root of that"},
       {"lr", "scale_from", AT(lr.scale_from), from(1, 16777216), "the batch that optim.lr is meant for, where lr.scale is not none"},
-
+  };
+}
+std::vector<Field> loss_fields() {
+  return {
       {"loss", "label_smoothing", AT(loss.label_smoothing), below(0, 1), "mass spread evenly over all classes"},
-
+  };
+}
+std::vector<Field> ema_fields() {
+  return {
       {"ema", "decay", AT(ema.decay), below(0, 1), "moving average of the weights; 0: off"},
-
+  };
+}
+std::vector<Field> precision_fields() {
+  return {
       {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64: for checking"},
       {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss in the backward pass; 0: automatic"},
-
+  };
+}
+std::vector<Field> parallel_fields() {
+  return {
       {"parallel", "dp", AT(parallel.dp), derived(from(1, 65536), "auto"), "data-parallel ranks; unless given: all ranks that the other axes leave"},
       {"parallel", "tp", AT(parallel.tp), from(1, 65536), "tensor-parallel ranks; divides heads and mlp (swin: of every stage), resnet: width"},
       {"parallel", "pp", AT(parallel.pp), from(1, 65536), "pipeline-parallel ranks: the blocks of the model are cut into stages, and micro-batches (batch.accumulate) follow one another"},
@@ -168,11 +232,17 @@ const std::vector<Field>& fields() {
       {"parallel", "hang_s", AT(parallel.hang_s), from(0, 1e6), "seconds without progress after which a rank that hangs is named and the job ends, at least 1; 0: wait for ever"},
       {"parallel", "disk_s", AT(parallel.disk_s), from(0, 1e6), "seconds that one call to a disk (a flush, a rename) may take before the rank that waits for it counts as hanging; 0: for ever"},
       {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
-
+  };
+}
+std::vector<Field> checkpoint_fields() {
+  return {
       {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
       {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
-
+  };
+}
+std::vector<Field> run_fields() {
+  return {
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file (without one: model and data) and every value of the command line that changes results"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME, shown in the first line of a run"},
       {"run", "device", AT(run.device), one_of("cpu|cuda"), "where it runs"},
@@ -188,10 +258,25 @@ const std::vector<Field>& fields() {
       {"run", "trace", AT(run.trace), from(0, 1e6), "steps (after the first) that trace.json shows; 0: none"},
       {"run", "fuse", AT(run.fuse), any(), "let one kernel do what several equations say; false: every equation by itself, of attention in inference each part (slower; for `bench layers` and for comparison)"},
   };
-  // clang-format on
+}
+// clang-format on
+#undef AT
+
+}  // namespace
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> all = [] {
+    std::vector<Field> out;
+    for (const auto section :
+         {model_fields, data_fields, batch_fields, optim_fields, lr_fields, loss_fields, ema_fields,
+          precision_fields, parallel_fields, checkpoint_fields, run_fields}) {
+      const std::vector<Field> rows = section();
+      out.insert(out.end(), rows.begin(), rows.end());
+    }
+    return out;
+  }();
   return all;
 }
-#undef AT
 
 bool applies(const Field& field, const models::ModelConfig& model) {
   const models::Family* family = models::find_family(model.family);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "config/deepspeed.h"
+#include "config/deepspeed/deepspeed.h"
 #include "config/flags.h"
 #include "config/validate.h"
 

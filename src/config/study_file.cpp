@@ -6,10 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <set>
 
 #include "config/fields.h"
+#include "config/study_values.h"
 #include "config/tree.h"
 
 namespace tessera::config {
@@ -18,8 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t largest_study = 1 << 20, most_parts = 64, most_axes = 8, most_values = 1000,
-                      most_techniques = 100, most_claims = 200, longest_study_text = 2000,
-                      longest_study_name = 40;
+                      most_techniques = 100, most_claims = 200;
 constexpr std::int64_t most_repeats = 1000;
 const std::vector<std::string> kinds = {"strong",     "weak",     "batch", "accumulation",
                                         "techniques", "accuracy", "layers"};
@@ -27,20 +26,16 @@ const std::vector<std::string> verbs = {"train", "infer", "layers"};
 const std::vector<std::string> launchers = {"local", "mpirun", "srun"};
 const std::vector<std::string> launch_keys = {"launch.hosts", "launch.per_host", "launch.throttle"};
 
-std::string near_name(std::string_view word, const std::vector<std::string>& names) {
-  return word.size() > 64 ? "" : nearest(word, names);
-}
-
 // The key along x that a kind has by itself.
 std::string own_axis(const std::string& kind) {
   if (kind == "strong" || kind == "weak") return "run.np";
   return kind == "batch" ? "batch.global" : kind == "accumulation" ? "batch.accumulate" : "";
 }
 
-class StudyReader {
+class StudyReader : StudyValues {
  public:
   StudyReader(std::string_view text, const std::string& file)
-      : file_(file), folder_(fs::path(file).parent_path()) {
+      : StudyValues(fs::path(file).parent_path()), file_(file) {
     out_.path = file, out_.text = text;
   }
 
@@ -57,121 +52,6 @@ class StudyReader {
   }
 
  private:
-  using Keys = std::vector<std::pair<std::string, std::function<void(const Node&)>>>;
-
-  void problem(const Place& place, std::string message, std::string advice = "") {
-    problems_.push_back({place, std::move(message), std::move(advice)});
-  }
-
-  // Calls what belongs to each key of the table; one that nothing belongs to gets the nearest name.
-  void keys_of(const Node& table, const std::string& where, const Keys& keys) {
-    std::vector<std::string> names;
-    for (const auto& [name, act] : keys) names.push_back(name);
-    for (const Node& child : table.children) {
-      const auto found = std::find(names.begin(), names.end(), child.key);
-      if (found != names.end()) {
-        keys[static_cast<std::size_t>(found - names.begin())].second(child);
-        continue;
-      }
-      const std::string close = near_name(child.key, names);
-      problem(child.key_place, fmt::format("there is no key '{}' {}", clean(child.key, 40), where),
-              close.empty() ? "it has " + join(names, ", ") : "did you mean " + close + "?");
-    }
-  }
-
-  // Values of one kind each; a wrong one is a problem and changes nothing.
-  std::function<void(const Node&)> text(std::string& to, bool may_be_empty = false) {
-    return [&to, may_be_empty, this](const Node& n) {
-      if (n.value.kind != Value::Kind::text)
-        problem(n.place, fmt::format("{}: expected text in quotes, found {}", clean(n.key, 40),
-                                     describe(n.value)));
-      else if (n.value.text.size() > longest_study_text)
-        problem(n.place,
-                fmt::format("{}: the text has {} bytes", clean(n.key, 40), n.value.text.size()),
-                fmt::format("at most {}", longest_study_text));
-      else if (n.value.text.empty() && !may_be_empty)
-        problem(n.place, clean(n.key, 40) + ": the text is empty");
-      else
-        to = n.value.text;
-    };
-  }
-  std::function<void(const Node&)> word(std::string& to, const std::vector<std::string>& choices) {
-    return [&to, &choices, this](const Node& n) {
-      const bool is_text = n.value.kind == Value::Kind::text;
-      if (is_text && std::find(choices.begin(), choices.end(), n.value.text) != choices.end())
-        return void(to = n.value.text);
-      const std::string close = is_text ? near_name(n.value.text, choices) : "";
-      problem(
-          n.place,
-          fmt::format("{}: expected {}, found {}", n.key, alternatives(choices), describe(n.value)),
-          close.empty() ? "" : "did you mean \"" + close + "\"?");
-    };
-  }
-  std::function<void(const Node&)> count(std::int64_t& to, std::int64_t least, std::int64_t most) {
-    return [&to, least, most, this](const Node& n) {
-      if (n.value.kind != Value::Kind::integer || n.value.integer < least || n.value.integer > most)
-        return problem(n.place, fmt::format("{}: expected a whole number, {} to {}, found {}",
-                                            n.key, least, most, describe(n.value)));
-      to = n.value.integer;
-    };
-  }
-  std::function<void(const Node&)> seconds(double& to) {
-    return [&to, this](const Node& n) {
-      const double s = n.value.kind == Value::Kind::integer ? static_cast<double>(n.value.integer)
-                                                            : n.value.real;
-      const bool number = n.value.kind == Value::Kind::integer || n.value.kind == Value::Kind::real;
-      if (!number || !(s > 0 && s <= 1e7))
-        return problem(
-            n.place, fmt::format("{}: expected seconds, more than 0 and at most 10000000, found {}",
-                                 n.key, describe(n.value)));
-      to = s;
-    };
-  }
-  std::function<void(const Node&)> flag(bool& to) {
-    return [&to, this](const Node& n) {
-      if (n.value.kind != Value::Kind::boolean)
-        return problem(n.place, n.key + ": expected true or false, found " + describe(n.value));
-      to = n.value.boolean;
-    };
-  }
-  std::function<void(const Node&)> words(std::vector<std::string>& to) {
-    return [&to, this](const Node& n) {
-      const bool texts =
-          n.value.kind == Value::Kind::list && n.value.items.size() <= 100 &&
-          std::all_of(n.value.items.begin(), n.value.items.end(), [](const Value& v) {
-            return v.kind == Value::Kind::text && v.text.size() <= longest_study_text &&
-                   v.text.find('\0') == v.text.npos;
-          });
-      if (!texts)
-        return problem(
-            n.place, n.key + ": expected a list of at most 100 texts, found " + describe(n.value));
-      for (const Value& v : n.value.items) to.push_back(v.text);
-    };
-  }
-  // A name that becomes a folder, or stands for a publication.
-  std::function<void(const Node&)> folder_name(std::string& to) {
-    return [&to, this](const Node& n) {
-      const std::string& s = n.value.text;
-      if (n.value.kind != Value::Kind::text || s.empty() || s.size() > longest_study_name ||
-          s.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != s.npos ||
-          s.front() == '-')
-        return problem(
-            n.place,
-            fmt::format("{}: expected a name of a-z, 0-9, _ and -, at most {} of them, found {}",
-                        n.key, longest_study_name, describe(n.value)));
-      to = s;
-    };
-  }
-  // A path, from where the command runs.
-  std::function<void(const Node&)> path(std::string& to) {
-    return [&to, this](const Node& n) {
-      text(to)(n);
-      if (to.find('\0') != to.npos)
-        return to.clear(), problem(n.place, n.key + ": a path has no zero byte");
-      if (!to.empty()) to = (folder_ / to).lexically_normal().string();
-    };
-  }
-
   // Keys of a configuration, in sections, dotted or in quotes: all the same.
   void settings(const Node& table, const std::string& prefix, std::vector<StudySetting>& to) {
     if (!table.is_table())
@@ -202,28 +82,6 @@ class StudyReader {
     problem(at.key_place, fmt::format("there is no key {}", clean(key, 60)),
             close.empty() ? "`tessera config keys` lists all" : "did you mean " + close + "?");
     return false;
-  }
-
-  // "[[part]]": calls `read` for every table.
-  std::function<void(const Node&)> tables(std::size_t most,
-                                          const std::function<void(const Node&)>& read) {
-    return [=, this](const Node& n) {
-      if (!n.is_tables())
-        return problem(n.key_place, fmt::format("expected tables, [[{}]] each, found {}", n.key,
-                                                describe(n.value)));
-      if (n.children.size() > most)
-        return problem(n.key_place, fmt::format("{} of [[{}]]", n.children.size(), n.key),
-                       fmt::format("at most {}", most));
-      for (const Node& child : n.children) read(child);
-    };
-  }
-  std::function<void(const Node&)> table(const std::function<void(const Node&)>& read) {
-    return [=, this](const Node& n) {
-      if (!n.is_table())
-        return problem(n.place,
-                       fmt::format("{}: expected a table, found {}", n.key, describe(n.value)));
-      read(n);
-    };
   }
 
   void document(const Node& root) {
@@ -418,9 +276,7 @@ class StudyReader {
   }
 
   std::string file_;
-  fs::path folder_;
   StudyFile out_;
-  std::vector<Problem> problems_;
 };
 
 [[noreturn]] void refuse_study(const std::string& path, std::string message) {

@@ -5,41 +5,21 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 
 #include "config/batch.h"
+#include "config/checks.h"
 #include "config/fields.h"
+#include "config/later.h"
 #include "config/layout.h"
 #include "config/outside.h"
 #include "config/pipeline.h"
 #include "config/run_name.h"
 #include "data/class_folders.h"
+#include "ir/optimizers.h"
 
 namespace tessera::config {
 namespace {
-
-// Capabilities that come with later versions: accepted at their neutral value, refused otherwise.
-// To add one, delete its row.
-struct Later {
-  std::string_view key;
-  bool (*used)(const Config&);
-  std::string_view reason;
-  bool partly = false;  // some other values are there already
-};
-const Later later[] = {
-    {"data.resident", [](const Config& c) { return !c.data.resident; },
-     "this build has no data to keep elsewhere; leave it at true", true},
-    {"optim.name", [](const Config& c) { return c.optim.name == "lars"; },
-     "this build has adamw, sgd and lamb", true},
-    {"precision.dtype",
-     [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
-     "it comes with the CUDA executor; choose f32, bf16 or f64", true},
-    {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
-     "it comes with f16 and the CUDA executor; leave it at 1"},
-    {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
-     "this build has no NCCL; choose auto, local or mpi", true},
-};
 
 // The keys ("model.heads") that a message of models::problems() names, in order.
 std::vector<std::string> keys_in(const std::string& text) {
@@ -62,16 +42,13 @@ class Resolver {
     refuse_later();
     foreign_keys();
     source_and_model();
-    augmentation();
-    sampling();
+    take(augmentation_findings(c_));
     layout();
     batch();  // a rank's part follows from the number of dp ranks
     pipeline();
-    optimizer();
+    take(optimizer_findings(c_, now_.purpose != Purpose::inference));
     texts();
-    wire();
-    patience();
-    compression();
+    take(communication_findings(c_, !refused("parallel.compress")));
     length();
     names();
     return {std::move(problems_), std::move(notes_)};
@@ -100,17 +77,17 @@ class Resolver {
     problems_.push_back({Place{}, f.message, f.advice});
   }
 
-  std::string value(std::string_view name) const {
-    const auto dot = name.find('.');
-    return toml_value(*find_field(name.substr(0, dot), name.substr(dot + 1)), c_);
+  void take(CheckOutcome found) {
+    for (const Finding& problem : found.problems) add(problem);
+    for (std::string& note : found.notes) notes_.push_back(std::move(note));
   }
 
+  std::string value(std::string_view name) const { return value_text(c_, name); }
+
   void refuse_later() {
-    for (const Later& row : later) {
-      if (!row.used(c_)) continue;
-      const std::string key(row.key);
-      add({key}, fmt::format("{} = {}: {}", key, value(key), row.reason));
-      refused_.insert(key);
+    for (const Later& row : later_in_use(c_)) {
+      add({row.key}, fmt::format("{} = {}: {}", row.key, value(row.key), row.reason));
+      refused_.insert(row.key);
     }
   }
 
@@ -174,13 +151,6 @@ class Resolver {
       add(problem);
   }
 
-  void sampling() {
-    if (c_.data.balanced && !c_.data.shuffle)
-      add({"data.balanced", "data.shuffle"},
-          "data.balanced = true draws samples at random, but data.shuffle = false",
-          "leave one of them out");
-  }
-
   void follow(const std::string& key, std::int64_t stated, std::int64_t& model) {
     if (stated == 0) return;
     if (!given(key)) model = stated;
@@ -189,47 +159,6 @@ class Resolver {
           fmt::format("{} = {} but data.source = {} has {}", key, model, value("data.source"),
                       stated),
           "leave " + key + " out and it follows the data");
-  }
-
-  void augmentation() {
-    const Data& d = c_.data;
-    const std::int64_t channels = c_.model.channels,
-                       side = std::min(c_.model.image_h, c_.model.image_w);
-    const auto per_channel = [&](const char* key, const std::vector<double>& list) {
-      if (list.size() > 1 && static_cast<std::int64_t>(list.size()) != channels)
-        add({key, "model.channels"},
-            fmt::format("{} has {} numbers but model.channels = {}", key, list.size(), channels),
-            "give one number, or one per channel");
-    };
-    per_channel("data.mean", d.mean);
-    per_channel("data.deviation", d.deviation);
-    if (d.normalize != "half" && channels != 3 && (d.mean.empty() || d.deviation.empty()))
-      add({"data.normalize", "model.channels"},
-          fmt::format("data.normalize = {} is about 3 channels, not {}", value("data.normalize"),
-                      channels),
-          "choose half, or give data.mean and data.deviation");
-    if (d.resized_crop > 0 && d.crop > 0)
-      add({"data.resized_crop", "data.crop"}, "data.resized_crop and data.crop are both given",
-          "choose one of the two crops");
-    if (!d.randaugment.empty() && d.autoaugment)
-      add({"data.randaugment", "data.autoaugment"},
-          "data.randaugment and data.autoaugment are both given", "choose one of the two policies");
-    const auto whole = [](double number) { return number == std::floor(number); };
-    if (!d.randaugment.empty() && (d.randaugment.size() != 2 || !whole(d.randaugment[0]) ||
-                                   !whole(d.randaugment[1]) || d.randaugment[0] < 1))
-      add({"data.randaugment"},
-          "data.randaugment = " + value("data.randaugment") +
-              " is not a number of operations and a magnitude",
-          "for example [2, 9], or [] for none");
-    if (d.color_jitter.size() == 4 && d.color_jitter[3] > 0.5)
-      add({"data.color_jitter"},
-          fmt::format("data.color_jitter turns the hue by {}", d.color_jitter[3]),
-          "choose at most 0.5 as the fourth number");
-    if (d.eval_resize > 0 && d.eval_resize < side)
-      add({"data.eval_resize", "model.image"},
-          fmt::format("data.eval_resize = {} is less than the model's {} pixels", d.eval_resize,
-                      side),
-          "choose the model's side or more");
   }
 
   void batch() {
@@ -264,26 +193,6 @@ class Resolver {
                           std::floor(models::most_elements / one)));
   }
 
-  void optimizer() {
-    if (c_.optim.name == "sgd" && c_.optim.nesterov && c_.optim.momentum == 0)
-      add({"optim.nesterov", "optim.momentum"}, "optim.nesterov = true needs optim.momentum > 0",
-          "choose a momentum such as 0.9");
-    if (c_.lr.schedule == "onecycle" && c_.lr.warmup.of(1000000) == 0)
-      add({"lr.warmup", "lr.schedule"},
-          "lr.schedule = \"onecycle\" rises first: lr.warmup must be more than 0",
-          "choose a length such as \"30%\"");
-    if (const std::string peak = peak_text(c_); !peak.empty() && now_.purpose != Purpose::inference)
-      notes_.push_back(peak);
-    // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
-    if (c_.optim.name != "sgd" && c_.optim.eps < std::numeric_limits<float>::min() &&
-        c_.precision.dtype != "f64")
-      add({"optim.eps", "precision.dtype"},
-          fmt::format("optim.eps = {} is too small for precision.dtype = {}, whose optimizer "
-                      "computes in f32",
-                      value("optim.eps"), value("precision.dtype")),
-          "choose 1.2e-38 or more (1e-8 is usual), or f64");
-  }
-
   // Text with a syntax of its own: the parser's error becomes a problem.
   template <class F>
   void try_text(const char* key, F&& parse) {
@@ -301,55 +210,6 @@ class Resolver {
     try_text("parallel.recompute", [&] { parse_recompute(c_.parallel.recompute); });
     try_text("parallel.compress", [&] { parse_compress(c_.parallel.compress); });
     if (!c_.run.until.empty()) try_text("run.until", [&] { parse_until(c_.run.until); });
-  }
-
-  void wire() {
-    const Parallel& p = c_.parallel;
-    const std::string& by = p.all_reduce;
-    const bool local = p.comm == "local", alone = p.dp * p.tp * p.pp * p.sp == 1;
-    const auto idle = [&](const char* key, const char* why) {
-      notes_.push_back(fmt::format("{} = {} changes nothing: {}", key, value(key), why));
-    };
-    if (by != "auto" && (alone || local))
-      idle("parallel.all_reduce",
-           alone ? "there is one rank" : "ranks that are threads add up in each other's memory");
-    if (p.wire == "f32") return;
-    if (local || by == "shared" || by == "mpi")
-      add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
-          "parallel.wire = " + value("parallel.wire") +
-              " is for what travels round a ring between MPI ranks, and there is none here",
-          "choose parallel.all_reduce = ring, hierarchical or auto without parallel.comm = local; "
-          "parallel.compress works with all");
-    else if (alone)
-      idle("parallel.wire", "there is one rank");
-    else if (c_.precision.dtype == "f64")
-      idle("parallel.wire", "it is for f32 sums, and precision.dtype = \"f64\" has none");
-  }
-
-  void patience() {
-    if (c_.parallel.hang_s > 0 && c_.parallel.hang_s < 1)
-      add({"parallel.hang_s"},
-          fmt::format("parallel.hang_s = {} is out of range", value("parallel.hang_s")),
-          "choose at least 1 second, or 0 to wait for ever");
-  }
-
-  void compression() {
-    if (c_.parallel.compress == "none" || refused("parallel.compress")) return;
-    const std::string said = "parallel.compress = " + value("parallel.compress");
-    const bool cut_tokens = c_.parallel.sp > 1 || c_.parallel.sequence == "megatron";
-    if (c_.parallel.zero == 3)
-      add({"parallel.compress", "parallel.zero"},
-          said + " is for sums over dp ranks of whole gradients, which parallel.zero = 3 never has",
-          "choose parallel.zero up to 2, or none");
-    else if (parse_compress(c_.parallel.compress).kind == "powersgd" && c_.parallel.zero > 0 &&
-             cut_tokens)
-      add({"parallel.compress", "parallel.zero", "parallel.sequence", "parallel.sp"},
-          said + fmt::format(" is for whole matrices, which sequence-parallel ranks with "
-                             "parallel.zero = {} never have",
-                             c_.parallel.zero),
-          "choose parallel.zero = 0, or another kind");
-    else if (c_.parallel.dp == 1)
-      notes_.push_back(said + " compresses nothing: there is one data-parallel rank");
   }
 
   void layout() {
@@ -422,11 +282,6 @@ class Resolver {
 Outcome resolve(Config& config, const Given& given, std::set<std::string> refused,
                 const Situation& situation) {
   return Resolver(config, given, std::move(refused), situation).run();
-}
-
-bool comes_later(std::string_view key) {
-  return std::any_of(std::begin(later), std::end(later),
-                     [&](const Later& row) { return row.key == key && !row.partly; });
 }
 
 std::optional<std::int64_t> total_steps(const Config& c) {

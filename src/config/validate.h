@@ -38,9 +38,6 @@ struct Outcome {
 Outcome resolve(Config& config, const Given& given, std::set<std::string> refused,
                 const Situation& situation);
 
-// Whether a key ("parallel.dp") does nothing in this version but at its default.
-bool comes_later(std::string_view key);
-
 // Updates of the whole run; nothing when the length or the number of training samples is not known
 // yet.
 std::optional<std::int64_t> total_steps(const Config& config);

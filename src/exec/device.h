@@ -22,12 +22,24 @@ class Executor;
 // By axis of the mesh, the ranks that this one shares the axis with.
 using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 
+// What a device can do at most, in GFLOP/s, as it was measured. One that nobody else uses has one
+// number.
+struct MeasuredPeak {
+  double gflops = 0;       // when nobody takes the device away; the best round
+  double wall_gflops = 0;  // by the wall clock; the median round
+  double spread = 0;       // how far the median round is below the best, as a share of the best
+  MeasuredPeak() = default;
+  MeasuredPeak(double all) : gflops(all), wall_gflops(all) {}
+  MeasuredPeak(double best, double wall, double below)
+      : gflops(best), wall_gflops(wall), spread(below) {}
+};
+
 struct DeviceInfo {
   std::string name;    // as run.device says it
   std::string card{};  // what this process would run on, by its maker's name; "": the host's cores
   // Measured when they are asked for, which takes about 0.1 s each: multiply-adds with factors of
   // an element type (precision.dtype), and bytes read and written by a copy.
-  std::function<double(std::string_view dtype)> peak_gflops{};
+  std::function<MeasuredPeak(std::string_view dtype)> peak_gflops{};
   std::function<double()> copy_gbytes{};
   // How that peak was measured, for who reads the number.
   std::function<std::string(std::string_view dtype)> how{};

@@ -44,14 +44,34 @@ void Builder::rename(Var v, const std::string& name) {
 }
 
 Var Builder::input(Input::Kind kind, const std::string& name, Type type,
-                   std::vector<std::string> dims) {
+                   std::vector<std::string> dims, Role role, std::string of) {
   const Var v = fresh(name, std::move(type));
-  program_.inputs.push_back({kind, v, name, std::move(dims)});
+  program_.inputs.push_back({kind, v, name, std::move(dims), role, std::move(of)});
   return v;
 }
 
-void Builder::output(const std::string& name, Var v, const std::string& updates) {
-  program_.outputs.push_back({name, v, updates});
+Var Builder::input(const Input& like, Type type) {
+  return input(like.kind, like.name, std::move(type), like.dims, like.role, like.of);
+}
+
+void Builder::output(const std::string& name, Var v, const std::string& updates, Role role,
+                     std::string of) {
+  program_.outputs.push_back({name, v, updates, role, std::move(of)});
+}
+
+void Builder::output(const Output& like, Var v) {
+  output(like.name, v, like.updates, like.role, like.of);
+}
+
+template <class NameOf>
+const Eqn& Builder::append(Eqn eqn, std::vector<Type> types, const NameOf& name_of) {
+  eqn.out.reserve(types.size());
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const std::string& name = name_of(i);
+    eqn.out.push_back(name == "_" ? none : fresh(name, std::move(types[i])));
+  }
+  program_.eqns.push_back(std::move(eqn));
+  return program_.eqns.back();
 }
 
 std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in,
@@ -63,15 +83,12 @@ std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in,
   } catch (Error& error) {
     throw error.in("[" + scope_ + "] " + std::string(name(op)));
   }
-  for (std::size_t i = 0; i < types.size(); ++i)
-    eqn.out.push_back(
-        i < names.size() && names[i] == "_"
-            ? none
-            : fresh(i < names.size() ? names[i] : std::string(name(op)), std::move(types[i])));
-  std::vector<Var> out = eqn.out;
-  program_.eqns.push_back(std::move(eqn));
-  infer_places(program_.eqns.back());
-  return out;
+  const std::string plain(name(op));
+  const Eqn& made = append(
+      std::move(eqn), std::move(types),
+      [&](std::size_t i) -> const std::string& { return i < names.size() ? names[i] : plain; });
+  infer_places(made);
+  return made.out;
 }
 
 // In a placed program results follow their operands; whoever writes collectives says more.
@@ -87,15 +104,16 @@ void Builder::infer_places(const Eqn& eqn) {
 
 std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in,
                                const std::vector<std::string>& hints) {
-  std::vector<std::string> names;
+  Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_, stage_, micro_};
+  std::vector<Type> types = infer(op, eqn.attrs, program_.types(eqn.in));
   const std::string prefix = scope_.empty() ? "" : scope_ + ".";
-  const std::size_t results = infer(op, attrs, program_.types(in)).size();
-  for (std::size_t i = 0; i < results; ++i) {
+  const Eqn& made = append(std::move(eqn), std::move(types), [&](std::size_t i) {
     const std::string hint =
         i < hints.size() && !hints[i].empty() ? hints[i] : std::string(name(op));
-    names.push_back(hint == "_" ? hint : prefix + hint);
-  }
-  return emit_named(op, std::move(attrs), std::move(in), names);
+    return hint == "_" ? hint : prefix + hint;
+  });
+  infer_places(made);
+  return made.out;
 }
 
 Var Builder::emit1(Op op, Attrs attrs, std::vector<Var> in, const std::string& name) {
@@ -115,23 +133,50 @@ Rewriter::Rewriter(const Program& program, bool copy_inputs)
     : from(program), map_(program.values.size(), none) {
   to.program().name = program.name;
   to.program().mesh = program.mesh;
+  to.program().values.reserve(program.values.size());
+  to.program().eqns.reserve(program.eqns.size());
+  to.used_.reserve(program.values.size());
   if (copy_inputs)
     for (const Input& in : program.inputs) copy_input(in);
 }
 
 void Rewriter::copy_input(const Input& in) {
-  const Var v = to.input(in.kind, in.name, from.type(in.var), in.dims);
+  const Var v = to.input(in, from.type(in.var));
   to.rename(v, from.name_of(in.var));
   set(in.var, v);
 }
 
 std::vector<Var> Rewriter::operator()(const std::vector<Var>& old) const {
   std::vector<Var> now;
+  now.reserve(old.size());
   for (Var v : old) now.push_back((*this)(v));
   return now;
 }
 
-void Rewriter::copy(const Eqn& eqn) { copy_with(eqn, eqn.attrs, (*this)(eqn.in)); }
+void Rewriter::copy(const Eqn& eqn) { copy_on(eqn, (*this)(eqn.in)); }
+
+std::vector<Var> Rewriter::copy_on(const Eqn& eqn, std::vector<Var> in) {
+  bool same = in.size() == eqn.in.size();
+  for (std::size_t i = 0; i < in.size() && same; ++i) {
+    const Var old = eqn.in[i], now = in[i];
+    same = old != none && now != none && from.type(old).dtype == to.type(now).dtype &&
+           from.type(old).shape == to.type(now).shape;
+  }
+  if (!same) return copy_with(eqn, eqn.attrs, std::move(in));
+  enter(eqn);
+  std::vector<Type> types = from.types(eqn.out);
+  const std::string absent = "_";
+  const std::vector<Var>& out =
+      to.append({eqn.op, eqn.attrs, std::move(in), {}, eqn.scope, eqn.phase, eqn.stage, eqn.micro},
+                std::move(types),
+                [&](std::size_t i) -> const std::string& {
+                  return eqn.out[i] == none ? absent : from.name_of(eqn.out[i]);
+                })
+          .out;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (eqn.out[i] != none) set(eqn.out[i], out[i]);
+  return out;
+}
 
 std::vector<Var> Rewriter::copy_with(const Eqn& eqn, Attrs attrs, std::vector<Var> in) {
   enter(eqn);
@@ -147,7 +192,7 @@ std::vector<Var> Rewriter::copy_with(const Eqn& eqn, Attrs attrs, std::vector<Va
 }
 
 Program Rewriter::finish() {
-  for (const Output& out : from.outputs) to.output(out.name, (*this)(out.var), out.updates);
+  for (const Output& out : from.outputs) to.output(out, (*this)(out.var));
   return to.take();
 }
 

@@ -38,8 +38,11 @@ class Builder {
       const Eqn& eqn);  // what follows has this equation's scope, phase, stage and micro-batch
 
   Var input(Input::Kind kind, const std::string& name, Type type,
-            std::vector<std::string> dims = {});
-  void output(const std::string& name, Var v, const std::string& updates = {});
+            std::vector<std::string> dims = {}, Role role = Role::none, std::string of = {});
+  Var input(const Input& like, Type type);  // another program's
+  void output(const std::string& name, Var v, const std::string& updates = {},
+              Role role = Role::none, std::string of = {});
+  void output(const Output& like, Var v);
 
   // Appends an equation. `names` are hints for the results, joined to the scope; without a hint the
   // op's name serves.
@@ -87,6 +90,10 @@ class Builder {
   Program take() { return std::move(program_); }
 
  private:
+  friend class Rewriter;
+  // Appends an equation whose results have these types, each named `name_of(i)`; "_" is absent.
+  template <class NameOf>
+  const Eqn& append(Eqn eqn, std::vector<Type> types, const NameOf& name_of);
   std::string unique(const std::string& name);
   Var fresh(const std::string& name, Type type);
   void infer_places(const Eqn& eqn);
@@ -99,7 +106,7 @@ class Builder {
 };
 
 // Copies a program equation by equation into a new one; a pass overrides what it rewrites. Types
-// are inferred anew.
+// are inferred anew where an operand has become another, and by the verifier after the pass.
 class Rewriter {
  public:
   explicit Rewriter(const Program& from);  // inputs are copied
@@ -110,6 +117,8 @@ class Rewriter {
   void set(Var old, Var now) { map_[static_cast<std::size_t>(old)] = now; }
   void copy_input(const Input& input);
   void copy(const Eqn& eqn);  // same op on mapped operands
+  // Same op and attributes on these operands; `eqn` is the program's own, or lacks some results.
+  std::vector<Var> copy_on(const Eqn& eqn, std::vector<Var> in);
   std::vector<Var> copy_with(const Eqn& eqn, Attrs attrs,
                              std::vector<Var> in);  // results keep their names and are mapped
   void enter(const Eqn& eqn) { to.enter(eqn); }

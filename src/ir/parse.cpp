@@ -261,7 +261,18 @@ class Reader {
       while (line.accept(","));
       line.expect(")");
     }
+    role(line, in.role, in.of);
     p_.inputs.push_back(std::move(in));
+  }
+
+  static void role(Line& line, Role& role, std::string& of) {
+    if (!line.accept("as")) return;
+    const std::optional<Role> known = parse_role(line.word());
+    if (!known) line.reject("a role");
+    role = *known;
+    if (!of_something(role)) return;
+    line.expect("of");
+    line.value(of);
   }
 
   void output(Line& line) {
@@ -270,6 +281,7 @@ class Reader {
     line.expect("=");
     out.var = use(line);
     if (line.accept("updates")) line.value(out.updates);
+    role(line, out.role, out.of);
     p_.outputs.push_back(std::move(out));
   }
 

@@ -53,7 +53,7 @@ Letters letters_of(Op op, const Attrs& attrs, std::span<const Type> in, std::spa
   const std::string text = row.placement ? row.placement(attrs, in, out)
                                          : signature(op, attrs, static_cast<int>(in.size()));
   CHECK(!text.empty(), std::string(name(op)) + " does not say how it is sharded");
-  const Signature sig = parse_signature(text);
+  const Signature& sig = parsed_signature(text);
   std::size_t run = 0;
   for (std::size_t i = 0; i < in.size() && i < sig.in.size(); ++i)
     if (sig.in[i].letters.find('*') != std::string::npos)
@@ -93,9 +93,12 @@ Place result_place(Op op, const Letters& letters, std::size_t r, char letter) {
 }
 
 std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int axis) {
+  if (std::all_of(e.in.begin(), e.in.end(),
+                  [&](Var v) { return place_on(p.type(v), axis) == Place{}; }))
+    return std::vector<Place>(e.out.size());
   std::vector<Place> have;
+  have.reserve(e.in.size());
   for (Var v : e.in) have.push_back(place_on(p.type(v), axis));
-  const std::vector<Place> whole(e.out.size());
   const OpDef& row = def(e.op);
   if (e.op == Op::mark) return have;
   // What one stage has it works on alone; what all have goes along.
@@ -113,7 +116,7 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
     Eqn product = e;
     product.in.resize(2);
     Contract& a = std::get<Contract>(product.attrs);
-    const Signature sig = parse_signature(a.sig);
+    const Signature& sig = parsed_signature(a.sig);
     a.sig = sig.in[0].letters + "," + sig.in[1].letters + "->" + sig.out[0].letters;
     const auto made = propagate(p, product, axis);
     return a.act.empty() && made && (*made)[0] == partial ? made : std::nullopt;
@@ -133,7 +136,6 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
     }
     return found == 1 ? std::optional(partials) : std::nullopt;
   }
-  if (all_are(have, Place::R)) return whole;
   // The class token cut off a sharded token dim: whoever owns it contributes.
   if (const Slice* slice = std::get_if<Slice>(&e.attrs);
       slice && have[0] == Place{Place::S, slice->dim})

@@ -1,6 +1,9 @@
 #include "ir/program.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
+#include <string_view>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -10,6 +13,7 @@ namespace tessera::ir {
 
 std::vector<Type> Program::types(const std::vector<Var>& vars) const {
   std::vector<Type> out;
+  out.reserve(vars.size());
   for (Var v : vars) out.push_back(v == none ? Type{DType::u8, {0}, {}} : type(v));
   return out;
 }
@@ -18,6 +22,29 @@ const Input* Program::input(std::string_view wanted) const {
   for (const Input& in : inputs)
     if (in.name == wanted) return &in;
   return nullptr;
+}
+
+const Input* Program::input(Role role, std::string_view of) const {
+  for (const Input& in : inputs)
+    if (in.role == role && in.of == of) return &in;
+  return nullptr;
+}
+
+std::string_view name(Role role) {
+  static constexpr std::string_view names[] = {"",
+#define X(name, whose) #name,
+                                               TESSERA_ROLES(X)
+#undef X
+  };
+  return names[static_cast<std::size_t>(role)];
+}
+
+std::optional<Role> parse_role(std::string_view text) {
+#define X(name, whose) \
+  if (text == #name) return Role::name;
+  TESSERA_ROLES(X)
+#undef X
+  return std::nullopt;
 }
 
 bool is_name_char(char c) {
@@ -33,15 +60,19 @@ bool is_name(const std::string& s) {
          std::all_of(s.begin(), s.end(), is_name_char);
 }
 
-// Everything that must hold of one equation, given what is defined before it.
-void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
+// Everything that must hold of one equation, given what is defined before it. `types` is room for
+// those of its operands, the same for all equations.
+void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined,
+                std::vector<Type>& types) {
   const auto count = static_cast<Var>(p.values.size());
   for (Var v : eqn.in) {
     CHECK(v != none, "an operand is absent; optional operands come with an attribute");
     CHECK(v >= 0 && v < count, "an operand is not a value of this program");
     CHECK(defined[static_cast<std::size_t>(v)], p.name_of(v) + " is used before it is defined");
   }
-  const std::vector<Type> want = infer(eqn.op, eqn.attrs, p.types(eqn.in));
+  if (types.size() < eqn.in.size()) types.resize(eqn.in.size());
+  for (std::size_t i = 0; i < eqn.in.size(); ++i) types[i] = p.type(eqn.in[i]);
+  const std::vector<Type> want = infer(eqn.op, eqn.attrs, std::span(types.data(), eqn.in.size()));
   CHECK(want.size() == eqn.out.size(),
         std::string(name(eqn.op)) + " has " + std::to_string(want.size()) +
             " results, the equation names " + std::to_string(eqn.out.size()));
@@ -63,7 +94,10 @@ void verify_eqn(const Program& p, const Eqn& eqn, std::vector<bool>& defined) {
 
 void verify(const Program& p) {
   std::vector<bool> defined(p.values.size(), false);
-  std::unordered_set<std::string> names, inputs, outputs, updated;
+  std::vector<Type> types;
+  std::unordered_set<std::string_view> names, inputs, outputs, updated;
+  std::set<std::pair<Role, std::string>> roles;
+  names.reserve(p.values.size());
   for (const Value& value : p.values) {
     CHECK(is_name(value.name), "'" + value.name + "' is not a name");
     CHECK(names.insert(value.name).second, "the name " + value.name + " stands for two values");
@@ -88,11 +122,16 @@ void verify(const Program& p) {
           "input " + in.name + " stands twice");
     CHECK(in.dims.empty() || in.dims.size() == p.type(in.var).shape.size(),
           "input " + in.name + " names a wrong number of dims");
+    CHECK(in.role == Role::none || roles.emplace(in.role, in.of).second,
+          "input " + in.name + " is " + std::string(name(in.role)) + " of " + in.of +
+              ", and so is another");
+    CHECK(in.of.empty() != of_something(in.role),
+          "input " + in.name + " is a role of nothing, or of something without a role");
     defined[static_cast<std::size_t>(in.var)] = true;
   }
   for (const Eqn& eqn : p.eqns) {
     try {
-      verify_eqn(p, eqn, defined);
+      verify_eqn(p, eqn, defined, types);
     } catch (Error& error) {
       throw error.in("in `" + print(p, eqn) + "`");
     }
@@ -102,6 +141,8 @@ void verify(const Program& p) {
               defined[static_cast<std::size_t>(out.var)],
           "output " + out.name + " is never defined");
     CHECK(outputs.insert(out.name).second, "output " + out.name + " stands twice");
+    CHECK(out.of.empty() != of_something(out.role),
+          "output " + out.name + " is a role of nothing, or of something without a role");
     if (out.updates.empty()) continue;
     const Input* target = p.input(out.updates);
     CHECK(target, "output " + out.name + " updates '" + out.updates + "', which is no input");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/op.h"
+#include "ir/role.h"
 
 namespace tessera::ir {
 
@@ -20,6 +21,8 @@ struct Input {
   Var var = none;
   std::string name;  // what a run binds: "images", "labels", "lr", a parameter's name, ...
   std::vector<std::string> dims;  // names of the dims of a parameter; may be empty
+  Role role = Role::none;
+  std::string of{};  // the bucket, or the parameter, that the role is about
   bool operator==(const Input&) const = default;
 };
 
@@ -27,6 +30,8 @@ struct Output {
   std::string name;
   Var var = none;
   std::string updates;  // the input whose storage it takes over (donation); may be empty
+  Role role = Role::none;
+  std::string of{};
   bool operator==(const Output&) const = default;
 };
 
@@ -58,6 +63,7 @@ struct Program {
   std::vector<Type> types(
       const std::vector<Var>& vars) const;          // an absent operand or result has an empty type
   const Input* input(std::string_view name) const;  // null when absent
+  const Input* input(Role role, std::string_view of) const;
 };
 
 // Throws Error(internal) that names the equation: single assignment, defined before use, every type

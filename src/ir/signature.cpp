@@ -1,6 +1,8 @@
 #include "ir/signature.h"
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -37,18 +39,22 @@ Signature parse_signature(std::string_view text) {
   return {parse_side(text.substr(0, arrow), text), parse_side(text.substr(arrow + 2), text)};
 }
 
-namespace {
-
-// A program has few signatures and every pass infers the type of every value anew, so what was
-// parsed is kept.
-const Signature& parsed(std::string_view text) {
+const Signature& parsed_signature(std::string_view text) {
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view key) const {
+      return std::hash<std::string_view>()(key);
+    }
+  };
+  using Known = std::unordered_map<std::string, Signature, Hash, std::equal_to<>>;
   constexpr std::size_t most = 4096;  // texts from outside cannot fill the memory
-  thread_local std::unordered_map<std::string, Signature> known;
-  std::string key(text);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  if (known.size() >= most) known.clear();
-  return known.emplace(std::move(key), parse_signature(text)).first->second;
+  thread_local Known known, before;   // `before` keeps what was given lately
+  if (const auto found = known.find(text); found != known.end()) return found->second;
+  if (known.size() >= most) before = std::exchange(known, {});
+  return known.emplace(std::string(text), parse_signature(text)).first->second;
 }
+
+namespace {
 
 // The extents that letters and '*' stand for.
 struct Extents {
@@ -62,7 +68,8 @@ struct Extents {
 
 // `got` says what was found, for an error.
 template <class Got>
-void bind(Extents& extents, const std::string& letters, const Shape& shape, const Got& got) {
+void bind_letters(Extents& extents, const std::string& letters, const Shape& shape,
+                  const Got& got) {
   const bool starred = letters.find('*') != std::string::npos;
   CHECK(starred ? shape.size() + 1 >= letters.size() : shape.size() == letters.size(), got());
   std::size_t at = 0;
@@ -70,10 +77,11 @@ void bind(Extents& extents, const std::string& letters, const Shape& shape, cons
     if (c == '*') {
       const std::size_t run = shape.size() + 1 - letters.size();
       const auto first = shape.begin() + static_cast<std::ptrdiff_t>(at);
-      const Shape here(first, first + static_cast<std::ptrdiff_t>(run));
-      CHECK(!extents.star_bound || here == extents.star,
-            got() + " but '*' is " + to_string(extents.star));
-      extents.star = here;
+      const auto last = first + static_cast<std::ptrdiff_t>(run);
+      CHECK(
+          !extents.star_bound || std::equal(first, last, extents.star.begin(), extents.star.end()),
+          got() + " but '*' is " + to_string(extents.star));
+      if (!extents.star_bound) extents.star.assign(first, last);
       extents.star_bound = true;
       at += run;
     } else {
@@ -88,19 +96,21 @@ void bind(Extents& extents, const std::string& letters, const Shape& shape, cons
 }  // namespace
 
 std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in) {
-  const Signature& sig = parsed(text);
+  const Signature& sig = parsed_signature(text);
   const auto quoted = [&] { return "\"" + std::string(text) + "\""; };
   CHECK(sig.in.size() == in.size() || (in.empty() && text.starts_with("->")),
         quoted() + " takes " + std::to_string(sig.in.size()) + " operands, got " +
             std::to_string(in.size()));
   Extents extents;
   for (std::size_t i = 0; i < in.size(); ++i)
-    bind(extents, sig.in[i].letters, in[i].shape, [&] {
+    bind_letters(extents, sig.in[i].letters, in[i].shape, [&] {
       return "operand " + std::to_string(i) + " of " + quoted() + " is " + to_string(in[i].shape);
     });
   std::vector<Shape> out;
+  out.reserve(sig.out.size());
   for (const Signature::Operand& result : sig.out) {
     Shape& shape = out.emplace_back();
+    shape.reserve(result.letters.size() + extents.star.size());
     for (char c : result.letters) {
       if (c == '*') {
         shape.insert(shape.end(), extents.star.begin(), extents.star.end());
@@ -115,14 +125,14 @@ std::vector<Shape> infer_shapes(std::string_view text, std::span<const Type> in)
 }
 
 std::string letters_in(std::string_view text, int operand) {
-  const Signature& sig = parsed(text);
+  const Signature& sig = parsed_signature(text);
   CHECK(static_cast<std::size_t>(operand) < sig.in.size(),
         "operand out of range in \"" + std::string(text) + "\"");
   return sig.in[static_cast<std::size_t>(operand)].letters;
 }
 
 std::string letters_out(std::string_view text, int result) {
-  return parse_signature(text).out.at(static_cast<std::size_t>(result)).letters;
+  return parsed_signature(text).out.at(static_cast<std::size_t>(result)).letters;
 }
 
 std::string alphabet(int rank) {

@@ -21,6 +21,9 @@ struct Signature {
   std::vector<Operand> in, out;
 };
 Signature parse_signature(std::string_view text);  // CHECKs its form
+// The same, parsed once: every pass asks for the signatures of all equations. What it gives is
+// valid until thousands of other ones were asked for.
+const Signature& parsed_signature(std::string_view text);
 
 // Binds every letter to an extent and gives the shapes of the results; CHECKs ranks and extents
 // with readable messages.

@@ -66,6 +66,11 @@ std::string operand(const Program& p, Var v) {
   return v == none ? "_" : known(p, v) ? p.name_of(v) : "?" + std::to_string(v);
 }
 
+std::string role_text(Role role, const std::string& of) {
+  if (role == Role::none) return "";
+  return " as " + std::string(name(role)) + (of_something(role) ? " of " + text(of) : "");
+}
+
 constexpr const char* kinds[] = {"batch", "param", "state", "scalar"};
 constexpr const char* axis_kinds[] = {"data", "model", "sequence", "stage"};
 constexpr const char* phases[] = {"", "~", "^", "%", "!"};
@@ -101,12 +106,13 @@ std::string print(const Program& p) {
     out += "  input " + p.name_of(in.var) + " : " + type_text(p.mesh, p.type(in.var)) + " " +
            kinds[in.kind] + " " + text(in.name);
     for (std::size_t i = 0; i < in.dims.size(); ++i) out += (i ? "," : " (") + in.dims[i];
-    out += in.dims.empty() ? "\n" : ")\n";
+    out += (in.dims.empty() ? "" : ")") + role_text(in.role, in.of) + "\n";
   }
   for (const Eqn& eqn : p.eqns) out += "  " + print(p, eqn) + "\n";
   for (const Output& o : p.outputs)
     out += "  output " + text(o.name) + " = " + operand(p, o.var) +
-           (o.updates.empty() ? "" : " updates " + text(o.updates)) + "\n";
+           (o.updates.empty() ? "" : " updates " + text(o.updates)) + role_text(o.role, o.of) +
+           "\n";
   return out;
 }
 

@@ -47,7 +47,7 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       out_(std::move(out)),
       host_(host_name()),
       clock_(compare_clocks(ranks)),
-      paces_(session.mesh()),
+      speeds_(session.mesh()),
       trace_left_(config.run.trace),
       waited_for_(static_cast<std::size_t>(ranks.size())) {}
 
@@ -59,17 +59,17 @@ int Meter::tell(const report::Breakdown& now, std::int64_t samples, Measured& ou
                          now.host,
                          static_cast<double>(steady_ns() + clock_.behind_ns)};
   const std::vector<double> all = ranks_.gather(mine);
-  std::vector<Pace> paces;
+  std::vector<RankStep> speeds;
   int last = 0;
   constexpr std::size_t each = std::size(mine), came = each - 1;
   for (std::size_t at = 0; at < all.size(); at += each) {
     if (all[at + came] > all[static_cast<std::size_t>(last) * each + came])
-      last = static_cast<int>(paces.size());
-    paces.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
+      last = static_cast<int>(speeds.size());
+    speeds.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
     out.stop |= all[at] > 0;
   }
   const char* stage = session_.mesh().find("pp") < 0 ? "" : " of its stage";
-  for (const Straggler& s : paces_.add(std::move(paces)))
+  for (const Straggler& s : speeds_.add(std::move(speeds)))
     out.remarks.push_back(
         fmt::format("rank {} is slow: {:.0f}% of the median speed of the others{} over the last {} "
                     "steps, most of it in {} "
@@ -160,8 +160,8 @@ double Meter::bubble(const exec::Timeline& timeline, const plan::Plan& plan) con
   const double zero = static_cast<double>(timeline.began_ns + clock_.behind_ns) * 1e-6;
   double busy = 0,
          mine[] = {HUGE_VAL, -HUGE_VAL};  // no turn: a stage of frozen parameters may have none
-  for (const TurnSpan& span : turn_spans(plan, timeline)) {
-    if (span.turn.work == 'U') continue;
+  for (const SlotSpan& span : slot_spans(plan, timeline)) {
+    if (span.slot.work == 'U') continue;
     busy += span.end - span.start;
     mine[0] = std::min(mine[0], zero + span.start), mine[1] = std::max(mine[1], zero + span.end);
   }
@@ -192,8 +192,8 @@ void Meter::trace(std::int64_t number, const exec::Timeline& timeline, const pla
                                                         : name,
                     kinds[span.kind], zero + span.start * 1e3, zero + span.end * 1e3});
   }
-  for (const TurnSpan& span : pipelined_ ? turn_spans(plan, timeline) : std::vector<TurnSpan>{})
-    turns_.push_back({ranks_.rank(), span.turn.stage, span.turn.micro, span.turn.work, number,
+  for (const SlotSpan& span : pipelined_ ? slot_spans(plan, timeline) : std::vector<SlotSpan>{})
+    turns_.push_back({ranks_.rank(), span.slot.stage, span.slot.micro, span.slot.work, number,
                       zero + span.start * 1e3, zero + span.end * 1e3});
   const double end = begin + step_ms * 1e3;
   if (const double ran = zero + timeline.wall_ms * 1e3; end > ran)

@@ -46,9 +46,9 @@ class Meter {
                 double ran_ms, bool stop);
   std::optional<std::vector<double>> better_weights(const std::vector<double>& now,
                                                     const std::vector<std::int64_t>& micro) const {
-    return paces_.better_weights(now, micro);
+    return speeds_.better_weights(now, micro);
   }
-  void shares_changed() { paces_.forget(); }
+  void shares_changed() { speeds_.forget(); }
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();
   // One object per rank: host, device, memory, mean breakdown of the sampled steps but the first,
@@ -71,7 +71,7 @@ class Meter {
   std::filesystem::path out_;
   std::string host_;
   Clock clock_;
-  Paces paces_;
+  RankSpeeds speeds_;
   std::int64_t trace_left_, first_ns_ = 0;
   std::vector<report::TraceEvent> doing_, under_way_;
   std::vector<report::TraceTurn> turns_;

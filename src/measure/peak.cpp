@@ -161,11 +161,11 @@ PeakKey peak_key(const Ranks& ranks, int threads) {
   return key;
 }
 
-MachinePeak judge_peak(const std::vector<exec::cpu::MeasuredPeak>& ranks, const PeakKey& key) {
+MachinePeak judge_peak(const std::vector<exec::MeasuredPeak>& ranks, const PeakKey& key) {
   MachinePeak out;
   out.measured = now_in_utc();
   double wall = 0, spread = 0;
-  for (const exec::cpu::MeasuredPeak& rank : ranks) {
+  for (const exec::MeasuredPeak& rank : ranks) {
     out.gflops += rank.gflops;
     wall += rank.wall_gflops;
     spread = std::max(spread, rank.spread);
@@ -201,10 +201,10 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   const std::vector<double> known = ranks.gather({&found.gflops, 1});
   if (std::any_of(known.begin(), known.end(), [](double gflops) { return gflops <= 0; })) {
     ranks.barrier();  // all at once: they may share cores and a clock
-    const exec::cpu::MeasuredPeak mine = exec::cpu::measure_peak(threads);
+    const exec::MeasuredPeak mine = exec::device_info("cpu", threads).peak_gflops("f32");
     const double row[] = {mine.gflops, mine.wall_gflops, mine.spread};
     const std::vector<double> all = ranks.gather(row);
-    std::vector<exec::cpu::MeasuredPeak> here;
+    std::vector<exec::MeasuredPeak> here;
     for (std::size_t r = 0; r < hosts.size(); ++r)
       if (hosts[r] == key.host) here.push_back({all[r * 3], all[r * 3 + 1], all[r * 3 + 2]});
     if (leads && found.gflops <= 0) {
@@ -245,7 +245,7 @@ Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& r
   ranks.together([&] {
     if (!leads) return;
     const exec::DeviceInfo info = exec::device_info(device, threads);
-    machine = info.peak_gflops(dtype) * std::min(info.count(), key.ranks);
+    machine = info.peak_gflops(dtype).gflops * std::min(info.count(), key.ranks);
   });
   Peak out;
   out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "exec/cpu/peak.h"
+#include "exec/device.h"
 #include "ranks/ranks.h"
 
 namespace tessera::run {
@@ -37,7 +37,7 @@ struct MachinePeak {
   std::string measured;  // when
   std::string doubt;
 };
-MachinePeak judge_peak(const std::vector<exec::cpu::MeasuredPeak>& ranks, const PeakKey& key);
+MachinePeak judge_peak(const std::vector<exec::MeasuredPeak>& ranks, const PeakKey& key);
 
 // $XDG_CACHE_HOME/tessera or ~/.cache/tessera; empty: neither is set.
 std::filesystem::path peak_folder();

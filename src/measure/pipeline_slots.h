@@ -1,7 +1,7 @@
-// Whose turn each equation of a pipelined plan is, what a turn costs, and when it was. Convention:
-// work is F forward, B backward, W weight gradients and U update (which is no stage's turn: 0.0);
-// what is recomputed belongs to the turn that reads it. A span of a turn ends where the rank has to
-// wait for another stage, so a turn that waits in between has several; they never overlap.
+// Whose slot each equation of a pipelined plan is, what a slot costs, and when it was. Convention:
+// work is F forward, B backward, W weight gradients and U update (which is no stage's slot: 0.0);
+// what is recomputed belongs to the slot that reads it. A span of a slot ends where the rank has to
+// wait for another stage, so a slot that waits in between has several; they never overlap.
 #pragma once
 
 #include <compare>
@@ -14,22 +14,22 @@
 
 namespace tessera::run {
 
-struct PlanTurn {
+struct PipelineSlot {
   int stage = 0, micro = 0;
   char work = 'U';
-  auto operator<=>(const PlanTurn&) const = default;
+  auto operator<=>(const PipelineSlot&) const = default;
 };
-PlanTurn plan_turn(const transforms::Turn& turn);
+PipelineSlot pipeline_slot(const transforms::Turn& turn);
 
-std::vector<PlanTurn> turns_of(const ir::Program& program);         // of each equation of one rank
-std::map<PlanTurn, double> turn_flops(const ir::Program& program);  // recomputation included
+std::vector<PipelineSlot> slots_of(const ir::Program& program);  // of each equation of one rank
+std::map<PipelineSlot, double> slot_flops(const ir::Program& program);  // recomputation included
 
-struct TurnSpan {
-  PlanTurn turn;
+struct SlotSpan {
+  PipelineSlot slot;
   double start = 0, end = 0;  // ms of the timeline
 };
-// In order of time. What the update does in the middle of a turn (buckets that leave early) counts
-// with that turn.
-std::vector<TurnSpan> turn_spans(const plan::Plan& plan, const exec::Timeline& timeline);
+// In order of time. What the update does in the middle of a slot (buckets that leave early) counts
+// with that slot.
+std::vector<SlotSpan> slot_spans(const plan::Plan& plan, const exec::Timeline& timeline);
 
 }  // namespace tessera::run

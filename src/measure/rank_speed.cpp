@@ -13,39 +13,40 @@ double median(std::vector<double> v) {
   return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
 }
 
-double speed_of(const Pace& p) { return p.busy() > 0 ? p.samples / p.busy() : 0; }
+double speed_of(const RankStep& p) { return p.busy() > 0 ? p.samples / p.busy() : 0; }
 
 template <class Part>
-double median_of(const std::vector<Pace>& all, const Part& part) {
+double median_of(const std::vector<RankStep>& all, const Part& part) {
   std::vector<double> v;
-  for (const Pace& p : all) v.push_back(part(p));
+  for (const RankStep& p : all) v.push_back(part(p));
   return median(std::move(v));
 }
 
 // Names the part of a step whose time exceeds the median of the others the most.
-void describe(Straggler& out, const Pace& pace, const std::vector<Pace>& others) {
+void describe(Straggler& out, const RankStep& speed, const std::vector<RankStep>& others) {
   double worst = -HUGE_VAL;
-  const auto look = [&](const char* what, double Pace::*part) {
-    const double mine = pace.*part,
-                 theirs = median_of(others, [&](const Pace&p) { return p.*part; });
+  const auto look = [&](const char* what, double RankStep::*part) {
+    const double mine = speed.*part,
+                 theirs = median_of(others, [&](const RankStep&p) { return p.*part; });
     if (mine - theirs > worst)
       worst = mine - theirs, out.what = what, out.ms = mine, out.median_ms = theirs;
   };
-  look("compute", &Pace::compute);
-  look("data", &Pace::data);
-  look("host", &Pace::host);
+  look("compute", &RankStep::compute);
+  look("data", &RankStep::data);
+  look("host", &RankStep::host);
 }
 
 }  // namespace
 
-Paces::Paces(ir::Mesh mesh)
+RankSpeeds::RankSpeeds(ir::Mesh mesh)
     : mesh_(std::move(mesh)), named_(static_cast<std::size_t>(mesh_.ranks())) {}
 
-std::vector<Straggler> Paces::add(std::vector<Pace> step) {
+std::vector<Straggler> RankSpeeds::add(std::vector<RankStep> step) {
   now_.sums.resize(step.size());
   double longest = 0;
   for (std::size_t r = 0; r < step.size(); ++r) {
-    for (double Pace::*part : {&Pace::samples, &Pace::compute, &Pace::data, &Pace::host})
+    for (double RankStep::*part :
+         {&RankStep::samples, &RankStep::compute, &RankStep::data, &RankStep::host})
       now_.sums[r].*part += step[r].*part;
     longest = std::max(longest, step[r].busy());
   }
@@ -56,46 +57,47 @@ std::vector<Straggler> Paces::add(std::vector<Pace> step) {
   if (now_.steps < block_steps || now_.ms < block_ms) return {};
   blocks_.push_back(std::exchange(now_, {}));
   if (blocks_.size() > blocks) blocks_.pop_front();
-  return blocks_.size() == blocks ? judge() : std::vector<Straggler>{};
+  return blocks_.size() == blocks ? find_stragglers() : std::vector<Straggler>{};
 }
 
-Pace Paces::usual(std::size_t rank) const {
-  std::vector<Pace> each;
+RankStep RankSpeeds::usual(std::size_t rank) const {
+  std::vector<RankStep> each;
   for (const Block& block : blocks_) {
-    Pace mean = block.sums[rank];
-    for (double Pace::*part : {&Pace::samples, &Pace::compute, &Pace::data, &Pace::host})
+    RankStep mean = block.sums[rank];
+    for (double RankStep::*part :
+         {&RankStep::samples, &RankStep::compute, &RankStep::data, &RankStep::host})
       mean.*part /= static_cast<double>(block.steps);
     if (mean.samples > 0) each.push_back(mean);  // others say nothing
   }
   if (each.empty()) return {};
   const auto middle = each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2);
   std::nth_element(each.begin(), middle, each.end(),
-                   [](const Pace& a, const Pace& b) { return speed_of(a) < speed_of(b); });
+                   [](const RankStep& a, const RankStep& b) { return speed_of(a) < speed_of(b); });
   return *middle;
 }
 
-std::vector<Straggler> Paces::judge() {
+std::vector<Straggler> RankSpeeds::find_stragglers() {
   const int pp = mesh_.find("pp");
   const auto stage = [&](std::size_t r) {
     return pp < 0 ? 0 : mesh_.coordinates(static_cast<int>(r))[static_cast<std::size_t>(pp)];
   };
   std::int64_t steps = 0;
   for (const Block& block : blocks_) steps += block.steps;
-  std::vector<Pace> paces;
-  for (std::size_t r = 0; r < named_.size(); ++r) paces.push_back(usual(r));
+  std::vector<RankStep> speeds;
+  for (std::size_t r = 0; r < named_.size(); ++r) speeds.push_back(usual(r));
   std::vector<Straggler> out;
-  for (std::size_t r = 0; r < paces.size(); ++r) {
-    std::vector<Pace> others;
-    for (std::size_t other = 0; other < paces.size(); ++other)
-      if (other != r && stage(other) == stage(r) && paces[other].samples > 0)
-        others.push_back(paces[other]);
-    if (paces[r].samples == 0 || others.empty()) continue;
-    const double speed = speed_of(paces[r]) / std::max(1e-300, median_of(others, speed_of));
+  for (std::size_t r = 0; r < speeds.size(); ++r) {
+    std::vector<RankStep> others;
+    for (std::size_t other = 0; other < speeds.size(); ++other)
+      if (other != r && stage(other) == stage(r) && speeds[other].samples > 0)
+        others.push_back(speeds[other]);
+    if (speeds[r].samples == 0 || others.empty()) continue;
+    const double speed = speed_of(speeds[r]) / std::max(1e-300, median_of(others, speed_of));
     if (speed >= recovered) named_[r] = false;
     if (speed >= slow || named_[r]) continue;
     named_[r] = true;
     out.push_back({.rank = static_cast<int>(r), .steps = steps, .speed = speed, .what = {}});
-    describe(out.back(), paces[r], others);
+    describe(out.back(), speeds[r], others);
   }
   return out;
 }
@@ -109,7 +111,7 @@ ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<do
   return out;
 }
 
-std::optional<std::vector<double>> Paces::better_weights(
+std::optional<std::vector<double>> RankSpeeds::better_weights(
     const std::vector<double>& now, const std::vector<std::int64_t>& micro) const {
   const int dp = mesh_.find("dp");
   if (dp < 0 || steps_.size() < window) return std::nullopt;
@@ -117,8 +119,8 @@ std::optional<std::vector<double>> Paces::better_weights(
   std::vector<double> speeds(now.size(), 1e300);
   for (int r = 0; r < mesh_.ranks(); ++r) {
     std::vector<double> seen;
-    for (const std::vector<Pace>& step : steps_)
-      if (const Pace& p = step[static_cast<std::size_t>(r)];
+    for (const std::vector<RankStep>& step : steps_)
+      if (const RankStep& p = step[static_cast<std::size_t>(r)];
           p.samples > 0 && p.compute + p.host > 0)
         seen.push_back(p.samples / (p.compute + p.host));
     double& speed =

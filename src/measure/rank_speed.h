@@ -14,7 +14,7 @@
 
 namespace tessera::run {
 
-struct Pace {
+struct RankStep {
   double stop = 0, samples = 0;            // asked to stop; of this rank's part of the batch
   double compute = 0, data = 0, host = 0;  // ms
   double busy() const { return compute + data + host; }
@@ -32,23 +32,24 @@ struct Straggler {
 // Samples of a batch per dp rank: every micro-batch is shared out by itself.
 ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& weights);
 
-class Paces {
+class RankSpeeds {
  public:
   static constexpr double slow = 0.7;       // of the median speed of the others
   static constexpr double recovered = 0.8;  // may be named again after that
-  static constexpr int blocks = 5;          // of consecutive steps, which a judgement looks back at
-  static constexpr int block_steps = 6;     // a block has at least so many, and
+  static constexpr int blocks =
+      5;  // of consecutive steps, which the search for stragglers looks back at
+  static constexpr int block_steps = 6;  // a block has at least so many, and
   static constexpr double block_ms =
       200;  // takes at least so long: a rank that is stopped and goes on in turns shows its mean
   static constexpr int patience = blocks * block_steps;
   static constexpr int window = 16;  // steps that shares by speed look back at
 
-  explicit Paces(ir::Mesh mesh);
+  explicit RankSpeeds(ir::Mesh mesh);
 
   // One step of all ranks. Answers who has just been found slow; again only after it has recovered.
   // A rank's speed is that of the median of its blocks' means: one block that something disturbed
   // changes nothing, and neither does one good step in a slow block.
-  std::vector<Straggler> add(std::vector<Pace> step);
+  std::vector<Straggler> add(std::vector<RankStep> step);
   // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or
   // more; none: leave them as they are.
   std::optional<std::vector<double>> better_weights(const std::vector<double>& now,
@@ -58,15 +59,15 @@ class Paces {
  private:
   // The sums of consecutive steps, per rank.
   struct Block {
-    std::vector<Pace> sums;
+    std::vector<RankStep> sums;
     std::int64_t steps = 0;
     double ms = 0;  // of the rank that took the longest
   };
-  std::vector<Straggler> judge();
-  Pace usual(std::size_t rank) const;  // the median block, a step; samples 0: it had none
+  std::vector<Straggler> find_stragglers();
+  RankStep usual(std::size_t rank) const;  // the median block, a step; samples 0: it had none
 
   ir::Mesh mesh_;
-  std::deque<std::vector<Pace>> steps_;
+  std::deque<std::vector<RankStep>> steps_;
   Block now_;
   std::deque<Block> blocks_;
   std::vector<bool> named_;  // per rank

@@ -112,26 +112,33 @@ std::vector<Param> swin_parameters(const ModelConfig& m) {
   return out;
 }
 
-Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
-                 const ParamOf& param) {
+// Writes the forward program: embeddings, stages of blocks with mergings between them, and the
+// head.
+struct SwinForward {
+  Builder& b;
+  const ModelConfig& m;
+  const Var images;
+  const Mode& mode;
+  const ParamOf& param;
   const std::int64_t batch = b.type(images).shape[0];
   const DType real = b.type(images).dtype;
   Var rng = none;  // declared when first needed
-  const auto drop_path = [&](Var x, double rate) {
+
+  Var drop_path(Var x, double rate) {
     if (!mode.random || rate <= 0) return x;
-    if (rng == none) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
+    if (rng == none) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}}, {}, Role::key);
     return b.emit1(Op::dropout, Dropout{rate, true, b.current_scope() + ".drop_path", 0}, {x, rng},
                    "drop_path");
-  };
-  const auto layer_norm = [&](Var x, Var gain, Var bias) {
+  }
+  Var layer_norm(Var x, Var gain, Var bias) {
     return b.emit(Op::layer_norm, Norm{norm_eps}, {x, gain, bias}, {"y", "mean", "rstd"})[0];
-  };
-  const auto norm = [&](Var x, const std::string& p) {
+  }
+  Var norm(Var x, const std::string& p) {
     return layer_norm(x, param(p + ".weight"), param(p + ".bias"));
-  };
+  }
 
   // A convolution whose stride is its size: what is left over at the right and bottom is not seen.
-  const auto embed = [&] {
+  Var embed() {
     const auto scope = b.scope("embeddings");
     const std::int64_t rows = m.image_h / m.patch, columns = m.image_w / m.patch;
     Var x = images;
@@ -144,9 +151,9 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
               param("features.0.0.bias"), "tokens");
     x = norm(b.reshape(x, {batch, rows, columns, m.dim}), "features.0.2");
     return b.mark("residual", x, "residual", 1);
-  };
+  }
 
-  const auto attention = [&](Var y, const std::string& a, std::int64_t heads, bool shifted) {
+  Var attention(Var y, const std::string& a, std::int64_t heads, bool shifted) {
     const Shape s = b.type(y).shape;
     const auto shift_of = [&](std::int64_t extent, std::int64_t size) {
       return shifted && size < padded(extent, size) ? size / 2 : 0;
@@ -169,24 +176,24 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     y = b.add("bwtc,c->bwtc", b.contract("bwthd,chd->bwtc", o, param(a + "proj.weight"), "proj_"),
               param(a + "proj.bias"), "proj");
     return b.emit1(Op::unwindow, Window{size, shift, image}, {y}, "y");
-  };
+  }
 
-  const auto mlp = [&](Var y, const std::string& l) {
+  Var mlp(Var y, const std::string& l) {
     Var z = b.add("bijf,f->bijf", b.contract("bijc,fc->bijf", y, param(l + "mlp.0.weight"), "fc1_"),
                   param(l + "mlp.0.bias"), "fc1");
     z = b.emit1(Op::gelu, Gelu{false}, {z}, "gelu");
     return b.add("bijc,c->bijc", b.contract("bijf,cf->bijc", z, param(l + "mlp.3.weight"), "fc2_"),
                  param(l + "mlp.3.bias"), "fc2");
-  };
+  }
 
   // Runs `body` in a scope of its own: the groups of the bench.
-  const auto in_scope = [&](const char* name, const auto& body) {
+  template <class Body>
+  Var in_scope(const char* name, const Body& body) {
     const auto scope = b.scope(name);
     return body();
-  };
+  }
 
-  const auto block = [&](Var x, const std::string& l, std::int64_t heads, bool shifted,
-                         double rate) {
+  Var block(Var x, const std::string& l, std::int64_t heads, bool shifted, double rate) {
     Var y = in_scope("ln_1", [&] { return norm(x, l + "norm1"); });
     y = in_scope("msa", [&] { return drop_path(attention(y, l + "attn.", heads, shifted), rate); });
     x = in_scope("residual_1", [&] { return b.add(x, y, "x"); });
@@ -194,9 +201,9 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     y = in_scope("mlp", [&] { return drop_path(mlp(y, l), rate); });
     return in_scope("residual_2",
                     [&] { return b.mark("residual", b.add(x, y, "x"), "residual", 1); });
-  };
+  }
 
-  const auto merge = [&](Var x, const std::string& l) {
+  Var merge(Var x, const std::string& l) {
     const auto scope = b.scope("merge");
     x = pad_image(b, x, 2);
     const Shape s = b.type(x).shape;
@@ -207,32 +214,39 @@ Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     x = b.contract("bijc,dc->bijd", x,
                    b.reshape(param(l + "reduction.weight"), {2 * s[3], 4 * s[3]}), "reduced");
     return b.mark("residual", x, "residual", 1);
-  };
-
-  std::int64_t blocks = 0, at = 0;
-  for (const std::int64_t depth : m.depths) blocks += depth;
-  Var x = embed();
-  for (std::size_t s = 0; s < m.depths.size(); ++s) {
-    const auto stage = b.scope("stages." + std::to_string(s));
-    for (std::int64_t i = 0; i < m.depths[s]; ++i, ++at) {
-      const auto scope = b.scope("blocks." + std::to_string(i));
-      // Stochastic depth grows linearly over the blocks of all stages, 0 in the first.
-      const double rate =
-          blocks > 1 ? m.drop_path * static_cast<double>(at) / static_cast<double>(blocks - 1)
-                     : 0.0;
-      x = block(x, block_name(s, i), m.stage_heads[s], i % 2 == 1, rate);
-    }
-    if (s + 1 < m.depths.size()) x = merge(x, merging_name(s));
   }
-  x = in_scope("ln_final", [&] {
-    const Var y = norm(x, "norm");
-    const Shape& s = b.type(y).shape;
-    const double tokens = static_cast<double>(s[1] * s[2]);
-    return b.scale(b.sum("bijc->bc", y, "total"), 1.0 / tokens, "pooled");
-  });
-  const auto scope = b.scope("head");
-  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("head.weight"), "logits_"),
-               param("head.bias"), "logits");
+
+  Var logits() {
+    std::int64_t blocks = 0, at = 0;
+    for (const std::int64_t depth : m.depths) blocks += depth;
+    Var x = embed();
+    for (std::size_t s = 0; s < m.depths.size(); ++s) {
+      const auto stage = b.scope("stages." + std::to_string(s));
+      for (std::int64_t i = 0; i < m.depths[s]; ++i, ++at) {
+        const auto scope = b.scope("blocks." + std::to_string(i));
+        // Stochastic depth grows linearly over the blocks of all stages, 0 in the first.
+        const double rate =
+            blocks > 1 ? m.drop_path * static_cast<double>(at) / static_cast<double>(blocks - 1)
+                       : 0.0;
+        x = block(x, block_name(s, i), m.stage_heads[s], i % 2 == 1, rate);
+      }
+      if (s + 1 < m.depths.size()) x = merge(x, merging_name(s));
+    }
+    x = in_scope("ln_final", [&] {
+      const Var y = norm(x, "norm");
+      const Shape& s = b.type(y).shape;
+      const double tokens = static_cast<double>(s[1] * s[2]);
+      return b.scale(b.sum("bijc->bc", y, "total"), 1.0 / tokens, "pooled");
+    });
+    const auto scope = b.scope("head");
+    return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("head.weight"), "logits_"),
+                 param("head.bias"), "logits");
+  }
+};
+
+Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
+                 const ParamOf& param) {
+  return SwinForward{b, m, images, mode, param}.logits();
 }
 
 std::vector<DerivedTensor> swin_derived(const ModelConfig& m) {

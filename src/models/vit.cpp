@@ -82,30 +82,35 @@ std::vector<Param> vit_parameters(const ModelConfig& m) {
   return out;
 }
 
-Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
-                const ParamOf& param) {
+// Writes the forward program: embeddings, blocks and the head.
+struct VitForward {
+  Builder& b;
+  const ModelConfig& m;
+  const Var images;
+  const Mode& mode;
+  const ParamOf& param;
   const std::int64_t batch = b.type(images).shape[0];
   const std::int64_t d = m.dim / m.heads;
-  Var rng = none;
-  if (mode.random && (m.dropout > 0 || m.drop_path > 0))
-    rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}});
-  auto dropout = [&](Var x, double rate, bool per_sample, const char* name) {
+  const Var rng = mode.random && (m.dropout > 0 || m.drop_path > 0)
+                      ? b.input(Input::scalar, "rng", {DType::i64, {3}, {}}, {}, Role::key)
+                      : none;
+
+  Var dropout(Var x, double rate, bool per_sample, const char* name) {
     if (!mode.random || rate <= 0) return x;
     return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0},
                    {x, rng}, name);
-  };
-  auto norm = [&](Var x, const std::string& p) {
+  }
+  Var norm(Var x, const std::string& p) {
     return b.emit(Op::layer_norm, Norm{1e-6}, {x, param(p + ".weight"), param(p + ".bias")},
                   {"y", "mean", "rstd"})[0];
-  };
+  }
 
-  Var x = none;
-  {
+  Var embed() {
     const auto scope = b.scope("embeddings");
     const Var patches = b.emit1(Op::patchify, Patch{m.patch, 0}, {images}, "patches");
-    x = b.add("btc,c->btc",
-              b.contract("btpqc,pqcd->btd", patches, param("conv_proj.weight"), "conv"),
-              param("conv_proj.bias"), "tokens");
+    Var x = b.add("btc,c->btc",
+                  b.contract("btpqc,pqcd->btd", patches, param("conv_proj.weight"), "conv"),
+                  param("conv_proj.bias"), "tokens");
     if (m.pool == "class") {
       const Var token = b.emit1(Op::broadcast, Broadcast{"tc->btc", {batch, 1, m.dim}},
                                 {param("class_token")}, "class");
@@ -113,9 +118,37 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
     }
     x = dropout(b.add("btc,tc->btc", x, param("encoder.pos_embedding"), "embedded"), m.dropout,
                 false, "dropout");
-    x = b.mark("residual", x, "residual", 1);
+    return b.mark("residual", x, "residual", 1);
   }
-  for (std::int64_t i = 0; i < m.depth; ++i) {
+
+  Var attention(Var y, const std::string& l, double drop_path) {
+    const auto scope = b.scope("msa");
+    const std::string a = l + "self_attention.";
+    Var qkv = b.add("nbthd,nhd->nbthd",
+                    b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
+                    param(a + "in_proj_bias"), "qkv");
+    // Sequence parallel: tokens are shared outside attention, heads inside.
+    qkv = b.mark("heads", b.mark("tokens", qkv, "tokens", 2), "heads", 3);
+    const std::vector<Var> parts = b.emit(Op::unstack, None{}, {qkv}, {"q", "k", "v"});
+    Var o = b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false},
+                   parts, {"o", "lse"})[0];
+    o = b.mark("tokens", o, "tokens", 1);
+    y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"),
+              param(a + "out_proj.bias"), "proj");
+    return dropout(dropout(y, m.dropout, false, "dropout"), drop_path, true, "drop_path");
+  }
+
+  Var mlp(Var y, const std::string& l, double drop_path) {
+    const auto scope = b.scope("mlp");
+    Var z = b.add("btf,f->btf", b.contract("btc,fc->btf", y, param(l + "mlp.0.weight"), "fc1_"),
+                  param(l + "mlp.0.bias"), "fc1");
+    z = dropout(b.emit1(Op::gelu, Gelu{false}, {z}, "gelu"), m.dropout, false, "dropout_1");
+    z = b.add("btc,c->btc", b.contract("btf,cf->btc", z, param(l + "mlp.3.weight"), "fc2_"),
+              param(l + "mlp.3.bias"), "fc2");
+    return dropout(dropout(z, m.dropout, false, "dropout_2"), drop_path, true, "drop_path");
+  }
+
+  Var block(Var x, std::int64_t i) {
     const auto scope = b.scope("blocks." + std::to_string(i));
     const std::string l = layer(i);
     // Stochastic depth grows linearly with depth, 0 in the first block.
@@ -126,23 +159,7 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
       const auto inner = b.scope("ln_1");
       y = norm(x, l + "ln_1");
     }
-    {
-      const auto inner = b.scope("msa");
-      const std::string a = l + "self_attention.";
-      Var qkv = b.add("nbthd,nhd->nbthd",
-                      b.contract("btc,nhdc->nbthd", y, param(a + "in_proj_weight"), "qkv_"),
-                      param(a + "in_proj_bias"), "qkv");
-      // Sequence parallel: tokens are shared outside attention, heads inside.
-      qkv = b.mark("heads", b.mark("tokens", qkv, "tokens", 2), "heads", 3);
-      const std::vector<Var> parts = b.emit(Op::unstack, None{}, {qkv}, {"q", "k", "v"});
-      Var o =
-          b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false},
-                 parts, {"o", "lse"})[0];
-      o = b.mark("tokens", o, "tokens", 1);
-      y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"),
-                param(a + "out_proj.bias"), "proj");
-      y = dropout(dropout(y, m.dropout, false, "dropout"), drop_path, true, "drop_path");
-    }
+    y = attention(y, l, drop_path);
     {
       const auto inner = b.scope("residual_1");
       x = b.add(x, y, "x");
@@ -151,35 +168,35 @@ Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
       const auto inner = b.scope("ln_2");
       y = norm(x, l + "ln_2");
     }
-    {
-      const auto inner = b.scope("mlp");
-      Var z = b.add("btf,f->btf", b.contract("btc,fc->btf", y, param(l + "mlp.0.weight"), "fc1_"),
-                    param(l + "mlp.0.bias"), "fc1");
-      z = dropout(b.emit1(Op::gelu, Gelu{false}, {z}, "gelu"), m.dropout, false, "dropout_1");
-      z = b.add("btc,c->btc", b.contract("btf,cf->btc", z, param(l + "mlp.3.weight"), "fc2_"),
-                param(l + "mlp.3.bias"), "fc2");
-      y = dropout(dropout(z, m.dropout, false, "dropout_2"), drop_path, true, "drop_path");
-    }
-    {
-      const auto inner = b.scope("residual_2");
-      x = b.mark("residual", b.add(x, y, "x"), "residual", 1);
-    }
+    y = mlp(y, l, drop_path);
+    const auto inner = b.scope("residual_2");
+    return b.mark("residual", b.add(x, y, "x"), "residual", 1);
   }
-  // Layer norm works row by row, so the class token is taken before it, not after: same numbers,
-  // fewer of them.
-  if (m.pool == "class") {
-    const auto scope = b.scope("ln_final");
-    x = b.reshape(b.emit1(Op::slice, Slice{1, 0, 1}, {x}, "class"), {batch, m.dim});
-    x = norm(x, "encoder.ln");
-  } else {
-    const auto scope = b.scope("ln_final");
-    x = norm(x, "encoder.ln");
-    const double tokens = static_cast<double>(b.type(x).shape[1]);
-    x = b.scale(b.sum("btc->bc", x, "total"), 1.0 / tokens, "pooled");
+
+  Var logits() {
+    Var x = embed();
+    for (std::int64_t i = 0; i < m.depth; ++i) x = block(x, i);
+    // Layer norm works row by row, so the class token is taken before it, not after: same numbers,
+    // fewer of them.
+    if (m.pool == "class") {
+      const auto scope = b.scope("ln_final");
+      x = b.reshape(b.emit1(Op::slice, Slice{1, 0, 1}, {x}, "class"), {batch, m.dim});
+      x = norm(x, "encoder.ln");
+    } else {
+      const auto scope = b.scope("ln_final");
+      x = norm(x, "encoder.ln");
+      const double tokens = static_cast<double>(b.type(x).shape[1]);
+      x = b.scale(b.sum("btc->bc", x, "total"), 1.0 / tokens, "pooled");
+    }
+    const auto scope = b.scope("head");
+    return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("heads.head.weight"), "logits_"),
+                 param("heads.head.bias"), "logits");
   }
-  const auto scope = b.scope("head");
-  return b.add("bk,k->bk", b.contract("bc,kc->bk", x, param("heads.head.weight"), "logits_"),
-               param("heads.head.bias"), "logits");
+};
+
+Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
+                const ParamOf& param) {
+  return VitForward{b, m, images, mode, param}.logits();
 }
 
 }  // namespace

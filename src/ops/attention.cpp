@@ -11,21 +11,21 @@ namespace {
 
 using namespace ir;
 
-struct Letters {
+struct AttentionLetters {
   std::string q, k, lse, optional;
 };
-Letters letters_of(const Attrs& attrs) {
+AttentionLetters attention_letters(const Attrs& attrs) {
   const Attention& a = std::get<Attention>(attrs);
   const std::string lead = a.mask ? "*w!" : "*";
   return {lead + "thd!", lead + "s!hd!", lead + "ht",
           std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "")};
 }
 std::string forward_signature(const Attrs& attrs, int) {
-  const auto [q, k, lse, optional] = letters_of(attrs);
+  const auto [q, k, lse, optional] = attention_letters(attrs);
   return q + "," + k + "," + k + optional + "->" + q + "," + lse;
 }
 std::string attention_grad_signature(const Attrs& attrs, int) {
-  const auto [q, k, lse, optional] = letters_of(attrs);
+  const auto [q, k, lse, optional] = attention_letters(attrs);
   return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" + q + "," + k +
          "," + k + (std::get<Attention>(attrs).bias ? ",hts!" : "");
 }

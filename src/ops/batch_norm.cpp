@@ -99,6 +99,30 @@ std::string running_placement(const Attrs&, In, In) {
   return "c,c,g!c,g!c,c->c,c";
 }  // the mean over groups
 
+// With a statistics group per rank this rank has one, over its own samples. `sums`: by group.
+void local_groups(Attrs& attrs, const Part& part, Var sums) {
+  BatchNorm& a = std::get<BatchNorm>(attrs);
+  if (a.groups == 1) return;
+  const Var x = part.eqn.in[0];
+  const Range mine = part.ranges(sums)[0], samples = part.ranges(x)[0];
+  if (mine.size == a.groups) return;
+  // The samples of this rank's groups must be its samples, group by group.
+  for (int g = 0; g < mine.size; ++g) {
+    const Range whole = split(part.type(x).shape[0], static_cast<int>(a.groups),
+                              static_cast<int>(mine.begin) + g),
+                here = split(samples.size, static_cast<int>(mine.size), g);
+    CHECK(whole.begin == samples.begin + here.begin && whole.size == here.size,
+          "statistics groups are not cut where the batch is");
+  }
+  a.groups = mine.size;
+  if (a.samples > 0) a.samples = samples.size;
+}
+void local_moments(Attrs& attrs, const Part& part) {
+  local_groups(attrs, part, part.eqn.out[part.eqn.out[0] == none ? 1 : 0]);
+}
+void local_norm(Attrs& attrs, const Part& part) { local_groups(attrs, part, part.eqn.in[1]); }
+void local_norm_grad(Attrs& attrs, const Part& part) { local_groups(attrs, part, part.eqn.in[2]); }
+
 }  // namespace
 
 std::vector<OpDef> batch_norm_rows() {
@@ -108,7 +132,8 @@ std::vector<OpDef> batch_norm_rows() {
        .sig = "b*c,c->gc,gc",
        .infer = infer_moments,
        .placement = moments_placement,
-       .low = "l."},
+       .low = "l.",
+       .local = local_moments},
       {.op = Op::batch_norm,
        .doc =
            "x, sum, sumsq, shift, gain, bias -> normalised per channel, mean, 1/standard deviation",
@@ -118,20 +143,23 @@ std::vector<OpDef> batch_norm_rows() {
        .may_alias = {{0, 0}},
        .placement = norm_placement,
        .follows = {1, 2},
-       .low = "l."},
+       .low = "l.",
+       .local = local_norm},
       {.op = Op::batch_norm_sums,
        .doc = "dy, x, mean, rstd -> per group and channel: sum of dy, and of dy (x - mean) rstd",
        .sig = "b*c,b*c,gc,gc->gc,gc",
        .infer = infer_sums,
        .placement = sums_placement,
-       .low = "ll."},
+       .low = "ll.",
+       .local = local_norm_grad},
       {.op = Op::batch_norm_grad,
        .doc = "dy, x, mean, rstd, gain, sum_dy, sum_dyn -> dx",
        .sig = "b*c,b*c,gc,gc,c,gc,gc->b*c",
        .infer = infer_grad,
        .may_alias = {{0, 0}, {0, 1}},
        .placement = grad_placement,
-       .low = "ll."},
+       .low = "ll.",
+       .local = local_norm_grad},
       {.op = Op::running_stats,
        .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` "
               "(variance unbiased, groups averaged)",

@@ -97,6 +97,20 @@ std::string place_pack(const Attrs& attrs, In in, In) {
   return out + "->" + bucket_letters(a.parts, a.dims.empty() ? 1 : 2);
 }
 
+// A bucket of several parts is [parts, size], of which this rank has some rows.
+std::int64_t rows_of(const Part& part, Var bucket) {
+  return part.type(bucket).rank() == 2 ? part.shape(bucket)[0] : 1;
+}
+void local_view(Attrs& attrs, const Part& part) {
+  View& a = std::get<View>(attrs);
+  a.shape = part.shape(part.eqn.out[0]);
+  a.parts = rows_of(part, part.eqn.in[0]);
+  if (a.parts == 1) a.dim = -1;
+}
+void local_pack(Attrs& attrs, const Part& part) {
+  std::get<Pack>(attrs).parts = rows_of(part, part.eqn.out[0]);
+}
+
 }  // namespace
 
 std::vector<OpDef> bucket_rows() {
@@ -108,7 +122,8 @@ std::vector<OpDef> bucket_rows() {
        .vjp = view_vjp,
        .view = view_offset,
        .placement = place_view,
-       .linear = {0}},
+       .linear = {0},
+       .local = local_view},
       {.op = Op::pack,
        .doc = "tensors side by side in a flat bucket, zeros between",
        .sig = "",
@@ -116,7 +131,8 @@ std::vector<OpDef> bucket_rows() {
        .vjp = pack_vjp,
        .gathers = true,
        .placement = place_pack,
-       .adds = true},
+       .adds = true,
+       .local = local_pack},
   };
 }
 

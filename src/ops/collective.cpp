@@ -72,6 +72,27 @@ Types infer_recv(const Attrs& attrs, In in) {
   return {{a.dtype, a.shape, {}}};
 }
 
+// What crosses ranks says how large everybody's part is, and which is this rank's.
+void local_index(Attrs& attrs, const Part& part) {
+  Collective& a = std::get<Collective>(attrs);
+  a.index = part.index(a.axis);
+}
+void local_gather(Attrs& attrs, const Part& part) {
+  local_index(attrs, part);
+  Collective& a = std::get<Collective>(attrs);
+  a.parts = part.extents(part.eqn.in[0], a.axis, a.dim);
+}
+void local_scatter(Attrs& attrs, const Part& part) {
+  local_index(attrs, part);
+  Collective& a = std::get<Collective>(attrs);
+  a.parts = part.extents(part.eqn.out[0], a.axis, a.dim);
+}
+void local_all_to_all(Attrs& attrs, const Part& part) {
+  local_scatter(attrs, part);
+  Collective& a = std::get<Collective>(attrs);
+  a.from_parts = part.extents(part.eqn.in[0], a.axis, a.from);
+}
+
 }  // namespace
 
 std::vector<OpDef> collective_rows() {
@@ -82,23 +103,27 @@ std::vector<OpDef> collective_rows() {
        .infer = infer_all_reduce,
        .may_alias = {{0, 0}},
        .crosses = Crossing::collective,
-       .carries_gradient = true},
+       .carries_gradient = true,
+       .local = local_index},
       {.op = Op::all_gather,
        .doc = "S to R: the parts of all ranks along `dim`",
        .sig = "",
        .infer = infer_all_gather,
-       .crosses = Crossing::collective},
+       .crosses = Crossing::collective,
+       .local = local_gather},
       {.op = Op::reduce_scatter,
        .doc = "P to S: this rank's part along `dim` of the sum",
        .sig = "",
        .infer = infer_reduce_scatter,
        .crosses = Crossing::collective,
-       .carries_gradient = true},
+       .carries_gradient = true,
+       .local = local_scatter},
       {.op = Op::all_to_all,
        .doc = "S(from) to S(dim): cut along another dim",
        .sig = "",
        .infer = infer_all_to_all,
-       .crosses = Crossing::collective},
+       .crosses = Crossing::collective,
+       .local = local_all_to_all},
       {.op = Op::own,
        .doc = "R to S: this rank's part along `dim`; nothing is sent",
        .sig = "",

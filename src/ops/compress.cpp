@@ -52,6 +52,20 @@ Types infer_compressed(const Attrs& attrs, In in) {
   return out;
 }
 
+// The elements that each rank of the group adds up: its part of the result, or an even share where
+// all get everything.
+void local_compressed(Attrs& attrs, const Part& part) {
+  Compressed& a = std::get<Compressed>(attrs);
+  CHECK(part.eqn.out[0] != none, "nobody reads what a compressed reduction adds up");
+  const std::vector<int> group = part.group(a.axis);
+  const std::int64_t mine = elements(part.shape(part.eqn.in[0]));
+  a.index = part.index(a.axis);
+  for (std::size_t i = 0; i < group.size(); ++i)
+    a.parts.push_back(
+        a.dim >= 0 ? elements(local_shape(part.type(part.eqn.out[0]), part.program.mesh, group[i]))
+                   : split(mine, static_cast<int>(group.size()), static_cast<int>(i)).size);
+}
+
 }  // namespace
 
 std::vector<OpDef> compress_rows() {
@@ -64,7 +78,8 @@ std::vector<OpDef> compress_rows() {
        .infer = infer_compressed,
        .may_alias = {{0, 0}, {1, 1}},
        .crosses = Crossing::collective,
-       .carries_gradient = true},
+       .carries_gradient = true,
+       .local = local_compressed},
       {.op = Op::orthogonalise,
        .doc = "columns that are orthonormal and span what those of x do; one that adds nothing "
               "becomes a random one",

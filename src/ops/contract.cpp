@@ -14,7 +14,7 @@ using namespace ir;
 Types infer_contract(const Attrs& attrs, In in) {
   const Contract& a = std::get<Contract>(attrs);
   CHECK(in.size() >= 2, "contract takes two operands and then addends");
-  const Signature sig = parse_signature(a.sig);
+  const Signature& sig = parsed_signature(a.sig);
   CHECK(sig.in.size() == in.size() && sig.out.size() == 1,
         "\"" + a.sig + "\" lists " + std::to_string(sig.in.size()) + " operands and " +
             std::to_string(sig.out.size()) + " results; there are " + std::to_string(in.size()) +
@@ -23,7 +23,8 @@ Types infer_contract(const Attrs& attrs, In in) {
         "the factors of contract have one float type");
   const std::string& out = sig.out[0].letters;
   for (char c : out)
-    CHECK((sig.in[0].letters + sig.in[1].letters).find(c) != std::string::npos,
+    CHECK(sig.in[0].letters.find(c) != std::string::npos ||
+              sig.in[1].letters.find(c) != std::string::npos,
           std::string("dim ") + c + " of \"" + a.sig + "\" is in no factor");
   for (std::size_t i = 2; i < sig.in.size(); ++i)
     for (char c : sig.in[i].letters)
@@ -47,7 +48,7 @@ Grads contract_vjp(Builder& b, const Eqn& e, Grad g) {
 
 Cost contract_cost(const Attrs& attrs, In in, In) {
   const Contract& a = std::get<Contract>(attrs);
-  const Signature sig = parse_signature(a.sig);
+  const Signature& sig = parsed_signature(a.sig);
   std::map<char, double> extents;
   for (std::size_t i = 0; i < 2; ++i)
     for (std::size_t j = 0; j < in[i].shape.size(); ++j)

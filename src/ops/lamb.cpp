@@ -1,5 +1,7 @@
 // LAMB, split so that it works on flat buckets and on parts of them: the direction of every
 // element, two norms per tensor, the scaled step.
+#include <algorithm>
+
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -39,6 +41,19 @@ Types infer_update(const Attrs& attrs, In in) {
   return {{in[0].dtype, in[0].shape, {}}};
 }
 
+// What of each tensor lies in this rank's part of the bucket.
+void local_segments(Attrs& attrs, const Part& part) {
+  Segments& a = std::get<Segments>(attrs);
+  const Range mine = part.ranges(part.eqn.in[0]).back();
+  const auto inside = [&](std::int64_t at) {
+    return std::clamp(at - mine.begin, std::int64_t{0}, mine.size);
+  };
+  for (std::size_t i = 0; i < a.offsets.size(); ++i) {
+    const std::int64_t begin = inside(a.offsets[i]), end = inside(a.offsets[i] + a.sizes[i]);
+    a.offsets[i] = begin, a.sizes[i] = end - begin;
+  }
+}
+
 }  // namespace
 
 std::vector<OpDef> lamb_rows() {
@@ -51,13 +66,15 @@ std::vector<OpDef> lamb_rows() {
       {.op = Op::segment_sumsq,
        .doc = "sum of squares of each tensor in a bucket",
        .sig = "*a->s",
-       .infer = infer_segment_sumsq},
+       .infer = infer_segment_sumsq,
+       .local = local_segments},
       {.op = Op::lamb_update,
        .doc = "w, direction, sumsq of each per tensor, lr -> w - lr r direction; r = norm of w "
               "over that of direction, 1 where one is 0",
        .sig = "*a,*a,s!,s!,->*a",
        .infer = infer_update,
-       .may_alias = {{0, 0}, {0, 1}}},
+       .may_alias = {{0, 0}, {0, 1}},
+       .local = local_segments},
   };
 }
 

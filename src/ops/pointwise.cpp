@@ -91,6 +91,20 @@ Grads relu_vjp(Builder& b, const Eqn& e, Grad g) {
 
 Grads mark_vjp(Builder& b, const Eqn& e, Grad g) { return {b.emit1(Op::mark, e.attrs, {g[0]})}; }
 
+// Drawn by position in the global batch and place in the whole sample.
+void local_dropout(Attrs& attrs, const Part& part) {
+  Dropout& a = std::get<Dropout>(attrs);
+  const Shape& all = part.type(part.eqn.out[0]).shape;
+  const std::vector<Range> mine = part.ranges(part.eqn.out[0]);
+  a.base += mine[0].begin;
+  bool whole = true;
+  for (std::size_t i = 1; i < mine.size(); ++i) whole &= mine[i].size == all[i];
+  if (whole) return;
+  a.whole.assign(all.begin() + 1, all.end());
+  a.start.clear();
+  for (std::size_t i = 1; i < mine.size(); ++i) a.start.push_back(mine[i].begin);
+}
+
 }  // namespace
 
 std::vector<OpDef> pointwise_rows() {
@@ -161,7 +175,8 @@ std::vector<OpDef> pointwise_rows() {
        .vjp = dropout_vjp,
        .may_alias = {{0, 0}},
        .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_dropout},
       {.op = Op::mark,
        .doc = "identity that names a place: remat boundary, pipeline cut, placement pin",
        .sig = "*->*",

@@ -262,10 +262,53 @@ std::string place_unstack(const Attrs&, In in, In) {
   for (std::int64_t i = 1; i < in[0].shape[0]; ++i) out += "," + part;
   return out;
 }
+
+std::vector<OpDef> stack_rows() {
+  return {
+      {.op = Op::stack,
+       .doc = "n operands -> [n, ...]",
+       .sig = "",
+       .infer = infer_stack,
+       .vjp = stack_vjp,
+       .gathers = true,
+       .placement = place_stack,
+       .adds = true,
+       .low = "l"},
+      {.op = Op::unstack,
+       .doc = "[n, ...] -> n results",
+       .sig = "",
+       .infer = infer_unstack,
+       .vjp = unstack_vjp,
+       .view = view_unstack,
+       .placement = place_unstack,
+       .linear = {0},
+       .low = "l"},
+  };
+}
+std::vector<OpDef> patch_rows() {
+  return {
+      {.op = Op::patchify,
+       .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row",
+       .sig = "",
+       .infer = infer_patchify,
+       .vjp = patchify_vjp,
+       .placement = [](const Attrs&, In, In) -> std::string { return "bx!y!c->bt!p!q!c"; },
+       .linear = {0},
+       .low = "l"},
+      {.op = Op::unpatchify,
+       .doc = "[b,t,p,p,c] -> [b,h,w,c]",
+       .sig = "",
+       .infer = infer_unpatchify,
+       .vjp = unpatchify_vjp,
+       .placement = [](const Attrs&, In, In) -> std::string { return "bt!p!q!c->bx!y!c"; },
+       .linear = {0},
+       .low = "l"},
+  };
+}
 }  // namespace
 
 std::vector<OpDef> shape_rows() {
-  return {
+  std::vector<OpDef> rows = {
       {.op = Op::constant,
        .doc = "a tensor of one value",
        .sig = "",
@@ -273,7 +316,8 @@ std::vector<OpDef> shape_rows() {
        .placement =
            [](const Attrs& attrs, In, In) {
              return "->" + alphabet(static_cast<int>(std::get<Constant>(attrs).shape.size()));
-           }},
+           },
+       .local = local_shape_of_result<Constant>},
       {.op = Op::reshape,
        .doc = "the same elements under another shape",
        .sig = "",
@@ -282,7 +326,8 @@ std::vector<OpDef> shape_rows() {
        .view = view_all,
        .placement = place_reshape,
        .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_shape_of_result<Reshape>},
       {.op = Op::transpose,
        .doc = "dim i of the result is dim perm[i]",
        .sig = "",
@@ -317,48 +362,18 @@ std::vector<OpDef> shape_rows() {
        .placement = place_pad,
        .linear = {0},
        .low = "l"},
-      {.op = Op::stack,
-       .doc = "n operands -> [n, ...]",
-       .sig = "",
-       .infer = infer_stack,
-       .vjp = stack_vjp,
-       .gathers = true,
-       .placement = place_stack,
-       .adds = true,
-       .low = "l"},
-      {.op = Op::unstack,
-       .doc = "[n, ...] -> n results",
-       .sig = "",
-       .infer = infer_unstack,
-       .vjp = unstack_vjp,
-       .view = view_unstack,
-       .placement = place_unstack,
-       .linear = {0},
-       .low = "l"},
       {.op = Op::broadcast,
        .doc = "repeated along the dims that the operand lacks",
        .sig = "",
        .infer = infer_broadcast,
        .vjp = broadcast_vjp,
        .linear = {0},
-       .low = "l"},
-      {.op = Op::patchify,
-       .doc = "[b,h,w,c] -> [b,t,p,p,c], patches row by row",
-       .sig = "",
-       .infer = infer_patchify,
-       .vjp = patchify_vjp,
-       .placement = [](const Attrs&, In, In) -> std::string { return "bx!y!c->bt!p!q!c"; },
-       .linear = {0},
-       .low = "l"},
-      {.op = Op::unpatchify,
-       .doc = "[b,t,p,p,c] -> [b,h,w,c]",
-       .sig = "",
-       .infer = infer_unpatchify,
-       .vjp = unpatchify_vjp,
-       .placement = [](const Attrs&, In, In) -> std::string { return "bt!p!q!c->bx!y!c"; },
-       .linear = {0},
-       .low = "l"},
+       .low = "l",
+       .local = local_shape_of_result<Broadcast>},
   };
+  for (const auto& more : {stack_rows(), patch_rows()})
+    rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
 }
 
 }  // namespace tessera::ops

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "ir/builder.h"
 #include "ir/op.h"
+#include "ir/part.h"
 
 namespace tessera::ops {
 
@@ -42,5 +43,11 @@ inline const ir::Type& only(In in) {
 
 // A view that begins where its operand does.
 inline std::int64_t view_all(const ir::Attrs&, In, int) { return 0; }
+
+// The attribute `shape` is the result's: on a rank, that of its part.
+template <class A>
+void local_shape_of_result(ir::Attrs& attrs, const ir::Part& part) {
+  std::get<A>(attrs).shape = part.shape(part.eqn.out[0]);
+}
 
 }  // namespace tessera::ops

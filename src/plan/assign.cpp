@@ -25,19 +25,19 @@ struct Assigner {
       home;                // gathered operands: the result they are produced in, and where
   std::vector<int> group;  // values that share bytes: index into `group_needed`
   std::vector<int> group_needed;
-  const std::vector<int>& due;  // per equation
+  const std::vector<int>& deadlines;  // per equation
   std::vector<int> held,
       group_held;  // until which equation a message under way reads or writes the value, its bytes
   std::map<Var, std::string> donated;  // result -> the input it updates
 
-  Assigner(const Program& program, const std::vector<int>& due_before, const Target& plan_target)
+  Assigner(const Program& program, const std::vector<int>& deadline, const Target& plan_target)
       : p(program),
         target(plan_target),
         end(static_cast<int>(program.eqns.size())),
         needed(p.values.size(), -1),
         home(p.values.size(), {none, 0}),
         group(p.values.size(), -1),
-        due(due_before),
+        deadlines(deadline),
         held(p.values.size(), -1) {
     out.values.resize(p.values.size());
     for (int i = 0; i < end; ++i)
@@ -159,7 +159,7 @@ struct Assigner {
   }
   // Everything a message touches stays as it is until it has arrived.
   void hold(const Eqn& e, int i) {
-    const int until = due[static_cast<std::size_t>(i)];
+    const int until = deadlines[static_cast<std::size_t>(i)];
     if (until == i) return;
     for (const auto* list : {&e.in, &e.out})
       for (Var v : *list) {
@@ -257,8 +257,8 @@ std::int64_t own_part(const Collective& a, const Type& whole) {
   return offset * bytes;
 }
 
-Assignment assign(const Program& program, const std::vector<int>& due, const Target& target) {
-  Assigner a(program, due, target);
+Assignment assign(const Program& program, const std::vector<int>& deadlines, const Target& target) {
+  Assigner a(program, deadlines, target);
   a.find_lifetimes();
   a.place_inputs();
   for (int i = 0; i < a.end; ++i) {

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/index.h"
 #include "ir/builder.h"
+#include "ir/part.h"
 #include "plan/plan.h"
 
 namespace tessera::plan {
@@ -24,8 +25,7 @@ class Localiser {
   Program run() {
     for (const Input& in : p_.inputs) {
       if (!is_here(p_.type(in.var), p_.mesh, rank_)) continue;
-      map_[at(in.var)] =
-          b_.input(in.kind, in.name, {p_.type(in.var).dtype, shape(in.var), {}}, in.dims);
+      map_[at(in.var)] = b_.input(in, {p_.type(in.var).dtype, shape(in.var), {}});
       b_.rename(map_[at(in.var)], p_.name_of(in.var));
     }
     for (const Eqn& e : p_.eqns) {
@@ -37,7 +37,7 @@ class Localiser {
       }
     }
     for (const Output& o : p_.outputs)
-      if (map_[at(o.var)] != none) b_.output(o.name, map_[at(o.var)], o.updates);
+      if (map_[at(o.var)] != none) b_.output(o, map_[at(o.var)]);
     return b_.take();
   }
 
@@ -145,100 +145,10 @@ class Localiser {
     define(e, widen(e, a.dim, inside, have));
   }
 
-  // Extents along `dim` of every rank that shares this one's place on all other axes.
-  Shape parts(Var v, const std::string& axis, int dim) const {
-    Shape out;
-    for (const int rank : p_.mesh.group(rank_, p_.mesh.find(axis)))
-      out.push_back(local_shape(p_.type(v), p_.mesh, rank)[at(dim)]);
-    return out;
-  }
-
   Attrs attributes(const Eqn& e) const {
     Attrs attrs = e.attrs;
-    const auto rows_of = [&](Var bucket) {
-      return p_.type(bucket).rank() == 2 ? shape(bucket)[0] : 1;
-    };
-    std::visit(
-        [&]<class A>(A& a) {
-          if constexpr (std::is_same_v<A, Reshape> || std::is_same_v<A, Broadcast> ||
-                        std::is_same_v<A, Constant>) {
-            a.shape = shape(e.out[0]);
-          } else if constexpr (std::is_same_v<A, View>) {
-            a.shape = shape(e.out[0]);
-            a.parts = rows_of(e.in[0]);
-            if (a.parts == 1) a.dim = -1;
-          } else if constexpr (std::is_same_v<A, Pack>) {
-            a.parts = rows_of(e.out[0]);
-          } else if constexpr (std::is_same_v<A, Dropout>) {
-            localise_dropout(a, e.out[0]);
-          } else if constexpr (std::is_same_v<A, BatchNorm>) {
-            localise_norm(a, e);
-          } else if constexpr (std::is_same_v<A, Segments>) {
-            const Range range = ranges(e.in[0]).back();
-            for (std::size_t i = 0; i < a.offsets.size(); ++i) {
-              const std::int64_t begin = std::clamp(a.offsets[i] - range.begin, std::int64_t{0},
-                                                    range.size),
-                                 end = std::clamp(a.offsets[i] + a.sizes[i] - range.begin,
-                                                  std::int64_t{0}, range.size);
-              a.offsets[i] = begin, a.sizes[i] = end - begin;
-            }
-          } else if constexpr (std::is_same_v<A, Collective>) {
-            a.index = p_.mesh.coordinates(rank_)[at(p_.mesh.find(a.axis))];
-            const Op op = e.op;
-            if (op == Op::all_gather) a.parts = parts(e.in[0], a.axis, a.dim);
-            if (op == Op::reduce_scatter || op == Op::all_to_all)
-              a.parts = parts(e.out[0], a.axis, a.dim);
-            if (op == Op::all_to_all) a.from_parts = parts(e.in[0], a.axis, a.from);
-          } else if constexpr (std::is_same_v<A, Compressed>) {
-            localise_compressed(a, e);
-          }
-        },
-        attrs);
+    if (const auto local = def(e.op).local) local(attrs, Part{p_, e, rank_});
     return attrs;
-  }
-
-  // The elements that each rank of the group adds up: its part of the result, or an even share
-  // where all get everything.
-  void localise_compressed(Compressed& a, const Eqn& e) const {
-    CHECK(e.out[0] != none, "nobody reads what a compressed reduction adds up");
-    const std::vector<int> group = p_.mesh.group(rank_, p_.mesh.find(a.axis));
-    a.index = p_.mesh.coordinates(rank_)[at(p_.mesh.find(a.axis))];
-    for (int i = 0; i < static_cast<int>(group.size()); ++i)
-      a.parts.push_back(
-          a.dim >= 0 ? elements(local_shape(p_.type(e.out[0]), p_.mesh, group[at(i)]))
-                     : split(elements(shape(e.in[0])), static_cast<int>(group.size()), i).size);
-  }
-
-  // Drawn by position in the global batch and place in the whole sample.
-  void localise_dropout(Dropout& a, Var v) const {
-    const std::vector<Range> part = ranges(v);
-    a.base += part[0].begin;
-    bool whole = true;
-    for (std::size_t i = 1; i < part.size(); ++i) whole &= part[i].size == p_.type(v).shape[i];
-    if (whole) return;
-    a.whole.assign(p_.type(v).shape.begin() + 1, p_.type(v).shape.end());
-    a.start.clear();
-    for (std::size_t i = 1; i < part.size(); ++i) a.start.push_back(part[i].begin);
-  }
-
-  // With a statistics group per rank this rank has one, over its own samples.
-  void localise_norm(BatchNorm& a, const Eqn& e) const {
-    if (a.groups == 1 || e.op == Op::running_stats) return;
-    const Var sums = e.op == Op::moments      ? e.out[e.out[0] == none ? 1 : 0]
-                     : e.op == Op::batch_norm ? e.in[1]
-                                              : e.in[2];
-    const Range mine = ranges(sums)[0], samples = ranges(e.in[0])[0];
-    if (mine.size == a.groups) return;
-    // The samples of this rank's groups must be its samples, group by group.
-    for (int g = 0; g < mine.size; ++g) {
-      const Range whole = split(p_.type(e.in[0]).shape[0], static_cast<int>(a.groups),
-                                static_cast<int>(mine.begin) + g),
-                  here = split(samples.size, static_cast<int>(mine.size), g);
-      CHECK(whole.begin == samples.begin + here.begin && whole.size == here.size,
-            "statistics groups are not cut where the batch is");
-    }
-    a.groups = mine.size;
-    if (a.samples > 0) a.samples = samples.size;
   }
 
   const Program& p_;

@@ -20,7 +20,7 @@ std::vector<bool> gradients_of(const Program& p) {
     out[at(e.out[0])] = e.op == Op::pack || (def(e.op).carries_gradient && out[at(e.in[0])]);
   }
   for (const Output& o : p.outputs)
-    if (o.name.starts_with("grad.")) out[at(o.var)] = true;
+    if (o.role == Role::gradient) out[at(o.var)] = true;
   return out;
 }
 
@@ -147,6 +147,126 @@ Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
   return m;
 }
 
+// Views do nothing, and neither does a stack whose operands already lie in it.
+bool is_step(const Program& program, const Assignment& a, const Eqn& e) {
+  if (const OpDef& row = def(e.op); row.view) {
+    const std::vector<Type> in = program.types(e.in);
+    for (std::size_t r = 0; r < e.out.size(); ++r)
+      if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return true;
+    return false;
+  }
+  if (e.op != Op::stack) return true;
+  const Storage& whole = a.values[at(e.out[0])];
+  for (std::size_t k = 0; k < e.in.size(); ++k) {
+    const Storage& s = a.values[at(e.in[k])];
+    if (s.base != whole.base || s.interval != whole.interval ||
+        s.offset != whole.offset + static_cast<std::int64_t>(k) * program.type(e.in[k]).bytes())
+      return true;
+  }
+  return false;
+}
+
+// Appends what kernels need beside their operands to the intervals: the interval of each equation,
+// or -1. An op without a kernel on the target is refused.
+std::vector<int> add_workspaces(const Program& program, Assignment& a, const Target& target) {
+  std::vector<int> workspace_of(program.eqns.size(), -1);
+  MissingKernels missing(program, target);
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& e = program.eqns[i];
+    if (!is_step(program, a, e)) continue;
+    missing.look_at(e);
+    if (missing.any() || !target.workspace) continue;
+    const std::int64_t bytes =
+        target.workspace(e.op, e.attrs, program.types(e.in), program.types(e.out));
+    if (bytes == 0) continue;
+    workspace_of[i] = static_cast<int>(a.intervals.size());
+    a.intervals.push_back({target.aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
+  }
+  missing.refuse();
+  return workspace_of;
+}
+
+// Writes the steps of a plan in their order, each with the messages that must be over before it.
+class StepWriter {
+ public:
+  StepWriter(Plan& plan, const Assignment& a, const Arena& arena)
+      : plan_(plan), program_(plan.program), a_(a), arena_(arena) {}
+
+  Slot slot(Var v) const {
+    if (v == none || a_.values[at(v)].base == Slot::absent) return Slot{};
+    const Storage& s = a_.values[at(v)];
+    return Slot{
+        s.base,
+        s.offset + (s.interval < 0 ? 0 : arena_.offset(static_cast<std::size_t>(s.interval))),
+        program_.type(v)};
+  }
+
+  // `workspace`: an interval, or -1; `deadline`: the equation before which its message must be
+  // over.
+  void equation(std::size_t i, int workspace, int deadline) {
+    const Eqn& e = program_.eqns[i];
+    Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
+    for (Var v : e.in) step.in.push_back(slot(v));
+    for (Var v : e.out) step.out.push_back(slot(v));
+    if (workspace >= 0) {
+      const auto w = static_cast<std::size_t>(workspace);
+      step.workspace = {0, arena_.offset(w), {DType::u8, {a_.intervals[w].bytes}, {}}};
+    }
+    wait_for(step, static_cast<int>(i));
+    if (deadline > static_cast<int>(i)) {
+      step.stream = 1;
+      under_way_.emplace_back(static_cast<int>(plan_.steps.size()), deadline);
+    }
+    if (crosses_ranks(e.op) && !is_point_to_point(e.op))
+      for (const auto* list : {&step.in, &step.out})
+        for (const Slot& s : *list)
+          if (s.base > 0) plan_.persistent[static_cast<std::size_t>(s.base - 1)].shared = true;
+    plan_.steps.push_back(std::move(step));
+  }
+
+  void copy(const char* label, const Slot& from, const Slot& to) {
+    plan_.steps.push_back({Op::mark, Mark{label}, {from}, {to}, {}, 0, {}, -1});
+    wait_for(plan_.steps.back(), static_cast<int>(program_.eqns.size()));
+  }
+
+ private:
+  void wait_for(Step& step, int now) {
+    std::erase_if(under_way_, [&](const auto& message) {
+      if (message.second <= now) step.waits.push_back(message.first);
+      return message.second <= now;
+    });
+  }
+
+  Plan& plan_;
+  const Program& program_;
+  const Assignment& a_;
+  const Arena& arena_;
+  std::vector<std::pair<int, int>> under_way_;  // step, before which equation it must be over
+};
+
+// Where inputs and outputs lie, and the copies that bring results there.
+void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
+  const Program& program = plan.program;
+  for (const Input& in : program.inputs)
+    plan.inputs.push_back({in.name, in.kind, writer.slot(in.var)});
+  // First what leaves, then what stays: a buffer that is updated by a copy may be an output as it
+  // was before.
+  for (const Output& o : program.outputs) {
+    Slot to = writer.slot(o.updates.empty() ? o.var : program.input(o.updates)->var);
+    if (const Slot from = to; from && o.updates.empty()) {
+      to.base = Slot::result, to.offset = plan.result_bytes;
+      plan.result_bytes += target.aligned(to.type.bytes());
+      writer.copy("result", from, to);
+    }
+    plan.outputs.push_back({o.name, Input::batch, to});
+  }
+  for (const Output& o : program.outputs) {
+    if (o.updates.empty()) continue;
+    const Slot from = writer.slot(o.var), to = writer.slot(program.input(o.updates)->var);
+    if (to.base != from.base || to.offset != from.offset) writer.copy("donate", from, to);
+  }
+}
+
 }  // namespace
 
 std::int64_t Plan::persistent_bytes() const {
@@ -171,42 +291,10 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   if (overlap) plan.program = receive_early(plan.program);
   plan.rank = rank;
   const Program& program = plan.program;
-  const std::vector<int> due_before = due(program, overlap);
-  Assignment a = assign(program, due_before, target);
+  const std::vector<int> deadline_of = deadlines(program, overlap);
+  Assignment a = assign(program, deadline_of, target);
   const std::size_t first_workspace = a.intervals.size();
-  std::vector<int> workspace_of(program.eqns.size(), -1);
-
-  // Views do nothing, and neither does a stack whose operands already lie in it.
-  auto is_step = [&](const Eqn& e) {
-    if (const OpDef& row = def(e.op); row.view) {
-      const std::vector<Type> in = program.types(e.in);
-      for (std::size_t r = 0; r < e.out.size(); ++r)
-        if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return true;
-      return false;
-    }
-    if (e.op != Op::stack) return true;
-    const Storage& whole = a.values[at(e.out[0])];
-    for (std::size_t k = 0; k < e.in.size(); ++k) {
-      const Storage& s = a.values[at(e.in[k])];
-      if (s.base != whole.base || s.interval != whole.interval ||
-          s.offset != whole.offset + static_cast<std::int64_t>(k) * program.type(e.in[k]).bytes())
-        return true;
-    }
-    return false;
-  };
-  MissingKernels missing(program, target);
-  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
-    const Eqn& e = program.eqns[i];
-    if (!is_step(e)) continue;
-    missing.look_at(e);
-    if (missing.any() || !target.workspace) continue;
-    const std::int64_t bytes =
-        target.workspace(e.op, e.attrs, program.types(e.in), program.types(e.out));
-    if (bytes == 0) continue;
-    workspace_of[i] = static_cast<int>(a.intervals.size());
-    a.intervals.push_back({target.aligned(bytes), static_cast<int>(i), static_cast<int>(i)});
-  }
-  missing.refuse();
+  const std::vector<int> workspace_of = add_workspaces(program, a, target);
   const Arena arena(program, a, workspace_of, target);
   plan.arena_bytes = arena.bytes();
   plan.shared_bytes = arena.shared_bytes;
@@ -214,64 +302,15 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   plan.persistent = a.persistent;
   plan.feed_bytes = a.feed_bytes, plan.copies = target.copies;
 
-  auto slot = [&](Var v) {
-    if (v == none || a.values[at(v)].base == Slot::absent) return Slot{};
-    const Storage& s = a.values[at(v)];
-    return Slot{
-        s.base,
-        s.offset + (s.interval < 0 ? 0 : arena.offset(static_cast<std::size_t>(s.interval))),
-        program.type(v)};
-  };
-  std::vector<std::pair<int, int>> under_way;  // step, before which equation it must be done
-  const auto wait_for = [&](Step& step, int now) {
-    std::erase_if(under_way, [&](const auto& message) {
-      if (message.second <= now) step.waits.push_back(message.first);
-      return message.second <= now;
-    });
-  };
+  StepWriter writer(plan, a, arena);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
-    if (e.phase != Phase::recompute)
-      plan.cost.flops += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).flops;
-    plan.cost.bytes += cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).bytes;
-    if (!is_step(e)) continue;
-    Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
-    for (Var v : e.in) step.in.push_back(slot(v));
-    for (Var v : e.out) step.out.push_back(slot(v));
-    if (workspace_of[i] >= 0) {
-      const auto w = static_cast<std::size_t>(workspace_of[i]);
-      step.workspace = {0, arena.offset(w), {DType::u8, {a.intervals[w].bytes}, {}}};
-    }
-    wait_for(step, static_cast<int>(i));
-    if (due_before[i] > static_cast<int>(i))
-      step.stream = 1, under_way.emplace_back(static_cast<int>(plan.steps.size()), due_before[i]);
-    if (crosses_ranks(e.op) && !is_point_to_point(e.op))
-      for (const auto* list : {&step.in, &step.out})
-        for (const Slot& s : *list)
-          if (s.base > 0) plan.persistent[static_cast<std::size_t>(s.base - 1)].shared = true;
-    plan.steps.push_back(std::move(step));
+    const Cost needs = cost(e.op, e.attrs, program.types(e.in), program.types(e.out));
+    if (e.phase != Phase::recompute) plan.cost.flops += needs.flops;
+    plan.cost.bytes += needs.bytes;
+    if (is_step(program, a, e)) writer.equation(i, workspace_of[i], deadline_of[i]);
   }
-  for (const Input& in : program.inputs) plan.inputs.push_back({in.name, in.kind, slot(in.var)});
-  const auto copy = [&](const char* label, const Slot& from, const Slot& to) {
-    plan.steps.push_back({Op::mark, Mark{label}, {from}, {to}, {}, 0, {}, -1});
-    wait_for(plan.steps.back(), static_cast<int>(program.eqns.size()));
-  };
-  // First what leaves, then what stays: a buffer that is updated by a copy may be an output as it
-  // was before.
-  for (const Output& o : program.outputs) {
-    Slot to = slot(o.updates.empty() ? o.var : program.input(o.updates)->var);
-    if (const Slot from = to; from && o.updates.empty()) {
-      to.base = Slot::result, to.offset = plan.result_bytes;
-      plan.result_bytes += target.aligned(to.type.bytes());
-      copy("result", from, to);
-    }
-    plan.outputs.push_back({o.name, Input::batch, to});
-  }
-  for (const Output& o : program.outputs) {
-    if (o.updates.empty()) continue;
-    const Slot from = slot(o.var), to = slot(program.input(o.updates)->var);
-    if (to.base != from.base || to.offset != from.offset) copy("donate", from, to);
-  }
+  write_outputs(plan, writer, target);
   const std::vector<bool> gradients = gradients_of(program);
   plan.memory = by_kind(plan, a, arena, first_workspace, gradients);
   plan.gradients = count_gradients(program, a, gradients);

@@ -108,7 +108,7 @@ ir::Program receive_early(const ir::Program& program);
 
 // For each equation the one before which it must be done: itself, or for a message under way the
 // first that reads what arrives.
-std::vector<int> due(const ir::Program& program, bool overlap);
+std::vector<int> deadlines(const ir::Program& program, bool overlap);
 
 // Throws Error(internal) when a step would read bytes that another value has overwritten since they
 // were written.
@@ -148,9 +148,10 @@ struct Assignment {
   std::vector<Buffer> persistent;
   std::int64_t feed_bytes = 0;
 };
-Assignment assign(const ir::Program& program, const std::vector<int>& due, const Target& target);
+Assignment assign(const ir::Program& program, const std::vector<int>& deadlines,
+                  const Target& target);
 inline Assignment assign(const ir::Program& program) {
-  return assign(program, due(program, false), Target{});
+  return assign(program, deadlines(program, false), Target{});
 }
 // Where this rank's part of a value lies inside of it, in bytes; -1: it is no single range.
 std::int64_t own_part(const ir::Collective& cut, const ir::Type& whole);

@@ -57,7 +57,7 @@ Program receive_early(const Program& p) {
   return out;
 }
 
-std::vector<int> due(const Program& p, bool overlap) {
+std::vector<int> deadlines(const Program& p, bool overlap) {
   const int end = static_cast<int>(p.eqns.size());
   std::vector<int> out(p.eqns.size());
   int cut = -1;   // the last gradient that was sent to be cut into parts

@@ -179,19 +179,94 @@ class UnderWay {
   std::set<int> messages_;
 };
 
-}  // namespace
+// The plan over contents instead of numbers: what each value consists of, and what lies where.
+class Replay {
+ public:
+  explicit Replay(const Plan& plan)
+      : plan_(plan), p_(plan.program), memory_(plan), holds_(plan.program.values.size()) {}
 
-void verify(const Plan& plan) {
+  void inputs() {
+    for (const Binding& in : plan_.inputs)
+      if (in.slot) memory_.write(in.slot, holds_[at(p_.input(in.name)->var)] = fresh(in.slot));
+  }
+
+  void step(const Eqn& e, const Step& step) {
+    try {
+      for (std::size_t k = 0; k < e.in.size(); ++k)
+        CHECK(memory_.read(step.in[k]) == holds_[at(e.in[k])],
+              "the plan overwrites " + p_.name_of(e.in[k]) + " before it is read");
+      check_overlaps(step);
+    } catch (Error& error) {
+      throw error.in("in `" + print(p_, e) + "`");
+    }
+    if (step.workspace) memory_.write(step.workspace, fresh(step.workspace));
+    for (std::size_t r = 0; r < e.out.size(); ++r)
+      if (e.out[r] != none && step.out[r])
+        memory_.write(step.out[r], holds_[at(e.out[r])] = gathers(e.op, e.attrs)
+                                                              ? gathered(e, step)
+                                                              : fresh(step.out[r]));
+  }
+
+  // An equation without a step: its results are made of what its operands are made of.
+  void view(const Eqn& e) {
+    const std::vector<Type> in = p_.types(e.in);
+    for (std::size_t r = 0; r < e.out.size(); ++r) {
+      const Var v = e.out[r];
+      if (v == none) continue;
+      if (gathers(e.op, e.attrs)) {
+        for (Var x : e.in)
+          for (const Piece& piece : holds_[at(x)]) append(holds_[at(v)], piece);
+      } else {
+        const std::int64_t size = size_of(p_.type(v).dtype);
+        holds_[at(v)] =
+            part(holds_[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size,
+                 p_.type(v).bytes());
+      }
+    }
+  }
+
+  // What a step leaves behind: first the copies to where results are read and into donated inputs
+  // that could not be written in place, then every output where it is read.
+  void outputs() {
+    for (const Step& copy : plan_.steps)
+      if (copy.eqn < 0) memory_.write(copy.out[0], memory_.read(copy.in[0]));
+    for (std::size_t i = 0; i < p_.outputs.size(); ++i)
+      CHECK(!plan_.outputs[i].slot ||
+                memory_.read(plan_.outputs[i].slot) == holds_[at(p_.outputs[i].var)],
+            "the plan overwrites output " + p_.outputs[i].name);
+  }
+
+ private:
+  Content fresh(const Slot& s) {
+    return s.type.bytes() ? Content{{s.type.bytes(), ++writes_, 0}} : Content{};
+  }
+
+  // Operands in place keep their bytes, the rest is new.
+  Content gathered(const Eqn& e, const Step& step) {
+    Content out;
+    const Content rest = fresh(step.out[0]);
+    std::int64_t reached = 0;
+    for (std::size_t k = 0; k < e.in.size(); ++k) {
+      if (!in_place(step, k)) continue;
+      for (const Piece& piece : part(rest, reached, place_in_gather(step, k) - reached))
+        append(out, piece);
+      for (const Piece& piece : holds_[at(e.in[k])]) append(out, piece);
+      reached = place_in_gather(step, k) + step.in[k].type.bytes();
+    }
+    for (const Piece& piece : part(rest, reached, step.out[0].type.bytes() - reached))
+      append(out, piece);
+    return out;
+  }
+
+  const Plan& plan_;
+  const Program& p_;
+  Bytes memory_;
+  std::vector<Content> holds_;  // what each value consists of
+  int writes_ = 0;
+};
+
+void check_messages(const Plan& plan) {
   const Program& p = plan.program;
-  Bytes memory(plan);
-  std::vector<Content> holds(p.values.size());  // what each value consists of
-  int writes = 0;
-  auto fresh = [&](const Slot& s) {
-    return s.type.bytes() ? Content{{s.type.bytes(), ++writes, 0}} : Content{};
-  };
-
-  for (const Binding& in : plan.inputs)
-    if (in.slot) memory.write(in.slot, holds[at(p.input(in.name)->var)] = fresh(in.slot));
   UnderWay under_way;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     try {
@@ -203,71 +278,21 @@ void verify(const Plan& plan) {
                                "`");
     }
   }
+}
+
+}  // namespace
+
+void verify(const Plan& plan) {
+  const Program& p = plan.program;
+  check_messages(plan);
   std::vector<const Step*> step_of(p.eqns.size(), nullptr);
   for (const Step& step : plan.steps)
     if (step.eqn >= 0) step_of[static_cast<std::size_t>(step.eqn)] = &step;
-
-  auto view = [&](const Eqn& e) {  // no step: results are made of what operands are made of
-    const std::vector<Type> in = p.types(e.in);
-    for (std::size_t r = 0; r < e.out.size(); ++r) {
-      const Var v = e.out[r];
-      if (v == none) continue;
-      if (gathers(e.op, e.attrs)) {
-        for (Var x : e.in)
-          for (const Piece& piece : holds[at(x)]) append(holds[at(v)], piece);
-      } else {
-        const std::int64_t size = size_of(p.type(v).dtype);
-        holds[at(v)] =
-            part(holds[at(e.in[0])], def(e.op).view(e.attrs, in, static_cast<int>(r)) * size,
-                 p.type(v).bytes());
-      }
-    }
-  };
-  auto gathered = [&](const Eqn& e,
-                      const Step& step) {  // operands in place keep their bytes, the rest is new
-    Content out;
-    const Content rest = fresh(step.out[0]);
-    std::int64_t reached = 0;
-    for (std::size_t k = 0; k < e.in.size(); ++k) {
-      if (!in_place(step, k)) continue;
-      for (const Piece& piece : part(rest, reached, place_in_gather(step, k) - reached))
-        append(out, piece);
-      for (const Piece& piece : holds[at(e.in[k])]) append(out, piece);
-      reached = place_in_gather(step, k) + step.in[k].type.bytes();
-    }
-    for (const Piece& piece : part(rest, reached, step.out[0].type.bytes() - reached))
-      append(out, piece);
-    return out;
-  };
-  for (std::size_t i = 0; i < p.eqns.size(); ++i) {
-    const Eqn& e = p.eqns[i];
-    if (!step_of[i]) {
-      view(e);
-      continue;
-    }
-    const Step& step = *step_of[i];
-    try {
-      for (std::size_t k = 0; k < e.in.size(); ++k)
-        CHECK(memory.read(step.in[k]) == holds[at(e.in[k])],
-              "the plan overwrites " + p.name_of(e.in[k]) + " before it is read");
-      check_overlaps(step);
-    } catch (Error& error) {
-      throw error.in("in `" + print(p, e) + "`");
-    }
-    if (step.workspace) memory.write(step.workspace, fresh(step.workspace));
-    for (std::size_t r = 0; r < e.out.size(); ++r)
-      if (e.out[r] != none && step.out[r])
-        memory.write(step.out[r], holds[at(e.out[r])] = gathers(e.op, e.attrs)
-                                                            ? gathered(e, step)
-                                                            : fresh(step.out[r]));
-  }
-  // What a step leaves behind: first the copies to where results are read and into donated inputs
-  // that could not be written in place, then every output where it is read.
-  for (const Step& copy : plan.steps)
-    if (copy.eqn < 0) memory.write(copy.out[0], memory.read(copy.in[0]));
-  for (std::size_t i = 0; i < p.outputs.size(); ++i)
-    CHECK(!plan.outputs[i].slot || memory.read(plan.outputs[i].slot) == holds[at(p.outputs[i].var)],
-          "the plan overwrites output " + p.outputs[i].name);
+  Replay replay(plan);
+  replay.inputs();
+  for (std::size_t i = 0; i < p.eqns.size(); ++i)
+    step_of[i] ? replay.step(p.eqns[i], *step_of[i]) : replay.view(p.eqns[i]);
+  replay.outputs();
 }
 
 }  // namespace tessera::plan

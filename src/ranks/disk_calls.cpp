@@ -3,7 +3,7 @@
 namespace tessera::run {
 namespace {
 
-// A pulse has room for the end of a path only.
+// A heartbeat has room for the end of a path only.
 std::string in_words(const char* verb, const std::filesystem::path& path) {
   const std::filesystem::path folder = path.parent_path().filename();
   return std::string(verb) + " " +
@@ -12,8 +12,8 @@ std::string in_words(const char* verb, const std::filesystem::path& path) {
 
 }  // namespace
 
-void PulsedDisk::begins(const char* verb, const std::filesystem::path& path) {
-  pulse_.disk(in_words(verb, path));
+void HeartbeatDisk::begins(const char* verb, const std::filesystem::path& path) {
+  heartbeat_.disk(in_words(verb, path));
 }
 
 void DiskCalls::begins(const char* verb, const std::filesystem::path& path) {

@@ -1,25 +1,25 @@
-// How calls to a disk become visible in a rank's pulse (comm/pulse.h): those of the rank's own
-// thread at once, those of the thread that saves when the rank waits for it.
+// How calls to a disk become visible in a rank's heartbeat (comm/heartbeat.h): those of the rank's
+// own thread at once, those of the thread that saves when the rank waits for it.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <string>
 
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "files/disk_call.h"
 
 namespace tessera::run {
 
-// For the thread that the pulse belongs to.
-class PulsedDisk : public files::DiskObserver {
+// For the thread that the heartbeat belongs to.
+class HeartbeatDisk : public files::DiskObserver {
  public:
-  explicit PulsedDisk(comm::Pulse& pulse) : pulse_(pulse) {}
+  explicit HeartbeatDisk(comm::Heartbeat& heartbeat) : heartbeat_(heartbeat) {}
   void begins(const char* verb, const std::filesystem::path& path) override;
-  void ended() override { pulse_.disk(""); }
+  void ended() override { heartbeat_.disk(""); }
 
  private:
-  comm::Pulse& pulse_;
+  comm::Heartbeat& heartbeat_;
 };
 
 // For any other thread: remembers the call that it is in, for whoever asks.

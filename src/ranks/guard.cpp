@@ -35,7 +35,7 @@ bool asked_for(int signal) {
 }  // namespace
 
 struct Guard::Shared {
-  comm::Pulse pulse;
+  comm::Heartbeat heartbeat;
   std::atomic<bool> told = false, joined = false;
   char folder[4096] = "";
 };
@@ -87,8 +87,8 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   }
   ::prctl(PR_SET_NAME, "tessera-guard");
   const auto folder = [&] {
-    return shared_->told.load(std::memory_order_acquire) ? PulseFolder(shared_->folder)
-                                                         : PulseFolder();
+    return shared_->told.load(std::memory_order_acquire) ? HeartbeatFolder(shared_->folder)
+                                                         : HeartbeatFolder();
   };
   const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
   const std::string help = "the same command goes on from the newest checkpoint";
@@ -123,7 +123,7 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
     if (hang_s > 0 && stopped >= 0 && ++stopped > rounds(hang_s + others_first_s)) {
       const Error error(ErrorKind::hang,
                         fmt::format("{} is stopped (SIGSTOP or a debugger); it was {}", name(),
-                                    what_it_does(shared_->pulse.look())),
+                                    what_it_does(shared_->heartbeat.look())),
                         "", help);
       ::kill(child, SIGKILL);
       end_job(folder(), {error.exit_code(), error.what()}, log);
@@ -136,16 +136,16 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const bool starved = signal == SIGKILL && killed_for_memory() > killed_before;
   const Error error(ErrorKind::rank_lost,
                     fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, starved),
-                                what_it_does(shared_->pulse.look())),
+                                what_it_does(shared_->heartbeat.look())),
                     "", starved ? less : help);
   end_job(folder(), {error.exit_code(), error.what()}, log);
 }
 
-comm::Pulse& Guard::pulse() { return shared_->pulse; }
+comm::Heartbeat& Guard::heartbeat() { return shared_->heartbeat; }
 
 void Guard::joined() { shared_->joined.store(true, std::memory_order_release); }
 
-void Guard::tell(const PulseFolder& folder) {
+void Guard::tell(const HeartbeatFolder& folder) {
   const std::string path = folder.path();
   if (path.empty() || path.size() >= sizeof(shared_->folder)) return;
   std::memcpy(shared_->folder, path.c_str(), path.size() + 1);

@@ -8,7 +8,7 @@
 
 #include <filesystem>
 
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "ranks/heartbeat_folder.h"
 
 namespace tessera::run {
@@ -20,8 +20,8 @@ class Guard {
   // ever.
   Guard(int rank, double hang_s, const std::filesystem::path& log);
 
-  comm::Pulse& pulse();                  // in memory that both see
-  void tell(const PulseFolder& folder);  // where verdicts are left
+  comm::Heartbeat& heartbeat();              // in memory that both see
+  void tell(const HeartbeatFolder& folder);  // where verdicts are left
   void joined();  // the other ranks: from now on the first request to stop is handed on, too
 
  private:

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 
 namespace tessera::run {
 

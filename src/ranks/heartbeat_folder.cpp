@@ -28,8 +28,8 @@ constexpr std::size_t record_bytes =
 
 constexpr std::size_t verdict_bytes = 1 << 20;
 
-// A file of a pulse folder: the one who made the folder made it, too. What somebody else put there
-// does not count.
+// A file of a heartbeat folder: the one who made the folder made it, too. What somebody else put
+// there does not count.
 std::string file_text(const fs::path& path, std::size_t most) {
   const std::optional<uid_t> owner = files::owner_of(path.parent_path());
   return owner ? files::read_own(path, most, *owner).value_or("") : "";
@@ -75,7 +75,7 @@ char state_of(const Seen& process) {
                                                               : stat.state;
 }
 
-void PulseFolder::write(const Seen& me) const {
+void HeartbeatFolder::write(const Seen& me) const {
   if (path_.empty()) return;
   json groups = json::array();
   for (const auto& g : me.look.groups) groups.push_back({g.name, g.color, g.entered, g.left});
@@ -99,7 +99,7 @@ void PulseFolder::write(const Seen& me) const {
              O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
 }
 
-std::optional<Seen> PulseFolder::read(int rank) const {
+std::optional<Seen> HeartbeatFolder::read(int rank) const {
   if (path_.empty()) return std::nullopt;
   try {
     const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank), record_bytes));
@@ -118,7 +118,7 @@ std::optional<Seen> PulseFolder::read(int rank) const {
   }
 }
 
-std::vector<Seen> PulseFolder::read_all() const {
+std::vector<Seen> HeartbeatFolder::read_all() const {
   std::vector<Seen> out;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error))
@@ -128,7 +128,7 @@ std::vector<Seen> PulseFolder::read_all() const {
   return out;
 }
 
-std::optional<PulseFolder::Verdict> PulseFolder::verdict() const {
+std::optional<HeartbeatFolder::Verdict> HeartbeatFolder::verdict() const {
   if (path_.empty()) return std::nullopt;
   const std::string text = file_text(path_ / "verdict", verdict_bytes);
   const auto line = text.find('\n');
@@ -136,7 +136,7 @@ std::optional<PulseFolder::Verdict> PulseFolder::verdict() const {
   return Verdict{std::atoi(text.c_str()), text.substr(line + 1)};
 }
 
-bool PulseFolder::decide(const Verdict& verdict) const {
+bool HeartbeatFolder::decide(const Verdict& verdict) const {
   if (path_.empty()) return true;
   // It appears whole, and only if there is none.
   const fs::path draft = path_ / fmt::format("draft-{}-{}", host_name(), ::getpid());
@@ -148,32 +148,32 @@ bool PulseFolder::decide(const Verdict& verdict) const {
   return first;
 }
 
-void PulseFolder::remove() const {
+void HeartbeatFolder::remove() const {
   std::error_code ignored;
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-PulseFolder given_folder() {
-  const char* path = std::getenv(pulse_variable);
+HeartbeatFolder given_folder() {
+  const char* path = std::getenv(heartbeat_variable);
   std::error_code ignored;
-  return path && fs::is_directory(path, ignored) ? PulseFolder(path) : PulseFolder();
+  return path && fs::is_directory(path, ignored) ? HeartbeatFolder(path) : HeartbeatFolder();
 }
 
-PulseFolder new_pulse_folder(const fs::path& place) {
+HeartbeatFolder new_heartbeat_folder(const fs::path& place) {
   std::string path = place / (folder_prefix + "XXXXXX");
   if (!::mkdtemp(path.data())) return {};
-  const PulseFolder made(path);
+  const HeartbeatFolder made(path);
   made.write(this_process(launcher_rank));
   return made;
 }
 
-void sweep_pulse_folders(const fs::path& place) {
+void sweep_heartbeat_folders(const fs::path& place) {
   const auto gone = [](const Seen& process) { return state_of(process) == 'X'; };
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(place, ignored)) {
     if (!entry.path().filename().string().starts_with(folder_prefix)) continue;
     if (!files::is_own_folder(entry.path())) continue;  // somebody else's, whatever is in it
-    const PulseFolder old(entry.path());
+    const HeartbeatFolder old(entry.path());
     const std::optional<Seen> launcher =
         old.read(launcher_rank);  // without one it is just being made, or another version's
     const std::vector<Seen> ranks = old.read_all();
@@ -181,7 +181,8 @@ void sweep_pulse_folders(const fs::path& place) {
   }
 }
 
-void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict, const fs::path& log) {
+void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
+             const fs::path& log) {
   if (!folder.decide(verdict)) std::_Exit(folder.verdict().value_or(verdict).code);
   const std::string text = printable_lines("error: " + verdict.text + "\n");
   if (!given_folder()) [[maybe_unused]]

@@ -1,5 +1,5 @@
-// The ranks' pulses as files: each rank writes one small record again and again, anybody reads all
-// of them, and the first that knows why the job must end leaves the verdict there, so that one
+// The ranks' heartbeats as files: each rank writes one small record again and again, anybody reads
+// all of them, and the first that knows why the job must end leaves the verdict there, so that one
 // speaks and all end. Files need no MPI, no thread of its own in MPI, and also work between
 // machines that share the run folder. Convention: clocks are never compared; a record counts ticks
 // and says how long ago things were when it was written. A reader opens a file anew each time,
@@ -24,10 +24,10 @@ Seen this_process(int rank);
 bool is_alive(const Seen& process);
 char state_of(const Seen& process);  // as Seen::state
 
-class PulseFolder {
+class HeartbeatFolder {
  public:
-  PulseFolder() = default;
-  explicit PulseFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  HeartbeatFolder() = default;
+  explicit HeartbeatFolder(std::filesystem::path path) : path_(std::move(path)) {}
   const std::filesystem::path& path() const { return path_; }
   explicit operator bool() const { return !path_.empty(); }
 
@@ -51,18 +51,18 @@ class PulseFolder {
 
 // Set by the launcher of --np: the folder that its ranks use from their very start. It reads the
 // verdict there and says it.
-inline constexpr const char* pulse_variable = "TESSERA_PULSE";
-PulseFolder given_folder();  // none without the variable
+inline constexpr const char* heartbeat_variable = "TESSERA_PULSE";
+HeartbeatFolder given_folder();  // none without the variable
 
 // The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written.
-PulseFolder new_pulse_folder(const std::filesystem::path& place);
+HeartbeatFolder new_heartbeat_folder(const std::filesystem::path& place);
 // Removes what launchers that were killed left in `place`: folders whose processes are all known to
 // be gone.
-void sweep_pulse_folders(const std::filesystem::path& place);
+void sweep_heartbeat_folders(const std::filesystem::path& place);
 
 // Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and
 // appends it to `log` if that exists; silently when another rank was first. Never returns.
-[[noreturn]] void end_job(const PulseFolder& folder, const PulseFolder::Verdict& verdict,
+[[noreturn]] void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
                           const std::filesystem::path& log);
 
 }  // namespace tessera::run

@@ -39,24 +39,24 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   const comm::Launch launch = comm::mpi_launch();
   Watchdog::Options options = options_of(config, launch.rank, launch.size);
   static Guard guard(launch.rank, config.parallel.hang_s, options.log);
-  options.tell = [](const PulseFolder& folder) { guard.tell(folder); };
-  comm::Pulse& pulse = guard.pulse();
-  const comm::Pulse::Here here(&pulse);
-  PulsedDisk disk(pulse);
+  options.tell = [](const HeartbeatFolder& folder) { guard.tell(folder); };
+  comm::Heartbeat& heartbeat = guard.heartbeat();
+  const comm::Heartbeat::Here here(&heartbeat);
+  HeartbeatDisk disk(heartbeat);
   const files::DiskObserver::Here told(&disk);
-  comm::Pulse::doing("joining the other ranks");
+  comm::Heartbeat::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
-  Watchdog* const watchdog = new Watchdog(pulse, std::move(options), given_folder());
+  Watchdog* const watchdog = new Watchdog(heartbeat, std::move(options), given_folder());
   comm::Choice choice;
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
   const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
   guard.joined();
   tell_how_ranks_talk(world->describe());
-  world->watch(&pulse, "world");
+  world->watch(&heartbeat, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
-    comm::Pulse::doing("leaving the other ranks");
-    pulse.wait(0, comm::Verb::barrier, pulse.enter(0, comm::Verb::barrier), "");
+    comm::Heartbeat::doing("leaving the other ranks");
+    heartbeat.wait(0, comm::Verb::barrier, heartbeat.enter(0, comm::Verb::barrier), "");
     watchdog->done();
   };
   std::string reason;
@@ -82,11 +82,11 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
 
 // A rank of this process.
 int watched(const config::Config& config, int rank, int ranks, const std::function<int()>& body) {
-  comm::Pulse pulse;
-  const comm::Pulse::Here here(&pulse);
-  PulsedDisk disk(pulse);
+  comm::Heartbeat heartbeat;
+  const comm::Heartbeat::Here here(&heartbeat);
+  HeartbeatDisk disk(heartbeat);
   const files::DiskObserver::Here told(&disk);
-  const Watchdog watchdog(pulse, options_of(config, rank, ranks));
+  const Watchdog watchdog(heartbeat, options_of(config, rank, ranks));
   return body();
 }
 
@@ -140,7 +140,7 @@ int on_ranks(const config::Config& config, char** argv,
   std::atomic<int> code = 0;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const int mine = watched(config, world.rank(), ranks, [&] {
-      world.watch(comm::Pulse::here(), "world");
+      world.watch(comm::Heartbeat::here(), "world");
       return body(&world);
     });
     if (world.rank() == 0) code = mine;

@@ -75,26 +75,26 @@ void ask_ranks(pid_t mpirun, std::set<pid_t>& asked) {
   }
 }
 
-void kill_ranks(const PulseFolder& folder) {
+void kill_ranks(const HeartbeatFolder& folder) {
   for (const Seen& rank : folder.read_all())
     if (is_alive(rank) && is_own(rank.pid)) ::kill(rank.pid, SIGKILL);
 }
 
 // Beside the run folder, which must not be made before its configuration was found sound; all
 // machines of the job see that place.
-PulseFolder new_folder(const fs::path& out) {
+HeartbeatFolder new_folder(const fs::path& out) {
   std::error_code ignored;
   fs::path place = fs::absolute(out, ignored);
   for (const fs::path& where : {place, place.parent_path()})
-    sweep_pulse_folders(where);  // later runs have theirs inside
+    sweep_heartbeat_folders(where);  // later runs have theirs inside
   while (!fs::is_directory(place, ignored) && place.has_relative_path())
     place = place.parent_path();
-  return new_pulse_folder(place);
+  return new_heartbeat_folder(place);
 }
 
 // Both end with this function, however it ends.
 struct Job {
-  PulseFolder folder;
+  HeartbeatFolder folder;
   ~Job() {
     kill_ranks(folder);
     folder.remove();
@@ -119,7 +119,7 @@ struct Ended {
 // Until mpirun has ended, by itself or by us: hands requests on, and ends what a verdict has not
 // ended.
 Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun,
-               const PulseFolder& folder) {
+               const HeartbeatFolder& folder) {
   int status = 0, asked = 0;
   std::set<pid_t> told;
   auto seen = std::chrono::steady_clock::now(), looked = seen;
@@ -156,9 +156,9 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
   ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
   const Job job{new_folder(out)};
   if (job.folder)
-    ::setenv(pulse_variable, job.folder.path().c_str(), 1);
+    ::setenv(heartbeat_variable, job.folder.path().c_str(), 1);
   else
-    ::unsetenv(pulse_variable);
+    ::unsetenv(heartbeat_variable);
   std::string np = std::to_string(ranks), self = fs::read_symlink("/proc/self/exe").string();
   std::vector<char*> command = {const_cast<char*>(mpirun.c_str()), const_cast<char*>("-np"),
                                 np.data(), self.data()};

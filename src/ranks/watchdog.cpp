@@ -25,14 +25,14 @@ double now_s() {
 
 Watchdog* Watchdog::here() { return mine; }
 
-Watchdog::Watchdog(comm::Pulse& pulse, Options options, PulseFolder folder)
-    : pulse_(pulse),
+Watchdog::Watchdog(comm::Heartbeat& heartbeat, Options options, HeartbeatFolder folder)
+    : heartbeat_(heartbeat),
       options_(std::move(options)),
       before_(mine),
       folder_(std::move(folder)),
       me_(this_process(options_.rank)) {
   mine = this;
-  pulse_.beat();
+  heartbeat_.beat();
   others_.resize(static_cast<std::size_t>(options_.ranks));
   if (folder_) start();
 }
@@ -58,7 +58,7 @@ void Watchdog::meet_in(const std::filesystem::path& folder) {
   const std::lock_guard lock(mutex_);
   running_ = true;
   if (thread_.joinable()) return;
-  if (options_.ranks > 1) folder_ = PulseFolder(folder);
+  if (options_.ranks > 1) folder_ = HeartbeatFolder(folder);
   start();
 }
 
@@ -83,10 +83,10 @@ void Watchdog::watch() {
   while (!wake_.wait_for(lock, std::chrono::duration<double>(tick_s), [this] { return stop_; })) {
     // The whole job was suspended, or the machine was: nobody has hung meanwhile.
     if (const double now = now_s(), gap = now - std::exchange(last, now); gap > 1 + 2 * tick_s) {
-      pulse_.beat();
+      heartbeat_.beat();
       for (Watched& other : others_) other.since = -1;
     }
-    me_.look = pulse_.look();
+    me_.look = heartbeat_.look();
     // Inside a call to a disk a rank cannot move; it has a limit of its own.
     if (!me_.look.disk.empty() && (options_.disk_s == 0 || me_.look.disk_s < options_.disk_s))
       me_.look.idle_s = 0;

@@ -1,5 +1,5 @@
-// A thread beside each rank that shows the rank's pulse to the others and, when nothing moves for
-// `parallel.hang_s` seconds, finds out who hangs, says so and ends the job with exit code 6.
+// A thread beside each rank that shows the rank's heartbeat to the others and, when nothing moves
+// for `parallel.hang_s` seconds, finds out who hangs, says so and ends the job with exit code 6.
 // Convention: it makes no call of MPI and takes no lock of the rank's; it ends its own process, and
 // every other rank's thread, guard (guard.h) and launcher sees the verdict and does the same.
 #pragma once
@@ -11,12 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "ranks/heartbeat_folder.h"
 
 namespace tessera::run {
 
-inline constexpr const char* pulses =
+inline constexpr const char* heartbeats =
     ".pulse";  // of a run folder: where ranks meet when no launcher of ours made a place
 
 class Watchdog {
@@ -26,12 +26,12 @@ class Watchdog {
     double hang_s = 300;  // 0: nobody is called hanging, but verdicts of others still count
     double disk_s = 600;  // that a rank may be in one call to a disk without hanging; 0: for ever
     std::filesystem::path log;  // where the verdict is written as well
-    std::function<void(const PulseFolder&)>
+    std::function<void(const HeartbeatFolder&)>
         tell;  // called with the folder, once it is known; may be empty
   };
   // With a folder it watches at once, patiently while the job starts; without one it begins with
-  // meet_in(). The thread that makes it is the rank's. The pulse must outlive it.
-  Watchdog(comm::Pulse& pulse, Options options, PulseFolder folder = {});
+  // meet_in(). The thread that makes it is the rank's. The heartbeat must outlive it.
+  Watchdog(comm::Heartbeat& heartbeat, Options options, HeartbeatFolder folder = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -48,14 +48,14 @@ class Watchdog {
   void look_around();
   double patience() const;
 
-  comm::Pulse& pulse_;
+  comm::Heartbeat& heartbeat_;
   const Options options_;
   Watchdog* before_;
-  PulseFolder folder_;
+  HeartbeatFolder folder_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false, running_ = false;
-  // Of the thread.
+  // Used only by the watchdog thread.
   Seen me_;
   struct Watched {
     Seen seen;

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/check.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "compile/pipeline.h"
 #include "session/bytes.h"
 
@@ -25,7 +25,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     const std::string& name = mesh_.axes[static_cast<std::size_t>(axis)].name;
     const int first = mesh_.group(rank_, axis)[0];
     groups_[name] = world->split(first, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
-    groups_[name]->watch(comm::Pulse::here(), name, first);
+    groups_[name]->watch(comm::Heartbeat::here(), name, first);
     groups[name] = groups_[name].get();
     if (name == "pp")
       reader_ = first_stage_rank(config_), reads_images_ = groups_[name]->rank() == reader_;
@@ -115,32 +115,30 @@ Session::Ready& Session::ready(Goal goal, std::int64_t samples, Weights weights)
   return slot;
 }
 Session::Home Session::home_of(const models::Param& param, Weights weights) const {
-  const auto type_of = [&](const std::string& buffer) {  // as any plan that holds it says
+  const auto find = [&](ir::Role role, const std::string& of) {  // as any plan that holds it says
     for (const auto& [key, ready] : plans_)
-      if (const ir::Input* in = ready->compiled.program.input(buffer))
-        return ready->compiled.program.type(in->var);
-    throw Error(ErrorKind::internal, "no plan holds the buffer " + buffer);
+      if (const ir::Input* in = ready->compiled.program.input(role, of))
+        return std::pair(in->name, ready->compiled.program.type(in->var));
+    throw Error(ErrorKind::internal, "no plan holds the " + std::string(name(role)) + " of " + of);
   };
   for (const transforms::Bucket& bucket : buckets_)
     for (const transforms::Bucket::Entry& entry : bucket.entries)
       if (entry.param == param.name) {
-        const std::string buffer = (weights == Weights::live ? "weights." : "ema.") + bucket.name;
-        const ir::Type type = type_of(buffer);
-        return {buffer, pieces_in_bucket(bucket, entry, type, mesh_, rank_),
+        const auto [buffer, type] = find(role_of(weights), bucket.name);
+        return {buffer, boxes_in_bucket(bucket, entry, type, mesh_, rank_),
                 keeps(type, mesh_, rank_)};
       }
-  const std::string buffer = state_name(param, weights);
-  const ir::Type type = type_of(buffer);
-  return {buffer, pieces_of_whole(type, mesh_, rank_), keeps(type, mesh_, rank_)};
+  const auto [buffer, type] = find(state_role(param, weights), param.name);
+  return {buffer, boxes_of_whole(type, mesh_, rank_), keeps(type, mesh_, rank_)};
 }
 
 void Session::write_param(const models::Param& param, Weights weights,
                           const std::vector<double>& values) {
   const Home home = home_of(param, weights);
   const DType dtype = storage_dtype(config_);
-  for (const Piece& piece : home.pieces)
-    executor_->write_persistent(home.buffer, piece.offset * ir::size_of(dtype),
-                                encode(cut_out(values, param.shape, piece), dtype));
+  for (const ShardBox& box : home.boxes)
+    executor_->write_persistent(home.buffer, box.offset * ir::size_of(dtype),
+                                encode(cut_out(values, param.shape, box), dtype));
 }
 
 void Session::load(const ParamSource& source) {
@@ -160,11 +158,11 @@ std::vector<double> Session::read_param(const models::Param& param, Weights weig
   const Home home = home_of(param, weights);
   const DType dtype = storage_dtype(config_);
   std::vector<double> out(static_cast<std::size_t>(ir::elements(param.shape)));
-  for (const Piece& piece : home.keeps ? home.pieces : std::vector<Piece>{}) {
+  for (const ShardBox& box : home.keeps ? home.boxes : std::vector<ShardBox>{}) {
     std::vector<std::byte> bytes(
-        static_cast<std::size_t>(ir::elements(piece.extent) * ir::size_of(dtype)));
-    executor_->read_persistent(home.buffer, piece.offset * ir::size_of(dtype), bytes);
-    put_back(out, param.shape, piece, decode(bytes, dtype));
+        static_cast<std::size_t>(ir::elements(box.extent) * ir::size_of(dtype)));
+    executor_->read_persistent(home.buffer, box.offset * ir::size_of(dtype), bytes);
+    put_back(out, param.shape, box, decode(bytes, dtype));
   }
   if (world_) world_->all_reduce(std::as_writable_bytes(std::span(out)), DType::f64);
   return out;

@@ -120,11 +120,11 @@ class Session {
   // The bytes of the rank that reads this rank's images, on all stages; each calls it.
   void from_first_stage(comm::Bytes bytes) const;
 
-  // The pieces of a tensor that this rank holds, the buffer they lie in, and whether it is the one
+  // The boxes of a tensor that this rank holds, the buffer they lie in, and whether it is the one
   // that keeps them.
   struct Home {
     std::string buffer;
-    std::vector<Piece> pieces;
+    std::vector<ShardBox> boxes;
     bool keeps = true;
   };
   Home home_of(const models::Param& param, Weights weights) const;

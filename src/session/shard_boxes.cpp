@@ -12,7 +12,7 @@ namespace {
 // whole rows, what a last row has.
 void add_boxes(const ir::Shape& shape, std::size_t dim, ir::Shape begin, ir::Shape extent,
                std::int64_t first, std::int64_t last, std::int64_t offset,
-               std::vector<Piece>& out) {
+               std::vector<ShardBox>& out) {
   if (first >= last) return;
   if (dim == shape.size()) return out.push_back({begin, extent, offset});
   std::int64_t row = 1;
@@ -41,27 +41,27 @@ void add_boxes(const ir::Shape& shape, std::size_t dim, ir::Shape begin, ir::Sha
 // Calls visit(offset in the whole, offset in the part, length) for every run of elements that lies
 // together.
 template <class Visit>
-void each_run(const ir::Shape& shape, const Piece& piece, Visit visit) {
-  if (ir::elements(piece.extent) == 0) return;
+void each_run(const ir::Shape& shape, const ShardBox& box, Visit visit) {
+  if (ir::elements(box.extent) == 0) return;
   if (shape.empty()) return visit(std::int64_t{0}, std::int64_t{0}, std::int64_t{1});
-  const std::int64_t run = piece.extent.back();
+  const std::int64_t run = box.extent.back();
   ir::Shape index(shape.size(), 0);
   for (std::int64_t done = 0;; done += run) {
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < shape.size(); ++i)
-      offset = offset * shape[i] + piece.begin[i] + index[i];
+      offset = offset * shape[i] + box.begin[i] + index[i];
     visit(offset, done, run);
     std::size_t dim = shape.size() - 1;
-    while (dim-- > 0 && ++index[dim] == piece.extent[dim]) index[dim] = 0;
+    while (dim-- > 0 && ++index[dim] == box.extent[dim]) index[dim] = 0;
     if (dim == std::size_t(-1)) return;
   }
 }
 
 }  // namespace
 
-std::vector<Piece> pieces_in_bucket(const transforms::Bucket& bucket,
-                                    const transforms::Bucket::Entry& entry, const ir::Type& type,
-                                    const ir::Mesh& mesh, int rank) {
+std::vector<ShardBox> boxes_in_bucket(const transforms::Bucket& bucket,
+                                      const transforms::Bucket::Entry& entry, const ir::Type& type,
+                                      const ir::Mesh& mesh, int rank) {
   if (!is_here(type, mesh, rank)) return {};
   const std::vector<ir::Range> here = local_ranges(type, mesh, rank);
   const ir::Range flat = here.back();
@@ -69,32 +69,32 @@ std::vector<Piece> pieces_in_bucket(const transforms::Bucket& bucket,
   if (bucket.parts > 1) shape[at(entry.dim)] /= bucket.parts;
   const std::int64_t size = ir::elements(shape), first = std::max(entry.offset, flat.begin),
                      last = std::min(entry.offset + size, flat.begin + flat.size);
-  std::vector<Piece> out;
+  std::vector<ShardBox> out;
   for (std::int64_t row = 0; row < (bucket.parts > 1 ? here[0].size : 1); ++row) {
-    std::vector<Piece> part;
+    std::vector<ShardBox> part;
     if (shape.empty()) {
       if (first < last) part.push_back({{}, {}, first - flat.begin});
     } else {
       add_boxes(shape, 0, ir::Shape(shape.size()), ir::Shape(shape.size()), first - entry.offset,
                 last - entry.offset, first - flat.begin, part);
     }
-    for (Piece& piece : part) {
+    for (ShardBox& box : part) {
       if (bucket.parts > 1)
-        piece.begin[at(entry.dim)] += (here[0].begin + row) * shape[at(entry.dim)];
-      piece.offset += row * flat.size;
-      out.push_back(std::move(piece));
+        box.begin[at(entry.dim)] += (here[0].begin + row) * shape[at(entry.dim)];
+      box.offset += row * flat.size;
+      out.push_back(std::move(box));
     }
   }
   return out;
 }
 
-std::vector<Piece> pieces_of_whole(const ir::Type& type, const ir::Mesh& mesh, int rank) {
+std::vector<ShardBox> boxes_of_whole(const ir::Type& type, const ir::Mesh& mesh, int rank) {
   if (!is_here(type, mesh, rank)) return {};
-  Piece piece;
+  ShardBox box;
   for (const ir::Range& range : local_ranges(type, mesh, rank))
-    piece.begin.push_back(range.begin), piece.extent.push_back(range.size);
-  if (ir::elements(piece.extent) == 0) return {};
-  return {piece};
+    box.begin.push_back(range.begin), box.extent.push_back(range.size);
+  if (ir::elements(box.extent) == 0) return {};
+  return {box};
 }
 
 bool keeps(const ir::Type& type, const ir::Mesh& mesh, int rank) {
@@ -108,17 +108,17 @@ bool keeps(const ir::Type& type, const ir::Mesh& mesh, int rank) {
 }
 
 std::vector<double> cut_out(const std::vector<double>& whole, const ir::Shape& shape,
-                            const Piece& piece) {
-  std::vector<double> out(static_cast<std::size_t>(ir::elements(piece.extent)));
-  each_run(shape, piece, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+                            const ShardBox& box) {
+  std::vector<double> out(static_cast<std::size_t>(ir::elements(box.extent)));
+  each_run(shape, box, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
     std::copy_n(whole.begin() + from, n, out.begin() + to);
   });
   return out;
 }
 
-void put_back(std::vector<double>& whole, const ir::Shape& shape, const Piece& piece,
+void put_back(std::vector<double>& whole, const ir::Shape& shape, const ShardBox& box,
               const std::vector<double>& part) {
-  each_run(shape, piece, [&](std::int64_t to, std::int64_t from, std::int64_t n) {
+  each_run(shape, box, [&](std::int64_t to, std::int64_t from, std::int64_t n) {
     std::copy_n(part.begin() + from, n, whole.begin() + to);
   });
 }

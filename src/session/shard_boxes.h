@@ -10,26 +10,26 @@
 
 namespace tessera::run {
 
-struct Piece {
+struct ShardBox {
   ir::Shape begin, extent;  // of the global tensor
   std::int64_t offset = 0;  // elements into the buffer
 };
 
-// Of a tensor in a bucket whose buffer has this (global) type; of a tensor with a buffer of its
-// own.
-std::vector<Piece> pieces_in_bucket(const transforms::Bucket& bucket,
-                                    const transforms::Bucket::Entry& entry, const ir::Type& type,
-                                    const ir::Mesh& mesh, int rank);
-std::vector<Piece> pieces_of_whole(const ir::Type& type, const ir::Mesh& mesh, int rank);
+// Boxes of a tensor stored in a bucket of global type `type`.
+std::vector<ShardBox> boxes_in_bucket(const transforms::Bucket& bucket,
+                                      const transforms::Bucket::Entry& entry, const ir::Type& type,
+                                      const ir::Mesh& mesh, int rank);
+// Boxes of a tensor that owns its buffer.
+std::vector<ShardBox> boxes_of_whole(const ir::Type& type, const ir::Mesh& mesh, int rank);
 
-// Of several ranks with the same elements the first keeps them for all: the one that writes them to
-// files.
+// Whether this rank writes its elements to files: the first of several ranks that hold the same
+// ones.
 bool keeps(const ir::Type& type, const ir::Mesh& mesh, int rank);
 
 // The box of a row-major tensor.
 std::vector<double> cut_out(const std::vector<double>& whole, const ir::Shape& shape,
-                            const Piece& piece);
-void put_back(std::vector<double>& whole, const ir::Shape& shape, const Piece& piece,
+                            const ShardBox& box);
+void put_back(std::vector<double>& whole, const ir::Shape& shape, const ShardBox& box,
               const std::vector<double>& part);
 
 }  // namespace tessera::run

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/check.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "compile/stages.h"
 #include "config/pipeline.h"
 #include "input/augment.h"
@@ -110,7 +110,7 @@ void settle_stages(config::Config& config, comm::Comm* world) {
     return;
   const Ranks ranks(world);
   std::vector<double> ms(static_cast<std::size_t>(models::block_count(config.model)));
-  comm::Pulse::doing("measuring the blocks of the model");
+  comm::Heartbeat::doing("measuring the blocks of the model");
   ranks.together([&] {
     if (ranks.first()) ms = measure_blocks(config);
   });

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "report/study.h"
+#include "record/study.h"
 #include "study/claim_expression.h"
 
 namespace tessera::study {

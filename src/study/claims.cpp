@@ -11,8 +11,8 @@
 #include "base/printable.h"
 #include "config/problem.h"
 #include "files/text.h"
-#include "report/page.h"
-#include "report/stats.h"
+#include "page/page.h"
+#include "record/stats.h"
 #include "study/claim_expression.h"
 #include "study/claim_metrics.h"
 

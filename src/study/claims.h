@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/study_file.h"
-#include "report/study.h"
+#include "record/study.h"
 
 namespace tessera::study {
 

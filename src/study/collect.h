@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "report/record.h"
+#include "record/record.h"
 
 namespace tessera::study {
 

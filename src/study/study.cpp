@@ -14,14 +14,15 @@
 #include "base/printable.h"
 #include "base/say.h"
 #include "base/threads.h"  // defines: available_cores
+#include "page/page.h"
 #include "report/console.h"
 #include "report/document.h"
-#include "report/page.h"
 #include "study/child.h"
 #include "study/claims.h"
 #include "study/collect.h"
 #include "study/folder.h"
 #include "study/launch.h"
+#include "study/list.h"
 #include "study/table.h"
 #include "study/view.h"
 
@@ -32,7 +33,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr double page_every_s = 10, grace_s = 10;
-constexpr const char* status_names[] = {"waiting", "running", "done", "failed"};
 
 double now_utc() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -72,48 +72,7 @@ class Engine {
     throw error;
   }
 
-  int list() {
-    if (!options_.fresh && is_study(folder_)) rows_ = State(folder_, true).all();
-    const bool locked = is_locked(folder_);
-    if (!options_.json) say(stdout, "{}\n\n", launch_words(file_));
-    int listed = 0, would_run = 0;
-    nlohmann::ordered_json runs = nlohmann::ordered_json::array();
-    for (const PlannedRun& run : plan_.runs) {
-      if (!wanted(run)) continue;
-      const PlannedPoint& point = plan_.points[run.point];
-      const std::string& part = file_.parts[point.part].name;
-      const std::string command =
-          shell_line(command_of(file_, point, run, folder_ / run.folder, binary_, false), binary_);
-      const Status kept = status_of(run);
-      const char* status = status_names[static_cast<int>(
-          kept == Status::running && !locked ? Status::waiting : kept)];
-      ++listed, would_run += to_do(run);
-      if (options_.json)
-        runs.push_back({{"identity", run.identity},
-                        {"part", part},
-                        {"point", point_name(point)},
-                        {"repeat", run.repeat},
-                        {"ranks", point.ranks},
-                        {"status", status},
-                        {"command", command}});
-      else
-        say(stdout, "{}{}{}{}: {}\n  {}\n", part,
-            point.axes.empty() && point.technique.empty() ? "" : " ", printable(point_name(point)),
-            repeat_words(run.repeat, point.runs.size()), status, printable(command, 4000));
-    }
-    if (options_.json)
-      say_json(stdout,
-               nlohmann::ordered_json{
-                   {"name", file_.name},
-                   {"folder", folder_.string()},
-                   {"launch", {{"with", file_.launch.with}, {"arguments", file_.launch.arguments}}},
-                   {"would_run", would_run},
-                   {"runs", runs}}
-                   .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-    else
-      say(stdout, "{} of {} run{} would be made\n", would_run, listed, listed == 1 ? "" : "s");
-    return 0;
-  }
+  int list() const { return list_runs(options_, file_, plan_, folder_, binary_); }
 
   int run() {
     if (options_.fresh) check_forgettable(folder_);
@@ -139,18 +98,10 @@ class Engine {
   }
 
  private:
-  bool wanted(const PlannedRun& run) const {
-    const std::string& part = file_.parts[plan_.points[run.point].part].name;
-    return options_.only.empty() ||
-           std::find(options_.only.begin(), options_.only.end(), part) != options_.only.end();
-  }
-  Status status_of(const PlannedRun& run) const {
-    const auto row = rows_.find(run.identity);
-    return row == rows_.end() ? Status::waiting : row->second.status;
-  }
+  bool wanted(const PlannedRun& run) const { return study::wanted(options_, file_, plan_, run); }
+  Status status_of(const PlannedRun& run) const { return study::status_of(rows_, run); }
   bool to_do(const PlannedRun& run) const {
-    const Status status = status_of(run);
-    return wanted(run) && status != Status::done && (status != Status::failed || options_.retry);
+    return study::to_do(options_, file_, plan_, rows_, run);
   }
   report::Point& point_at(const PlannedRun& run) {
     const std::size_t part = plan_.points[run.point].part;

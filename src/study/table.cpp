@@ -12,8 +12,8 @@
 
 #include "base/printable.h"
 #include "base/say.h"
+#include "page/scaling.h"
 #include "report/console.h"
-#include "report/scaling.h"
 
 namespace tessera::study {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "report/study.h"
+#include "record/study.h"
 
 namespace tessera::study {
 

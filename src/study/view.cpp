@@ -8,7 +8,7 @@
 #include "base/printable.h"
 #include "base/say.h"
 #include "files/json.h"
-#include "report/page.h"
+#include "page/page.h"
 #include "study/claims.h"
 #include "study/table.h"
 

@@ -198,14 +198,6 @@ void FolderLock::take(const fs::path& folder) {
   descriptor_ = opened;
 }
 
-bool is_training_in(const fs::path& folder) {
-  const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (opened < 0) return false;
-  const bool held = ::flock(opened, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(opened);
-  return held;
-}
-
 void clean_run_folder(const fs::path& folder, const FolderLock& lock) {
   if (!lock.held()) return;
   files::clean_leftovers(folder);
@@ -221,9 +213,9 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   const std::string turns = schedule.empty() ? "" : schedule_text(schedule);
   own_folder(folder, lock);
   if (options.fresh) remove_old_run(folder);
-  fs::remove_all(folder / pulses, error);
+  fs::remove_all(folder / heartbeats, error);
   if (config.run.np > 1 && !given_folder())
-    fs::create_directories(folder / pulses, error);  // without it ranks are not watched
+    fs::create_directories(folder / heartbeats, error);  // without it ranks are not watched
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
   // The schedule stays with the run, whatever becomes of its file.
   config::Config resolved = config;

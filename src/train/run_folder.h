@@ -51,8 +51,6 @@ class FolderLock {
  private:
   int descriptor_ = -1;
 };
-// Whether somebody holds the lock of this folder.
-bool is_training_in(const std::filesystem::path& folder);
 
 // Removes what torn writes left, for who holds the lock; nobody else touches anything.
 void clean_run_folder(const std::filesystem::path& folder, const FolderLock& lock);

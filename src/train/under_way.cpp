@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "ranks/clocks.h"
 #include "ranks/watchdog.h"
 #include "train/batches.h"
@@ -36,11 +36,11 @@ void StepsUnderWay::submit(data::Loader& loader, const Progress& progress, const
       progress.step + 1 +
       static_cast<std::int64_t>(steps_.size());  // its number, if those before are applied
   Step& now = steps_.emplace_back(Step{std::move(spare_), meter.wanted(expected), steady_ns()});
-  comm::Pulse::doing("loading the data of step", expected);
+  comm::Heartbeat::doing("loading the data of step", expected);
   hang_if_asked(rank, expected);
   next_batch(loader, session_, session_.config(), now.batch);
   now.data_ms = static_cast<double>(steady_ns() - now.began_ns) * 1e-6;
-  comm::Pulse::doing("computing step", expected);
+  comm::Heartbeat::doing("computing step", expected);
   const comm::Traffic before = session_.traffic();
   now.pending = session_.submit(inputs_of(now.batch, progress.step + 1), now.wanted.spans);
   now.sent = session_.traffic() - before;

@@ -38,7 +38,9 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
     for (const Input& in : part.inputs) {
       Var& v = map[static_cast<std::size_t>(in.var)];
       if (in.kind == Input::batch) {
-        v = b.input(in.kind, in.name + tag, part.type(in.var), in.dims);
+        Input one = in;
+        one.name += tag;
+        v = b.input(one, part.type(in.var));
         samples = part.type(in.var).shape[0];
       } else if (const Output* o = updating(parts[0], in.name); o && m > 0) {
         // What a micro-batch leaves behind (running statistics) is what the next one finds.
@@ -46,7 +48,7 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
       } else if (auto it = shared.find(in.name); it != shared.end()) {
         v = it->second;
       } else {
-        v = shared[in.name] = b.input(in.kind, in.name, part.type(in.var), in.dims);
+        v = shared[in.name] = b.input(in, part.type(in.var));
       }
     }
     // An output joins its total as soon as it is there, so that one micro-batch's gradients never
@@ -57,8 +59,9 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
         if (o.var != v) continue;
         const Var now = map[static_cast<std::size_t>(v)];
         b.set_scope("accumulate");
-        if (apart && o.name.starts_with("grad.")) {
-          apart_outputs.push_back({"grad#" + std::to_string(m) + o.name.substr(4), now, ""});
+        if (apart && o.role == Role::gradient) {
+          apart_outputs.push_back(
+              {"grad#" + std::to_string(m) + "." + o.of, now, "", o.role, o.of});
           continue;
         }
         if (o.name == "logits") {
@@ -91,9 +94,8 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
     position += samples;
   }
   for (std::size_t i = 0; i < totals.size(); ++i)
-    if (totals[i] != none)
-      b.output(parts[0].outputs[i].name, totals[i], parts[0].outputs[i].updates);
-  for (const Output& o : apart_outputs) b.output(o.name, o.var);
+    if (totals[i] != none) b.output(parts[0].outputs[i], totals[i]);
+  for (const Output& o : apart_outputs) b.output(o, o.var);
   return b.take();
 }
 

@@ -78,7 +78,7 @@ Program autodiff(const Program& program) {
     if (!active[static_cast<std::size_t>(in.var)]) continue;
     Var g = grad[static_cast<std::size_t>(in.var)];
     if (g == none) g = constant(0.0, in.var);  // a parameter that the loss does not see
-    b.output("grad." + in.name, g);
+    b.output("grad." + in.name, g, {}, Role::gradient, in.name);
   }
   return b.take();
 }

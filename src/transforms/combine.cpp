@@ -143,7 +143,7 @@ static std::vector<int> sent_after(const Program& program) {
   return out;
 }
 
-Program early(const Program& program) {
+Program hoist_reductions(const Program& program) {
   // An equation's time: where it stands, or, if it may move, just after the last of its operands.
   using Time = std::pair<int, int>;
   std::vector<Time> made(program.values.size(), {-1, 0}), when(program.eqns.size());

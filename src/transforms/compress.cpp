@@ -70,9 +70,12 @@ class Compressor {
   struct Kept {
     Var before = none, now = none;
   };
-  Kept& keep(const std::string& name, const Type& type) {
+  Kept& keep(Role role, const Bucket& bucket, const Type& type) {
+    const std::string name = buffer_name(role, bucket);
     const auto [found, fresh] = kept_.try_emplace(name);
-    if (fresh) found->second.before = found->second.now = b_.input(Input::state, name, type);
+    if (fresh)
+      found->second.before = found->second.now =
+          b_.input(Input::state, name, type, {}, role, bucket.name);
     return found->second;
   }
 
@@ -105,7 +108,7 @@ class Compressor {
     std::vector<Var> in = {x};
     Kept* left = nullptr;
     if (has_residual(*parse_wire(spec_.kind)))
-      left = &keep("residual." + bucket.name, b_.type(x)), in.push_back(left->now);
+      left = &keep(Role::residual, bucket, b_.type(x)), in.push_back(left->now);
     const std::vector<Var> out =
         b_.emit_named(Op::compressed_reduce, attrs, in,
                       {r_.from.name_of(eqn.out[0]), r_.from.name_of(eqn.in[0]) + "/left"});
@@ -147,8 +150,8 @@ class Compressor {
     r_.enter(eqn);
     const std::int64_t rank = spec_.rank;
     const Pack ps = side_by_side(first), qs = side_by_side(second);
-    Kept &left = keep("residual." + bucket.name, type),
-         &q = keep("powersgd." + bucket.name, {type.dtype, {qs.size}, {}});
+    Kept &left = keep(Role::residual, bucket, type),
+         &q = keep(Role::basis, bucket, {type.dtype, {qs.size}, {}});
     const Builder::Scope scope = b_.scope(bucket.name);
     const Var x = b_.add(r_(eqn.in[0]), left.now, "x");
 

@@ -18,15 +18,15 @@ class Counter {
  public:
   explicit Counter(const Program& program) : r_(program, false) {
     for (const Input& in : program.inputs) {
-      if (in.name == "lr" || in.name == "step" || in.name == "rng") {
+      if (in.role == Role::rate || in.role == Role::step || in.role == Role::key) {
         CHECK(in.kind == Input::scalar, "input " + in.name + " is not a number of the step");
-        (in.name == "lr" ? lr_ : in.name == "step" ? step_ : rng_) = in.var;
+        (in.role == Role::rate ? lr_ : in.role == Role::step ? step_ : rng_) = in.var;
       } else {
         r_.copy_input(in);
       }
     }
     CHECK(lr_ != none, "only a training step is counted");
-    applied_ = r_.to.input(Input::state, "step", {DType::i64, {}, {}});
+    applied_ = r_.to.input(Input::state, "step", {DType::i64, {}, {}}, {}, Role::step);
     rates_ = r_.to.input(Input::scalar, "rates", {program.type(lr_).dtype, {rates_ahead}, {}});
     first_ = r_.to.input(Input::scalar, "first_rate", {DType::i64, {}, {}});
     if (rng_ == none) return;

@@ -31,10 +31,10 @@ Var through_marks(const Uses& uses, Var v) {
 }  // namespace
 
 // add(contract(x, w), b) -> contract(x, w, b); then gelu(that) -> contract act=gelu with results y,
-// h.
+// h. The fused equation stands where the add stood, because a bias may be cast between the two.
 Program fuse_contract(const Program& program) {
   const Uses uses(program);
-  std::map<int, const Eqn*> bias, act;  // by the index of the contract
+  std::map<int, const Eqn*> bias, act;  // by the index of the add: the contract; the gelu
   std::set<int> gone;
   for (const Eqn& e : program.eqns) {
     if (e.op == Op::add) {
@@ -43,17 +43,14 @@ Program fuse_contract(const Program& program) {
       if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 ||
           !std::get<Contract>(c->attrs).act.empty() || c->phase != e.phase)
         continue;
-      if (uses.made_at(e.in[1]) >= uses.index(*c))
-        continue;  // the bias must be there when the product is
-      bias[uses.index(*c)] = &e;
-      gone.insert(uses.index(e));
+      bias[uses.index(e)] = c;
+      gone.insert(uses.index(*c));
     } else if (e.op == Op::gelu) {
       const Eqn* add = uses.made_by(e.in[0], Op::add);
-      const Eqn* c = add ? uses.made_by(add->in[0], Op::contract) : nullptr;
-      if (!c || !bias.contains(uses.index(*c)) || bias[uses.index(*c)] != add ||
-          c->phase != e.phase || act.contains(uses.index(*c)))
+      if (!add || !bias.contains(uses.index(*add)) || add->phase != e.phase ||
+          act.contains(uses.index(*add)))
         continue;
-      act[uses.index(*c)] = &e;
+      act[uses.index(*add)] = &e;
       gone.insert(uses.index(e));
     }
   }
@@ -66,22 +63,19 @@ Program fuse_contract(const Program& program) {
       r.copy(e);
       continue;
     }
-    const Eqn& add = *found->second;
-    Contract c = std::get<Contract>(e.attrs);
+    const Eqn &add = e, &product = *found->second;
+    Contract c = std::get<Contract>(product.attrs);
     const std::string y = letters_out(c.sig), add_sig = std::get<Sig>(add.attrs).sig;
     c.sig = letters_in(c.sig, 0) + "," + letters_in(c.sig, 1) + "," +
             translate(letters_in(add_sig, 1), letters_out(add_sig), y) + "->" + y;
-    const std::vector<Var> in = {r(e.in[0]), r(e.in[1]), r(add.in[1])};
-    const auto gelu = act.find(static_cast<int>(i));
-    if (gelu == act.end()) {
-      Eqn fused{Op::contract, c, {}, add.out, e.scope, e.phase, e.stage, e.micro};
-      r.copy_with(fused, c, in);
-    } else {
+    const std::vector<Var> in = {r(product.in[0]), r(product.in[1]), r(add.in[1])};
+    Eqn fused{Op::contract, c, {}, add.out, product.scope, product.phase, product.stage,
+              product.micro};
+    if (const auto gelu = act.find(static_cast<int>(i)); gelu != act.end()) {
       c.act = std::get<Gelu>(gelu->second->attrs).tanh ? "gelu_tanh" : "gelu";
-      Eqn fused{Op::contract, c,       {},      {gelu->second->out[0], add.out[0]},
-                e.scope,      e.phase, e.stage, e.micro};
-      r.copy_with(fused, c, in);
+      fused.out = {gelu->second->out[0], add.out[0]};
     }
+    r.copy_with(fused, c, in);
   }
   return r.finish();
 }

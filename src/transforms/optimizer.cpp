@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "ir/signature.h"
 #include "transforms/transforms.h"
+#include "transforms/updates.h"
 
 namespace tessera::transforms {
 
@@ -24,6 +25,16 @@ std::vector<std::string> dims_of(const Bucket& bucket, bool weights) {
 }
 
 }  // namespace
+
+std::string buffer_name(Role role, const Bucket& bucket) {
+  const char* prefix = role == Role::weights    ? "weights."
+                       : role == Role::average  ? "ema."
+                       : role == Role::residual ? "residual."
+                       : role == Role::basis    ? "powersgd."
+                                                : nullptr;
+  CHECK(prefix, "a buffer that has no name of its own: " + std::string(name(role)));
+  return prefix + bucket.name;
+}
 
 std::vector<Bucket> plan_buckets(const Program& program,
                                  const std::function<Group(const std::string&)>& group_of, int tp) {
@@ -65,14 +76,14 @@ std::vector<Bucket> plan_buckets(const Program& program,
   return out;
 }
 
-Program buckets(const Program& program, const std::vector<Bucket>& list, const std::string& set) {
+Program buckets(const Program& program, const std::vector<Bucket>& list, Role set) {
   Rewriter r(program, false);
   for (const Bucket& bucket : list) {
     const Input* first = program.input(bucket.entries.at(0).param);
     CHECK(first, "bucket " + bucket.name + " holds a parameter that the program lacks");
-    const Var flat = r.to.input(Input::param, set + "." + bucket.name,
+    const Var flat = r.to.input(Input::param, buffer_name(set, bucket),
                                 {program.type(first->var).dtype, bucket.shape(), {}},
-                                dims_of(bucket, set == "weights"));
+                                dims_of(bucket, set == Role::weights), set, bucket.name);
     r.to.set_stage(std::max(bucket.stage, 0));
     for (const Bucket::Entry& entry : bucket.entries) {
       const Input* in = program.input(entry.param);
@@ -94,61 +105,41 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, const s
 
 namespace {
 
-// Emits the update of one bucket from a gradient that is already clipped; returns the new weights
-// and state.
-std::vector<Var> update(Builder& b, const Optimizer& spec, const Bucket& bucket,
-                        const std::vector<Var>& kept, Var grad, Var rate, Var step) {
-  const Var lr = bucket.lr_scale == 1.0 ? rate : b.scale(rate, bucket.lr_scale, "lr");
-  std::vector<Var> in = kept;
-  in.insert(in.end(), {grad, lr});
-  if (spec.name == "sgd")
-    return b.emit(
-        Op::sgd,
-        Sgd{spec.momentum, bucket.decay ? spec.weight_decay : 0.0, spec.nesterov, false, false}, in,
-        {"w", "momentum"});
-  const AdamW attrs{spec.beta1, spec.beta2, spec.eps, bucket.decay ? spec.weight_decay : 0.0,
-                    false,      false};
-  if (spec.name == "lamb") {
-    Segments tensors;
-    for (const Bucket::Entry& entry : bucket.entries)
-      tensors.offsets.push_back(entry.offset),
-          tensors.sizes.push_back(elements(entry.shape) / bucket.parts);
-    const std::vector<Var> now =
-        b.emit(Op::lamb_direction, attrs, {kept[0], kept[1], kept[2], grad, step},
-               {"direction", "m", "v"});
-    const Var weights = b.emit1(Op::segment_sumsq, tensors, {kept[0]}, "sumsq_w"),
-              direction = b.emit1(Op::segment_sumsq, tensors, {now[0]}, "sumsq_u");
-    return {b.emit1(Op::lamb_update, tensors, {kept[0], now[0], weights, direction, lr}, "w"),
-            now[1], now[2]};
-  }
-  CHECK(spec.name == "adamw", "optimizers are adamw, sgd and lamb, not " + spec.name);
-  in.push_back(step);
-  return b.emit(Op::adamw, attrs, in, {"w", "m", "v"});
+using UpdateRule = std::vector<Var> (*)(Builder&, const Update&);
+UpdateRule rule_of(const std::string& name) {
+#define X(row, ...) \
+  if (name == #row) return updates::row;
+  TESSERA_OPTIMIZERS(X)
+#undef X
+  CHECK(false, "there is no optimizer " + name);
+  return nullptr;
 }
 
 }  // namespace
 
 Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& list) {
+  const OptimizerRow* row = find_optimizer(spec.name);
+  const UpdateRule rule = rule_of(spec.name);
   std::map<std::string, std::vector<Var>> grads;  // one, or one per micro-batch
   Builder b(program);
   b.program().outputs.clear();
   Var loss = none;
   std::vector<Output> buffers;  // running statistics: a skipped step leaves them alone too
   for (const Output& o : program.outputs) {
-    if (o.name.starts_with("grad.") || o.name.starts_with("grad#"))
-      grads[o.name.substr(o.name.find('.') + 1)].push_back(o.var);
+    if (o.role == Role::gradient)
+      grads[o.of].push_back(o.var);
     else if (!o.updates.empty())
       buffers.push_back(o);
     else
-      b.output(o.name, o.var);
+      b.output(o, o.var);
     if (o.name == "loss") loss = o.var;
   }
   CHECK(loss != none, "the optimizer needs the output loss");
   b.set_phase(Phase::update);
   b.set_scope("optimizer");
   const DType real = b.type(loss).dtype;
-  const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}),
-            step = b.input(Input::scalar, "step", {DType::i64, {}, {}});
+  const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}, {}, Role::rate),
+            step = b.input(Input::scalar, "step", {DType::i64, {}, {}}, {}, Role::step);
 
   const auto add_to = [&](Var& sum, Var more, const std::string& name) {
     sum = sum == none ? more : b.add(sum, more, name);
@@ -197,23 +188,25 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     const Bucket& bucket = list[i];
     if (early) look_at_norm(i);
     const Builder::Scope scope = b.scope(bucket.name);
-    const Input* weights = b.program().input("weights." + bucket.name);
+    const Input* weights = b.program().input(Role::weights, bucket.name);
     CHECK(weights, "the optimizer runs after buckets");
     std::vector<Var> kept = {weights->var};
     std::vector<std::string> names = {weights->name};
     const Type type = b.type(weights->var);
-    for (const char* state : spec.name == "sgd" ? std::vector<const char*>{"momentum."}
-                                                : std::vector<const char*>{"m.", "v."}) {
-      names.push_back(state + bucket.name);
-      kept.push_back(b.input(Input::state, names.back(), type, dims_of(bucket, false)));
-    }
+    const auto keep = [&](Role role, const std::string& name) {
+      names.push_back(name);
+      kept.push_back(b.input(Input::state, name, type, dims_of(bucket, false), role, bucket.name));
+    };
+    for (const OptimizerRow::State& state : row->states)
+      keep(state.role, std::string(state.name) + "." + bucket.name);
     Var g = flat[i];
     if (spec.clip > 0)
       g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, norm[1], "clipped");
-    std::vector<Var> now = update(b, spec, bucket, kept, g, lr, step);
+    const Var rate = bucket.lr_scale == 1.0 ? lr : b.scale(lr, bucket.lr_scale, "lr");
+    std::vector<Var> now = rule(b, {spec, bucket, kept, g, rate, step});
+    CHECK(now.size() == kept.size(), spec.name + " gives the weights and every state anew");
     if (spec.ema > 0) {
-      names.push_back("ema." + bucket.name);
-      kept.push_back(b.input(Input::state, names.back(), type, dims_of(bucket, false)));
+      keep(Role::average, buffer_name(Role::average, bucket));
       now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));
     }
     for (std::size_t k = 0; k < now.size(); ++k)

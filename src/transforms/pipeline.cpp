@@ -42,7 +42,7 @@ std::vector<bool> waited_for(const Program& p, const Uses& uses) {
 class Pipeliner {
  public:
   Pipeliner(const Program& program, const Schedule& schedule,
-            const std::function<int(const std::string&)>& stage_of)
+            const std::function<int(const Input&)>& stage_of)
       : from_(program),
         uses_(program),
         schedule_(schedule),
@@ -56,7 +56,7 @@ class Pipeliner {
                           {Axis::stage, axis_name, static_cast<int>(schedule.ranks.size()), {}});
     for (Value& value : out_.values)
       if (!value.type.at.empty()) value.type.at.insert(value.type.at.begin(), Place{});
-    for (const Input& in : out_.inputs) place_input(in, stage_of(in.name));
+    for (const Input& in : out_.inputs) place_input(in, stage_of(in));
   }
 
   Program run() {
@@ -90,7 +90,8 @@ class Pipeliner {
       if (o.updates.empty() && !made_by_update(o.var)) whole(o.var);
     for (const std::size_t i : update) add_update(from_.eqns[i]);
     for (const Output& o : from_.outputs)
-      out_.outputs.push_back({o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates});
+      out_.outputs.push_back(
+          {o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates, o.role, o.of});
     return std::move(out_);
   }
 
@@ -253,7 +254,7 @@ class Pipeliner {
 }  // namespace
 
 Program pipeline(const Program& program, const Schedule& schedule,
-                 const std::function<int(const std::string&)>& stage_of) {
+                 const std::function<int(const Input&)>& stage_of) {
   return Pipeliner(program, schedule, stage_of).run();
 }
 

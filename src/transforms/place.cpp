@@ -52,7 +52,7 @@ class Placer {
       std::vector<Place> want(static_cast<std::size_t>(axes_));
       for (int a = 0; a < axes_; ++a)
         want[at(a)] = home == none ? whole : place_on(p.type(home), a);
-      r_.to.output(o.name, bring(v, want), o.updates);
+      r_.to.output(o, bring(v, want));
     }
     return r_.to.take();
   }
@@ -83,7 +83,7 @@ class Placer {
     return (stays ? never : 0) + (want.kind == Place::R ? others : others / n);
   }
 
-  // Of a result; the gaps in a bucket are none.
+  // Elements a result carries; padding inside a bucket is not counted.
   double words_made(const Eqn& eqn, const std::vector<Var>& in, std::size_t result) const {
     if (eqn.op != Op::pack) return static_cast<double>(r_.from.type(eqn.out[result]).elements());
     double all = 0;
@@ -215,7 +215,7 @@ class Placer {
         !in.empty() && std::all_of(in.begin(), in.end(), [&](Var v) { return is_param(v); });
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = bring(in[i], wants[i]);
     r_.enter(eqn);
-    const std::vector<Var> out = r_.copy_with(eqn, eqn.attrs, in);
+    const std::vector<Var> out = r_.copy_on(eqn, in);
     if (eqn.op == Op::moments) statistics_.insert(out.begin(), out.end());
     if (eqn.op == Op::constant || eqn.op == Op::broadcast)
       makers_[out[0]] = r_.to.program().eqns.size() - 1;
@@ -238,7 +238,7 @@ class Placer {
     const bool from_params = is_param(x);
     x = bring(x, want);
     r_.enter(eqn);
-    put(r_.copy_with(eqn, eqn.attrs, {x})[0], want, from_params);
+    put(r_.copy_on(eqn, {x})[0], want, from_params);
   }
 
   void put(Var v, const std::vector<Place>& places, bool from_params) {

@@ -1,6 +1,7 @@
 // Mixed precision: the heavy ops run in a low precision around f32 master weights.
 // Low: contractions, attention and activations. Kept in f32: parameters, statistics, losses, sums
-// of samples, parameter gradients, updates.
+// of samples, parameter gradients, updates. A convolution rounds its filters' gradient once, as
+// PyTorch's autocast does; a contraction gives it in f32.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -41,6 +42,22 @@ std::vector<bool> residual_stream(const Program& program) {
   return stream;
 }
 
+// Ops that the residual stream passes through stay as wide as it is.
+bool on_stream(const Eqn& e, const std::vector<bool>& stream) {
+  auto in_stream = [&](Var v) { return v != none && stream[static_cast<std::size_t>(v)]; };
+  switch (e.op) {
+    case Op::mark:
+    case Op::add:
+      return in_stream(e.out[0]);
+    case Op::layer_norm:
+      return in_stream(e.in[0]);
+    case Op::layer_norm_grad:
+      return in_stream(e.in[1]);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Program precision(const Program& program, DType low) {
@@ -52,24 +69,10 @@ Program precision(const Program& program, DType low) {
     return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)];
   };
   const std::vector<bool> stream = residual_stream(program);
-  auto in_stream = [&](Var v) { return v != none && stream[static_cast<std::size_t>(v)]; };
-  auto on_stream = [&](const Eqn& e) {
-    switch (e.op) {
-      case Op::mark:
-      case Op::add:
-        return in_stream(e.out[0]);
-      case Op::layer_norm:
-        return in_stream(e.in[0]);
-      case Op::layer_norm_grad:
-        return in_stream(e.in[1]);
-      default:
-        return false;
-    }
-  };
   auto stays_f32 = [&](const Eqn& e) {
     const bool cheap =
         e.op == Op::add || e.op == Op::mul || e.op == Op::scale || e.op == Op::broadcast;
-    return low_operands(e).empty() || (cheap && keep_wide(e.out[0])) || on_stream(e);
+    return low_operands(e).empty() || (cheap && keep_wide(e.out[0])) || on_stream(e, stream);
   };
   // A sum that is kept in f32 reads its operand as it comes: per-sample losses are never rounded on
   // the way.

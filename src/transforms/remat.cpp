@@ -89,7 +89,7 @@ Program remat(const Program& program, int every) {
     }
     std::vector<Var> in;
     for (Var v : eqn.in) in.push_back(recompute(v));
-    r.copy_with(eqn, eqn.attrs, in);
+    r.copy_on(eqn, std::move(in));
   }
   return r.finish();
 }

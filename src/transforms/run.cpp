@@ -2,6 +2,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include "base/check.h"
 #include "transforms/transforms.h"
@@ -22,11 +24,21 @@ void dump(const std::string& dir, std::size_t number, const std::string& name,
                 "is the disk full or the folder read-only?");
 }
 
+// The names that passes had in earlier versions, which scripts may still disable.
+std::string current_name(const std::string& name) {
+  static const std::map<std::string, std::string> renamed = {{"early", "hoist_reductions"},
+                                                             {"tidy", "dce"}};
+  const auto found = renamed.find(name);
+  return found == renamed.end() ? name : found->second;
+}
+
 }  // namespace
 
 Program run(Program program, const std::vector<Pass>& passes, const RunOptions& options,
             std::vector<PassReport>* reports) {
-  for (const std::string& name : options.disabled) {
+  std::set<std::string> disabled;
+  for (const std::string& name : options.disabled) disabled.insert(current_name(name));
+  for (const std::string& name : disabled) {
     std::vector<std::string> optional;
     for (const Pass& pass : passes)
       if (!pass.required) optional.push_back(pass.name);
@@ -46,7 +58,7 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
                       0,
                       program.eqns.size(),
                       program.eqns.size(),
-                      options.disabled.contains(pass.name),
+                      disabled.contains(pass.name),
                       pass.preserves_numerics};
     if (options.before) options.before(pass, program);
     if (!report.disabled) {

@@ -1,4 +1,5 @@
 // Identities, equal equations of one phase, dead code. Never changes a bit of any result.
+#include <algorithm>
 #include <numeric>
 #include <unordered_map>
 
@@ -88,12 +89,12 @@ Program forward_pass(const Program& program) {
         }
       }
     }
-    r.copy_with(e, e.attrs, in);
+    r.copy_on(e, std::move(in));
   }
   return r.finish();
 }
 
-Program remove_dead(const Program& program) {
+Program remove_dead(Program program) {
   std::vector<bool> live(program.values.size(), false), keep(program.eqns.size(), false);
   for (const Output& o : program.outputs) live[at(o.var)] = true;
   for (std::size_t i = program.eqns.size(); i-- > 0;) {
@@ -104,9 +105,19 @@ Program remove_dead(const Program& program) {
         if (v != none) live[at(v)] = true;
   }
   // Parameters and state stay inputs even when nothing reads them: a run binds them by name.
+  const auto stays = [&](const Input& in) {
+    return in.kind == Input::param || in.kind == Input::state || live[at(in.var)];
+  };
+  const bool all_live = std::find(keep.begin(), keep.end(), false) == keep.end() &&
+                        std::all_of(program.inputs.begin(), program.inputs.end(), stays) &&
+                        std::all_of(program.eqns.begin(), program.eqns.end(), [&](const Eqn& e) {
+                          return std::all_of(e.out.begin(), e.out.end(),
+                                             [&](Var v) { return v == none || live[at(v)]; });
+                        });
+  if (all_live) return program;
   Rewriter r(program, false);
   for (const Input& in : program.inputs)
-    if (in.kind == Input::param || in.kind == Input::state || live[at(in.var)]) r.copy_input(in);
+    if (stays(in)) r.copy_input(in);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     if (!keep[i]) continue;
     Eqn e = program.eqns[i];

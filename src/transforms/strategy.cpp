@@ -82,10 +82,8 @@ Program strategy(const Program& program, const Layout& layout) {
     if (in.kind == Input::batch) put(type, p.mesh, "dp", 0);
     if (in.kind == Input::batch || in.kind == Input::scalar) continue;
     for (int dim = 0; dim < static_cast<int>(in.dims.size()); ++dim) {
-      const Where& where =
-          in.name.starts_with("weights.") || in.kind == Input::param ? params : state;
       // An average that is read as the weights is still kept as state.
-      const Where& kept = in.name.starts_with("ema.") ? state : where;
+      const Where& kept = in.kind == Input::param && in.role != Role::average ? params : state;
       const std::string& name = in.dims[static_cast<std::size_t>(dim)];
       if (const auto axes = kept.find(name);
           axes != kept.end() && (name != "bucket" || may_be_cut(type, layout)))

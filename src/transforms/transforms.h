@@ -46,7 +46,7 @@ Program autodiff(const Program& program);
 // One step over several micro-batches: parts share parameters and scalars, batch inputs become
 // "images.1", ..., outputs are added up, except those that update an input: one micro-batch hands
 // them to the next; logits stay apart as "logits.M". With `apart` gradients stay apart as
-// "grad#M.<parameter>": the optimizer adds them up after they were reduced (ZeRO 2).
+// "grad#M.<parameter>", of one role: the optimizer adds them up after they were reduced (ZeRO 2).
 Program accumulate(const std::vector<Program>& parts, bool apart = false);
 
 // Deferred batch norm: running statistics are moved once per step, by the sums of all micro-batches
@@ -93,13 +93,15 @@ const std::vector<std::string>& tensor_dims();
 std::vector<Bucket> plan_buckets(const Program& program,
                                  const std::function<Group(const std::string& param)>& group_of,
                                  int tp = 1);
-// Parameters become views of bucket inputs "<set>.<bucket>": the weights, or their moving average
-// ("ema").
+// Parameters become views of bucket inputs: of the weights, or of their moving average.
 Program buckets(const Program& program, const std::vector<Bucket>& buckets,
-                const std::string& set = "weights");
+                ir::Role set = ir::Role::weights);
+// What a run calls a bucket's buffer: "weights.decay", "ema.decay". Names are for people and files;
+// programs ask for the role. Moments are called by their optimizer.
+std::string buffer_name(ir::Role role, const Bucket& bucket);
 
 struct Optimizer {
-  std::string name = "adamw";  // adamw | sgd | lamb
+  std::string name = "adamw";  // a row of ir/optimizers.h
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, momentum = 0.9, weight_decay = 0.0;
   bool nesterov = false;
   double clip = 0.0;  // largest global gradient norm; 0: no clipping
@@ -168,7 +170,7 @@ Program compress(const Program& program, const Compression& spec,
 // Small all_reduces of one axis that are ready together become one; what gradient buckets need is
 // done as soon as they are complete.
 Program combine(const Program& program);
-Program early(const Program& program);
+Program hoist_reductions(const Program& program);
 // ZeRO 3: every gather of weights stands where the one before it stood, so that it is under way
 // while that one's layer computes.
 Program prefetch(const Program& program);
@@ -179,7 +181,7 @@ Program prefetch(const Program& program);
 // there. `stage_of` says where persistent inputs live (-1: everywhere).
 Program cut(const Program& program, const std::vector<std::int64_t>& blocks);
 Program pipeline(const Program& program, const Schedule& schedule,
-                 const std::function<int(const std::string& input)>& stage_of);
+                 const std::function<int(const ir::Input&)>& stage_of);
 
 // Dead code, equal equations of one phase, and identities (x*1, reshape of reshape, cast to the
 // same type, ...).

@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 #include "base/say.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "compile/stages.h"
 #include "measure/environment.h"
 #include "ranks/ranks.h"
@@ -210,6 +210,60 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
   return ops;
 }
 
+// What was measured, on the first rank.
+struct BenchResult {
+  const config::Config& config;
+  const BenchOptions& options;
+  const std::vector<RankUse>& used;
+  RankUses uses;
+  ordered_json ops;
+  report::Quantiles ms;
+  std::size_t runs = 0;
+  Peak peak;
+  double difference = 0;  // of logits, from those of one rank
+
+  double gflops() const { return uses.flops / ms.median * 1e-6; }
+  double images_per_s() const { return static_cast<double>(options.batch) / ms.median * 1e3; }
+};
+
+void print_bench_json(const BenchResult& r) {
+  ordered_json document = {{"model", r.config.model.name},
+                           {"what", r.options.what},
+                           {"batch", r.options.batch},
+                           {"dtype", r.config.precision.dtype},
+                           {"threads", r.config.run.threads},
+                           {"device", r.config.run.device},
+                           {"layout", layout_json(r.config)},
+                           {"runs", r.runs},
+                           {"ms", {{"median", r.ms.median}, {"min", r.ms.min}, {"max", r.ms.max}}},
+                           {"images_per_s", r.images_per_s()},
+                           {"gflops", r.gflops()},
+                           {"peak_gflops", r.peak.all_gflops},
+                           {"peak_bytes", r.uses.peak_bytes},
+                           {"comm_bytes", traffic_json(r.uses.traffic)},
+                           {"ranks", ranks_json(r.used)}};
+  if (!r.peak.doubt.empty()) document["peak_doubt"] = r.peak.doubt;
+  if (r.options.check) document["logits_difference"] = r.difference;
+  document["ops"] = r.ops;
+  report::print_document(document);
+}
+
+void print_bench_text(const BenchResult& r) {
+  print_groups(r.ops);
+  say(stdout,
+      "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  "
+      "{:.1f} GFLOP/s = {:.0f}% of {:.0f} "
+      "measured peak\n",
+      r.options.what, r.config.model.name, r.options.batch, r.config.precision.dtype,
+      layout_heading(r.config), r.ms.median, r.ms.min, r.ms.max, r.runs, r.images_per_s(),
+      r.gflops(), r.gflops() / r.peak.all_gflops * 100, r.peak.all_gflops);
+  if (!r.peak.doubt.empty()) say(stdout, "the measured peak may be wrong: {}\n", r.peak.doubt);
+  if (r.used.size() > 1)
+    say(stdout, "{}\n", use_line(r.used, r.options.what == "infer" ? "batch" : "step"));
+  if (r.options.check)
+    say(stdout, "logits differ from those of one rank by {:.2e} of the largest\n", r.difference);
+}
+
 }  // namespace
 
 int bench(const config::Config& given, const BenchOptions& options, comm::Comm* world) {
@@ -233,7 +287,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
         static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
   const plan::Plan* found = nullptr;
   ranks.together([&] {
-    comm::Pulse::doing("compiling");
+    comm::Heartbeat::doing("compiling");
     session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
     found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
   });
@@ -249,7 +303,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
       timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
     return timeline;
   };
-  comm::Pulse::doing("measuring");
+  comm::Heartbeat::doing("measuring");
   const comm::Traffic before = session.traffic();
   once();  // warms up
   const std::vector<RankUse> used =
@@ -259,9 +313,8 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     bench_ops(plan, samples, config, options);
     return 0;
   }
-  const int threads = static_cast<int>(config.run.threads);
-  const Peak known = peak_on(config.run.device, config.precision.dtype, ranks, threads);
-  const double peak = known.all_gflops;
+  const Peak peak_of_ranks = peak_on(config.run.device, config.precision.dtype, ranks,
+                                     static_cast<int>(config.run.threads));
   double difference = 0;
   ranks.together([&] {
     if (options.check && ranks.first())
@@ -271,43 +324,16 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
   std::vector<double> walls;
   for (const Sample& s : samples) walls.push_back(s.wall_ms);
   const report::Quantiles q = report::quantiles(walls);
-  const Uses uses = sum_up(used);
-  const double gflops = uses.flops / q.median * 1e-6,
-               images_per_s = static_cast<double>(options.batch) / q.median * 1e3;
-  const ordered_json ops = ops_of(plan, samples, q.median, ranks.size() > 1);
-  if (options.json) {
-    ordered_json document = {{"model", m.name},
-                             {"what", options.what},
-                             {"batch", options.batch},
-                             {"dtype", config.precision.dtype},
-                             {"threads", threads},
-                             {"device", config.run.device},
-                             {"layout", layout_json(config)},
-                             {"runs", samples.size()},
-                             {"ms", {{"median", q.median}, {"min", q.min}, {"max", q.max}}},
-                             {"images_per_s", images_per_s},
-                             {"gflops", gflops},
-                             {"peak_gflops", peak},
-                             {"peak_bytes", uses.peak_bytes},
-                             {"comm_bytes", traffic_json(uses.traffic)},
-                             {"ranks", ranks_json(used)}};
-    if (!known.doubt.empty()) document["peak_doubt"] = known.doubt;
-    if (options.check) document["logits_difference"] = difference;
-    document["ops"] = ops;
-    report::print_document(document);
-    return 0;
-  }
-  print_groups(ops);
-  say(stdout,
-      "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  "
-      "{:.1f} GFLOP/s = {:.0f}% of {:.0f} "
-      "measured peak\n",
-      options.what, m.name, options.batch, config.precision.dtype, layout_heading(config), q.median,
-      q.min, q.max, samples.size(), images_per_s, gflops, gflops / peak * 100, peak);
-  if (!known.doubt.empty()) say(stdout, "the measured peak may be wrong: {}\n", known.doubt);
-  if (ranks.size() > 1) say(stdout, "{}\n", use_line(used, infer ? "batch" : "step"));
-  if (options.check)
-    say(stdout, "logits differ from those of one rank by {:.2e} of the largest\n", difference);
+  const BenchResult result = {.config = config,
+                              .options = options,
+                              .used = used,
+                              .uses = sum_up(used),
+                              .ops = ops_of(plan, samples, q.median, ranks.size() > 1),
+                              .ms = q,
+                              .runs = samples.size(),
+                              .peak = peak_of_ranks,
+                              .difference = difference};
+  options.json ? print_bench_json(result) : print_bench_text(result);
   return 0;
 }
 

@@ -29,8 +29,8 @@ std::vector<RankUse> gather_use(const Ranks& ranks, const RankUse& mine) {
   return out;
 }
 
-Uses sum_up(const std::vector<RankUse>& ranks) {
-  Uses out;
+RankUses sum_up(const std::vector<RankUse>& ranks) {
+  RankUses out;
   for (const RankUse& rank : ranks) {
     out.flops += rank.flops;
     out.peak_bytes = std::max(out.peak_bytes, rank.peak_bytes);

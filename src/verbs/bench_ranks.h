@@ -22,12 +22,12 @@ struct RankUse {
 };
 std::vector<RankUse> gather_use(const Ranks& ranks, const RankUse& mine);  // one per rank
 
-struct Uses {
+struct RankUses {
   double flops = 0;             // of all ranks
   std::int64_t peak_bytes = 0;  // the most of a rank
   comm::Traffic traffic;        // of the rank that hands over the most
 };
-Uses sum_up(const std::vector<RankUse>& ranks);
+RankUses sum_up(const std::vector<RankUse>& ranks);
 
 // "2 threads", "dp2 x tp2, 4 ranks x 1 thread": the axes of one rank are left out.
 std::string layout_heading(const config::Config& config);

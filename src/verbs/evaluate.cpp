@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/say.h"
 #include "checkpoint/weights_open.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
 #include "config/reader.h"
@@ -108,7 +108,7 @@ std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64
   config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
   auto session = std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world());
   ranks.together(
-      [&] { comm::Pulse::doing("loading the weights"), session->load(found.weights.source); });
+      [&] { comm::Heartbeat::doing("loading the weights"), session->load(found.weights.source); });
   return session;
 }
 
@@ -200,7 +200,7 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
   const std::unique_ptr<Session> session = load(found, ranks, options.batch);
   std::unique_ptr<data::Dataset> dataset;
   ranks.together([&] {
-    comm::Pulse::doing("opening the data");
+    comm::Heartbeat::doing("opening the data");
     std::unique_ptr<data::Dataset> opened = open_data(found.config, data::Split::test);
     if (const std::string note = links_note(*opened); ranks.first() && !note.empty())
       say(stderr, "note: {}\n", note);
@@ -211,7 +211,7 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
   if (const std::int64_t last = batch > 0 ? dataset->size() % batch : 0; last > 0)
     plans.push_back({Goal::evaluate, last});
   reserve(*session, plans, ranks);
-  comm::Pulse::doing("evaluating");
+  comm::Heartbeat::doing("evaluating");
   report::Console console;
   const Score s =
       score(*session, found.config, *dataset, options.batch,
@@ -237,7 +237,7 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
   for (std::size_t first = 0; first < options.images.size(); first += batch) {
     const auto paths =
         std::span(options.images).subspan(first, std::min(batch, options.images.size() - first));
-    comm::Pulse::doing("predicting");
+    comm::Heartbeat::doing("predicting");
     const Pictures mine = read_pictures(paths, *session, transform);
     // Those before the first that cannot be read have their lines before the error has its own.
     const auto good =

@@ -35,7 +35,7 @@ class PipelineView {
   struct Rank {
     plan::Memory memory;
     std::int64_t peak_bytes = 0, sent_bytes = 0;
-    std::map<PlanTurn, double> flops;
+    std::map<PipelineSlot, double> flops;
   };
   struct Stage {
     int rank = 0;

@@ -91,10 +91,31 @@ std::vector<double> nchw_to_nhwc(const std::vector<double>& x, const std::vector
   return out;
 }
 
+// The labels, once the shapes of what every golden holds are those of the model.
+std::vector<double> checked_labels(const files::Safetensors& file, const std::string& golden,
+                                   const models::ModelConfig& m) {
+  const files::TensorPlace& input = file.at("input");
+  const std::int64_t batch = input.shape.empty() ? 0 : input.shape[0];
+  if (batch < 1) refuse(golden, "tensor 'input' holds no image");
+  check_shape(golden, "input", input, {batch, m.channels, m.image_h, m.image_w});
+  check_shape(golden, "labels", file.at("labels"), {batch});
+  check_shape(golden, "logits", file.at("logits"), {batch, m.classes});
+  check_shape(golden, "loss", file.at("loss"), {1});
+  std::vector<double> labels = files::to_doubles(file.read("labels"), "labels");
+  for (double label : labels)
+    if (!(label >= 0 && label < static_cast<double>(m.classes)))
+      refuse(golden, fmt::format("label {} is not a class of 0 to {}", label, m.classes - 1));
+  return labels;
+}
+
 // Unless told, a golden is compared in the element type that it was stored in.
 std::string dtype_for(const files::Safetensors& file, const std::string& asked) {
   if (!asked.empty()) return asked;
   return file.has("logits") && file.at("logits").dtype == "F32" ? "f32" : "f64";
+}
+
+double by_dtype(const std::string& dtype, double f64, double f32, double bf16) {
+  return dtype == "f64" ? f64 : dtype == "f32" ? f32 : bf16;
 }
 
 }  // namespace
@@ -113,23 +134,13 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   config.run.threads = options.threads > 0 ? options.threads : available_cores();
   config.run.device = options.device;
   const models::ModelConfig& m = config.model;
+  const std::vector<models::Param> params = models::parameters(m);
   for (const char* name : {"input", "labels", "logits", "loss"})
     if (!file->has(name)) refuse(options.golden, "tensor '" + std::string(name) + "' is missing");
-  const std::vector<models::Param> params = models::parameters(m);
   check_names_and_dtypes(*file, params);
+  const std::vector<double> labels = checked_labels(*file, options.golden, m);
   const files::TensorPlace& input = file->at("input");
-  const std::int64_t batch = input.shape.empty() ? 0 : input.shape[0];
-  if (batch < 1) refuse(options.golden, "tensor 'input' holds no image");
-  check_shape(options.golden, "input", input, {batch, m.channels, m.image_h, m.image_w});
-  check_shape(options.golden, "labels", file->at("labels"), {batch});
-  check_shape(options.golden, "logits", file->at("logits"), {batch, m.classes});
-  check_shape(options.golden, "loss", file->at("loss"), {1});
-  const std::vector<double> labels = files::to_doubles(file->read("labels"), "labels");
-  for (double label : labels)
-    if (!(label >= 0 && label < static_cast<double>(m.classes)))
-      refuse(options.golden,
-             fmt::format("label {} is not a class of 0 to {}", label, m.classes - 1));
-
+  const std::int64_t batch = input.shape[0];
   std::vector<std::string> notes;
   const ParamSource source = weights_from(file, m, Adapt{}, notes, "param.");
   auto executor = exec::make_executor(config.run.device, static_cast<int>(config.run.threads));
@@ -155,12 +166,8 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
   auto at_least_rounding = [&](const std::string& name, double tolerance) {
     return file->at(name).dtype == "F32" ? std::max(tolerance, 0x1.0p-23) : tolerance;
   };
-  const double logits_tolerance = options.dtype == "f64"   ? 1e-9
-                                  : options.dtype == "f32" ? 1e-5
-                                                           : 5e-2;
-  const double grad_tolerance = options.dtype == "f64"   ? 1e-9
-                                : options.dtype == "f32" ? 2e-5
-                                                         : 3e-2;
+  const double logits_tolerance = by_dtype(options.dtype, 1e-9, 1e-5, 5e-2);
+  const double grad_tolerance = by_dtype(options.dtype, 1e-9, 2e-5, 3e-2);
   std::vector<Comparison> out;
   out.push_back(
       {"logits",

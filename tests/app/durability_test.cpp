@@ -23,15 +23,15 @@ const std::string every_second =
     "checkpoint.keep=1 --set checkpoint.keep_best=false --set data.train_size=64 --set "
     "data.test_size=16 ";
 
-// Given to processes that are started while it lives (tests/preload/disk_faults.cpp).
+// Given to processes that are started while it lives (tests/preload/fault.h).
 struct Fault {
   explicit Fault(const std::string& text) {
-    ::setenv("TESSERA_DISK_FAULT", text.c_str(), 1);
-    ::setenv("LD_PRELOAD", TESSERA_DISK_FAULTS, 1);
+    ::setenv("TESSERA_FAULT", text.c_str(), 1);
+    ::setenv("LD_PRELOAD", TESSERA_PRELOAD, 1);
     ::setenv("ASAN_OPTIONS", "detect_leaks=0:verify_asan_link_order=0", 1);
   }
   ~Fault() {
-    ::unsetenv("TESSERA_DISK_FAULT");
+    ::unsetenv("TESSERA_FAULT");
     ::unsetenv("LD_PRELOAD");
   }
 };

@@ -1,28 +1,21 @@
-// The dependency rule and the housekeeping rules, read off the source text: breaking one fails with
-// the file, the line and the reason. Convention: paths are relative to src/ ("ir/type.h"), as
-// includes are written; the tables are the rule, the code only looks them up.
+// The dependency rule, read off the source text: breaking it fails with the file, the line and the
+// reason. (Housekeeping rules: house_test.cpp.) Convention: paths are relative to src/
+// ("ir/type.h"), as includes are written; the tables are the rule, the code only looks them up.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "architecture/source.h"
 #include "pattern.h"
 
+namespace tessera::test {
 namespace {
-
-namespace fs = std::filesystem;
-using Strings = std::vector<std::string>;
-using tessera::test::Pattern;
-
-const fs::path kRoot = TESSERA_SOURCE_DIR;
-constexpr int kMostLines = 400;
 
 // What each room may include besides itself: a room, or one header of it. In the order of the data
 // flow.
@@ -37,9 +30,11 @@ const std::map<std::string, Strings> kMaySee = {
     {"comm", {"base", "ir/type.h", "ir/wire.h"}},
     {"exec", {"base", "ir", "ops", "plan", "comm"}},
     {"data", {"base", "files"}},
-    {"config", {"base", "models/config.h", "data/class_folders.h"}},
+    {"config", {"base", "models/config.h", "data/class_folders.h", "ir/optimizers.h"}},
     {"report", {"base", "files", "ir", "plan/plan.h"}},
-    {"study", {"base", "files", "config", "report"}},
+    {"record", {"base", "files", "report"}},
+    {"page", {"base", "files", "report", "record"}},
+    {"study", {"base", "files", "config", "report", "record", "page"}},
     // The rooms of a run: each sees those above it.
     {"input", {"base", "files", "data", "models", "config", "report"}},
     {"ranks", {"base", "files", "comm", "exec/device.h", "config", "report"}},
@@ -88,27 +83,17 @@ const std::vector<Library> kLibraries = {
      "CUDA stays in exec/cuda/ and comm/nccl"},
     {"mpi\\.h", {"comm/"}, "MPI is a back-end of comm/"},
     {"nlohmann/.*",
-     {"files/", "config/", "report/", "study/", "app/", "exec/", "comm/", "data/", "input/",
-      "ranks/", "checkpoint/", "measure/", "train/", "verbs/"},
+     {"files/", "config/", "report/", "record/", "page/", "study/", "app/", "exec/", "comm/",
+      "data/", "input/", "ranks/", "checkpoint/", "measure/", "train/", "verbs/"},
      "the compiler half needs no JSON"},
     {"(gtest|gmock)/.*", {}, "tests live in tests/"},
 };
-
-// Files that may be longer than kMostLines. None is wanted; give the reason beside an entry.
-const Strings kLongFiles = {};
 
 struct Include {
   std::string path;
   bool quoted = false;
   int line = 0;
 };
-
-Strings lines_of(const fs::path& file) {
-  std::ifstream in(file);
-  Strings lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
 
 std::vector<Include> includes_of(const Strings& lines) {
   std::vector<Include> found;
@@ -131,11 +116,6 @@ std::vector<Include> includes_of(const Strings& lines) {
 }
 
 std::string room_of(const std::string& path) { return path.substr(0, path.find('/')); }
-
-bool starts_with_any(const std::string& path, const Strings& prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](const std::string& p) { return path.starts_with(p); });
-}
 
 // What is wrong with `file` including `include`; empty when nothing is.
 std::string violation(const std::string& file, const Include& include) {
@@ -162,27 +142,12 @@ std::string violation(const std::string& file, const Include& include) {
   return from + "/ may see " + may + " (and itself), but not " + include.path;
 }
 
-bool is_code(const fs::path& file) {
-  static const Strings endings = {".h", ".cpp", ".cu", ".cuh"};
-  return std::find(endings.begin(), endings.end(), file.extension().string()) != endings.end();
-}
-
-// Code files under kRoot/folder, relative to it, sorted.
-Strings code_in(const std::string& folder) {
-  Strings files;
-  for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
-    if (entry.is_regular_file() && is_code(entry.path()))
-      files.push_back(fs::relative(entry.path(), kRoot / folder).generic_string());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 TEST(Architecture, TheRuleBites) {
   auto quoted = [](const char* path) { return Include{path, true, 1}; };
   auto angled = [](const char* path) { return Include{path, false, 1}; };
   EXPECT_EQ(violation("ir/text.cpp", quoted("ir/type.h")), "");
   EXPECT_EQ(violation("config/read.cpp", quoted("models/config.h")), "");
-  EXPECT_EQ(violation("exec/cpu/gemm.cpp", angled("blis.h")), "");
+  EXPECT_EQ(violation("exec/cpu/gemm/gemm.cpp", angled("blis.h")), "");
   EXPECT_EQ(violation("exec/cpu/norm.cpp", quoted("hwy/foreach_target.h")), "");
   EXPECT_EQ(violation("base/check.cpp", angled("string")), "");
   EXPECT_NE(violation("config/read.cpp", quoted("models/model.h")), "");
@@ -195,7 +160,7 @@ TEST(Architecture, TheRuleBites) {
   EXPECT_NE(violation("ir/text.cpp", quoted("../base/check.h")), "");
   EXPECT_NE(violation("train/train.cpp", angled("toml++/toml.h")), "");
   EXPECT_NE(violation("plan/plan.cpp", angled("nlohmann/json.hpp")), "");
-  EXPECT_NE(violation("exec/cpu/gemm.cpp", angled("cuda_runtime.h")), "");
+  EXPECT_NE(violation("exec/cpu/gemm/gemm.cpp", angled("cuda_runtime.h")), "");
   EXPECT_EQ(
       includes_of({"#include <a/b.h>", "// #include \"c.h\"", "  # include \"base/x.h\"  // why"})
           .size(),
@@ -245,110 +210,5 @@ TEST(Architecture, EveryFolderIsARoomAndIsExplained) {
   }
 }
 
-TEST(Architecture, FilesHoldOneIdea) {
-  for (const std::string folder : {"src", "tests", "fuzz"})
-    for (const std::string& file : code_in(folder)) {
-      const std::string path = folder + "/" + file;
-      if (std::find(kLongFiles.begin(), kLongFiles.end(), path) != kLongFiles.end()) continue;
-      const auto count = lines_of(kRoot / path).size();
-      EXPECT_LE(count, static_cast<std::size_t>(kMostLines))
-          << path << " has " << count << " lines; past " << kMostLines
-          << " it is two ideas: split it";
-    }
-  for (const std::string& path : kLongFiles)
-    EXPECT_TRUE(fs::exists(kRoot / path))
-        << path << " is in kLongFiles but is gone: remove the entry";
-}
-
-// Text leaves this program through base/say.h, which shows what would steer a terminal. Files that
-// write by themselves write what is their own (the codes of a bar, of colour) or between fork and
-// exec; each says which.
-TEST(Architecture, TextIsSaidInOnePlace) {
-  const std::map<std::string, std::string> own = {
-      {"base/say.cpp", "the place itself"},
-      {"app/main.cpp", "the colour of `error:`"},
-      {"report/console.cpp", "the bar; its lines are made printable"},
-      {"study/table.cpp", "the codes that redraw a table"},
-      {"study/child.cpp", "after fork, where nothing else may be called; into the run's own file"},
-      {"ranks/heartbeat_folder.cpp",
-       "at once and whole, just before the process ends; made printable"},
-      {"data/fetch.cpp", "bytes of a download into its file"},
-  };
-  const Strings writers = {"print",   "printf", "fprintf", "puts",   "fputs",
-                           "putchar", "fwrite", "perror",  "psignal"};
-  const auto writes = [&](const std::string& code) {
-    for (const char* stream : {"std::cout", "std::cerr", "std::clog", "write(STD"})
-      if (code.find(stream) != code.npos) return true;
-    for (std::size_t at = 0; (at = code.find('(', at)) != code.npos; ++at) {
-      std::size_t begin = at;
-      while (begin > 0 &&
-             (std::isalnum(static_cast<unsigned char>(code[begin - 1])) || code[begin - 1] == '_'))
-        --begin;
-      const std::string name = code.substr(begin, at - begin);
-      const bool ours =
-          name == "print" && !code.substr(0, begin).ends_with("fmt::");  // ir::print() makes a text
-      if (!ours && std::find(writers.begin(), writers.end(), name) != writers.end()) return true;
-    }
-    return false;
-  };
-  EXPECT_TRUE(writes("  fmt::print(stderr, x);") && writes("std::fputs(a, b)") &&
-              writes("::write(STDERR_FILENO, a, 1)"));
-  EXPECT_FALSE(writes("say(stderr, x); ir::print(p); snprintf(a, 1, x); inputs(1)"));
-  for (const std::string& file : code_in("src")) {
-    if (own.contains(file)) continue;
-    const Strings lines = lines_of(kRoot / "src" / file);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      const std::string code = lines[i].substr(0, lines[i].find("//"));
-      EXPECT_FALSE(writes(code)) << "src/" << file << ":" << i + 1
-                                 << ": use say(), say_lines() or say_json() of base/say.h: "
-                                 << lines[i];
-    }
-  }
-  for (const auto& [file, why] : own)
-    EXPECT_TRUE(fs::exists(kRoot / "src" / file))
-        << file << " is gone: remove the entry (" << why << ")";
-}
-
-TEST(Architecture, HeadersOpenWithWhatTheyAre) {
-  for (const std::string& file : code_in("src")) {
-    if (!file.ends_with(".h") && !file.ends_with(".cuh")) continue;
-    const Strings lines = lines_of(kRoot / "src" / file);
-    ASSERT_FALSE(lines.empty()) << "src/" << file << " is empty";
-    EXPECT_TRUE(lines[0].starts_with("//"))
-        << "src/" << file
-        << ":1: a header opens with a comment: what it is and the one convention it relies on";
-    if (file.ends_with("-inl.h")) continue;  // Highway includes these once per instruction set
-    EXPECT_NE(std::find(lines.begin(), lines.end(), "#pragma once"), lines.end())
-        << "src/" << file << ": #pragma once is missing";
-  }
-}
-
-// A path of somebody's machine works for nobody else.
-TEST(Architecture, NoMachinePaths) {
-  const Pattern machine(std::string(R"((^|[[:space:]"'=(:]))") +
-                        "/(home|root|work|Users|mnt|media)/");
-  Strings files;
-  for (const std::string folder : {"src", "tests", "fuzz", "tools", "bench", "docs", "cmake"}) {
-    if (!fs::exists(kRoot / folder)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
-      static const Strings text = {".h",  ".cpp", ".cu", ".cuh",  ".txt", ".cmake",
-                                   ".md", ".py",  ".sh", ".toml", ".ir",  ".jsonl"};
-      if (entry.is_regular_file() &&
-          std::find(text.begin(), text.end(), entry.path().extension()) != text.end())
-        files.push_back(fs::relative(entry.path(), kRoot).generic_string());
-    }
-  }
-  for (const char* file :
-       {"README.md", "CMakeLists.txt", "CMakePresets.json", "setup", "check", "demo", "fuzz/run"})
-    if (fs::exists(kRoot / file)) files.push_back(file);
-  for (const std::string& file : files) {
-    const Strings lines = lines_of(kRoot / file);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      if (lines[i].size() > 2000) continue;  // data, not text
-      EXPECT_FALSE(machine.is_in(lines[i]))
-          << file << ":" << i + 1 << ": a path of one machine: " << lines[i];
-    }
-  }
-}
-
 }  // namespace
+}  // namespace tessera::test

@@ -1,7 +1,7 @@
 // The JSON that DeepSpeed reads: what HJSON adds, hostile texts with the words of each refusal, and
 // mutants. Convention: only tessera::Error with exit code 2 may escape load_inputs, and it names
 // the file.
-#include "config/hjson.h"
+#include "config/deepspeed/hjson.h"
 
 #include <gtest/gtest.h>
 

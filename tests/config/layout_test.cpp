@@ -273,7 +273,7 @@ const std::vector<Wrong>& wrong() {
        {"parallel.weights=[2,1]", "model.name=resnet18_cifar"},
        {"statistics of a rank's own samples would depend on how many it gets",
         "choose model.batch_norm = \"sync\""}},
-      {2, {"parallel.comm=nccl"}, {"parallel.comm = \"nccl\": this build has no CUDA executor"}},
+      {2, {"parallel.comm=nccl"}, {"parallel.comm = \"nccl\": this build has no NCCL"}},
       {2,
        {"parallel.comm=gloo"},
        {"parallel.comm = \"gloo\" is not known", "choose auto, local or mpi"}},

@@ -87,10 +87,11 @@ TEST(Around, AProcessThatIsOvertakenRemovesNothing) {
   for (const int n : {1, 2, 3}) EXPECT_TRUE(overtake(Call::open, n));
 }
 TEST(Long, AProcessThatIsOvertakenRemovesNothing) {
-  int held = 0;
+  int held = 0, k = 0;
   for (const Call call : {Call::open, Call::opendir, Call::stat, Call::mkdir, Call::unlink})
-    for (std::int64_t n = 1; n <= 6; ++n) held += overtake(call, n);
-  EXPECT_GT(held, 10);
+    for (std::int64_t n = 1; n <= 6; ++n) held += in_shard(k++) && overtake(call, n);
+  print_counts("overtaken at a call", {{"cases", held}});
+  EXPECT_TRUE(is_sharded() || held > 10) << held;
 }
 
 TEST(Around, ProcessesThatRaceForAFolderDoNotHarmIt) {
@@ -98,9 +99,12 @@ TEST(Around, ProcessesThatRaceForAFolderDoNotHarmIt) {
   race(4, true, " --fresh");
 }
 TEST(Long, ManyRacesForAFolder) {
+  int races = 0, k = 0;
   for (int round = 0; round < 16; ++round)
     for (const bool resumed : {false, true})
-      for (const char* flags : {"", " --fresh"}) race(6, resumed, flags);
+      for (const char* flags : {"", " --fresh"})
+        if (in_shard(k++)) race(6, resumed, flags), ++races;
+  print_counts("races of 6 processes", {{"cases", races}});
 }
 
 // Waiting for a disk is no hang, however short parallel.hang_s is.
@@ -127,7 +131,7 @@ TEST(Long, ADiskThatIsAlwaysSlowIsNoHang) {
                       .only = "/ckpt/"});
   for (const Call call : {Call::open, Call::rename, Call::write})
     expect_patience(
-        1, {.call = call, .n = 3, .action = "slow", .value = 3000, .only = "/ckpt/.part-step-4"});
+        1, {.call = call, .n = 2, .action = "slow", .value = 3000, .only = "/ckpt/.part-step-4"});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -66,6 +67,19 @@ std::string Fault::words() const {
   return out;
 }
 
+std::string Fault::order() const {
+  if (n == 0) return "";
+  std::ostringstream out;
+  out << call_names[static_cast<std::size_t>(call)] << ' ' << (only.empty() ? "/" : only)
+      << " from=" << n << (for_ever ? "" : " times=1");
+  if (rank >= 0) out << " rank=" << rank;
+  if (action == "fail") out << " errno=" << value;
+  if (action == "slow") out << " slow=" << static_cast<double>(value) / 1000;
+  if (action == "await") out << " await=" << awaited.string();
+  if (action == "die") out << " die";
+  return out.str();
+}
+
 void Started::start(const std::string& arguments, const fs::path& log,
                     const std::vector<std::string>& variables) {
   const std::string command = "exec " + binary() + " " + arguments;
@@ -95,17 +109,11 @@ Started::Started(const std::string& arguments, const fs::path& log) { start(argu
 
 Started::Started(const std::string& arguments, const fs::path& log, const Fault& fault,
                  const fs::path& under, const fs::path& record) {
-  std::ostringstream order;
-  order << call_names[static_cast<std::size_t>(fault.call)] << ' ' << fault.n << ' '
-        << (fault.for_ever ? 1'000'000'000 : 1) << ' ' << fault.action << ' ' << fault.value << ' '
-        << (fault.rank < 0 ? -1 : fault.rank + 1);
   start(arguments, log,
         {std::string("LD_PRELOAD=") + TESSERA_PRELOAD,
          std::string(under_variable) + "=" + under.string(),
          std::string(record_variable) + "=" + record.string(),
-         std::string(only_variable) + "=" + fault.only,
-         std::string(await_variable) + "=" + fault.awaited.string(),
-         std::string(fault_variable) + "=" + (fault.n > 0 ? order.str() : "")});
+         std::string(fault_variable) + "=" + fault.order()});
 }
 
 Started::~Started() {
@@ -172,6 +180,25 @@ std::int64_t fired_in(const fs::path& record) {
   std::int64_t fired = 0;
   file.read(reinterpret_cast<char*>(&fired), sizeof(fired));
   return fired;
+}
+
+bool is_sharded() { return std::getenv("TESSERA_FAULT_SHARD") != nullptr; }
+
+bool in_shard(std::int64_t k) {
+  long long mine = 0, all = 1;
+  if (const char* text = std::getenv("TESSERA_FAULT_SHARD"))
+    if (std::sscanf(text, "%lld/%lld", &mine, &all) != 2 || mine < 0 || mine >= all)
+      throw std::runtime_error("TESSERA_FAULT_SHARD is \"" + std::string(text) +
+                               "\"; it should be like \"0/16\"");
+  return k % all == mine;
+}
+
+void print_counts(const std::string& name,
+                  const std::vector<std::pair<std::string, std::int64_t>>& counts) {
+  std::string line = "count: " + name;
+  for (const auto& [key, number] : counts) line += " | " + key + " " + std::to_string(number);
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
 }
 
 fs::path scratch_folder() {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "faults/record.h"
+#include "preload/fault.h"
 
 namespace tessera::test::faults {
 
@@ -21,10 +21,11 @@ struct Fault {
   std::string action = "fail";
   std::int64_t value = 5;  // an errno, or milliseconds
   int rank = -1;           // of an MPI job; -1: of any process
-  std::string only = {};   // text that a path must contain
+  std::string only = {};   // text that a path must contain (preload/fault.h: WHERE)
   fs::path awaited = {};   // what an "await" waits for
 
-  std::string words() const;  // "fsync 3, for ever: Input/output error"
+  std::string words() const;  // "fsync 3 and all after it: Input/output error"
+  std::string order() const;  // as the library in the binary reads it
 };
 
 struct Ended {
@@ -67,6 +68,14 @@ Ended run_plainly(const std::string& arguments, const fs::path& scratch);
 // An empty record, for a process that is started by hand; how many calls failed or were held up.
 void make_record(const fs::path& path);
 std::int64_t fired_in(const fs::path& record);
+
+// Whether case k is one of this process's share (TESSERA_FAULT_SHARD="2/16": the third of sixteen
+// shares; without it, all are). tools/fault_sweep starts one process for each share.
+bool in_shard(std::int64_t k);
+bool is_sharded();
+// A line for the summary of all shares: "count: NAME | KEY NUMBER | KEY NUMBER".
+void print_counts(const std::string& name,
+                  const std::vector<std::pair<std::string, std::int64_t>>& counts);
 
 // A folder of this test program, gone when it ends.
 fs::path scratch_folder();

@@ -69,9 +69,11 @@ class Writer {
 void read_beside_a_writer(int rounds, int slow) {
   const fs::path folder = folder_for("beside"), run = folder / "run";
   Writer writer(folder);
-  int reads = 0;
+  int reads = 0, k = 0;
   for (const std::string& command : readers_of(run, folder)) {
-    for (int n = 1 - rounds; n <= slow; ++n, ++reads) {
+    for (int n = 1 - rounds; n <= slow; ++n) {
+      if (!in_shard(k++)) continue;
+      ++reads;
       const Fault fault{.call = Call::open,
                         .n = std::max(n, 0),
                         .action = "slow",
@@ -84,7 +86,7 @@ void read_beside_a_writer(int rounds, int slow) {
     }
   }
   EXPECT_EQ(writer.stop(), 75) << text_of(folder / "writer.log");
-  std::printf("%d reads beside a training that keeps one checkpoint\n", reads);
+  print_counts("readers beside a training", {{"cases", reads}});
 }
 
 TEST(Readers, ReadersBesideATrainingFindACheckpoint) { read_beside_a_writer(0, 2); }
@@ -156,11 +158,12 @@ int sweep_reader(const std::string& command, const fs::path& run, const fs::path
   const fs::path page = folder / "page/report.html";
   const std::string sound_page = text_of(page);
   const std::set<std::string> before = content_of(run);
-  int cases = 0;
+  int cases = 0, k = 0;
   for (const Call call :
        {Call::open, Call::opendir, Call::readdir, Call::read, Call::mmap, Call::stat, Call::close})
     for (std::int64_t n = 1; n <= whole.seen[0][static_cast<std::size_t>(call)]; ++n)
       for (const bool for_ever : {false, true}) {
+        if (!in_shard(k++)) continue;
         const Fault fault{
             .call = call, .n = n, .for_ever = for_ever, .value = n % 2 == 0 ? EIO : ESTALE};
         clean();
@@ -187,7 +190,7 @@ TEST(Long, EveryCallOfAReader) {
   int cases = 0;
   for (const std::string& command : readers_of(run, folder))
     cases += sweep_reader(command, run, folder);
-  std::printf("readers: %d faults\n", cases);
+  print_counts("readers", {{"faults", cases}});
 }
 
 }  // namespace

@@ -232,19 +232,23 @@ std::string Ground::difference(const fs::path& folder) const {
   return "";
 }
 
-std::string Tally::words() const {
-  std::ostringstream out;
-  out << cases << " faults: " << passed_by << " passed by, " << refused << " ended the run, "
-      << unreached << " not reached;";
-  for (const auto& [code, count] : codes) out << " exit " << code << ": " << count;
-  out << "; " << findings.size() << " findings";
-  return out.str();
+void Tally::print(const std::string& name) const {
+  std::vector<std::pair<std::string, std::int64_t>> counts = {{"faults", cases},
+                                                              {"passed by", passed_by},
+                                                              {"ended it", refused},
+                                                              {"not reached", unreached},
+                                                              {"findings", std::ssize(findings)}};
+  for (const auto& [code, count] : codes) counts.push_back({"exit " + std::to_string(code), count});
+  for (const auto& [call, count] : calls)
+    counts.push_back({std::string(call_names[static_cast<std::size_t>(call)]), count});
+  print_counts(name, counts);
 }
 
 void Tally::add(const Tally& other) {
   cases += other.cases, passed_by += other.passed_by, refused += other.refused,
       unreached += other.unreached;
   for (const auto& [code, count] : other.codes) codes[code] += count;
+  for (const auto& [call, count] : other.calls) calls[call] += count;
   findings.insert(findings.end(), other.findings.begin(), other.findings.end());
 }
 
@@ -260,6 +264,7 @@ Tally try_fault(const Ground& ground, Start start, const Fault& fault, const fs:
   }
   out.cases = 1;
   ++out.codes[ended.code];
+  ++out.calls[fault.call];
   judge_code(fault, ended, run, findings);
   judge_start(before, ended, findings);
   judge_checkpoints(before, run, findings);
@@ -297,8 +302,9 @@ Tally try_all(const Ground& ground, Start start, const std::vector<Fault>& fault
   for (std::size_t job = 0; job < jobs; ++job)
     threads.emplace_back([&, job] {
       for (std::size_t at; (at = next++) < faults.size();)
-        tallies[job].add(try_fault(ground, start, faults[at],
-                                   scratch_folder() / ("case-" + std::to_string(job))));
+        if (in_shard(static_cast<std::int64_t>(at)))
+          tallies[job].add(try_fault(ground, start, faults[at],
+                                     scratch_folder() / ("case-" + std::to_string(job))));
     });
   for (std::thread& thread : threads) thread.join();
   Tally out;

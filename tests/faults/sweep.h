@@ -45,8 +45,9 @@ struct Tally {
   std::int64_t cases = 0, passed_by = 0, refused = 0,
                unreached = 0;  // passed_by: exit code 0 in spite of the fault
   std::map<int, std::int64_t> codes;
+  std::map<Call, std::int64_t> calls;
   std::vector<std::string> findings;
-  std::string words() const;
+  void print(const std::string& name) const;
   void add(const Tally& other);
 };
 

@@ -43,10 +43,9 @@ std::vector<Fault> every_call(const Ended& counted, std::size_t slot, int rank,
   return out;
 }
 
-void expect_sound(const char* what, const Tally& tally) {
-  std::printf("%s: %s\n", what, tally.words().c_str());
-  std::fflush(stdout);
-  EXPECT_GT(tally.cases, 0);
+void expect_sound(const std::string& what, const Tally& tally) {
+  tally.print(what);
+  EXPECT_TRUE(is_sharded() || tally.cases > 0);
   for (const std::string& finding : tally.findings) ADD_FAILURE() << finding;
 }
 
@@ -60,10 +59,9 @@ void sweep(const std::string& name, const Ground& ground, const std::vector<int>
       all.add(try_all(
           ground, start,
           every_call(counted, rank < 0 ? 0 : static_cast<std::size_t>(rank) + 1, rank, stride)));
-    expect_sound((name + (start == Start::fresh     ? ", fresh"
-                          : start == Start::resumed ? ", resumed"
-                                                    : ", finished"))
-                     .c_str(),
+    expect_sound(name + (start == Start::fresh     ? ", fresh"
+                         : start == Start::resumed ? ", resumed"
+                                                   : ", finished"),
                  all);
   }
 }

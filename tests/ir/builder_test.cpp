@@ -89,6 +89,22 @@ TEST(Rewriter, CopiesAProgramAsItIs) {
   EXPECT_EQ(print(r.finish()), print(p));
 }
 
+// Types are copied where operands are as they were, and inferred where one became another.
+TEST(Rewriter, AnOperandOfAnotherTypeIsInferredAnew) {
+  Builder b;
+  const Var x = b.input(Input::batch, "x", {DType::f32, {4, 3}, {}});
+  b.output("y", b.scale(b.scale(x, 2, "a"), 3, "b"));
+  const Program p = b.take();
+  Rewriter r(p);
+  r.copy(p.eqns[0]);
+  const Var part = r.to.emit1(Op::slice, Slice{0, 1, 2}, {r(p.eqns[0].out[0])}, "part");
+  r.copy_on(p.eqns[1], {part});
+  const Program q = r.finish();
+  verify(q);
+  EXPECT_EQ(q.type(q.outputs[0].var).shape, (Shape{2, 3}));
+  EXPECT_EQ(q.name_of(q.outputs[0].var), "b");
+}
+
 TEST(Rewriter, InputsKeepTheirOwnNames) {
   // The value's name and the name that a run binds may differ, and may even be crossed.
   const Program p = parse(

@@ -60,6 +60,10 @@ TEST(Docs, TheGrammarNamesEveryWord) {
   for (const char* word : {"\"batch\"", "\"param\"", "\"state\"", "\"scalar\"", "\"updates\"",
                            "\"f64\"", "\"bf16\"", "\"u8\"", "\"data\"", "\"model\""})
     EXPECT_NE(text.find(word), text.npos) << word;
+  for (int i = 1; i <= static_cast<int>(Role::key); ++i) {
+    const std::string role(name(static_cast<Role>(i)));
+    EXPECT_NE(text.find("`" + role + "`"), text.npos) << "the role " << role << " is not explained";
+  }
 }
 
 }  // namespace

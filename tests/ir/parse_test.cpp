@@ -53,6 +53,9 @@ const std::vector<Malformed>& malformed() {
       {head + "  input y : f32[2]{dp:S0 dp:P} batch \"y\"\n", "program:3:26", "each axis once"},
       {head + "  input y : f32[2] param \"y\" (a\n", "program:3:32", "expected ')'"},
       {head + "  y : f32[2,3] gelu x\n", "program:3:16", "expected '='"},
+      {head + "  output \"y\" = x as queen of \"w\"\n", "program:3:21",
+       "expected a role, found 'queen of"},
+      {head + "  output \"y\" = x as gradient \"w\"\n", "program:3:30", "expected 'of'"},
       {head + "  y : f32[2,3] = swish x\n", "program:3:18", "expected an op, found 'swish x'"},
       {head + "  y : f32[2,3] = gelu z\n", "program:3:23", "a value that is defined above"},
       {head + "  y : f32[2,3] = gelu y\n", "", ""},  // own result: parses, the verifier refuses it

@@ -26,7 +26,8 @@ TEST(Text, EveryOpIsInTheText) {
   for (int i = 0; i < op_count; ++i)
     EXPECT_TRUE(seen.contains(static_cast<Op>(i)))
         << name(static_cast<Op>(i))
-        << ": add a line with every attribute set to tests/ir/every_op.ir";
+        << ": TESSERA_UPDATE_GOLDENS=1 build/tests/ops_test --gtest_filter=OpText.* makes a line "
+           "of its case";
 }
 
 TEST(Text, EveryAttributeIsInTheText) {
@@ -88,6 +89,25 @@ TEST(Text, PhasesAndScopes) {
                         Phase::update};
   for (std::size_t i = 0; i < p.eqns.size(); ++i) EXPECT_EQ(p.eqns[i].phase, want[i]);
   EXPECT_EQ(p.eqns[3].scope, "s");
+}
+
+TEST(Text, RolesOfInputsAndOutputs) {
+  const std::string text =
+      "program t mesh()\n  input w : f32[2] param \"w\" (bucket) as weights of \"decay\"\n"
+      "  input n : i64[] state \"n\" as step\n  input lr : f32[] scalar \"lr\" as rate\n"
+      "  output \"g\" = w as gradient of \"a.weight\"\n"
+      "  output \"w\" = w updates \"w\" as weights of \"decay\"\n";
+  const Program p = parse(text);
+  EXPECT_EQ(print(p), text);
+  EXPECT_EQ(p.input(Role::weights, "decay"), &p.inputs[0]);
+  EXPECT_EQ(p.input(Role::weights, "no_decay"), nullptr);
+  EXPECT_EQ(p.inputs[1].role, Role::step);
+  EXPECT_EQ(p.outputs[0].role, Role::gradient);
+  EXPECT_EQ(p.outputs[0].of, "a.weight");
+  for (int i = 1; i <= static_cast<int>(Role::key); ++i) {
+    const Role role = static_cast<Role>(i);
+    EXPECT_EQ(parse_role(name(role)), role);
+  }
 }
 
 // Everything that models and passes write must survive the text form.

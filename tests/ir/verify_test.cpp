@@ -84,6 +84,17 @@ const std::vector<Mistake>& mistakes() {
          p.outputs.push_back({"again", p.outputs[1].var, "w"});
        },
        "input w is updated twice"},
+      {"two inputs of one role",
+       [](Program& p) {
+         for (Input& in : p.inputs) in.role = Role::weights, in.of = "decay";
+       },
+       "input w is weights of decay, and so is another"},
+      {"a role of nothing", [](Program& p) { p.inputs[1].role = Role::weights; },
+       "input w is a role of nothing"},
+      {"a gradient of nothing", [](Program& p) { p.outputs[0].role = Role::gradient; },
+       "output y is a role of nothing"},
+      {"something without a role", [](Program& p) { p.inputs[1].of = "decay"; },
+       "or of something without a role"},
       {"f64 among f32",
        [](Program& p) {
          p.eqns[1] = {Op::cast, Cast{DType::f64}, {h}, {y}, "", {}},

@@ -1,5 +1,6 @@
 #include "ops/array.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -26,7 +27,11 @@ void write(std::byte* at, T value) {
 
 }  // namespace
 
-Array::Array(ir::DType dtype, ir::Shape shape, int skew) : dtype_(dtype), shape_(std::move(shape)) {
+Array::Array(ir::DType dtype, ir::Shape shape, int skew)
+    : dtype_(dtype),
+      shape_(std::move(shape)),
+      size_(ir::elements(shape_)),
+      bytes_(static_cast<std::size_t>(size_ * ir::size_of(dtype_))) {
   total_ = bytes() + 4 * guard;
   storage_ = std::make_unique<std::byte[]>(total_);
   std::memset(storage_.get(), static_cast<int>(guard_byte), total_);
@@ -82,9 +87,10 @@ void Array::set(std::int64_t i, double value) {
 void Array::set_bytes(std::byte value) { std::memset(data_, static_cast<int>(value), bytes()); }
 
 bool Array::guards_intact() const {
-  for (std::size_t i = 0; i < total_; ++i)
-    if ((i < before_ || i >= before_ + bytes()) && storage_[i] != guard_byte) return false;
-  return true;
+  const std::byte* const all = storage_.get();
+  const auto is_guard = [](std::byte b) { return b == guard_byte; };
+  return std::all_of(all, all + before_, is_guard) &&
+         std::all_of(all + before_ + bytes_, all + total_, is_guard);
 }
 
 bool Array::same_bits(const Array& other) const {

@@ -25,8 +25,8 @@ class Array {
   ir::DType dtype() const { return dtype_; }
   const ir::Shape& shape() const { return shape_; }
   ir::Type type() const { return {dtype_, shape_, {}}; }
-  std::int64_t size() const { return ir::elements(shape_); }
-  std::size_t bytes() const { return static_cast<std::size_t>(size() * ir::size_of(dtype_)); }
+  std::int64_t size() const { return size_; }
+  std::size_t bytes() const { return bytes_; }
   std::byte* data() const { return data_; }
   exec::cpu::Tensor tensor() const { return {dtype_, shape_, data_}; }
 
@@ -40,6 +40,8 @@ class Array {
  private:
   ir::DType dtype_ = ir::DType::f32;
   ir::Shape shape_;
+  std::int64_t size_ = 0;
+  std::size_t bytes_ = 0;
   std::unique_ptr<std::byte[]> storage_;
   std::size_t before_ = 0;  // bytes in front of the data
   std::size_t total_ = 0;

@@ -1,6 +1,8 @@
 // Values of a case's operands, keyed by the case's name: the same numbers on every machine and in
 // every dtype.
 #include <cmath>
+#include <map>
+#include <mutex>
 
 #include "base/rng.h"
 #include "ops/cases.h"
@@ -43,9 +45,7 @@ double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::in
   return 0;
 }
 
-}  // namespace
-
-std::vector<Array> make_operands(const Case& c, ir::DType element) {
+std::vector<Array> drawn_operands(const Case& c, ir::DType element) {
   std::vector<Array> out;
   for (std::size_t n = 0; n < c.in.size(); ++n) {
     const Operand& o = c.in[n];
@@ -62,6 +62,22 @@ std::vector<Array> make_operands(const Case& c, ir::DType element) {
     out.push_back(std::move(a));
   }
   return out;
+}
+
+}  // namespace
+
+// A case asks for its operands many times over: those of the last question of each dtype are kept.
+std::vector<Array> make_operands(const Case& c, ir::DType element) {
+  struct Drawn {
+    std::string name;
+    std::vector<Array> operands;
+  };
+  static std::mutex mutex;
+  static std::map<ir::DType, Drawn> last;
+  const std::lock_guard lock(mutex);
+  Drawn& drawn = last[element];
+  if (drawn.name != c.name) drawn = {c.name, drawn_operands(c, element)};
+  return drawn.operands;
 }
 
 ir::Attrs attrs_for(const Case& c, ir::DType element) {

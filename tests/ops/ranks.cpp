@@ -19,18 +19,23 @@ using ir::Place;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Visits every element of a part: its place in the part and in the whole.
+// Visits every run of elements of a part that lie together: its place in the part and in the whole,
+// and its length.
 template <class Visit>
-void each(const std::vector<ir::Range>& ranges, const ir::Shape& whole, Visit visit) {
-  std::int64_t n = 1;
+void each_run(const std::vector<ir::Range>& ranges, const ir::Shape& whole, Visit visit) {
+  std::int64_t n = 1, run = 1, stride = 1;
   for (const ir::Range& range : ranges) n *= range.size;
-  for (std::int64_t local = 0; local < n; ++local) {
-    std::int64_t rest = local, global = 0, step = 1;
+  if (n == 0) return;
+  std::size_t outer = whole.size();  // the dims before this one are walked
+  while (outer > 0 && run == stride) --outer, run *= ranges[outer].size, stride *= whole[outer];
+  for (std::int64_t local = 0; local < n; local += run) {
+    std::int64_t rest = local / run, global = 0, step = 1;
     for (std::size_t d = whole.size(); d-- > 0; step *= whole[d]) {
-      global += (ranges[d].begin + rest % ranges[d].size) * step;
-      rest /= ranges[d].size;
+      std::int64_t place = 0;
+      if (d < outer) place = rest % ranges[d].size, rest /= ranges[d].size;
+      global += (ranges[d].begin + place) * step;
     }
-    visit(local, global);
+    visit(local, global, run);
   }
 }
 
@@ -47,16 +52,17 @@ int index_among(Place::Kind kind, const ir::Type& type, const ir::Mesh& mesh, in
 std::vector<Array> shares_of(const Array& whole, int n, const std::string& name) {
   std::vector<Array> shares(at(n), Array(whole.dtype(), whole.shape()));
   const Key key = Key{}.with(name).with("shares");
+  const ir::DType dtype = whole.dtype();
   for (std::int64_t i = 0; i < whole.size(); ++i) {
     double left = whole[i];
     for (int r = 0; r + 1 < n; ++r) {
-      const double draw =
-          std::round(8 * tessera::normal(key, static_cast<std::uint64_t>(i * n + r)));
-      const ir::DType dtype = whole.dtype();
+      const auto draw = [&] {
+        return std::round(8 * tessera::normal(key, static_cast<std::uint64_t>(i * n + r)));
+      };
       const double share = dtype == ir::DType::f32   ? left / 2
-                           : dtype == ir::DType::f64 ? draw / 8
+                           : dtype == ir::DType::f64 ? draw() / 8
                            : dtype == ir::DType::u8  ? 0
-                                                     : draw;
+                                                     : draw();
       shares[at((r + i) % n)].set(i, share);
       left -= share;
     }
@@ -85,8 +91,11 @@ Parts hand_out(const Array& whole, const ir::Type& type, const ir::Mesh& mesh,
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     Array& part = parts.emplace_back(whole.dtype(), ir::local_shape(type, mesh, rank));
     const Array& from = shares[at(index_among(Place::P, type, mesh, rank))];
-    each(ir::local_ranges(type, mesh, rank), whole.shape(),
-         [&](std::int64_t local, std::int64_t global) { part.set(local, from[global]); });
+    const std::int64_t size = ir::size_of(whole.dtype());
+    each_run(ir::local_ranges(type, mesh, rank), whole.shape(),
+             [&](std::int64_t local, std::int64_t global, std::int64_t n) {
+               std::copy_n(from.data() + global * size, n * size, part.data() + local * size);
+             });
   }
   return parts;
 }
@@ -109,10 +118,11 @@ Array put_together(const Parts& parts, const ir::Type& type, const ir::Mesh& mes
           << "ranks " << rank << " and " << first[at(rank)] << " hold other copies";
       continue;
     }
-    each(ir::local_ranges(type, mesh, rank), type.shape,
-         [&](std::int64_t local, std::int64_t global) {
-           whole.set(global, whole[global] + part[local]);
-         });
+    each_run(ir::local_ranges(type, mesh, rank), type.shape,
+             [&](std::int64_t local, std::int64_t global, std::int64_t n) {
+               for (std::int64_t i = 0; i < n; ++i)
+                 whole.set(global + i, whole[global + i] + part[local + i]);
+             });
   }
   return whole;
 }

@@ -2,11 +2,8 @@
 // in f64 to 1e-9. With TESSERA_TEST_DTYPE=f32 to 1e-4, which is how a card is tried.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <map>
-
-#include "config/print.h"
+#include <string_view>
 
 #include "parallel/world.h"
 
@@ -65,19 +62,6 @@ Training training_of(const Case& c) {
   if (c.with.find("shares") != c.with.npos)
     config.parallel.weights.list.assign(shares, shares + config.parallel.dp);
   return t;
-}
-
-// Many layouts have the same training on one rank: it runs once.
-const Trace& on_one_rank(const Training& given) {
-  Training t = given;
-  t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = 1;
-  t.config.parallel.zero = 0, t.config.parallel.sequence = "none", t.config.parallel.weights = {};
-  static std::map<std::string, Trace> known;
-  const std::string key = config::to_toml(t.config) + std::to_string(t.ragged) +
-                          (t.soft ? " soft" : "") + (t.weighted ? " weighted" : "");
-  const auto [it, is_new] = known.try_emplace(key);
-  if (is_new) it->second = train(t);
-  return it->second;
 }
 
 class Equivalence : public testing::TestWithParam<Case> {};

@@ -14,20 +14,14 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << " " << c.dtype << " " << c.layout;
 }
 
-// The same training on one rank.
-Trace one_rank(Training t) {
-  t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = 1;
-  t.config.parallel.zero = 0, t.config.parallel.sequence = "none";
-  return train(t);
-}
-
 class Precision : public testing::TestWithParam<Case> {};
 
 TEST_P(Precision, FollowsOneRank) {
   const Case& c = GetParam();
   Training t{with_layout(tiny(c.model, c.dtype), c.layout)};
   if (c.model == "resnet") t.steps = 2;
-  const Trace got = train(t), want = one_rank(t);
+  const Trace got = train(t);
+  const Trace& want = on_one_rank(t);
   const double limit = c.dtype == "bf16" ? 2e-2 : 1e-5;
   EXPECT_LE(difference(got.loss, want.loss), limit);
   if (c.dtype == "f32") {
@@ -69,7 +63,8 @@ TEST_P(ManyRanks, SameTraceAsOneRank) {
   Training t{with_layout(tiny("vit"), GetParam().layout)};
   t.config.batch = {40, 40, 1};  // uneven over 16 and 32
   ASSERT_EQ(ranks_of(t.config), 32);
-  const Trace got = train(t), want = one_rank(t);
+  const Trace got = train(t);
+  const Trace& want = on_one_rank(t);
   EXPECT_LE(difference(got.loss, want.loss), 1e-9);
   EXPECT_LE(difference(got.grad_norm, want.grad_norm), 1e-9);
   EXPECT_EQ(got.correct, want.correct);

@@ -43,6 +43,9 @@ config::Config with_layout(config::Config config, const std::string& layout);
 int ranks_of(const config::Config& config);
 
 Trace train(const Training& training);
+// The same training on one rank, without anything that a layout brings along. Many layouts have it
+// in common: it runs once.
+const Trace& on_one_rank(const Training& training);
 
 // The samples of a step: the same for every layout.
 struct Samples {

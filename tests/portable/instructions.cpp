@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "exec/cpu/instructions.h"
+#include "exec/cpu/simd/instructions.h"
 
 namespace tessera::test::portable_instructions {
 namespace {

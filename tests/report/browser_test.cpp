@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "page/page.h"
 #include "pattern.h"
-#include "report/page.h"
 #include "report/sample.h"
 
 namespace tessera::report::test {

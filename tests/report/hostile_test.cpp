@@ -11,10 +11,10 @@
 #include <set>
 #include <sstream>
 
-#include "report/compare.h"
-#include "report/page.h"
+#include "page/compare.h"
+#include "page/page.h"
+#include "page/table.h"
 #include "report/sample.h"
-#include "report/table.h"
 
 namespace tessera::report::test {
 namespace hostile {

@@ -2,9 +2,9 @@
 // apart.
 #include <gtest/gtest.h>
 
+#include "page/table.h"
+#include "page/verdict.h"
 #include "report/sample.h"
-#include "report/table.h"
-#include "report/verdict.h"
 
 namespace tessera::report::test::losses_test {
 namespace {

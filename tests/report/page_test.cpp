@@ -1,5 +1,5 @@
 // The page as a whole: what is on it, and that its files appear whole.
-#include "report/page.h"
+#include "page/page.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "report/compare.h"
-#include "report/figure.h"
+#include "page/compare.h"
+#include "page/figure.h"
 #include "report/sample.h"
 
 namespace tessera::report::test {

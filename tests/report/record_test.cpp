@@ -1,6 +1,6 @@
 // Run folders as records: whole ones, ones of runs that go on, damaged ones; and records as JSON
 // and back.
-#include "report/record.h"
+#include "record/record.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,7 @@
 #include <random>
 
 #include "base/check.h"
-#include "report/page.h"
 #include "report/sample.h"
-#include "report/timeline.h"
-#include "report/trace.h"
 
 namespace tessera::report::test {
 namespace records {
@@ -375,43 +372,6 @@ TEST_F(Record, HostileFolders) {
     }
   }
   EXPECT_GT(refused, rounds / 10);
-}
-
-TEST_F(Record, TimelineOfOneStep) {
-  std::vector<std::string> ranks;
-  for (int r = 0; r < 2; ++r) {
-    std::vector<TraceEvent> doing;
-    std::vector<TraceTurn> turns;
-    for (int s = 0; s < 4; ++s) {
-      const double t = 1000.0 * s;
-      doing.insert(doing.end(), {{"wait for data", "data", t, t + 100},
-                                 {"contract msa", "compute", t + 100, t + 700},
-                                 {"wait for all_reduce", "wait", t + 700, t + 900},
-                                 {"read results", "host", t + 900, t + 950}});
-      turns.push_back({r, r, 0, 'F', s + 1, t + 100, t + 300});
-    }
-    ranks.push_back(trace_events(r, "node", doing, {{"all_reduce", "flight", 2500, 2900}}, turns));
-  }
-  const std::string text = trace_file(ranks, {2, 2});
-  const Timeline t = read_timeline(text, "trace.json");
-  ASSERT_EQ(t.ranks.size(), 2u);
-  EXPECT_NEAR(t.span, 1.0, 1e-9);
-  EXPECT_EQ(t.ranks[0].size(), 5u);
-  EXPECT_EQ(t.ranks[0].front().name, "wait for data");
-  EXPECT_EQ(t.turns.size(), 2u);
-  EXPECT_NO_THROW(parse_xml(timeline_figure("t", "c", t.ranks)));
-  EXPECT_THROW((void)read_timeline("{", "trace.json"), Error);
-  // On the page: the chart of the largest run, and of a pipeline its turns.
-  Study study = sample_study(1);
-  Repeat& repeat = study.parts[3].points[4].repeats[0];
-  repeat.folder = "run";
-  fs::create_directories(folder_ / "run");
-  std::ofstream(folder_ / "run/trace.json") << text;
-  std::ifstream page(write_page(study, (folder_ / "out").string(), folder_.string()));
-  const std::string html((std::istreambuf_iterator<char>(page)), {});
-  EXPECT_NO_THROW(parse_xml(html));
-  EXPECT_NE(html.find("id=\"figure-timeline\""), std::string::npos);
-  EXPECT_NE(html.find("id=\"figure-pipeline\""), std::string::npos);
 }
 
 }  // namespace records

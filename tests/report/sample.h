@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "report/study.h"
+#include "record/study.h"
 
 namespace tessera::report::test {
 

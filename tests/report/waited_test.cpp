@@ -1,10 +1,10 @@
 // Where waiting takes a part of a step that matters, the rank that the others waited for is named.
 #include <gtest/gtest.h>
 
+#include "page/verdict.h"
+#include "record/stats.h"
 #include "report/html.h"
 #include "report/sample.h"
-#include "report/stats.h"
-#include "report/verdict.h"
 
 namespace tessera::report::test::waited {
 namespace {

@@ -13,6 +13,7 @@
 #include "files/look.h"
 #include "files/scratch.h"
 #include "files/text.h"
+#include "preload/fault.h"
 #include "ranks/disk_calls.h"
 #include "ranks/hang_analysis.h"
 #include "session/init.h"
@@ -25,10 +26,16 @@ namespace fs = std::filesystem;
 using test::error_of;
 using test::Scratch;
 
-// As tests/preload/disk_faults.cpp reads it.
+// An order of tests/preload/fault.h, for as long as it lives.
 struct Fault {
-  explicit Fault(const std::string& text) { ::setenv("TESSERA_DISK_FAULT", text.c_str(), 1); }
-  ~Fault() { ::unsetenv("TESSERA_DISK_FAULT"); }
+  explicit Fault(const std::string& text) {
+    ::setenv("TESSERA_FAULT", text.c_str(), 1);
+    test::faults::read_order();
+  }
+  ~Fault() {
+    ::unsetenv("TESSERA_FAULT");
+    test::faults::read_order();
+  }
 };
 
 config::Config small() {
@@ -167,43 +174,42 @@ TEST(Durability, ReadersTakeTheNextOne) {
   writer.join();
 }
 
-TEST(Durability, TheLockTellsWhetherARunIsAlive) {
+TEST(Durability, OneAtATimeHoldsTheLock) {
   const Scratch scratch;
-  EXPECT_FALSE(is_training_in(scratch / "nothing"));
+  FolderLock second;
   {
     FolderLock lock;
     lock.take(scratch.folder());
     EXPECT_TRUE(lock.held());
-    EXPECT_TRUE(is_training_in(scratch.folder()));
-    FolderLock second;
     EXPECT_EQ(error_of([&] { second.take(scratch.folder()); }).kind, ErrorKind::usage);
     EXPECT_FALSE(second.held());
     second.take(scratch / "nothing");
     EXPECT_FALSE(second.held());
   }
-  EXPECT_FALSE(is_training_in(scratch.folder()));
+  second.take(scratch.folder());
+  EXPECT_TRUE(second.held());
 }
 
-// Of a call inside another one the outer one counts; a pulse says where it is.
-TEST(Durability, ACallToADiskIsInThePulse) {
-  comm::Pulse pulse;
-  PulsedDisk disk(pulse);
+// Of a call inside another one the outer one counts; a heartbeat says where it is.
+TEST(Durability, ACallToADiskIsInTheHeartbeat) {
+  comm::Heartbeat heartbeat;
+  HeartbeatDisk disk(heartbeat);
   const files::DiskObserver::Here told(&disk);
-  EXPECT_EQ(pulse.look().disk, "");
+  EXPECT_EQ(heartbeat.look().disk, "");
   {
     const files::DiskCall outer("flushing", "/a/b/.part-step-4/rank-0.safetensors");
-    EXPECT_EQ(pulse.look().disk, "flushing .part-step-4/rank-0.safetensors");
+    EXPECT_EQ(heartbeat.look().disk, "flushing .part-step-4/rank-0.safetensors");
     { const files::DiskCall inner("writing", "x"); }
-    EXPECT_EQ(pulse.look().disk, "flushing .part-step-4/rank-0.safetensors");
-    EXPECT_EQ(what_it_does(pulse.look()), "starting, flushing .part-step-4/rank-0.safetensors");
+    EXPECT_EQ(heartbeat.look().disk, "flushing .part-step-4/rank-0.safetensors");
+    EXPECT_EQ(what_it_does(heartbeat.look()), "starting, flushing .part-step-4/rank-0.safetensors");
   }
-  EXPECT_EQ(pulse.look().disk, "");
+  EXPECT_EQ(heartbeat.look().disk, "");
   DiskCalls calls;
   const std::uint64_t before = calls.now().number;
   const files::DiskObserver::Here other(&calls);
   { const files::DiskCall call("writing", "x"); }
   EXPECT_EQ(calls.now().number, before + 2);
-  EXPECT_EQ(pulse.look().disk, "");
+  EXPECT_EQ(heartbeat.look().disk, "");
 }
 
 }  // namespace

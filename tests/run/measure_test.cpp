@@ -55,15 +55,15 @@ TEST(Breakdown, MessagesSideBySideAreHiddenOnce) {
 
 ir::Mesh dp(int n) { return {{{ir::Axis::data, "dp", n}}}; }
 
-TEST(Paces, NamesASlowRankOnceAndWhatItIsSlowAt) {
-  Paces paces(dp(3));
+TEST(RankSpeeds, NamesASlowRankOnceAndWhatItIsSlowAt) {
+  RankSpeeds speeds(dp(3));
   int named = 0;
   for (int step = 0; step < 100; ++step)
-    for (const Straggler& s : paces.add({{0, 8, 10, 1, 1}, {0, 8, 10, 1, 1}, {0, 8, 12, 30, 1}})) {
+    for (const Straggler& s : speeds.add({{0, 8, 10, 1, 1}, {0, 8, 10, 1, 1}, {0, 8, 12, 30, 1}})) {
       ++named;
-      EXPECT_EQ(step, Paces::patience - 1);
+      EXPECT_EQ(step, RankSpeeds::patience - 1);
       EXPECT_EQ(s.rank, 2);
-      EXPECT_EQ(s.steps, Paces::patience);
+      EXPECT_EQ(s.steps, RankSpeeds::patience);
       EXPECT_EQ(s.what, "data");
       EXPECT_NEAR(s.speed, 12.0 / 43, 1e-12);
       EXPECT_DOUBLE_EQ(s.ms, 30);
@@ -74,12 +74,12 @@ TEST(Paces, NamesASlowRankOnceAndWhatItIsSlowAt) {
 
 // One good step now and then changes nothing, and what is said is the mean, not the step that came
 // last.
-TEST(Paces, ARankThatIsSlowOnAverageIsNamed) {
-  Paces paces(dp(2));
+TEST(RankSpeeds, ARankThatIsSlowOnAverageIsNamed) {
+  RankSpeeds speeds(dp(2));
   std::vector<Straggler> named;
   for (int step = 0; step < 100; ++step)
     for (const Straggler& s :
-         paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 6 == 5 ? 10.0 : 40.0, 0, 0}}))
+         speeds.add({{0, 8, 10, 0, 0}, {0, 8, step % 6 == 5 ? 10.0 : 40.0, 0, 0}}))
       named.push_back(s);
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(named[0].rank, 1);
@@ -89,68 +89,68 @@ TEST(Paces, ARankThatIsSlowOnAverageIsNamed) {
 
 // A rank that is stopped and goes on in turns: steps shorter than a turn are all as fast as others'
 // but for one in twenty.
-TEST(Paces, ARankThatIsStoppedInTurnsIsNamed) {
-  Paces paces(dp(3));
+TEST(RankSpeeds, ARankThatIsStoppedInTurnsIsNamed) {
+  RankSpeeds speeds(dp(3));
   std::vector<Straggler> named;
   for (int step = 0; step < 1000; ++step)
     for (const Straggler& s :
-         paces.add({{0, 8, 1, 0, 0}, {0, 8, step % 20 == 7 ? 60.0 : 1.0, 0, 0}, {0, 8, 1, 0, 0}}))
+         speeds.add({{0, 8, 1, 0, 0}, {0, 8, step % 20 == 7 ? 60.0 : 1.0, 0, 0}, {0, 8, 1, 0, 0}}))
       named.push_back(s);
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(named[0].rank, 1);
   EXPECT_NEAR(named[0].ms, 79.0 / 20, 1.5);  // blocks end with a stop more often than not
 }
 
-TEST(Paces, AHiccupIsNoSlowRank) {
-  Paces paces(dp(2));
+TEST(RankSpeeds, AHiccupIsNoSlowRank) {
+  RankSpeeds speeds(dp(2));
   for (int step = 0; step < 200; ++step)
     EXPECT_TRUE(
-        paces.add({{0, 8, 10, 0, 0}, {0, 8, step % 50 == 20 ? 5000.0 : 10.0, 0, 0}}).empty())
+        speeds.add({{0, 8, 10, 0, 0}, {0, 8, step % 50 == 20 ? 5000.0 : 10.0, 0, 0}}).empty())
         << step;
 }
 
-TEST(Paces, ARankThatRecoveredMayBeNamedAgain) {
-  Paces paces(dp(2));
+TEST(RankSpeeds, ARankThatRecoveredMayBeNamedAgain) {
+  RankSpeeds speeds(dp(2));
   int named = 0;
   for (int step = 0; step < 600; ++step)
     named += static_cast<int>(
-        paces.add({{0, 8, 40, 0, 0}, {0, 8, step / 200 == 1 ? 40.0 : 100.0, 0, 0}}).size());
+        speeds.add({{0, 8, 40, 0, 0}, {0, 8, step / 200 == 1 ? 40.0 : 100.0, 0, 0}}).size());
   EXPECT_EQ(named, 2);
 }
 
 // A stage with more work than another is no straggler; a rank that is slower than its peers of the
 // same stage is.
-TEST(Paces, AreComparedInsideAStage) {
-  Paces paces({{{ir::Axis::stage, "pp", 2, {}}, {ir::Axis::data, "dp", 3, {}}}});
-  const Pace light = {0, 8, 10, 1, 1}, heavy = {0, 8, 40, 0, 1}, slow = {0, 8, 20, 1, 1};
+TEST(RankSpeeds, AreComparedInsideAStage) {
+  RankSpeeds speeds({{{ir::Axis::stage, "pp", 2, {}}, {ir::Axis::data, "dp", 3, {}}}});
+  const RankStep light = {0, 8, 10, 1, 1}, heavy = {0, 8, 40, 0, 1}, slow = {0, 8, 20, 1, 1};
   std::vector<int> named;
   for (int step = 0; step < 100; ++step)
-    for (const Straggler& s : paces.add({light, slow, light, heavy, heavy, heavy})) {
+    for (const Straggler& s : speeds.add({light, slow, light, heavy, heavy, heavy})) {
       named.push_back(s.rank);
       EXPECT_DOUBLE_EQ(s.median_ms, 10);
     }
   EXPECT_EQ(named, std::vector<int>{1});
   // One rank a stage: nobody to compare with.
-  Paces alone({{{ir::Axis::stage, "pp", 2, {}}}});
+  RankSpeeds alone({{{ir::Axis::stage, "pp", 2, {}}}});
   for (int step = 0; step < 100; ++step) EXPECT_TRUE(alone.add({light, heavy}).empty());
 }
 
-TEST(Paces, WeightsFollowSpeed) {
-  Paces paces(dp(3));
+TEST(RankSpeeds, WeightsFollowSpeed) {
+  RankSpeeds speeds(dp(3));
   const std::vector<double> even = {1, 1, 1};
-  EXPECT_FALSE(paces.better_weights(even, {70}));  // nothing measured
-  for (int step = 0; step < Paces::window; ++step)
-    paces.add({{0, 24, 24, 0, 0}, {0, 23, 23, 0, 0}, {0, 23, 69, 0, 0}});
-  const auto better = paces.better_weights(even, {70});
+  EXPECT_FALSE(speeds.better_weights(even, {70}));  // nothing measured
+  for (int step = 0; step < RankSpeeds::window; ++step)
+    speeds.add({{0, 24, 24, 0, 0}, {0, 23, 23, 0, 0}, {0, 23, 69, 0, 0}});
+  const auto better = speeds.better_weights(even, {70});
   ASSERT_TRUE(better);
   EXPECT_EQ(ir::split_by(70, *better), (ir::Shape{30, 30, 10}));
-  EXPECT_FALSE(paces.better_weights(*better, {70}));  // as good as it gets
+  EXPECT_FALSE(speeds.better_weights(*better, {70}));  // as good as it gets
   // Micro-batches of three samples cannot be shared out better than one each.
   EXPECT_EQ(shares_of({3, 3, 3, 3}, {3, 3, 2}), (ir::Shape{4, 4, 4}));
-  EXPECT_FALSE(paces.better_weights(even, std::vector<std::int64_t>(4, 2)));
+  EXPECT_FALSE(speeds.better_weights(even, std::vector<std::int64_t>(4, 2)));
 }
 
-TEST(Paces, SharesThatMicroBatchesMissAreSaid) {
+TEST(RankSpeeds, SharesThatMicroBatchesMissAreSaid) {
   config::Config config;
   config.parallel.dp = 2, config.parallel.weights.list = {3, 1};
   config.batch = {32, 32, 1};
@@ -165,11 +165,11 @@ TEST(Paces, SharesThatMicroBatchesMissAreSaid) {
       << missed_shares(config);
 }
 
-TEST(Paces, NobodyIsLeftOutForEver) {
-  Paces paces(dp(2));
-  for (int step = 0; step < Paces::window; ++step)
-    paces.add({{0, 100, 100, 0, 0}, {0, 0, 0, 0, 1}});
-  const auto better = paces.better_weights({1, 0.001}, {100});
+TEST(RankSpeeds, NobodyIsLeftOutForEver) {
+  RankSpeeds speeds(dp(2));
+  for (int step = 0; step < RankSpeeds::window; ++step)
+    speeds.add({{0, 100, 100, 0, 0}, {0, 0, 0, 0, 1}});
+  const auto better = speeds.better_weights({1, 0.001}, {100});
   ASSERT_TRUE(better);
   EXPECT_GT(ir::split_by(100, *better)[1], 0);
 }
@@ -216,7 +216,7 @@ TEST(Turns, RecomputedWorkBelongsToItsReader) {
   const plan::Plan p = plan_of(
       {{forward, 0}, {recompute, 0}, {backward, 0}, {recompute, 0}, {weight, 0}, {update, 0}}, -1);
   std::string works;
-  for (const PlanTurn& turn : turns_of(p.program)) works += turn.work;
+  for (const PipelineSlot& turn : slots_of(p.program)) works += turn.work;
   EXPECT_EQ(works, "FBBWWU");
 }
 
@@ -239,12 +239,12 @@ TEST(Turns, SpansEndWhereARankWaits) {
              span(4, Timeline::compute, 4, 6),  span(5, Timeline::flight, 4, 9),
              span(5, Timeline::wait, 6, 9),     span(6, Timeline::compute, 9, 11),
              span(7, Timeline::compute, 11, 12)};
-  const std::vector<TurnSpan> spans = turn_spans(p, t);
+  const std::vector<SlotSpan> spans = slot_spans(p, t);
   ASSERT_EQ(spans.size(), 4u);
-  const PlanTurn turns[] = {{1, 0, 'F'}, {1, 1, 'B'}, {1, 1, 'B'}, {0, 0, 'U'}};
+  const PipelineSlot turns[] = {{1, 0, 'F'}, {1, 1, 'B'}, {1, 1, 'B'}, {0, 0, 'U'}};
   const double starts[] = {0, 4, 9, 11}, ends[] = {4, 6, 11, 12};
   for (std::size_t i = 0; i < spans.size(); ++i) {
-    EXPECT_TRUE(spans[i].turn == turns[i]) << i;
+    EXPECT_TRUE(spans[i].slot == turns[i]) << i;
     EXPECT_EQ(spans[i].start, starts[i]);
     EXPECT_EQ(spans[i].end, ends[i]);
   }

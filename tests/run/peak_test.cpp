@@ -89,7 +89,7 @@ TEST_F(PeakCache, WithoutAHomeItIsMeasured) {
 // The sum of ranks that share cores is what the cores give.
 TEST_F(PeakCache, RanksBeyondTheCoresAddNothing) {
   const int cores = available_cores(), ranks = 2 * cores;
-  const double machine = exec::cpu::measure_peak(cores).gflops;
+  const double machine = exec::device_info("cpu", cores).peak_gflops().gflops;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const Peak peak = peak_of(Ranks(&world), 1);
     EXPECT_LT(peak.all_gflops, 1.5 * machine);
@@ -123,8 +123,7 @@ TEST_F(PeakCache, ARunThatGoesOnHasItsOwn) {
 
 TEST(Peak, IsDoubtedWhereThatIsDue) {
   const PeakKey key{.host = "a", .cpu = "b", .ranks = 4, .threads = 1, .cores = 2};
-  const MachinePeak crowded =
-      judge_peak(std::vector<exec::cpu::MeasuredPeak>(4, {140, 70, 0.02}), key);
+  const MachinePeak crowded = judge_peak(std::vector<exec::MeasuredPeak>(4, {140, 70, 0.02}), key);
   EXPECT_DOUBLE_EQ(crowded.gflops, 280);
   EXPECT_EQ(crowded.doubt, "");
   const PeakKey two{.host = "a", .cpu = "b", .ranks = 1, .threads = 2, .cores = 2};

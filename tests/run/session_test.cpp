@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/rng.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "session/init.h"
 #include "train/learning_rate.h"
 
@@ -193,14 +193,14 @@ TEST(Schedule, WarmsUpThenFalls) {
 // What a rank does after a step must not be called by the step's last equation.
 TEST(Session, AStepLeavesItsLastEquation) {
   const config::Config c = tiny("f32", 1);
-  comm::Pulse pulse;
-  const comm::Pulse::Here here(&pulse);
+  comm::Heartbeat heartbeat;
+  const comm::Heartbeat::Here here(&heartbeat);
   Session session(c);
   session.load(initial_weights(1));
   const Data d = data(c, c.batch.global, 1);
-  comm::Pulse::inside("something");
+  comm::Heartbeat::inside("something");
   session.train_step(d.images, d.labels, 1e-3, 1, 0);
-  EXPECT_EQ(pulse.look().inside, "");
+  EXPECT_EQ(heartbeat.look().inside, "");
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ const std::string steps =
     "--global-batch 16 --threads 2 ";
 const std::string saving = steps + "--set checkpoint.every=2 --epochs 2 ";
 
-// The binary with the library in front of it.
-Result starved(const std::string& how, const std::string& arguments) {
+// The binary with a fault in it (tests/preload/fault.h).
+Result starved(const std::string& fault, const std::string& arguments) {
   const fs::path err = scratch() / "stderr";
-  const std::string command = how + " LD_PRELOAD=" TESSERA_STARVE " " TESSERA_BINARY " " +
-                              arguments + " >" + (scratch() / "stdout").string() + " 2>" +
-                              err.string();
+  const std::string command = "TESSERA_FAULT='" + fault +
+                              "' LD_PRELOAD=" TESSERA_PRELOAD " " TESSERA_BINARY " " + arguments +
+                              " >" + (scratch() / "stdout").string() + " 2>" + err.string();
   const int status = std::system(command.c_str());
   Result r;
   r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -45,7 +45,7 @@ void expect_goes_on(const fs::path& out, const std::string& how) {
 
 void expect_said(int allocation, bool goes_on) {
   const fs::path out = scratch() / "no_memory";
-  const std::string how = "TESSERA_STARVE_SAVER=" + std::to_string(allocation);
+  const std::string how = "memory tessera-saver errno=12 from=" + std::to_string(allocation);
   const Result r = starved(how, "train" + saving + "--quiet --fresh --out " + out.string());
   EXPECT_EQ(r.code, 8) << how << ": " << r.err;
   EXPECT_NE(r.err.find("out of memory"), std::string::npos) << how << ": " << r.err;
@@ -65,7 +65,7 @@ TEST(Starve, NoThreadsAreSaid) {
   const fs::path out = scratch() / "no_threads";
   int n = 1, refused = 0;
   for (; n < 40; ++n) {
-    const std::string how = "TESSERA_STARVE_THREADS=" + std::to_string(n);
+    const std::string how = "thread / errno=11 from=" + std::to_string(n);
     const Result r =
         starved(how, "train" + steps + "--set data.workers=1 --epochs 1 --quiet --fresh --out " +
                          out.string());
@@ -85,7 +85,7 @@ TEST(Starve, ACheckpointThatCannotBeReadIsPassedOver) {
   fs::copy(scratch() / "whole", out, fs::copy_options::recursive);
   for (const char* name : {"summary.json", "weights.safetensors"}) fs::remove(out / name);
   const std::string newest = json::parse(run("ckpt ls --json " + out.string()).out)[0]["path"];
-  const std::string how = "TESSERA_STARVE_READ=" + fs::path(newest).filename().string() + "/rank-0";
+  const std::string how = "read " + fs::path(newest).filename().string() + "/rank-0 from=3 errno=5";
 
   const Result verified = starved(how, "ckpt verify " + out.string());
   EXPECT_EQ(verified.code, 4) << verified.err;
@@ -104,7 +104,7 @@ TEST(Starve, ACheckpointThatCannotBeReadIsPassedOver) {
   EXPECT_TRUE(read(out / "weights.safetensors") == undisturbed());
 
   const Result weights =
-      starved("TESSERA_STARVE_READ=weights.safetensors",
+      starved("read weights.safetensors from=3 errno=5",
               "eval --data synthetic --weights " + (out / "weights.safetensors").string());
   EXPECT_EQ(weights.code, 4) << weights.err;
   EXPECT_NE(weights.err.find("Input/output error"), std::string::npos) << weights.err;

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "files/scratch.h"
 #include "files/text.h"
-#include "report/page.h"
+#include "page/page.h"
 #include "study/claim_expression.h"
 
 namespace tessera::study {

@@ -16,7 +16,7 @@
 
 #include "base/process.h"
 #include "files/scratch.h"
-#include "report/page.h"
+#include "page/page.h"
 #include "study/child.h"
 #include "study/claims.h"
 #include "study/state.h"

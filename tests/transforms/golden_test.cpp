@@ -120,10 +120,9 @@ Program pipelined(const Words& pass, const Program& model) {
   Optimizer sgd;
   sgd.name = "sgd";
   p = simplify(optimizer(buckets(p, list), sgd, list));
-  for (const Bucket& bucket : list)
-    for (const char* role : {"weights.", "momentum."}) stages[role + bucket.name] = bucket.stage;
-  const auto stage_of = [&](const std::string& input) {
-    return stages.contains(input) ? stages.at(input) : -1;
+  for (const Bucket& bucket : list) stages[bucket.name] = bucket.stage;
+  const auto stage_of = [&](const ir::Input& in) {
+    return ir::of_bucket(in.role) ? stages.at(in.of) : -1;
   };
   return pipeline(p, pass.at(1) == "zb" ? zb_h1(2, micros) : one_f_one_b(2, micros), stage_of);
 }
@@ -166,7 +165,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"simplify", simplify},
       {"combine", combine},
       {"count", count},
-      {"early", early},
+      {"hoist_reductions", hoist_reductions},
       {"split_attention", split_attention}};
   return plain.at(name)(p);
 }
@@ -215,7 +214,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
   for (const char* pass :
        {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat",
         "fold_norm", "fuse_contract", "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place",
-        "compress", "combine", "early", "prefetch", "split_attention"})
+        "compress", "combine", "hoist_reductions", "prefetch", "split_attention"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

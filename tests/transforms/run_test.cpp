@@ -74,6 +74,13 @@ TEST(Runner, LeavesOutWhatIsDisabled) {
   EXPECT_EQ(reports[0].eqns_after, 2u);
 }
 
+TEST(Runner, ThePassesOfEarlierVersionsAreDisabledByTheirOldNames) {
+  std::vector<PassReport> reports;
+  run(start, {{"hoist_reductions", wrong_type}, {"dce", wrong_type}},
+      {.disabled = {"early", "tidy"}, .dump_dir = ""}, &reports);
+  EXPECT_TRUE(reports[0].disabled && reports[1].disabled);
+}
+
 TEST(Runner, AnUnknownPassIsAnErrorThatListsThem) {
   const std::string said = error_of({{"simplify", simplify}, {"remat", simplify}},
                                     {.disabled = {"rematt"}, .dump_dir = ""});

@@ -23,7 +23,7 @@ Strides strides_of(std::string_view letters, const Strides& extents) {
   return strides;
 }
 
-Strides extents_of(const Letters& sig, std::span<const ir::Shape> in) {
+Strides extents_of(const OperandLetters& sig, std::span<const ir::Shape> in) {
   CHECK(sig.in.size() == in.size(), "contract: operands do not match the signature");
   Strides extents{};
   for (std::size_t i = 0; i < in.size(); ++i) {
@@ -87,7 +87,7 @@ int64_t Contraction::outer_steps() const { return steps(outer); }
 int64_t Contraction::outer_k_steps() const { return steps(outer_k); }
 
 Contraction analyse_contraction(std::string_view text, std::span<const ir::Shape> in) {
-  const Letters sig = parse_letters(text);
+  const OperandLetters sig = parse_letters(text);
   const Strides extents = extents_of(sig, in);
   const std::string &x = sig.in[0], &w = sig.in[1];
   std::string x_only, w_only, batch, k_letters, single;

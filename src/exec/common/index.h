@@ -15,14 +15,14 @@
 
 namespace tessera::exec {
 
-struct Letters {
+struct OperandLetters {
   std::vector<std::string> in;  // one string per operand
   std::string out;
 };
 
-inline Letters parse_letters(std::string_view sig) {
+inline OperandLetters parse_letters(std::string_view sig) {
   const ir::Signature parsed = ir::parse_signature(sig);
-  Letters letters;
+  OperandLetters letters;
   for (const ir::Signature::Operand& operand : parsed.in) letters.in.push_back(operand.letters);
   letters.out = parsed.out[0].letters;
   return letters;
@@ -40,6 +40,16 @@ std::string filter(std::string_view from, Keep keep) {
     if (keep(letter)) out += letter;
   return out;
 }
+
+// A shape seen as [outer, extent, inner] around one dim; `unit`: what an element counts in `inner`
+// (its bytes, say).
+struct Around {
+  std::int64_t outer = 1, extent = 1, inner = 1;
+  Around(const ir::Shape& shape, int dim, std::int64_t unit = 1) : inner(unit) {
+    for (int i = 0; i < static_cast<int>(shape.size()); ++i)
+      (i < dim ? outer : i == dim ? extent : inner) *= shape[static_cast<std::size_t>(i)];
+  }
+};
 
 inline std::vector<std::int64_t> strides(const ir::Shape& shape) {
   std::vector<std::int64_t> out(shape.size());

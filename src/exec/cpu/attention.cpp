@@ -6,6 +6,7 @@
 // + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T - rowsum(do * o)), dq =
 // scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation).
 // Convention: heads, query blocks and the order of every sum follow from the shapes.
+#include "base/index.h"
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "exec/cpu/gemm.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
@@ -22,7 +23,6 @@ namespace {
 
 using std::int64_t;
 
-int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 std::size_t padded_bytes(int64_t elements) {
   return (sizeof(float) * static_cast<std::size_t>(elements) + 63) / 64 * 64;
 }

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/batch_norm.cpp"

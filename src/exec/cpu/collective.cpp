@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "exec/common/index.h"
 #include "exec/cpu/group.h"
 #include "exec/cpu/reference/instantiate.h"
 
@@ -12,17 +13,6 @@ namespace tessera::exec::cpu {
 namespace {
 
 using std::int64_t;
-
-// A tensor seen as [outer, extent, inner] around a dim, in bytes.
-struct Around {
-  int64_t outer = 1, inner = 1;
-  Around(const ir::Shape& shape, int dim, ir::DType dtype) : inner(ir::size_of(dtype)) {
-    for (int i = 0; i < static_cast<int>(shape.size()); ++i) {
-      if (i < dim) outer *= shape[static_cast<std::size_t>(i)];
-      if (i > dim) inner *= shape[static_cast<std::size_t>(i)];
-    }
-  }
-};
 
 std::vector<int64_t> counts_of(const ir::Shape& parts, int64_t bytes_each) {
   std::vector<int64_t> out;
@@ -65,7 +55,7 @@ void all_reduce(const Call& call) { start_all_reduce(call)->wait(); }
 void all_gather(const Call& call) {
   const ir::Collective& a = call.attr<ir::Collective>();
   const Tensor &x = call.in[0], &y = call.out[0];
-  const Around around(y.shape, a.dim, y.dtype);
+  const Around around(y.shape, a.dim, ir::size_of(y.dtype));
   const auto counts = counts_of(a.parts, around.outer * around.inner);
   std::byte* to = around.outer > 1 ? call.shared : y.data;
   group_of(call).all_gather(bytes(x), bytes(to, y), counts);
@@ -75,7 +65,7 @@ void all_gather(const Call& call) {
 void reduce_scatter(const Call& call) {
   const ir::Collective& a = call.attr<ir::Collective>();
   const Tensor &x = call.in[0], &y = call.out[0];
-  const Around around(x.shape, a.dim, x.dtype);
+  const Around around(x.shape, a.dim, ir::size_of(x.dtype));
   const auto counts = counts_of(a.parts, around.outer * around.inner);
   std::byte* from = x.data;
   if (around.outer > 1) by_parts(x.data, from = call.shared, around, a.parts, false);
@@ -86,7 +76,8 @@ void reduce_scatter(const Call& call) {
 void all_to_all(const Call& call) {
   const ir::Collective& a = call.attr<ir::Collective>();
   const Tensor &x = call.in[0], &y = call.out[0];
-  const Around leaving(x.shape, a.dim, x.dtype), arriving(y.shape, a.from, y.dtype);
+  const Around leaving(x.shape, a.dim, ir::size_of(x.dtype)),
+      arriving(y.shape, a.from, ir::size_of(y.dtype));
   const auto send = counts_of(a.parts, leaving.outer * leaving.inner),
              receive = counts_of(a.from_parts, arriving.outer * arriving.inner);
   std::byte *out = x.data, *in = y.data, *scratch = call.shared;
@@ -101,7 +92,7 @@ comm::Pending start_flat(const Call& call) {
   const ir::Collective& a = call.attr<ir::Collective>();
   const Tensor &x = call.in[0], &y = call.out[0];
   const bool gather = call.op == ir::Op::all_gather;
-  const Around around(gather ? y.shape : x.shape, a.dim, x.dtype);
+  const Around around(gather ? y.shape : x.shape, a.dim, ir::size_of(x.dtype));
   CHECK(around.outer == 1, "a message that must be put in order cannot be under way");
   const auto counts = counts_of(a.parts, around.inner);
   return gather ? group_of(call).start_all_gather(bytes(x), bytes(y), counts)
@@ -120,7 +111,7 @@ std::size_t size(const ir::Type& type) {
   return static_cast<std::size_t>((type.bytes() + 63) / 64 * 64);
 }
 bool scattered(const ir::Type& type, int dim) {
-  return Around(type.shape, dim, type.dtype).outer > 1;
+  return Around(type.shape, dim, ir::size_of(type.dtype)).outer > 1;
 }
 void resolved() {
   CHECK(false, "own, once, widen and transfer are resolved when a program is made local");

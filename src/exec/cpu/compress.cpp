@@ -10,7 +10,7 @@
 #include "comm/compress.h"
 #include "exec/cpu/group.h"
 #include "exec/cpu/reference/instantiate.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 namespace {

@@ -7,16 +7,15 @@
 #include <array>
 
 #include "base/check.h"
-#include "exec/cpu/gemm.h"
-#include "exec/cpu/vector.h"
+#include "base/index.h"
+#include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
 namespace {
 
 using std::int64_t;
-
-int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 // Even parts of at most `most`, rounded up to whole register tiles.
 int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {

@@ -7,17 +7,16 @@
 #include <vector>
 
 #include "base/check.h"
-#include "exec/cpu/gemm.h"
+#include "base/index.h"
+#include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/kernel.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
 namespace {
 
 using std::int64_t;
-
-int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
 struct Gather {
   const float* data;

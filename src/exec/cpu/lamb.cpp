@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "exec/cpu/kernel.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

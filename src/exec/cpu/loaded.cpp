@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "exec/common/results.h"
-#include "exec/cpu/convert.h"
+#include "exec/cpu/simd/convert.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -161,7 +161,8 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
                                 : message        ? Timeline::wait
                                                  : Timeline::compute;
     const double begin = record.times(kind) ? record.now() : 0;
-    if (step.eqn >= 0) comm::Pulse::inside(bound.name);  // what this rank is at, for those who look
+    if (step.eqn >= 0)
+      comm::Heartbeat::inside(bound.name);  // what this rank is at, for those who look
     if (step.stream == 1)
       flights.add(index, begin, start_collective(call_of(bound)), plan::is_point_to_point(step.op));
     else
@@ -171,7 +172,7 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
     if (observe) observe(i, bytes_of);
   }
   flights.finish_all();
-  comm::Pulse::inside("");  // what follows is no equation's
+  comm::Heartbeat::inside("");  // what follows is no equation's
   return record.finish();
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 

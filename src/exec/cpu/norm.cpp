@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/norm.cpp"

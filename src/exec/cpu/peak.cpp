@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "exec/cpu/vector.h"  // before Highway: the instruction sets we build for
+#include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/peak.cpp"

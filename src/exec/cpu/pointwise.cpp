@@ -8,9 +8,9 @@
 
 #include "base/rng.h"
 #include "exec/common/index.h"
-#include "exec/cpu/convert.h"
 #include "exec/cpu/shape.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/convert.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
@@ -21,7 +21,7 @@ template <class Along, class Against, class One>
 void broadcast_pointwise(const Call& call, const Along& along, const Against& against,
                          const One& one) {
   const Walk& walk = call.once<Walk>([&] {
-    const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
+    const OperandLetters letters = parse_letters(call.attr<ir::Sig>().sig);
     std::vector<std::int64_t> stride;
     for (char letter : letters.out)
       stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));

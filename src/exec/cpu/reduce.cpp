@@ -7,7 +7,7 @@
 
 #include "exec/common/index.h"
 #include "exec/cpu/shape.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
@@ -75,7 +75,7 @@ void sum_columns(const Call& call, const Columns& shape, const float* x, float* 
 
 // The operand's index beside its strides in the result: a summed dim has stride 0.
 Walk walk_of(const ir::Sum& sum, const ir::Shape& in, const ir::Shape& out) {
-  const Letters letters = parse_letters(sum.sig);
+  const OperandLetters letters = parse_letters(sum.sig);
   std::vector<std::int64_t> stride;
   for (char letter : letters.in[0]) stride.push_back(stride_of(letters.out, out, letter));
   return Walk(in, stride);
@@ -106,7 +106,7 @@ struct SumAnalysis {
     const bool copies = walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1);
     generic = !copies && !is_everything(walk) && !is_rows(walk) && !is_columns(walk);
     if (!generic) return;
-    const Letters letters = parse_letters(sum.sig);
+    const OperandLetters letters = parse_letters(sum.sig);
     Extents extents;
     extents.bind(letters.in[0], in);
     const std::string summed =

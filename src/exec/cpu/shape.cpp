@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "exec/common/index.h"
-#include "exec/cpu/convert.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/convert.h"
+#include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
 
@@ -51,15 +51,6 @@ void copy_rows(ThreadPool& pool, const std::byte* src, std::int64_t src_pitch, s
     });
   }
 }
-
-// Elements before, in and after one dim of a shape.
-struct Around {
-  std::int64_t outer = 1, extent = 1, inner = 1;
-  Around(const ir::Shape& shape, int dim) {
-    for (int i = 0; i < static_cast<int>(shape.size()); ++i)
-      (i < dim ? outer : i == dim ? extent : inner) *= shape[static_cast<std::size_t>(i)];
-  }
-};
 
 // dst[a * dst_pitch + b] = src[a + b * src_pitch], in tiles that stay in the first cache on both
 // sides.
@@ -169,7 +160,7 @@ void fast_transpose(const Call& call) {
 
 void fast_broadcast(const Call& call) {
   gather(call, call.once<Walk>([&] {
-    const Letters letters = parse_letters(call.attr<ir::Broadcast>().sig);
+    const OperandLetters letters = parse_letters(call.attr<ir::Broadcast>().sig);
     std::vector<std::int64_t> stride;
     for (char letter : letters.out)
       stride.push_back(stride_of(letters.in[0], call.in[0].shape, letter));

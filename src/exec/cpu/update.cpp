@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "exec/cpu/shape.h"
-#include "exec/cpu/vector.h"
+#include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/update.cpp"

@@ -165,8 +165,9 @@ template <class T>
 __global__ void add_filter_parts_kernel(std::int64_t elements, std::int64_t count,
                                         const Wide<T>* parts, T* out) {
   for (std::int64_t i = grid_thread(); i < elements; i += grid_threads()) {
-    Wide<T> sum(0);
-    for (std::int64_t part = 0; part < count; ++part) sum += parts[part * elements + i];
+    double sum = 0;
+    for (std::int64_t part = 0; part < count; ++part)
+      sum += static_cast<double>(parts[part * elements + i]);
     out[i] = narrow<T>(sum);
   }
 }

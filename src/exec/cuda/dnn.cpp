@@ -129,8 +129,10 @@ bool exact_enough(const std::vector<cudnnBackendNumericalNote_t>& notes, const D
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
         return false;
-      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+        if (conv.dtype == ir::DType::f32) return false;
+        break;
+      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
       case CUDNN_NUMERICAL_NOTE_FFT:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:

@@ -77,7 +77,8 @@ plan::Target target(int) { return target_for(limits()); }
 DeviceInfo info(int) {
   return {.name = "cuda",
           .card = machinery().cards.empty() ? "" : own_card().name,
-          .peak_gflops = measure_peak_gflops,
+          .peak_gflops =
+              [](std::string_view dtype) { return MeasuredPeak(measure_peak_gflops(dtype)); },
           .copy_gbytes = measure_copy_gbytes,
           .how = how_peak_is_measured,
           .memory =

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "comm/pulse.h"
+#include "comm/heartbeat.h"
 #include "exec/common/host_room.h"
 #include "exec/cuda/flight.h"
 #include "exec/cuda/ranges.h"
@@ -231,7 +231,7 @@ void CudaLoaded::cross(Copy& copy, std::size_t i, cpu::Recorder& record, cpu::Fl
   const plan::Step& step = plan_.steps[i];
   Bound& bound = copy.steps[i];
   const int index = static_cast<int>(i);
-  comm::Pulse::inside(name_of(plan_, step));  // what this rank is at, for those who look
+  comm::Heartbeat::inside(name_of(plan_, step));  // what this rank is at, for those who look
   if (step.stream == 0) machine_.wait_for_compute("compute what crosses ranks");
   const double begin = record.now();
   if (step.stream == 1) {
@@ -287,7 +287,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
     }
   }
   flights.finish_all();
-  comm::Pulse::inside("");  // what follows is no equation's
+  comm::Heartbeat::inside("");  // what follows is no equation's
   warm_ = true;
   return record.finish();
 }

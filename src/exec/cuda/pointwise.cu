@@ -130,7 +130,7 @@ void run_map_two(const Call& call) {
 template <template <class> class F>
 void run_broadcast_second(const Call& call) {
   const Walk& walk = call.once<Walk>([&] {
-    const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
+    const OperandLetters letters = parse_letters(call.attr<ir::Sig>().sig);
     std::vector<std::int64_t> stride;
     for (char letter : letters.out)
       stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));

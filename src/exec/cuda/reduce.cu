@@ -148,7 +148,7 @@ struct SumShape {
   ir::Shape summed_extent{};
 
   SumShape(const ir::Sum& sum, const ir::Shape& in, const ir::Shape& out, ir::DType dtype) {
-    const Letters letters = parse_letters(sum.sig);
+    const OperandLetters letters = parse_letters(sum.sig);
     std::vector<std::int64_t> stride;
     for (char letter : letters.in[0]) stride.push_back(stride_of(letters.out, out, letter));
     const Walk walk(in, stride);

@@ -125,7 +125,7 @@ void run_transpose(const Call& call) {
 }
 
 void run_broadcast(const Call& call) {
-  const Letters letters = parse_letters(call.attr<ir::Broadcast>().sig);
+  const OperandLetters letters = parse_letters(call.attr<ir::Broadcast>().sig);
   std::vector<std::int64_t> from;
   for (const char letter : letters.out)
     from.push_back(stride_of(letters.in[0], call.in[0].shape, letter));

@@ -23,7 +23,7 @@ struct Place {
 template <class T>
 void reference_contract(const Call& call) {
   const auto& attr = call.attr<ir::Contract>();
-  const Letters letters = parse_letters(attr.sig);
+  const OperandLetters letters = parse_letters(attr.sig);
   CHECK(letters.in.size() == call.in.size(),
         "contract " + attr.sig + " with " + std::to_string(call.in.size()) + " operands");
   const std::string &lx = letters.in[0], &lw = letters.in[1], &ly = letters.out;

@@ -15,7 +15,7 @@ namespace {
 // y[i] = f(a[i], b at the letters that b has)
 template <class T, class F>
 void broadcast_second(const Call& call, F f) {
-  const Letters letters = parse_letters(call.attr<ir::Sig>().sig);
+  const OperandLetters letters = parse_letters(call.attr<ir::Sig>().sig);
   const Tensor &a = call.in[0], &b = call.in[1];
   CHECK(letters.in[0] == letters.out,
         "the first operand of " + call.attr<ir::Sig>().sig + " must have the result's letters");

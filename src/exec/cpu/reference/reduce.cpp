@@ -7,7 +7,7 @@ namespace tessera::exec::cpu {
 // y[letters of the result] = sum of x over the other letters
 template <class T>
 void reference_sum(const Call& call) {
-  const Letters letters = parse_letters(call.attr<ir::Sum>().sig);
+  const OperandLetters letters = parse_letters(call.attr<ir::Sum>().sig);
   const Tensor& x = call.in[0];
   Extents extents;
   extents.bind(letters.in[0], x.shape);

@@ -17,17 +17,8 @@ void zero_bytes(std::byte* to, int64_t bytes) {
   if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
 }
 
-// A dim and what lies outside and inside it: x[outer, extent, inner].
-struct Around {
-  int64_t outer = 1, extent = 1, inner = 1;  // inner in bytes
-};
-Around around(const Tensor& x, int dim) {
-  Around a;
-  for (int i = 0; i < static_cast<int>(x.shape.size()); ++i)
-    (i < dim ? a.outer : i == dim ? a.extent : a.inner) *= x.shape[static_cast<std::size_t>(i)];
-  a.inner *= ir::size_of(x.dtype);
-  return a;
-}
+// Around a dim of a tensor, `inner` in bytes.
+Around around(const Tensor& x, int dim) { return Around(x.shape, dim, ir::size_of(x.dtype)); }
 
 // y[i] = x[from[i]]
 void gather(const Tensor& y, const Tensor& x, const std::vector<int64_t>& from) {
@@ -134,7 +125,7 @@ void reference_transpose(const Call& call) {
 
 template <class T>
 void reference_broadcast(const Call& call) {
-  const Letters letters = parse_letters(call.attr<ir::Broadcast>().sig);
+  const OperandLetters letters = parse_letters(call.attr<ir::Broadcast>().sig);
   Extents extents;
   extents.bind(letters.out, call.out[0].shape);
   gather(call.out[0], call.in[0], offsets(letters.out, extents, letters.in[0], call.in[0].shape));

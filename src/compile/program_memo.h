@@ -1,0 +1,59 @@
+// Ranks that are threads of one process run the same program: one of them compiles it, the others
+// wait for it. Convention: a key holds everything that the program follows from.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "compile/compile.h"
+
+namespace tessera::run {
+
+struct ProgramKey {
+  config::Config config;
+  Goal goal = Goal::train;
+  std::vector<std::int64_t> micro;
+  Weights weights = Weights::live;
+  bool operator==(const ProgramKey&) const = default;
+};
+
+struct GlobalProgram {
+  ir::Program program;
+  std::vector<transforms::PassReport> passes;
+};
+
+// The programs asked for last, up to a number of equations, so that what is kept stays small beside
+// any run. Threads may ask at once.
+class ProgramMemo {
+ public:
+  using Made = std::shared_ptr<const GlobalProgram>;
+  explicit ProgramMemo(std::size_t most_eqns) : most_eqns_(most_eqns) {}
+
+  // What `make` gives for this key, made once. Where making fails, everybody who asked makes it and
+  // has an error of their own; nothing is kept.
+  Made get(const ProgramKey& key, const std::function<GlobalProgram()>& make);
+  std::size_t kept_eqns() const;
+
+ private:
+  struct Entry {
+    ProgramKey key;
+    std::shared_future<Made> made;  // null when making failed
+    std::size_t eqns = 0;           // 0 while it is made
+  };
+  void keep(const std::shared_ptr<Entry>& entry, std::size_t eqns);
+  void forget(const std::shared_ptr<Entry>& entry);
+
+  const std::size_t most_eqns_;
+  mutable std::mutex mutex_;
+  std::list<std::shared_ptr<Entry>> entries_;  // the one asked for last in front
+};
+
+// Of this process.
+ProgramMemo& program_memo();
+
+}  // namespace tessera::run

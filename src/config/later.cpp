@@ -1,0 +1,45 @@
+#include "config/later.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace tessera::config {
+namespace {
+
+// Capabilities that come with later versions: accepted at their neutral value, refused otherwise.
+// To add one, delete its row.
+struct LaterRow {
+  std::string_view key;
+  bool (*used)(const Config&);
+  std::string_view reason;
+  bool partly = false;  // some other values are there already
+};
+const LaterRow later[] = {
+    {"data.resident", [](const Config& c) { return !c.data.resident; },
+     "this build has no data to keep elsewhere; leave it at true", true},
+    {"optim.name", [](const Config& c) { return c.optim.name == "lars"; },
+     "this build has adamw, sgd and lamb", true},
+    {"precision.dtype",
+     [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
+     "it comes with the CUDA executor; choose f32, bf16 or f64", true},
+    {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
+     "it comes with f16 and the CUDA executor; leave it at 1"},
+    {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
+     "this build has no NCCL; choose auto, local or mpi", true},
+};
+
+}  // namespace
+
+std::vector<Later> later_in_use(const Config& config) {
+  std::vector<Later> out;
+  for (const LaterRow& row : later)
+    if (row.used(config)) out.push_back({std::string(row.key), std::string(row.reason)});
+  return out;
+}
+
+bool comes_later(std::string_view key) {
+  return std::any_of(std::begin(later), std::end(later),
+                     [&](const LaterRow& row) { return row.key == key && !row.partly; });
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,80 @@
+// attention and attention_grad: which kernel runs.
+// The choice follows from types and limits, so that a plan knows the workspace; operands that lie
+// at odd addresses take the plain kernels, whose workspace is asked for as well.
+#include "exec/cuda/attention.h"
+
+#include "exec/cuda/elements.cuh"
+
+namespace tessera::exec::cuda {
+
+namespace {
+
+bool aligned(std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    if (!aligned_16(tensor.data)) return false;
+  return true;
+}
+
+}  // namespace
+
+AttentionSizes attention_sizes(const ir::Shape& q, const ir::Shape& k) {
+  const std::size_t lead = q.size() - 3;
+  AttentionSizes n{.b = 1,
+                   .t = static_cast<int>(q[lead]),
+                   .s = static_cast<int>(k[lead]),
+                   .h = static_cast<int>(q[lead + 1]),
+                   .d = static_cast<int>(q[lead + 2])};
+  for (std::size_t i = 0; i < lead; ++i) n.b *= q[i];
+  return n;
+}
+
+AttentionExtras attention_extras(const Call& call, std::size_t first) {
+  const auto& attr = call.attr<ir::Attention>();
+  AttentionExtras extras;
+  if (attr.bias) extras.bias = call.in[first++];
+  if (attr.mask) {
+    extras.mask = call.in[first];
+    extras.windows = extras.mask.shape[0];
+  }
+  const ir::DType wide = call.in[0].dtype == ir::DType::f64 ? ir::DType::f64 : ir::DType::f32;
+  CHECK((!attr.bias || extras.bias.dtype == wide) && (!attr.mask || extras.mask.dtype == wide),
+        "attention: bias and mask are " + std::string(ir::name(wide)) + " beside " +
+            std::string(ir::name(call.in[0].dtype)) + " queries");
+  return extras;
+}
+
+BatchSlices batch_slices(std::int64_t batch, std::int64_t tiles_per_sample, int blocks,
+                         const Limits& limits) {
+  if (batch == 0) return {};
+  const std::int64_t tiles = std::max<std::int64_t>(1, tiles_per_sample);
+  const std::int64_t wanted = std::clamp<std::int64_t>(
+      (std::int64_t{limits.multiprocessors} * blocks + tiles - 1) / tiles, 1, batch);
+  const std::int64_t samples = (batch + wanted - 1) / wanted;
+  return {.slices = (batch + samples - 1) / samples, .samples = samples};
+}
+
+void run_attention(const Call& call) {
+  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  const bool fits = short_attention_fits(n, call.in[0].dtype, call.context.limits) &&
+                    aligned(call.in.first(3)) && aligned(call.out.first(1));
+  fits ? short_attention(call) : plain_attention(call);
+}
+
+void run_attention_grad(const Call& call) {
+  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  const bool fits = short_attention_grad_fits(n, call.in[0].dtype, call.context.limits) &&
+                    aligned(call.in.first(4)) && aligned(call.in.subspan(5, 1)) &&
+                    aligned(call.out.first(3));
+  fits ? short_attention_grad(call) : plain_attention_grad(call);
+}
+
+std::int64_t workspace_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                      std::span<const ir::Type>, const Limits& limits) {
+  const AttentionSizes n = attention_sizes(in[0].shape, in[1].shape);
+  const bool bias = std::get<ir::Attention>(attrs).bias;
+  const std::int64_t plain = plain_attention_grad_bytes(n, bias, in[0].dtype, limits);
+  if (!short_attention_grad_fits(n, in[0].dtype, limits)) return plain;
+  return std::max(plain, short_attention_grad_bytes(n, bias, limits));
+}
+
+}  // namespace tessera::exec::cuda

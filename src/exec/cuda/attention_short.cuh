@@ -1,0 +1,64 @@
+// What both directions of short attention share: the heads of a call and the sizes that kernels
+// exist for. A block has one head: its tokens are padded to `blocks` blocks of 16, so that all
+// scores of 16 queries lie in the registers of a warp.
+#pragma once
+
+#include "exec/cuda/attention.h"
+#include "exec/cuda/mma.cuh"
+
+namespace tessera::exec::cuda::brief {
+
+inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+struct Heads {
+  const Bf16 *q, *k, *v;
+  const float *bias, *mask;
+  std::int64_t windows;
+  float scale;
+  int t, s, h;
+
+  __device__ std::int64_t at_t(std::int64_t ib, int ih, int d) const {
+    return (ib * t * h + ih) * d;
+  }
+  __device__ std::int64_t at_s(std::int64_t ib, int ih, int d) const {
+    return (ib * s * h + ih) * d;
+  }
+  // What is added to the scores of one head: rows of s, null where there is none.
+  __device__ const float* bias_of(int ih) const { return bias ? bias + ih * t * s : nullptr; }
+  __device__ const float* mask_of(std::int64_t ib) const {
+    return mask ? mask + ib % windows * t * s : nullptr;
+  }
+};
+inline Heads heads_of(const Call& call, const AttentionSizes& n, std::size_t extras) {
+  const AttentionExtras more = attention_extras(call, extras);
+  return {.q = call.in[0].as<Bf16>(),
+          .k = call.in[1].as<Bf16>(),
+          .v = call.in[2].as<Bf16>(),
+          .bias = more.bias.as<float>(),
+          .mask = more.mask.as<float>(),
+          .windows = more.windows,
+          .scale = static_cast<float>(call.attr<ir::Attention>().scale),
+          .t = n.t,
+          .s = n.s,
+          .h = n.h};
+}
+
+// Blocks of 16 tokens that kernels exist for: windows of 4 x 4, up to 8 x 8 and 12 x 12 with heads
+// of 32; 64, 65, 197 and 256 tokens with heads of 64.
+template <int d, class Visit>
+void with_blocks(int tokens, Visit&& visit) {
+  using std::integral_constant;
+  constexpr int few = d == 32 ? 1 : 4, some = d == 32 ? 4 : 5, many = d == 32 ? 9 : 13;
+  if (tokens <= few * 16) return visit(integral_constant<int, few>{});
+  if (tokens <= some * 16) return visit(integral_constant<int, some>{});
+  if (tokens <= many * 16) return visit(integral_constant<int, many>{});
+  visit(integral_constant<int, 16>{});
+}
+
+inline bool has_kernel(const AttentionSizes& n, ir::DType dtype, const Limits& limits) {
+  return dtype == ir::DType::bf16 && limits.arch >= 80 && (n.d == 32 || n.d == 64) &&
+         std::min(n.t, n.s) > 0 && std::max(n.t, n.s) <= 256 && n.heads() > 0 &&
+         n.heads() < (std::int64_t{1} << 31);
+}
+
+}  // namespace tessera::exec::cuda::brief

@@ -1,0 +1,49 @@
+// What an input holds or an output gives, whatever it is called. Convention: the text form prints a
+// role as `as first_moment of "decay"`; passes and runs ask for roles and never look at names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tessera::ir {
+
+// Whose it is: a bucket's (something of every parameter in it), one parameter's, or the step's.
+enum class Whose : std::uint8_t { step, bucket, parameter };
+
+// clang-format off
+#define TESSERA_ROLES(X)                                                                        \
+  X(weights, bucket) X(average, bucket) X(first_moment, bucket) X(second_moment, bucket)        \
+  X(residual, bucket) X(basis, bucket)              /* what compression keeps */                \
+  X(frozen, parameter) X(statistics, parameter) X(average_statistics, parameter)                \
+  X(gradient, parameter)                            /* an output */                             \
+  X(step, step) X(rate, step) X(key, step)          /* its number, learning rate, random key */
+// clang-format on
+
+enum class Role : std::uint8_t {
+  none,
+#define X(name, whose) name,
+  TESSERA_ROLES(X)
+#undef X
+};
+
+constexpr Whose whose(Role role) {
+  switch (role) {
+#define X(name, whose) \
+  case Role::name:     \
+    return Whose::whose;
+    TESSERA_ROLES(X)
+#undef X
+    case Role::none:
+      break;
+  }
+  return Whose::step;
+}
+constexpr bool of_bucket(Role role) { return whose(role) == Whose::bucket; }
+// What belongs to a bucket or to a parameter says to which.
+constexpr bool of_something(Role role) { return whose(role) != Whose::step; }
+
+std::string_view name(Role role);  // "" for none
+std::optional<Role> parse_role(std::string_view text);
+
+}  // namespace tessera::ir

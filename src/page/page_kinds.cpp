@@ -1,0 +1,190 @@
+// The table of techniques, and accuracy over seeds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "page/figure.h"
+#include "page/page.h"
+#include "page/table.h"
+
+namespace tessera::report {
+namespace {
+
+constexpr std::size_t most_bars = 48;
+
+std::string speed_words(double v) { return three(v); }
+
+struct TechniqueColumn {
+  const char* name;
+  Measure of;
+  Words words;
+  int best;  // -1: the least, 1: the greatest, 0: neither
+};
+
+void technique_table(PageBuilder& page, const Part& part) {
+  const TimeMeasure time = time_of(part);
+  const MemoryMeasure memory = memory_of(part);
+  const std::string time_name = "time of " + time.what;
+  const std::vector<TechniqueColumn> all = {
+      {time_name.c_str(), time.of, seconds_text, -1},
+      {"images/s", measures::images_per_s, speed_words, 1},
+      {"top-1", measures::top1, accuracy_text, 1},
+      {memory.planned ? "planned memory" : "memory", memory.of, byte_text, -1},
+      {"sent a step", measures::comm_bytes, byte_text, 0},
+      {"by rings", measures::ring_bytes, byte_text, 0},
+      {"bubble", measures::bubble, [](double v) { return fmt::format("{:.1f}%", 100 * v); }, 0},
+      {"final loss", measures::loss, [](double v) { return fmt::format("{:.4f}", v); }, 0}};
+  const std::vector<SameWork> groups = same_work(part);
+  Table t;
+  t.columns = {{"technique", true}, {"ranks"}};
+  for (const Point& p : part.points) {
+    const std::string named = point_name(part, p);
+    const std::vector<const RunRecord*> runs = records_of(p);
+    t.rows.push_back(
+        {{named.empty() ? "run" : named, runs.empty() ? "no run is done" : runs.front()->layout,
+          runs.empty() ? "bad" : ""},
+         {runs.empty() ? "–" : std::to_string(ranks_of(p))}});
+  }
+  for (const TechniqueColumn& c : all) {
+    std::vector<Spread> values;
+    for (const Point& p : part.points) values.push_back(spread_of(p, c.of));
+    if (std::none_of(values.begin(), values.end(), [](const Spread& s) { return s.known(); }))
+      continue;
+    t.columns.push_back({c.name});
+    for (std::size_t i = 0; i < values.size(); ++i)
+      t.rows[i].push_back(spread_cell(values[i], c.words));
+    if (c.best == 0) continue;
+    for (const SameWork& group : groups) {
+      std::vector<Spread> own(values.size());  // of the others nothing is known
+      for (const Point* p : group.points) {
+        const auto i = static_cast<std::size_t>(p - part.points.data());
+        own[i] = values[i];
+      }
+      mark_best(t, t.columns.size() - 1, own, c.best < 0);
+    }
+  }
+  t.columns.push_back({"loss − first's"});
+  for (std::size_t i = 0; i < part.points.size(); ++i) {
+    const Point *point = &part.points[i], *first = baseline_of(part, *point);
+    t.rows[i].push_back(!first || first == point
+                            ? Cell{"–"}
+                            : spread_cell(spread_of(losses_apart(*point, *first)), apart_words));
+  }
+  t.caption = "★ the best of a column" +
+              std::string(groups.size() > 1 ? " among points with the same axes" : "") +
+              ", and what the spread does not tell from it. Medians over repeats, below them the "
+              "least and the greatest. "
+              "Sent: what a rank hands over; by rings: what its ring messages had, round all hops, "
+              "as they travelled. "
+              "Loss − first's: of the last step, from that of the first technique with the same "
+              "axes, repeat by repeat with the same seed.";
+  page.close_figures();
+  page.html(html_table(t));
+}
+
+// What came out of a single run, a row each.
+void one_run_table(PageBuilder& page, const RunRecord& r) {
+  Table t{{{"", true}, {"value"}}, {}, ""};
+  const auto row = [&](const char* name, double value, std::string (*words)(double)) {
+    if (std::isfinite(value)) t.rows.push_back({{name}, {words(value)}});
+  };
+  row("top-1 after the last epoch", r.test_top1, accuracy_text),
+      row("top-1 of the best epoch", r.best_top1, accuracy_text);
+  row("test loss", r.test_loss, three), row("loss of the last step", r.loss, three);
+  row("time of an epoch", r.epoch_seconds, seconds_text),
+      row("time of a step, median", measures::step_seconds(r), seconds_text);
+  row("time of a batch", measures::latency_seconds(r), seconds_text),
+      row("images per second", r.images_per_s, three);
+  row("sent a step and rank", r.comm_bytes, byte_text);
+  page.close_figures();
+  if (!t.rows.empty()) page.html(html_table(t));
+}
+
+}  // namespace
+
+void technique_figures(PageBuilder& page, const Part& part) {
+  technique_table(page, part);
+  breakdown_figure(page, part);
+  const TimeMeasure time = time_of(part);
+  BarFigure f;
+  f.title = "Time of " + time.what, f.x_label = time.label, f.parts = {time.label};
+  std::size_t left_out = 0;
+  for (const Point& p : part.points)
+    if (const Spread s = spread_of(p, time.of); s.known()) {
+      if (f.rows.size() == most_bars) {
+        ++left_out;
+        continue;
+      }
+      BarRow row;
+      row.name = point_name(part, p), row.values = {s.median}, row.total = seconds_text(s.median);
+      row.low = s.low, row.high = s.high;
+      if (row.name.empty()) row.name = "run";
+      f.rows.push_back(std::move(row));
+    }
+  f.caption =
+      "Medians over repeats; lines reach from the fastest to the slowest." + more_points(left_out);
+  if (!f.rows.empty()) page.figure(slug(part.name) + "-time", bar_figure(f), f.caption);
+  curve_figures(page, part);
+  memory_figure(page, part);
+}
+
+void accuracy_figures(PageBuilder& page, const Part& part) {
+  curve_figures(page, part);
+  if (is_one_run(part)) {
+    breakdown_figure(page, part);
+    one_run_table(page, *records_of(part.points.front()).front());
+    memory_figure(page, part);
+    return;
+  }
+  const bool numeric = !part.axis.empty() && !series_of(part).empty();
+  if (numeric) {
+    LineFigure f;
+    f.title = "Accuracy", f.x_label = axis_label(part.axis),
+    f.y_label = "test top-1 after the last epoch", f.percent_y = true, f.from_zero = false;
+    f.marks_are_x = true;
+    double least = 1e308, most = 0;
+    for (const PointSeries& s : series_of(part)) {
+      Line line{s.name, {}};
+      for (const auto& [x, p] : s.points)
+        if (const Spread v = spread_of(*p, measures::top1); v.known()) {
+          line.marks.push_back({x, v.mean, v.n > 1 ? v.low : kUnknown, v.n > 1 ? v.high : kUnknown,
+                                fmt::format("{} seeds", v.n)});
+          least = std::min(least, x), most = std::max(most, x);
+        }
+      if (!line.marks.empty()) f.lines.push_back(std::move(line));
+    }
+    f.log2_x = least > 0 && most / least >= 4;
+    f.caption = "Mean over seeds; bars from the worst to the best.";
+    if (!f.lines.empty()) page.figure(slug(part.name) + "-top1", line_figure(f), f.caption);
+  }
+  Table t{{{"", true},
+           {"seeds"},
+           {"top-1, mean"},
+           {"best epoch"},
+           {"test loss"},
+           {"final loss"},
+           {"time of an epoch"}},
+          {},
+          "Accuracy after the last epoch; below it from the worst to the best seed."};
+  std::vector<Spread> tops;
+  for (const Point& p : part.points) {
+    const Spread top = spread_of(p, measures::top1);
+    tops.push_back(top);
+    Cell mean = spread_cell(top, accuracy_text);
+    if (top.known()) mean.text = accuracy_text(top.mean);
+    const std::string named = point_name(part, p);
+    t.rows.push_back({{named.empty() ? "run" : named},
+                      {std::to_string(top.n)},
+                      mean,
+                      spread_cell(spread_of(p, measures::best_top1), accuracy_text),
+                      spread_cell(spread_of(p, measures::test_loss), three),
+                      spread_cell(spread_of(p, measures::loss), three),
+                      spread_cell(spread_of(p, measures::epoch_seconds), seconds_text)});
+  }
+  mark_best(t, 2, tops, false, &Spread::mean);
+  page.close_figures();
+  page.html(html_table(t));
+}
+
+}  // namespace tessera::report

@@ -1,0 +1,47 @@
+// What a training says while it runs: its lines on a terminal with a bar, and metrics.jsonl with
+// its twins. Convention: every rank has one; only the first opens files and is not quiet.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "config/config.h"
+#include "report/console.h"
+#include "report/metrics.h"
+#include "report/metrics_log.h"
+
+namespace tessera::run {
+
+class TrainLog {
+ public:
+  report::Console& console() { return console_; }
+
+  // Opens the files in the run folder `out`: lines beyond `bytes`, and of `next_step` and later,
+  // go. The lines that an earlier process left.
+  const std::vector<nlohmann::json>& open(const std::filesystem::path& out,
+                                          const config::Config& config, std::int64_t bytes,
+                                          std::int64_t next_step);
+  // The steps of this process: the bar goes from `first` to `total`.
+  void begin(std::int64_t first, std::int64_t total);
+
+  // A line of metrics.jsonl; where no file is open it is only counted.
+  void append(const nlohmann::ordered_json& line);
+  std::int64_t lines() const { return lines_; }
+  std::int64_t bytes() const { return log_ ? log_->bytes() : 0; }
+
+  // The bar, and from time to time (or `always`) a line of the step.
+  void show(const report::StepMetrics& m, bool always);
+
+ private:
+  report::Console console_;
+  std::optional<report::MetricsLog> log_;
+  std::int64_t first_ = 0, total_ = 0, lines_ = 0;
+  double shown_ = -100;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace tessera::run

@@ -1,0 +1,42 @@
+// Memory and threads that are not to be had. Convention: malloc of glibc is reached by its other
+// name, since looking it up would itself allocate; operator new calls malloc wherever libstdc++ is.
+#include <pthread.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "preload/order.h"
+
+using namespace tessera::test::faults;
+
+namespace {
+
+// A thread names itself; the name is noticed in that call, so it does not matter what the kernel
+// makes of it. Its place is known when the library is loaded: finding it must not allocate either.
+__attribute__((tls_model("initial-exec"))) thread_local bool is_named = false;
+
+}  // namespace
+
+extern "C" {
+
+void* __libc_malloc(std::size_t bytes);
+
+void* malloc(std::size_t bytes) noexcept {
+  if (is_named && fate_of_resource(Call::memory).fails()) return failed<void*>(nullptr);
+  return __libc_malloc(bytes);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                   void* argument) noexcept {
+  REAL(pthread_create);
+  if (fate_of_resource(Call::thread).fails()) return static_cast<int>(order.value);
+  return known_pthread_create(thread, attributes, body, argument);
+}
+
+int pthread_setname_np(pthread_t thread, const char* name) noexcept {
+  REAL(pthread_setname_np);
+  if (::pthread_equal(thread, ::pthread_self())) is_named = std::strcmp(name, order.where) == 0;
+  return known_pthread_setname_np(thread, name);
+}
+
+}  // extern "C"
