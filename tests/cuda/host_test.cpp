@@ -11,7 +11,9 @@
 #include "exec/cuda/failure.h"
 #include "exec/cuda/library.h"
 #include "ir/builder.h"
+#include "parallel/world.h"
 #include "plan/plan.h"
+#include "verbs/explain_memory.h"
 
 namespace tessera::exec::cuda::host_test {
 namespace {
@@ -83,6 +85,16 @@ TEST(CudaFailures, ACallCanBeMadeToFail) {
   simulate_failure("", 0, cudaSuccess);
 }
 
+// A limit on locked memory is no reason to end a run; a card that failed is.
+TEST(CudaFailures, ARefusalIsToldFromAFailure) {
+  EXPECT_FALSE(refused(cudaSuccess, "pin memory"));
+  EXPECT_TRUE(refused(cudaErrorMemoryAllocation, "pin memory"));
+  EXPECT_THROW(refused(cudaErrorECCUncorrectable, "pin memory"), Error);
+  simulate_failure("pin memory", 1, cudaErrorMemoryAllocation);
+  EXPECT_TRUE(refused(cudaSuccess, "pin memory of the host for batches"));
+  simulate_failure("", 0, cudaSuccess);
+}
+
 TEST(CudaFailures, AnExecutorWithoutACardSaysWhatIsMissing) {
   if (missing().empty()) GTEST_SKIP() << "there is a card";
   try {
@@ -92,6 +104,32 @@ TEST(CudaFailures, AnExecutorWithoutACardSaysWhatIsMissing) {
     EXPECT_EQ(e.kind, ErrorKind::device);
     EXPECT_NE(std::string(e.what()).find("--device cpu"), std::string::npos) << e.what();
   }
+}
+
+TEST(CudaPeak, IsOfAnElementType) {
+  const DeviceInfo device = info(1);
+  EXPECT_NE(device.how("bf16").find("bf16"), std::string::npos);
+  EXPECT_NE(device.how("f32").find("f32"), std::string::npos);
+  EXPECT_EQ(device.card.empty(), machinery().cards.empty());
+}
+
+// What batches pass through on the host is known without a card, and of the CPU it is nothing.
+TEST(CudaMemory, OfTheHostIsExplained) {
+  config::Config config = test::tiny("vit", "f32");
+  config.data.source = "synthetic";
+  config.data.train_size = 20, config.data.test_size = 11;
+  config.run.epochs = 1;
+  const auto explained = [&](const char* device) {
+    return run::memory_of_run(config, 0, {}, target_of(device, 1), {});
+  };
+  const run::RunMemory on_card = explained("cuda"), on_cores = explained("cpu");
+  const std::int64_t batch = 8 * 12 * 8 * 3 * 4;  // of images, two copies of which are under way
+  EXPECT_GE(on_card.fed, 2 * batch);
+  EXPECT_GT(on_card.pinned, 2 * batch);
+  EXPECT_NE(on_card.text(false).find("pinned"), std::string::npos) << on_card.text(false);
+  EXPECT_EQ(on_card.json()["pinned_bytes"], on_card.pinned);
+  EXPECT_EQ(on_cores.pinned, 0);
+  EXPECT_EQ(on_cores.text(false).find("pinned"), std::string::npos);
 }
 
 TEST(CudaLibrary, WhatWasLookedForIsNamed) {
