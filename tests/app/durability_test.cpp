@@ -157,6 +157,7 @@ TEST(Durability, OneOfManyStartsWins) {
 // Readers beside a run that keeps one checkpoint and replaces it all the time.
 void read_beside_a_run(int times) {
   const fs::path out = scratch() / "beside";
+  fs::remove_all(out);  // the steps that are waited for are those of this run
   Process process("train" + every_second +
                   "--set checkpoint.every=1 --set model.dim=32 --steps 1000000 --set "
                   "run.eval_every=0 --quiet " +
