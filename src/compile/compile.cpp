@@ -20,9 +20,10 @@ using namespace ir;
 using transforms::Pass;
 
 // Forward, loss and counts of one micro-batch, as plain equations in one precision.
-Program write_model(const config::Config& config, Goal goal, std::int64_t batch, Weights weights) {
+Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights weights) {
+  const config::Config& config = spec.config;
   const models::ModelConfig& m = config.model;
-  const DType real = storage_dtype(config);
+  const DType real = spec.real;
   Builder b;
   b.program().name = goal == Goal::train       ? "train_step"
                      : goal == Goal::gradients ? "gradients"
@@ -50,7 +51,7 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
       .random = goal == Goal::train,
       .batch_statistics = training || goal == Goal::recalibrate,
       .momentum = goal == Goal::recalibrate ? 1.0 : 0.1,
-      .groups = m.batch_norm != "sync" && batch >= layout_of(config).dp ? layout_of(config).dp : 1};
+      .groups = m.batch_norm != "sync" && batch >= spec.layout.dp ? spec.layout.dp : 1};
   const Var logits = models::forward(b, m, images, mode, [&](const std::string& name) {
     CHECK(params.contains(name), "the model reads a parameter that it does not declare: " + name);
     return params[name];
@@ -80,71 +81,48 @@ Program write_model(const config::Config& config, Goal goal, std::int64_t batch,
   return b.take();
 }
 
-transforms::Compression compression_of(const config::Config& config) {
-  const config::Compression c = config::parse_compress(config.parallel.compress);
-  return {c.kind, c.fraction, c.rank, false};
-}
-
-// Whether a step may be judged by what each rank has before it is added up. As fp16 a sum may
-// overflow though nothing was large before; all other kinds have f32's range.
-bool judged_early(const config::Config& config) {
-  const config::Parallel& p = config.parallel;
-  return p.overlap_update && p.dp * p.sp > 1 && p.wire != "fp16" &&
-         compression_of(config).kind != "fp16";
-}
-
-transforms::Optimizer optimizer_of(const config::Config& config) {
-  const config::Optim& o = config.optim;
-  return {o.name,           o.betas[0],          o.betas[1], o.eps,
-          o.momentum,       o.weight_decay,      o.nesterov, o.clip,
-          config.ema.decay, judged_early(config)};
-}
-
 // The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no
 // stage's, or nobody knows.
-std::function<int(const Input&)> stage_of_inputs(const config::Config& config) {
+std::function<int(const Input&)> stage_of_inputs(const StepSpec& spec) {
   std::map<std::string, int> of_buckets;
-  for (const transforms::Bucket& bucket : model_buckets(config))
-    of_buckets[bucket.name] = bucket.stage;
-  return [of_buckets, of_params = stages_of_parameters(config)](const Input& in) {
-    const std::map<std::string, int>& stages = of_bucket(in.role) ? of_buckets : of_params;
+  for (const transforms::Bucket& bucket : spec.buckets) of_buckets[bucket.name] = bucket.stage;
+  return [of_buckets, &spec](const Input& in) {
+    const std::map<std::string, int>& stages = of_bucket(in.role) ? of_buckets : spec.stages;
     const auto found = stages.find(in.role == Role::none ? in.name : in.of);
     return found == stages.end() ? -1 : found->second;
   };
 }
 
-// The passes in order, one line each.
-std::vector<Pass> passes_for(const config::Config& config, Goal goal,
+// The passes in order, one line each. They look at the spec while they run.
+std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
                              const std::vector<std::int64_t>& micro, Weights weights) {
+  const config::Config& config = spec.config;
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
-  const std::vector<transforms::Bucket> buckets =
-      goal == Goal::gradients ? std::vector<transforms::Bucket>{} : model_buckets(config);
+  const bool several = spec.mesh.ranks() > 1;
   const Role set = role_of(weights);
   std::vector<Pass> passes;
   // A pipeline's equations know their stage.
   const bool stages = pipelined(config, goal);
-  const auto cut = [=](const Program& p) {
-    return stages ? transforms::cut(p, blocks_per_stage(config)) : p;
-  };
+  const std::vector<std::int64_t> blocks =
+      stages && spec.blocks.empty() ? blocks_per_stage(config) : spec.blocks;
+  const auto cut = [=](const Program& p) { return stages ? transforms::cut(p, blocks) : p; };
   if (stages) passes.push_back({"cut", cut, true, true});
   // Gradients are equations like any other.
   if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
   // The micro-batches of a step side by side, their gradients added in order.
   if (micro.size() > 1)
     passes.push_back({"accumulate",
-                      [=](const Program& first) {
+                      [=, &spec](const Program& first) {
                         std::vector<Program> parts = {first};
                         for (std::size_t i = 1; i < micro.size(); ++i) {
                           if (micro[i] == micro[i - 1]) {  // of one size, so the same
                             parts.push_back(Program(parts.back()));
                             continue;
                           }
-                          parts.push_back(cut(write_model(config, goal, micro[i], weights)));
+                          parts.push_back(cut(write_model(spec, goal, micro[i], weights)));
                           if (differentiate) parts.back() = transforms::autodiff(parts.back());
                         }
-                        return transforms::accumulate(
-                            parts,
-                            config.parallel.zero >= 2 && layout_of(config).mesh().ranks() > 1);
+                        return transforms::accumulate(parts, spec.layout.zero >= 2 && several);
                       },
                       true, true});
   // bf16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they would
@@ -160,14 +138,16 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
     passes.push_back({"defer", transforms::defer, false, true});
   // Parameters become views of flat buckets; the update is one equation per bucket.
   if (goal != Goal::gradients)
-    passes.push_back({"buckets",
-                      [=](const Program& p) { return transforms::buckets(p, buckets, set); }, true,
-                      true});
-  if (goal == Goal::train)
     passes.push_back(
-        {"optimizer",
-         [=](const Program& p) { return transforms::optimizer(p, optimizer_of(config), buckets); },
-         true, true});
+        {"buckets",
+         [=, &spec](const Program& p) { return transforms::buckets(p, spec.buckets, set); }, true,
+         true});
+  if (goal == Goal::train)
+    passes.push_back({"optimizer",
+                      [&spec](const Program& p) {
+                        return transforms::optimizer(p, spec.optimizer, spec.buckets);
+                      },
+                      true, true});
   passes.push_back({"simplify", transforms::simplify});
   // Trade memory for time, before fusion hides the marks.
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute));
@@ -175,28 +155,27 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
     passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
   // Where everything lives, and what must cross ranks to get there.
   passes.push_back({"place",
-                    [=](const Program& p) {
-                      return transforms::place(transforms::strategy(p, layout_of(config)));
+                    [&spec](const Program& p) {
+                      return transforms::place(transforms::strategy(p, spec.layout));
                     },
                     true, true});
-  if (layout_of(config).mesh().ranks() > 1) {
-    // Sums of gradients over dp in fewer bytes, before messages are joined.
-    if (const transforms::Compression spec = compression_of(config);
-        goal == Goal::train && spec.kind != "none")
-      passes.push_back({"compress",
-                        [=](const Program& p) { return transforms::compress(p, spec, buckets); },
-                        false, true});
-  }
+  // Sums of gradients over dp in fewer bytes, before messages are joined.
+  if (several && goal == Goal::train && spec.compression.kind != "none")
+    passes.push_back({"compress",
+                      [&spec](const Program& p) {
+                        return transforms::compress(p, spec.compression, spec.buckets);
+                      },
+                      false, true});
   // The order of the schedule, every value on its stage, and what crosses over.
   if (stages)
     passes.push_back({"pipeline",
-                      [=](const Program& p) {
+                      [=, &spec](const Program& p) {
                         return transforms::pipeline(
-                            p, schedule_of(config, goal, static_cast<int>(micro.size())),
-                            stage_of_inputs(config));
+                            p, schedule_of(spec, goal, static_cast<int>(micro.size())),
+                            stage_of_inputs(spec));
                       },
                       true, true});
-  if (layout_of(config).mesh().ranks() > 1) {
+  if (several) {
     // Small messages travel together; gradients leave as soon as they are complete.
     passes.push_back({"combine", transforms::combine});
     passes.push_back({"hoist_reductions", transforms::hoist_reductions});
@@ -216,7 +195,7 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
   }
   // What fusion left without a reader.
   passes.push_back({"dce", transforms::simplify});
-  if (config.parallel.zero == 3 && config.parallel.prefetch && layout_of(config).dp > 1)
+  if (config.parallel.zero == 3 && config.parallel.prefetch && spec.layout.dp > 1)
     passes.push_back({"prefetch", transforms::prefetch});
   // The step counts itself, on every rank.
   if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
@@ -225,10 +204,10 @@ std::vector<Pass> passes_for(const config::Config& config, Goal goal,
 
 // Whether other threads may ask for the same program, and it follows from what they ask with: no
 // file is read for it, nobody looks on, nothing is left out.
-bool asked_by_many(const config::Config& config, Goal goal, const transforms::RunOptions& options) {
-  return layout_of(config).mesh().ranks() > 1 && options.disabled.empty() &&
-         options.dump_dir.empty() && !options.before &&
-         !(pipelined(config, goal) && config.parallel.schedule.starts_with("file:"));
+bool asked_by_many(const StepSpec& spec, Goal goal, const transforms::RunOptions& options) {
+  return spec.mesh.ranks() > 1 && options.disabled.empty() && options.dump_dir.empty() &&
+         !options.before &&
+         !(pipelined(spec.config, goal) && spec.config.parallel.schedule.starts_with("file:"));
 }
 
 }  // namespace
@@ -291,46 +270,39 @@ static void cut_into_blocks(const config::Config& config,
   }
 }
 
-std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
+std::vector<transforms::Bucket> model_buckets(const StepSpec& spec) {
+  const config::Config& config = spec.config;
   Builder b;
   std::vector<std::pair<models::Param, transforms::Group>> params;
-  const std::map<std::string, int> stages = stages_of_parameters(config);
   for (const models::Param& p : models::parameters(config.model))
     if (auto group = group_of(config, p)) {
-      if (!stages.empty()) group->stage = stages.at(p.name);
+      if (!spec.stages.empty()) group->stage = spec.stages.at(p.name);
       params.emplace_back(p, *group);
     }
-  if (config.parallel.zero < 2 && layout_of(config).mesh().ranks() > 1)
-    cut_into_blocks(config, params);
+  if (spec.layout.zero < 2 && spec.mesh.ranks() > 1) cut_into_blocks(config, params);
   std::map<std::string, transforms::Group> groups;
   for (const auto& [p, group] : params) {
-    b.input(Input::param, p.name, {storage_dtype(config), p.shape, {}}, p.dims);
+    b.input(Input::param, p.name, {spec.real, p.shape, {}}, p.dims);
     groups[p.name] = group;
   }
   return transforms::plan_buckets(
-      b.program(), [&](const std::string& name) { return groups.at(name); }, layout_of(config).tp);
+      b.program(), [&](const std::string& name) { return groups.at(name); }, spec.layout.tp);
 }
 
-transforms::Layout layout_of(const config::Config& config) {
-  const config::Parallel& p = config.parallel;
-  return {static_cast<int>(p.dp), static_cast<int>(p.sp),   static_cast<int>(p.tp),
-          static_cast<int>(p.pp), static_cast<int>(p.zero), p.sequence == "megatron",
-          p.weights.list,         config.batch.global};
-}
-
-Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro,
+Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t>& micro,
                  const plan::Target& target, const transforms::RunOptions& options, Weights weights,
                  int rank) {
+  const config::Config& config = spec.config;
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)),
         "only train and pipelines take several micro-batches");
   const auto make = [&] {
     GlobalProgram made;
-    made.program = transforms::run(write_model(config, goal, micro[0], weights),
-                                   passes_for(config, goal, micro, weights), options, &made.passes);
+    made.program = transforms::run(write_model(spec, goal, micro[0], weights),
+                                   passes_for(spec, goal, micro, weights), options, &made.passes);
     return made;
   };
   Compiled out;
-  if (asked_by_many(config, goal, options)) {
+  if (asked_by_many(spec, goal, options)) {
     const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights}, make);
     out.program = made->program, out.passes = made->passes;
   } else {

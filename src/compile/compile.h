@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/spec.h"
 #include "config/config.h"
 #include "models/model.h"
 #include "plan/plan.h"
@@ -31,12 +32,16 @@ struct Compiled {
 };
 
 // `micro`: samples of each micro-batch (several only for train).
-Compiled compile(const config::Config& config, Goal goal, const std::vector<std::int64_t>& micro,
+Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t>& micro,
                  const plan::Target& target, const transforms::RunOptions& options = {},
                  Weights weights = Weights::live, int rank = 0);
-
-// How the configuration arranges ranks.
-transforms::Layout layout_of(const config::Config& config);
+// Of a configuration that only this plan is made of.
+inline Compiled compile(const config::Config& config, Goal goal,
+                        const std::vector<std::int64_t>& micro, const plan::Target& target,
+                        const transforms::RunOptions& options = {}, Weights weights = Weights::live,
+                        int rank = 0) {
+  return compile(resolve(config), goal, micro, target, options, weights, rank);
+}
 
 // What the configuration does to a parameter: its group of the optimizer, or nothing where it is
 // frozen or a buffer.
@@ -48,10 +53,12 @@ ir::Role role_of(Weights weights);  // of their buckets
 ir::Role state_role(const models::Param& param, Weights weights);
 std::string state_name(const models::Param& param, Weights weights);
 
-// The buckets of a model: the same for every goal, so that plans share weights.
-std::vector<transforms::Bucket> model_buckets(const config::Config& config);
+// The buckets of a model, by its groups, layout and stages.
+std::vector<transforms::Bucket> model_buckets(const StepSpec& spec);
+inline std::vector<transforms::Bucket> model_buckets(const config::Config& config) {
+  return resolve(config).buckets;
+}
 
-ir::DType storage_dtype(
-    const config::Config& config);  // of parameters and scalars: f64 for f64, else f32
+ir::DType storage_dtype(const config::Config& config);
 
 }  // namespace tessera::run

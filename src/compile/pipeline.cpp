@@ -46,12 +46,6 @@ const Known& known_schedule(const config::Parallel& p) {
   return known_schedules[0];
 }
 
-transforms::Schedule read_schedule(const std::string& path) {
-  transforms::Schedule schedule = transforms::parse_schedule(schedule_text(path), path);
-  transforms::check(schedule, path);
-  return schedule;
-}
-
 // One that was written for another pipeline is refused with all that differs.
 void check_fit(const transforms::Schedule& s, const std::string& path, int ranks, int stages,
                int micros) {
@@ -97,20 +91,39 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
   return micro_batches(samples, parts);
 }
 
-transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros) {
+std::optional<transforms::Schedule> read_schedule(const config::Config& config) {
   const config::Parallel& p = config.parallel;
+  if (!p.schedule.starts_with(file_prefix)) return std::nullopt;
+  const std::string path = p.schedule.substr(file_prefix.size());
+  transforms::Schedule schedule = transforms::parse_schedule(schedule_text(path), path);
+  transforms::check(schedule, path);
+  check_fit(schedule, path, static_cast<int>(p.pp), static_cast<int>(config::pipeline_stages(p)),
+            static_cast<int>(config.batch.accumulate));
+  return schedule;
+}
+
+namespace {
+
+transforms::Schedule schedule_by(const config::Parallel& p,
+                                 std::optional<transforms::Schedule> given, Goal goal, int micros) {
   const int ranks = static_cast<int>(p.pp), stages = static_cast<int>(config::pipeline_stages(p));
-  if (p.schedule.starts_with(file_prefix)) {
-    const std::string path = p.schedule.substr(file_prefix.size());
-    transforms::Schedule schedule = read_schedule(path);
-    check_fit(schedule, path, ranks, stages, static_cast<int>(config.batch.accumulate));
-    // The last batch of an epoch may have fewer micro-batches; inference has its own, but stages
-    // stay where their weights are.
-    if (goal == Goal::train) return transforms::first_micros(std::move(schedule), micros);
-    return transforms::forward_only(ranks, transforms::homes(schedule), micros);
-  }
+  // The last batch of an epoch may have fewer micro-batches; inference has its own, but stages stay
+  // where their weights are.
+  if (given && goal == Goal::train) return transforms::first_micros(std::move(*given), micros);
+  if (given) return transforms::forward_only(ranks, transforms::homes(*given), micros);
   if (goal != Goal::train) return transforms::forward_only(ranks, stages, micros);
   return known_schedule(p).make(ranks, stages, micros);
+}
+
+}  // namespace
+
+transforms::Schedule schedule_of(const StepSpec& spec, Goal goal, int micros) {
+  return schedule_by(spec.config.parallel,
+                     spec.schedule ? spec.schedule : read_schedule(spec.config), goal, micros);
+}
+
+transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros) {
+  return schedule_by(config.parallel, read_schedule(config), goal, micros);
 }
 
 std::optional<double> bubble_formula(const config::Config& config, Goal goal, int micros) {
@@ -137,11 +150,10 @@ std::string schedule_text(const std::string& path) {
   return files::read_text(path, most_schedule_bytes);
 }
 
-std::map<std::string, int> stages_of_parameters(const config::Config& config) {
+std::map<std::string, int> stages_of_parameters(const models::ModelConfig& model,
+                                                const std::vector<std::int64_t>& blocks) {
   std::map<std::string, int> out;
-  if (config.parallel.pp == 1) return out;
-  const ir::Program program =
-      transforms::cut(forward_of_one_image(config.model), blocks_per_stage(config));
+  const ir::Program program = transforms::cut(forward_of_one_image(model), blocks);
   for (const ir::Eqn& e : program.eqns)
     for (const ir::Input& in : program.inputs)
       if (std::find(e.in.begin(), e.in.end(), in.var) != e.in.end()) {
@@ -152,9 +164,9 @@ std::map<std::string, int> stages_of_parameters(const config::Config& config) {
   return out;
 }
 
-int first_stage_rank(const config::Config& config) {
-  if (config.parallel.pp == 1) return 0;
-  return schedule_of(config, Goal::train, static_cast<int>(config.batch.accumulate)).home(0);
+int first_stage_rank(const StepSpec& spec) {
+  if (spec.layout.pp == 1) return 0;
+  return schedule_of(spec, Goal::train, static_cast<int>(spec.config.batch.accumulate)).home(0);
 }
 
 }  // namespace tessera::run

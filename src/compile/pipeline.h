@@ -24,7 +24,10 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
                                             std::int64_t samples);
 
 // Checked; Error(usage) that names what is wrong with one that was given as a file.
+transforms::Schedule schedule_of(const StepSpec& spec, Goal goal, int micros);
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros);
+// What the file says, checked against the configuration; none where the schedule is no file's.
+std::optional<transforms::Schedule> read_schedule(const config::Config& config);
 void check_schedule(const config::Config& config);  // the same before anything runs
 // By formula, for stages of equal cost; none for a schedule from a file.
 std::optional<double> bubble_formula(const config::Config& config, Goal goal, int micros);
@@ -33,10 +36,11 @@ std::optional<double> bubble_formula(const config::Config& config, Goal goal, in
 std::string schedule_file(const config::Config& config);
 std::string schedule_text(const std::string& path);
 
-// By name of a parameter or buffer; empty without stages.
-std::map<std::string, int> stages_of_parameters(const config::Config& config);
+// By name of a parameter or buffer, with so many blocks in each stage.
+std::map<std::string, int> stages_of_parameters(const models::ModelConfig& model,
+                                                const std::vector<std::int64_t>& blocks);
 
 // The pp rank that reads the images.
-int first_stage_rank(const config::Config& config);
+int first_stage_rank(const StepSpec& spec);
 
 }  // namespace tessera::run

@@ -209,9 +209,7 @@ void Meter::write_trace() {
   const std::vector<std::string> all =
       ranks_.gather_text(report::trace_events(ranks_.rank(), host_, doing_, under_way_, turns_));
   if (ranks_.first())
-    files::write_atomically(out_ / "trace.json",
-                            report::trace_file(all, pipelined_ ? blocks_per_stage(session_.config())
-                                                               : std::vector<std::int64_t>{}));
+    files::write_atomically(out_ / "trace.json", report::trace_file(all, session_.spec().blocks));
   doing_.clear(), under_way_.clear(), turns_.clear();
 }
 

@@ -13,12 +13,10 @@ namespace tessera::run {
 using ir::DType;
 
 Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world)
-    : config_(std::move(config)),
+    : spec_(resolve(config)),
       options_(std::move(options)),
       world_(world),
-      rank_(world ? world->rank() : 0),
-      mesh_(layout_of(config_).mesh()),
-      buckets_(model_buckets(config_)) {
+      rank_(world ? world->rank() : 0) {
   CHECK(mesh_.ranks() == (world ? world->size() : 1), "a session has as many ranks as its layout");
   exec::Groups groups;
   for (int axis = 0; axis < static_cast<int>(mesh_.axes.size()); ++axis) {
@@ -28,7 +26,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     groups_[name]->watch(comm::Heartbeat::here(), name, first);
     groups[name] = groups_[name].get();
     if (name == "pp")
-      reader_ = first_stage_rank(config_), reads_images_ = groups_[name]->rank() == reader_;
+      reader_ = first_stage_rank(spec_), reads_images_ = groups_[name]->rank() == reader_;
   }
   executor_ = exec::make_executor(config_.run.device, static_cast<int>(config_.run.threads),
                                   std::move(groups));
@@ -78,17 +76,17 @@ std::int64_t Session::own_samples(std::int64_t samples) const {
 
 bool Session::fits_with(const std::vector<double>& weights,
                         const std::vector<PlanKey>& plans) const {
-  config::Config other = config_;
-  other.parallel.weights.list = weights;
+  StepSpec other = spec_;
+  other.share_by(weights);
   return std::all_of(plans.begin(), plans.end(), [&](const PlanKey& key) {
-    const auto micro = micro_batches_for(other, key.goal, key.samples);
+    const auto micro = micro_batches_for(other.config, key.goal, key.samples);
     return executor_->fits(
         compile(other, key.goal, micro, executor_->target(), {}, key.weights, rank_).plan);
   });
 }
 
 void Session::share_by(const std::vector<double>& weights) {
-  config_.parallel.weights.list = weights;
+  spec_.share_by(weights);
   plans_.clear();  // the buffers stay with the executor
 }
 
@@ -101,7 +99,7 @@ Session::Ready& Session::known(Goal goal, std::int64_t samples, Weights weights)
   std::unique_ptr<Ready>& slot = plans_[{goal, samples, weights}];
   if (!slot) {
     slot = std::make_unique<Ready>(
-        Ready{compile(config_, goal, micro_batches_for(config_, goal, samples), executor_->target(),
+        Ready{compile(spec_, goal, micro_batches_for(config_, goal, samples), executor_->target(),
                       options_, weights, rank_),
               nullptr});
     options_.dump_dir.clear();  // the first plan is the one that was asked for
@@ -121,7 +119,7 @@ Session::Home Session::home_of(const models::Param& param, Weights weights) cons
         return std::pair(in->name, ready->compiled.program.type(in->var));
     throw Error(ErrorKind::internal, "no plan holds the " + std::string(name(role)) + " of " + of);
   };
-  for (const transforms::Bucket& bucket : buckets_)
+  for (const transforms::Bucket& bucket : spec_.buckets)
     for (const transforms::Bucket::Entry& entry : bucket.entries)
       if (entry.param == param.name) {
         const auto [buffer, type] = find(role_of(weights), bucket.name);

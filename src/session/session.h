@@ -61,6 +61,8 @@ class Session {
   // session.
   explicit Session(config::Config config, transforms::RunOptions options = {},
                    comm::Comm* world = nullptr);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   // Parameters and buffers; a moving average begins as the weights themselves.
   void load(const ParamSource& source);
@@ -107,7 +109,8 @@ class Session {
   }
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
-  const std::vector<transforms::Bucket>& buckets() const { return buckets_; }
+  const StepSpec& spec() const { return spec_; }
+  const std::vector<transforms::Bucket>& buckets() const { return spec_.buckets; }
   int rank() const { return rank_; }
   const ir::Mesh& mesh() const { return mesh_; }
   comm::Comm* world() const { return world_; }
@@ -149,17 +152,17 @@ class Session {
   std::vector<double> read_param(const models::Param& param, Weights weights) const;
   void write_param(const models::Param& param, Weights weights, const std::vector<double>& values);
 
-  config::Config config_;
+  StepSpec spec_;
+  const config::Config& config_ = spec_.config;
   transforms::RunOptions options_;
   comm::Comm* world_;
   int rank_ = 0;
-  ir::Mesh mesh_;
+  const ir::Mesh& mesh_ = spec_.mesh;
   bool reads_images_ = true;                                   // its stage is the first
   int reader_ = 0;                                             // the pp rank whose stage is
   std::map<std::string, std::unique_ptr<comm::Comm>> groups_;  // by axis
   std::unique_ptr<exec::Executor> executor_;
   exec::Observer observer_;
-  std::vector<transforms::Bucket> buckets_;
   std::map<PlanKey, std::unique_ptr<Ready>> plans_;
   std::map<std::string, std::vector<double>>
       statistics_;  // sums over the batches of a recalibration

@@ -134,6 +134,7 @@ struct Explained {
   Compiled compiled;
   std::string before;  // the program before it was placed
   std::size_t micros = 1;
+  int world = 1;
   PlansOfRanks ranks;
   std::optional<PipelineView> pipeline;
   std::optional<RunMemory> run_memory;  // of a training
@@ -188,7 +189,7 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
         {"zero", p.zero},
         {"sequence", p.sequence},
         {"compress", p.compress}}},
-      {"world", layout_of(config).mesh().ranks()},
+      {"world", e.world},
       {"rank", plan.rank},
       {"steps", plan.steps.size()},
       {"flops", plan.cost.flops},
@@ -278,8 +279,8 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
         ranks.flops.most * 1e-9);
   say(stdout, "\n");
   print_communication(plan::communication(plan), plan.rank);
-  print_memory(plan, ranks, layout_of(config).mesh().ranks() > 1);
-  if (e.run_memory) say_lines(stdout, e.run_memory->text(layout_of(config).mesh().ranks() > 1));
+  print_memory(plan, ranks, e.world > 1);
+  if (e.run_memory) say_lines(stdout, e.run_memory->text(e.world > 1));
   if (e.pipeline) say_lines(stdout, e.pipeline->text(report::chart_columns()));
   if (!e.unmeasured.empty()) say(stdout, "\nnothing is measured: {}\n", e.unmeasured);
   say(stdout, "\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
@@ -309,7 +310,9 @@ int explain(const config::Config& given, const ExplainOptions& options) {
     config.parallel.stages.list.assign(run->trace.blocks.begin(), run->trace.blocks.end());
   else
     settle_stages(config, nullptr);
-  const ir::Mesh mesh = layout_of(config).mesh();
+  const StepSpec spec = resolve(config);
+  const ir::Mesh& mesh = spec.mesh;
+  e.world = mesh.ranks();
   if (options.rank < 0 || options.rank >= mesh.ranks())
     throw Error(ErrorKind::usage,
                 fmt::format("--rank {}: the layout has {}", options.rank, ranks_text(mesh.ranks())),
@@ -328,12 +331,12 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   const std::vector<std::int64_t> micro = micro_batches_for(config, goal, config.batch.global);
   e.micros = micro.size();
   if (pipelined(config, goal))
-    e.pipeline.emplace(config, goal, static_cast<int>(micro.size()));
+    e.pipeline.emplace(spec, goal, static_cast<int>(micro.size()));
   else if (!options.schedule_svg.empty())
     throw Error(ErrorKind::usage, "there is no pipeline to draw: the layout has one stage",
                 "--schedule-svg", "choose --pp N, or parallel.segments for a training");
   if (run) e.pipeline->measure(*run);
-  e.compiled = compile(config, goal, micro, target, passes, Weights::live, options.rank);
+  e.compiled = compile(spec, goal, micro, target, passes, Weights::live, options.rank);
   const auto look_at = [&](const plan::Plan& plan, bool first) {
     e.ranks.add(plan, first);
     if (e.pipeline) e.pipeline->add(plan);

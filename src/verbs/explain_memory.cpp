@@ -76,10 +76,11 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
   config.batch.global = extent.batch;
   if (config.parallel.weights.word == "measured")
     config.parallel.weights.list.assign(static_cast<std::size_t>(config.parallel.dp), 1.0);
+  const StepSpec spec = resolve(config);
   std::map<int, plan::Footprint> rooms;
   for (const PlanKey& key : plans_of_training(config, extent)) {
     const Compiled compiled =
-        compile(config, key.goal, micro_batches_for(config, key.goal, key.samples), target, options,
+        compile(spec, key.goal, micro_batches_for(config, key.goal, key.samples), target, options,
                 key.weights, rank);
     rooms[rank].add(compiled.plan);
     out.plans.push_back({key, compiled.plan.arena_bytes});

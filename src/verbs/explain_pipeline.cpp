@@ -41,16 +41,16 @@ ordered_json bars_json(const std::vector<PipelineBar>& bars) {
 
 }  // namespace
 
-PipelineView::PipelineView(const config::Config& config, Goal goal, int micros)
-    : schedule_(schedule_of(config, goal, micros)),
-      peers_(layout_of(config).mesh_of_stage().ranks()),
-      balanced_(config.parallel.stages.word),
-      formula_(bubble_formula(config, goal, micros)),
+PipelineView::PipelineView(const StepSpec& spec, Goal goal, int micros)
+    : schedule_(schedule_of(spec, goal, micros)),
+      peers_(spec.layout.mesh_of_stage().ranks()),
+      balanced_(spec.config.parallel.stages.word),
+      formula_(bubble_formula(spec.config, goal, micros)),
       ranks_(schedule_.ranks.size()) {
   const std::vector<int> homes = transforms::homes(schedule_);
-  const std::vector<BlockCost> blocks = model_blocks(config.model);
+  const std::vector<BlockCost> blocks = model_blocks(spec.config.model);
   std::size_t next = 0;
-  for (const std::int64_t count : blocks_per_stage(config)) {
+  for (const std::int64_t count : spec.blocks) {
     const std::size_t end = next + static_cast<std::size_t>(count);
     Stage stage{homes[stages_.size()], blocks[next].name, blocks[end - 1].name, count, 0};
     for (; next < end; ++next) stage.params += blocks[next].params;

@@ -21,7 +21,7 @@ namespace tessera::run {
 
 class PipelineView {
  public:
-  PipelineView(const config::Config& config, Goal goal, int micros);
+  PipelineView(const StepSpec& spec, Goal goal, int micros);
 
   void add(const plan::Plan&
                plan);  // of every rank that can differ; others than the first peers are left out

@@ -41,7 +41,7 @@ std::vector<plan::Plan> plans_of(const config::Config& c, Goal goal = Goal::trai
 }
 
 ordered_json view_of(const config::Config& c, Goal goal = Goal::train) {
-  run::PipelineView view(c, goal, micros_of(c, goal));
+  run::PipelineView view(run::resolve(c), goal, micros_of(c, goal));
   for (const plan::Plan& plan : plans_of(c, goal)) view.add(plan);
   EXPECT_NE(view.text().find("predicted"), std::string::npos);
   return view.json();

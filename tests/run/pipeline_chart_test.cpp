@@ -199,7 +199,7 @@ std::string explained() {
   c.model.depth = 6;
   c.batch = {32, 4, 8};
   c.parallel.pp = 4;
-  run::PipelineView view(c, run::Goal::train, 8);
+  run::PipelineView view(run::resolve(c), run::Goal::train, 8);
   const plan::Target target;
   const ir::Program program =
       run::compile(c, run::Goal::train, std::vector<std::int64_t>(8, 4), target).program;

@@ -1,0 +1,72 @@
+#include "compile/spec.h"
+
+#include "compile/compile.h"
+#include "compile/pipeline.h"
+#include "compile/stages.h"
+#include "config/pipeline.h"
+
+namespace tessera::run {
+namespace {
+
+transforms::Layout resolved_layout(const config::Config& config) {
+  const config::Parallel& p = config.parallel;
+  return {static_cast<int>(p.dp), static_cast<int>(p.sp),   static_cast<int>(p.tp),
+          static_cast<int>(p.pp), static_cast<int>(p.zero), p.sequence == "megatron",
+          p.weights.list,         config.batch.global};
+}
+
+transforms::Compression resolved_compression(const config::Config& config) {
+  const config::Compression c = config::parse_compress(config.parallel.compress);
+  return {c.kind, c.fraction, c.rank, false};
+}
+
+// Whether a step may be judged by what each rank has before it is added up. As fp16 a sum may
+// overflow though nothing was large before; all other kinds have f32's range.
+bool judged_early(const StepSpec& spec) {
+  const config::Parallel& p = spec.config.parallel;
+  return p.overlap_update && p.dp * p.sp > 1 && p.wire != "fp16" && spec.compression.kind != "fp16";
+}
+
+transforms::Optimizer resolved_optimizer(const StepSpec& spec) {
+  const config::Optim& o = spec.config.optim;
+  return {o.name,
+          o.betas[0],
+          o.betas[1],
+          o.eps,
+          o.momentum,
+          o.weight_decay,
+          o.nesterov,
+          o.clip,
+          spec.config.ema.decay,
+          judged_early(spec)};
+}
+
+// Stages by time that nobody measured: a model in segments runs everything but training without.
+bool cut_is_known(const config::Parallel& p) {
+  return p.pp > 1 || (p.segments > 1 && (p.stages.word != "time" || !p.stages.list.empty()));
+}
+
+}  // namespace
+
+StepSpec resolve(const config::Config& config) {
+  StepSpec out;
+  out.config = config;
+  out.real = storage_dtype(config);
+  out.layout = resolved_layout(config);
+  out.mesh = out.layout.mesh();
+  if (cut_is_known(config.parallel)) out.blocks = blocks_per_stage(config);
+  if (config.parallel.pp > 1) {
+    out.stages = stages_of_parameters(config.model, out.blocks);
+    out.schedule = read_schedule(config);
+  }
+  out.buckets = model_buckets(out);
+  out.compression = resolved_compression(config);
+  out.optimizer = resolved_optimizer(out);
+  return out;
+}
+
+void StepSpec::share_by(const std::vector<double>& weights) {
+  config.parallel.weights.list = layout.weights = weights;
+}
+
+}  // namespace tessera::run
