@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the whole sweep of failing calls (docs/testing.md) on all cores, and sums up what its parts counted.
+"""Runs the whole sweep of failing calls (docs/testing.md) on all cores, and sums up its counts.
 
     tools/fault_sweep.py                       everything, one process a core
     tools/fault_sweep.py --every 20            every 20th case of each part, to see that it works
     tools/fault_sweep.py --only processes      the parts whose name contains this
     tools/fault_sweep.py --list                the parts
 
-Each part is cut into shares (TESSERA_FAULT_SHARD), each share is a process of faults_test. Exit status: 0 when
-every share passed and nothing was found.
+Each part is cut into shares (TESSERA_FAULT_SHARD), each share is a process of faults_test. Exit
+status: 0 when every share passed and nothing was found.
 """
 import argparse
 import collections
@@ -36,7 +36,7 @@ WHOLE = {"closed", "slow disk"}  # a few cases: not cut
 
 
 class Cores:
-    """As many as a share needs are taken at once, so that two that wait for one another cannot stall."""
+    """A share takes all that it needs at once: two that wait for more cannot stall each other."""
 
     def __init__(self, count):
         self.free, self.change = count, threading.Condition()
@@ -68,16 +68,18 @@ def run(share, program, environment, cores):
     cores.take(needs)
     start = time.monotonic()
     try:
-        ended = subprocess.run([program, "--gtest_brief=1", f"--gtest_filter={test}"], text=True, errors="replace",
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               env=environment | {"TESSERA_FAULT_SHARD": which, "TESSERA_FAULT_JOBS": "1"})
+        ended = subprocess.run(
+            [program, "--gtest_brief=1", f"--gtest_filter={test}"], text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=environment | {"TESSERA_FAULT_SHARD": which, "TESSERA_FAULT_JOBS": "1"})
     finally:
         cores.give(needs)
     return share, ended.returncode, ended.stdout, time.monotonic() - start
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/tests/faults_test")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--every", type=int, default=1)
@@ -91,14 +93,16 @@ def main():
     if not os.access(options.program, os.X_OK):
         sys.exit(f"{options.program} is not there; build it: ninja -C build faults_test")
     # Otherwise every mpirun would put its ranks on the first two cores.
-    environment = os.environ | {"OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    environment = os.environ | {"OMPI_MCA_hwloc_base_binding_policy": "none",
+                                "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     if "TMPDIR" not in environment and os.access("/dev/shm", os.W_OK):
         environment["TMPDIR"] = "/dev/shm"
 
     work, start = list(shares(options)), time.monotonic()
     if not work:
         sys.exit(f"no part is called like {options.only}; --list names them")
-    print(f"{len(work)} shares on {options.jobs} cores, files in {environment.get('TMPDIR', '/tmp')}", flush=True)
+    place = environment.get("TMPDIR", "/tmp")
+    print(f"{len(work)} shares on {options.jobs} cores, files in {place}", flush=True)
     counts = collections.defaultdict(collections.Counter)
     seconds, failed, findings = collections.Counter(), [], []
     cores = Cores(options.jobs)
@@ -112,20 +116,23 @@ def main():
                     counts[name][key.strip()] += int(number)
             findings += re.findall(r"^finding: (.*)$", said, re.M)
             if status != 0:
-                failed.append(f"TESSERA_FAULT_SHARD={which} {options.program} --gtest_filter={test}  (exit {status})")
+                failed.append(f"TESSERA_FAULT_SHARD={which} {options.program} "
+                              f"--gtest_filter={test}  (exit {status})")
                 if options.log:
                     with open(options.log, "a", encoding="utf-8") as log:
                         log.write(f"==== {failed[-1]}\n{said}\n")
             print(f"  {time.monotonic() - start:4.0f} s  {done}/{len(work)}  {part} {which}: "
                   f"{'ok' if status == 0 else 'FAILED'} in {took:.0f} s", flush=True)
 
-    print(f"\nsummary, {time.monotonic() - start:.0f} s" + (f" (every {options.every}th case)" if options.every > 1 else ""))
+    part_of = f" (every {options.every}th case)" if options.every > 1 else ""
+    print(f"\nsummary, {time.monotonic() - start:.0f} s{part_of}")
     for name, row in counts.items():
         print(f"  {name}: " + ", ".join(f"{key} {number}" for key, number in row.items()))
     total = sum((row for row in counts.values()), collections.Counter())
-    print(f"  all: {total['faults']} faults, {total['cases']} other cases, {len(findings)} findings, "
-          f"{len(failed)} of {len(work)} shares failed")
-    print("  seconds of all shares: " + ", ".join(f"{part} {took:.0f}" for part, took in seconds.items()))
+    print(f"  all: {total['faults']} faults, {total['cases']} other cases, "
+          f"{len(findings)} findings, {len(failed)} of {len(work)} shares failed")
+    print("  seconds of all shares: "
+          + ", ".join(f"{part} {took:.0f}" for part, took in seconds.items()))
     for line in findings:
         print(f"finding: {line}")
     for line in failed:
