@@ -26,7 +26,8 @@ std::vector<bool> low_operands(const Eqn& e) {
 }
 
 // The residual stream and its gradient: what passes through marks "residual" and is added to on the
-// way. Rounding it after every block would cost more than all products together.
+// way. Rounding it after every block would cost more accuracy than all products together. A stream
+// that no layer norm reads is normalised block by block (ResNet) and stays low, as in autocast.
 std::vector<bool> residual_stream(const Program& program) {
   std::vector<bool> stream(program.values.size(), false);
   auto at = [&](Var v) -> std::vector<bool>::reference {
@@ -39,7 +40,9 @@ std::vector<bool> residual_stream(const Program& program) {
     if (e.op == Op::add && program.type(e.in[0]).shape == program.type(e.in[1]).shape &&
         (at(e.in[0]) || at(e.in[1])))
       at(e.out[0]) = true;
-  return stream;
+  for (const Eqn& e : program.eqns)
+    if (e.op == Op::layer_norm && at(e.in[0])) return stream;
+  return std::vector<bool>(program.values.size(), false);
 }
 
 // Ops that the residual stream passes through stay as wide as it is.
