@@ -29,7 +29,7 @@ std::int64_t ranks_of(const config::Config& c) {
 
 // "dp4 x tp2 zero1", "pp2 1f1b 3+3": the axes of one rank are left out; of a pipeline its schedule
 // and the blocks of each stage.
-std::string layout_text(const config::Config& c) {
+std::string layout_in_short(const config::Config& c) {
   std::string out = config::mesh_words(c.parallel);
   if (out.empty()) out = "dp1";
   if (config::pipeline_stages(c.parallel) > 1)
@@ -142,8 +142,8 @@ std::vector<std::string> introduction(const config::Config& config,
       fmt::format("model {}  {} params   data {} {} / {}   layout {} {}   {} x {}",
                   config.model.name.empty() ? config.model.family : config.model.name,
                   report::millions(params), config.data.source, report::with_commas(train_samples),
-                  report::with_commas(test_samples), layout_text(config), config.precision.dtype,
-                  ranks_of(config), device_text(config))};
+                  report::with_commas(test_samples), layout_in_short(config),
+                  config.precision.dtype, ranks_of(config), device_text(config))};
   if (!talk.empty()) lines.push_back(talk);
   lines.push_back(fmt::format(
       "memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose,

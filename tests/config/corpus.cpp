@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace tessera::config::test {
+namespace tessera::config::hostile {
 namespace {
 
 std::string times(int n, std::string_view s) {
@@ -218,4 +218,4 @@ const std::vector<Bad>& corpus() {
   return all;
 }
 
-}  // namespace tessera::config::test
+}  // namespace tessera::config::hostile

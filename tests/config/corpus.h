@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::config::test {
+namespace tessera::config::hostile {
 
 struct Bad {
   std::string name, toml;
@@ -13,4 +13,4 @@ struct Bad {
 
 const std::vector<Bad>& corpus();
 
-}  // namespace tessera::config::test
+}  // namespace tessera::config::hostile

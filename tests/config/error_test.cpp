@@ -14,8 +14,8 @@
 namespace tessera::config::error_test {
 namespace {
 
-using test::Bad;
-using test::corpus;
+using hostile::Bad;
+using hostile::corpus;
 
 std::string refusal(const std::string& text, const std::vector<Override>& overrides = {},
                     const std::string& file = "train.toml") {

@@ -89,7 +89,7 @@ TEST_F(PeakCache, WithoutAHomeItIsMeasured) {
 // The sum of ranks that share cores is what the cores give.
 TEST_F(PeakCache, RanksBeyondTheCoresAddNothing) {
   const int cores = available_cores(), ranks = 2 * cores;
-  const double machine = exec::device_info("cpu", cores).peak_gflops().gflops;
+  const double machine = exec::device_info("cpu", cores).peak_gflops("f32").gflops;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const Peak peak = peak_of(Ranks(&world), 1);
     EXPECT_LT(peak.all_gflops, 1.5 * machine);
