@@ -36,7 +36,9 @@ struct MeasuredPeak {
 
 struct DeviceInfo {
   std::string name;    // as run.device says it
-  std::string card{};  // what this process would run on, by its maker's name; "": the host's cores
+  // What this process would run on, by its maker's name; "": the host's cores. It looks at the
+  // driver, after which a process must not fork.
+  std::function<std::string()> card{};
   // Measured when they are asked for, which takes about 0.1 s each: multiply-adds with factors of
   // an element type (precision.dtype), and bytes read and written by a copy.
   std::function<MeasuredPeak(std::string_view dtype)> peak_gflops{};

@@ -71,7 +71,7 @@ nlohmann::json environment(const std::string& device, const std::string& dtype, 
       {"device", info.name},
       {"peak_gflops",
        peak_json(told_peak ? *told_peak : peak_on(device, dtype, Ranks(nullptr), threads), info)}};
-  if (!info.card.empty()) out["card"] = info.card;
+  if (const std::string card = info.card(); !card.empty()) out["card"] = card;
   if (!how_ranks_talk().empty()) out["ranks_talk"] = how_ranks_talk();
   return out;
 }

@@ -109,7 +109,8 @@ namespace {
 std::string device_text(const config::Config& config) {
   const int threads = static_cast<int>(config.run.threads);
   const exec::DeviceInfo info = exec::device_info(config.run.device, threads);
-  if (!info.card.empty()) return fmt::format("{} ({})", info.name, info.card);
+  if (const std::string card = info.card(); !card.empty())
+    return fmt::format("{} ({})", info.name, card);
   return fmt::format("{} ({} thread{}{})", info.name, threads, threads == 1 ? "" : "s",
                      ranks_of(config) == 1 ? "" : " each");
 }

@@ -165,12 +165,14 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
                             {"peak_gflops", peak},
                             {"copy_gbytes", copy},
                             {"ops", all}});
-  else
+  else {
+    const std::string card = device.card();
     say(stdout,
         "peak {:.0f} GFLOP/s {}, measured {}{}, copy {:.0f} GB/s, measured now, on {}; "
         "floor = floor time / measured time\n",
         peak, known.dtype, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")",
-        copy, device.card.empty() ? fmt::format("{} threads", threads) : device.card);
+        copy, card.empty() ? fmt::format("{} threads", threads) : card);
+  }
 }
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts

@@ -60,6 +60,7 @@ plan::Target target(int threads) {
 
 DeviceInfo info(int threads) {
   return {.name = "cpu",
+          .card = [] { return std::string(); },
           // Every element type is computed with f32 multiply-adds, or as slowly.
           .peak_gflops = [threads](std::string_view) { return measure_peak(threads); },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },

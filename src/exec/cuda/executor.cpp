@@ -76,7 +76,7 @@ plan::Target target(int) { return target_for(limits()); }
 
 DeviceInfo info(int) {
   return {.name = "cuda",
-          .card = machinery().cards.empty() ? "" : own_card().name,
+          .card = [] { return machinery().cards.empty() ? std::string() : own_card().name; },
           .peak_gflops =
               [](std::string_view dtype) { return MeasuredPeak(measure_peak_gflops(dtype)); },
           .copy_gbytes = measure_copy_gbytes,
