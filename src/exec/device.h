@@ -35,7 +35,7 @@ struct MeasuredPeak {
 };
 
 struct DeviceInfo {
-  std::string name;    // as run.device says it
+  std::string name;  // as run.device says it
   // What this process would run on, by its maker's name; "": the host's cores. It looks at the
   // driver, after which a process must not fork.
   std::function<std::string()> card{};

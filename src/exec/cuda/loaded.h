@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "exec/cuda/crossing.h"
-#include "exec/cuda/machine.h"
 #include "exec/cuda/kernels/scalars.h"
+#include "exec/cuda/machine.h"
 #include "exec/executor.h"
 
 namespace tessera::exec::cpu {

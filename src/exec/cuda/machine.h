@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "exec/cuda/products/blas.h"
 #include "exec/cuda/card.h"
-#include "exec/cuda/products/dnn.h"
 #include "exec/cuda/memory.h"
+#include "exec/cuda/products/blas.h"
+#include "exec/cuda/products/dnn.h"
 #include "exec/executor.h"
 
 namespace tessera::exec::cuda {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <optional>
 
-#include "exec/cuda/products/blas.h"
 #include "exec/cuda/card.h"
 #include "exec/cuda/handles.h"
 #include "exec/cuda/memory.h"
+#include "exec/cuda/products/blas.h"
 
 namespace tessera::exec::cuda {
 namespace {

@@ -2,8 +2,8 @@
 // + addend, dgain = sum over rows of dy n, dbias = sum over rows of dy. One pass over dy and x: a
 // warp walks over many rows and keeps the sums of its columns in registers; the sums of all blocks
 // lie in the workspace [parts, 2, c] and are added in order. Floor: bytes of dy, x, dx and addend.
-#include "exec/cuda/kernels/norm.cuh"
 #include "exec/cuda/attention/slices.cuh"
+#include "exec/cuda/kernels/norm.cuh"
 
 namespace tessera::exec::cuda {
 

@@ -1,9 +1,9 @@
 // One pass over the result of a contraction: addends by their strides, then the activation.
 // Floor: the sum is read once, and what was asked for is written once; addends are small or read
 // once. A thread has 16 bytes of the result where its last dim allows it, one element otherwise.
-#include "exec/cuda/products/contract.h"
 #include "exec/cuda/elements.cuh"
 #include "exec/cuda/kernels/gelu.cuh"
+#include "exec/cuda/products/contract.h"
 
 namespace tessera::exec::cuda {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "exec/cuda/products/dnn.h"
 #include "exec/cuda/kernel.h"
+#include "exec/cuda/products/dnn.h"
 
 namespace tessera::exec::cuda {
 

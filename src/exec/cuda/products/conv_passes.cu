@@ -1,7 +1,7 @@
 // The passes around a convolution: scale, offset, addend and relu over its result, and filters
 // turned from [k,l,c,o] to the [o,k,l,c] that cuDNN wants and back. Floor: read once, written once.
-#include "exec/cuda/products/conv.h"
 #include "exec/cuda/elements.cuh"
+#include "exec/cuda/products/conv.h"
 
 namespace tessera::exec::cuda {
 namespace {

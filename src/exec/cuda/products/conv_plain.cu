@@ -1,7 +1,7 @@
 // Convolution by kernels of our own, as matrix products whose first factor is gathered while tiles
 // are loaded into shared memory. They serve where cuDNN is missing or refuses, and f64.
-#include "exec/cuda/products/conv.h"
 #include "exec/cuda/elements.cuh"
+#include "exec/cuda/products/conv.h"
 
 namespace tessera::exec::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Matrix products over arbitrary strides, for signatures that cuBLASLt cannot describe; also sums
 // of elementwise products, which have no matrix inside. Both are for completeness, not for speed.
-#include "exec/cuda/products/contract.h"
 #include "exec/cuda/elements.cuh"
+#include "exec/cuda/products/contract.h"
 
 namespace tessera::exec::cuda {
 namespace {
