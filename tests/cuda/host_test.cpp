@@ -110,7 +110,7 @@ TEST(CudaPeak, IsOfAnElementType) {
   const DeviceInfo device = info(1);
   EXPECT_NE(device.how("bf16").find("bf16"), std::string::npos);
   EXPECT_NE(device.how("f32").find("f32"), std::string::npos);
-  EXPECT_EQ(device.card.empty(), machinery().cards.empty());
+  EXPECT_EQ(device.card().empty(), machinery().cards.empty());
 }
 
 // What batches pass through on the host is known without a card, and of the CPU it is nothing.
