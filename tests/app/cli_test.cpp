@@ -36,7 +36,6 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train " + s + "/bad.toml --steps 1", 2, "does not divide"},
       {"config check " + s + "/bad.toml", 2, "optim.lr"},
       {"train" + tiny + "--steps 1 --tp 3", 2, "tp"},
-      {"train" + tiny + "--steps 1 --device cuda", 2, "cuda"},
       {"train" + tiny + "--steps 1 --dtype fp7", 2, "fp7"},
       {"train" + tiny + "--steps 1 --data cifar10:" + s, 3, "data_batch_1.bin"},
       {"train" + tiny + "--steps 1 --init " + s + "/broken.safetensors --fresh --out " + s + "/x",
@@ -100,6 +99,21 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
     EXPECT_NE(r.err.find(words), std::string::npos) << arguments << "\n" << r.err;
     EXPECT_TRUE(r.out.empty()) << arguments << "\n" << r.out;
   }
+}
+
+// A build without CUDA knows no such device; one with it names the driver or the card that it
+// lacks.
+TEST(Cli, ADeviceThatIsNotHereIsRefused) {
+  const Result version = run("version --verbose --json");
+  ASSERT_EQ(version.code, 0) << version.err;
+  const json found = json::parse(version.out);
+  bool card = false;
+  for (const auto& [name, value] : found.items()) card |= name.starts_with("card ");
+  if (card) GTEST_SKIP() << "there is a card here";
+  const Result r = run("train" + tiny + "--steps 1 --device cuda");
+  EXPECT_EQ(r.code, found.contains("cuda runtime") ? 10 : 2) << r.err;
+  EXPECT_NE(r.err.find("cuda"), std::string::npos) << r.err;
+  EXPECT_TRUE(r.out.empty()) << r.out;
 }
 
 TEST(Cli, JsonOnStdout) {
