@@ -12,8 +12,8 @@ namespace tessera::run {
 struct Progress {
   std::int64_t step = 0;   // applied updates; a skipped step is none
   std::int64_t epoch = 0;  // of the next batch
-  // Of the next batch inside its epoch. All samples of an epoch: every batch is done, its
-  // evaluation and its line are not.
+  // The first sample of the next batch inside its epoch. It equals the samples of an epoch while
+  // every batch is done, but its evaluation and its line are not.
   std::int64_t position = 0;
   std::int64_t skipped = 0, skipped_in_a_row = 0;  // steps whose loss or gradient was not finite:
                                                    // their batch is used up, nothing changed

@@ -1,5 +1,5 @@
-// Who started this process: the rank and the number of ranks that mpirun, srun and their like leave
-// in the environment. Convention: read before MPI is initialised and without it, so a build without
+// The rank and the number of ranks of this process, which mpirun, srun and their like leave in the
+// environment. Convention: read before MPI is initialised and without it, so a build without
 // MPI can say that it was launched in vain.
 #include <charconv>
 #include <cstdlib>

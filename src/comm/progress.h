@@ -1,7 +1,7 @@
 // Operations that advance only when someone looks: no thread works for them, so they need no core.
-// Whoever waits for one advances all of its rank, in every group, because another rank may wait for
-// another one first. Convention: one Engine per rank, shared by its world and all groups; used by
-// one thread at a time.
+// A rank that waits for one advances all of its own, in every group, because another rank may wait
+// for another one first. Convention: one Engine per rank, shared by its world and all groups; used
+// by one thread at a time.
 #pragma once
 
 #include <chrono>

@@ -35,7 +35,7 @@ struct Compiled {
 Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t>& micro,
                  const plan::Target& target, const transforms::RunOptions& options = {},
                  Weights weights = Weights::live, int rank = 0);
-// Of a configuration that only this plan is made of.
+// The same for a configuration of which only this plan is made: it is resolved on the way.
 inline Compiled compile(const config::Config& config, Goal goal,
                         const std::vector<std::int64_t>& micro, const plan::Target& target,
                         const transforms::RunOptions& options = {}, Weights weights = Weights::live,

@@ -53,7 +53,7 @@ class ProgramMemo {
   std::list<std::shared_ptr<Entry>> entries_;  // the one asked for last in front
 };
 
-// Of this process.
+// The memo that all ranks of this process share.
 ProgramMemo& program_memo();
 
 }  // namespace tessera::run

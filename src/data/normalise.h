@@ -12,8 +12,8 @@
 
 namespace tessera::data {
 
-// Of values in [0, 1]; one number serves every channel. As it is: for training, evaluation and
-// prediction where nothing else is said.
+// Mean and deviation of values in [0, 1]; one number serves every channel. The defaults hold for
+// training, evaluation and prediction where nothing else is said.
 struct Normalisation {
   std::vector<float> mean = {0.5f}, deviation = {0.5f};
 };

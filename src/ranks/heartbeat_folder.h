@@ -54,7 +54,8 @@ class HeartbeatFolder {
 inline constexpr const char* heartbeat_variable = "TESSERA_PULSE";
 HeartbeatFolder given_folder();  // none without the variable
 
-// The launcher's: ".ranks-XXXXXX" in `place`, with its record; none where nothing can be written.
+// Makes the launcher's folder ".ranks-XXXXXX" in `place`, with its record; none where nothing can
+// be written.
 HeartbeatFolder new_heartbeat_folder(const std::filesystem::path& place);
 // Removes what launchers that were killed left in `place`: folders whose processes are all known to
 // be gone.

@@ -13,23 +13,13 @@
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "exec/common/memo.h"
+#include "exec/common/tensor.h"
 #include "exec/device.h"
 #include "ir/op.h"
 
 namespace tessera::exec::cpu {
 
-struct Tensor {
-  ir::DType dtype = ir::DType::f32;
-  ir::Shape shape;
-  std::byte* data = nullptr;  // null: an absent operand, or a result nobody reads
-
-  explicit operator bool() const { return data != nullptr; }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data);
-  }
-  std::int64_t elements() const { return ir::elements(shape); }
-};
+using exec::Tensor;
 
 // Bytes of scratch: `shared` once, for what threads hand to each other, and `per_thread` for each
 // of them.

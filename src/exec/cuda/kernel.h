@@ -12,25 +12,13 @@
 #include <span>
 
 #include "exec/common/memo.h"
+#include "exec/common/tensor.h"
 #include "ir/op.h"
 
 namespace tessera::exec::cuda {
 
 class Blas;  // cuBLASLt (blas.h)
 class Dnn;   // cuDNN (dnn.h)
-
-struct Tensor {
-  ir::DType dtype = ir::DType::f32;
-  ir::Shape shape;
-  std::byte* data = nullptr;  // null: an absent operand, or a result nobody reads
-
-  explicit operator bool() const { return data != nullptr; }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data);
-  }
-  std::int64_t elements() const { return ir::elements(shape); }
-};
 
 // What a plan must know of a card; the defaults are an H100's, for plans that are made where no
 // card is.

@@ -48,7 +48,7 @@ struct Index {
       stride[i] = walk.stride[static_cast<std::size_t>(i)];
     }
   }
-  // Of the other tensor's element at index n of the dense one.
+  // The offset of the other tensor's element at index n of the dense one.
   __device__ __forceinline__ std::int64_t offset(std::int64_t n) const {
     std::int64_t at = 0;
     for (int i = rank - 1; i > 0; --i) {
