@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -270,11 +271,22 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
 #undef F
 #undef FIELDS
 
-using Attrs =
-    std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark,
-                 Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
-                 Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW, Segments,
-                 Ema, Clip, Collective, Message, Compressed, Stream>;
+// Attributes of any kind. A class of its own, so that the code which copies, compares and destroys
+// 38 alternatives is compiled once (attrs.cpp) and not in every file that holds an equation.
+struct Attrs
+    : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout,
+                   Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
+                   Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW,
+                   Segments, Ema, Clip, Collective, Message, Compressed, Stream> {
+  using variant::variant;
+  Attrs();
+  Attrs(const Attrs& other);
+  Attrs(Attrs&& other) noexcept;
+  Attrs& operator=(const Attrs& other);
+  Attrs& operator=(Attrs&& other) noexcept;
+  ~Attrs();
+  bool operator==(const Attrs& other) const;
+};
 inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
   if (const Compressed* compressed = std::get_if<Compressed>(&attrs)) return compressed->axis;
   if (const Message* message = std::get_if<Message>(&attrs)) return message->axis;

@@ -1,6 +1,7 @@
 // The committed goldens of every family on the card: logits, loss and all gradients against
 // PyTorch's numbers.
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <string_view>
 
@@ -20,18 +21,18 @@ std::vector<std::string> goldens(const std::string& family) {
   return paths;
 }
 
-// In bf16 the gradient of a table of position biases sums thousands of rounded products: it has
-// 2.7e-2 on the CPU too.
-double most_allowed(const std::string& name, const std::string& dtype) {
-  if (dtype == "f64") return 1e-9;
-  if (dtype == "f32") return 1e-4;
-  return name.find("relative_position_bias_table") == name.npos ? 2e-2 : 3e-2;
+// In bf16 98 of 100 tensors are held to 2e-2, and all to 3e-2, as `tessera verify` does. These
+// models are tiny, so little averages out: PyTorch's own autocast has 8 of 500 tensors above 2e-2
+// on such a card, and 2.6e-2 at worst (tools/autocast_error.py, docs/cuda.md).
+double most_allowed(const std::string& dtype) {
+  return dtype == "f64" ? 1e-9 : dtype == "f32" ? 1e-4 : 3e-2;
 }
+constexpr double usual_bf16 = 2e-2;
 
 class OnCardGoldens : public OnCard {
  protected:
   void compare_all(const std::string& dtype) {
-    int files = 0, tensors = 0;
+    int files = 0, tensors = 0, unusual = 0;
     for (const char* family : {"vit", "swin", "resnet"}) {
       const std::vector<std::string> paths = goldens(family);
       EXPECT_GE(paths.size(), 4u) << family;
@@ -42,14 +43,18 @@ class OnCardGoldens : public OnCard {
         // In bf16 a ReLU that rounding flips changes a whole gradient: logits and loss alone.
         EXPECT_GE(all.size(), dtype == "bf16" && std::string_view(family) == "resnet" ? 2u : 20u);
         for (const run::Comparison& c : all) {
-          const double most =
-              std::max(most_allowed(c.name, dtype), dtype == "f64" ? c.tolerance : 0);
+          const double most = std::max(most_allowed(dtype), dtype == "f64" ? c.tolerance : 0);
           EXPECT_TRUE(c.error <= most)  // written so that a NaN fails
               << path << " in " << dtype << ", " << c.name << ": " << c.error << " > " << most;
+          if (!(c.error <= usual_bf16)) {
+            ++unusual;
+            std::printf("above 2e-2: %s, %s: %.4f\n", path.c_str(), c.name.c_str(), c.error);
+          }
         }
         ++files, tensors += static_cast<int>(all.size());
       }
     }
+    EXPECT_LE(unusual * 50, tensors) << "tensors above " << usual_bf16;
     RecordProperty("cases", files);
     RecordProperty("tensors", tensors);
   }
