@@ -14,11 +14,25 @@ else()
   message(STATUS "CUDA: cupti.h was not found: calls of the driver are not counted")
 endif()
 
+# A library with NCCL's ABI that lets ranks share a card (docs/cuda.md), and its part that needs no card.
+if(TESSERA_NCCL_BUILT)
+  target_sources(cuda_test PRIVATE nccl/exchange.cpp nccl/work.cpp)
+  add_library(tessera_test_nccl SHARED nccl/exchange.cpp nccl/library.cpp nccl/work.cpp)
+  target_include_directories(tessera_test_nccl PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(tessera_test_nccl PRIVATE tessera_options tessera_cuda_toolkit Threads::Threads rt)
+  set_source_files_properties(nccl/exchange.cpp nccl/library.cpp nccl/work.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set(test_nccl TESSERA_NCCL_LIBRARY=$<TARGET_FILE:tessera_test_nccl> TESSERA_NCCL_SHARED_CARD=1 TESSERA_TEST_COMM=nccl)
+else()
+  get_target_property(sources cuda_test SOURCES)
+  list(FILTER sources EXCLUDE REGEX "cuda/nccl_exchange_test.cpp$")
+  set_target_properties(cuda_test PROPERTIES SOURCES "${sources}")
+endif()
+
 # gpu_test(NAME PROGRAM FILTER [SERIAL] [WITH VARIABLE=VALUE...]): SERIAL looks at the card's whole memory, or at a clock.
 function(gpu_test name program filter)
   cmake_parse_arguments(T "SERIAL" "" "WITH" ${ARGN})
   add_test(NAME ${name} COMMAND ${program}_test --gtest_filter=${filter} --gtest_output=json:${CMAKE_BINARY_DIR}/gpu/${name}.json)
-  set_tests_properties(${name} PROPERTIES LABELS gpu TIMEOUT 300 RUN_SERIAL ${T_SERIAL} SKIP_REGULAR_EXPRESSION "no card here|no mpirun|no CUPTI"
+  set_tests_properties(${name} PROPERTIES LABELS gpu TIMEOUT 300 RUN_SERIAL ${T_SERIAL} SKIP_REGULAR_EXPRESSION "no card here|no mpirun|no CUPTI|no NCCL"
     ENVIRONMENT "TESSERA_TEST_DEVICE=cuda;${T_WITH}")
 endfunction()
 gpu_test(gpu_ops ops */OnDevice.*/cuda)
@@ -43,6 +57,32 @@ gpu_test(gpu_run_memory parallel RunMemory.IsAsPlanned*)
 gpu_test(gpu_kill app Kill.AKilledRun* WITH TESSERA_KILLS=20)
 gpu_test(gpu_threads app Ranks.AsThreads)
 gpu_test(gpu_processes app Ranks.StartedHere*:Ranks.ByEveryAlgorithm)
+# What NCCL carries: with one rank NCCL itself, with several on one card the test library, as processes and as threads.
+gpu_test(gpu_nccl_one_rank cuda OnCardNccl.*)
+gpu_test(gpu_nccl_refused app OnCardNcclJobs.*)
+if(TESSERA_NCCL_BUILT)
+  gpu_test(gpu_nccl_lost app Failures.HangsAreNamed:Failures.LostRanksAreNamed:Failures.UnderPlainMpirun WITH ${test_nccl})
+  gpu_test(gpu_nccl_threads parallel */Equivalence.SameTraceAsOneRank/0:*/Equivalence.SameTraceAsOneRank/5:*/Equivalence.SameTraceAsOneRank/7
+    WITH ${test_nccl} CUDA_DEVICE_MAX_CONNECTIONS=32)
+  if(TESSERA_MPI AND MPIEXEC_EXECUTABLE)
+    add_executable(nccl_ranks_test nccl/ranks/layouts_test.cpp parallel/world.cpp)
+    target_include_directories(nccl_ranks_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_compile_options(nccl_ranks_test PRIVATE $<$<CONFIG:Release>:-O0>)
+    target_link_libraries(nccl_ranks_test PRIVATE tessera_run GTest::gtest)
+    add_dependencies(nccl_ranks_test tessera_test_nccl)
+    add_test(NAME gpu_nccl_layouts COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 8 $<TARGET_FILE:nccl_ranks_test> --gtest_brief=1
+      --gtest_output=json:${CMAKE_BINARY_DIR}/gpu/gpu_nccl_layouts.json)
+    set_tests_properties(gpu_nccl_layouts PROPERTIES LABELS gpu TIMEOUT 300 PROCESSORS 8 SKIP_REGULAR_EXPRESSION "no card here"
+      ENVIRONMENT "${mpi_environment};${test_nccl}")
+  endif()
+endif()
+# What of this is built by a target of its own; without NCCL's header there is none of it.
+add_custom_target(nccl)
+foreach(target tessera_test_nccl nccl_ranks_test)
+  if(TARGET ${target})
+    add_dependencies(nccl ${target})
+  endif()
+endforeach()
 
 find_program(COMPUTE_SANITIZER compute-sanitizer HINTS ${CUDAToolkit_BIN_DIR} ${CUDAToolkit_BIN_DIR}/../compute-sanitizer)
 if(COMPUTE_SANITIZER)

@@ -80,7 +80,7 @@ else
   mkdir -p "$state"
   echo "$key" >"$state/key"
   touch "$state/passed" "$state/skipped.$kind" "$state/failed.$kind" "$state/wall"
-  if phase "build (cuda)" tools/build.sh cuda build-cuda tessera ops_test exec_test cuda_test run_test parallel_test app_test; then
+  if phase "build (cuda)" tools/build.sh cuda build-cuda tessera ops_test exec_test cuda_test run_test parallel_test app_test nccl; then
     mapfile -t arguments < <(remaining)
     count=$(ctest "${arguments[@]}" -N | sed -n 's/^Total Tests: //p')
     before=$(grep -c . "$state/passed")

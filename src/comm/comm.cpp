@@ -131,13 +131,18 @@ Traffic Comm::traffic() const {
 }
 
 void Comm::watch(Heartbeat* heartbeat, std::string_view name, int color) {
+  watched_ = {heartbeat, std::string(name), color};
   group_ = heartbeat ? heartbeat->join(name, color) : -1;
   heartbeat_ = group_ < 0 ? nullptr : heartbeat;
 }
 
-std::uint64_t Comm::enter(Verb verb, int64_t bytes) {
+void Comm::count(Verb verb, int64_t bytes) {
   ++traffic_[verb].count;
   traffic_[verb].bytes += bytes;
+}
+
+std::uint64_t Comm::enter(Verb verb, int64_t bytes) {
+  count(verb, bytes);
   return heartbeat_ ? heartbeat_->enter(group_, verb) : 0;
 }
 

@@ -104,6 +104,9 @@ class Comm {
   // Ends the whole job: other ranks that wait for this one get Error(rank_lost) with the reason
   // (local) or are ended (mpi).
   virtual void abort(const std::string& reason, int code = 7) = 0;  // code: of the job (mpi)
+  // Why another rank cannot go on, where the back end knows of one (local); empty: none is known.
+  // For who waits for a device and not in a verb. It never blocks.
+  virtual std::string stopped() const { return {}; }
 
   // Replaced by the sum (largest, smallest) over all ranks.
   void all_reduce(Bytes data, ir::DType dtype, Reduction how = Reduction::sum);
@@ -137,11 +140,19 @@ class Comm {
 
   Traffic traffic() const;
   void reset_traffic() { traffic_ = {}; }
+  // What a device moves between these ranks by itself counts as if a verb had moved it.
+  void count(Verb verb, std::int64_t bytes);
 
   // From now on every verb is noted in `heartbeat` (heartbeat.h), which must outlive this, as one
   // of the group `name`. What a verb does with other groups inside itself is not: only the groups
   // that were told.
   void watch(Heartbeat* heartbeat, std::string_view name, int color = 0);
+  struct Watched {  // as watch() was told
+    Heartbeat* heartbeat = nullptr;
+    std::string name{};
+    int color = 0;
+  };
+  const Watched& watched() const { return watched_; }
 
  protected:
   Comm() = default;
@@ -162,6 +173,7 @@ class Comm {
 
  private:
   Traffic traffic_;
+  Watched watched_;
   Heartbeat* heartbeat_ = nullptr;
   int group_ = -1;  // in the heartbeat
 
@@ -177,6 +189,7 @@ std::unique_ptr<Comm> make_self();
 // N ranks as threads of this process: runs body on each and returns when all have ended. When one
 // throws, the others are woken with Error(rank_lost), and the first rank's own error is rethrown.
 void run_local(int ranks, const std::function<void(Comm& world)>& body);
+int thread_rank();  // of the rank that run_local() started this thread for; -1: none
 
 // MPI (mpi.cpp, or no_mpi.cpp in a build without it). `mpi_launched`: this process was started by
 // mpirun, srun or the like with more than one rank; asked before anything is initialised.

@@ -56,7 +56,7 @@ class HeartbeatText {
 
 class Heartbeat {
  public:
-  static constexpr int most_groups = 8;
+  static constexpr int most_groups = 16;
 
   // The heartbeat of the rank that this thread works for; null: nobody looks.
   static Heartbeat* here();

@@ -20,6 +20,8 @@ namespace {
 
 using std::int64_t;
 
+thread_local int rank_of_thread = -1;
+
 class LocalOperation final : public Operation {
  public:
   LocalOperation(std::shared_ptr<World> world, std::shared_ptr<Rendezvous> rendezvous, int rank)
@@ -63,6 +65,10 @@ class LocalComm final : public Comm {
   void abort(const std::string& reason, int) override {
     World::Lock lock = group_->world->lock();
     group_->world->fail(world_rank(), reason, nullptr);
+  }
+  std::string stopped() const override {
+    const World::Lock lock = group_->world->lock();
+    return group_->world->failure();
   }
 
  protected:
@@ -285,6 +291,7 @@ void run_rank(const std::shared_ptr<Group>& group, int rank,
               const std::function<void(Comm& world)>& body) {
   std::string reason;
   std::exception_ptr error;
+  rank_of_thread = rank;
   try {
     LocalComm comm(group, rank);
     body(comm);
@@ -299,6 +306,8 @@ void run_rank(const std::shared_ptr<Group>& group, int rank,
 }
 
 }  // namespace
+
+int thread_rank() { return rank_of_thread; }
 
 std::unique_ptr<Comm> make_self() { return std::make_unique<LocalComm>(world_of(1), 0); }
 

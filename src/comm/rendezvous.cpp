@@ -116,6 +116,10 @@ void World::leave(Lock& lock, Rendezvous& rendezvous, int rank, bool unwinding) 
   quiesce(lock, rendezvous, rank);
 }
 
+std::string World::failure() const {
+  return failed_ < 0 ? "" : "rank " + std::to_string(failed_) + " stopped: " + reason_;
+}
+
 void World::check_alive(int rank) {
   if (failed_ < 0 && at(rank).left) fail(rank, "an error ended one of its operations", nullptr);
   if (failed_ >= 0) throw lost(failed_, reason_);

@@ -79,7 +79,8 @@ class World {
   void wait(Lock& lock, Rendezvous& rendezvous, int rank);  // Error(rank_lost) when a rank stopped
   void leave(Lock& lock, Rendezvous& rendezvous, int rank, bool unwinding);
 
-  void check_alive(int rank);  // Error(rank_lost) when a rank stopped
+  void check_alive(int rank);   // Error(rank_lost) when a rank stopped
+  std::string failure() const;  // which rank stopped and why; empty: none
   void fail(int rank, const std::string& reason, std::exception_ptr error);
   void end(int rank);  // its program returned
   void rethrow();      // the first error, if any

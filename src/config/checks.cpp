@@ -109,6 +109,12 @@ void Checks::optimizer(bool trains) {
 
 void Checks::wire() {
   const Parallel& p = c_.parallel;
+  if (p.comm == "nccl" && c_.run.device != "cuda")
+    add({"parallel.comm", "run.device"},
+        fmt::format("parallel.comm = \"nccl\" is for messages between cards, and run.device = {} "
+                    "has none",
+                    value("run.device")),
+        "choose run.device = cuda, or parallel.comm = auto, local or mpi");
   const std::string& by = p.all_reduce;
   const bool local = p.comm == "local", alone = p.dp * p.tp * p.pp * p.sp == 1;
   const auto idle = [&](const char* key, const char* why) {

@@ -226,7 +226,7 @@ std::vector<Field> parallel_fields() {
       {"parallel", "prefetch", AT(parallel.prefetch), any(), "zero = 3: gather the weights of the next layer while this one computes"},
       {"parallel", "overlap_update", AT(parallel.overlap_update), any(), "update early buckets while late ones are under way (without optim.clip, and with nothing sent as fp16)"},
       {"parallel", "compress", AT(parallel.compress), any(), "gradients on the wire: none, fp16, bf16, int8, topk=FRACTION, onebit or powersgd=RANK"},
-      {"parallel", "comm", AT(parallel.comm), one_of("auto|local|mpi", "nccl"), "how ranks talk: threads of one process, or MPI; auto: MPI under mpirun"},
+      {"parallel", "comm", AT(parallel.comm), one_of("auto|local|mpi|nccl"), "how ranks talk: threads of one process, MPI, or from card to card (nccl, with run.device = cuda); auto: MPI under mpirun, and NCCL where every rank has a card of its own"},
       {"parallel", "all_reduce", AT(parallel.all_reduce), one_of("auto|shared|ring|hierarchical|mpi"), "how MPI ranks add up: in shared memory, around a ring, both, or by MPI itself; auto: shared on one machine, hierarchical across"},
       {"parallel", "wire", AT(parallel.wire), one_of("f32|fp16|bf16"), "as what f32 sums of 64 KiB and more travel round a ring (all_reduce = ring, or between machines), added up in f32 all the same"},
       {"parallel", "hang_s", AT(parallel.hang_s), from(0, 1e6), "seconds without progress after which a rank that hangs is named and the job ends, at least 1; 0: wait for ever"},

@@ -23,7 +23,7 @@ const std::vector<Flag>& flags() {
       {"--zero", "parallel.zero", "0..3", "sharding of optimizer state, gradients and weights"},
       {"--schedule", "parallel.schedule", "S", "gpipe | 1f1b | interleaved | zb | file:PATH"},
       {"--np", "run.np", "N", "ranks to start here"},
-      {"--comm", "parallel.comm", "C", "auto | local | mpi (nccl: not in this version)"},
+      {"--comm", "parallel.comm", "C", "auto | local | mpi | nccl"},
       {"--epochs", "run.epochs", "N", "passes over the training samples"},
       {"--steps", "run.steps", "N", "updates"},
       {"--until", "run.until", "M=V", "stop early, for example top1=0.94"},

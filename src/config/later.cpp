@@ -24,8 +24,6 @@ const LaterRow later[] = {
      "it comes with the CUDA executor; choose f32, bf16 or f64", true},
     {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
      "it comes with f16 and the CUDA executor; leave it at 1"},
-    {"parallel.comm", [](const Config& c) { return c.parallel.comm == "nccl"; },
-     "this build has no NCCL; choose auto, local or mpi", true},
 };
 
 }  // namespace

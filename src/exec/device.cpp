@@ -16,11 +16,11 @@ struct Row {
   std::string (*missing)();
   DeviceInfo (*info)(int threads);
   plan::Target (*target)(int threads);
-  std::unique_ptr<Executor> (*make)(int threads, Groups groups);
+  std::unique_ptr<Executor> (*make)(int threads, Groups groups, Carrier carrier);
 };
 constexpr std::array rows{
     Row{"cpu", [] { return true; }, [] { return std::string(); }, cpu::info, cpu::target,
-        cpu::make},
+        [](int threads, Groups groups, Carrier) { return cpu::make(threads, std::move(groups)); }},
     Row{"cuda", cuda::built, cuda::missing, cuda::info, cuda::target, cuda::make}};
 
 const Row& row_of(std::string_view device) {
@@ -53,8 +53,9 @@ DeviceInfo device_info(std::string_view device, int threads) {
 plan::Target target_of(std::string_view device, int threads) {
   return row_of(device).target(threads);
 }
-std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups) {
-  return row_of(device).make(threads, std::move(groups));
+std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups,
+                                        Carrier carrier) {
+  return row_of(device).make(threads, std::move(groups), carrier);
 }
 
 }  // namespace tessera::exec

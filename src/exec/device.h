@@ -22,6 +22,10 @@ class Executor;
 // By axis of the mesh, the ranks that this one shares the axis with.
 using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 
+// How what crosses ranks gets from one device to another: through memory of the host and the verbs
+// of comm/, or from card to card (NCCL).
+enum class Carrier : std::uint8_t { host, nccl };
+
 // What a device can do at most, in GFLOP/s, as it was measured. One that nobody else uses has one
 // number.
 struct MeasuredPeak {
@@ -46,7 +50,11 @@ struct DeviceInfo {
   // How that peak was measured, for who reads the number.
   std::function<std::string(std::string_view dtype)> how{};
   std::function<std::int64_t()> memory{};  // bytes that could still be given, now
-  std::function<int()> count{};            // how many of it ranks of this machine share out
+  // The card of this rank among all cards of its machine, by a name that no other has; "": none.
+  std::function<std::string()> own_card{};
+  // Why NCCL cannot be used here, in a sentence, "": it can; and its version. Nothing is started.
+  std::function<std::string()> without_nccl{}, nccl{};
+  std::function<int()> count{};  // how many of it ranks of this machine share out
 };
 
 std::vector<std::string> device_names();  // of this build
@@ -60,6 +68,7 @@ std::vector<std::pair<std::string, std::string>> device_facts();
 DeviceInfo device_info(std::string_view device, int threads);
 plan::Target target_of(std::string_view device, int threads);
 // The groups must outlive the executor.
-std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups = {});
+std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups = {},
+                                        Carrier carrier = Carrier::host);
 
 }  // namespace tessera::exec

@@ -18,6 +18,7 @@
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "exec/device.h"
+#include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
 #include "ranks/ranks.h"
@@ -32,6 +33,10 @@ std::string ranks_talk;
 Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
   return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt",
           {}};
+}
+
+void tell_how(const std::string& ranks, const Carriage& cards) {
+  tell_how_ranks_talk(cards.text.empty() ? ranks : ranks + "; from card to card: " + cards.text);
 }
 
 // One MPI rank: what only this rank knows of ends the others too.
@@ -52,7 +57,6 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
   const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
   guard.joined();
-  tell_how_ranks_talk(world->describe());
   world->watch(&heartbeat, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
     comm::Heartbeat::doing("leaving the other ranks");
@@ -62,6 +66,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   std::string reason;
   int code = 0;
   try {
+    tell_how(world->describe(), agree_on_carrier(config, world.get()));
     code = body(world.get());
     leave();
     return code;
@@ -134,13 +139,16 @@ int on_ranks(const config::Config& config, char** argv,
                                : "parallel.comm = \"mpi\", but this build has no MPI",
                 "",
                 "./setup installs Open MPI; --comm local starts ranks as threads of one process");
+  check_cards_before_launch(config, ranks);
   if (!mpirun.empty() && comm::mpi_built())
     return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
-  tell_how_ranks_talk("local (threads of one process)");
   std::atomic<int> code = 0;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const int mine = watched(config, world.rank(), ranks, [&] {
       world.watch(comm::Heartbeat::here(), "world");
+      const Carriage cards = agree_on_carrier(config, &world);
+      if (world.rank() == 0) tell_how("local (threads of one process)", cards);
+      world.barrier();
       return body(&world);
     });
     if (world.rank() == 0) code = mine;

@@ -10,11 +10,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "comm/call_off.h"
 
 namespace tessera::run {
 namespace {
 
 constexpr double starting_s = 10;  // while a job starts, nobody is called hanging sooner
+constexpr double call_off_s = 1;   // for what a card waits for; a guard waits longer than that
 thread_local Watchdog* mine = nullptr;
 
 double now_s() {
@@ -93,8 +95,10 @@ void Watchdog::watch() {
     ++me_.tick;
     try {
       folder_.write(me_);
-      if (const auto verdict = folder_.verdict())
-        std::_Exit(verdict->code);  // somebody has said why
+      if (const auto verdict = folder_.verdict()) {  // somebody has said why
+        comm::call_off_all(call_off_s);
+        std::_Exit(verdict->code);
+      }
       if (options_.hang_s > 0) look_around();
     } catch (const std::exception&) {  // no memory: the rank itself will meet that and say so
     }
@@ -132,6 +136,7 @@ void Watchdog::look_around() {
     help +=
         fmt::format(", parallel.disk_s = {} how long a call to a disk may take", options_.disk_s);
   const Error error(kind, finding->message, "", help);
+  comm::call_off_all(call_off_s);
   end_job(folder_, {error.exit_code(), error.what()}, options_.log);
 }
 

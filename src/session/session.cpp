@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "comm/heartbeat.h"
 #include "compile/pipeline.h"
+#include "ranks/carrier.h"
 #include "session/bytes.h"
 
 namespace tessera::run {
@@ -29,7 +30,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
       reader_ = first_stage_rank(spec_), reads_images_ = groups_[name]->rank() == reader_;
   }
   executor_ = exec::make_executor(config_.run.device, static_cast<int>(config_.run.threads),
-                                  std::move(groups));
+                                  std::move(groups), agree_on_carrier(config_, world).by);
 }
 
 comm::Traffic Session::traffic() const {

@@ -27,10 +27,12 @@ inline const std::string tiny =
     " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=32 "
     "--global-batch 32 --threads 2 ";
 
-// For the verbs of a test that runs on any device: the one that TESSERA_TEST_DEVICE names.
+// For the verbs of a test that runs on any device: the one that TESSERA_TEST_DEVICE names, with
+// messages as TESSERA_TEST_COMM says.
 inline std::string on_device() {
-  const char* device = std::getenv("TESSERA_TEST_DEVICE");
-  return device ? " --device " + std::string(device) + " " : "";
+  const char *device = std::getenv("TESSERA_TEST_DEVICE"), *comm = std::getenv("TESSERA_TEST_COMM");
+  return (device ? " --device " + std::string(device) + " " : "") +
+         (comm ? " --comm " + std::string(comm) + " " : "");
 }
 
 // A folder for all tests of the program, gone when it ends.

@@ -22,7 +22,8 @@ const std::string steps =
     " --model vit_micro --set model.depth=1 --set model.dropout=0.1 --set data.flip=true --set "
     "data.train_size=88 --set data.test_size=16 "
     "--global-batch 32 --threads 1 --set run.eval_every=5 --set checkpoint.every=2 --set "
-    "parallel.hang_s=4 --quiet ";
+    "parallel.hang_s=4 --quiet " +
+    on_device();
 
 // Every process whose command line names the folder, but for this one.
 std::vector<int> processes_of(const fs::path& folder) {

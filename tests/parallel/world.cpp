@@ -39,6 +39,7 @@ config::Config tiny(const std::string& family, const std::string& dtype) {
   c.optim.lr = 1e-2, c.optim.clip = 1.0, c.optim.weight_decay = 0.05;
   c.run.threads = 1, c.run.seed = 3;
   if (const char* device = std::getenv("TESSERA_TEST_DEVICE")) c.run.device = device;
+  if (const char* comm = std::getenv("TESSERA_TEST_COMM")) c.parallel.comm = comm;
   c.parallel.persist = 100;
   return c;
 }
@@ -102,9 +103,7 @@ Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
   return out;
 }
 
-namespace {
-
-Trace run_rank(const Training& t, comm::Comm* world) {
+Trace train_as(const Training& t, comm::Comm* world) {
   run::Session session(t.config, {}, world);
   const run::ParamSource initial =
       run::initial_weights(static_cast<std::uint64_t>(t.config.run.seed));
@@ -153,13 +152,11 @@ Trace run_rank(const Training& t, comm::Comm* world) {
   return out;
 }
 
-}  // namespace
-
 Trace train(const Training& t) {
-  if (ranks_of(t.config) == 1) return run_rank(t, nullptr);
+  if (ranks_of(t.config) == 1) return train_as(t, nullptr);
   Trace out;
   comm::run_local(ranks_of(t.config), [&](comm::Comm& world) {
-    Trace mine = run_rank(t, &world);
+    Trace mine = train_as(t, &world);
     if (world.rank() == 0) out = std::move(mine);
   });
   return out;

@@ -35,7 +35,8 @@ struct Training {
       {};  // may change the weights that it starts from
 };
 
-// On the device that TESSERA_TEST_DEVICE names (cpu).
+// On the device that TESSERA_TEST_DEVICE names (cpu), with messages as TESSERA_TEST_COMM says
+// (auto).
 config::Config tiny(const std::string& family, const std::string& dtype = "f64");
 // "dp2 tp2 zero3 megatron", "dp2 compress=int8", "pp2 interleaved2 acc4": writes parallel.* of the
 // configuration.
@@ -43,6 +44,8 @@ config::Config with_layout(config::Config config, const std::string& layout);
 int ranks_of(const config::Config& config);
 
 Trace train(const Training& training);
+// The part of one rank in it, where ranks are there already; null: there is one.
+Trace train_as(const Training& training, comm::Comm* world);
 // The same training on one rank, without anything that a layout brings along. Many layouts have it
 // in common: it runs once.
 const Trace& on_one_rank(const Training& training);

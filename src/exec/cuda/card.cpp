@@ -4,9 +4,11 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "comm/comm.h"
 #include "exec/cuda/cuda.h"
 #include "exec/cuda/failure.h"
 #include "exec/cuda/library.h"
+#include "exec/cuda/nccl/nccl.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -16,6 +18,16 @@ constexpr int oldest = 75;  // compute capability that kernels are written for
 int attribute(cudaDeviceAttr what, int card) {
   int value = 0;
   return ::cudaDeviceGetAttribute(&value, what, card) == cudaSuccess ? value : 0;
+}
+
+std::string hex(const cudaUUID_t& uuid) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string out;
+  for (const char byte : uuid.bytes) {
+    out += digits[static_cast<unsigned char>(byte) >> 4];
+    out += digits[static_cast<unsigned char>(byte) & 15];
+  }
+  return out;
 }
 
 Machinery look() {
@@ -34,13 +46,15 @@ Machinery look() {
                          .arch = 10 * said.major + said.minor,
                          .multiprocessors = said.multiProcessorCount,
                          .shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i),
-                         .memory = static_cast<std::int64_t>(said.totalGlobalMem)});
+                         .memory = static_cast<std::int64_t>(said.totalGlobalMem),
+                         .identity = hex(said.uuid)});
   }
   return out;
 }
 
-// This process among those of its machine, as launchers say it.
+// This rank among those of its machine: a thread of this process, or as launchers say it.
 int local_rank() {
+  if (comm::thread_rank() >= 0) return comm::thread_rank();
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
                            "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"})
     if (const char* value = std::getenv(name)) return std::max(0, std::atoi(value));
@@ -136,11 +150,7 @@ std::vector<std::pair<std::string, std::string>> facts() {
   };
   library("cublasLt", {"libcublasLt.so.13", "libcublasLt.so"}, "cublasLtGetVersion", dotted);
   library("cudnn", {"libcudnn.so.9", "libcudnn.so"}, "cudnnGetVersion", dotted);
-  const Library nccl = Library::find({"libnccl.so.2", "libnccl.so"});
-  using NcclVersion = int(int*);
-  int number = 0;
-  if (NcclVersion* const ask = nccl.symbol_or_null<NcclVersion>("ncclGetVersion")) ask(&number);
-  out.emplace_back("nccl", nccl ? dotted(static_cast<std::size_t>(number)) : nccl.error());
+  out.emplace_back("nccl", nccl_missing().empty() ? nccl_version() : nccl_missing());
   return out;
 }
 

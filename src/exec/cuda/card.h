@@ -15,6 +15,7 @@ struct Card {
   int arch = 0;  // compute capability, 10 x major + minor
   int multiprocessors = 0;
   std::int64_t shared_per_block = 0, memory = 0;
+  std::string identity{};  // of this card alone, on any machine
 };
 
 // Asked once in a process.

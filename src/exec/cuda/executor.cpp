@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "exec/cuda/loaded.h"
+#include "exec/cuda/nccl/nccl.h"
 #include "exec/cuda/peak.h"
 
 namespace tessera::exec::cuda {
@@ -25,8 +26,9 @@ plan::Target target_for(const Limits& limits) {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(int threads, Groups groups)
-      : machine_(threads, std::move(groups)), target_(target_for(machine_.context.limits)) {}
+  CudaExecutor(int threads, Groups groups, Carrier carrier)
+      : machine_(threads, std::move(groups), carrier),
+        target_(target_for(machine_.context.limits)) {}
 
   const plan::Target& target() const override { return target_; }
   std::int64_t more_for(const plan::Footprint& room) const override {
@@ -34,6 +36,7 @@ class CudaExecutor final : public Executor {
   }
   void reserve(const plan::Footprint& room) override {
     machine_.here();
+    if (more_for(room) > 0) machine_.wait_for_compute("wait for what runs in the arena");
     machine_.memory.make_room(room);
   }
   bool fits(const plan::Plan& plan) const override {
@@ -54,10 +57,11 @@ class CudaExecutor final : public Executor {
   void read_persistent(std::string_view name, std::int64_t offset,
                        std::span<std::byte> bytes) const override {
     machine_.here();
+    machine_.before_reading(machine_.compute, "read a buffer");
     copy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()),
          static_cast<std::int64_t>(bytes.size()), cudaMemcpyDeviceToHost, machine_.compute,
          "read a buffer");
-    must(::cudaStreamSynchronize(machine_.compute), "read a buffer");
+    machine_.wait_for_compute("read a buffer");
   }
   std::int64_t allocated_bytes() const override { return machine_.memory.bytes(); }
   std::int64_t pinned_bytes() const override { return machine_.pinned; }
@@ -66,7 +70,7 @@ class CudaExecutor final : public Executor {
   int runs_ahead() const override { return 1; }
 
  private:
-  Machine machine_;
+  mutable Machine machine_;  // who reads a buffer waits for its streams
   plan::Target target_;
 };
 
@@ -75,22 +79,26 @@ class CudaExecutor final : public Executor {
 plan::Target target(int) { return target_for(limits()); }
 
 DeviceInfo info(int) {
-  return {.name = "cuda",
-          .card = [] { return machinery().cards.empty() ? std::string() : own_card().name; },
-          .peak_gflops =
-              [](std::string_view dtype) { return MeasuredPeak(measure_peak_gflops(dtype)); },
-          .copy_gbytes = measure_copy_gbytes,
-          .how = how_peak_is_measured,
-          .memory =
-              [] {
-                must(::cudaSetDevice(own_card().index), "take hold of the card");
-                return room_on_card().free;
-              },
-          .count = [] { return std::max(1, static_cast<int>(machinery().cards.size())); }};
+  return {
+      .name = "cuda",
+      .card = [] { return machinery().cards.empty() ? std::string() : own_card().name; },
+      .peak_gflops =
+          [](std::string_view dtype) { return MeasuredPeak(measure_peak_gflops(dtype)); },
+      .copy_gbytes = measure_copy_gbytes,
+      .how = how_peak_is_measured,
+      .memory =
+          [] {
+            must(::cudaSetDevice(own_card().index), "take hold of the card");
+            return room_on_card().free;
+          },
+      .own_card = [] { return machinery().cards.empty() ? std::string() : own_card().identity; },
+      .without_nccl = [] { return nccl_missing(); },
+      .nccl = [] { return nccl_version(); },
+      .count = [] { return std::max(1, static_cast<int>(machinery().cards.size())); }};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups) {
-  return std::make_unique<CudaExecutor>(threads, std::move(groups));
+std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier) {
+  return std::make_unique<CudaExecutor>(threads, std::move(groups), carrier);
 }
 
 }  // namespace tessera::exec::cuda

@@ -36,7 +36,7 @@ void CudaLoaded::collect(Flight& flight) {
   Copy& copy = copies_[static_cast<std::size_t>(flight.copy)];
   try {
     machine_.here();
-    wait_for(copy.done, "finish a run");
+    machine_.wait(copy.done, "finish a run");
     std::size_t next =
         0;  // results are asked for in the order of the outputs, as they were gathered
     const auto where = [&](const plan::Slot&) { return copy.found + scalar_bytes * next++; };
@@ -49,17 +49,24 @@ void CudaLoaded::collect(Flight& flight) {
 Timeline CudaLoaded::timeline_of(Flight& flight) {
   Copy& copy = copies_[static_cast<std::size_t>(flight.copy)];
   Timeline out = std::move(flight.host);
+  const bool spans = flight.spans && !flight.observed;
+  if (carried_) carried_->add_times(out, *copy.marks, copy.began, spans);
   out.wall_ms = std::max(out.messages_ms, ms_between(copy.began, copy.done));
   out.began_ns = std::max(flight.submitted_ns, ended_ns_);
   ended_ns_ = out.began_ns + static_cast<std::int64_t>(out.wall_ms * 1e6);
-  if (!flight.spans || flight.observed) return out;
+  if (!spans) return out;
   for (const Segment& segment : segments_) {
     if (segment.crosses) continue;
     double start = ms_between(copy.began, copy.ticks[2 * segment.first]);
     for (std::size_t i = segment.first; i < segment.last; ++i) {
       const std::size_t behind = i + 1 < segment.last ? 2 * i + 2 : 2 * i + 1;
       const double end = ms_between(copy.began, copy.ticks[behind]);
-      out.spans.push_back({static_cast<int>(i), 0, start, end, Timeline::compute});
+      const bool crosses = plan::crosses_ranks(plan_.steps[i].op);
+      // What it waited for first is a span already; so is a message that nothing overlaps with.
+      if (carried_) start = std::max(start, carried_->joined_ms(i, *copy.marks, copy.began));
+      if (!crosses || plan_.steps[i].stream == 1)
+        out.spans.push_back({static_cast<int>(i), 0, start, std::max(start, end),
+                             crosses ? Timeline::post : Timeline::compute});
       start = end;
     }
   }

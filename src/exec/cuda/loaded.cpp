@@ -10,6 +10,7 @@
 #include "comm/heartbeat.h"
 #include "exec/common/host_room.h"
 #include "exec/cuda/flight.h"
+#include "exec/cuda/names.h"
 #include "exec/cuda/ranges.h"
 
 namespace tessera::exec::cuda {
@@ -28,16 +29,6 @@ bool graphs_wanted() {
   }();
   return wanted;
 }
-std::string_view scope_of(const plan::Plan& plan, const plan::Step& step) {
-  if (step.eqn < 0) return "copy";
-  return plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope;
-}
-std::string name_of(const plan::Plan& plan, const plan::Step& step) {
-  if (step.eqn < 0) return "";
-  const ir::Eqn& eqn = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
-  const ir::Var first = eqn.out.empty() ? ir::none : eqn.out[0];
-  return first == ir::none ? eqn.scope : plan.program.name_of(first);
-}
 
 }  // namespace
 
@@ -45,8 +36,13 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
     : plan_(plan),
       machine_(machine),
       memos_(plan.steps.size()),
-      crossings_(plan, machine),
       copies_(static_cast<std::size_t>(plan.copies)) {
+  const bool crosses = std::any_of(plan.steps.begin(), plan.steps.end(),
+                                   [](const plan::Step& s) { return plan::crosses_ranks(s.op); });
+  if (crosses && machine.channels)
+    carried_ = std::make_unique<Carried>(plan, machine);
+  else if (crosses)
+    crossings_ = std::make_unique<Crossings>(plan, machine);
   const HostRoom room = host_room(plan);
   feeds_ = pin_if_allowed(plan.copies * room.feed, "pin memory of the host for batches");
   scalars_ = pin(plan.copies * room.scalars);
@@ -61,6 +57,7 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
     copy.feed = feeds_.data() + index * room.feed;
     copy.found = scalars_.get() + index * room.scalars;
     copy.uploaded = make_event(), copy.began = make_event(true), copy.done = make_event(true);
+    if (carried_) copy.marks = std::make_unique<Carried::Marks>(carried_->make_marks());
     for (const plan::Step& step : plan.steps) {
       Bound& bound = copy.steps.emplace_back();
       bound.kernel = kernel(step.op).run;
@@ -82,9 +79,9 @@ CudaLoaded::~CudaLoaded() {
 void CudaLoaded::cut() {
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const plan::Step& step = plan_.steps[i];
-    const bool crosses = plan::crosses_ranks(step.op);
+    const bool crosses = crossings_ && plan::crosses_ranks(step.op);
     const bool joins = !segments_.empty() && !crosses && !segments_.back().crosses &&
-                       step.waits.empty();  // what waits begins a segment
+                       (carried_ || step.waits.empty());  // what the host waits for cuts a run
     if (joins)
       segments_.back().last = i + 1;
     else
@@ -149,10 +146,11 @@ void CudaLoaded::read(std::string_view output, std::span<std::byte> bytes) {
   // leaves it.
   const cudaStream_t stream =
       binding->slot.base == plan::Slot::result ? machine_.transfer : machine_.compute;
+  machine_.before_reading(stream, "read an output");
   cuda::copy(bytes.data(), machine_.memory.address(plan_, binding->slot, waited_copy_),
              static_cast<std::int64_t>(bytes.size()), cudaMemcpyDeviceToHost, stream,
              "read an output");
-  must(::cudaStreamSynchronize(stream), "read an output");
+  machine_.wait_for_stream(stream, "read an output");
 }
 
 void CudaLoaded::upload(Copy& copy, int index) {
@@ -166,9 +164,15 @@ void CudaLoaded::upload(Copy& copy, int index) {
   must(::cudaStreamWaitEvent(machine_.compute, copy.uploaded, 0), "wait for a batch");
 }
 
-void CudaLoaded::execute(Copy& copy, std::size_t i) {
+void CudaLoaded::execute(Copy& copy, std::size_t i, Form form, bool captured) {
   const plan::Step& step = plan_.steps[i];
   Bound& bound = copy.steps[i];
+  if (carried_) {
+    const Carried::Recording recording{*copy.marks, form == timed, captured};
+    carried_->join(i, recording);
+    if (plan::crosses_ranks(step.op))
+      return carried_->message(i, bound.in, bound.out, bound.workspace, recording);
+  }
   const Call call{.op = step.op,
                   .attrs = step.attrs,
                   .in = bound.in,
@@ -192,11 +196,15 @@ void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool cap
   for (std::size_t i = segment.first; i < segment.last; ++i) {
     ranges.enter(scope_of(plan_, plan_.steps[i]));
     tick(2 * i);
-    execute(copy, i);
+    execute(copy, i, form, captured);
   }
   tick(2 * segment.last - 1);
-  if (segment.last == plan_.steps.size())
-    gather_scalars(copy.scalars, copy.found, machine_.compute);
+  if (segment.last == plan_.steps.size()) finish(copy, captured);
+}
+
+void CudaLoaded::finish(Copy& copy, bool captured) {
+  if (carried_) carried_->join_all({*copy.marks, false, captured});
+  gather_scalars(copy.scalars, copy.found, machine_.compute);
 }
 
 void CudaLoaded::launch(Copy& copy, std::size_t index, Form form) {
@@ -235,11 +243,11 @@ void CudaLoaded::cross(Copy& copy, std::size_t i, cpu::Recorder& record, cpu::Fl
   if (step.stream == 0) machine_.wait_for_compute("compute what crosses ranks");
   const double begin = record.now();
   if (step.stream == 1) {
-    flights.add(index, begin, crossings_.start(i, bound.in, bound.out),
+    flights.add(index, begin, crossings_->start(i, bound.in, bound.out),
                 plan::is_point_to_point(step.op));
     return record(index, Timeline::post, begin);
   }
-  crossings_.run(i, bound.in, bound.out);
+  crossings_->run(i, bound.in, bound.out);
   record(index, Timeline::wait, begin);
   record.flight(index, begin);
 }
@@ -250,6 +258,7 @@ void CudaLoaded::look(Copy& copy, std::size_t step, const Observer& observe) {
   observe(step, [&](const plan::Slot& slot) -> std::span<const std::byte> {
     if (!slot) return {};
     std::vector<std::byte>& bytes = kept.emplace_back(static_cast<std::size_t>(slot.type.bytes()));
+    machine_.before_reading(machine_.compute, "look at a step");
     cuda::copy(bytes.data(), machine_.memory.address(plan_, slot, index), slot.type.bytes(),
                cudaMemcpyDeviceToHost, machine_.compute, "look at a step");
     machine_.wait_for_compute("look at a step");
@@ -270,16 +279,15 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
     flights.poll(static_cast<int>(segment.first));
     if (segment.crosses) {
       cross(copy, segment.first, record, flights);
-      if (segment.last == plan_.steps.size())
-        gather_scalars(copy.scalars, copy.found, machine_.compute);
+      if (segment.last == plan_.steps.size()) finish(copy, false);
       if (options.observe) look(copy, segment.first, options.observe);
     } else if (options.observe) {
       for (std::size_t i = segment.first; i < segment.last; ++i) {
-        execute(copy, i);
+        if (carried_) carried_->join_near();
+        execute(copy, i, plain, false);
         look(copy, i, options.observe);
       }
-      if (segment.last == plan_.steps.size())
-        gather_scalars(copy.scalars, copy.found, machine_.compute);
+      if (segment.last == plan_.steps.size()) finish(copy, false);
     } else if (warm_ && graphs_wanted()) {
       launch(copy, s, form);
     } else {
@@ -313,6 +321,7 @@ Ticket CudaLoaded::submit(const RunOptions& options) {
       Flight{.copy = index, .number = number, .submitted_ns = now_ns(), .spans = options.spans});
   must(::cudaEventRecord(copy.began, machine_.compute), "mark the beginning of a run");
   copy.flight->host = run(copy, options);
+  if (carried_) carried_->posted();
   must(::cudaEventRecord(copy.done, machine_.compute), "mark the end of a run");
   copy.flight->observed = static_cast<bool>(options.observe);
   return Ticket(std::make_unique<Run>(*this, copy.flight));

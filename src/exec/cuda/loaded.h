@@ -1,7 +1,8 @@
 // A plan bound to kernels and addresses of a card. A run is enqueued on the compute stream and
 // submit() comes back; the first one step by step, which lets libraries load what they need, later
 // ones as graphs that were captured once per copy of what a run is fed with. What crosses ranks
-// cuts a run into several graphs, between which the host acts.
+// through the host cuts a run into several graphs, between which the host acts; what NCCL carries
+// does not.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "exec/cuda/crossing.h"
 #include "exec/cuda/kernels/scalars.h"
 #include "exec/cuda/machine.h"
+#include "exec/cuda/nccl/carried.h"
 #include "exec/executor.h"
 
 namespace tessera::exec::cpu {
@@ -47,7 +49,8 @@ class CudaLoaded final : public Loaded {
     std::vector<Bound> steps;
     std::vector<GraphExec> graphs[2];  // by form, per segment
     Event uploaded, began, done;
-    std::vector<Event> ticks;  // before every step, and behind the last of its segment
+    std::vector<Event> ticks;               // before every step, and behind the last of its segment
+    std::unique_ptr<Carried::Marks> marks;  // where NCCL carries something
     std::vector<Scalar> scalars;
     std::byte *feed = nullptr, *found = nullptr;  // on the host
     std::shared_ptr<Flight> flight;               // the last run here
@@ -56,7 +59,8 @@ class CudaLoaded final : public Loaded {
   void cut();                        // into segments
   void bind(Copy& copy, int index);  // addresses
   void upload(Copy& copy, int index);
-  void execute(Copy& copy, std::size_t step);
+  void execute(Copy& copy, std::size_t step, Form form, bool captured);
+  void finish(Copy& copy, bool captured);  // what follows the last step
   void enqueue(Copy& copy, const Segment& segment, Form form, bool captured);
   void launch(Copy& copy, std::size_t segment, Form form);
   void cross(Copy& copy, std::size_t step, cpu::Recorder& record, cpu::Flights& flights);
@@ -69,7 +73,9 @@ class CudaLoaded final : public Loaded {
   Machine& machine_;
   std::vector<Segment> segments_;
   std::vector<Memo> memos_;  // per step
-  Crossings crossings_;
+  // Where there is something that crosses ranks, one of them.
+  std::unique_ptr<Crossings> crossings_;
+  std::unique_ptr<Carried> carried_;
   HostBytes feeds_;      // of all copies
   PinnedBytes scalars_;  // of all copies
   std::int64_t pinned_bytes_ = 0;

@@ -1,6 +1,9 @@
 #include "exec/cuda/machine.h"
 
 #include <algorithm>
+#include <exception>
+
+#include "exec/cuda/nccl/channels.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -12,7 +15,7 @@ const Card& taken(const Card& card) {
 
 }  // namespace
 
-Machine::Machine(int threads, Groups given)
+Machine::Machine(int threads, Groups given, Carrier carrier)
     : card(taken(own_card())),
       compute(make_stream()),
       upload(make_stream()),
@@ -25,15 +28,23 @@ Machine::Machine(int threads, Groups given)
       before(make_event()),
       mark(make_event()) {
   if (!groups.empty()) pool.emplace(threads);
+  if (!groups.empty() && carrier == Carrier::nccl) channels = std::make_unique<Channels>(groups);
 }
 
 Machine::~Machine() { settle(); }
 
 void Machine::here() const { must(::cudaSetDevice(card.index), "take hold of the card"); }
 
-void Machine::wait_for_compute(const char* what) {
-  must(::cudaEventRecord(mark, compute), what);
-  wait_for(mark, what);
+void Machine::wait(cudaEvent_t event, const char* what) {
+  if (channels)
+    channels->wait(event, what);
+  else
+    wait_for(event, what);
+}
+
+void Machine::wait_for_stream(cudaStream_t stream, const char* what) {
+  must(::cudaEventRecord(mark, stream), what);
+  wait(mark, what);
 }
 
 void Machine::note(const std::string& sentence) {
@@ -42,8 +53,12 @@ void Machine::note(const std::string& sentence) {
 
 void Machine::settle() {
   (void)::cudaSetDevice(card.index);
-  for (const Stream* stream : {&compute, &upload, &transfer})
+  // Whoever unwinds may have left others waiting, and waits for them only so long.
+  const double patience_s = std::uncaught_exceptions() > 0 ? 2 : 1e9;
+  for (const Stream* stream : {&compute, &upload, &transfer}) {
+    if (channels) channels->settle(*stream, patience_s);
     (void)::cudaStreamSynchronize(*stream);
+  }
 }
 
 }  // namespace tessera::exec::cuda

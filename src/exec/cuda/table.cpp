@@ -10,6 +10,7 @@ namespace {
 #define ROW(op) KernelRow{ir::Op::op, run_##op, nullptr}
 #define ROW_WITH_WORKSPACE(op) KernelRow{ir::Op::op, run_##op, workspace_##op}
 #define CROSSES(op) KernelRow{ir::Op::op, nullptr, nullptr}
+#define CROSSES_WITH_WORKSPACE(op) KernelRow{ir::Op::op, nullptr, workspace_##op}
 constexpr std::array rows{
     ROW_WITH_WORKSPACE(contract),
     ROW_WITH_WORKSPACE(conv), ROW_WITH_WORKSPACE(conv_input_grad), ROW_WITH_WORKSPACE(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
@@ -26,13 +27,14 @@ constexpr std::array rows{
     ROW_WITH_WORKSPACE(sum), ROW_WITH_WORKSPACE(sumsq), ROW_WITH_WORKSPACE(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW(advance), ROW(lookup),
     ROW(lamb_direction), ROW_WITH_WORKSPACE(segment_sumsq), ROW(lamb_update),
-    CROSSES(all_reduce), CROSSES(all_gather), CROSSES(reduce_scatter), CROSSES(all_to_all),
+    CROSSES(all_reduce), CROSSES_WITH_WORKSPACE(all_gather), CROSSES_WITH_WORKSPACE(reduce_scatter), CROSSES_WITH_WORKSPACE(all_to_all),
     ROW(own), ROW(once), ROW(widen), CROSSES(transfer), CROSSES(send), CROSSES(recv),
     CROSSES(compressed_reduce), ROW_WITH_WORKSPACE(orthogonalise),
 };
 #undef ROW
 #undef ROW_WITH_WORKSPACE
 #undef CROSSES
+#undef CROSSES_WITH_WORKSPACE
 // clang-format on
 
 constexpr bool in_order() {

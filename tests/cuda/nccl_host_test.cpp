@@ -1,0 +1,186 @@
+// What of NCCL can be tried without a card: how a job decides for or against it, what it says then,
+// how ids are exchanged, and the test library's own part on the host.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "base/check.h"
+#include "comm/comm.h"
+#include "exec/cuda/kernel.h"
+#include "exec/cuda/nccl/nccl.h"
+#include "ir/attrs.h"
+#include "ranks/carrier.h"
+
+namespace tessera::exec::cuda::nccl_host_test {
+namespace {
+
+using run::Carriage;
+using run::choose_carrier;
+using run::RankCard;
+
+config::Config job(const std::string& comm) {
+  config::Config c;
+  c.run.device = "cuda";
+  c.parallel.comm = comm;
+  return c;
+}
+RankCard rank_on(const std::string& host, const std::string& card) {
+  return {host, card, "", "2.28.9"};
+}
+
+// For as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+Error refusal(const std::string& comm, const std::vector<RankCard>& all) {
+  try {
+    choose_carrier(job(comm), all);
+  } catch (const Error& e) {
+    return e;
+  }
+  return Error(ErrorKind::internal, "(accepted)");
+}
+
+TEST(CudaCarrier, IsNcclWhereEveryRankHasACard) {
+  const std::vector<RankCard> apart = {rank_on("a", "x"), rank_on("a", "y"), rank_on("b", "x")};
+  for (const char* comm : {"auto", "nccl"}) {
+    const Carriage taken = choose_carrier(job(comm), apart);
+    EXPECT_EQ(taken.by, Carrier::nccl) << comm;
+    EXPECT_EQ(taken.text, "NCCL 2.28.9");
+  }
+  for (const char* comm : {"local", "mpi"})
+    EXPECT_EQ(choose_carrier(job(comm), apart).by, Carrier::host) << comm;
+  EXPECT_EQ(choose_carrier(job("nccl"), {rank_on("a", "x")}).by, Carrier::host);  // nothing crosses
+  config::Config on_cores = job("auto");
+  on_cores.run.device = "cpu";
+  EXPECT_EQ(choose_carrier(on_cores, apart).text, "");
+}
+
+TEST(CudaCarrier, RanksThatShareACardGoThroughTheHost) {
+  const std::vector<RankCard> shared = {rank_on("a", "x"), rank_on("a", "y"), rank_on("a", "x")};
+  const Carriage taken = choose_carrier(job("auto"), shared);
+  EXPECT_EQ(taken.by, Carrier::host);
+  EXPECT_NE(taken.text.find("ranks 0 and 2 share a card of a"), std::string::npos) << taken.text;
+  const Error refused = refusal("nccl", shared);
+  EXPECT_EQ(refused.exit_code(), 2);
+  EXPECT_NE(refused.message.find("ranks 0 and 2 share a card of a"), std::string::npos);
+  EXPECT_NE(refused.hint.find("--comm mpi"), std::string::npos) << refused.hint;
+  const Variable waived(run::shared_card_variable, "1");
+  EXPECT_EQ(choose_carrier(job("nccl"), shared).by, Carrier::nccl);
+}
+
+TEST(CudaCarrier, WhatIsMissingIsNamedWithItsRank) {
+  std::vector<RankCard> all = {rank_on("a", "x"), rank_on("b", "x")};
+  all[1].without_nccl = "NCCL was not found: looked for libnccl.so.2", all[1].version = "";
+  const Carriage taken = choose_carrier(job("auto"), all);
+  EXPECT_EQ(taken.by, Carrier::host);
+  EXPECT_NE(taken.text.find("rank 1 (b) has none: NCCL was not found"), std::string::npos);
+  const Error refused = refusal("nccl", all);
+  EXPECT_EQ(refused.exit_code(), 10);
+  EXPECT_NE(refused.message.find("rank 1 (b)"), std::string::npos) << refused.message;
+  all[1] = {"b", "x", "", "2.20.5"};
+  EXPECT_NE(refusal("nccl", all).message.find("rank 1 (b) has 2.20.5"), std::string::npos);
+}
+
+TEST(CudaCarrier, EncodedGradientsGoThroughTheHost) {
+  config::Config c = job("auto");
+  const std::vector<RankCard> apart = {rank_on("a", "x"), rank_on("a", "y")};
+  c.parallel.compress = "int8";
+  EXPECT_NE(choose_carrier(c, apart).text.find("parallel.compress = int8"), std::string::npos);
+  c.parallel.compress = "powersgd=4";  // ordinary tensors
+  EXPECT_EQ(choose_carrier(c, apart).by, Carrier::nccl);
+}
+
+TEST(CudaNccl, TheLibraryCanBeNamed) {
+  EXPECT_EQ(nccl_files(), (std::vector<std::string>{"libnccl.so.2", "libnccl.so"}));
+  const Variable named("TESSERA_NCCL_LIBRARY", "/nowhere/libabsent.so");
+  EXPECT_EQ(nccl_files(), std::vector<std::string>{"/nowhere/libabsent.so"});
+}
+
+TEST(CudaNccl, WhatIsMissingIsASentence) {
+  if (nccl_missing().empty())
+    EXPECT_NE(nccl_version().find('.'), std::string::npos);
+  else
+    EXPECT_NE(nccl_missing().find("NCCL"), std::string::npos) << nccl_missing();
+}
+
+NcclId id_of(int number) {
+  NcclId out{};
+  out.fill(static_cast<std::byte>(number));
+  return out;
+}
+
+TEST(CudaNccl, TheFirstRankMakesTheId) {
+  std::mutex mutex;
+  std::set<std::byte> seen;
+  int made = 0;
+  comm::run_local(3, [&](comm::Comm& world) {
+    const NcclId id = agree_on_id(world, [&] {
+      const std::lock_guard lock(mutex);
+      ++made;
+      return id_of(7 + world.rank());
+    });
+    const std::lock_guard lock(mutex);
+    seen.insert(id[0]), seen.insert(id[127]);
+  });
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(seen, std::set<std::byte>{std::byte{7}});
+}
+
+TEST(CudaNccl, EveryPairHasAnIdOfItsSender) {
+  comm::run_local(3, [&](comm::Comm& world) {
+    const int me = world.rank();
+    int made = 0;
+    std::vector<bool> sends(3);
+    for (int to : {me - 1, me + 1})
+      if (to >= 0 && to < 3) sends[static_cast<std::size_t>(to)] = true;
+    const auto ids = agree_on_pairs(world, sends, [&] { return id_of(10 * me + ++made); });
+    EXPECT_EQ(made, me == 1 ? 2 : 1);
+    EXPECT_EQ(ids[0][1], id_of(1));
+    EXPECT_EQ(ids[1][0], id_of(11));
+    EXPECT_EQ(ids[1][2], id_of(12));
+    EXPECT_EQ(ids[2][1], id_of(21));
+  });
+}
+
+TEST(CudaNccl, AnIdThatCannotBeMadeEndsAllRanks) {
+  std::atomic<int> refused = 0;
+  comm::run_local(3, [&](comm::Comm& world) {
+    try {
+      agree_on_id(world, []() -> NcclId { throw Error(ErrorKind::device, "no network here"); });
+    } catch (const Error& e) {
+      refused +=
+          e.kind == ErrorKind::device && e.message.find("no network here") != std::string::npos;
+    }
+  });
+  EXPECT_EQ(refused, 3);
+}
+
+// Where parts do not lie together they are put in order on the card, which takes room.
+TEST(CudaNccl, RoomForPartsIsPlanned) {
+  const auto type = [](ir::Shape shape) { return ir::Type{ir::DType::f32, std::move(shape), {}}; };
+  const ir::Type part = type({4, 6}), wide = type({4, 12}), tall = type({8, 6});
+  const auto asked = [](ir::Op op, const ir::Collective& how, const ir::Type& in,
+                        const ir::Type& out) {
+    return kernel(op).workspace(how, std::span(&in, 1), std::span(&out, 1), Limits{});
+  };
+  const ir::Collective inner{.axis = "tp", .dim = 1}, outer{.axis = "tp", .dim = 0},
+      both{.axis = "sp", .dim = 1, .from = 0};
+  EXPECT_EQ(asked(ir::Op::all_gather, inner, part, wide), 256);
+  EXPECT_EQ(asked(ir::Op::all_gather, outer, part, tall), 0);
+  EXPECT_EQ(asked(ir::Op::reduce_scatter, inner, wide, part), 256);
+  EXPECT_EQ(asked(ir::Op::reduce_scatter, outer, tall, part), 0);
+  EXPECT_EQ(asked(ir::Op::all_to_all, both, wide, tall), 256);
+}
+
+}  // namespace
+}  // namespace tessera::exec::cuda::nccl_host_test
