@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -267,6 +268,15 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
   bool operator==(const Clip&) const = default;
   FIELDS(F(max))
 };
+// The factor on the loss in the backward pass: halved when a gradient overflows (after `hysteresis`
+// - 1 that are tolerated), doubled after `window` good steps, between `least` and `most`.
+struct LossScale {
+  double first = 65536, least = 1, most = 16777216;
+  std::int64_t window = 2000, hysteresis = 1;
+  bool fixed = false;  // it stays as it is
+  bool operator==(const LossScale&) const = default;
+  FIELDS(F(first), F(least), F(most), F(window), F(hysteresis), F(fixed))
+};
 #undef F
 #undef FIELDS
 
@@ -274,7 +284,7 @@ using Attrs =
     std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark,
                  Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
                  Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW, Segments,
-                 Ema, Clip, Collective, Message, Compressed, Stream>;
+                 Ema, Clip, LossScale, Collective, Message, Compressed, Stream>;
 inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
   if (const Compressed* compressed = std::get_if<Compressed>(&attrs)) return compressed->axis;
   if (const Message* message = std::get_if<Message>(&attrs)) return message->axis;
