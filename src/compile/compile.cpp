@@ -107,8 +107,12 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
       stages && spec.blocks.empty() ? blocks_per_stage(config) : spec.blocks;
   const auto cut = [=](const Program& p) { return stages ? transforms::cut(p, blocks) : p; };
   if (stages) passes.push_back({"cut", cut, true, true});
-  // Gradients are equations like any other.
-  if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
+  // Gradients are equations like any other. In f16 they are those of a scaled loss.
+  const transforms::Seed seed = spec.low != DType::f16 ? transforms::Seed::one
+                                : goal == Goal::train  ? transforms::Seed::input
+                                                       : transforms::Seed::number;
+  const auto autodiff = [=](const Program& p) { return transforms::autodiff(p, seed); };
+  if (differentiate) passes.push_back({"autodiff", autodiff, true, true});
   // The micro-batches of a step side by side, their gradients added in order.
   if (micro.size() > 1)
     passes.push_back({"accumulate",
@@ -120,17 +124,17 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
                             continue;
                           }
                           parts.push_back(cut(write_model(spec, goal, micro[i], weights)));
-                          if (differentiate) parts.back() = transforms::autodiff(parts.back());
+                          if (differentiate) parts.back() = autodiff(parts.back());
                         }
                         return transforms::accumulate(parts, spec.layout.zero >= 2 && several);
                       },
                       true, true});
-  // bf16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they would
-  // pass for readers of the loss.
-  if (config.precision.dtype == "bf16")
+  // bf16 or f16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they
+  // would pass for readers of the loss.
+  if (spec.low)
     passes.push_back({"precision",
-                      [](const Program& p) {
-                        return transforms::precision(transforms::simplify(p), DType::bf16);
+                      [low = *spec.low](const Program& p) {
+                        return transforms::precision(transforms::simplify(p), low);
                       },
                       false, true});
   // Running statistics of the whole batch, not of one micro-batch after the other.
@@ -198,7 +202,10 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
   if (config.parallel.zero == 3 && config.parallel.prefetch && spec.layout.dp > 1)
     passes.push_back({"prefetch", transforms::prefetch});
   // The step counts itself, on every rank.
-  if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
+  if (goal == Goal::train)
+    passes.push_back({"count",
+                      [&spec](const Program& p) { return transforms::count(p, spec.loss_scale); },
+                      true, true});
   return passes;
 }
 

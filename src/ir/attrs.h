@@ -268,16 +268,25 @@ struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never cli
   bool operator==(const Clip&) const = default;
   FIELDS(F(max))
 };
+// The factor on the loss in the backward pass: halved when a gradient overflows (after `hysteresis`
+// - 1 that are tolerated), doubled after `window` good steps, between `least` and `most`.
+struct LossScale {
+  double first = 65536, least = 1, most = 16777216;
+  std::int64_t window = 2000, hysteresis = 1;
+  bool fixed = false;  // it stays as it is
+  bool operator==(const LossScale&) const = default;
+  FIELDS(F(first), F(least), F(most), F(window), F(hysteresis), F(fixed))
+};
 #undef F
 #undef FIELDS
 
 // Attributes of any kind. A class of its own, so that the code which copies, compares and destroys
-// 38 alternatives is compiled once (attrs.cpp) and not in every file that holds an equation.
+// so many alternatives is compiled once (attrs.cpp) and not in every file that holds an equation.
 struct Attrs
     : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout,
                    Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
                    Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW,
-                   Segments, Ema, Clip, Collective, Message, Compressed, Stream> {
+                   Segments, Ema, Clip, LossScale, Collective, Message, Compressed, Stream> {
   using variant::variant;
   Attrs();
   Attrs(const Attrs& other);

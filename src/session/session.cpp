@@ -243,6 +243,8 @@ StepResult PendingStep::wait() {
           .correct = found.scalar("correct"),
           .grad_norm = found.scalar("grad_norm"),
           .ok = ok,
+          .loss_scale = found.scalars.contains("scale") ? found.scalar("scale") : 0,
+          .overflow = found.scalars.contains("overflow") && found.scalar("overflow") != 0,
           .step = static_cast<std::int64_t>(found.scalar("step")) + (ok ? 0 : 1),
           .timeline = std::move(found.timeline)};
 }

@@ -37,7 +37,11 @@ struct StepInputs {
 };
 struct StepResult {
   double loss = 0, correct = 0, grad_norm = 0;
-  bool ok = true;         // false: something was not finite and nothing was changed
+  bool ok = true;  // false: something was not finite and nothing was changed
+  // f16: the scale of the loss in this step, and whether the step was skipped because a gradient
+  // overflowed and the next one is tried with a smaller scale (or the overflow was tolerated).
+  double loss_scale = 0;  // 0: the loss is not scaled
+  bool overflow = false;
   std::int64_t step = 0;  // the update that was tried: the first that had not been applied
   exec::Timeline timeline;
 };

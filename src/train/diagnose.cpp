@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "checkpoint/state_tensors.h"
 #include "ranks/ranks.h"
 
@@ -108,6 +109,8 @@ BadElements count_bad(std::span<const std::byte> bytes, ir::DType dtype) {
       return count<std::uint16_t>(bytes, [](std::uint16_t v) {
         return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
       });
+    case ir::DType::f16:
+      return count<std::uint16_t>(bytes, [](std::uint16_t v) { return from_half(v); });
     default:
       return {};
   }

@@ -64,7 +64,7 @@ bool on_stream(const Eqn& e, const std::vector<bool>& stream) {
 }  // namespace
 
 Program precision(const Program& program, DType low) {
-  CHECK(low == DType::bf16, "mixed precision knows bf16");
+  CHECK(is_low(low), "mixed precision knows bf16 and f16");
   // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops
   // that make them.
   std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);

@@ -54,16 +54,16 @@ bool low_after_fusing(ir::Op op, std::size_t operand, bool low) {
   return low || (op == ir::Op::layer_norm_grad && operand == 5);
 }
 
-// As a program of mixed precision has them: what the op's row marks as low is bf16, the rest f32.
-// Empty: the op runs in f32 there.
-std::vector<Array> low_operands(const Case& c) {
+// As a program of mixed precision has them: what the op's row marks as low is of the low type, the
+// rest f32. Empty: the op runs in f32 there.
+std::vector<Array> low_operands(const Case& c, DType type) {
   const std::string_view low = ir::def(c.op).low;
   if (low.empty() || c.fixed) return {};
   std::vector<Array> out;
   for (Array& a : make_operands(c, DType::f32)) {
     const bool marked = low[std::min(out.size(), low.size() - 1)] == 'l';
     const bool down = low_after_fusing(c.op, out.size(), marked) && a.dtype() == DType::f32;
-    out.push_back(down ? a.as(DType::bf16) : std::move(a));
+    out.push_back(down ? a.as(type) : std::move(a));
   }
   return out;
 }
@@ -149,19 +149,21 @@ TEST_P(OnDevice, EveryCaseEqualsTheReference) {
 
 TEST_P(OnDevice, EveryCaseOfMixedPrecisionEqualsTheReference) {
   int seen = 0;
-  for (const Case& c : cases()) {
-    const std::vector<Array> in = low_operands(c);
-    if (in.empty()) continue;
-    ++seen;
-    if (!wanted(c)) continue;
-    try_case(c, DType::bf16, [&] {
-      const std::vector<Array> want =
-          run_reference(c.op, attrs_for(c, DType::f64), in_doubles(in), pool_);
-      // Three digits; what only moves elements loses nothing.
-      expect_near(c, DType::bf16, run_on(*executor_, c, DType::f32, in), want,
-                  c.tolerance.error == 0 ? 0 : 2e-2);
-    });
-  }
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const Case& c : cases()) {
+      const std::vector<Array> in = low_operands(c, type);
+      if (in.empty()) continue;
+      ++seen;
+      if (!wanted(c)) continue;
+      try_case(c, type, [&] {
+        const std::vector<Array> want =
+            run_reference(c.op, attrs_for(c, DType::f64), in_doubles(in), pool_);
+        // Five roundings of 2^-8 or 2^-11; what only moves elements loses nothing.
+        const double rounded = type == DType::f16 ? 2.5e-3 : 2e-2;
+        expect_near(c, type, run_on(*executor_, c, DType::f32, in), want,
+                    c.tolerance.error == 0 ? 0 : rounded);
+      });
+    }
   EXPECT_GT(seen, 20);
   RecordProperty("cases", seen);
 }

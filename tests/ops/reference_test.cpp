@@ -189,6 +189,23 @@ TEST(Reference, CastToBf16RoundsToNearestEven) {
       std::isnan(cast(std::bit_cast<float>(0x7f800001u))));  // the payload lies in the lower half
 }
 
+// 11 bits, infinite from 65520 on, multiples of 2^-24 below 2^-14.
+TEST(Reference, CastToF16RoundsToNearestEven) {
+  const auto cast = [](float x) {
+    Array a(DType::f32, {1});
+    a.set(0, x);
+    return run(Op::cast, ir::Cast{DType::f16}, {a})[0][0];
+  };
+  EXPECT_EQ(cast(1.0f + 0x1p-11f), 1.0);               // a tie: to even
+  EXPECT_EQ(cast(1.0f + 3 * 0x1p-11f), 1.0 + 0x1p-9);  // a tie: to even, up
+  EXPECT_EQ(cast(1.0f + 0x1.1p-11f), 1.0 + 0x1p-10);
+  EXPECT_EQ(cast(65519.996f), 65504);
+  EXPECT_EQ(cast(-65520.0f), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(cast(0x1.8p-24f), 0x1p-23);  // a tie between subnormals
+  EXPECT_EQ(cast(0x1p-25f), 0);
+  EXPECT_TRUE(std::isnan(cast(std::bit_cast<float>(0x7f800001u))));
+}
+
 TEST(Reference, MovesElements) {
   const Array x = values({2, 3}, {1, 2, 3, 4, 5, 6});
   expect_values(run(Op::transpose, ir::Transpose{{1, 0}}, {x})[0], {1, 4, 2, 5, 3, 6});
@@ -248,6 +265,43 @@ TEST(Reference, ClipAndFinite) {
   expect_values(
       run(Op::finite, ir::None{}, {scalar(std::numeric_limits<double>::infinity()), scalar(0)})[0],
       {0});
+}
+
+// What the documents say: halved by an overflow, doubled after a window of good steps, and a loss
+// that is not finite is no business of the scale.
+TEST(Reference, ALossScaleFollowsOverflows) {
+  const auto count = [](double n) { return scalar(n, DType::i64); };
+  const ir::LossScale rule{
+      .first = 64, .least = 16, .most = 256, .window = 3, .hysteresis = 2, .fixed = false};
+  expect_values(run(Op::loss_scale, rule, {scalar(0)})[0], {64});
+  expect_values(run(Op::loss_scale, rule, {scalar(32)})[1], {1.0 / 32});
+  struct Row {
+    double scale, good, overflows;
+    bool ok, sound;
+    double next, next_good, next_overflows;
+    bool answered;
+  };
+  for (const Row& r :
+       {Row{0, 0, 0, true, true, 64, 1, 0, false},    // the first step
+        Row{64, 2, 1, true, true, 128, 0, 0, false},  // a window is full
+        Row{256, 2, 0, true, true, 256, 0, 0, false},
+        Row{64, 2, 0, false, true, 64, 0, 1, true},  // the first is tolerated
+        Row{64, 2, 1, false, true, 32, 0, 1, true}, Row{32, 0, 1, false, true, 16, 0, 1, true},
+        Row{16, 0, 1, false, true, 16, 0, 1, false},      // the minimum: a bad step
+        Row{64, 2, 1, false, false, 64, 2, 1, false}}) {  // the loss is not finite
+    const auto got = run(Op::rescale, rule,
+                         {scalar(r.scale), count(r.good), count(r.overflows), scalar(r.ok ? 1 : 0),
+                          scalar(r.sound ? 1 : 0)});
+    expect_values(got[0], {r.next});
+    expect_values(got[1], {r.next_good});
+    expect_values(got[2], {r.next_overflows});
+    expect_values(got[3], {r.answered ? 1.0 : 0.0});
+  }
+  ir::LossScale fixed = rule;
+  fixed.fixed = true;
+  const auto got = run(Op::rescale, fixed, {scalar(0), count(0), count(0), scalar(0), scalar(1)});
+  expect_values(got[0], {64});
+  expect_values(got[3], {0});
 }
 
 TEST(Reference, AStepCountsAndLooksUpItsRate) {

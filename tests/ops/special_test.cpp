@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "base/half.h"
 #include "ops/cases.h"
 #include "ops/interpret.h"
 
@@ -97,6 +99,27 @@ TEST(Special, CastToBf16IsBitForBit) {
   for (std::int64_t i = 0; i < got.size(); ++i)
     EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])))
         << x[static_cast<std::size_t>(i)] << " became " << got[i];
+}
+
+// Every f16 there and back, and both neighbours of every one and of every tie in f32.
+TEST(Special, CastToF16IsBitForBit) {
+  std::vector<float> x;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const float value = from_half(static_cast<std::uint16_t>(bits));
+    x.push_back(value);
+    if (std::isnan(value)) continue;
+    const std::uint32_t tie = std::bit_cast<std::uint32_t>(value) + 0x1000u;
+    for (const std::uint32_t near : {tie - 1, tie, tie + 1})
+      x.push_back(std::bit_cast<float>(near));
+  }
+  Array in(DType::f32, {static_cast<std::int64_t>(x.size())});
+  std::copy(x.begin(), x.end(), reinterpret_cast<float*>(in.data()));
+  const Array got = run_fast(Op::cast, ir::Cast{DType::f16}, {in})[0],
+              want = run_reference(Op::cast, ir::Cast{DType::f16}, {in}, pool())[0];
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.bytes()), 0);
+  const Array back = run_fast(Op::cast, ir::Cast{DType::f32}, {got})[0],
+              meant = run_reference(Op::cast, ir::Cast{DType::f32}, {want}, pool())[0];
+  EXPECT_EQ(std::memcmp(back.data(), meant.data(), back.bytes()), 0);
 }
 
 // Keys that a mask removes with minus infinity have no weight.

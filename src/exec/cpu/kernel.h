@@ -1,8 +1,8 @@
 // What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the
 // element type; fast ones are f32. Conventions: tensors are dense and row-major; all floating
-// operands of a call have the kernel's element type (the executor widens bf16 around the call; cast
-// is the exception); work is cut into tasks by shape alone, so results do not depend on the number
-// of threads.
+// operands of a call have the kernel's element type (the executor widens bf16 and f16 around the
+// call; cast is the exception); work is cut into tasks by shape alone, so results do not depend on
+// the number of threads.
 #pragma once
 
 #include <cstddef>

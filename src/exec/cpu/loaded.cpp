@@ -14,7 +14,7 @@ namespace {
 // without workspace) moves bytes.
 bool widened(ir::Op op, const ir::Type& type) {
   return op != ir::Op::cast && op != ir::Op::mark && !plan::crosses_ranks(op) &&
-         type.dtype == ir::DType::bf16;
+         ir::is_low(type.dtype);
 }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,
@@ -67,7 +67,7 @@ CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
     const auto tensor = [&](const plan::Slot& slot, std::vector<Widened>& list, std::size_t index,
                             std::vector<ir::Type>& types) {
       const bool wide = slot && widened(step.op, slot.type);
-      if (wide) list.push_back({index});
+      if (wide) list.push_back({index, slot.type.dtype});
       f64 |= slot && slot.type.dtype == ir::DType::f64;
       types.push_back(slot.type);
       return Tensor{wide ? ir::DType::f32 : slot.type.dtype, slot.type.shape, nullptr};
@@ -131,12 +131,12 @@ Call CpuLoaded::call_of(Bound& bound) {
 
 void CpuLoaded::execute(Bound& bound) {
   for (const Widened& w : bound.widen)
-    widen_bf16(reinterpret_cast<const std::uint16_t*>(w.narrow), bound.in[w.index].as<float>(),
-               bound.in[w.index].elements(), machine_.pool);
+    widen_low(w.low, reinterpret_cast<const std::uint16_t*>(w.narrow),
+              bound.in[w.index].as<float>(), bound.in[w.index].elements(), machine_.pool);
   bound.kernel(call_of(bound));
   for (const Widened& w : bound.round)
-    round_to_bf16(bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow),
-                  bound.out[w.index].elements(), machine_.pool);
+    round_to_low(w.low, bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow),
+                 bound.out[w.index].elements(), machine_.pool);
 }
 
 Timeline CpuLoaded::run(int copy, const RunOptions& options) {

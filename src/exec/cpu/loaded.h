@@ -1,7 +1,7 @@
 // A plan bound to kernels and addresses: what a run would find out again every time is found out
-// once. f64 programs use the reference kernels; f32 the fast ones; bf16 operands are widened to f32
-// around the kernel and results rounded, because no packaged library multiplies bf16 matrices on a
-// CPU.
+// once. f64 programs use the reference kernels; f32 the fast ones; bf16 and f16 operands are
+// widened to f32 around the kernel and results rounded, because no packaged library multiplies such
+// matrices on a CPU.
 #pragma once
 
 #include <memory>
@@ -41,9 +41,11 @@ class CpuLoaded final : public Loaded {
   Ticket submit(const RunOptions& options) override;
 
  private:
-  // A bf16 operand or result of a kernel: where its elements lie, and as f32 in the workspace.
+  // A bf16 or f16 operand or result of a kernel: where its elements lie, and as f32 in the
+  // workspace.
   struct Widened {
     std::size_t index = 0;
+    ir::DType low = ir::DType::bf16;
     std::byte* narrow = nullptr;
   };
   struct Bound {

@@ -25,6 +25,7 @@ constexpr std::array rows{
     ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW_OF_REFERENCE(advance), ROW_OF_REFERENCE(lookup),
+    ROW_OF_REFERENCE(loss_scale), ROW_OF_REFERENCE(rescale),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
@@ -45,8 +46,8 @@ static_assert(in_order(), "every op of TESSERA_OPS has its kernels here, in its 
 
 const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
 
-// Doubles are the reference kernels' business. The f32 kernels take bf16 too, which is widened
-// around them, and whatever integers the op's own rule allows.
+// Doubles are the reference kernels' business. The f32 kernels take bf16 and f16 too, which are
+// widened around them, and whatever integers the op's own rule allows.
 bool supports(ir::Op op, ir::DType dtype) {
   return (dtype == ir::DType::f64 ? kernel(op).f64 : kernel(op).f32) != nullptr;
 }
