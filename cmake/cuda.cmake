@@ -74,6 +74,7 @@ function(join_cuda_files list)
     list(APPEND rest ${name})
     set(text_of_${folder}_${batch} "${text_of_${folder}_${batch}}#include \"${file}\"\n")
     file(CONFIGURE OUTPUT ${name} CONTENT "${text_of_${folder}_${batch}}" @ONLY)
+    set_source_files_properties(${name} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)    # later versions of CMake would join all of them
   endforeach()
   list(REMOVE_DUPLICATES rest)
   set(${list} ${rest} PARENT_SCOPE)
