@@ -58,13 +58,11 @@ gpu_test(gpu_run_memory parallel RunMemory.IsAsPlanned*)
 gpu_test(gpu_kill app Kill.AKilledRun* WITH TESSERA_KILLS=20)
 gpu_test(gpu_threads app Ranks.AsThreads)
 gpu_test(gpu_processes app Ranks.StartedHere*:Ranks.ByEveryAlgorithm)
-# What NCCL carries: with one rank NCCL itself, with several on one card the test library, as processes and as threads.
+# What NCCL carries: with one rank NCCL itself, with several on one card the test library, as processes.
 gpu_test(gpu_nccl_one_rank cuda OnCardNccl.*)
 gpu_test(gpu_nccl_refused app OnCardNcclJobs.*)
 if(TESSERA_NCCL_BUILT)
   gpu_test(gpu_nccl_lost app Failures.HangsAreNamed:Failures.LostRanksAreNamed:Failures.UnderPlainMpirun WITH ${test_nccl})
-  gpu_test(gpu_nccl_threads parallel */Equivalence.SameTraceAsOneRank/0:*/Equivalence.SameTraceAsOneRank/5:*/Equivalence.SameTraceAsOneRank/7
-    WITH ${test_nccl} CUDA_DEVICE_MAX_CONNECTIONS=32)
   if(TESSERA_MPI AND MPIEXEC_EXECUTABLE)
     add_executable(nccl_ranks_test nccl/ranks/layouts_test.cpp parallel/world.cpp)
     target_include_directories(nccl_ranks_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -27,19 +27,13 @@ using namespace tessera::test;
 
 constexpr std::size_t staging_bytes = 32 << 20;  // of one communicator, both ways
 
-struct Driver {
-  decltype(::cuStreamWriteValue32)* write = nullptr;
-  decltype(::cuStreamWaitValue32)* wait = nullptr;
-};
-const Driver& driver() {
-  static const Driver found = [] {
-    Driver out;
-    if (void* const library = ::dlopen("libcuda.so.1", RTLD_NOW)) {
-      out.write =
-          reinterpret_cast<decltype(out.write)>(::dlsym(library, "cuStreamWriteValue32_v2"));
-      out.wait = reinterpret_cast<decltype(out.wait)>(::dlsym(library, "cuStreamWaitValue32_v2"));
-    }
-    return out;
+// Writes and waits for words of memory in a stream; null where the driver has no such call.
+using MemoryOps = decltype(::cuStreamBatchMemOp);
+MemoryOps* memory_ops() {
+  static MemoryOps* const found = [] {
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+    return library ? reinterpret_cast<MemoryOps*>(::dlsym(library, "cuStreamBatchMemOp_v2"))
+                   : nullptr;
   }();
   return found;
 }
@@ -48,7 +42,7 @@ bool waits_in_host_functions() {
     const char* given = std::getenv("TESSERA_TEST_NCCL_HOST");
     return given && std::strcmp(given, "1") == 0;
   }();
-  return asked || !driver().write || !driver().wait;
+  return asked || !memory_ops();
 }
 
 // Seen by the card and by the thread that exchanges.
@@ -155,13 +149,24 @@ ncclResult_t ring(ncclComm* comm, std::uint32_t number, cudaStream_t stream) {
                ? ncclSuccess
                : failed("a host function was refused", ncclUnhandledCudaError);
   }
-  const auto at = [](std::uint32_t& word) { return reinterpret_cast<CUdeviceptr>(&word); };
+  const auto write = [&](std::uint32_t& word, std::uint32_t value) {
+    CUstreamBatchMemOpParams op = {};
+    op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    op.writeValue.address = reinterpret_cast<CUdeviceptr>(&word);
+    op.writeValue.value = value;
+    op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    return memory_ops()(stream, 1, &op, 0) == CUDA_SUCCESS;
+  };
+  const auto wait = [&](std::uint32_t& word, std::uint32_t value) {
+    CUstreamBatchMemOpParams op = {};
+    op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    op.waitValue.address = reinterpret_cast<CUdeviceptr>(&word);
+    op.waitValue.value = value;
+    op.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    return memory_ops()(stream, 1, &op, 0) == CUDA_SUCCESS;
+  };
   Bell& bell = comm->bell();
-  const bool done =
-      driver().write(stream, at(bell.posted), number, CU_STREAM_WRITE_VALUE_DEFAULT) ==
-          CUDA_SUCCESS &&
-      driver().wait(stream, at(bell.ready), 1, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS &&
-      driver().write(stream, at(bell.ready), 0, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+  const bool done = write(bell.posted, number) && wait(bell.ready, 1) && write(bell.ready, 0);
   return done ? ncclSuccess : failed("a stream refused to wait", ncclUnhandledCudaError);
 }
 
@@ -260,7 +265,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
     return failed(error.what(), ncclSystemError);
   }
   void* pinned = nullptr;
-  if (::cudaHostAlloc(&pinned, 4096 + staging_bytes, cudaHostAllocPortable) != cudaSuccess)
+  if (::cudaHostAlloc(&pinned, 4096 + staging_bytes, cudaHostAllocPortable | cudaHostAllocMapped) !=
+      cudaSuccess)
     return failed("no pinned memory", ncclUnhandledCudaError);
   std::memset(pinned, 0, 4096);
   comm->pinned = static_cast<std::byte*>(pinned);

@@ -165,14 +165,19 @@ void CudaLoaded::upload(Copy& copy, int index) {
 }
 
 void CudaLoaded::execute(Copy& copy, std::size_t i, Form form, bool captured) {
-  const plan::Step& step = plan_.steps[i];
   Bound& bound = copy.steps[i];
   if (carried_) {
     const Carried::Recording recording{*copy.marks, form == timed, captured};
     carried_->join(i, recording);
-    if (plan::crosses_ranks(step.op))
+    if (plan::crosses_ranks(plan_.steps[i].op))
       return carried_->message(i, bound.in, bound.out, bound.workspace, recording);
   }
+  compute(copy, i);
+}
+
+void CudaLoaded::compute(Copy& copy, std::size_t i) {
+  const plan::Step& step = plan_.steps[i];
+  Bound& bound = copy.steps[i];
   const Call call{.op = step.op,
                   .attrs = step.attrs,
                   .in = bound.in,
@@ -183,6 +188,31 @@ void CudaLoaded::execute(Copy& copy, std::size_t i, Form form, bool captured) {
                   .context = machine_.context,
                   .memo = &memos_[i]};
   bound.kernel(call);
+}
+
+// A kernel that is launched for the first time is loaded, and that may wait for everything on the
+// card: also for a message that another rank sends once this one has launched the kernel. So all of
+// them are loaded before the first message, by a graph that is drawn and never launched.
+void CudaLoaded::preload(Copy& copy) {
+  cudaGraph_t drawn = nullptr;
+  must(::cudaStreamBeginCapture(machine_.compute, cudaStreamCaptureModeRelaxed),
+       "begin to load kernels");
+  try {
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i)
+      if (!plan::crosses_ranks(plan_.steps[i].op)) compute(copy, i);
+    carried_->preload();
+    gather_scalars(copy.scalars, copy.found, machine_.compute);
+  } catch (const Error&) {  // who cannot be captured now is loaded by the first run
+  }
+  cudaGraphExec_t ready = nullptr;
+  if (::cudaStreamEndCapture(machine_.compute, &drawn) == cudaSuccess && drawn &&
+      ::cudaGraphInstantiate(&ready, drawn, 0) == cudaSuccess) {
+    const GraphExec graph(ready);
+    must(::cudaGraphUpload(graph, machine_.compute), "load kernels");
+    machine_.wait_for_compute("load kernels");
+  }
+  if (drawn) (void)::cudaGraphDestroy(drawn);
+  (void)::cudaGetLastError();
 }
 
 void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool captured) {
@@ -270,6 +300,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
   const Form form = options.spans ? timed : plain;
   while (form == timed && copy.ticks.size() < 2 * plan_.steps.size())
     copy.ticks.push_back(make_event(true));
+  if (carried_ && !warm_) preload(copy);
   cpu::Recorder record(plan_.steps.size(), options.spans);
   cpu::Flights flights(record);
   for (std::size_t s = 0; s < segments_.size(); ++s) {

@@ -60,6 +60,8 @@ class CudaLoaded final : public Loaded {
   void bind(Copy& copy, int index);  // addresses
   void upload(Copy& copy, int index);
   void execute(Copy& copy, std::size_t step, Form form, bool captured);
+  void compute(Copy& copy, std::size_t step);
+  void preload(Copy& copy);
   void finish(Copy& copy, bool captured);  // what follows the last step
   void enqueue(Copy& copy, const Segment& segment, Form form, bool captured);
   void launch(Copy& copy, std::size_t segment, Form form);

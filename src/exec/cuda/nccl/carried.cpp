@@ -68,6 +68,8 @@ Carried::Marks Carried::make_marks() const {
   return out;
 }
 
+void Carried::preload() { count_one(nullptr, machine_.compute); }
+
 void Carried::mark(const Event& event, cudaStream_t stream, bool captured) {
   must(::cudaEventRecordWithFlags(event, stream,
                                   captured ? cudaEventRecordExternal : cudaEventRecordDefault),

@@ -31,6 +31,7 @@ class Carried {
   Carried(const plan::Plan& plan, Machine& machine);  // makes the channels that are missing
 
   Marks make_marks() const;
+  void preload();  // on the compute stream, which is captured: its own kernels
   // Before step i: the compute stream waits for what the step needs.
   void join(std::size_t i, const Recording& recording);
   // Step i itself, which crosses ranks.

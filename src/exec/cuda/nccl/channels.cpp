@@ -30,7 +30,10 @@ Channels::Channels(const Groups& groups)
       }) {
   // Ranks that are threads capture one after the other; registering buffers meanwhile would wait
   // for the others.
-  if (comm::thread_rank() >= 0) ::setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  if (comm::thread_rank() >= 0) {
+    static const int once = ::setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    (void)once;
+  }
 }
 
 Channels::~Channels() {
