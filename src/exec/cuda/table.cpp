@@ -29,6 +29,7 @@ constexpr std::array rows{
     CROSSES(all_reduce), CROSSES(all_gather), CROSSES(reduce_scatter), CROSSES(all_to_all),
     ROW(own), ROW(once), ROW(widen), CROSSES(transfer), CROSSES(send), CROSSES(recv),
     CROSSES(compressed_reduce), ROW_WITH_WORKSPACE(orthogonalise),
+    ROW(normalise),
 };
 #undef ROW
 #undef ROW_WITH_WORKSPACE
