@@ -263,6 +263,14 @@ struct Stream {  // what random numbers are keyed by
   bool operator==(const Stream&) const = default;
   FIELDS(F(stream))
 };
+// (pixel / 255 - mean) / deviation; one number of each serves all channels. Both count as rounded
+// to f32, and so does the result, whatever `to` is.
+struct Normalise {
+  std::vector<double> mean{}, deviation{};
+  DType to = DType::f32;
+  bool operator==(const Normalise&) const = default;
+  FIELDS(F(mean), F(deviation), F(to))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
@@ -282,11 +290,11 @@ struct LossScale {
 
 // Attributes of any kind. A class of its own, so that the code which copies, compares and destroys
 // so many alternatives is compiled once (attrs.cpp) and not in every file that holds an equation.
-struct Attrs
-    : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout,
-                   Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
-                   Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW,
-                   Segments, Ema, Clip, LossScale, Collective, Message, Compressed, Stream> {
+struct Attrs : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast,
+                            Dropout, Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape,
+                            Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window,
+                            WindowMask, BiasTable, Sgd, AdamW, Segments, Ema, Clip, LossScale,
+                            Collective, Message, Compressed, Stream, Normalise> {
   using variant::variant;
   Attrs();
   Attrs(const Attrs& other);

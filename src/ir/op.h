@@ -47,7 +47,8 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
   /* collective */ X(all_reduce, Collective) X(all_gather, Collective) X(reduce_scatter, Collective)        \
                    X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)    \
                    X(transfer, Message) X(send, Message) X(recv, Message)                                   \
-  /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)
+  /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)                                    \
+  /* image      */ X(normalise, Normalise)
 // clang-format on
 
 enum class Op : std::uint8_t {

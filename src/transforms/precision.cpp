@@ -71,6 +71,9 @@ Program precision(const Program& program, DType low) {
   auto keep_wide = [&](Var v) {
     return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)];
   };
+  auto read_low_only = [&](Var v) {
+    return narrow[static_cast<std::size_t>(v)] && !wide[static_cast<std::size_t>(v)];
+  };
   const std::vector<bool> stream = residual_stream(program);
   auto stays_f32 = [&](const Eqn& e) {
     const bool cheap =
@@ -122,6 +125,8 @@ Program precision(const Program& program, DType low) {
     if (Constant* c = std::get_if<Constant>(&attrs);
         c && !keep_wide(e.out[0]) && is_float(c->dtype))
       c->dtype = low;
+    // Numbers that only low ops read come out low at once; the rounding is the cast's.
+    if (Normalise* n = std::get_if<Normalise>(&attrs); n && read_low_only(e.out[0])) n->to = low;
     r.copy_with(e, attrs, in);
   }
   for (const Output& o : program.outputs) {

@@ -207,7 +207,7 @@ const std::vector<Case>& cases() {
     Rows rows;
     for (auto family : {contract_cases, conv_cases, attention_cases, pointwise_cases, norm_cases,
                         batch_norm_cases, loss_cases, shape_cases, window_cases, reduce_cases,
-                        update_cases, lamb_cases, compress_cases})
+                        update_cases, lamb_cases, compress_cases, image_cases})
       for (Case& c : family()) rows.push_back(std::move(c));
     return rows;
   }();

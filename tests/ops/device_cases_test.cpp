@@ -9,10 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "exec/executor.h"
-#include "ir/builder.h"
 #include "ops/cases.h"
 #include "ops/interpret.h"
+#include "ops/on_device.h"
 
 namespace tessera::test::device_cases_test {
 namespace {
@@ -21,30 +20,7 @@ using ir::DType;
 
 std::vector<Array> run_on(exec::Executor& executor, const Case& c, DType element,
                           const std::vector<Array>& in) {
-  ir::Builder b;
-  std::vector<ir::Var> operands;
-  for (const Array& a : in)
-    operands.push_back(b.input(ir::Input::batch, "x" + std::to_string(operands.size()), a.type()));
-  const std::vector<ir::Var> results = b.emit(c.op, attrs_for(c, element), operands);
-  for (std::size_t i = 0; i < results.size(); ++i) b.output("y" + std::to_string(i), results[i]);
-  ir::verify(b.program());
-  const plan::Plan plan = plan::lower(b.program(), 0, executor.target());
-  const auto loaded = executor.load(plan);
-  for (std::size_t i = 0; i < in.size(); ++i)
-    loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
-  loaded->run();
-  if (executor.runs_ahead() > 0) {  // once more, which may be by another way
-    for (std::size_t i = 0; i < in.size(); ++i)
-      loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
-    loaded->run();
-  }
-  std::vector<Array> out;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const ir::Type& type = plan.output("y" + std::to_string(i))->slot.type;
-    Array& y = out.emplace_back(type.dtype, type.shape);
-    loaded->read("y" + std::to_string(i), {y.data(), y.bytes()});
-  }
-  return out;
+  return run_op(executor, c.op, attrs_for(c, element), in);
 }
 
 // Operands that passes after mixed precision add: the scale and offset of a folded batch norm are
@@ -73,13 +49,8 @@ std::vector<Array> in_doubles(const std::vector<Array>& in) {
   return out;
 }
 
-class OnDevice : public ::testing::TestWithParam<std::string> {
+class OnDevice : public EveryDevice {
  protected:
-  void SetUp() override {
-    if (const std::string why = exec::missing(GetParam()); !why.empty())
-      GTEST_SKIP() << GetParam() << ": no card here: " << why;
-    executor_ = exec::make_executor(GetParam(), 2);
-  }
   void expect_near(const Case& c, DType element, const std::vector<Array>& got,
                    const std::vector<Array>& want, double tolerance) {
     ASSERT_EQ(got.size(), want.size()) << c.name;
@@ -99,7 +70,6 @@ class OnDevice : public ::testing::TestWithParam<std::string> {
     }
   }
   ThreadPool pool_{2};
-  std::unique_ptr<exec::Executor> executor_;
 };
 
 // TESSERA_CASE=NAME runs one case alone: on a card a bad access ends all that come after it.
@@ -168,10 +138,7 @@ TEST_P(OnDevice, EveryCaseOfMixedPrecisionEqualsTheReference) {
   RecordProperty("cases", seen);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OnDevice, ::testing::ValuesIn(exec::device_names()),
-                         [](const ::testing::TestParamInfo<std::string>& info) {
-                           return info.param;
-                         });
+FOR_EVERY_DEVICE(OnDevice);
 
 }  // namespace
 }  // namespace tessera::test::device_cases_test

@@ -27,7 +27,10 @@ struct Machine {
   ThreadPool pool;
   Groups groups;
   Memory memory;
-  std::int64_t runs = 0;         // of all plans
+  std::int64_t runs = 0;    // of all plans
+  std::int64_t writes = 0;  // of persistent buffers, from outside or by a run
+  // Packed weights by their buffer: `writes` when they were packed.
+  std::map<std::string, std::int64_t, std::less<>> packed_at{};
   const Loaded* last = nullptr;  // whose run the last one was
   std::int64_t since = 0;        // the first of its runs without another's in between
 };
@@ -55,12 +58,14 @@ class CpuLoaded final : public Loaded {
     std::vector<Widened> widen, round;
     Scratch scratch;
     std::byte* shared = nullptr;
+    std::byte* packed = nullptr;
     std::string_view name;  // of the equation: its first result
     Memo memo;
   };
   void bind(Bound& bound, int copy);  // addresses
   Call call_of(Bound& bound);
   void execute(Bound& bound);
+  void pack_weights();  // those that were written since they were packed
   Timeline run(int copy, const RunOptions& options);
   std::byte* address(const plan::Slot& slot, int copy) const {
     return machine_.memory.address(plan_, slot, copy);
@@ -69,6 +74,7 @@ class CpuLoaded final : public Loaded {
   const plan::Plan& plan_;
   Machine& machine_;
   std::vector<std::vector<Bound>> steps_;  // per copy of what a run is fed with and leaves
+  bool packs_ = false, updates_ = false;   // reads packed weights; writes persistent buffers
   std::int64_t bound_at_ = -1;             // moves of the memory when addresses were taken
   int next_ = 0;                           // the copy of the next run
   struct Run;

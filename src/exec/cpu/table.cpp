@@ -7,12 +7,13 @@ namespace tessera::exec::cpu {
 
 namespace {
 // clang-format off
-#define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, nullptr}
+#define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op}
 #define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
-#define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>, nullptr}
+#define ROW_THAT_PACKS(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op, packed_##op, pack_##op}
+#define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>}
 constexpr std::array rows{
-    ROW_WITH_SCRATCH(contract),
-    ROW_WITH_SCRATCH(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
+    ROW_THAT_PACKS(contract),
+    ROW_THAT_PACKS(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
     ROW_WITH_SCRATCH(attention), ROW_WITH_SCRATCH(attention_grad),
     ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     ROW(layer_norm), ROW_WITH_SCRATCH(layer_norm_grad), ROW_WITH_SCRATCH(add_norm),
@@ -30,9 +31,11 @@ constexpr std::array rows{
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
     ROW_WITH_SCRATCH(compressed_reduce), ROW_OF_REFERENCE(orthogonalise),
+    ROW(normalise),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH
+#undef ROW_THAT_PACKS
 #undef ROW_OF_REFERENCE
 // clang-format on
 
