@@ -105,6 +105,7 @@ class Process {
         "exec " + std::string(TESSERA_BINARY) + " " + arguments + " 2>" + log.string();
     id_ = ::fork();
     if (id_ != 0) return;
+    std::signal(SIGINT, SIG_DFL);  // a script that runs the tests in its background ignores it
     if (file_limit != RLIM_INFINITY) {
       const struct rlimit limit = {file_limit, file_limit};
       ::setrlimit(RLIMIT_FSIZE, &limit);
