@@ -2,6 +2,7 @@
 // numbers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -15,11 +16,12 @@
 namespace tessera::run::golden_test {
 namespace {
 
-std::vector<std::string> goldens() {
+std::vector<std::string> goldens(const std::vector<std::string>& families = {"vit_", "swin_"}) {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/golden"))
     if (const std::string name = entry.path().filename().string(); name.ends_with(".safetensors"))
-      if (name.starts_with("vit_") || name.starts_with("swin_"))
+      if (std::any_of(families.begin(), families.end(),
+                      [&](const std::string& family) { return name.starts_with(family); }))
         paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -42,6 +44,22 @@ TEST_P(GoldenTest, AllTensorsWithinTolerance) {
 }
 INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16", "f16"),
                          [](const auto& i) { return i.param; });
+
+// Of a ResNet in a low precision logits and loss are compared: rounding flips a ReLU here and
+// there.
+TEST(Golden, AResnetInLowPrecision) {
+  ASSERT_GE(goldens({"resnet_"}).size(), 4u);
+  for (const std::string& path : goldens({"resnet_"}))
+    for (const char* dtype : {"bf16", "f16"}) {
+      VerifyOptions options;
+      options.golden = path, options.dtype = dtype, options.threads = 2;
+      const std::vector<Comparison> all = compare_golden(options);
+      EXPECT_EQ(all.size(), 2u);
+      for (const Comparison& c : all)
+        EXPECT_TRUE(c.ok()) << path << " " << dtype << ", " << c.name << ": " << c.error << " > "
+                            << c.tolerance;
+    }
+}
 
 // A golden with something changed.
 struct Changed {

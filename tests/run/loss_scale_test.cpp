@@ -70,7 +70,7 @@ TEST(LossScale, AnOverflowRecovers) {
     Trained wide(plain);
     double scale = 0x1p24;
     int good = 0, overflows = 0, grown = 0;
-    std::vector<double> losses;
+    std::vector<double> losses, norms;
     for (int i = 0; i < 24; ++i) {
       const auto before = half.state();
       const StepResult r = half.step();
@@ -84,7 +84,7 @@ TEST(LossScale, AnOverflowRecovers) {
         EXPECT_EQ(after, before) << family << ": a skipped step changes nothing else";
         scale /= 2, good = 0, ++overflows;
       } else {
-        losses.push_back(r.loss);
+        losses.push_back(r.loss), norms.push_back(r.grad_norm);
         if (++good == 3) scale *= 2, good = 0, ++grown;
       }
     }
@@ -92,8 +92,11 @@ TEST(LossScale, AnOverflowRecovers) {
     EXPECT_GE(grown, 2) << family;
     ASSERT_GE(losses.size(), 6u) << family;
     // As if nothing had happened: updates are those of f32, to the roundings of f16.
-    for (std::size_t i = 0; i < 6; ++i)
-      EXPECT_NEAR(wide.step().loss, losses[i], 1e-2 * losses[i]) << family << ", update " << i + 1;
+    for (std::size_t i = 0; i < 6; ++i) {
+      const StepResult r = wide.step();
+      EXPECT_NEAR(r.loss, losses[i], 1e-2 * losses[i]) << family << ", update " << i + 1;
+      EXPECT_NEAR(r.grad_norm, norms[i], 2e-2 * norms[i]) << family << ", update " << i + 1;
+    }
   }
 }
 

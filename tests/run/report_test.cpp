@@ -101,8 +101,8 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
       static_cast<std::int64_t>(files::read_text(scratch / "metrics.jsonl").find("\"step\":3") > 0),
       1);
   EXPECT_EQ(files::read_text(scratch / "metrics.csv"),
-            "step,epoch,loss,top1,lr,grad_norm,step_ms,images_per_s,mfu,comm_bytes,skipped\n1,,0."
-            "25,,,,,,,,\n2,,,,,,,,,,1\n3,,9.0,,,,,,,,\n");
+            "step,epoch,loss,top1,lr,grad_norm,step_ms,images_per_s,mfu,comm_bytes,skipped,loss_"
+            "scale\n1,,0.25,,,,,,,,,\n2,,,,,,,,,,1,\n3,,9.0,,,,,,,,,\n");
   EXPECT_EQ(files::read_text(scratch / "epochs.csv"),
             "epoch,step,loss,train_top1,seconds,test_loss,test_top1,test_top5,test_top1_tta\n");
 }
