@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "comm/comm.h"
 #include "exec/cuda/kernel.h"
+#include "exec/cuda/nccl/message_log.h"
 #include "exec/cuda/nccl/nccl.h"
 #include "ir/attrs.h"
 #include "ranks/carrier.h"
@@ -163,6 +164,50 @@ TEST(CudaNccl, AnIdThatCannotBeMadeEndsAllRanks) {
     }
   });
   EXPECT_EQ(refused, 3);
+}
+
+// A heartbeat tells of a message when the card is in it, and moves only when the card does.
+TEST(CudaNccl, TheHeartbeatTellsWhatTheCardWaitsIn) {
+  const std::unique_ptr<comm::Comm> self = comm::make_self();
+  comm::Heartbeat heartbeat;
+  self->watch(&heartbeat, "dp", 4);
+  MessageLog log(*self, heartbeat.join("nccl dp", 4));
+  log.posted(comm::Verb::all_reduce, 100, "grad.first");
+  log.posted(comm::Verb::all_gather, 50, "weights");
+  EXPECT_EQ(self->traffic()[comm::Verb::all_reduce].bytes, 100);
+  EXPECT_FALSE(log.look(0, 0));  // the card computes
+  EXPECT_FALSE(log.waits());
+  EXPECT_EQ(heartbeat.look().groups[1].entered, 0u);
+  EXPECT_TRUE(log.look(1, 0));
+  ASSERT_TRUE(log.waits_for_all());
+  log.note_wait();
+  const comm::Look first = heartbeat.look();
+  ASSERT_TRUE(first.waits);
+  EXPECT_EQ(first.waits->verb, comm::Verb::all_reduce);
+  EXPECT_EQ(first.waits->number, 1u);
+  EXPECT_EQ(first.waits->scope, "grad.first");
+  EXPECT_EQ(first.groups[1].name, "nccl dp");
+  EXPECT_EQ(first.groups[1].color, 4);
+  EXPECT_FALSE(log.look(1, 0));
+  EXPECT_TRUE(log.look(2, 1));  // out of the first, in the second
+  EXPECT_EQ(heartbeat.look().left->number, 1u);
+  EXPECT_TRUE(log.waits());
+  EXPECT_TRUE(log.look(2, 2));
+  EXPECT_FALSE(log.waits());
+  EXPECT_FALSE(heartbeat.look().waits);
+  EXPECT_EQ(heartbeat.look().groups[1].left, 2u);
+}
+
+TEST(CudaNccl, AMessageBetweenStagesIsNoOperationOfAll) {
+  const std::unique_ptr<comm::Comm> self = comm::make_self();
+  comm::Heartbeat heartbeat;
+  self->watch(&heartbeat, "pp");
+  MessageLog log(*self, heartbeat.join("nccl p2p", 0));
+  log.posted(comm::Verb::recv, 8, "x");
+  EXPECT_TRUE(log.look(1, 0));
+  EXPECT_TRUE(log.waits());
+  EXPECT_FALSE(log.waits_for_all());
+  EXPECT_EQ(heartbeat.look().groups[1].entered, 0u);
 }
 
 // Where parts do not lie together they are put in order on the card, which takes room.

@@ -160,7 +160,7 @@ void Carried::enqueue(const plan::Step& step, Communicator& cards, cudaStream_t 
 
 void Carried::posted() {
   for (auto& [step, message] : messages_)
-    message.channel->posted(message.verb, message.bytes, message.scope);
+    message.channel->log().posted(message.verb, message.bytes, message.scope);
 }
 
 double Carried::joined_ms(std::size_t i, const Marks& marks, cudaEvent_t began) const {
