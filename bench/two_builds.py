@@ -2,6 +2,7 @@
 """Two builds of tessera side by side: batch-1 inference and small training steps, where what is not kernels shows first.
 
     bench/two_builds.py OLD NEW --rounds 11 > bench/results/two_builds_MACHINE_DATE.md
+    bench/two_builds.py OLD NEW --models --threads 8 --rounds 5 --repeats 10     whole models instead, where kernels count
 
 Each round runs every case with both builds, one after the other, the order changing from round to round; the ratio is new over old
 of the same round. A run's own number is the median of its repeats ("ms"), and "least" the fastest of them, which a busy machine
@@ -24,6 +25,14 @@ CASES = [
     ("vit_micro, batch 32, training", ["train", "--model", "vit_micro", "--batch", "32", "--threads", "1"]),
     ("vit_micro, batch 8, training on 2 ranks", ["train", "--model", "vit_micro", "--batch", "8", "--threads", "1", "--np", "2", "--comm", "local"]),
 ]
+MODELS = [("vit_b_16", 4), ("swin_t", 4), ("resnet50", 4), ("vit_tiny_cifar", 32)]
+
+
+def model_cases(threads):
+    """Inference and training of four models, the batch as it stands beside each."""
+    return [(f"{model}, batch {batch}, {threads} threads, {what}",
+             [verb, "--model", model, "--batch", str(batch), "--threads", str(threads)])
+            for model, batch in MODELS for verb, what in (("infer", "inference"), ("train", "training"))]
 
 
 def processor_s():
@@ -59,18 +68,21 @@ def main():
     parser.add_argument("new")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--models", action="store_true", help="four whole models instead of small steps")
+    parser.add_argument("--threads", type=int, default=2, help="of --models")
     args = parser.parse_args()
-    seen = {name: {"old": [], "new": []} for name, _ in CASES}
+    cases = model_cases(args.threads) if args.models else CASES
+    seen = {name: {"old": [], "new": []} for name, _ in cases}
     for turn in range(args.rounds):
         sides = [("old", args.old), ("new", args.new)]
-        for name, words in CASES:
+        for name, words in cases:
             for side, binary in sides if turn % 2 == 0 else sides[::-1]:
                 seen[name][side].append(measure(binary, words, args.repeats))
         print(f"round {turn + 1} of {args.rounds}", file=sys.stderr)
     print(f"Medians of {args.rounds} rounds of {args.repeats} runs (least to most).\n")
     print("| case | old ms | new ms | new / old | of the fastest runs | CPU ms, old | CPU, new / old | host share, old | host share, new |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for name, _ in CASES:
+    for name, _ in cases:
         old, new = seen[name]["old"], seen[name]["new"]
         ratios = [n["ms"] / o["ms"] for o, n in zip(old, new)]
         fastest = [n["least"] / o["least"] for o, n in zip(old, new)]

@@ -4,10 +4,11 @@
     tools/fault_sweep.py                       everything, one process a core
     tools/fault_sweep.py --every 20            every 20th case of each part, to see that it works
     tools/fault_sweep.py --only processes      the parts whose name contains this
+    tools/fault_sweep.py --limit 400           starts no share after 400 s, and says how many were left
     tools/fault_sweep.py --list                the parts
 
 Each part is cut into shares (TESSERA_FAULT_SHARD), each share is a process of faults_test. Exit
-status: 0 when every share passed and nothing was found.
+status: 0 when every share ran and passed, and nothing was found.
 """
 import argparse
 import collections
@@ -54,7 +55,7 @@ class Cores:
 
 def shares(options):
     """(part, test, share, cores) of everything that was asked for, the longest parts first."""
-    cut = options.jobs + 1 - options.jobs % 2  # odd: cases come in pairs, once and for ever
+    cut = 4 * options.jobs + 1  # odd: cases come in pairs, once and for ever
     for part, (test, cores) in PARTS.items():
         if options.only and not any(word in part for word in options.only):
             continue
@@ -63,11 +64,13 @@ def shares(options):
             yield part, test, f"{k}/{count}", min(cores, options.jobs)
 
 
-def run(share, program, environment, cores):
+def run(share, program, environment, cores, deadline):
     part, test, which, needs = share
     cores.take(needs)
     start = time.monotonic()
     try:
+        if start > deadline:
+            return share, None, "", 0
         ended = subprocess.run(
             [program, "--gtest_brief=1", f"--gtest_filter={test}"], text=True, errors="replace",
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -84,6 +87,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--only", action="append")
+    parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument("--log", help="a file for what the shares that failed said")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
@@ -104,12 +108,16 @@ def main():
     place = environment.get("TMPDIR", "/tmp")
     print(f"{len(work)} shares on {options.jobs} cores, files in {place}", flush=True)
     counts = collections.defaultdict(collections.Counter)
-    seconds, failed, findings = collections.Counter(), [], []
+    seconds, failed, findings, left = collections.Counter(), [], [], collections.Counter()
     cores = Cores(options.jobs)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        under_way = [pool.submit(run, share, options.program, environment, cores) for share in work]
+        under_way = [pool.submit(run, share, options.program, environment, cores,
+                                 start + options.limit) for share in work]
         for done, future in enumerate(concurrent.futures.as_completed(under_way), 1):
             (part, test, which, _), status, said, took = future.result()
+            if status is None:
+                left[part] += 1
+                continue
             seconds[part] += took
             for name, rest in re.findall(r"^count: ([^|\n]*) \| (.*)$", said, re.M):
                 for key, number in re.findall(r"([^|]+) (-?\d+)(?: \||$)", rest):
@@ -133,11 +141,13 @@ def main():
           f"{len(findings)} findings, {len(failed)} of {len(work)} shares failed")
     print("  seconds of all shares: "
           + ", ".join(f"{part} {took:.0f}" for part, took in seconds.items()))
+    for part, number in left.items():
+        print(f"not run, the time was over: {number} shares of {part}")
     for line in findings:
         print(f"finding: {line}")
     for line in failed:
         print(f"failed: {line}")
-    return 1 if failed or findings else 0
+    return 1 if failed or findings or left else 0
 
 
 if __name__ == "__main__":

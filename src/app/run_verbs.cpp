@@ -102,8 +102,8 @@ void add_verify_verb(CLI::App& app, bool& json, int& code) {
                             "compare forward and backward with another framework's numbers", json);
   verb->add_option("GOLDEN", given->golden, "a safetensors file made by tools/make_goldens.py")
       ->required();
-  verb->add_option("--dtype", given->dtype, "f64 | f32 | bf16 (default: as stored)")
-      ->check(CLI::IsMember({"f32", "bf16", "f64"}));
+  verb->add_option("--dtype", given->dtype, "f64 | f32 | bf16 | f16 (default: as stored)")
+      ->check(CLI::IsMember({"f32", "bf16", "f16", "f64"}));
   verb->add_option("--threads", given->threads, "cores to use (default: all)")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--device", given->device, "cpu or cuda");

@@ -56,9 +56,10 @@ bool read(const json& from, json& to) {
 
 }  // namespace
 
-void Progress::add(bool applied, std::int64_t images, double loss, double correct) {
+void Progress::add(bool applied, std::int64_t images, double loss, double correct, bool overflow) {
   if (!applied) {
-    ++skipped, ++skipped_in_a_row;
+    ++skipped;
+    skipped_in_a_row = overflow ? 0 : skipped_in_a_row + 1;
     return;
   }
   ++step, skipped_in_a_row = 0;

@@ -28,10 +28,12 @@ struct Progress {
   std::int64_t epochs_to_target = 0;
   std::int64_t metrics_bytes =
       0;  // length of metrics.jsonl: what lies beyond is repeated by a resumed run
-  nlohmann::json loss_scale = nlohmann::json::object();  // state of the loss scaler, whatever it is
+  // Empty: the loss scale is state of the program, and so a tensor of a checkpoint.
+  nlohmann::json loss_scale = nlohmann::json::object();
 
-  // A step that was applied, or not; `loss` is the mean of its images.
-  void add(bool applied, std::int64_t images, double loss, double correct);
+  // A step that was applied, or not; `loss` is the mean of its images. An overflow that the loss
+  // scale answers is skipped, but no bad step.
+  void add(bool applied, std::int64_t images, double loss, double correct, bool overflow = false);
 };
 
 nlohmann::json to_json(const Progress& progress);

@@ -34,6 +34,8 @@ std::string stored_name(ir::DType dtype) {
       return "F32";
     case ir::DType::bf16:
       return "BF16";
+    case ir::DType::f16:
+      return "F16";
     case ir::DType::i64:
       return "I64";
     case ir::DType::i32:

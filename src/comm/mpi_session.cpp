@@ -42,6 +42,7 @@ MPI_Datatype mpi_type(ir::DType dtype) {
     case ir::DType::f32:
       return MPI_FLOAT;
     case ir::DType::bf16:
+    case ir::DType::f16:
       return MPI_UINT16_T;
     case ir::DType::i64:
       return MPI_INT64_T;
@@ -65,6 +66,9 @@ MpiSession::MpiSession() {
   create_op(combine<ir::DType::bf16, Reduction::sum>, bf16_[0]);
   create_op(combine<ir::DType::bf16, Reduction::max>, bf16_[1]);
   create_op(combine<ir::DType::bf16, Reduction::min>, bf16_[2]);
+  create_op(combine<ir::DType::f16, Reduction::sum>, f16_[0]);
+  create_op(combine<ir::DType::f16, Reduction::max>, f16_[1]);
+  create_op(combine<ir::DType::f16, Reduction::min>, f16_[2]);
   create_op(combine<ir::DType::f32, Reduction::max>, f32_[1]);
   create_op(combine<ir::DType::f32, Reduction::min>, f32_[2]);
   create_op(combine<ir::DType::f64, Reduction::max>, f64_[1]);
@@ -88,6 +92,7 @@ MpiSession::~MpiSession() {
 MPI_Op MpiSession::op(ir::DType dtype, Reduction how) const {
   const auto i = static_cast<std::size_t>(how);
   if (dtype == ir::DType::bf16) return bf16_[i];
+  if (dtype == ir::DType::f16) return f16_[i];
   if (dtype == ir::DType::f32) return f32_[i];
   if (dtype == ir::DType::f64) return f64_[i];
   return how == Reduction::sum ? MPI_SUM : how == Reduction::max ? MPI_MAX : MPI_MIN;

@@ -31,7 +31,7 @@ struct MpiSession {
 
  private:
   // By Reduction; ours where MPI has none, or one that loses a NaN.
-  MPI_Op bf16_[3], f32_[3], f64_[3];
+  MPI_Op bf16_[3], f16_[3], f32_[3], f64_[3];
 };
 
 MpiSession& mpi_session();

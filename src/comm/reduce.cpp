@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "comm/wide_sum.h"
 
 namespace tessera::comm {
@@ -24,6 +25,11 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
+struct F16 {
+  std::uint16_t bits;
+};
+
+float widen(F16 x) { return from_half(x.bits); }
 float widen(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 template <class T>
 T widen(T x) {
@@ -36,6 +42,8 @@ T narrow(Wide x) {
     const auto bits = std::bit_cast<std::uint32_t>(x), kept = bits >> 16;
     return {
         static_cast<std::uint16_t>(x != x ? kept | 0x40u : (bits + 0x7fffu + (kept & 1u)) >> 16)};
+  } else if constexpr (std::same_as<T, F16>) {
+    return {to_half(x)};
   } else {
     return x;
   }
@@ -161,6 +169,8 @@ void reduce(ir::DType dtype, Reduction how, std::span<const std::byte* const> fr
       return reduce_by<float>(how, from, to, elements);
     case ir::DType::bf16:
       return reduce_by<Bf16>(how, from, to, elements);
+    case ir::DType::f16:
+      return reduce_by<F16>(how, from, to, elements);
     case ir::DType::i64:
       return reduce_by<std::int64_t>(how, from, to, elements);
     case ir::DType::i32:

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/half.h"
 
 namespace tessera::comm {
 
@@ -20,28 +21,6 @@ std::uint16_t to_bf16(float x) {
 }
 float from_bf16(std::uint16_t x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
-}
-
-std::uint16_t to_fp16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-  // Normal: re-bias the exponent and round by hand. Small: adding 0.5 lets the float unit round to
-  // multiples of 2^-24.
-  const std::uint32_t normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
-  const std::uint32_t small =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
-  const std::uint32_t finite = size < 0x38800000u ? small : normal;
-  const std::uint32_t huge = size > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  return static_cast<std::uint16_t>(
-      sign | (size >= 0x477ff000u ? huge : finite));  // 65520 and more round to infinity
-}
-float from_fp16(std::uint16_t x) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(x & 0x8000u) << 16, size = x & 0x7fffu;
-  const auto normal = size << 13, exponent = size >> 10;
-  const auto small = std::bit_cast<std::uint32_t>(static_cast<float>(size) * 0x1p-24f);
-  const std::uint32_t value =
-      exponent == 0 ? small : normal + (exponent == 31 ? 0x70000000u : 0x38000000u);
-  return std::bit_cast<float>(sign | value);
 }
 
 template <class From, class To, class Convert>
@@ -68,13 +47,13 @@ std::string_view name(Wire wire) {
 
 void encode(Wire wire, const std::byte* f32, std::byte* out, int64_t elements) {
   if (wire == Wire::f32) std::memcpy(out, f32, static_cast<std::size_t>(4 * elements));
-  if (wire == Wire::fp16) each<float, std::uint16_t>(f32, out, elements, to_fp16);
+  if (wire == Wire::fp16) each<float, std::uint16_t>(f32, out, elements, to_half);
   if (wire == Wire::bf16) each<float, std::uint16_t>(f32, out, elements, to_bf16);
 }
 
 void decode(Wire wire, const std::byte* in, std::byte* f32, int64_t elements) {
   if (wire == Wire::f32) std::memcpy(f32, in, static_cast<std::size_t>(4 * elements));
-  if (wire == Wire::fp16) each<std::uint16_t, float>(in, f32, elements, from_fp16);
+  if (wire == Wire::fp16) each<std::uint16_t, float>(in, f32, elements, from_half);
   if (wire == Wire::bf16) each<std::uint16_t, float>(in, f32, elements, from_bf16);
 }
 

@@ -19,8 +19,21 @@ namespace {
 using namespace ir;
 using transforms::Pass;
 
+// The images that a model reads, [b,h,w,c] in the program's precision.
+Var write_images(Builder& b, const StepSpec& spec, std::int64_t batch, ImageForm form) {
+  const models::ModelConfig& m = spec.config.model;
+  const Shape shape = {batch, m.image_h, m.image_w, m.channels};
+  if (form == ImageForm::numbers) return b.input(Input::batch, "images", {spec.real, shape, {}});
+  const Var pixels = b.input(Input::batch, "images", {DType::u8, shape, {}});
+  const data::Normalisation statistics = normalisation(spec.config);
+  const auto scope = b.scope("input");
+  return b.emit1(Op::normalise, Normalise{statistics.mean, statistics.deviation, spec.real},
+                 {pixels}, "normalised");
+}
+
 // Forward, loss and counts of one micro-batch, as plain equations in one precision.
-Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights weights) {
+Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights weights,
+                    ImageForm form) {
   const config::Config& config = spec.config;
   const models::ModelConfig& m = config.model;
   const DType real = spec.real;
@@ -30,8 +43,7 @@ Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights
                      : goal == Goal::evaluate  ? "evaluate"
                      : goal == Goal::predict   ? "predict"
                                                : "recalibrate";
-  const Var images =
-      b.input(Input::batch, "images", {real, {batch, m.image_h, m.image_w, m.channels}, {}});
+  const Var images = write_images(b, spec, batch, form);
   std::map<std::string, Var> params;
   for (const models::Param& p : models::parameters(m)) {
     const Type type{real, p.shape, {}};
@@ -95,7 +107,8 @@ std::function<int(const Input&)> stage_of_inputs(const StepSpec& spec) {
 
 // The passes in order, one line each. They look at the spec while they run.
 std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
-                             const std::vector<std::int64_t>& micro, Weights weights) {
+                             const std::vector<std::int64_t>& micro, Weights weights,
+                             ImageForm form) {
   const config::Config& config = spec.config;
   const bool differentiate = goal == Goal::train || goal == Goal::gradients;
   const bool several = spec.mesh.ranks() > 1;
@@ -107,8 +120,12 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
       stages && spec.blocks.empty() ? blocks_per_stage(config) : spec.blocks;
   const auto cut = [=](const Program& p) { return stages ? transforms::cut(p, blocks) : p; };
   if (stages) passes.push_back({"cut", cut, true, true});
-  // Gradients are equations like any other.
-  if (differentiate) passes.push_back({"autodiff", transforms::autodiff, true, true});
+  // Gradients are equations like any other. In f16 they are those of a scaled loss.
+  const transforms::Seed seed = spec.low != DType::f16 ? transforms::Seed::one
+                                : goal == Goal::train  ? transforms::Seed::input
+                                                       : transforms::Seed::number;
+  const auto autodiff = [=](const Program& p) { return transforms::autodiff(p, seed); };
+  if (differentiate) passes.push_back({"autodiff", autodiff, true, true});
   // The micro-batches of a step side by side, their gradients added in order.
   if (micro.size() > 1)
     passes.push_back({"accumulate",
@@ -119,18 +136,18 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
                             parts.push_back(Program(parts.back()));
                             continue;
                           }
-                          parts.push_back(cut(write_model(spec, goal, micro[i], weights)));
-                          if (differentiate) parts.back() = transforms::autodiff(parts.back());
+                          parts.push_back(cut(write_model(spec, goal, micro[i], weights, form)));
+                          if (differentiate) parts.back() = autodiff(parts.back());
                         }
                         return transforms::accumulate(parts, spec.layout.zero >= 2 && several);
                       },
                       true, true});
-  // bf16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they would
-  // pass for readers of the loss.
-  if (config.precision.dtype == "bf16")
+  // bf16 or f16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they
+  // would pass for readers of the loss.
+  if (spec.low)
     passes.push_back({"precision",
-                      [](const Program& p) {
-                        return transforms::precision(transforms::simplify(p), DType::bf16);
+                      [low = *spec.low](const Program& p) {
+                        return transforms::precision(transforms::simplify(p), low);
                       },
                       false, true});
   // Running statistics of the whole batch, not of one micro-batch after the other.
@@ -198,7 +215,10 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
   if (config.parallel.zero == 3 && config.parallel.prefetch && spec.layout.dp > 1)
     passes.push_back({"prefetch", transforms::prefetch});
   // The step counts itself, on every rank.
-  if (goal == Goal::train) passes.push_back({"count", transforms::count, true, true});
+  if (goal == Goal::train)
+    passes.push_back({"count",
+                      [&spec](const Program& p) { return transforms::count(p, spec.loss_scale); },
+                      true, true});
   return passes;
 }
 
@@ -229,6 +249,18 @@ std::optional<transforms::Group> group_of(const config::Config& config,
     if (!group.resident) group.block = static_cast<int>(at.below);
   }
   return group;
+}
+
+ImageForm image_form(const config::Config& config, Goal goal) {
+  switch (goal) {
+    case Goal::gradients:
+      return ImageForm::numbers;
+    case Goal::train:
+    case Goal::recalibrate:
+      return trains_on_pixels(config) ? ImageForm::pixels : ImageForm::numbers;
+    default:
+      return ImageForm::pixels;
+  }
 }
 
 Role role_of(Weights weights) { return weights == Weights::live ? Role::weights : Role::average; }
@@ -291,19 +323,21 @@ std::vector<transforms::Bucket> model_buckets(const StepSpec& spec) {
 
 Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t>& micro,
                  const plan::Target& target, const transforms::RunOptions& options, Weights weights,
-                 int rank) {
+                 int rank, std::optional<ImageForm> asked) {
   const config::Config& config = spec.config;
+  const ImageForm form = asked.value_or(image_form(config, goal));
   CHECK(!micro.empty() && (micro.size() == 1 || goal == Goal::train || pipelined(config, goal)),
         "only train and pipelines take several micro-batches");
   const auto make = [&] {
     GlobalProgram made;
-    made.program = transforms::run(write_model(spec, goal, micro[0], weights),
-                                   passes_for(spec, goal, micro, weights), options, &made.passes);
+    made.program =
+        transforms::run(write_model(spec, goal, micro[0], weights, form),
+                        passes_for(spec, goal, micro, weights, form), options, &made.passes);
     return made;
   };
   Compiled out;
   if (asked_by_many(spec, goal, options)) {
-    const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights}, make);
+    const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights, form}, make);
     out.program = made->program, out.passes = made->passes;
   } else {
     GlobalProgram made = make();

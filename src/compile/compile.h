@@ -13,6 +13,10 @@
 
 namespace tessera::run {
 
+// What the images of a batch are: pixels u8, which the program normalises, or numbers that whoever
+// feeds it has normalised.
+enum class ImageForm { pixels, numbers };
+
 // What a plan is for. Inputs are always images and (but for predict) labels and inv_count; outputs:
 //   train      loss, correct, grad_norm, ok, and the updated weights and state
 //   gradients  loss, correct, logits, grad.<parameter>    (parameters are separate inputs, no
@@ -31,16 +35,21 @@ struct Compiled {
   std::vector<transforms::PassReport> passes;
 };
 
-// `micro`: samples of each micro-batch (several only for train).
+// As the batches of the configuration are: evaluation and prediction read pixels, training where
+// its augmentations leave pixels (input/augment.h), and gradients are those of given numbers.
+ImageForm image_form(const config::Config& config, Goal goal);
+
+// `micro`: samples of each micro-batch (several only for train). `form`: image_form() where it is
+// not said.
 Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t>& micro,
                  const plan::Target& target, const transforms::RunOptions& options = {},
-                 Weights weights = Weights::live, int rank = 0);
+                 Weights weights = Weights::live, int rank = 0, std::optional<ImageForm> form = {});
 // The same for a configuration of which only this plan is made: it is resolved on the way.
 inline Compiled compile(const config::Config& config, Goal goal,
                         const std::vector<std::int64_t>& micro, const plan::Target& target,
                         const transforms::RunOptions& options = {}, Weights weights = Weights::live,
-                        int rank = 0) {
-  return compile(resolve(config), goal, micro, target, options, weights, rank);
+                        int rank = 0, std::optional<ImageForm> form = {}) {
+  return compile(resolve(config), goal, micro, target, options, weights, rank, form);
 }
 
 // What the configuration does to a parameter: its group of the optimizer, or nothing where it is

@@ -44,8 +44,8 @@ std::vector<PlanKey> plans_of_training(const config::Config& config, const RunEx
   std::vector<PlanKey> out;
   std::set<PlanKey> there;
   const auto add = [&](Goal goal, std::int64_t samples, Weights weights) {
-    if (samples > 0 && there.insert({goal, samples, weights}).second)
-      out.push_back({goal, samples, weights});
+    const PlanKey key{.goal = goal, .samples = samples, .weights = weights};
+    if (samples > 0 && there.insert(key).second) out.push_back(key);
   };
   const bool averages = config.ema.decay > 0;
   const std::int64_t last =

@@ -16,6 +16,7 @@ struct PlanKey {
   Goal goal = Goal::train;
   std::int64_t samples = 0;
   Weights weights = Weights::live;
+  std::optional<ImageForm> form = {};  // none: image_form() of the configuration
   auto operator<=>(const PlanKey&) const = default;
 };
 std::string name_of(const PlanKey& key);  // "train 20", "evaluate 11 (average)"

@@ -19,6 +19,7 @@ struct ProgramKey {
   Goal goal = Goal::train;
   std::vector<std::int64_t> micro;
   Weights weights = Weights::live;
+  ImageForm form = ImageForm::pixels;
   bool operator==(const ProgramKey&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "compile/spec.h"
 
+#include <cmath>
+
 #include "compile/compile.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
@@ -41,6 +43,20 @@ transforms::Optimizer resolved_optimizer(const StepSpec& spec) {
           judged_early(spec)};
 }
 
+std::optional<ir::DType> low_dtype(const config::Config& config) {
+  const ir::DType asked = ir::parse_dtype(config.precision.dtype);
+  return ir::is_low(asked) ? std::optional(asked) : std::nullopt;
+}
+
+ir::LossScale resolved_loss_scale(const config::Precision& p) {
+  ir::LossScale out{.least = p.min_loss_scale,
+                    .window = p.loss_scale_window,
+                    .hysteresis = p.hysteresis,
+                    .fixed = p.loss_scale > 0};
+  out.first = out.fixed ? p.loss_scale : std::ldexp(1.0, static_cast<int>(p.initial_scale_power));
+  return out;
+}
+
 // Stages by time that nobody measured: a model in segments runs everything but training without.
 bool cut_is_known(const config::Parallel& p) {
   return p.pp > 1 || (p.segments > 1 && (p.stages.word != "time" || !p.stages.list.empty()));
@@ -61,6 +77,8 @@ StepSpec resolve(const config::Config& config) {
   }
   out.buckets = model_buckets(out);
   out.compression = resolved_compression(config);
+  out.low = low_dtype(config);
+  out.loss_scale = resolved_loss_scale(config.precision);
   out.optimizer = resolved_optimizer(out);
   return out;
 }

@@ -24,6 +24,8 @@ struct StepSpec {
   std::vector<transforms::Bucket> buckets;  // the same for every goal, so that plans share weights
   transforms::Optimizer optimizer;
   transforms::Compression compression;
+  std::optional<ir::DType> low;  // of mixed precision: bf16 or f16
+  ir::LossScale loss_scale;      // f16 only
 
   void share_by(const std::vector<double>& weights);  // other shares of a batch per dp rank
 };

@@ -97,6 +97,17 @@ void Checks::optimizer(bool trains) {
         "lr.schedule = \"onecycle\" rises first: lr.warmup must be more than 0",
         "choose a length such as \"30%\"");
   if (const std::string peak = peak_text(c_); !peak.empty() && trains) note(peak);
+  const Precision& p = c_.precision;
+  if (const Precision plain;
+      p.dtype != "f16" && p.loss_scale != 1.0 && p.loss_scale != plain.loss_scale)
+    note(fmt::format("precision.loss_scale = {} changes nothing: it is for precision.dtype = f16",
+                     value("precision.loss_scale")));
+  if (p.dtype == "f16" && p.loss_scale == 0 &&
+      p.min_loss_scale > std::ldexp(1.0, static_cast<int>(p.initial_scale_power)))
+    add({"precision.min_loss_scale", "precision.initial_scale_power"},
+        fmt::format("precision.min_loss_scale = {} is more than the scale begins with, 2^{}",
+                    value("precision.min_loss_scale"), p.initial_scale_power),
+        "choose a larger precision.initial_scale_power or a smaller minimum");
   // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
   if (reads("eps") && c_.optim.eps < std::numeric_limits<float>::min() &&
       c_.precision.dtype != "f64")

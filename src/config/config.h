@@ -106,7 +106,9 @@ struct Ema {
 
 struct Precision {
   std::string dtype = "f32";
-  double loss_scale = 1.0;
+  double loss_scale = 0.0;  // f16 only, like the keys below; 0: dynamic
+  std::int64_t initial_scale_power = 16, loss_scale_window = 2000, hysteresis = 1;
+  double min_loss_scale = 1.0;
   bool operator==(const Precision&) const = default;
 };
 

@@ -202,8 +202,12 @@ std::vector<Field> ema_fields() {
 }
 std::vector<Field> precision_fields() {
   return {
-      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f64", "f16|fp8"), "dtype of the computation; f64: for checking"},
-      {"precision", "loss_scale", AT(precision.loss_scale), from(0, 1.7e38), "factor on the loss in the backward pass; 0: automatic"},
+      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f16|f64", "fp8"), "dtype of the computation; f64: for checking"},
+      {"precision", "loss_scale", AT(precision.loss_scale), from(0, 16777216), "f16: factor on the loss in the backward pass; 0: dynamic, it is halved when a gradient overflows and grows again"},
+      {"precision", "initial_scale_power", AT(precision.initial_scale_power), from(0, 24), "f16: a dynamic loss scale begins at 2 to this power"},
+      {"precision", "loss_scale_window", AT(precision.loss_scale_window), from(1, steps_cap), "f16: after so many good steps in a row a dynamic loss scale doubles (at most to 2^24)"},
+      {"precision", "hysteresis", AT(precision.hysteresis), from(1, 1000000), "f16: of so many overflows only the last halves the loss scale; counted anew when it doubles"},
+      {"precision", "min_loss_scale", AT(precision.min_loss_scale), above(0, 16777216), "f16: a dynamic loss scale does not fall below it; overflows at it count as bad steps"},
   };
 }
 std::vector<Field> parallel_fields() {

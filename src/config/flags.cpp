@@ -13,7 +13,7 @@ const std::vector<Flag>& flags() {
       {"--micro-batch", "batch.micro", "N", "samples of a rank per micro-batch"},
       {"--accumulate", "batch.accumulate", "N", "micro-batches per update"},
       {"--lr", "optim.lr", "X", "peak learning rate"},
-      {"--dtype", "precision.dtype", "D", "f32 | bf16 | f64 (for checking)"},
+      {"--dtype", "precision.dtype", "D", "f32 | bf16 | f16 | f64 (for checking)"},
       {"--device", "run.device", "D", "cpu or cuda"},
       {"--threads", "run.threads", "N", "threads of the executor"},
       {"--dp", "parallel.dp", "N", "data-parallel ranks"},

@@ -19,11 +19,8 @@ const LaterRow later[] = {
      "this build has no data to keep elsewhere; leave it at true", true},
     {"optim.name", [](const Config& c) { return c.optim.name == "lars"; },
      "this build has adamw, sgd and lamb", true},
-    {"precision.dtype",
-     [](const Config& c) { return c.precision.dtype == "f16" || c.precision.dtype == "fp8"; },
-     "it comes with the CUDA executor; choose f32, bf16 or f64", true},
-    {"precision.loss_scale", [](const Config& c) { return c.precision.loss_scale != 1.0; },
-     "it comes with f16 and the CUDA executor; leave it at 1"},
+    {"precision.dtype", [](const Config& c) { return c.precision.dtype == "fp8"; },
+     "this build has f32, bf16, f16 and f64", true},
 };
 
 }  // namespace

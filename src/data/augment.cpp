@@ -37,6 +37,22 @@ const Image& with_channels(const Image& image, int channels, Image& converted) {
   return converted = to_channels(image, channels);
 }
 
+void copy_pixels(const Image& image, std::span<std::uint8_t> out) {
+  CHECK(out.size() == image.pixels.size(), "the output has the size of the image");
+  std::copy(image.pixels.begin(), image.pixels.end(), out.begin());
+}
+
+template <class T>
+void mirror_rows(std::span<T> images, int width, int channels) {
+  const std::size_t row = static_cast<std::size_t>(width) * channels;
+  CHECK(row > 0 && images.size() % row == 0, "a batch is whole rows of pixels");
+  for (std::size_t at = 0; at < images.size(); at += row) {
+    T *left = &images[at], *right = left + row - channels;
+    for (; left < right; left += channels, right -= channels)
+      std::swap_ranges(left, left + channels, right);
+  }
+}
+
 void check(const AugmentOptions& o, const Size& size) {
   const auto refuse = [](const char* key, const std::string& message) {
     throw Error(ErrorKind::usage, message, key);
@@ -83,18 +99,25 @@ class Train {
     return {read_by(fit(height, width, key)), size_.h, size_.w};
   }
 
-  void apply(const Image& image, const SampleKey& key, std::span<float> out) const {
+  // The image of the model's size, before normalisation; it lies in `image` or in the scratch.
+  const Image& pixels(const Image& image, const SampleKey& key) const {
     Scratch& s = scratch();
-    const Image& input = with_channels(image, size_.c, s.converted);
-    const Image* fitted = &input;
-    if (o_.resized_crop > 0 || (o_.resize_first && !is_size(input))) {
-      resample(input, fit(input.h, input.w, key), s.current);
-      fitted = &s.current;
+    const Image* now = &with_channels(image, size_.c, s.converted);
+    if (o_.resized_crop > 0 || (o_.resize_first && !is_size(*now))) {
+      resample(*now, fit(now->h, now->w, key), s.current);
+      now = &s.current;
     }
-    if (is_size(*fitted) && !changes_pixels())
-      normalise_(*fitted, crop_of(*fitted, key), o_.padding, flipped(o_.flip, key), out);
-    else
-      step_by_step(*fitted, key, s, out);
+    const bool mirrored = flipped(o_.flip, key);
+    if (o_.crop == 0 && !mirrored && !changes_pixels() && is_size(*now)) return *now;
+    crop(*now, crop_of(*now, key), o_.padding, s.other);
+    std::swap(s.current, s.other);
+    if (mirrored) mirror(s.current);
+    change_pixels(key, s);
+    return s.current;
+  }
+
+  void apply(const Image& image, const SampleKey& key, std::span<float> out) const {
+    normalise_(pixels(image, key), out);
     if (o_.erase.probability > 0) {
       const Draw draw(key, "erase");
       const Region region = draw_erase(draw, o_.erase, size_.h, size_.w);
@@ -123,11 +146,7 @@ class Train {
                        : whole(image);
   }
 
-  void step_by_step(const Image& fitted, const SampleKey& key, Scratch& s,
-                    std::span<float> out) const {
-    crop(fitted, crop_of(fitted, key), o_.padding, s.other);
-    std::swap(s.current, s.other);
-    if (flipped(o_.flip, key)) mirror(s.current);
+  void change_pixels(const SampleKey& key, Scratch& s) const {
     if (o_.randaugment_ops > 0)
       randaugment(Draw(key, "randaugment"), o_.randaugment_ops, o_.randaugment_magnitude,
                   s.current);
@@ -138,7 +157,6 @@ class Train {
                s.other);
       std::swap(s.current, s.other);
     }
-    normalise_(s.current, out);
   }
 
   AugmentOptions o_;
@@ -167,13 +185,15 @@ class Eval {
             size_.w};
   }
 
-  void apply(const Image& image, std::span<float> out) const {
+  const Image& pixels(const Image& image) const {
     Scratch& s = scratch();
     const Image& input = with_channels(image, size_.c, s.converted);
-    if (stays(input.h, input.w)) return normalise_(input, out);
+    if (stays(input.h, input.w)) return input;
     resample(input, centered(input.h, input.w, cover_h_, cover_w_, size_.h, size_.w), s.current);
-    normalise_(s.current, out);
+    return s.current;
   }
+
+  void apply(const Image& image, std::span<float> out) const { normalise_(pixels(image), out); }
 
  private:
   bool stays(int height, int width) const { return keep_ && height == size_.h && width == size_.w; }
@@ -193,6 +213,9 @@ Transform make_train_transform(const AugmentOptions& options, int height, int wi
   return {[train](int h, int w, const SampleKey& key) { return train->wants(h, w, key); },
           [train](const Image& image, const SampleKey& key, std::span<float> out) {
             train->apply(image, key, out);
+          },
+          [train](const Image& image, const SampleKey& key, std::span<std::uint8_t> out) {
+            copy_pixels(train->pixels(image, key), out);
           }};
 }
 
@@ -203,6 +226,9 @@ Transform make_eval_transform(const AugmentOptions& options, int height, int wid
   return {[eval](int h, int w, const SampleKey&) { return eval->wants(h, w); },
           [eval](const Image& image, const SampleKey&, std::span<float> out) {
             eval->apply(image, out);
+          },
+          [eval](const Image& image, const SampleKey&, std::span<std::uint8_t> out) {
+            copy_pixels(eval->pixels(image), out);
           }};
 }
 
@@ -248,13 +274,10 @@ void color_jitter(Draw draw, const std::array<double, 4>& strength, Image& image
 }
 
 void mirror_batch(std::span<float> images, int width, int channels) {
-  const std::size_t row = static_cast<std::size_t>(width) * channels;
-  CHECK(row > 0 && images.size() % row == 0, "a batch is whole rows of pixels");
-  for (std::size_t at = 0; at < images.size(); at += row) {
-    float *left = &images[at], *right = left + row - channels;
-    for (; left < right; left += channels, right -= channels)
-      std::swap_ranges(left, left + channels, right);
-  }
+  mirror_rows(images, width, channels);
+}
+void mirror_batch(std::span<std::uint8_t> images, int width, int channels) {
+  mirror_rows(images, width, channels);
 }
 
 }  // namespace tessera::data

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "data/augment_erase.h"
+#include "data/augment_geometry.h"
 #include "data/normalise.h"
 #include "data/transform.h"
 
@@ -40,6 +41,9 @@ struct AugmentOptions {
   EraseOptions erase;
   int cutout = 0;  // side of the square; 0: off
 
+  // Whether all is done before normalisation, so that pixels are all that training draws.
+  bool ends_with_pixels() const { return erase.probability == 0 && cutout == 0; }
+
   // Evaluation: the image is made to cover the model's size times eval_resize / (its shorter side),
   // then the middle is taken; 0: to cover the model's size. eval_keep: images that already have the
   // model's size stay as they are.
@@ -63,5 +67,6 @@ void color_jitter(Draw draw, const std::array<double, 4>& strength, Image& image
 // Test-time augmentation: mirrors every image of a [n, height, width, channels] batch; the caller
 // averages both predictions.
 void mirror_batch(std::span<float> images, int width, int channels);
+void mirror_batch(std::span<std::uint8_t> images, int width, int channels);
 
 }  // namespace tessera::data

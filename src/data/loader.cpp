@@ -44,7 +44,8 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
   CHECK(o.height > 0 && o.width > 0, "images of many sizes need the model's size");
   if (!o.transform.apply)
     o.transform = make_eval_transform({}, o.height, o.width, dataset.channels(), {});
-  pixels_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
+  CHECK(!o.bytes || o.transform.pixels, "a transform that gives pixels");
+  values_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
   epoch_ = o.first_epoch - 1;
   position_ = epoch_samples_;  // so that the first assign() opens first_epoch
   slots_.resize(o.workers == 0 ? 1 : static_cast<std::size_t>(o.prefetch));
@@ -141,7 +142,9 @@ void Loader::assign(Slot& slot) {
   batch.height = options_.height, batch.width = options_.width,
   batch.channels = dataset_.channels();
   batch.labels.resize(static_cast<std::size_t>(batch.count));
-  batch.images.resize(static_cast<std::size_t>(batch.count) * pixels_);
+  const std::size_t values = static_cast<std::size_t>(batch.count) * values_;
+  batch.images.resize(options_.bytes ? 0 : values);
+  batch.pixels.resize(options_.bytes ? values : 0);
   batch.targets.clear();
   batch.weights.resize(options_.class_weights.empty() ? 0 : static_cast<std::size_t>(batch.count));
   slot.indices.assign(order_.begin() + position_, order_.begin() + position_ + batch.count);
@@ -216,8 +219,11 @@ void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
     return label_of(slot.indices[i]);  // a mix needs the partner
   const SampleKey key = read(slot, sample, scratch);
   label_of(key.index);
-  options_.transform.apply(scratch, key,
-                           std::span(slot.batch.images).subspan(i * pixels_, pixels_));
+  const auto mine = [&](auto& all) { return std::span(all).subspan(i * values_, values_); };
+  if (options_.bytes)
+    options_.transform.pixels(scratch, key, mine(slot.batch.pixels));
+  else
+    options_.transform.apply(scratch, key, mine(slot.batch.images));
 }
 
 // The image of the sample or of the one that replaces it, as far as the transform wants it.

@@ -21,7 +21,10 @@
 namespace tessera::data {
 
 struct Batch {
-  std::vector<float> images;         // [count, height, width, channels], normalised
+  // [count, height, width, channels]: normalised numbers, or pixels (LoaderOptions::bytes); the
+  // other is empty.
+  std::vector<float> images;
+  std::vector<std::uint8_t> pixels;
   std::vector<std::int32_t> labels;  // [count]
   std::vector<float> targets;  // [count, classes] when a mix made soft targets; empty: the labels
   std::vector<float> weights;  // [count] when samples are weighted; empty: all alike
@@ -37,6 +40,7 @@ struct LoaderOptions {
   bool drop_last = false;            // leave out the last batch of an epoch when it is smaller
   int height = 0, width = 0;         // of the model; 0: the data set's own
   Transform transform;               // unset: to the model's size, not augmented (augment.h)
+  bool bytes = false;                // fill Batch::pixels by transform.pixels, and not the images
   std::vector<float> class_weights;  // one per class: fills Batch::weights
   std::function<void(Batch& batch)>
       mix;  // once per complete batch, by the thread that completed it
@@ -99,7 +103,7 @@ class Loader {
   LoaderOptions options_;
   std::int64_t samples_ = 0, epoch_samples_ = 0, epoch_ = 0,
                position_ = 0;        // of the next batch to assign
-  std::size_t pixels_ = 0;           // values of one image
+  std::size_t values_ = 0;           // of one image
   std::vector<std::int64_t> order_;  // of epoch_
   std::vector<Slot> slots_;
   std::size_t due_ = 0;  // the slot that next() returns; the others follow in a ring

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "base/check.h"
 
@@ -89,8 +90,12 @@ PairRange whole_pairs(std::int64_t begin, std::int64_t end, std::int64_t count) 
   return {begin & ~std::int64_t{1}, std::min(count, (end + 1) & ~std::int64_t{1})};
 }
 
-void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape,
-         std::span<float> images, std::span<const std::int32_t> labels, std::span<float> targets) {
+namespace {
+
+template <class T>
+void mix_values(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+                std::span<T> images, std::span<const std::int32_t> labels,
+                std::span<float> targets) {
   const std::size_t n = labels.size(),
                     pixels = static_cast<std::size_t>(shape.h) * shape.w * shape.c;
   const std::size_t classes = static_cast<std::size_t>(shape.classes);
@@ -114,8 +119,8 @@ void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape
                     end, part.count));
   const auto keep = static_cast<float>(how.lambda);
   for (std::size_t i = 0; i + 1 < n; i += 2) {
-    const std::span<float> first = images.subspan(i * pixels, pixels),
-                           second = images.subspan((i + 1) * pixels, pixels);
+    const std::span<T> first = images.subspan(i * pixels, pixels),
+                       second = images.subspan((i + 1) * pixels, pixels);
     if (how.is_cutmix())
       for (int y = how.box.top; y < how.box.top + how.box.h; ++y) {
         const std::size_t row = (static_cast<std::size_t>(y) * shape.w + how.box.left) * shape.c,
@@ -124,10 +129,26 @@ void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape
                          first.begin() + static_cast<std::ptrdiff_t>(row + length),
                          second.begin() + static_cast<std::ptrdiff_t>(row));
       }
-    else
+    else if constexpr (std::is_same_v<T, float>)
       blend(first, second, keep);
+    else
+      CHECK(false, "pixels are not blended");
     blend(targets.subspan(i * classes, classes), targets.subspan((i + 1) * classes, classes), keep);
   }
+}
+
+}  // namespace
+
+void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+         std::span<float> images, std::span<const std::int32_t> labels, std::span<float> targets) {
+  mix_values(options, part, shape, images, labels, targets);
+}
+
+void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+         std::span<std::uint8_t> images, std::span<const std::int32_t> labels,
+         std::span<float> targets) {
+  CHECK(!options.blends(), "pixels are not blended: mixup takes normalised images");
+  mix_values(options, part, shape, images, labels, targets);
 }
 
 }  // namespace tessera::data

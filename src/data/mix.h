@@ -18,6 +18,7 @@ struct MixOptions {
   double cutmix_share = 0.5;         // with both on: the part of mixed batches that CutMix takes
   double smoothing = 0.0;            // label smoothing: mass spread evenly over all classes
   bool enabled() const { return (mixup > 0 || cutmix > 0) && probability > 0; }
+  bool blends() const { return mixup > 0 && probability > 0; }  // else pixels only change places
 };
 
 // A part of a global batch: samples begin .. begin + n of the `count` whose first has position
@@ -52,6 +53,10 @@ struct MixShape {
 // the smoothed labels.
 void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape,
          std::span<float> images, std::span<const std::int32_t> labels, std::span<float> targets);
+// The same for pixels; the options must not blend.
+void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+         std::span<std::uint8_t> images, std::span<const std::int32_t> labels,
+         std::span<float> targets);
 
 // Beta(alpha, alpha), by Joehnk's method up to 1 and from two gamma variates (Marsaglia and Tsang
 // 2000) above; rounded to 2^-20, so that the last bits of a C library's pow and log do not show.

@@ -1,6 +1,6 @@
-// The seam between data sets and models: what turns one decoded image into the numbers that a model
-// reads. Convention: a transform is a pure function of the image and of the sample's global
-// identity, never of the thread or rank that runs it.
+// The seam between data sets and models: what turns one decoded image into one of the model's size,
+// as pixels or as the numbers that a model reads. Convention: a transform is a pure function of the
+// image and of the sample's global identity, never of the thread or rank that runs it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SampleKey {
   std::int64_t index = 0;                // in the data set
 };
 
-// Both functions are thread-safe.
+// The functions are thread-safe.
 struct Transform {
   // What apply() will read of a picture of this size, known before it is decoded. Unset: all of it,
   // as stored.
@@ -26,6 +26,9 @@ struct Transform {
   // Writes [height, width, channels] normalised values of the model's size.
   std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)> apply =
       {};
+  // The same before normalisation; what comes after it (erasing, cutout) is left out.
+  std::function<void(const Image& image, const SampleKey& key, std::span<std::uint8_t> out_hwc)>
+      pixels = {};
 
   // `key` must outlive the result.
   Wants wants_of(const SampleKey& key) const {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "files/safetensors.h"
 
 namespace tessera::files {
@@ -22,15 +23,8 @@ struct Bf16 {
 
 struct F16 {
   std::uint16_t bits;
-  explicit operator float() const {
-    const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u,
-                        mantissa = bits & 0x3ffu;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-    if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-    const float tiny = static_cast<float>(mantissa) * 0x1.0p-24f;  // zero and subnormals
-    return sign ? -tiny : tiny;
-  }
-  explicit operator double() const { return static_cast<float>(*this); }
+  explicit operator float() const { return from_half(bits); }
+  explicit operator double() const { return from_half(bits); }
 };
 
 template <class From, class To>

@@ -14,8 +14,6 @@ namespace {
 // The usual share that evaluation cuts off: 256 pixels before a crop of 224.
 constexpr std::int64_t eval_margin_of = 8, eval_margin_to = 7;
 
-std::vector<float> numbers(const std::vector<double>& list) { return {list.begin(), list.end()}; }
-
 }  // namespace
 
 data::AugmentOptions augment_options(const config::Config& config) {
@@ -53,9 +51,13 @@ data::MixOptions mix_options(const config::Config& config) {
 
 data::Normalisation normalisation(const config::Config& config) {
   data::Normalisation statistics = data::normalisation(config.data.normalize);
-  if (!config.data.mean.empty()) statistics.mean = numbers(config.data.mean);
-  if (!config.data.deviation.empty()) statistics.deviation = numbers(config.data.deviation);
+  if (!config.data.mean.empty()) statistics.mean = config.data.mean;
+  if (!config.data.deviation.empty()) statistics.deviation = config.data.deviation;
   return statistics;
+}
+
+bool trains_on_pixels(const config::Config& config) {
+  return augment_options(config).ends_with_pixels() && !mix_options(config).blends();
 }
 
 config::Config photographs_for(const models::ModelConfig& model) {

@@ -69,14 +69,20 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
     o.shuffle = false;
     o.epochs = 1;
     o.transform = eval_transform(config);
+    o.bytes = true;
     return o;
   }
   o.transform = train_transform(config);
+  o.bytes = trains_on_pixels(config);
   if (const data::MixOptions mixing = mix_options(config); mixing.enabled())
     o.mix = [mixing, seed = o.seed, classes = dataset.classes()](data::Batch& b) {
       b.targets.resize(static_cast<std::size_t>(b.count) * static_cast<std::size_t>(classes));
-      data::mix(mixing, {seed, b.epoch, b.first_position, b.count, 0},
-                {b.height, b.width, b.channels, classes}, b.images, b.labels, b.targets);
+      const data::BatchPart all{seed, b.epoch, b.first_position, b.count, 0};
+      const data::MixShape shape{b.height, b.width, b.channels, classes};
+      if (b.pixels.empty())
+        data::mix(mixing, all, shape, std::span(b.images), b.labels, b.targets);
+      else
+        data::mix(mixing, all, shape, std::span(b.pixels), b.labels, b.targets);
     };
   o.shuffle = config.data.shuffle;
   o.balanced = config.data.balanced;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -262,19 +263,47 @@ struct Stream {  // what random numbers are keyed by
   bool operator==(const Stream&) const = default;
   FIELDS(F(stream))
 };
+// (pixel / 255 - mean) / deviation; one number of each serves all channels. Both count as rounded
+// to f32, and so does the result, whatever `to` is.
+struct Normalise {
+  std::vector<double> mean{}, deviation{};
+  DType to = DType::f32;
+  bool operator==(const Normalise&) const = default;
+  FIELDS(F(mean), F(deviation), F(to))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
   FIELDS(F(max))
 };
+// The factor on the loss in the backward pass: halved when a gradient overflows (after `hysteresis`
+// - 1 that are tolerated), doubled after `window` good steps, between `least` and `most`.
+struct LossScale {
+  double first = 65536, least = 1, most = 16777216;
+  std::int64_t window = 2000, hysteresis = 1;
+  bool fixed = false;  // it stays as it is
+  bool operator==(const LossScale&) const = default;
+  FIELDS(F(first), F(least), F(most), F(window), F(hysteresis), F(fixed))
+};
 #undef F
 #undef FIELDS
 
-using Attrs =
-    std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast, Dropout, Mark,
-                 Norm, BatchNorm, Loss, TopK, Constant, Reshape, Transpose, Slice, Dim, Pad,
-                 Broadcast, Patch, View, Pack, Window, WindowMask, BiasTable, Sgd, AdamW, Segments,
-                 Ema, Clip, Collective, Message, Compressed, Stream>;
+// Attributes of any kind. A class of its own, so that the code which copies, compares and destroys
+// so many alternatives is compiled once (attrs.cpp) and not in every file that holds an equation.
+struct Attrs : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast,
+                            Dropout, Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape,
+                            Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window,
+                            WindowMask, BiasTable, Sgd, AdamW, Segments, Ema, Clip, LossScale,
+                            Collective, Message, Compressed, Stream, Normalise> {
+  using variant::variant;
+  Attrs();
+  Attrs(const Attrs& other);
+  Attrs(Attrs&& other) noexcept;
+  Attrs& operator=(const Attrs& other);
+  Attrs& operator=(Attrs&& other) noexcept;
+  ~Attrs();
+  bool operator==(const Attrs& other) const;
+};
 inline const std::string& axis_of(const Attrs& attrs) {  // of what moves()
   if (const Compressed* compressed = std::get_if<Compressed>(&attrs)) return compressed->axis;
   if (const Message* message = std::get_if<Message>(&attrs)) return message->axis;

@@ -42,12 +42,13 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
                    X(bias_table, BiasTable) X(bias_table_grad, BiasTable)                                   \
   /* reduce     */ X(sum, Sum) X(sumsq, None) X(alarm, None)                                                \
   /* update     */ X(sgd, Sgd) X(adamw, AdamW) X(ema, Ema) X(clip, Clip) X(finite, None)                     \
-                   X(advance, None) X(lookup, None)                                                         \
+                   X(advance, None) X(lookup, None) X(loss_scale, LossScale) X(rescale, LossScale)          \
   /* lamb       */ X(lamb_direction, AdamW) X(segment_sumsq, Segments) X(lamb_update, Segments)              \
   /* collective */ X(all_reduce, Collective) X(all_gather, Collective) X(reduce_scatter, Collective)        \
                    X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)    \
                    X(transfer, Message) X(send, Message) X(recv, Message)                                   \
-  /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)
+  /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)                                    \
+  /* image      */ X(normalise, Normalise)
 // clang-format on
 
 enum class Op : std::uint8_t {

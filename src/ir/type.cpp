@@ -16,9 +16,10 @@ struct Row {
   std::string_view name;
   std::int64_t size;
 };
-constexpr std::array<Row, 6> rows{{{DType::f64, "f64", 8},
+constexpr std::array<Row, 7> rows{{{DType::f64, "f64", 8},
                                    {DType::f32, "f32", 4},
                                    {DType::bf16, "bf16", 2},
+                                   {DType::f16, "f16", 2},
                                    {DType::i64, "i64", 8},
                                    {DType::i32, "i32", 4},
                                    {DType::u8, "u8", 1}}};
@@ -27,9 +28,7 @@ constexpr std::array<Row, 6> rows{{{DType::f64, "f64", 8},
 
 std::string_view name(DType dtype) { return rows[static_cast<std::size_t>(dtype)].name; }
 std::int64_t size_of(DType dtype) { return rows[static_cast<std::size_t>(dtype)].size; }
-bool is_float(DType dtype) {
-  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16;
-}
+bool is_float(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || is_low(dtype); }
 
 DType parse_dtype(std::string_view text) {
   std::string known;

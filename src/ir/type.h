@@ -10,11 +10,13 @@
 
 namespace tessera::ir {
 
-enum class DType : std::uint8_t { f64, f32, bf16, i64, i32, u8 };
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
 std::string_view name(DType dtype);
 DType parse_dtype(std::string_view text);  // Error(usage) when unknown
 std::int64_t size_of(DType dtype);
 bool is_float(DType dtype);
+// The types of mixed precision, two bytes wide: master weights beside them are f32.
+constexpr bool is_low(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 // The dtype of statistics and sums beside values of this dtype: f64 stays f64, everything else is
 // kept in f32.
 constexpr DType statistics_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }

@@ -34,6 +34,7 @@ struct LayerRule {
   std::string_view row;  // '#': the first number of the scope; '~': what a convolution does at once
 };
 constexpr LayerRule layer_rules[] = {
+    {"input", "", "", "normalise"},
     // ViT and Swin
     {"embeddings", "", "", "embeddings"},
     {"blocks.#.msa", "", "softmax|narrow", "msa.softmax"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/process.h"
 #include "compile/pipeline.h"
@@ -16,6 +17,9 @@ namespace {
 
 constexpr std::int64_t sample_every = 10;  // steps
 constexpr std::size_t most_early = 16;
+// Ranks tell each other how they are after so many ms of steps, or on the next sampled one: a
+// request to stop waits no longer than a person would notice, and short steps are not held up.
+constexpr double tell_every_ms = 100;
 
 std::string name_of(const plan::Plan& plan, const plan::Step& step) {
   const std::string op(ir::name(step.op));
@@ -48,16 +52,14 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       host_(host_name()),
       clock_(compare_clocks(ranks)),
       speeds_(session.mesh()),
+      tells_always_(config.parallel.weights.word == "measured"),
       trace_left_(config.run.trace),
       waited_for_(static_cast<std::size_t>(ranks.size())) {}
 
-int Meter::tell(const report::Breakdown& now, std::int64_t samples, Measured& out) {
-  const double mine[] = {out.stop ? 1.0 : 0.0,
-                         static_cast<double>(session_.own_samples(samples)),
-                         now.compute,
-                         now.data,
-                         now.host,
-                         static_cast<double>(steady_ns() + clock_.behind_ns)};
+int Meter::tell(Measured& out) {
+  const double mine[] = {untold_.stop,    untold_.samples,
+                         untold_.compute, untold_.data,
+                         untold_.host,    static_cast<double>(steady_ns() + clock_.behind_ns)};
   const std::vector<double> all = ranks_.gather(mine);
   std::vector<RankStep> speeds;
   int last = 0;
@@ -68,8 +70,18 @@ int Meter::tell(const report::Breakdown& now, std::int64_t samples, Measured& ou
     speeds.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
     out.stop |= all[at] > 0;
   }
+  // All come to the same number, since all have heard the same.
+  double longest = 0;
+  for (const RankStep& rank : speeds) longest = std::max(longest, rank.busy());
+  const std::int64_t steps = std::exchange(untold_steps_, 0);
+  untold_ = {};
+  tell_every_ = tells_always_ || longest <= 0
+                    ? 1
+                    : static_cast<std::int64_t>(
+                          std::clamp(tell_every_ms * static_cast<double>(steps) / longest, 1.0,
+                                     static_cast<double>(sample_every)));
   const char* stage = session_.mesh().find("pp") < 0 ? "" : " of its stage";
-  for (const Straggler& s : speeds_.add(std::move(speeds)))
+  for (const Straggler& s : speeds_.add(std::move(speeds), steps))
     out.remarks.push_back(
         fmt::format("rank {} is slow: {:.0f}% of the median speed of the others{} over the last {} "
                     "steps, most of it in {} "
@@ -101,9 +113,13 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
   now.data = data_ms;
   now.host = std::max(0.0, ran_ms - data_ms - now.compute - now.comm_exposed -
                                now.wait);  // also what lies between two steps of the plan
-  out.stop = stop;
+  untold_.stop = stop ? 1 : untold_.stop;
+  untold_.samples += static_cast<double>(session_.own_samples(samples));
+  untold_.compute += now.compute, untold_.data += now.data, untold_.host += now.host;
+  const bool tells = several && (++untold_steps_ >= tell_every_ || out.sampled);
+  out.stop = stop && !several;
   const std::int64_t told = steady_ns();
-  const int last = several ? tell(now, samples, out) : 0;
+  const int last = tells ? tell(out) : ranks_.rank();
   // The step ends when the last rank has said how it was. What they tell each other beyond that
   // comes after, when all are there: waiting for a rank that is late is never taken for work of
   // this one.
@@ -139,7 +155,7 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
   if (steps_++ > 0 && trace_left_ > 0 && wanted.spans) {  // the first step warms up
     trace(number, timeline, plan, began_ns, data_ms, ran_ms);
     const double left = static_cast<double>(told + clock_.behind_ns) * 1e-3;
-    if (several)
+    if (tells)
       doing_.push_back({"wait for the other ranks", "wait", std::max(left, doing_.back().end_us),
                         left + waited_ms * 1e3});
     if (--trace_left_ == 0) write_trace();

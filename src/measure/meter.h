@@ -1,6 +1,7 @@
 // What a run measures after each step: who is how fast, where the time went, and what trace.json
-// shows. Convention: every rank calls step() after every step; one small message goes around each
-// time, a second one on sampled steps.
+// shows. Convention: every rank calls step() after every step. On sampled steps, and so often
+// between them that a request to stop is not kept waiting, one small message goes around; on
+// sampled steps a second one.
 #pragma once
 
 #include <filesystem>
@@ -48,7 +49,10 @@ class Meter {
                                                     const std::vector<std::int64_t>& micro) const {
     return speeds_.better_weights(now, micro);
   }
-  void shares_changed() { speeds_.forget(); }
+  void shares_changed() {
+    speeds_.forget();
+    untold_ = {}, untold_steps_ = 0;
+  }
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();
   // One object per rank: host, device, memory, mean breakdown of the sampled steps but the first,
@@ -59,9 +63,9 @@ class Meter {
  private:
   void trace(std::int64_t number, const exec::Timeline& timeline, const plan::Plan& plan,
              std::int64_t began_ns, double data_ms, double step_ms);
-  // All ranks tell each other how the step was: requests to stop, slow ranks, and who came last.
-  // Answers the last one.
-  int tell(const report::Breakdown& now, std::int64_t samples, Measured& out);
+  // All ranks tell each other how the steps since the last time were: requests to stop, slow ranks,
+  // and who came last. Answers the last one.
+  int tell(Measured& out);
   double bubble(const exec::Timeline& timeline, const plan::Plan& plan) const;
   void write_trace();
 
@@ -72,6 +76,9 @@ class Meter {
   std::string host_;
   Clock clock_;
   RankSpeeds speeds_;
+  const bool tells_always_;  // whoever shares batches out by speed looks at every step
+  RankStep untold_;          // of this rank, since ranks last told each other
+  std::int64_t untold_steps_ = 0, tell_every_ = 1;
   std::int64_t trace_left_, first_ns_ = 0;
   std::vector<report::TraceEvent> doing_, under_way_;
   std::vector<report::TraceTurn> turns_;

@@ -41,19 +41,25 @@ void describe(Straggler& out, const RankStep& speed, const std::vector<RankStep>
 RankSpeeds::RankSpeeds(ir::Mesh mesh)
     : mesh_(std::move(mesh)), named_(static_cast<std::size_t>(mesh_.ranks())) {}
 
-std::vector<Straggler> RankSpeeds::add(std::vector<RankStep> step) {
-  now_.sums.resize(step.size());
+std::int64_t RankSpeeds::recent_steps() const {
+  std::int64_t sum = 0;
+  for (const Steps& steps : recent_) sum += steps.count;
+  return sum;
+}
+
+std::vector<Straggler> RankSpeeds::add(std::vector<RankStep> sums, std::int64_t steps) {
+  now_.sums.resize(sums.size());
   double longest = 0;
-  for (std::size_t r = 0; r < step.size(); ++r) {
+  for (std::size_t r = 0; r < sums.size(); ++r) {
     for (double RankStep::*part :
          {&RankStep::samples, &RankStep::compute, &RankStep::data, &RankStep::host})
-      now_.sums[r].*part += step[r].*part;
-    longest = std::max(longest, step[r].busy());
+      now_.sums[r].*part += sums[r].*part;
+    longest = std::max(longest, sums[r].busy());
   }
   now_.ms += longest;
-  ++now_.steps;
-  steps_.push_back(std::move(step));
-  if (steps_.size() > window) steps_.pop_front();
+  now_.steps += steps;
+  recent_.push_back({std::move(sums), steps});
+  while (recent_steps() - recent_.front().count >= window) recent_.pop_front();
   if (now_.steps < block_steps || now_.ms < block_ms) return {};
   blocks_.push_back(std::exchange(now_, {}));
   if (blocks_.size() > blocks) blocks_.pop_front();
@@ -114,13 +120,13 @@ ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<do
 std::optional<std::vector<double>> RankSpeeds::better_weights(
     const std::vector<double>& now, const std::vector<std::int64_t>& micro) const {
   const int dp = mesh_.find("dp");
-  if (dp < 0 || steps_.size() < window) return std::nullopt;
+  if (dp < 0 || recent_steps() < window) return std::nullopt;
   // A dp rank is as fast as the slowest of the ranks that share its samples.
   std::vector<double> speeds(now.size(), 1e300);
   for (int r = 0; r < mesh_.ranks(); ++r) {
     std::vector<double> seen;
-    for (const std::vector<RankStep>& step : steps_)
-      if (const RankStep& p = step[static_cast<std::size_t>(r)];
+    for (const Steps& steps : recent_)
+      if (const RankStep& p = steps.sums[static_cast<std::size_t>(r)];
           p.samples > 0 && p.compute + p.host > 0)
         seen.push_back(p.samples / (p.compute + p.host));
     double& speed =

@@ -1,5 +1,5 @@
-// How fast each rank is, from what they tell each other after every step in one small message,
-// which also carries the request to stop. Convention: all ranks see the same numbers, so all come
+// How fast each rank is, from what they tell each other every few steps in one small message, which
+// also carries the request to stop. Convention: all ranks see the same numbers, so all come
 // to the same conclusions without asking again. Stages of a pipeline have different work: a rank is
 // compared with those of its own stage.
 #pragma once
@@ -14,6 +14,7 @@
 
 namespace tessera::run {
 
+// What a rank did in a step, or in several together.
 struct RankStep {
   double stop = 0, samples = 0;            // asked to stop; of this rank's part of the batch
   double compute = 0, data = 0, host = 0;  // ms
@@ -46,15 +47,16 @@ class RankSpeeds {
 
   explicit RankSpeeds(ir::Mesh mesh);
 
-  // One step of all ranks. Answers who has just been found slow; again only after it has recovered.
+  // The sums of all ranks over their last steps. Answers who has just been found slow; again only
+  // after it has recovered.
   // A rank's speed is that of the median of its blocks' means: one block that something disturbed
   // changes nothing, and neither does one good step in a slow block.
-  std::vector<Straggler> add(std::vector<RankStep> step);
+  std::vector<Straggler> add(std::vector<RankStep> sums, std::int64_t steps = 1);
   // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or
   // more; none: leave them as they are.
   std::optional<std::vector<double>> better_weights(const std::vector<double>& now,
                                                     const std::vector<std::int64_t>& micro) const;
-  void forget() { steps_.clear(); }  // after the shares changed
+  void forget() { recent_.clear(); }  // after the shares changed
 
  private:
   // The sums of consecutive steps, per rank.
@@ -66,8 +68,14 @@ class RankSpeeds {
   std::vector<Straggler> find_stragglers();
   RankStep usual(std::size_t rank) const;  // the median block, a step; samples 0: it had none
 
+  std::int64_t recent_steps() const;
+
   ir::Mesh mesh_;
-  std::deque<std::vector<RankStep>> steps_;
+  struct Steps {
+    std::vector<RankStep> sums;
+    std::int64_t count = 0;
+  };
+  std::deque<Steps> recent_;  // no more than `window` steps need
   Block now_;
   std::deque<Block> blocks_;
   std::vector<bool> named_;  // per rank

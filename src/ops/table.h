@@ -26,6 +26,7 @@ std::vector<ir::OpDef> update_rows();
 std::vector<ir::OpDef> lamb_rows();
 std::vector<ir::OpDef> collective_rows();
 std::vector<ir::OpDef> compress_rows();
+std::vector<ir::OpDef> image_rows();
 
 // The op table of docs/ir.md, as Markdown.
 std::string markdown();

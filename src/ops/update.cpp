@@ -72,6 +72,23 @@ Types infer_lookup(const Attrs&, In in) {
     CHECK(index.dtype == DType::i64 && index.shape.empty(), "the indices of lookup are i64[]");
   return {{in[0].dtype, {}, {}}};
 }
+Types infer_loss_scale(const Attrs&, In in) {
+  CHECK(in.size() == 1 && in[0].shape.empty() && is_float(in[0].dtype),
+        "loss_scale takes the stored scale");
+  return {{in[0].dtype, {}, {}}, {in[0].dtype, {}, {}}};
+}
+Types infer_rescale(const Attrs&, In in) {
+  CHECK(in.size() == 5, "rescale takes the scale, two counters and two flags");
+  for (const Type& type : in) CHECK(type.shape.empty(), "the operands of rescale are scalars");
+  for (const std::size_t i : {1u, 2u})
+    CHECK(in[i].dtype == DType::i64, "the counters of rescale are i64[]");
+  for (const std::size_t i : {0u, 3u, 4u})
+    CHECK(is_float(in[i].dtype) && in[i].dtype == in[0].dtype,
+          "the scale and the flags of rescale have one floating type");
+  Types out(in.begin(), in.begin() + 4);
+  for (Type& type : out) type.at.clear();
+  return out;
+}
 
 }  // namespace
 
@@ -112,6 +129,17 @@ std::vector<OpDef> update_rows() {
        .doc = "table, index, first -> table[index - first]; beyond either end the last one there",
        .sig = "a!,,->",
        .infer = infer_lookup},
+      {.op = Op::loss_scale,
+       .doc = "stored scale -> the scale in use (the first one where 0 is stored), its inverse",
+       .sig = "->,",
+       .infer = infer_loss_scale},
+      {.op = Op::rescale,
+       .doc =
+           "scale, good steps, overflows, ok, sound -> the first three anew, 1 where an overflow "
+           "was answered by them",
+       .sig = ",,,,->,,,",
+       .infer = infer_rescale,
+       .may_alias = {{0, 0}, {1, 1}, {2, 2}}},
   };
 }
 

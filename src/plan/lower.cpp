@@ -205,7 +205,8 @@ class StepWriter {
   // over.
   void equation(std::size_t i, int workspace, int deadline) {
     const Eqn& e = program_.eqns[i];
-    Step step{e.op, e.attrs, {}, {}, {}, 0, {}, static_cast<int>(i)};
+    Step step{.op = e.op, .attrs = e.attrs, .in = {}, .out = {}, .workspace = {}, .waits = {}};
+    step.eqn = static_cast<int>(i);
     for (Var v : e.in) step.in.push_back(slot(v));
     for (Var v : e.out) step.out.push_back(slot(v));
     if (workspace >= 0) {
@@ -225,7 +226,12 @@ class StepWriter {
   }
 
   void copy(const char* label, const Slot& from, const Slot& to) {
-    plan_.steps.push_back({Op::mark, Mark{label}, {from}, {to}, {}, 0, {}, -1});
+    plan_.steps.push_back({.op = Op::mark,
+                           .attrs = Mark{label},
+                           .in = {from},
+                           .out = {to},
+                           .workspace = {},
+                           .waits = {}});
     wait_for(plan_.steps.back(), static_cast<int>(program_.eqns.size()));
   }
 
@@ -264,6 +270,38 @@ void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
     if (o.updates.empty()) continue;
     const Slot from = writer.slot(o.var), to = writer.slot(program.input(o.updates)->var);
     if (to.base != from.base || to.offset != from.offset) writer.copy("donate", from, to);
+  }
+}
+
+// Weights of a plan that changes none get a buffer for their packed form, where the target wants
+// one. Plans that pack the same weights alike share it by its name.
+void add_packed(Plan& plan, const Target& target) {
+  const bool updates = std::any_of(plan.program.outputs.begin(), plan.program.outputs.end(),
+                                   [](const Output& o) { return !o.updates.empty(); });
+  if (!target.packs || !target.packed || updates) return;
+  const std::size_t given = plan.persistent.size();
+  for (Step& step : plan.steps) {
+    std::vector<Type> in;
+    for (const Slot& s : step.in) in.push_back(s.type);
+    for (std::size_t i = 0; i < step.in.size() && !step.packed; ++i) {
+      const Slot& from = step.in[i];
+      if (from.base <= 0 || static_cast<std::size_t>(from.base) > given) continue;
+      const PackedForm form = target.packed(step.op, step.attrs, in, static_cast<int>(i));
+      if (form.bytes == 0) continue;
+      const Buffer& source = plan.persistent[static_cast<std::size_t>(from.base - 1)];
+      const Buffer buffer{
+          .name = "packed." + source.name + "+" + std::to_string(from.offset) + " " + form.layout,
+          .kind = source.kind,
+          .bytes = target.aligned(form.bytes)};
+      auto found = std::find_if(plan.persistent.begin(), plan.persistent.end(),
+                                [&](const Buffer& b) { return b.name == buffer.name; });
+      if (found == plan.persistent.end())
+        found = plan.persistent.insert(plan.persistent.end(), buffer);
+      step.packed = {static_cast<int>(found - plan.persistent.begin()) + 1,
+                     0,
+                     {DType::u8, {buffer.bytes}, {}}};
+      step.packs = static_cast<int>(i);
+    }
   }
 }
 
@@ -311,6 +349,7 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
     if (is_step(program, a, e)) writer.equation(i, workspace_of[i], deadline_of[i]);
   }
   write_outputs(plan, writer, target);
+  add_packed(plan, target);
   const std::vector<bool> gradients = gradients_of(program);
   plan.memory = by_kind(plan, a, arena, first_workspace, gradients);
   plan.gradients = count_gradients(program, a, gradients);

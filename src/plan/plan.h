@@ -27,7 +27,9 @@ struct Step {
   ir::Op op = ir::Op::mark;
   ir::Attrs attrs;
   std::vector<Slot> in, out;
-  Slot workspace;          // bytes of scratch in the arena, while this step runs
+  Slot workspace;  // bytes of scratch in the arena, while this step runs
+  Slot packed{};   // operand `packs` as the kernel reads it: made by the executor
+  int packs = -1;
   int stream = 0;          // 1: started here, and under way until a step waits for it
   std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is
                            // done at the end

@@ -27,6 +27,7 @@ std::string print(const Plan& plan) {
     out += " <-";
     for (const Slot& s : step.in) out += " " + where(plan, s);
     if (step.workspace) out += fmt::format("  workspace {}", step.workspace.type.bytes());
+    if (step.packed) out += "  packed " + where(plan, step.packed);
     if (step.stream == 1) out += "  under way";
     if (!step.waits.empty()) out += fmt::format("  waits for {}", fmt::join(step.waits, " "));
     if (step.eqn >= 0) out += "  # " + plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope;

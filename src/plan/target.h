@@ -16,6 +16,15 @@ namespace tessera::plan {
 using WorkspaceRule = std::function<std::int64_t(
     ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in, const std::vector<ir::Type>& out)>;
 
+// An operand as a kernel would rather read it; what it says of the layout is part of a buffer's
+// name.
+struct PackedForm {
+  std::int64_t bytes = 0;  // 0: as it is
+  std::string layout;
+};
+using PackedRule = std::function<PackedForm(ir::Op, const ir::Attrs&,
+                                            const std::vector<ir::Type>& in, int operand)>;
+
 struct Target {
   std::string device = "none";  // its name, for messages
   std::int64_t alignment = 64;  // of every buffer and of every value in the arena, in bytes
@@ -25,6 +34,10 @@ struct Target {
   // before it is under way.
   int copies = 1;
   WorkspaceRule workspace{};  // empty: no equation needs any
+  // Whether weights of a plan that changes none are packed once, by this rule, and not in every
+  // run. It takes as many bytes again, so whoever trains beside it does without.
+  bool packs = false;
+  PackedRule packed{};  // empty: the kernels pack nothing
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.
   std::function<bool(ir::Op, ir::DType)> supports{};
 

@@ -30,7 +30,9 @@ ordered_json to_json(const StepMetrics& m) {
                        {"images_per_s", m.images_per_s},
                        {"mfu", m.mfu},
                        {"comm_bytes", m.comm_bytes}};
+  if (m.loss_scale > 0) line["loss_scale"] = m.loss_scale;
   if (m.skipped) line["skipped"] = true;
+  if (m.overflow) line["overflow"] = true;
   if (m.sampled) line["breakdown"] = to_json(m.breakdown);
   return line;
 }

@@ -25,7 +25,9 @@ struct StepMetrics {
   std::int64_t step = 0, epoch = 0;
   double loss = 0, top1 = 0, lr = 0, grad_norm = 0, step_ms = 0, images_per_s = 0, mfu = 0;
   std::int64_t comm_bytes = 0;
-  bool skipped = false;  // not finite: nothing was changed
+  bool skipped = false;   // not finite: nothing was changed
+  double loss_scale = 0;  // f16; 0: the loss is not scaled
+  bool overflow = false;  // skipped, and the loss scale answers it
   bool sampled = false;
   Breakdown breakdown;
 };

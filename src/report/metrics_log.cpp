@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 
 const std::vector<const char*> step_columns = {"step", "epoch",      "loss",    "top1",
                                                "lr",   "grad_norm",  "step_ms", "images_per_s",
-                                               "mfu",  "comm_bytes", "skipped"};
+                                               "mfu",  "comm_bytes", "skipped", "loss_scale"};
 const std::vector<const char*> epoch_columns = {"epoch",      "step",      "loss",
                                                 "train_top1", "seconds",   "test_loss",
                                                 "test_top1",  "test_top5", "test_top1_tta"};

@@ -42,8 +42,7 @@ void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available) 
 plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, const Ranks& ranks) {
   plan::Footprint room;
   ranks.together([&] {
-    for (const PlanKey& key : plans)
-      room.add(session.planned(key.goal, key.samples, key.weights).plan);
+    for (const PlanKey& key : plans) room.add(session.planned(key).plan);
   });
   const config::Config& config = session.config();
   const int threads = static_cast<int>(config.run.threads);

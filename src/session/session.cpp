@@ -13,7 +13,7 @@ namespace tessera::run {
 
 using ir::DType;
 
-Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world)
+Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world, Use use)
     : spec_(resolve(config)),
       options_(std::move(options)),
       world_(world),
@@ -31,6 +31,8 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
   }
   executor_ = exec::make_executor(config_.run.device, static_cast<int>(config_.run.threads),
                                   std::move(groups), agree_on_carrier(config_, world).by);
+  target_ = executor_->target();
+  target_.packs = use == Use::inference;
 }
 
 comm::Traffic Session::traffic() const {
@@ -82,7 +84,7 @@ bool Session::fits_with(const std::vector<double>& weights,
   return std::all_of(plans.begin(), plans.end(), [&](const PlanKey& key) {
     const auto micro = micro_batches_for(other.config, key.goal, key.samples);
     return executor_->fits(
-        compile(other, key.goal, micro, executor_->target(), {}, key.weights, rank_).plan);
+        compile(other, key.goal, micro, target_, {}, key.weights, rank_, key.form).plan);
   });
 }
 
@@ -96,20 +98,22 @@ std::size_t Session::pixels() const {
                                   config_.model.channels);
 }
 
-Session::Ready& Session::known(Goal goal, std::int64_t samples, Weights weights) {
-  std::unique_ptr<Ready>& slot = plans_[{goal, samples, weights}];
+Session::Ready& Session::known(const PlanKey& asked) {
+  PlanKey key = asked;
+  if (!key.form) key.form = image_form(config_, key.goal);
+  std::unique_ptr<Ready>& slot = plans_[key];
   if (!slot) {
     slot = std::make_unique<Ready>(
-        Ready{compile(spec_, goal, micro_batches_for(config_, goal, samples), executor_->target(),
-                      options_, weights, rank_),
+        Ready{compile(spec_, key.goal, micro_batches_for(config_, key.goal, key.samples), target_,
+                      options_, key.weights, rank_, key.form),
               nullptr});
     options_.dump_dir.clear();  // the first plan is the one that was asked for
   }
   return *slot;
 }
 
-Session::Ready& Session::ready(Goal goal, std::int64_t samples, Weights weights) {
-  Ready& slot = known(goal, samples, weights);
+Session::Ready& Session::ready(const PlanKey& key) {
+  Ready& slot = known(key);
   if (!slot.loaded) slot.loaded = executor_->load(slot.plan());
   return slot;
 }
@@ -143,7 +147,7 @@ void Session::write_param(const models::Param& param, Weights weights,
 void Session::load(const ParamSource& source) {
   std::vector<Weights> sets = {Weights::live};
   if (averages()) sets.push_back(Weights::average);
-  for (const Weights set : sets) ready(Goal::predict, 1, set);  // makes the buffers
+  for (const Weights set : sets) ready({Goal::predict, 1, set});  // makes the buffers
   for (const models::Param& param : models::parameters(config_.model)) {
     const std::vector<double> values = source(param);
     CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape),
@@ -205,7 +209,11 @@ void Session::feed(Ready& ready, const std::vector<std::int64_t>& micro, const S
       if (ready.plan().input(name + tag))
         write_real(ready, name + tag, values.subspan(first * each, n * each));
     };
-    real("images", in.images, pixels());
+    if (in.images.form() == ImageForm::numbers)
+      real("images", in.images.numbers(), pixels());
+    else if (ready.plan().input("images" + tag))
+      ready.loaded->write("images" + tag, std::as_bytes(in.images.pixels().subspan(first * pixels(),
+                                                                                   n * pixels())));
     real("targets", in.targets, classes);
     real("weights", in.weights, 1);
     if (ready.plan().input("labels" + tag))
@@ -243,6 +251,8 @@ StepResult PendingStep::wait() {
           .correct = found.scalar("correct"),
           .grad_norm = found.scalar("grad_norm"),
           .ok = ok,
+          .loss_scale = found.scalars.contains("scale") ? found.scalar("scale") : 0,
+          .overflow = found.scalars.contains("overflow") && found.scalar("overflow") != 0,
           .step = static_cast<std::int64_t>(found.scalar("step")) + (ok ? 0 : 1),
           .timeline = std::move(found.timeline)};
 }
@@ -252,14 +262,15 @@ void Session::set_step(std::int64_t applied) {
 }
 
 StepResult Session::train_step(const StepInputs& in) {
-  ready(Goal::train, static_cast<std::int64_t>(in.labels.size()));
+  ready(
+      {Goal::train, static_cast<std::int64_t>(in.labels.size()), Weights::live, in.images.form()});
   set_step(in.step - 1);
   return submit(in).wait();
 }
 
 PendingStep Session::submit(const StepInputs& in, bool spans) {
   const auto samples = static_cast<std::int64_t>(in.labels.size());
-  Ready& plan = ready(Goal::train, samples);
+  Ready& plan = ready({Goal::train, samples, Weights::live, in.images.form()});
   feed(plan, micro_batches_for(config_, Goal::train, samples), in);
   write_scalar(plan, "inv_count", 1.0 / static_cast<double>(samples));
   const std::array<double, transforms::rates_ahead> rates = {in.lr, in.next_lr};
@@ -274,10 +285,10 @@ PendingStep Session::submit(const StepInputs& in, bool spans) {
   return PendingStep(plan.loaded->submit({.observe = observer_, .spans = spans}));
 }
 
-EvalResult Session::evaluate(std::span<const float> images, std::span<const std::int32_t> labels,
+EvalResult Session::evaluate(const Images& images, std::span<const std::int32_t> labels,
                              Weights weights) {
   const auto samples = static_cast<std::int64_t>(labels.size());
-  Ready& plan = ready(Goal::evaluate, samples, weights);
+  Ready& plan = ready({Goal::evaluate, samples, weights, images.form()});
   const auto micro = micro_batches_for(config_, Goal::evaluate, samples);
   feed(plan, micro, {.images = images, .labels = labels});
   write_scalar(plan, "inv_count", 1.0);
@@ -286,9 +297,9 @@ EvalResult Session::evaluate(std::span<const float> images, std::span<const std:
           read_logits(plan, micro.size())};
 }
 
-void Session::recalibrate(std::span<const float> images) {
+void Session::recalibrate(const Images& images) {
   const auto samples = static_cast<std::int64_t>(images.size() / pixels());
-  Ready& plan = ready(Goal::recalibrate, samples, Weights::average);
+  Ready& plan = ready({Goal::recalibrate, samples, Weights::average, images.form()});
   feed(plan, {samples}, {.images = images, .labels = {}});
   const std::vector<models::Param> params = models::parameters(config_.model);
   // From zero, or the rounding of what was there before would show in the last bit, and a resumed
@@ -319,9 +330,9 @@ void Session::finish_recalibration() {
   recalibrated_ = 0;
 }
 
-std::vector<double> Session::predict(std::span<const float> images, std::int64_t count,
+std::vector<double> Session::predict(const Images& images, std::int64_t count,
                                      exec::Timeline* timeline) {
-  Ready& plan = ready(Goal::predict, count);
+  Ready& plan = ready({Goal::predict, count, Weights::live, images.form()});
   const auto micro = micro_batches_for(config_, Goal::predict, count);
   feed(plan, micro, {.images = images, .labels = {}});
   exec::Results found = plan.loaded->run({.spans = timeline != nullptr});

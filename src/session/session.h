@@ -16,6 +16,7 @@
 #include "config/config.h"
 #include "exec/executor.h"
 #include "models/model.h"
+#include "session/images.h"
 #include "session/shard_boxes.h"
 
 namespace tessera::run {
@@ -23,10 +24,10 @@ namespace tessera::run {
 // The elements of a parameter in our layout.
 using ParamSource = std::function<std::vector<double>(const models::Param&)>;
 
-// What one update is made of. Images are NHWC; targets [n, classes] where batches are mixed,
+// What one update is made of. Targets are [n, classes] where batches are mixed,
 // weights [n] where samples are weighted.
 struct StepInputs {
-  std::span<const float> images;
+  Images images;
   std::span<const std::int32_t> labels;
   double lr = 0;
   std::int64_t step = 0,
@@ -37,7 +38,11 @@ struct StepInputs {
 };
 struct StepResult {
   double loss = 0, correct = 0, grad_norm = 0;
-  bool ok = true;         // false: something was not finite and nothing was changed
+  bool ok = true;  // false: something was not finite and nothing was changed
+  // f16: the scale of the loss in this step, and whether the step was skipped because a gradient
+  // overflowed and the next one is tried with a smaller scale (or the overflow was tolerated).
+  double loss_scale = 0;  // 0: the loss is not scaled
+  bool overflow = false;
   std::int64_t step = 0;  // the update that was tried: the first that had not been applied
   exec::Timeline timeline;
 };
@@ -55,12 +60,16 @@ struct EvalResult {
   std::vector<double> logits;  // [n, classes]
 };
 
+// What a session is for. One for inference never trains, so that its executor may keep the weights
+// in a second form that it reads faster.
+enum class Use { training, inference };
+
 class Session {
  public:
   // `world`: the ranks of the configuration's layout; null for one rank. It must outlive the
   // session.
   explicit Session(config::Config config, transforms::RunOptions options = {},
-                   comm::Comm* world = nullptr);
+                   comm::Comm* world = nullptr, Use use = Use::training);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -77,21 +86,21 @@ class Session {
   PendingStep submit(const StepInputs& inputs, bool spans = true);
   void set_step(std::int64_t applied);
   StepResult train_step(const StepInputs& inputs);
-  StepResult train_step(std::span<const float> images, std::span<const std::int32_t> labels,
-                        double lr, std::int64_t step, std::int64_t position) {
+  StepResult train_step(const Images& images, std::span<const std::int32_t> labels, double lr,
+                        std::int64_t step, std::int64_t position) {
     return train_step({images, labels, lr, step, position});
   }
   // Called after each step of the plan of further train_step()s; {} ends it.
   void observe(exec::Observer observer) { observer_ = std::move(observer); }
-  EvalResult evaluate(std::span<const float> images, std::span<const std::int32_t> labels,
+  EvalResult evaluate(const Images& images, std::span<const std::int32_t> labels,
                       Weights weights = Weights::live);
   // Running statistics for the averaged weights: the mean of the batches' own. Called with each
   // batch, then without one.
-  void recalibrate(std::span<const float> images);
+  void recalibrate(const Images& images);
   void finish_recalibration();
   bool averages() const { return config_.ema.decay > 0; }
   bool has_statistics() const;  // batch norm
-  std::vector<double> predict(std::span<const float> images, std::int64_t count,
+  std::vector<double> predict(const Images& images, std::int64_t count,
                               exec::Timeline* timeline = nullptr);
 
   // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory;
@@ -100,13 +109,13 @@ class Session {
   void share_by(const std::vector<double>& weights);
 
   // A plan in the executor, with the room that it needs; planned(): not yet in the executor, so it
-  // cannot run.
+  // cannot run. Which form of images a plan reads follows from what it is fed with; where that is
+  // not said, from the configuration.
+  const Compiled& compiled(const PlanKey& key) { return ready(key).compiled; }
   const Compiled& compiled(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
-    return ready(goal, samples, weights).compiled;
+    return ready({goal, samples, weights}).compiled;
   }
-  const Compiled& planned(Goal goal, std::int64_t samples, Weights weights = Weights::live) {
-    return known(goal, samples, weights).compiled;
-  }
+  const Compiled& planned(const PlanKey& key) { return known(key).compiled; }
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const StepSpec& spec() const { return spec_; }
@@ -138,9 +147,9 @@ class Session {
     std::unique_ptr<exec::Loaded> loaded;
     const plan::Plan& plan() const { return compiled.plan; }
   };
-  Ready& ready(Goal goal, std::int64_t samples, Weights weights = Weights::live);
-  Ready& known(Goal goal, std::int64_t samples, Weights weights);  // compiled; perhaps not loaded
-  ir::Range share(std::int64_t samples) const;                     // of a micro-batch
+  Ready& ready(const PlanKey& key);
+  Ready& known(const PlanKey& key);             // compiled; perhaps not loaded
+  ir::Range share(std::int64_t samples) const;  // of a micro-batch
   // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage
   // reads.
   void feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
@@ -162,6 +171,7 @@ class Session {
   int reader_ = 0;                                             // the pp rank whose stage is
   std::map<std::string, std::unique_ptr<comm::Comm>> groups_;  // by axis
   std::unique_ptr<exec::Executor> executor_;
+  plan::Target target_;
   exec::Observer observer_;
   std::map<PlanKey, std::unique_ptr<Ready>> plans_;
   std::map<std::string, std::vector<double>>

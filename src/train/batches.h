@@ -12,4 +12,9 @@ namespace tessera::run {
 bool next_batch(data::Loader& loader, const Session& session, const config::Config& config,
                 data::Batch& batch);
 
+// The images of a batch in the form that it has.
+inline Images images_of(const data::Batch& batch) {
+  return batch.pixels.empty() ? Images(batch.images) : Images(batch.pixels);
+}
+
 }  // namespace tessera::run

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "checkpoint/state_tensors.h"
 #include "ranks/ranks.h"
 
@@ -108,6 +109,8 @@ BadElements count_bad(std::span<const std::byte> bytes, ir::DType dtype) {
       return count<std::uint16_t>(bytes, [](std::uint16_t v) {
         return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
       });
+    case ir::DType::f16:
+      return count<std::uint16_t>(bytes, [](std::uint16_t v) { return from_half(v); });
     default:
       return {};
   }
@@ -115,7 +118,8 @@ BadElements count_bad(std::span<const std::byte> bytes, ir::DType dtype) {
 
 std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
   std::vector<std::string> found;
-  if (const BadElements bad = count_bad(std::as_bytes(inputs.images), ir::DType::f32); bad.any())
+  if (const BadElements bad = count_bad(std::as_bytes(inputs.images.numbers()), ir::DType::f32);
+      bad.any())
     found.push_back("the images already have " + text(bad));
   std::size_t more = 0;
   for (const StateTensor& t : state_tensors(session)) {
@@ -134,7 +138,8 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
     found.push_back("the images, all parameters and the optimizer's state are finite");
 
   const Compiled& compiled =
-      session.compiled(Goal::train, static_cast<std::int64_t>(inputs.labels.size()));
+      session.compiled({Goal::train, static_cast<std::int64_t>(inputs.labels.size()), Weights::live,
+                        inputs.images.form()});
   const plan::Plan& plan = compiled.plan;
   std::string first;
   double order = 1e300;

@@ -67,11 +67,11 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   data::Batch b;
   while (!(stop && stop()) && next_batch(loader, session, config, b)) {
     const Weights weights = session.averages() ? Weights::average : Weights::live;
-    const EvalResult r = session.evaluate(b.images, b.labels, weights);
+    const EvalResult r = session.evaluate(b.pixels, b.labels, weights);
     if (flips) {
-      data::mirror_batch(b.images, b.width, b.channels);
+      data::mirror_batch(std::span(b.pixels), b.width, b.channels);
       correct_tta +=
-          correct_of_mean(r.logits, session.evaluate(b.images, b.labels, weights).logits, b.labels);
+          correct_of_mean(r.logits, session.evaluate(b.pixels, b.labels, weights).logits, b.labels);
     }
     out.loss += r.loss_sum;
     out.top1 += r.correct;
@@ -105,7 +105,7 @@ void recalibrate(Session& session, const config::Config& config, const data::Dat
   data::Loader loader(train, options);
   data::Batch batch;
   for (std::int64_t i = 0; i < recalibration_batches && loader.next(batch); ++i)
-    session.recalibrate(batch.images);
+    session.recalibrate(images_of(batch));
   session.finish_recalibration();
 }
 

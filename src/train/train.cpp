@@ -240,7 +240,7 @@ class Trainer {
     state_.results.comm = step.sent;
     state_.progress.epoch = batch.epoch;
     state_.progress.position = batch.first_position + batch.count;
-    state_.progress.add(r.ok, batch.count, r.loss, r.correct);
+    state_.progress.add(r.ok, batch.count, r.loss, r.correct, r.overflow);
     const Measured seen = meter_->step(
         r.step, step.wanted, r.timeline, state_.session->compiled(Goal::train, batch.count).plan,
         batch.count, step.began_ns, step.data_ms, step.ran_ms, stop_requested());
@@ -248,21 +248,24 @@ class Trainer {
                  lr = learning_rate(state_.config, r.step, state_.total);
     const double mfu =
         flops_ * count / static_cast<double>(state_.config.batch.global) / (ms * 1e-3) / peak_;
-    const report::StepMetrics m{r.step,
-                                batch.epoch,
-                                r.loss,
-                                r.correct / count,
-                                lr,
-                                r.grad_norm,
-                                ms,
-                                count / ms * 1e3,
-                                mfu,
-                                state_.results.comm.total().bytes,
-                                !r.ok,
-                                seen.sampled,
-                                seen.breakdown};
+    const report::StepMetrics m{.step = r.step,
+                                .epoch = batch.epoch,
+                                .loss = r.loss,
+                                .top1 = r.correct / count,
+                                .lr = lr,
+                                .grad_norm = r.grad_norm,
+                                .step_ms = ms,
+                                .images_per_s = count / ms * 1e3,
+                                .mfu = mfu,
+                                .comm_bytes = state_.results.comm.total().bytes,
+                                .skipped = !r.ok,
+                                .loss_scale = r.loss_scale,
+                                .overflow = r.overflow,
+                                .sampled = seen.sampled,
+                                .breakdown = seen.breakdown};
     log_.append(report::to_json(m));
-    log_.show(m, state_.epoch_pending() || (m.skipped && state_.progress.skipped_in_a_row == 1));
+    const bool first_of_row = m.overflow || state_.progress.skipped_in_a_row == 1;
+    log_.show(m, state_.epoch_pending() || (m.skipped && first_of_row));
     for (const std::string& remark : seen.remarks) log_.console().line("note: " + remark);
     if (r.ok) {
       state_.results.step_ms.push_back(ms);

@@ -162,6 +162,11 @@ std::string doubt_of_peak(const Peak& peak) {
 }
 
 std::string step_line(const report::StepMetrics& m, std::int64_t total) {
+  if (m.overflow)
+    return fmt::format(
+        "step {:>6}/{} | skipped: a gradient overflowed with loss scale {:g}, which answers it; "
+        "nothing else was changed",
+        m.step, total, m.loss_scale);
   if (m.skipped)
     return fmt::format(
         "step {:>6}/{} | skipped: loss {} and gradient norm {} are not both finite; nothing was "

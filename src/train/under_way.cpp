@@ -20,7 +20,7 @@ StepsUnderWay::StepsUnderWay(Session& session, const RunExtent& extent, int ahea
 
 StepInputs StepsUnderWay::inputs_of(const data::Batch& batch, std::int64_t number) const {
   const config::Config& config = session_.config();
-  return {.images = batch.images,
+  return {.images = images_of(batch),
           .labels = batch.labels,
           .lr = learning_rate(config, number, extent_.steps),
           .step = number,

@@ -10,7 +10,7 @@ namespace tessera::transforms {
 
 using namespace ir;
 
-Program autodiff(const Program& program) {
+Program autodiff(const Program& program, Seed scaled) {
   const std::vector<Eqn> forward = program.eqns;
   Builder b(program);
   b.set_phase(Phase::backward);
@@ -39,7 +39,10 @@ Program autodiff(const Program& program) {
                         Constant{value, program.type(like).dtype, program.type(like).shape}, {},
                         {"d." + b.name_of(like)})[0];
   };
-  grad[static_cast<std::size_t>(loss->var)] = constant(1.0, loss->var);
+  grad[static_cast<std::size_t>(loss->var)] =
+      scaled == Seed::input
+          ? b.input(Input::scalar, "loss_scale", program.type(loss->var), {}, Role::loss_scale)
+          : constant(scaled == Seed::number ? seed_number : 1.0, loss->var);
 
   for (auto eqn = forward.rbegin(); eqn != forward.rend(); ++eqn) {
     std::vector<Var> incoming;
@@ -78,6 +81,7 @@ Program autodiff(const Program& program) {
     if (!active[static_cast<std::size_t>(in.var)]) continue;
     Var g = grad[static_cast<std::size_t>(in.var)];
     if (g == none) g = constant(0.0, in.var);  // a parameter that the loss does not see
+    if (scaled == Seed::number) g = b.scale(g, 1.0 / seed_number, "unscaled." + in.name);
     b.output("grad." + in.name, g, {}, Role::gradient, in.name);
   }
   return b.take();

@@ -148,12 +148,15 @@ Program hoist_reductions(const Program& program) {
   using Time = std::pair<int, int>;
   std::vector<Time> made(program.values.size(), {-1, 0}), when(program.eqns.size());
   const std::vector<int> sent = sent_after(program);
+  const Input* unscale = program.input(Role::unscale, "");  // by which gradients are multiplied
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
     Time& t = when[i] = {static_cast<int>(i), 0};
     Time ready = {std::max(t.first, sent[i]), 0};
     const bool low_rank = e.op == Op::contract || e.op == Op::orthogonalise;
-    const bool bucket = (e.op == Op::add || e.op == Op::scale) && program.type(e.out[0]).rank() > 0;
+    const bool bucket = (e.op == Op::add || e.op == Op::scale ||
+                         (e.op == Op::mul && unscale && e.in[1] == unscale->var)) &&
+                        program.type(e.out[0]).rank() > 0;
     if (e.phase == Phase::update &&
         (e.op == Op::pack || e.op == Op::alarm || e.op == Op::view || e.op == Op::mark ||
          (ir::moves(e.attrs) && e.op != Op::all_to_all) || low_rank || bucket)) {

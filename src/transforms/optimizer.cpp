@@ -140,6 +140,9 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   const DType real = b.type(loss).dtype;
   const Var lr = b.input(Input::scalar, "lr", {real, {}, {}}, {}, Role::rate),
             step = b.input(Input::scalar, "step", {DType::i64, {}, {}}, {}, Role::step);
+  const bool scaled = program.input(Role::loss_scale, "") != nullptr;
+  const Var unscale =
+      scaled ? b.input(Input::scalar, "unscale", {real, {}, {}}, {}, Role::unscale) : none;
 
   const auto add_to = [&](Var& sum, Var more, const std::string& name) {
     sum = sum == none ? more : b.add(sum, more, name);
@@ -163,7 +166,11 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     for (std::size_t m = 0; m < micro; ++m) {
       std::vector<Var> parts;
       for (const Bucket::Entry& entry : bucket.entries) parts.push_back(grads[entry.param][m]);
-      const Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
+      Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
+      if (scaled) {
+        const std::string dims = alphabet(b.type(g).rank());
+        g = b.mul(dims + ",->" + dims, g, unscale, "unscaled." + bucket.name);
+      }
       if (early) add_to(alarms, b.emit1(Op::alarm, None{}, {g}, "alarm." + bucket.name), "alarm");
       // Placed like the optimizer before anything else reads it.
       add_to(total, b.mark("grad", g, "pinned." + bucket.name), "total." + bucket.name);
@@ -176,6 +183,7 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   const Var ok = b.emit1(Op::finite, None{}, {loss, early ? alarms : norm[0]}, "ok");
   if (!early) b.output("grad_norm", norm[0]);
   b.output("ok", ok);
+  if (scaled) b.output("sound", b.emit1(Op::finite, None{}, {loss}, "sound"));
   for (const Output& o : buffers)
     b.output(o.name,
              b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var},

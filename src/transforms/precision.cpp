@@ -64,12 +64,15 @@ bool on_stream(const Eqn& e, const std::vector<bool>& stream) {
 }  // namespace
 
 Program precision(const Program& program, DType low) {
-  CHECK(low == DType::bf16, "mixed precision knows bf16");
+  CHECK(is_low(low), "mixed precision knows bf16 and f16");
   // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops
   // that make them.
   std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);
   auto keep_wide = [&](Var v) {
     return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)];
+  };
+  auto read_low_only = [&](Var v) {
+    return narrow[static_cast<std::size_t>(v)] && !wide[static_cast<std::size_t>(v)];
   };
   const std::vector<bool> stream = residual_stream(program);
   auto stays_f32 = [&](const Eqn& e) {
@@ -122,6 +125,8 @@ Program precision(const Program& program, DType low) {
     if (Constant* c = std::get_if<Constant>(&attrs);
         c && !keep_wide(e.out[0]) && is_float(c->dtype))
       c->dtype = low;
+    // Numbers that only low ops read come out low at once; the rounding is the cast's.
+    if (Normalise* n = std::get_if<Normalise>(&attrs); n && read_low_only(e.out[0])) n->to = low;
     r.copy_with(e, attrs, in);
   }
   for (const Output& o : program.outputs) {

@@ -40,8 +40,12 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
             std::vector<PassReport>* reports = nullptr);
 
 // Gradients of the output `loss` for every float parameter, as further equations and outputs
-// "grad.<parameter>".
-Program autodiff(const Program& program);
+// "grad.<parameter>". In f16 small gradients would vanish: the loss is differentiated `scaled` by
+// the input "loss_scale", or by a number, by which gradients are divided again at once. Gradients
+// scaled by the input stay so until optimizer() packs them.
+enum class Seed : std::uint8_t { one, input, number };
+inline constexpr double seed_number = 1024;
+Program autodiff(const Program& program, Seed scaled = Seed::one);
 
 // One step over several micro-batches: parts share parameters and scalars, batch inputs become
 // "images.1", ..., outputs are added up, except those that update an input: one micro-batch hands
@@ -53,8 +57,8 @@ Program accumulate(const std::vector<Program>& parts, bool apart = false);
 // and groups.
 Program defer(const Program& program);
 
-// Contractions, attention and activations in `low`; parameters, statistics, losses and parameter
-// gradients stay f32.
+// Contractions, attention and activations in `low` (bf16 or f16); parameters, statistics, losses
+// and parameter gradients stay f32.
 Program precision(const Program& program, ir::DType low);
 
 // Flat buckets: each holds the parameters of one group side by side, every tensor at a multiple of
@@ -112,16 +116,20 @@ struct Optimizer {
   bool early = false;
 };
 // Packs gradients into buckets and updates weights and state in place; adds inputs lr and step,
-// outputs grad_norm and ok. A step whose loss or gradient is not finite changes nothing.
+// outputs grad_norm and ok. A step whose loss or gradient is not finite changes nothing. Gradients
+// of a scaled loss are multiplied by the input "unscale" before anything else reads them; then the
+// output "sound" says whether the loss was finite.
 Program optimizer(const Program& program, const Optimizer& spec,
                   const std::vector<Bucket>& buckets);
 
 // The inputs lr, step and rng become state and what follows from it: "step" counts applied updates,
 // and the update that is tried is the next one. Its rate is looked up in "rates", those of updates
 // "first_rate" and on, since whoever starts a step may not know yet whether the one before it was
-// applied; the key of its random numbers is made of it, "seed" and "position".
+// applied; the key of its random numbers is made of it, "seed" and "position". The inputs
+// loss_scale and unscale become state too, which follows `rule`; outputs "scale" (of this step) and
+// "overflow" (the step was skipped, and the scale answers it).
 inline constexpr std::int64_t rates_ahead = 2;
-Program count(const Program& program);
+Program count(const Program& program, const ir::LossScale& rule = {});
 
 // Recomputes what the backward pass reads instead of keeping it; every n-th mark "residual" is kept
 // (1: all of them, 0: no recomputation), and what a stage gets from the one before.

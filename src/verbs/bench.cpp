@@ -278,12 +278,10 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     config.model.head_init = "normal";  // a head of zeros would hide every difference
   const bool infer = options.what == "infer";
   settle_stages(config, world);
-  Session session(config, {}, world);
+  Session session(config, {}, world, infer ? Use::inference : Use::training);
   const models::ModelConfig& m = config.model;
-  std::vector<float> images(
-      static_cast<std::size_t>(options.batch * m.image_h * m.image_w * m.channels));
+  const std::vector<std::uint8_t> images = random_pixels(m, options.batch);
   std::vector<std::int32_t> labels(static_cast<std::size_t>(options.batch));
-  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
   for (std::size_t i = 0; i < labels.size(); ++i)
     labels[i] =
         static_cast<std::int32_t>(random_bits(Key{2}, i) % static_cast<std::uint64_t>(m.classes));
@@ -291,7 +289,10 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
   ranks.together([&] {
     comm::Heartbeat::doing("compiling");
     session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
-    found = &session.compiled(infer ? Goal::predict : Goal::train, options.batch).plan;
+    found = &session
+                 .compiled({infer ? Goal::predict : Goal::train, options.batch, Weights::live,
+                            ImageForm::pixels})
+                 .plan;
   });
   const plan::Plan& plan = *found;
   // Inputs are written anew each time, as every run of a training or of a service does.

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "base/rng.h"
 #include "base/say.h"
 #include "measure/layers.h"
 #include "report/document.h"
@@ -111,10 +110,8 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
 LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::int64_t repeats) {
   config::Config config = given;
   config.batch = {batch, batch, 1};
-  Session session(config);
-  const models::ModelConfig& m = config.model;
-  std::vector<float> images(static_cast<std::size_t>(batch * m.image_h * m.image_w * m.channels));
-  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(normal(Key{1}, i));
+  Session session(config, {}, nullptr, Use::inference);
+  const std::vector<std::uint8_t> images = random_pixels(config.model, batch);
   session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
   const plan::Plan& plan = session.compiled(Goal::predict, batch).plan;
   LayerRows parts = layer_rows(plan);
@@ -146,7 +143,7 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
     seconds.back().back() = std::max(0.0, rest);
   }
   LayerTimes out{std::move(parts.rows),
-                 models::layer_count(m),
+                 models::layer_count(config.model),
                  static_cast<std::int64_t>(whole.size()),
                  plan.cost.flops,
                  0,

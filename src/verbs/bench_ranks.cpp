@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "config/layout.h"
 #include "session/init.h"
 
@@ -88,7 +89,15 @@ std::string use_line(const std::vector<RankUse>& ranks, const std::string& per) 
                      amount(least) == amount(most) ? "" : amount(least) + " to ", amount(most));
 }
 
-double difference_from_one_rank(const config::Config& config, std::span<const float> images,
+std::vector<std::uint8_t> random_pixels(const models::ModelConfig& model, std::int64_t count) {
+  std::vector<std::uint8_t> pixels(
+      static_cast<std::size_t>(count * model.image_h * model.image_w * model.channels));
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<std::uint8_t>(random_bits(Key{1}, i));
+  return pixels;
+}
+
+double difference_from_one_rank(const config::Config& config, std::span<const std::uint8_t> images,
                                 const std::vector<double>& logits) {
   config::Config alone = config;
   alone.parallel = {};

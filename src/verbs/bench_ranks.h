@@ -39,9 +39,12 @@ nlohmann::ordered_json ranks_json(const std::vector<RankUse>& ranks);
 // to 64.00 MB"
 std::string use_line(const std::vector<RankUse>& ranks, const std::string& per);
 
+// What benchmarks feed a model with: `count` images of random pixels.
+std::vector<std::uint8_t> random_pixels(const models::ModelConfig& model, std::int64_t count);
+
 // The largest difference of `logits` from those that one rank computes with the same initial
 // weights, over the largest of these; NaN where one is. The rank that calls it is that one.
-double difference_from_one_rank(const config::Config& config, std::span<const float> images,
+double difference_from_one_rank(const config::Config& config, std::span<const std::uint8_t> images,
                                 const std::vector<double>& logits);
 
 }  // namespace tessera::run

@@ -106,7 +106,8 @@ std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64
   config::Config config = found.config;
   settle_stages(config, ranks.world());
   config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
-  auto session = std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world());
+  auto session =
+      std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world(), Use::inference);
   ranks.together(
       [&] { comm::Heartbeat::doing("loading the weights"), session->load(found.weights.source); });
   return session;
@@ -172,7 +173,7 @@ std::string line_for_people(const std::string& path, std::size_t width, const or
 // The images of a batch that this rank reads, each at its place among all. One that cannot be read
 // leaves a black image and is remembered.
 struct Pictures {
-  std::vector<float> pixels;
+  std::vector<std::uint8_t> pixels;
   std::size_t bad_at = 0;  // no further one was read
   std::optional<Error> bad;
 };
@@ -181,14 +182,14 @@ Pictures read_pictures(std::span<const std::string> paths, const Session& sessio
   const models::ModelConfig& m = session.config().model;
   const auto size = static_cast<std::size_t>(m.image_h * m.image_w * m.channels);
   const auto wants = session.own_samples_of(Goal::predict);
-  Pictures out{std::vector<float>(paths.size() * size), paths.size(), {}};
+  Pictures out{std::vector<std::uint8_t>(paths.size() * size), paths.size(), {}};
   data::Image image;
   for (std::size_t i = 0; i < paths.size() && !out.bad; ++i) {
     if (wants && !wants(static_cast<std::int64_t>(i), static_cast<std::int64_t>(paths.size())))
       continue;
     try {
       data::decode_image(paths[i], transform.wants_of({}), image);
-      transform.apply(image, {}, std::span(out.pixels).subspan(i * size, size));
+      transform.pixels(image, {}, std::span(out.pixels).subspan(i * size, size));
     } catch (const Error& error) {
       out.bad_at = i, out.bad = error;
     }

@@ -114,8 +114,9 @@ std::string dtype_for(const files::Safetensors& file, const std::string& asked) 
   return file.has("logits") && file.at("logits").dtype == "F32" ? "f32" : "f64";
 }
 
+// f16 keeps 11 bits of a number, bf16 8: its tolerances are an eighth.
 double by_dtype(const std::string& dtype, double f64, double f32, double bf16) {
-  return dtype == "f64" ? f64 : dtype == "f32" ? f32 : bf16;
+  return dtype == "f64" ? f64 : dtype == "f32" ? f32 : dtype == "f16" ? bf16 / 8 : bf16;
 }
 
 }  // namespace
@@ -177,9 +178,9 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
                  relative_error(output("loss"), files::to_doubles(file->read("loss"), "loss")),
                  at_least_rounding("loss", logits_tolerance)});
   std::vector<std::string> without;
-  // A ReLU that rounding flips makes a whole gradient another one: in bf16 its logits are compared,
-  // nothing behind them.
-  const bool only_logits = models::family_of(m).relu && options.dtype == "bf16";
+  // A ReLU that rounding flips makes a whole gradient another one: in bf16 and f16 its logits are
+  // compared, nothing behind them.
+  const bool only_logits = models::family_of(m).relu && ir::is_low(ir::parse_dtype(options.dtype));
   for (const models::Param& p : params) {
     if (only_logits) break;
     const std::string name = (p.buffer ? "after." : "grad.") + p.name;

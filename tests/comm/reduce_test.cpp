@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <vector>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "comm/reduce.h"
 
@@ -45,6 +47,26 @@ TEST(Reduce, SumsAreThoseOfAdditionsInOrder) {
             EXPECT_EQ(to[r][n * 4], std::byte{0x5a}) << "nothing is written behind the end";
           }
         }
+}
+
+// Added up in f32 and rounded once; a sum beyond 65504 is infinite.
+TEST(Reduce, F16IsRoundedOnce) {
+  const std::vector<std::vector<float>> values = {{1.0f, 2048.0f, 60000.0f, 0x1p-24f},
+                                                  {0x1p-11f, 1.0f, 60000.0f, 0x1p-24f},
+                                                  {0x1p-11f, 1.0f, 0.0f, 0x1p-24f}};
+  std::vector<std::vector<std::uint16_t>> halves;
+  std::vector<const std::byte*> from;
+  for (const auto& row : values) {
+    halves.emplace_back();
+    for (const float value : row) halves.back().push_back(to_half(value));
+  }
+  for (const auto& row : halves) from.push_back(reinterpret_cast<const std::byte*>(row.data()));
+  std::vector<std::uint16_t> sum(4);
+  std::byte* to = reinterpret_cast<std::byte*>(sum.data());
+  reduce(ir::DType::f16, Reduction::sum, from, {&to, 1}, 4);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float want[] = {1 + 0x1p-10f, 2050.0f, infinity, 0x3p-24f};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(from_half(sum[i]), want[i]) << i;
 }
 
 }  // namespace

@@ -207,6 +207,39 @@ TEST(Mapping, TheRest) {
       "bf16");
 }
 
+// DeepSpeed's own defaults where its block is silent, ours where there is none.
+TEST(Mapping, Fp16) {
+  const Precision quiet =
+      read(R"({"train_batch_size": 4, "fp16": {"enabled": true}})").config.precision;
+  EXPECT_EQ(quiet.dtype, "f16");
+  EXPECT_EQ(quiet.loss_scale, 0);
+  EXPECT_EQ(quiet.initial_scale_power, 16);
+  EXPECT_EQ(quiet.loss_scale_window, 1000);
+  EXPECT_EQ(quiet.hysteresis, 2);
+  EXPECT_EQ(quiet.min_loss_scale, 1);
+  const Loaded l = read(R"({"train_batch_size": 4, "fp16": {"enabled": true, "auto_cast": false,
+    "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 500, "hysteresis": 3,
+    "consecutive_hysteresis": false, "min_loss_scale": 2}})");
+  EXPECT_EQ(l.config.precision.initial_scale_power, 12);
+  EXPECT_EQ(l.config.precision.loss_scale_window, 500);
+  EXPECT_EQ(l.config.precision.hysteresis, 3);
+  EXPECT_EQ(l.config.precision.min_loss_scale, 2);
+  EXPECT_EQ(row(l, "precision.dtype").deepspeed, "fp16.enabled");
+  EXPECT_EQ(row(l, "precision.hysteresis").value, "3");
+  EXPECT_EQ(notes(l), "");
+  expect_says(notes(read(R"({"train_batch_size": 4, "fp16": {"enabled": true,
+    "consecutive_hysteresis": true}})")),
+              "fp16.consecutive_hysteresis is not supported and is ignored");
+  EXPECT_EQ(read(R"({"train_batch_size": 4, "fp16": {"enabled": true, "loss_scale": 128}})")
+                .config.precision.loss_scale,
+            128);
+  // Without f16 the block says nothing.
+  const Precision off =
+      read(R"({"train_batch_size": 4, "fp16": {"enabled": false, "hysteresis": 7}})")
+          .config.precision;
+  EXPECT_EQ(off, Precision{});
+}
+
 TEST(Layers, FlagsOverDeepSpeedOverToml) {
   const std::string_view json =
       R"({"train_batch_size": 8, "gradient_clipping": 2, "bf16": {"enabled": true}})";
@@ -285,9 +318,15 @@ TEST(Refused, EachWithItsPlaceAndNumber) {
           {with(R"("gradient_clipping": true)"),
            1,
            {"gradient_clipping: expected a number, found true"}},
-          {with(R"("fp16": {"enabled": true})"),
+          {with(R"("fp16": {"enabled": true}, "bf16": {"enabled": true})"),
            1,
-           {"fp16.enabled = true", "\"bf16\": {\"enabled\": true}", "f32"}},
+           {"fp16.enabled and bf16.enabled are both true", "switch one of them off"}},
+          {with(R"("fp16": {"enabled": true, "hysteresis": 0})"),
+           1,
+           {"precision.hysteresis = 0 is out of range"}},
+          {with(R"("fp16": {"enabled": true, "initial_scale_power": 3, "min_loss_scale": 16})"),
+           1,
+           {"precision.min_loss_scale = 16.0 is more than the scale begins with, 2^3"}},
           {with(R"("fp16": {"enabled": 1})"), 1, {"fp16.enabled: expected true or false, found 1"}},
           {with(R"("fp16": {"loss_scal": 1})"),
            1,
@@ -349,10 +388,10 @@ TEST(Refused, EachWithItsPlaceAndNumber) {
 
 TEST(Refused, TogetherWithTheProblemsOfTheTomlFile) {
   const std::string message =
-      refusal("{\n  \"train_batch_size\": 8,\n  \"fp16\": {\"enabled\": true}\n}", 1,
+      refusal("{\n  \"train_batch_size\": 8,\n  \"fp16\": {\"enabled\": \"yes\"}\n}", 1,
               "[model]\ndpeth = 4\n");
-  expect_says(message, "ds.json:3:23: fp16.enabled = true");
-  expect_says(message, "    3 |   \"fp16\": {\"enabled\": true}\n");
+  expect_says(message, "ds.json:3:23: fp16.enabled: expected true or false");
+  expect_says(message, "    3 |   \"fp16\": {\"enabled\": \"yes\"}\n");
   expect_says(message, "also: t.toml:2:1: there is no key model.dpeth\n    2 | dpeth = 4");
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "compile/compile.h"
 #include "exec/cuda/card.h"
 #include "exec/cuda/cuda.h"
 #include "exec/cuda/failure.h"
@@ -34,7 +35,7 @@ TEST(CudaTable, EveryOpHasAKernelOrCrossesRanks) {
     EXPECT_EQ(row.op, op);
     const bool between = plan::crosses_ranks(op) || op == ir::Op::transfer;
     EXPECT_EQ(row.run == nullptr, between) << ir::name(op);
-    for (const ir::DType dtype : {ir::DType::f64, ir::DType::f32, ir::DType::bf16})
+    for (const ir::DType dtype : {ir::DType::f64, ir::DType::f32, ir::DType::bf16, ir::DType::f16})
       EXPECT_EQ(supports(op, dtype), op != ir::Op::transfer) << ir::name(op);
   }
 }
@@ -53,6 +54,36 @@ TEST(CudaTarget, APlanIsMadeWithoutACard) {
   EXPECT_EQ(plan.peak_bytes(), again.peak_bytes());  // its rules are functions
   EXPECT_EQ(plan.feed_bytes % 256, 0);
   EXPECT_EQ(plan.shared_bytes, 0);
+}
+
+// Before anything is allocated: a plan asks when it is made.
+TEST(CudaTarget, ACardWithoutBf16SaysSo) {
+  for (const int arch : {75, 70, 61})
+    for (const ir::DType dtype : {ir::DType::f64, ir::DType::f32, ir::DType::bf16, ir::DType::f16})
+      if (dtype == ir::DType::bf16) {
+        EXPECT_THROW(expect_dtype(arch, dtype), Error);
+      } else {
+        EXPECT_NO_THROW(expect_dtype(arch, dtype));
+      }
+  for (const int arch : {80, 86, 89, 90, 100}) EXPECT_NO_THROW(expect_dtype(arch, ir::DType::bf16));
+
+  const auto compile_in = [](const char* dtype) {
+    const config::Config c = test::tiny("vit", dtype);
+    run::compile(c, run::Goal::train, {c.batch.global}, cuda::target(1));
+  };
+  ::setenv("TESSERA_CUDA_ARCH", "75", 1);
+  EXPECT_NO_THROW(compile_in("f16"));
+  EXPECT_NO_THROW(compile_in("f32"));
+  try {
+    compile_in("bf16");
+    ADD_FAILURE() << "a plan in bf16 was made for a card that has none";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 10);
+    EXPECT_NE(e.message.find("found one of compute capability 7.5"), std::string::npos) << e.what();
+    EXPECT_NE(e.hint.find("--dtype f16"), std::string::npos) << e.what();
+  }
+  ::unsetenv("TESSERA_CUDA_ARCH");
+  EXPECT_NO_THROW(compile_in("bf16"));
 }
 
 TEST(CudaTarget, LimitsOfACardThatIsNotThereAreAnH100s) {
@@ -109,6 +140,7 @@ TEST(CudaFailures, AnExecutorWithoutACardSaysWhatIsMissing) {
 TEST(CudaPeak, IsOfAnElementType) {
   const DeviceInfo device = info(1);
   EXPECT_NE(device.how("bf16").find("bf16"), std::string::npos);
+  EXPECT_NE(device.how("f16").find("f16"), std::string::npos);
   EXPECT_NE(device.how("f32").find("f32"), std::string::npos);
   EXPECT_EQ(device.card().empty(), machinery().cards.empty());
 }

@@ -12,14 +12,20 @@ namespace {
 using test::message_of;
 
 TEST(DType, NamesRoundTrip) {
-  for (const DType d : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32, DType::u8})
+  for (const DType d :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
     EXPECT_EQ(parse_dtype(name(d)), d);
   EXPECT_EQ(size_of(DType::bf16), 2);
   EXPECT_TRUE(is_float(DType::bf16));
+  EXPECT_EQ(size_of(DType::f16), 2);
+  EXPECT_TRUE(is_float(DType::f16) && is_low(DType::f16) && is_low(DType::bf16));
+  EXPECT_FALSE(is_low(DType::f32));
+  EXPECT_EQ(statistics_of(DType::f16), DType::f32);
   EXPECT_FALSE(is_float(DType::i32));
   EXPECT_EQ(statistics_of(DType::bf16), DType::f32);
   EXPECT_EQ(statistics_of(DType::f64), DType::f64);
-  EXPECT_SAYS(message_of([] { parse_dtype("f16"); }), "choose one of f64, f32, bf16, i64, i32, u8");
+  EXPECT_SAYS(message_of([] { parse_dtype("f8"); }),
+              "choose one of f64, f32, bf16, f16, i64, i32, u8");
 }
 
 TEST(Shape, CountsElements) {

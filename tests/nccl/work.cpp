@@ -3,6 +3,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/half.h"
+
 namespace tessera::test {
 namespace {
 
@@ -33,15 +35,17 @@ void sum_of(const std::byte* all, std::byte* out, std::size_t bytes, int ranks) 
   }
 }
 
-void sum_of_bf16(const std::byte* all, std::byte* out, std::size_t bytes, int ranks) {
+// Numbers of 16 bits: bf16 or f16, as the two conversions say.
+void sum_of_short(const std::byte* all, std::byte* out, std::size_t bytes, int ranks,
+                  float (*from)(std::uint16_t), std::uint16_t (*to)(float)) {
   for (std::size_t i = 0; i < bytes; i += 2) {
     float total = 0;
     for (int r = 0; r < ranks; ++r) {
       std::uint16_t one = 0;
       std::memcpy(&one, all + static_cast<std::size_t>(r) * bytes + i, 2);
-      total += from_bf16(one);
+      total += from(one);
     }
-    const std::uint16_t bits = to_bf16(total);
+    const std::uint16_t bits = to(total);
     std::memcpy(out + i, &bits, 2);
   }
 }
@@ -55,7 +59,9 @@ void sum_up(ncclDataType_t type, const std::byte* all, std::byte* out, std::size
     case ncclFloat32:
       return sum_of<float>(all, out, bytes, ranks);
     case ncclBfloat16:
-      return sum_of_bf16(all, out, bytes, ranks);
+      return sum_of_short(all, out, bytes, ranks, from_bf16, to_bf16);
+    case ncclFloat16:
+      return sum_of_short(all, out, bytes, ranks, from_half, to_half);
     case ncclInt64:
       return sum_of<std::int64_t>(all, out, bytes, ranks);
     case ncclInt32:
@@ -131,6 +137,7 @@ std::size_t size_of(ncclDataType_t type) {
     case ncclInt32:
       return 4;
     case ncclBfloat16:
+    case ncclFloat16:
       return 2;
     case ncclUint8:
     case ncclInt8:

@@ -1,39 +1,34 @@
 // The alarm that lets a step be judged before its gradients are added up: silent for any gradient,
 // loud for what is none.
-#include <gtest/gtest.h>
-
 #include <cmath>
-#include <limits>
 
-#include "exec/cpu/kernel.h"
+#include "ops/on_device.h"
 
-namespace tessera::exec::cpu::alarm_test {
+namespace tessera::test::alarm_test {
 namespace {
 
-template <class T>
-T alarm(std::vector<T> x, Kernel kernel) {
-  T y = 1;
-  ThreadPool pool(1);
-  std::vector<std::byte> scratch(1 << 20);
-  const ir::DType dtype = sizeof(T) == 8 ? ir::DType::f64 : ir::DType::f32;
-  const Tensor in[] = {
-      {dtype, {static_cast<std::int64_t>(x.size())}, reinterpret_cast<std::byte*>(x.data())}};
-  const Tensor out[] = {{dtype, {}, reinterpret_cast<std::byte*>(&y)}};
-  const ir::Attrs none = ir::None{};
-  kernel({ir::Op::alarm, none, in, out, pool, {scratch.size(), 0}, scratch.data(), scratch.data()});
-  return y;
+using ir::DType;
+
+class Alarm : public EveryDevice {
+ protected:
+  double of(DType dtype, const std::vector<double>& numbers) {
+    Array x(dtype, {static_cast<std::int64_t>(numbers.size())});
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      x.set(static_cast<std::int64_t>(i), numbers[i]);
+    return run(ir::Op::alarm, ir::None{}, {x})[0][0];
+  }
+};
+
+TEST_P(Alarm, HearsWhatIsNoGradient) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    for (const double bad :
+         {std::nan(""), static_cast<double>(INFINITY), -static_cast<double>(INFINITY), 1e13, -3e30})
+      EXPECT_TRUE(std::isnan(of(dtype, {1, 2, bad, 3}))) << bad << " in " << ir::name(dtype);
+    EXPECT_EQ(of(dtype, {1e11, -1e11, 0}), 0) << ir::name(dtype);
+  }
 }
 
-TEST(Alarm, HearsWhatIsNoGradient) {
-  const KernelRow& row = cpu::kernel(ir::Op::alarm);
-  for (const double bad :
-       {std::nan(""), static_cast<double>(INFINITY), -static_cast<double>(INFINITY), 1e13, -3e30}) {
-    EXPECT_TRUE(std::isnan(alarm<double>({1, 2, bad, 3}, row.f64))) << bad;
-    EXPECT_TRUE(std::isnan(alarm<float>({1, 2, static_cast<float>(bad), 3}, row.f32))) << bad;
-  }
-  EXPECT_EQ(alarm<double>({1e11, -1e11, 0}, row.f64), 0);
-  EXPECT_EQ(alarm<float>({1e11f, -1e11f, 0}, row.f32), 0);
-}
+FOR_EVERY_DEVICE(Alarm);
 
 }  // namespace
-}  // namespace tessera::exec::cpu::alarm_test
+}  // namespace tessera::test::alarm_test

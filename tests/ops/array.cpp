@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/half.h"
 
 namespace tessera::test {
 namespace {
@@ -54,6 +55,8 @@ double Array::operator[](std::int64_t i) const {
       return read<float>(at);
     case ir::DType::bf16:
       return std::bit_cast<float>(static_cast<std::uint32_t>(read<std::uint16_t>(at)) << 16);
+    case ir::DType::f16:
+      return from_half(read<std::uint16_t>(at));
     case ir::DType::i64:
       return static_cast<double>(read<std::int64_t>(at));
     case ir::DType::i32:
@@ -75,6 +78,8 @@ void Array::set(std::int64_t i, double value) {
       return write(
           at, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >>
                                          16));  // cut off: inputs only
+    case ir::DType::f16:
+      return write(at, to_half(static_cast<float>(value)));
     case ir::DType::i64:
       return write(at, static_cast<std::int64_t>(value));
     case ir::DType::i32:

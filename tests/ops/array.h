@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "exec/cpu/kernel.h"
+#include "exec/common/tensor.h"
 #include "ir/type.h"
 
 namespace tessera::test {
@@ -28,7 +28,7 @@ class Array {
   std::int64_t size() const { return size_; }
   std::size_t bytes() const { return bytes_; }
   std::byte* data() const { return data_; }
-  exec::cpu::Tensor tensor() const { return {dtype_, shape_, data_}; }
+  exec::Tensor tensor() const { return {dtype_, shape_, data_}; }
 
   double operator[](std::int64_t i) const;
   void set(std::int64_t i, double value);

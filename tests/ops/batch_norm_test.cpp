@@ -1,12 +1,10 @@
 // Batch norm as models write it: sums, normalisation and the derivative through both, against
 // finite differences.
-#include <gtest/gtest.h>
-
 #include <cmath>
 
 #include "ir/builder.h"
 #include "ops/cases.h"
-#include "ops/interpret.h"
+#include "ops/on_device.h"
 #include "transforms/transforms.h"
 
 namespace tessera::test::batch_norm_test {
@@ -32,50 +30,45 @@ Program written(const Shape& shape, std::int64_t groups) {
   return b.take();
 }
 
-class BatchNormGradient : public ::testing::TestWithParam<std::int64_t> {};
-INSTANTIATE_TEST_SUITE_P(Groups, BatchNormGradient, ::testing::Values(1, 2, 3));
+class BatchNorm : public EveryDevice {};
+FOR_EVERY_DEVICE(BatchNorm);
 
-TEST_P(BatchNormGradient, GoesThroughTheStatistics) {
-  const Shape shape = {5, 2, 3, 4};
-  const Program program = transforms::autodiff(written(shape, GetParam()));
-  ThreadPool pool(1);
-  std::map<std::string, Array> inputs;
-  for (const Input& in : program.inputs)
-    inputs.emplace(in.name,
-                   make_normal(DType::f64, program.type(in.var).shape, "batch_norm_" + in.name));
-  const auto result = [&](const std::string& name) {
-    for (const Output& o : program.outputs)
-      if (o.name == name) return interpret(program, inputs, pool).at(o.var);
-    throw std::runtime_error("no output " + name);
-  };
-  for (const char* name : {"x", "gain", "bias"}) {
-    const Array grad = result("grad." + std::string(name));
-    Array& input = inputs.at(name);
-    for (std::int64_t i = 0; i < input.size(); i += 7) {
-      const double value = input[i], h = 1e-5;
-      input.set(i, value + h);
-      const double up = result("loss")[0];
-      input.set(i, value - h);
-      const double down = result("loss")[0];
-      input.set(i, value);
-      EXPECT_NEAR(grad[i], (up - down) / (2 * h), 1e-7 * (1 + std::abs(grad[i])))
-          << name << " " << i;
+TEST_P(BatchNorm, GradientGoesThroughTheStatistics) {
+  for (const std::int64_t groups : {1, 2, 3}) {
+    const Program program = transforms::autodiff(written({5, 2, 3, 4}, groups));
+    Arrays inputs;
+    for (const Input& in : program.inputs)
+      inputs.emplace(in.name,
+                     make_normal(DType::f64, program.type(in.var).shape, "batch_norm_" + in.name));
+    const auto loss = [&] { return run_program(*executor_, program, inputs).at("loss")[0]; };
+    const Arrays outputs = run_program(*executor_, program, inputs);
+    for (const char* name : {"x", "gain", "bias"}) {
+      const Array& grad = outputs.at("grad." + std::string(name));
+      Array& input = inputs.at(name);
+      for (std::int64_t i = 0; i < input.size(); i += 7) {
+        const double value = input[i], h = 1e-5;
+        input.set(i, value + h);
+        const double up = loss();
+        input.set(i, value - h);
+        const double down = loss();
+        input.set(i, value);
+        EXPECT_NEAR(grad[i], (up - down) / (2 * h), 1e-7 * (1 + std::abs(grad[i])))
+            << groups << " groups, " << name << " " << i;
+      }
     }
   }
 }
 
 // The shift is arithmetic, not meaning: far from the data it costs digits, nothing else.
-TEST(BatchNorm, DoesNotDependOnTheShift) {
-  const Shape shape = {4, 3, 3, 2};
-  const Program program = written(shape, 1);
-  ThreadPool pool(1);
-  std::map<std::string, Array> inputs;
+TEST_P(BatchNorm, DoesNotDependOnTheShift) {
+  const Program program = written({4, 3, 3, 2}, 1);
+  Arrays inputs;
   for (const Input& in : program.inputs)
     inputs.emplace(in.name,
                    make_normal(DType::f64, program.type(in.var).shape, "shift_" + in.name));
-  const double before = interpret(program, inputs, pool).at(program.outputs[0].var)[0];
+  const double before = run_program(*executor_, program, inputs).at("loss")[0];
   for (std::int64_t i = 0; i < 2; ++i) inputs.at("shift").set(i, 30.0);
-  EXPECT_NEAR(interpret(program, inputs, pool).at(program.outputs[0].var)[0], before,
+  EXPECT_NEAR(run_program(*executor_, program, inputs).at("loss")[0], before,
               1e-9 * std::abs(before));
 }
 

@@ -119,6 +119,24 @@ Rows pointwise_cases() {
        .in = {{{1001}, normal, DType::bf16}},
        .tolerance = exact,
        .fixed = true},
+      {.name = "cast_to_f16",
+       .op = Op::cast,
+       .attrs = Cast{DType::f16},
+       .in = {{{1001}}},
+       .tolerance = exact,
+       .fixed = true},
+      {.name = "cast_from_f16",
+       .op = Op::cast,
+       .attrs = Cast{DType::f32},
+       .in = {{{1001}, normal, DType::f16}},
+       .tolerance = exact,
+       .fixed = true},
+      {.name = "cast_f16_to_bf16",
+       .op = Op::cast,
+       .attrs = Cast{DType::bf16},
+       .in = {{{1001}, normal, DType::f16}},
+       .tolerance = exact,
+       .fixed = true},
       {.name = "cast_to_f64",
        .op = Op::cast,
        .attrs = Cast{DType::f64},
@@ -189,7 +207,7 @@ const std::vector<Case>& cases() {
     Rows rows;
     for (auto family : {contract_cases, conv_cases, attention_cases, pointwise_cases, norm_cases,
                         batch_norm_cases, loss_cases, shape_cases, window_cases, reduce_cases,
-                        update_cases, lamb_cases, compress_cases})
+                        update_cases, lamb_cases, compress_cases, image_cases})
       for (Case& c : family()) rows.push_back(std::move(c));
     return rows;
   }();

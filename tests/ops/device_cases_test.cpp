@@ -9,10 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "exec/executor.h"
-#include "ir/builder.h"
 #include "ops/cases.h"
 #include "ops/interpret.h"
+#include "ops/on_device.h"
 
 namespace tessera::test::device_cases_test {
 namespace {
@@ -21,30 +20,7 @@ using ir::DType;
 
 std::vector<Array> run_on(exec::Executor& executor, const Case& c, DType element,
                           const std::vector<Array>& in) {
-  ir::Builder b;
-  std::vector<ir::Var> operands;
-  for (const Array& a : in)
-    operands.push_back(b.input(ir::Input::batch, "x" + std::to_string(operands.size()), a.type()));
-  const std::vector<ir::Var> results = b.emit(c.op, attrs_for(c, element), operands);
-  for (std::size_t i = 0; i < results.size(); ++i) b.output("y" + std::to_string(i), results[i]);
-  ir::verify(b.program());
-  const plan::Plan plan = plan::lower(b.program(), 0, executor.target());
-  const auto loaded = executor.load(plan);
-  for (std::size_t i = 0; i < in.size(); ++i)
-    loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
-  loaded->run();
-  if (executor.runs_ahead() > 0) {  // once more, which may be by another way
-    for (std::size_t i = 0; i < in.size(); ++i)
-      loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
-    loaded->run();
-  }
-  std::vector<Array> out;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const ir::Type& type = plan.output("y" + std::to_string(i))->slot.type;
-    Array& y = out.emplace_back(type.dtype, type.shape);
-    loaded->read("y" + std::to_string(i), {y.data(), y.bytes()});
-  }
-  return out;
+  return run_op(executor, c.op, attrs_for(c, element), in);
 }
 
 // Operands that passes after mixed precision add: the scale and offset of a folded batch norm are
@@ -54,16 +30,16 @@ bool low_after_fusing(ir::Op op, std::size_t operand, bool low) {
   return low || (op == ir::Op::layer_norm_grad && operand == 5);
 }
 
-// As a program of mixed precision has them: what the op's row marks as low is bf16, the rest f32.
-// Empty: the op runs in f32 there.
-std::vector<Array> low_operands(const Case& c) {
+// As a program of mixed precision has them: what the op's row marks as low is of the low type, the
+// rest f32. Empty: the op runs in f32 there.
+std::vector<Array> low_operands(const Case& c, DType type) {
   const std::string_view low = ir::def(c.op).low;
   if (low.empty() || c.fixed) return {};
   std::vector<Array> out;
   for (Array& a : make_operands(c, DType::f32)) {
     const bool marked = low[std::min(out.size(), low.size() - 1)] == 'l';
     const bool down = low_after_fusing(c.op, out.size(), marked) && a.dtype() == DType::f32;
-    out.push_back(down ? a.as(DType::bf16) : std::move(a));
+    out.push_back(down ? a.as(type) : std::move(a));
   }
   return out;
 }
@@ -73,13 +49,8 @@ std::vector<Array> in_doubles(const std::vector<Array>& in) {
   return out;
 }
 
-class OnDevice : public ::testing::TestWithParam<std::string> {
+class OnDevice : public EveryDevice {
  protected:
-  void SetUp() override {
-    if (const std::string why = exec::missing(GetParam()); !why.empty())
-      GTEST_SKIP() << GetParam() << ": no card here: " << why;
-    executor_ = exec::make_executor(GetParam(), 2);
-  }
   void expect_near(const Case& c, DType element, const std::vector<Array>& got,
                    const std::vector<Array>& want, double tolerance) {
     ASSERT_EQ(got.size(), want.size()) << c.name;
@@ -99,7 +70,6 @@ class OnDevice : public ::testing::TestWithParam<std::string> {
     }
   }
   ThreadPool pool_{2};
-  std::unique_ptr<exec::Executor> executor_;
 };
 
 // TESSERA_CASE=NAME runs one case alone: on a card a bad access ends all that come after it.
@@ -149,27 +119,26 @@ TEST_P(OnDevice, EveryCaseEqualsTheReference) {
 
 TEST_P(OnDevice, EveryCaseOfMixedPrecisionEqualsTheReference) {
   int seen = 0;
-  for (const Case& c : cases()) {
-    const std::vector<Array> in = low_operands(c);
-    if (in.empty()) continue;
-    ++seen;
-    if (!wanted(c)) continue;
-    try_case(c, DType::bf16, [&] {
-      const std::vector<Array> want =
-          run_reference(c.op, attrs_for(c, DType::f64), in_doubles(in), pool_);
-      // Three digits; what only moves elements loses nothing.
-      expect_near(c, DType::bf16, run_on(*executor_, c, DType::f32, in), want,
-                  c.tolerance.error == 0 ? 0 : 2e-2);
-    });
-  }
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const Case& c : cases()) {
+      const std::vector<Array> in = low_operands(c, type);
+      if (in.empty()) continue;
+      ++seen;
+      if (!wanted(c)) continue;
+      try_case(c, type, [&] {
+        const std::vector<Array> want =
+            run_reference(c.op, attrs_for(c, DType::f64), in_doubles(in), pool_);
+        // Five roundings of 2^-8 or 2^-11; what only moves elements loses nothing.
+        const double rounded = type == DType::f16 ? 2.5e-3 : 2e-2;
+        expect_near(c, type, run_on(*executor_, c, DType::f32, in), want,
+                    c.tolerance.error == 0 ? 0 : rounded);
+      });
+    }
   EXPECT_GT(seen, 20);
   RecordProperty("cases", seen);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OnDevice, ::testing::ValuesIn(exec::device_names()),
-                         [](const ::testing::TestParamInfo<std::string>& info) {
-                           return info.param;
-                         });
+FOR_EVERY_DEVICE(OnDevice);
 
 }  // namespace
 }  // namespace tessera::test::device_cases_test

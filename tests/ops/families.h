@@ -27,5 +27,6 @@ Rows reduce_cases();
 Rows update_cases();
 Rows lamb_cases();
 Rows compress_cases();
+Rows image_cases();
 
 }  // namespace tessera::test

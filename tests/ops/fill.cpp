@@ -89,6 +89,7 @@ ir::Attrs attrs_for(const Case& c, ir::DType element) {
   if (auto* cast = std::get_if<ir::Cast>(&attrs)) change(cast->to);
   if (auto* constant = std::get_if<ir::Constant>(&attrs)) change(constant->dtype);
   if (auto* mask = std::get_if<ir::WindowMask>(&attrs)) change(mask->dtype);
+  if (auto* normalise = std::get_if<ir::Normalise>(&attrs)) change(normalise->to);
   if (auto* contract = std::get_if<ir::Contract>(&attrs); contract && contract->out)
     change(*contract->out);
   if (auto* sum = std::get_if<ir::Sum>(&attrs); sum && sum->out) change(*sum->out);

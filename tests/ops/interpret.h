@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "exec/cpu/kernel.h"
 #include "ir/program.h"
 #include "ops/array.h"
 

@@ -65,7 +65,7 @@ TEST_P(Moves, EveryPairKeepsTheValue) {
   const bool two = mesh.axes.size() == 2;
   const std::vector<Shape> shapes = two ? std::vector<Shape>{{5, 7}, {2, 4, 1}}
                                         : std::vector<Shape>{{5, 7, 4}, {1, 2, 9}, {6, 0, 3}, {11}};
-  const std::vector<DType> dtypes = {DType::f64, DType::f32, DType::bf16,
+  const std::vector<DType> dtypes = {DType::f64, DType::f32, DType::bf16, DType::f16,
                                      DType::i32, DType::i64, DType::u8};
   int moves = 0, refused = 0;
   for (const Shape& shape : shapes)

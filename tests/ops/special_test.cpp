@@ -1,19 +1,19 @@
 // Numbers that are none: a NaN must not vanish in a fast kernel, or a diverged run would go
 // unnoticed.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "base/half.h"
 #include "ops/cases.h"
 #include "ops/interpret.h"
+#include "ops/on_device.h"
 
 namespace tessera::test::special_test {
 namespace {
 
-using exec::cpu::Tensor;
 using ir::DType;
 using ir::Op;
 
@@ -25,16 +25,8 @@ ThreadPool& pool() {
   return threads;
 }
 
-std::vector<Array> run_fast(Op op, const ir::Attrs& attrs, const std::vector<Array>& in) {
-  std::vector<Array> out;
-  std::vector<Tensor> operands, results;
-  for (const Array& a : in) operands.push_back(a.tensor());
-  for (const ir::Type& t : ir::infer(op, attrs, types_of(in)))
-    results.push_back(out.emplace_back(t.dtype, t.shape).tensor());
-  call_kernel(exec::cpu::kernel(op).f32, exec::cpu::kernel(op).scratch, op, attrs, operands,
-              results, pool());
-  return out;
-}
+class Special : public EveryDevice {};
+FOR_EVERY_DEVICE(Special);
 
 std::vector<std::int64_t> nans(const Array& a) {
   std::vector<std::int64_t> at;
@@ -47,7 +39,7 @@ std::vector<std::int64_t> nans(const Array& a) {
 // reaches in the reference, and no other element. A kernel may write 0 where the reference has 0 *
 // NaN, as long as the NaN shows somewhere. The fast convolution multiplies the zeros of the border,
 // which the reference leaves out: there a NaN may spread further.
-TEST(Special, NansSpreadAsInTheReference) {
+TEST_P(Special, NansSpreadAsInTheReference) {
   for (const Case& c : cases()) {
     if (c.fixed) continue;
     for (std::size_t n = 0; n < c.in.size(); ++n) {
@@ -56,7 +48,7 @@ TEST(Special, NansSpreadAsInTheReference) {
       wide[n].set(wide[n].size() / 2, nan);
       narrow[n].set(narrow[n].size() / 2, nan);
       const std::vector<Array> want = run_reference(c.op, attrs_for(c, DType::f64), wide, pool());
-      const std::vector<Array> got = run_fast(c.op, attrs_for(c, DType::f32), narrow);
+      const std::vector<Array> got = run(c.op, attrs_for(c, DType::f32), narrow);
       for (std::size_t i = 0; i < want.size(); ++i) {
         const std::vector<std::int64_t> here = nans(got[i]), there = nans(want[i]);
         EXPECT_EQ(here.empty(), there.empty()) << c.name << ", operand " << n << ", result " << i;
@@ -68,17 +60,17 @@ TEST(Special, NansSpreadAsInTheReference) {
   }
 }
 
-TEST(Special, FiniteSeesEveryOperand) {
+TEST_P(Special, FiniteSeesEveryOperand) {
   for (double bad : {nan, infinity, -infinity})
     for (std::int64_t at = 0; at < 3; ++at) {
       std::vector<Array> in(3, Array(DType::f32, {}));
-      EXPECT_EQ(run_fast(Op::finite, ir::None{}, in)[0][0], 1);
+      EXPECT_EQ(run(Op::finite, ir::None{}, in)[0][0], 1);
       in[static_cast<std::size_t>(at)].set(0, bad);
-      EXPECT_EQ(run_fast(Op::finite, ir::None{}, in)[0][0], 0) << bad << " at " << at;
+      EXPECT_EQ(run(Op::finite, ir::None{}, in)[0][0], 0) << bad << " at " << at;
     }
 }
 
-TEST(Special, CastToBf16IsBitForBit) {
+TEST_P(Special, CastToBf16IsBitForBit) {
   std::vector<float> x = {0.0f,
                           -0.0f,
                           1.0f,
@@ -92,22 +84,43 @@ TEST(Special, CastToBf16IsBitForBit) {
     x.push_back(std::bit_cast<float>(bits));
   Array in(DType::f32, {static_cast<std::int64_t>(x.size())});
   std::copy(x.begin(), x.end(), reinterpret_cast<float*>(in.data()));
-  const Array got = run_fast(Op::cast, ir::Cast{DType::bf16}, {in})[0],
+  const Array got = run(Op::cast, ir::Cast{DType::bf16}, {in})[0],
               want = run_reference(Op::cast, ir::Cast{DType::bf16}, {in}, pool())[0];
   for (std::int64_t i = 0; i < got.size(); ++i)
     EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])))
         << x[static_cast<std::size_t>(i)] << " became " << got[i];
 }
 
+// Every f16 there and back, and both neighbours of every one and of every tie in f32.
+TEST(Special, CastToF16IsBitForBit) {
+  std::vector<float> x;
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const float value = from_half(static_cast<std::uint16_t>(bits));
+    x.push_back(value);
+    if (std::isnan(value)) continue;
+    const std::uint32_t tie = std::bit_cast<std::uint32_t>(value) + 0x1000u;
+    for (const std::uint32_t near : {tie - 1, tie, tie + 1})
+      x.push_back(std::bit_cast<float>(near));
+  }
+  Array in(DType::f32, {static_cast<std::int64_t>(x.size())});
+  std::copy(x.begin(), x.end(), reinterpret_cast<float*>(in.data()));
+  const Array got = run_fast(Op::cast, ir::Cast{DType::f16}, {in})[0],
+              want = run_reference(Op::cast, ir::Cast{DType::f16}, {in}, pool())[0];
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.bytes()), 0);
+  const Array back = run_fast(Op::cast, ir::Cast{DType::f32}, {got})[0],
+              meant = run_reference(Op::cast, ir::Cast{DType::f32}, {want}, pool())[0];
+  EXPECT_EQ(std::memcmp(back.data(), meant.data(), back.bytes()), 0);
+}
+
 // Keys that a mask removes with minus infinity have no weight.
-TEST(Special, AttentionTakesInfiniteMasks) {
+TEST_P(Special, AttentionTakesInfiniteMasks) {
   const Array q = make_normal(DType::f32, {2, 1, 3, 2, 4}, "q"),
               k = make_normal(DType::f32, {2, 1, 5, 2, 4}, "k"),
               v = make_normal(DType::f32, {2, 1, 5, 2, 4}, "v");
   Array mask(DType::f32, {1, 3, 5});
   for (std::int64_t i = 0; i < mask.size(); ++i) mask.set(i, i % 5 > i / 5 ? -infinity : 0);
   const std::vector<Array> got =
-      run_fast(Op::attention, ir::Attention{0.5, false, true}, {q, k, v, mask});
+      run(Op::attention, ir::Attention{0.5, false, true}, {q, k, v, mask});
   const std::vector<Array> want = run_reference(
       Op::attention, ir::Attention{0.5, false, true},
       {q.as(DType::f64), k.as(DType::f64), v.as(DType::f64), mask.as(DType::f64)}, pool());

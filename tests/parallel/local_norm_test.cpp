@@ -21,7 +21,8 @@ Trace unplaced(const config::Config& config, int steps) {
   };
   const std::int64_t n = config.batch.global;
   const std::vector<std::int64_t> micro = run::micro_batches(n, config.batch.accumulate);
-  run::compile(config, run::Goal::train, micro, executor->target(), options);
+  run::compile(config, run::Goal::train, micro, executor->target(), options, run::Weights::live, 0,
+               run::ImageForm::numbers);
   const plan::Plan plan = plan::lower(program, 0, executor->target());
   const auto loaded = executor->load(plan);
 

@@ -43,7 +43,10 @@ Seen train_with_a_late_rank() {
         std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(late_ms));
       const run::Measured seen =
           meter.step(step, meter.wanted(step), r.timeline,
-                     session.compiled(run::Goal::train, config.batch.global).plan,
+                     session
+                         .compiled({run::Goal::train, config.batch.global, run::Weights::live,
+                                    run::ImageForm::numbers})
+                         .plan,
                      config.batch.global, began, 0, ran_ms, false);
       if (step == 3) out.breakdowns[static_cast<std::size_t>(world.rank())] = seen.breakdown;
     }
@@ -67,6 +70,48 @@ TEST(Meter, WaitingForALateRankIsNoWorkOfItsPeers) {
   };
   EXPECT_GE(waited(late_rank), late_ms * 0.8);
   for (const int rank : {0, 1}) EXPECT_LT(waited(rank), waited(late_rank)) << rank;
+}
+
+// What two ranks say to each other after steps of this length, of which one is asked to stop after
+// the 22nd: messages, and the steps after which each of them heard of it.
+struct Talk {
+  std::int64_t messages = 0;
+  std::vector<std::int64_t> stopped;
+};
+Talk talk_after_steps_of(double ms) {
+  config::Config config = with_layout(tiny("vit", "f32"), "dp2");
+  config.run.trace = 0;
+  Talk out;
+  out.stopped.resize(2);
+  comm::run_local(2, [&](comm::Comm& world) {
+    run::Session session(config, {}, &world);
+    const run::Ranks ranks(&world);
+    run::Meter meter(config, ranks, session, std::filesystem::temp_directory_path());
+    const plan::Plan plan;
+    exec::Timeline timeline;
+    timeline.wall_ms = ms;
+    const comm::Traffic before = world.traffic();
+    std::int64_t step = 0;
+    bool stop = false;
+    while (!stop && step < 60) {
+      ++step;
+      const bool asked = world.rank() == 1 && step >= 22;
+      stop = meter.step(step, {}, timeline, plan, 8, run::steady_ns(), 0, ms, asked).stop;
+    }
+    out.stopped[static_cast<std::size_t>(world.rank())] = step;
+    if (world.rank() == 0) out.messages = (world.traffic() - before)[comm::Verb::all_gather].count;
+  });
+  return out;
+}
+
+TEST(Meter, ShortStepsAreNotFollowedByAMessageEach) {
+  const Talk shortly = talk_after_steps_of(1), long_ones = talk_after_steps_of(250);
+  EXPECT_LE(shortly.messages, 5);
+  EXPECT_EQ(shortly.stopped[0], shortly.stopped[1]);
+  EXPECT_GE(shortly.stopped[0], 22);
+  EXPECT_LE(shortly.stopped[0], 32);                                  // with the next message
+  EXPECT_EQ(long_ones.stopped, (std::vector<std::int64_t>{22, 22}));  // at once
+  EXPECT_GE(long_ones.messages, 22);
 }
 
 }  // namespace

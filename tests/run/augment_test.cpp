@@ -23,7 +23,7 @@ TEST(RunAugment, DefaultsChangeNothing) {
   EXPECT_EQ(o.crop + o.cutout + o.randaugment_ops + o.eval_resize, 0);
   EXPECT_EQ(o.resized_crop + o.erase.probability, 0);
   EXPECT_FALSE(mix_options(config).enabled());
-  EXPECT_EQ(normalisation(config).mean, std::vector<float>{0.5f});
+  EXPECT_EQ(normalisation(config).mean, std::vector<double>{0.5});
   data::Image image(32, 32, 3);
   std::vector<float> train(image.pixels.size()), eval(train);
   train_transform(config).apply(image, {}, train);
@@ -54,7 +54,7 @@ TEST(RunAugment, EveryKeyArrives) {
   EXPECT_EQ(m.mixup + m.cutmix + m.probability + m.cutmix_share + m.smoothing,
             0.8 + 1 + 0.5 + 0.3 + 0.1);
   EXPECT_EQ(normalisation(config).mean.size(), 3u);
-  EXPECT_EQ(normalisation(config).deviation, std::vector<float>{0.25f});
+  EXPECT_EQ(normalisation(config).deviation, std::vector<double>{0.25});
   EXPECT_EQ(augment_options(with({"data.resized_crop=true"})).resized_crop, 0.08);
   EXPECT_TRUE(augment_options(with({"data.autoaugment=true"})).autoaugment);
 }
@@ -74,8 +74,8 @@ TEST(RunAugment, FollowsWhatTheWeightsSay) {
   config::Config config = with({"model.name=vit_b_16"});
   follow_preprocess({{"mean", {0.1, 0.2, 0.3}}, {"std", {0.4, 0.5, 0.6}}, {"resize", 240}}, "w",
                     config);
-  EXPECT_EQ(normalisation(config).mean, (std::vector<float>{0.1f, 0.2f, 0.3f}));
-  EXPECT_EQ(normalisation(config).deviation, (std::vector<float>{0.4f, 0.5f, 0.6f}));
+  EXPECT_EQ(normalisation(config).mean, (std::vector<double>{0.1, 0.2, 0.3}));
+  EXPECT_EQ(normalisation(config).deviation, (std::vector<double>{0.4, 0.5, 0.6}));
   EXPECT_EQ(augment_options(config).eval_resize, 240);
   // No margin: neither of a large photograph, nor is an image of the model's size touched.
   config::Config whole = with({"model.name=vit_b_16", "data.source=folder:photos"});

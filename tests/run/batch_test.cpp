@@ -10,6 +10,7 @@
 #include "input/augment.h"
 #include "input/dataset.h"
 #include "session/init.h"
+#include "train/batches.h"
 #include "train/score.h"
 
 namespace tessera::run::batch_test {
@@ -70,7 +71,7 @@ Stepped step(const config::Config& c, std::int64_t accumulate = 1) {
   loader.next(out.batch);
   Session session(config);
   session.load(initial_weights(1));
-  out.nll = session.predict(out.batch.images, out.batch.count);
+  out.nll = session.predict(images_of(out.batch), out.batch.count);
   const auto classes = static_cast<std::size_t>(c.model.classes);
   for (std::size_t i = 0; i < out.nll.size(); i += classes) {
     double sum = 0;
@@ -78,7 +79,7 @@ Stepped step(const config::Config& c, std::int64_t accumulate = 1) {
     for (std::size_t k = 0; k < classes; ++k) out.nll[i + k] = std::log(sum) - out.nll[i + k];
   }
   out.loss = session
-                 .train_step({out.batch.images, out.batch.labels, 1e-3, 1, 0, out.batch.targets,
+                 .train_step({images_of(out.batch), out.batch.labels, 1e-3, 1, 0, out.batch.targets,
                               out.batch.weights})
                  .loss;
   return out;
@@ -155,14 +156,14 @@ TEST(Score, TestTimeAugmentationIsReportedBesideTheScore) {
   const auto classes = static_cast<std::size_t>(c.model.classes);
   std::vector<double> mean(40 * classes);
   for (int view = 0; view < 2; ++view) {
-    const std::vector<double> logits = session.predict(b.images, 40);
+    const std::vector<double> logits = session.predict(b.pixels, 40);
     for (std::size_t i = 0; i < 40; ++i) {
       double sum = 0;
       for (std::size_t k = 0; k < classes; ++k) sum += std::exp(logits[i * classes + k]);
       for (std::size_t k = 0; k < classes; ++k)
         mean[i * classes + k] += std::exp(logits[i * classes + k]) / sum;
     }
-    data::mirror_batch(b.images, b.width, b.channels);
+    data::mirror_batch(std::span(b.pixels), b.width, b.channels);
   }
   int correct = 0;
   for (std::size_t i = 0; i < 40; ++i) {

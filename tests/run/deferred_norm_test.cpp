@@ -75,7 +75,8 @@ TEST(DeferredNorm, RunningStatisticsAreThoseOfTheWholeBatch) {
     Session session(tiny("deferred", accumulate));
     session.load(initial_weights(1));
     Seen seen;
-    session.observe(watch(session.compiled(Goal::train, 10).plan, seen));
+    session.observe(
+        watch(session.compiled({Goal::train, 10, Weights::live, ImageForm::numbers}).plan, seen));
     for (int step = 1; step <= 3; ++step) {
       const auto before = session.parameters(Weights::live);
       seen.clear();

@@ -40,7 +40,7 @@ TEST_P(GoldenTest, AllTensorsWithinTolerance) {
       EXPECT_TRUE(c.ok()) << path << " " << c.name << ": " << c.error << " > " << c.tolerance;
   }
 }
-INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16"),
+INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16", "f16"),
                          [](const auto& i) { return i.param; });
 
 // A golden with something changed.

@@ -42,7 +42,8 @@ using Counts = std::map<std::string, std::int64_t>;
 
 TEST(Layers, OfAVit) {
   EXPECT_EQ(planned(tiny("vit_micro", true)),
-            (Counts{{"embeddings", 1},
+            (Counts{{"normalise", 1},
+                    {"embeddings", 1},
                     {"ln_1", 1},  // of the first layer; the others follow a residual
                     {"msa.qkv", 3},
                     {"msa.scores+softmax+values", 3},
@@ -54,10 +55,10 @@ TEST(Layers, OfAVit) {
                     {"ln_final", 1},
                     {"head", 1}}));
   const Counts parts = {
-      {"embeddings", 1},  {"ln_1", 3},       {"msa.qkv", 3},        {"msa.scores", 3},
-      {"msa.softmax", 3}, {"msa.values", 3}, {"msa.projection", 3}, {"residual_1", 3},
-      {"ln_2", 3},        {"mlp", 3},        {"residual_2", 3},     {"ln_final", 1},
-      {"head", 1}};
+      {"normalise", 1},  {"embeddings", 1},  {"ln_1", 3},       {"msa.qkv", 3},
+      {"msa.scores", 3}, {"msa.softmax", 3}, {"msa.values", 3}, {"msa.projection", 3},
+      {"residual_1", 3}, {"ln_2", 3},        {"mlp", 3},        {"residual_2", 3},
+      {"ln_final", 1},   {"head", 1}};
   EXPECT_EQ(planned(tiny("vit_micro", false)), parts);
   config::Config mean = tiny("vit_micro", true);
   mean.model.pool = "mean";
@@ -68,7 +69,8 @@ TEST(Layers, OfAVit) {
 
 TEST(Layers, OfASwin) {  // two stages of two blocks
   EXPECT_EQ(planned(tiny("swin_micro", true)),
-            (Counts{{"embeddings", 1},
+            (Counts{{"normalise", 1},
+                    {"embeddings", 1},
                     {"ln_1", 2},  // of the first block of each stage
                     {"msa.windows", 4},
                     {"msa.qkv", 4},
@@ -82,7 +84,8 @@ TEST(Layers, OfASwin) {  // two stages of two blocks
                     {"residual_2+ln_final", 1},
                     {"ln_final", 1},
                     {"head", 1}}));
-  EXPECT_EQ(planned(tiny("swin_micro", false)), (Counts{{"embeddings", 1},
+  EXPECT_EQ(planned(tiny("swin_micro", false)), (Counts{{"normalise", 1},
+                                                        {"embeddings", 1},
                                                         {"ln_1", 4},
                                                         {"msa.windows", 4},
                                                         {"msa.qkv", 4},
@@ -111,9 +114,9 @@ TEST(Layers, OfAResnet) {  // three stages of one block
     EXPECT_EQ(apart.contains(stage + "downsample"), stage != "stage1.");
   }
   for (const Counts& rows : {fused, apart})
-    for (const char* part : {"stem", "head"}) EXPECT_TRUE(rows.contains(part)) << part;
-  EXPECT_EQ(fused.size(), 2u + 3 * 3 + 2);
-  EXPECT_EQ(apart.size(), 2u + 3 * 4 + 2);
+    for (const char* part : {"normalise", "stem", "head"}) EXPECT_TRUE(rows.contains(part)) << part;
+  EXPECT_EQ(fused.size(), 3u + 3 * 3 + 2);
+  EXPECT_EQ(apart.size(), 3u + 3 * 4 + 2);
   config::Config deep = tiny("resnet_micro_cifar", false);
   deep.model.layers = {2, 3, 1};
   EXPECT_EQ(planned(deep).at("stage2.conv"), 3);

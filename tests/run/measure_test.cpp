@@ -150,6 +150,26 @@ TEST(RankSpeeds, WeightsFollowSpeed) {
   EXPECT_FALSE(speeds.better_weights(even, std::vector<std::int64_t>(4, 2)));
 }
 
+// Sums over several steps say what the steps say one by one.
+TEST(RankSpeeds, StepsMayComeTogether) {
+  RankSpeeds single(dp(3)), together(dp(3));
+  int named_single = 0, named_together = 0;
+  for (int step = 0; step < 4 * RankSpeeds::patience; ++step)
+    named_single += static_cast<int>(
+        single.add({{0, 24, 24, 1, 1}, {0, 23, 23, 1, 1}, {0, 23, 69, 1, 1}}).size());
+  for (int step = 0; step < 4 * RankSpeeds::patience; step += 10)
+    for (const Straggler& s :
+         together.add({{0, 240, 240, 10, 10}, {0, 230, 230, 10, 10}, {0, 230, 690, 10, 10}}, 10)) {
+      ++named_together;
+      EXPECT_EQ(s.rank, 2);
+      EXPECT_EQ(s.what, "compute");
+      EXPECT_DOUBLE_EQ(s.ms, 69);  // a step
+    }
+  EXPECT_EQ(named_single, 1);
+  EXPECT_EQ(named_together, 1);
+  EXPECT_EQ(together.better_weights({1, 1, 1}, {70}), single.better_weights({1, 1, 1}, {70}));
+}
+
 TEST(RankSpeeds, SharesThatMicroBatchesMissAreSaid) {
   config::Config config;
   config.parallel.dp = 2, config.parallel.weights.list = {3, 1};

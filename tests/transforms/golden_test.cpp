@@ -164,7 +164,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"fuse_update", fuse_update},
       {"simplify", simplify},
       {"combine", combine},
-      {"count", count},
+      {"count", [](const Program& program) { return count(program); }},
       {"hoist_reductions", hoist_reductions},
       {"split_attention", split_attention}};
   return plain.at(name)(p);

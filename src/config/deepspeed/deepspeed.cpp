@@ -271,17 +271,39 @@ class Interpreter : DeepSpeedFile {
   }
 
   void precision() {
-    if (at("fp16.enabled") != nullptr)
-      out_.silent.push_back(
-          {"fp16.enabled", describe(at("fp16.enabled")->value), "no effect here"});
+    const bool half = flag_at("fp16.enabled", "precision.dtype").value_or(false);
     const char* block =
         at("bf16") == nullptr && at("bfloat16") != nullptr ? "bfloat16.enabled" : "bf16.enabled";
-    if (const JsonNode* half = at("fp16.enabled");
-        half && flag_at("fp16.enabled", "").value_or(false))
-      problem(*half, "fp16.enabled = true: this build computes in f32, bf16 or f64",
-              "choose \"bf16\": {\"enabled\": true}, or leave fp16 out for f32");
-    if (const std::optional<bool> yes = flag_at(block, "precision.dtype"))
+    const std::optional<bool> yes = flag_at(block, "precision.dtype");
+    if (half && yes.value_or(false))
+      problem(*at("fp16.enabled"), fmt::format("fp16.enabled and {} are both true", block),
+              "switch one of them off");
+    else if (half)
+      set("precision.dtype", "fp16.enabled", of(std::string("f16")), at("fp16.enabled")->place);
+    else if (yes)
       set("precision.dtype", block, of(std::string(*yes ? "bf16" : "f32")), at(block)->place);
+    if (!half && at("fp16.enabled") != nullptr)
+      out_.silent.push_back(
+          {"fp16.enabled", describe(at("fp16.enabled")->value), "no effect here"});
+    loss_scale(half);
+  }
+
+  // DeepSpeed's own defaults where the block is silent; without f16 its keys say nothing.
+  void loss_scale(bool half) {
+    if (!half) {
+      for (const char* key : {"loss_scale", "initial_scale_power", "loss_scale_window",
+                              "hysteresis", "min_loss_scale"})
+        if (const std::string path = std::string("fp16.") + key; at(path) != nullptr)
+          out_.silent.push_back({path, describe(at(path)->value), "no effect here"});
+      return;
+    }
+    fallback("precision.loss_scale_window", of(std::int64_t{1000}));
+    fallback("precision.hysteresis", of(std::int64_t{2}));
+    number("fp16.loss_scale", "precision.loss_scale");
+    whole("fp16.initial_scale_power", "precision.initial_scale_power");
+    whole("fp16.loss_scale_window", "precision.loss_scale_window");
+    whole("fp16.hysteresis", "precision.hysteresis");
+    number("fp16.min_loss_scale", "precision.min_loss_scale");
   }
 
   void zero() {

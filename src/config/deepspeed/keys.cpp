@@ -73,11 +73,9 @@ const Block blocks[] = {
      ""},
     {"zero_optimization.offload_param", true, "device",
      "nvme_path|buffer_count|buffer_size|max_in_cpu|pin_memory", ""},
-    {"fp16", true, "enabled",
-     "loss_scale|initial_scale_power|loss_scale_window|hysteresis|consecutive_hysteresis|min_loss_"
-     "scale|auto_cast|"
-     "fp16_master_weights_and_grads",
-     ""},
+    {"fp16", true,
+     "enabled|loss_scale|initial_scale_power|loss_scale_window|hysteresis|min_loss_scale",
+     "auto_cast", "consecutive_hysteresis|fp16_master_weights_and_grads"},
     {"bf16", true, "enabled", "immediate_grad_update|check_grad_overflow",
      "bf16_master_weights_and_grads|bf16_optimizer_states"},
     {"tensorboard", true, "enabled", "output_path|job_name", ""},

@@ -26,6 +26,7 @@ bool is_read(std::string_view key, const Config& c) {
          std::none_of(ir::optimizers().begin(), ir::optimizers().end(), reads);
 }
 bool own_schedule(const Config& c) { return c.lr.schedule.starts_with("ds_"); }
+bool in_f16(const Config& c) { return c.precision.dtype == "f16"; }
 
 const Row rows[] = {
     {"train_batch_size", "batch.global"},
@@ -44,7 +45,13 @@ const Row rows[] = {
     {"scheduler.params.warmup_num_steps", "lr.warmup"},
     {"scheduler.params.warmup_type", "lr.rise", own_schedule},
     {"gradient_clipping", "optim.clip"},
+    {"fp16.enabled", "precision.dtype", in_f16},
     {"bf16.enabled", "precision.dtype"},
+    {"fp16.loss_scale", "precision.loss_scale", in_f16},
+    {"fp16.initial_scale_power", "precision.initial_scale_power", in_f16},
+    {"fp16.loss_scale_window", "precision.loss_scale_window", in_f16},
+    {"fp16.hysteresis", "precision.hysteresis", in_f16},
+    {"fp16.min_loss_scale", "precision.min_loss_scale", in_f16},
     {"zero_optimization.stage", "parallel.zero"},
     {"pipeline.stages", "parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }},
     {"zero_optimization.stage3_param_persistence_threshold", "parallel.persist",

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/half.h"
 
 namespace tessera::exec {
 
@@ -20,6 +21,8 @@ double number_at(const std::byte* bytes, ir::DType dtype) {
     case ir::DType::bf16:
       return static_cast<double>(
           std::bit_cast<float>(static_cast<std::uint32_t>(as(std::uint16_t{})) << 16));
+    case ir::DType::f16:
+      return static_cast<double>(from_half(as(std::uint16_t{})));
     case ir::DType::i64:
       return static_cast<double>(as(std::int64_t{}));
     case ir::DType::i32:

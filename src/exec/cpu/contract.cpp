@@ -73,6 +73,7 @@ struct Job {
   float* y;  // act(z); may be z's storage; null: nobody reads it, or there is no act
   bool tanh;
   std::span<const float* const> addends;
+  const float* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
 };
 
 // Offsets of step `index` of nested runs, the last the fastest.
@@ -87,6 +88,29 @@ Offsets offsets(const std::vector<Run>& runs, int64_t index) {
   }
   return at;
 }
+
+// What is packed of B: as many matrices k x n as the loops around the product meet.
+struct PackedMatrices {
+  int64_t k = 0, n = 0, count = 1;  // count: without those of outer_k
+
+  explicit PackedMatrices(const Lowering& l) : k(l.k.extent), n(l.n.extent) {
+    for (const Run& run : l.outer)
+      if (run.b != 0) count *= run.extent;
+  }
+  int64_t elements() const { return packed_b_elements(k, n); }  // of one
+  // The first matrix of a step of the outer loops; one of each step of outer_k follow each other.
+  static int64_t index(const Lowering& l, int64_t outer) {
+    int64_t at = 0, stride = 1;
+    for (std::size_t i = l.outer.size(); i-- > 0; outer /= l.outer[i].extent)
+      if (l.outer[i].b != 0) {
+        at += outer % l.outer[i].extent * stride;
+        stride *= l.outer[i].extent;
+      }
+    return at * l.outer_k_steps();
+  }
+};
+// B can be packed where the columns of C are contiguous: else the product is the transposed one.
+bool can_pack(const Lowering& l) { return !l.products && l.n.c == 1 && l.c_elements() > 0; }
 
 // The same in an addend, whose letters need not be contiguous along the run.
 int64_t addend_offset(const Run& run, int64_t index, const Strides& strides,
@@ -139,6 +163,14 @@ void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size,
   const float* b = job.b + at.b + tile.n * l.n.b + k_begin * l.k.b;
   for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
+    if (job.packed) {
+      const PackedMatrices matrices(l);
+      const float* matrix =
+          job.packed + (PackedMatrices::index(l, tile.outer) + step) * matrices.elements();
+      gemm_packed(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
+                  {matrix, l.k.extent, k_begin, tile.n}, step == 0 ? 0 : 1, c, rs_c, packed);
+      continue;
+    }
     gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
          step == 0 ? 0 : 1, c, rs_c, cs_c, packed);
   }
@@ -194,14 +226,58 @@ Scratch scratch_of(const Lowering& l) {
 
 }  // namespace
 
-void fast_contract(const Call& call) {
-  const auto& attr = call.attr<ir::Contract>();
-  const Lowering& l = call.once<Lowering>([&] {
+static const Lowering& lowering_of(const Call& call) {
+  return call.once<Lowering>([&] {
     std::vector<ir::Shape> shapes;
     for (const Tensor& tensor : call.in) shapes.push_back(tensor.shape);
     CHECK(shapes.size() <= 10, "contract: at most 8 addends");
-    return lower_contract(attr.sig, shapes);
+    return lower_contract(call.attr<ir::Contract>().sig, shapes);
   });
+}
+
+plan::PackedForm packed_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                 int operand) {
+  std::vector<ir::Shape> shapes;
+  for (const ir::Type& type : in) {
+    if (type.dtype != ir::DType::f32) return {};
+    shapes.push_back(type.shape);
+  }
+  const Lowering l = lower_contract(std::get<ir::Contract>(attrs).sig, shapes);
+  if (operand != (l.swapped ? 0 : 1) || !can_pack(l)) return {};
+  const PackedMatrices matrices(l);
+  const auto run = [](const Run& r) {
+    return std::to_string(r.extent) + "*" + std::to_string(r.b) + " ";
+  };
+  std::string layout = run(l.k) + run(l.n);
+  for (const Run& r : l.outer)
+    if (r.b != 0) layout += run(r);
+  for (const Run& r : l.outer_k) layout += run(r);
+  layout.pop_back();
+  return {static_cast<int64_t>(sizeof(float)) * matrices.elements() * matrices.count *
+              l.outer_k_steps(),
+          layout};
+}
+
+void pack_contract(const Call& call) {
+  const Lowering& l = lowering_of(call);
+  const PackedMatrices matrices(l);
+  const int64_t panels = ceil_div(matrices.n, scattered_columns);
+  const float* b = call.in[l.swapped ? 0 : 1].as<float>();
+  std::vector<Run> outer;
+  for (const Run& run : l.outer)
+    if (run.b != 0) outer.push_back(run);
+  call.pool.parallel_for(matrices.count * l.outer_k_steps() * panels, [&](int64_t task, int) {
+    const int64_t matrix = task / panels, n0 = task % panels * scattered_columns;
+    const int64_t from = offsets(outer, matrix / l.outer_k_steps()).b +
+                         offsets(l.outer_k, matrix % l.outer_k_steps()).b;
+    gemm_pack_b(matrices.k, n0, std::min(scattered_columns, matrices.n - n0), b + from, l.k.b,
+                l.n.b, reinterpret_cast<float*>(call.packed) + matrix * matrices.elements());
+  });
+}
+
+void fast_contract(const Call& call) {
+  const auto& attr = call.attr<ir::Contract>();
+  const Lowering& l = lowering_of(call);
   const bool act = !attr.act.empty();
   float* const y = call.out[0].as<float>();
   float* const z = act && call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
@@ -215,7 +291,8 @@ void fast_contract(const Call& call) {
                 .z = z ? z : y,
                 .y = act ? y : nullptr,
                 .tanh = attr.act == "gelu_tanh",
-                .addends = std::span(addends).first(l.addend_strides.size())};
+                .addends = std::span(addends).first(l.addend_strides.size()),
+                .packed = reinterpret_cast<const float*>(call.packed)};
 
   const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks),
                 slot = l.m_tile * l.n_tile;

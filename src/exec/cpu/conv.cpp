@@ -134,11 +134,13 @@ void multiply(const Call& call, const Product& p, int64_t length, float* shared)
   const Tiles tiles(pixels, p.n);
   const bool dense = p.lattice.step == 1;
   const Scattered shape{taps, length};
-  float *const packed = shared, *const zeros = shared + packed_elements(shape, p.n);
+  float* const zeros = shared + packed_elements(shape, p.n);
+  const float* const packed = call.packed ? reinterpret_cast<const float*>(call.packed) : shared;
   std::fill_n(zeros, length, 0.0f);
-  call.pool.parallel_for(pack_tasks(shape, p.n), [&](int64_t task, int) {
-    gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, packed);
-  });
+  if (!call.packed)
+    call.pool.parallel_for(pack_tasks(shape, p.n), [&](int64_t task, int) {
+      gemm_pack(shape, p.n, p.filters.data(), p.rs, p.cs, task, shared);
+    });
   const int64_t across = ceil_div(p.n, tiles.n);
   call.pool.parallel_for(ceil_div(pixels, tiles.m) * across, [&](int64_t task, int thread) {
     const Own own = own_of(call, thread);
@@ -186,6 +188,27 @@ void add_borders(const Call& call, const ir::Shape& x, int64_t pad, float* to) {
 }
 
 }  // namespace
+
+// The filters of a convolution as its product reads them: taps, and numbers under each.
+static Scattered filter_shape(const ir::Shape& f) {
+  return narrow(f) ? Scattered{f[0], f[1] * f[2]} : Scattered{f[0] * f[1], f[2]};
+}
+plan::PackedForm packed_conv(const ir::Attrs&, std::span<const ir::Type> in, int operand) {
+  const ir::Type& f = in[1];
+  if (operand != 1 || f.dtype != ir::DType::f32 || in[0].dtype != f.dtype) return {};
+  return {static_cast<int64_t>(sizeof(float)) * packed_elements(filter_shape(f.shape), f.shape[3]),
+          "conv" + ir::to_string(f.shape)};
+}
+void pack_conv(const Call& call) {
+  const ir::Shape& f = call.in[1].shape;
+  const Scattered shape = filter_shape(f);
+  std::vector<const float*> parts;
+  for (int64_t tap = 0; tap < shape.parts; ++tap)
+    parts.push_back(call.in[1].as<float>() + tap * shape.length * f[3]);
+  call.pool.parallel_for(pack_tasks(shape, f[3]), [&](int64_t task, int) {
+    gemm_pack(shape, f[3], parts.data(), f[3], 1, task, reinterpret_cast<float*>(call.packed));
+  });
+}
 
 void fast_conv(const Call& call) {
   const auto& attr = call.attr<ir::Conv>();

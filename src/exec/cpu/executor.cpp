@@ -28,6 +28,7 @@ class CpuExecutor final : public Executor {
   }
   void write_persistent(std::string_view name, std::int64_t offset,
                         std::span<const std::byte> bytes) override {
+    ++machine_.writes;
     if (!bytes.empty())
       std::memcpy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
   }
@@ -54,6 +55,11 @@ plan::Target target(int threads) {
               [threads](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
                         const std::vector<ir::Type>& out) {
                 return workspace_bytes(op, attrs, in, out, threads);
+              },
+          .packed =
+              [](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in, int operand) {
+                const PackedFormRule rule = kernel(op).packed;
+                return rule ? rule(attrs, in, operand) : plan::PackedForm{};
               },
           .supports = supports};
 }

@@ -1,8 +1,8 @@
 // What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the
 // element type; fast ones are f32. Conventions: tensors are dense and row-major; all floating
-// operands of a call have the kernel's element type (the executor widens bf16 around the call; cast
-// is the exception); work is cut into tasks by shape alone, so results do not depend on the number
-// of threads.
+// operands of a call have the kernel's element type (the executor widens bf16 and f16 around the
+// call; cast is the exception); work is cut into tasks by shape alone, so results do not depend on
+// the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include "exec/common/tensor.h"
 #include "exec/device.h"
 #include "ir/op.h"
+#include "plan/target.h"
 
 namespace tessera::exec::cpu {
 
@@ -40,6 +41,9 @@ struct Call {
   std::byte* own = nullptr;        // 64-byte aligned: thread i owns [i * scratch.per_thread, ...)
   const Groups* groups = nullptr;  // of collectives
   Memo* memo = nullptr;            // of this step; null: it is called once
+  // The operand that the row's rule packs, as its `pack` wrote it; null: the kernel reads it as it
+  // is. `pack` itself writes it.
+  std::byte* packed = nullptr;
 
   // make(), or what it gave when this step first ran; a kernel keeps one thing.
   template <class T, class Make>
@@ -88,25 +92,33 @@ using Kernel = void (*)(const Call&);
 using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in,
                                 std::span<const ir::Type> out);
 
+// What the kernel would rather have packed once of an operand that stays as it is (plan/target.h).
+using PackedFormRule = plan::PackedForm (*)(const ir::Attrs&, std::span<const ir::Type> in,
+                                            int operand);
+
 struct KernelRow {
   ir::Op op;
   Kernel f64 = nullptr;  // the readable reference, in double
   Kernel f32 = nullptr;  // the fast kernel, or the reference in float where speed does not matter
   ScratchRule scratch = nullptr;  // of the fast kernel; null: none
+  PackedFormRule packed = nullptr;
+  Kernel pack = nullptr;  // fills Call::packed
 };
 const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
 
-// Declared once for every op: the reference, the fast kernel and its scratch rule. A family defines
-// those that table.cpp names.
-#define X(op, attrs)                                                         \
-  template <class T>                                                         \
-  void reference_##op(const Call& call);                                     \
-  extern template void reference_##op<double>(const Call&);                  \
-  extern template void reference_##op<float>(const Call&);                   \
-  void fast_##op(const Call& call);                                          \
-  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, \
-                       std::span<const ir::Type> out);
+// Declared once for every op: the reference, the fast kernel, its scratch rule and what it packs. A
+// family defines those that table.cpp names.
+#define X(op, attrs)                                                                               \
+  template <class T>                                                                               \
+  void reference_##op(const Call& call);                                                           \
+  extern template void reference_##op<double>(const Call&);                                        \
+  extern template void reference_##op<float>(const Call&);                                         \
+  void fast_##op(const Call& call);                                                                \
+  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in,                       \
+                       std::span<const ir::Type> out);                                             \
+  plan::PackedForm packed_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand); \
+  void pack_##op(const Call& call);
 TESSERA_OPS(X)
 #undef X
 

@@ -14,7 +14,7 @@ namespace {
 // without workspace) moves bytes.
 bool widened(ir::Op op, const ir::Type& type) {
   return op != ir::Op::cast && op != ir::Op::mark && !plan::crosses_ranks(op) &&
-         type.dtype == ir::DType::bf16;
+         ir::is_low(type.dtype);
 }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,
@@ -67,7 +67,7 @@ CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
     const auto tensor = [&](const plan::Slot& slot, std::vector<Widened>& list, std::size_t index,
                             std::vector<ir::Type>& types) {
       const bool wide = slot && widened(step.op, slot.type);
-      if (wide) list.push_back({index});
+      if (wide) list.push_back({index, slot.type.dtype});
       f64 |= slot && slot.type.dtype == ir::DType::f64;
       types.push_back(slot.type);
       return Tensor{wide ? ir::DType::f32 : slot.type.dtype, slot.type.shape, nullptr};
@@ -78,6 +78,8 @@ CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
       bound.out.push_back(tensor(slot, bound.round, bound.out.size(), out_types));
     bound.kernel = f64 ? kernel(step.op).f64 : kernel(step.op).f32;
     if (step.stream == 0) bound.scratch = scratch_of(step.op, step.attrs, in_types, out_types);
+    packs_ = packs_ || step.packed;
+    for (const plan::Slot& slot : step.out) updates_ = updates_ || slot.base > 0;
     if (step.eqn < 0) continue;
     const ir::Eqn& eqn = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
     const ir::Var first = eqn.out.empty() ? ir::none : eqn.out[0];
@@ -98,6 +100,18 @@ void CpuLoaded::bind(Bound& bound, int copy) {
   for (Widened& w : bound.widen) place(w, bound.in[w.index]);
   for (Widened& w : bound.round) place(w, bound.out[w.index]);
   bound.shared = workspace;
+  bound.packed = address(step.packed, copy);
+}
+
+void CpuLoaded::pack_weights() {
+  for (Bound& bound : steps_[0]) {
+    if (!bound.packed) continue;
+    const std::string& buffer =
+        plan_.persistent[static_cast<std::size_t>(bound.step->packed.base - 1)].name;
+    const auto [at, fresh] = machine_.packed_at.try_emplace(buffer, -1);
+    if (std::exchange(at->second, machine_.writes) == machine_.writes) continue;
+    kernel(bound.step->op).pack(call_of(bound));
+  }
 }
 
 void CpuLoaded::write(std::string_view input, std::span<const std::byte> bytes) {
@@ -107,6 +121,7 @@ void CpuLoaded::write(std::string_view input, std::span<const std::byte> bytes) 
         "input " + std::string(input) + " takes " + std::to_string(binding->slot.type.bytes()) +
             " bytes, got " + std::to_string(bytes.size()));
   if (!bytes.empty()) std::memcpy(address(binding->slot, next_), bytes.data(), bytes.size());
+  if (binding->slot.base > 0) ++machine_.writes;
 }
 
 void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
@@ -126,17 +141,17 @@ void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
 Call CpuLoaded::call_of(Bound& bound) {
   return {bound.step->op,   bound.step->attrs, bound.in,     bound.out,
           machine_.pool,    bound.scratch,     bound.shared, bound.shared + bound.scratch.shared,
-          &machine_.groups, &bound.memo};
+          &machine_.groups, &bound.memo,       bound.packed};
 }
 
 void CpuLoaded::execute(Bound& bound) {
   for (const Widened& w : bound.widen)
-    widen_bf16(reinterpret_cast<const std::uint16_t*>(w.narrow), bound.in[w.index].as<float>(),
-               bound.in[w.index].elements(), machine_.pool);
+    widen_low(w.low, reinterpret_cast<const std::uint16_t*>(w.narrow),
+              bound.in[w.index].as<float>(), bound.in[w.index].elements(), machine_.pool);
   bound.kernel(call_of(bound));
   for (const Widened& w : bound.round)
-    round_to_bf16(bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow),
-                  bound.out[w.index].elements(), machine_.pool);
+    round_to_low(w.low, bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow),
+                 bound.out[w.index].elements(), machine_.pool);
 }
 
 Timeline CpuLoaded::run(int copy, const RunOptions& options) {
@@ -185,7 +200,9 @@ Ticket CpuLoaded::submit(const RunOptions& options) {
   const int copy = std::exchange(next_, (next_ + 1) % plan_.copies);
   const std::int64_t number = ++machine_.runs;
   if (std::exchange(machine_.last, this) != this) machine_.since = number;
+  if (packs_) pack_weights();
   Timeline timeline = run(copy, options);
+  if (updates_) ++machine_.writes;
   const auto where = [&](const plan::Slot& slot) { return address(slot, copy); };
   return Ticket(std::make_unique<Run>(*this, copy, number,
                                       collect_results(plan_, where, std::move(timeline))));

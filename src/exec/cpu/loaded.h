@@ -1,7 +1,7 @@
 // A plan bound to kernels and addresses: what a run would find out again every time is found out
-// once. f64 programs use the reference kernels; f32 the fast ones; bf16 operands are widened to f32
-// around the kernel and results rounded, because no packaged library multiplies bf16 matrices on a
-// CPU.
+// once. f64 programs use the reference kernels; f32 the fast ones; bf16 and f16 operands are
+// widened to f32 around the kernel and results rounded, because no packaged library multiplies such
+// matrices on a CPU.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,10 @@ struct Machine {
   ThreadPool pool;
   Groups groups;
   Memory memory;
-  std::int64_t runs = 0;         // of all plans
+  std::int64_t runs = 0;    // of all plans
+  std::int64_t writes = 0;  // of persistent buffers, from outside or by a run
+  // Packed weights by their buffer: `writes` when they were packed.
+  std::map<std::string, std::int64_t, std::less<>> packed_at{};
   const Loaded* last = nullptr;  // whose run the last one was
   std::int64_t since = 0;        // the first of its runs without another's in between
 };
@@ -41,9 +44,11 @@ class CpuLoaded final : public Loaded {
   Ticket submit(const RunOptions& options) override;
 
  private:
-  // A bf16 operand or result of a kernel: where its elements lie, and as f32 in the workspace.
+  // A bf16 or f16 operand or result of a kernel: where its elements lie, and as f32 in the
+  // workspace.
   struct Widened {
     std::size_t index = 0;
+    ir::DType low = ir::DType::bf16;
     std::byte* narrow = nullptr;
   };
   struct Bound {
@@ -53,12 +58,14 @@ class CpuLoaded final : public Loaded {
     std::vector<Widened> widen, round;
     Scratch scratch;
     std::byte* shared = nullptr;
+    std::byte* packed = nullptr;
     std::string_view name;  // of the equation: its first result
     Memo memo;
   };
   void bind(Bound& bound, int copy);  // addresses
   Call call_of(Bound& bound);
   void execute(Bound& bound);
+  void pack_weights();  // those that were written since they were packed
   Timeline run(int copy, const RunOptions& options);
   std::byte* address(const plan::Slot& slot, int copy) const {
     return machine_.memory.address(plan_, slot, copy);
@@ -67,6 +74,7 @@ class CpuLoaded final : public Loaded {
   const plan::Plan& plan_;
   Machine& machine_;
   std::vector<std::vector<Bound>> steps_;  // per copy of what a run is fed with and leaves
+  bool packs_ = false, updates_ = false;   // reads packed weights; writes persistent buffers
   std::int64_t bound_at_ = -1;             // moves of the memory when addresses were taken
   int next_ = 0;                           // the copy of the next run
   struct Run;

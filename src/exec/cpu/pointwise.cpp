@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "exec/common/index.h"
 #include "exec/cpu/shape.h"
@@ -46,10 +47,19 @@ void broadcast_pointwise(const Call& call, const Along& along, const Against& ag
   });
 }
 
-// body(T{}) with the type of one element; bf16 has a type of its own.
+// body(T{}) with the type of one element; bf16 and f16 have types of their own.
 struct Bf16 {
   std::uint16_t bits;
+  static Bf16 of(float x) { return {round_to_bf16(x)}; }
+  float wide() const { return widen_bf16(bits); }
 };
+struct F16 {
+  std::uint16_t bits;
+  static F16 of(float x) { return {to_half(x)}; }
+  float wide() const { return from_half(bits); }
+};
+template <class T>
+constexpr bool is_narrow = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
 template <class Body>
 void by_dtype(ir::DType dtype, const Body& body) {
   switch (dtype) {
@@ -59,6 +69,8 @@ void by_dtype(ir::DType dtype, const Body& body) {
       return body(float{});
     case ir::DType::bf16:
       return body(Bf16{});
+    case ir::DType::f16:
+      return body(F16{});
     case ir::DType::i64:
       return body(std::int64_t{});
     case ir::DType::i32:
@@ -74,12 +86,18 @@ void convert(const From* x, To* y, std::int64_t n) {
     widen_bf16(&x->bits, y, n);
   } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Bf16>) {
     round_to_bf16(x, &y->bits, n);
-  } else if constexpr (std::is_same_v<From, Bf16> && std::is_same_v<To, Bf16>) {
+  } else if constexpr (std::is_same_v<From, F16> && std::is_same_v<To, float>) {
+    widen_f16(&x->bits, y, n);
+  } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, F16>) {
+    round_to_f16(x, &y->bits, n);
+  } else if constexpr (std::is_same_v<From, To>) {
     std::copy_n(x, n, y);
-  } else if constexpr (std::is_same_v<From, Bf16>) {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(widen_bf16(x[i].bits));
-  } else if constexpr (std::is_same_v<To, Bf16>) {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = {round_to_bf16(static_cast<float>(x[i]))};
+  } else if constexpr (is_narrow<From> && is_narrow<To>) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = To::of(x[i].wide());
+  } else if constexpr (is_narrow<From>) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i].wide());
+  } else if constexpr (is_narrow<To>) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = To::of(static_cast<float>(x[i]));
   } else {
     for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(x[i]);
   }

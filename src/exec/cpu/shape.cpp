@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/half.h"
 #include "exec/common/index.h"
 #include "exec/cpu/simd/convert.h"
 #include "exec/cpu/simd/vector.h"
@@ -134,6 +135,8 @@ void fast_constant(const Call& call) {
       return fill(call, static_cast<float>(value));
     case ir::DType::bf16:
       return fill(call, round_to_bf16(static_cast<float>(value)));
+    case ir::DType::f16:
+      return fill(call, to_half(static_cast<float>(value)));
     case ir::DType::i64:
       return fill(call, static_cast<std::int64_t>(value));
     case ir::DType::i32:

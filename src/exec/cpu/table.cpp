@@ -7,12 +7,13 @@ namespace tessera::exec::cpu {
 
 namespace {
 // clang-format off
-#define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, nullptr}
+#define ROW(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op}
 #define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
-#define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>, nullptr}
+#define ROW_THAT_PACKS(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op, packed_##op, pack_##op}
+#define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>}
 constexpr std::array rows{
-    ROW_WITH_SCRATCH(contract),
-    ROW_WITH_SCRATCH(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
+    ROW_THAT_PACKS(contract),
+    ROW_THAT_PACKS(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
     ROW_WITH_SCRATCH(attention), ROW_WITH_SCRATCH(attention_grad),
     ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     ROW(layer_norm), ROW_WITH_SCRATCH(layer_norm_grad), ROW_WITH_SCRATCH(add_norm),
@@ -25,13 +26,16 @@ constexpr std::array rows{
     ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW_OF_REFERENCE(advance), ROW_OF_REFERENCE(lookup),
+    ROW_OF_REFERENCE(loss_scale), ROW_OF_REFERENCE(rescale),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
     ROW_WITH_SCRATCH(compressed_reduce), ROW_OF_REFERENCE(orthogonalise),
+    ROW(normalise),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH
+#undef ROW_THAT_PACKS
 #undef ROW_OF_REFERENCE
 // clang-format on
 
@@ -45,8 +49,8 @@ static_assert(in_order(), "every op of TESSERA_OPS has its kernels here, in its 
 
 const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
 
-// Doubles are the reference kernels' business. The f32 kernels take bf16 too, which is widened
-// around them, and whatever integers the op's own rule allows.
+// Doubles are the reference kernels' business. The f32 kernels take bf16 and f16 too, which are
+// widened around them, and whatever integers the op's own rule allows.
 bool supports(ir::Op op, ir::DType dtype) {
   return (dtype == ir::DType::f64 ? kernel(op).f64 : kernel(op).f32) != nullptr;
 }

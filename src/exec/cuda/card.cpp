@@ -66,6 +66,15 @@ std::string version(int number) {
                      : std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
+std::string capability(int arch) {
+  return std::to_string(arch / 10) + "." + std::to_string(arch % 10);
+}
+
+Limits pretended(Limits limits) {
+  if (const char* arch = std::getenv("TESSERA_CUDA_ARCH")) limits.arch = std::atoi(arch);
+  return limits;
+}
+
 }  // namespace
 
 const Machinery& machinery() {
@@ -89,7 +98,7 @@ const Card& own_card() {
   if (card.arch < oldest)
     throw Error(ErrorKind::device,
                 "expected a card of compute capability 7.5 or more, found " + card.name + " with " +
-                    std::to_string(card.arch / 10) + "." + std::to_string(card.arch % 10),
+                    capability(card.arch),
                 "cuda", "use a newer card, or --device cpu");
   return card;
 }
@@ -103,15 +112,26 @@ bool dnn_wanted() {
 }
 
 Limits limits_of(const Card& card, bool dnn) {
-  return {.arch = card.arch,
-          .multiprocessors = card.multiprocessors,
-          .shared_per_block = card.shared_per_block,
-          .dnn = dnn};
+  return pretended({.arch = card.arch,
+                    .multiprocessors = card.multiprocessors,
+                    .shared_per_block = card.shared_per_block,
+                    .dnn = dnn});
 }
 
 Limits limits() {
-  if (machinery().cards.empty()) return {};
+  if (machinery().cards.empty()) return pretended({});
   return limits_of(own_card(), dnn_wanted());
+}
+
+void expect_dtype(int arch, ir::DType dtype) {
+  constexpr int first_with_bf16 = 80;
+  if (dtype != ir::DType::bf16 || arch >= first_with_bf16) return;
+  throw Error(ErrorKind::device,
+              "expected a card that computes in bf16 (compute capability 8.0 or more), found one "
+              "of compute capability " +
+                  capability(arch),
+              "precision.dtype",
+              "choose --dtype f16, whose loss is scaled, or --dtype f32; or a newer card");
 }
 
 bool built() { return true; }
@@ -131,8 +151,7 @@ std::vector<std::pair<std::string, std::string>> facts() {
       {"cuda runtime", version(here.runtime) + " (linked)"}, {"cuda driver", version(here.driver)}};
   for (const Card& card : here.cards)
     out.emplace_back("card " + std::to_string(card.index),
-                     card.name + ", compute capability " + std::to_string(card.arch / 10) + "." +
-                         std::to_string(card.arch % 10) + ", " +
+                     card.name + ", compute capability " + capability(card.arch) + ", " +
                          std::to_string(card.multiprocessors) + " multiprocessors, " +
                          std::to_string(card.memory >> 20) + " MiB");
   if (here.cards.empty()) out.emplace_back("cards", missing());

@@ -33,8 +33,12 @@ const Card& own_card();
 // Whether cuDNN may be used: this build has its headers, the library is there, and TESSERA_CUDNN is
 // not 0.
 bool dnn_wanted();
-// Of the card, or where there is none of an H100 with cuDNN.
+// Of the card, or where there is none of an H100 with cuDNN. TESSERA_CUDA_ARCH=75 pretends another
+// compute capability, to see what is said there.
 Limits limits();
 Limits limits_of(const Card& card, bool dnn);
+// Error(device) where cards of this compute capability (10 x major + minor) do not compute with
+// elements of this type: bf16 came with 8.0.
+void expect_dtype(int arch, ir::DType dtype);
 
 }  // namespace tessera::exec::cuda

@@ -1,9 +1,10 @@
 // What kernels of all families share: element types, their conversions, the accumulator of each,
-// reductions within a warp and a block, and the size of a grid. Convention: arithmetic on float and
-// bf16 elements is done in float, on double in double; the order of every sum is fixed.
+// reductions within a warp and a block, and the size of a grid. Convention: arithmetic on float,
+// bf16 and f16 elements is done in float, on double in double; the order of every sum is fixed.
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -16,6 +17,10 @@
 namespace tessera::exec::cuda {
 
 using Bf16 = __nv_bfloat16;
+using F16 = __half;
+// The types of mixed precision: two bytes, f32 beside them.
+template <class T>
+inline constexpr bool is_low = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
 
 // The type in which elements of type T are computed, and in which statistics beside them are kept.
 template <class T>
@@ -25,6 +30,8 @@ template <class T>
 __device__ __forceinline__ Wide<T> widen(T x) {
   if constexpr (std::is_same_v<T, Bf16>)
     return __bfloat162float(x);
+  else if constexpr (std::is_same_v<T, F16>)
+    return __half2float(x);
   else
     return static_cast<Wide<T>>(x);
 }
@@ -33,6 +40,8 @@ template <class T, class W>
 __device__ __forceinline__ T narrow(W x) {
   if constexpr (std::is_same_v<T, Bf16>)
     return __float2bfloat16_rn(static_cast<float>(x));
+  else if constexpr (std::is_same_v<T, F16>)
+    return __float2half_rn(static_cast<float>(x));
   else
     return static_cast<T>(x);
 }
@@ -43,11 +52,11 @@ template <class T, int count>
 struct alignas(sizeof(T) * count) Pack {
   T at[count];
 };
+// Elements of one access. Doubles are for checking and go one by one, which saves the compiler a
+// second form of every kernel.
 template <class T>
-inline constexpr int per_16_bytes = 16 / static_cast<int>(sizeof(T));
-inline bool aligned_16(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
-}
+inline constexpr int per_16_bytes = std::is_same_v<T, double> ? 1
+                                                              : 16 / static_cast<int>(sizeof(T));
 
 template <class T>
 __device__ __forceinline__ T warp_sum(T x) {
@@ -92,6 +101,8 @@ void with_float(ir::DType dtype, Visit&& visit) {
       return visit(float{});
     case ir::DType::bf16:
       return visit(Bf16{});
+    case ir::DType::f16:
+      return visit(F16{});
     default:
       CHECK(false, "a CUDA kernel got " + std::string(ir::name(dtype)) +
                        " elements where floating ones belong");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "exec/cuda/card.h"
 #include "exec/cuda/loaded.h"
 #include "exec/cuda/nccl/nccl.h"
 #include "exec/cuda/peak.h"
@@ -21,7 +22,11 @@ plan::Target target_for(const Limits& limits) {
                 const WorkspaceRule rule = kernel(op).workspace;
                 return rule ? rule(attrs, in, out, limits) : 0;
               },
-          .supports = supports};
+          .supports =
+              [arch = limits.arch](ir::Op op, ir::DType dtype) {
+                expect_dtype(arch, dtype);
+                return supports(op, dtype);
+              }};
 }
 
 class CudaExecutor final : public Executor {

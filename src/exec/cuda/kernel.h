@@ -90,6 +90,11 @@ bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements
 TESSERA_OPS(X)
 #undef X
 
+// Whether 16 bytes from here can be read or written at once.
+inline bool aligned_16(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
+
 // Throws Error(device) that says what failed and where; for every runtime call and launch.
 void must(cudaError_t status, const char* what);
 // After a launch: what it was refused for. What fails later is found by whoever waits.

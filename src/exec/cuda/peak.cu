@@ -36,7 +36,7 @@ __global__ void fill_random(std::uint16_t* low, double* wide, std::int64_t count
     std::uint32_t bits = static_cast<std::uint32_t>(i) * 2654435761u;
     bits ^= bits >> 15, bits *= 2246822519u, bits ^= bits >> 13;
     const float value = static_cast<float>(bits) * 4.6566129e-10f - 1.f;
-    // The upper half of an f32 is a bf16, cut off.
+    // The upper half of an f32 is a bf16, cut off; as an f16 such bits are numbers up to 2, too.
     if (low) low[i] = static_cast<std::uint16_t>(__float_as_uint(value) >> 16);
     if (wide) wide[i] = static_cast<double>(value);
   }
@@ -105,7 +105,7 @@ double product_gflops(ir::DType dtype, std::int64_t size) {
 }  // namespace
 
 std::string how_peak_is_measured(std::string_view dtype) {
-  if (dtype == "bf16" || dtype == "f64")
+  if (dtype == "bf16" || dtype == "f16" || dtype == "f64")
     return "measured: the product of two random matrices of " + std::string(dtype) +
            " by cuBLASLt, the shortest of 7; of one rank";
   return "measured: independent f32 multiply-adds in registers on all multiprocessors, the "
@@ -115,8 +115,8 @@ std::string how_peak_is_measured(std::string_view dtype) {
 double measure_peak_gflops(std::string_view dtype) {
   const Card& card = own_card();
   must(::cudaSetDevice(card.index), "take hold of the card");
-  if (dtype == "bf16")
-    if (const double found = product_gflops(ir::DType::bf16, 8192); found > 0) return found;
+  if (dtype == "bf16" || dtype == "f16")
+    if (const double found = product_gflops(ir::parse_dtype(dtype), 8192); found > 0) return found;
   if (dtype == "f64")
     if (const double found = product_gflops(ir::DType::f64, 4096); found > 0) return found;
   const Stream stream = make_stream();

@@ -26,10 +26,12 @@ constexpr std::array rows{
     ROW(window), ROW(unwindow), ROW(window_mask), ROW(bias_table), ROW(bias_table_grad),
     ROW_WITH_WORKSPACE(sum), ROW_WITH_WORKSPACE(sumsq), ROW_WITH_WORKSPACE(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW(advance), ROW(lookup),
+    ROW(loss_scale), ROW(rescale),
     ROW(lamb_direction), ROW_WITH_WORKSPACE(segment_sumsq), ROW(lamb_update),
     CROSSES(all_reduce), CROSSES_WITH_WORKSPACE(all_gather), CROSSES_WITH_WORKSPACE(reduce_scatter), CROSSES_WITH_WORKSPACE(all_to_all),
     ROW(own), ROW(once), ROW(widen), CROSSES(transfer), CROSSES(send), CROSSES(recv),
     CROSSES(compressed_reduce), ROW_WITH_WORKSPACE(orthogonalise),
+    ROW(normalise),
 };
 #undef ROW
 #undef ROW_WITH_WORKSPACE
@@ -48,8 +50,8 @@ static_assert(in_order(), "every op of TESSERA_OPS has its row here, in its orde
 
 const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
 
-// Every kernel takes f64, f32 and bf16 (bf16 by way of float, on every card) and whatever integers
-// the op's own rule allows; what crosses ranks is bytes.
+// Every kernel takes f64, f32, bf16 and f16 (the last two by way of float, on every card) and
+// whatever integers the op's own rule allows; what crosses ranks is bytes.
 bool supports(ir::Op op, ir::DType) {
   return kernel(op).run != nullptr || ir::def(op).crosses != ir::Crossing::none;
 }

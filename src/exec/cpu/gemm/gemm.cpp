@@ -52,6 +52,31 @@ void run(const Problem& p, float* HWY_RESTRICT packed) {
   }
 }
 
+// Panel j / NR of B has NR columns and all of k, one row after the other.
+void pack_b(int64_t k, int64_t n0, int64_t n_size, const float* b, int64_t rs_b, int64_t cs_b,
+            float* HWY_RESTRICT packed) {
+  for (int64_t j = n0; j < n0 + n_size; j += NR)
+    pack<NR>(std::min<int64_t>(NR, n0 + n_size - j), k, b + j * cs_b, cs_b, rs_b, packed + j * k);
+}
+
+// As run(), block by block of k, from panels that are there.
+void run_packed(const Problem& p, const PackedB& b, float* HWY_RESTRICT a_panel) {
+  const int64_t k_parts = (p.k + k_block - 1) / k_block, k_step = (p.k + k_parts - 1) / k_parts;
+  for (int64_t k0 = 0; k0 < p.k; k0 += k_step) {
+    const int64_t k_size = std::min(k_step, p.k - k0);
+    for (int64_t i = 0; i < p.m; i += R) {
+      const int64_t rows = std::min<int64_t>(R, p.m - i);
+      pack<R>(rows, k_size, p.a + i * p.rs_a + k0 * p.cs_a, p.rs_a, p.cs_a, a_panel);
+      for (int64_t j = 0; j < p.n; j += NR) {
+        const int64_t cols = std::min<int64_t>(NR, p.n - j);
+        const auto kernel = cols > lanes ? tile_of<2> : tile_of<1>;
+        kernel(k_size, a_panel, b.data + (b.n0 + j) * b.k_all + (b.k0 + k0) * NR, p,
+               k0 == 0 ? p.beta : 1, p.c + i * p.rs_c + j, rows, cols);
+      }
+    }
+  }
+}
+
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -59,6 +84,8 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(run);
+HWY_EXPORT(pack_b);
+HWY_EXPORT(run_packed);
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
           std::int64_t rs_a, std::int64_t cs_a, const float* b, std::int64_t rs_b,
@@ -80,6 +107,26 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const flo
     HWY_DYNAMIC_DISPATCH(run)
     ({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
   }
+}
+
+std::int64_t packed_b_elements(std::int64_t k, std::int64_t n) { return k * packed_columns(n); }
+
+void gemm_pack_b(std::int64_t k, std::int64_t n0, std::int64_t n_size, const float* b,
+                 std::int64_t rs_b, std::int64_t cs_b, float* packed) {
+  HWY_DYNAMIC_DISPATCH(pack_b)(k, n0, n_size, b, rs_b, cs_b, packed);
+}
+
+void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t rs_a,
+                 std::int64_t cs_a, const PackedB& b, float beta, float* c, std::int64_t rs_c,
+                 float* panel) {
+  if (m <= 0 || n <= 0) return;
+  if (k <= 0) {
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) c[i * rs_c + j] = beta == 0 ? 0 : beta * c[i * rs_c + j];
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(run_packed)
+  ({m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1}, b, panel);
 }
 
 }  // namespace tessera::exec::cpu

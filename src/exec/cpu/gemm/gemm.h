@@ -20,6 +20,23 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const flo
           std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c,
           float* packed);
 
+// B of many products, k x n, packed once: whole panels of columns, each with all of k. The same
+// bits as gemm() gives.
+std::int64_t packed_b_elements(std::int64_t k, std::int64_t n);
+// Columns [n0, n0 + n_size) of B, n0 a multiple of scattered_columns; tasks are independent.
+void gemm_pack_b(std::int64_t k, std::int64_t n0, std::int64_t n_size, const float* b,
+                 std::int64_t rs_b, std::int64_t cs_b, float* packed);
+// The part of a packed B that a product reads: rows [k0, k0 + k) of k_all, columns from n0 on,
+// which is a multiple of scattered_columns.
+struct PackedB {
+  const float* data = nullptr;
+  std::int64_t k_all = 0, k0 = 0, n0 = 0;
+};
+// C = A B + beta C, C's columns contiguous; `panel` has scattered_scratch floats.
+void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t rs_a,
+                 std::int64_t cs_a, const PackedB& b, float beta, float* c, std::int64_t rs_c,
+                 float* panel);
+
 // A matrix whose rows lie in pieces: row i is `parts` runs of `length` numbers, run t at rows[t *
 // pitch + i]. Its last panel reads whole panels, so there are pointers (to anything readable) up to
 // a multiple of scattered_rows.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "exec/common/index.h"
 #include "exec/cpu/reference/formulas.h"
@@ -41,14 +42,22 @@ struct Bf16 {
   }
 };
 
+struct F16 {
+  std::uint16_t bits;
+  F16() = default;
+  explicit F16(float x) : bits(to_half(x)) {}
+  explicit operator float() const { return from_half(bits); }
+};
+
+template <class T>
+constexpr bool narrow = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
+
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<To, From>)
     return x;
-  else if constexpr (std::is_same_v<From, Bf16>)
+  else if constexpr (narrow<From> || narrow<To>)
     return static_cast<To>(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, Bf16>)
-    return Bf16(static_cast<float>(x));
   else
     return static_cast<To>(x);
 }
@@ -62,6 +71,8 @@ void with_type(ir::DType dtype, Visit visit) {
       return visit(float{});
     case ir::DType::bf16:
       return visit(Bf16{});
+    case ir::DType::f16:
+      return visit(F16{});
     case ir::DType::i64:
       return visit(std::int64_t{});
     case ir::DType::i32:

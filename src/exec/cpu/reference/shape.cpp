@@ -93,7 +93,8 @@ void reference_constant(const Call& call) {
     case ir::DType::u8:
       return fill(static_cast<std::uint8_t>(value));
     case ir::DType::bf16:
-      CHECK(false, "a bf16 result reaches kernels widened");
+    case ir::DType::f16:
+      CHECK(false, "a bf16 or f16 result reaches kernels widened");
   }
 }
 

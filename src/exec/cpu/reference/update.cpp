@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exec/common/loss_scale.h"
 #include "exec/cpu/reference/instantiate.h"
 
 namespace tessera::exec::cpu {
@@ -116,6 +117,25 @@ void reference_lookup(const Call& call) {
       call.in[0].as<T>()[std::clamp<std::int64_t>(at, 0, call.in[0].elements() - 1)];
 }
 
+template <class T>
+void reference_loss_scale(const Call& call) {
+  const double scale = scale_in_use(call.attr<ir::LossScale>(), call.in[0].as<T>()[0]);
+  if (call.out[0]) call.out[0].as<T>()[0] = static_cast<T>(scale);
+  if (call.out[1]) call.out[1].as<T>()[0] = static_cast<T>(1.0 / scale);
+}
+
+template <class T>
+void reference_rescale(const Call& call) {
+  const ScaleState next =
+      next_scale(call.attr<ir::LossScale>(), call.in[0].as<T>()[0],
+                 call.in[1].as<std::int64_t>()[0], call.in[2].as<std::int64_t>()[0],
+                 call.in[3].as<T>()[0] != T(0), call.in[4].as<T>()[0] != T(0));
+  if (call.out[0]) call.out[0].as<T>()[0] = static_cast<T>(next.scale);
+  if (call.out[1]) call.out[1].as<std::int64_t>()[0] = next.good;
+  if (call.out[2]) call.out[2].as<std::int64_t>()[0] = next.overflows;
+  if (call.out[3]) call.out[3].as<T>()[0] = next.answered ? T(1) : T(0);
+}
+
 REFERENCE(sgd)
 REFERENCE(adamw)
 REFERENCE(ema)
@@ -123,5 +143,7 @@ REFERENCE(clip)
 REFERENCE(finite)
 REFERENCE(advance)
 REFERENCE(lookup)
+REFERENCE(loss_scale)
+REFERENCE(rescale)
 
 }  // namespace tessera::exec::cpu

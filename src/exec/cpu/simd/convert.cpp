@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "base/half.h"
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -47,6 +48,14 @@ std::int64_t narrow(const float* x, std::uint16_t* y, std::int64_t n) {
   return i;
 }
 
+// Plain loops, which the compiler turns into vectors of this instruction set.
+void widen_half(const std::uint16_t* x, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = from_half(x[i]);
+}
+void narrow_half(const float* x, std::uint16_t* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = to_half(x[i]);
+}
+
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -55,6 +64,8 @@ namespace tessera::exec::cpu {
 
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
+HWY_EXPORT(widen_half);
+HWY_EXPORT(narrow_half);
 
 float widen_bf16(std::uint16_t x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
@@ -73,14 +84,28 @@ void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
     y[i] = round_to_bf16(x[i]);
 }
 
-void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n, ThreadPool& pool) {
+void widen_f16(const std::uint16_t* x, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(widen_half)(x, y, n);
+}
+void round_to_f16(const float* x, std::uint16_t* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(narrow_half)(x, y, n);
+}
+
+void widen_low(ir::DType low, const std::uint16_t* x, float* y, std::int64_t n, ThreadPool& pool) {
   for_chunks(pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
-    widen_bf16(x + begin, y + begin, size);
+    if (low == ir::DType::f16)
+      widen_f16(x + begin, y + begin, size);
+    else
+      widen_bf16(x + begin, y + begin, size);
   });
 }
-void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n, ThreadPool& pool) {
+void round_to_low(ir::DType low, const float* x, std::uint16_t* y, std::int64_t n,
+                  ThreadPool& pool) {
   for_chunks(pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
-    round_to_bf16(x + begin, y + begin, size);
+    if (low == ir::DType::f16)
+      round_to_f16(x + begin, y + begin, size);
+    else
+      round_to_bf16(x + begin, y + begin, size);
   });
 }
 

@@ -10,8 +10,9 @@ namespace tessera::exec::cuda::brief {
 
 inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
+template <class T>
 struct Heads {
-  const Bf16 *q, *k, *v;
+  const T *q, *k, *v;
   const float *bias, *mask;
   std::int64_t windows;
   float scale;
@@ -29,11 +30,12 @@ struct Heads {
     return mask ? mask + ib % windows * t * s : nullptr;
   }
 };
-inline Heads heads_of(const Call& call, const AttentionSizes& n, std::size_t extras) {
+template <class T>
+Heads<T> heads_of(const Call& call, const AttentionSizes& n, std::size_t extras) {
   const AttentionExtras more = attention_extras(call, extras);
-  return {.q = call.in[0].as<Bf16>(),
-          .k = call.in[1].as<Bf16>(),
-          .v = call.in[2].as<Bf16>(),
+  return {.q = call.in[0].as<T>(),
+          .k = call.in[1].as<T>(),
+          .v = call.in[2].as<T>(),
           .bias = more.bias.as<float>(),
           .mask = more.mask.as<float>(),
           .windows = more.windows,
@@ -44,19 +46,30 @@ inline Heads heads_of(const Call& call, const AttentionSizes& n, std::size_t ext
 }
 
 // Blocks of 16 tokens that kernels exist for: windows of 4 x 4, up to 8 x 8 and 12 x 12 with heads
-// of 32; 64, 65, 197 and 256 tokens with heads of 64.
-template <int d, class Visit>
+// of 32; 64, 65, 197 and 256 tokens with heads of 64. f16 has fewer of them: what is rare costs
+// time, not every build.
+template <class T, int d, class Visit>
 void with_blocks(int tokens, Visit&& visit) {
   using std::integral_constant;
-  constexpr int few = d == 32 ? 1 : 4, some = d == 32 ? 4 : 5, many = d == 32 ? 9 : 13;
-  if (tokens <= few * 16) return visit(integral_constant<int, few>{});
-  if (tokens <= some * 16) return visit(integral_constant<int, some>{});
-  if (tokens <= many * 16) return visit(integral_constant<int, many>{});
+  if constexpr (std::is_same_v<T, F16>) {
+    constexpr int most_use = d == 32 ? 4 : 13;
+    if (tokens <= most_use * 16) return visit(integral_constant<int, most_use>{});
+  } else {
+    constexpr int few = d == 32 ? 1 : 4, some = d == 32 ? 4 : 5, many = d == 32 ? 9 : 13;
+    if (tokens <= few * 16) return visit(integral_constant<int, few>{});
+    if (tokens <= some * 16) return visit(integral_constant<int, some>{});
+    if (tokens <= many * 16) return visit(integral_constant<int, many>{});
+  }
   visit(integral_constant<int, 16>{});
+}
+// Calls visit(T{}) with the low type of a call.
+template <class Visit>
+auto with_low(ir::DType dtype, Visit&& visit) {
+  return dtype == ir::DType::f16 ? visit(F16{}) : visit(Bf16{});
 }
 
 inline bool has_kernel(const AttentionSizes& n, ir::DType dtype, const Limits& limits) {
-  return dtype == ir::DType::bf16 && limits.arch >= 80 && (n.d == 32 || n.d == 64) &&
+  return ir::is_low(dtype) && limits.arch >= 80 && (n.d == 32 || n.d == 64) &&
          std::min(n.t, n.s) > 0 && std::max(n.t, n.s) <= 256 && n.heads() > 0 &&
          n.heads() < (std::int64_t{1} << 31);
 }

@@ -1,5 +1,5 @@
-// attention_grad of short bf16 sequences: what fits, how the batch is cut into slices, and the
-// kernels of head width 64.
+// attention_grad of short sequences: what fits, how the batch is cut into slices, and the kernels
+// of bf16 heads of width 64.
 #include "exec/cuda/attention/attention_short_gradient.cuh"
 #include "exec/cuda/attention/slices.cuh"
 
@@ -7,8 +7,9 @@ namespace tessera::exec::cuda {
 
 namespace brief {
 
-void launch_gradient_64(const Call& call, const Gradient& a, int tokens, unsigned grid) {
-  with_blocks<64>(tokens, [&](auto blocks) { launch_gradient<blocks, 64, false>(call, a, grid); });
+void gradient_bf16_64(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid) {
+  with_blocks<Bf16, 64>(
+      tokens, [&](auto blocks) { launch_gradient<Bf16, blocks, 64, false>(call, a, grid); });
 }
 
 }  // namespace brief
@@ -17,14 +18,15 @@ namespace {
 
 int most_tokens(const AttentionSizes& n) { return std::max(n.t, n.s); }
 
+template <class T>
 std::int64_t gradient_bytes(const AttentionSizes& n) {
   std::int64_t bytes = 0;
   if (n.d == 32)
-    brief::with_blocks<32>(most_tokens(n),
-                           [&](auto blocks) { bytes = brief::GradientMemory<blocks, 32>::bytes; });
+    brief::with_blocks<T, 32>(
+        most_tokens(n), [&](auto blocks) { bytes = brief::GradientMemory<blocks, 32>::bytes; });
   else
-    brief::with_blocks<64>(most_tokens(n),
-                           [&](auto blocks) { bytes = brief::GradientMemory<blocks, 64>::bytes; });
+    brief::with_blocks<T, 64>(
+        most_tokens(n), [&](auto blocks) { bytes = brief::GradientMemory<blocks, 64>::bytes; });
   return bytes;
 }
 
@@ -37,7 +39,9 @@ BatchSlices short_slices(const AttentionSizes& n, bool bias, const Limits& limit
 }  // namespace
 
 bool short_attention_grad_fits(const AttentionSizes& n, ir::DType dtype, const Limits& limits) {
-  return brief::has_kernel(n, dtype, limits) && gradient_bytes(n) <= limits.shared_per_block;
+  if (!brief::has_kernel(n, dtype, limits)) return false;
+  return brief::with_low(dtype, [&]<class T>(T) { return gradient_bytes<T>(n); }) <=
+         limits.shared_per_block;
 }
 
 std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, const Limits& limits) {
@@ -50,19 +54,24 @@ void short_attention_grad(const Call& call) {
   const BatchSlices cut = short_slices(n, bias, call.context.limits);
   CHECK(call.workspace_bytes >= short_attention_grad_bytes(n, bias, call.context.limits),
         "attention_grad: workspace too small");
-  const brief::Gradient a{.at = brief::heads_of(call, n, 6),
-                          .o = call.in[3].as<Bf16>(),
-                          .go = call.in[5].as<Bf16>(),
-                          .lse = call.in[4].as<float>(),
-                          .dq = call.out[0].as<Bf16>(),
-                          .dk = call.out[1].as<Bf16>(),
-                          .dv = call.out[2].as<Bf16>(),
-                          .partial = bias ? call.scratch<float>() : nullptr,
-                          .batch = n.b,
-                          .samples = cut.samples};
   const auto grid = static_cast<unsigned>(cut.slices * n.h);
-  const auto launch = n.d == 32 ? brief::launch_gradient_32 : brief::launch_gradient_64;
-  launch(call, a, most_tokens(n), grid);
+  brief::with_low(call.in[0].dtype, [&]<class T>(T) {
+    const brief::Gradient<T> a{.at = brief::heads_of<T>(call, n, 6),
+                               .o = call.in[3].as<T>(),
+                               .go = call.in[5].as<T>(),
+                               .lse = call.in[4].as<float>(),
+                               .dq = call.out[0].as<T>(),
+                               .dk = call.out[1].as<T>(),
+                               .dv = call.out[2].as<T>(),
+                               .partial = bias ? call.scratch<float>() : nullptr,
+                               .batch = n.b,
+                               .samples = cut.samples};
+    if constexpr (std::is_same_v<T, F16>)
+      brief::gradient_f16(call, a, n.d, most_tokens(n), grid);
+    else
+      (n.d == 32 ? brief::gradient_bf16_32 : brief::gradient_bf16_64)(call, a, most_tokens(n),
+                                                                      grid);
+  });
   if (!bias) return;
   const std::int64_t scores = call.out[3].elements();
   add_slices(call.scratch<const float>(), cut.slices, scores, scores, call.out[3].as<float>(),

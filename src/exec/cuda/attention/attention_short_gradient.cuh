@@ -1,4 +1,4 @@
-// attention_grad of short bf16 sequences, one block per head. First a warp owns 16 keys: it makes
+// attention_grad of short sequences, one block per head. First a warp owns 16 keys: it makes
 // the transposed scores, keeps dk and dv in registers and leaves dS in shared memory; then a warp
 // owns 16 queries and makes dq of that. Every sum has one owner. A gradient of the bias is summed
 // over the samples of a slice, which one block walks through: in registers where they suffice
@@ -12,11 +12,12 @@
 
 namespace tessera::exec::cuda::brief {
 
+template <class T>
 struct Gradient {
-  Heads at;
-  const Bf16 *o, *go;
+  Heads<T> at;
+  const T *o, *go;
   const float* lse;
-  Bf16 *dq, *dk, *dv;           // null: not wanted
+  T *dq, *dk, *dv;              // null: not wanted
   float* partial;               // [slices,h,t,s]; null: no gradient of a bias
   std::int64_t batch, samples;  // of a slice
 };
@@ -58,8 +59,8 @@ struct GradientMemory {
 };
 
 // D = do.o and log2(e) lse of every query; where there is none, lse = inf makes P = 0.
-template <int blocks, int d>
-__device__ __forceinline__ void load_queries(const Gradient& a, GradientMemory<blocks, d> shared,
+template <class T, int blocks, int d>
+__device__ __forceinline__ void load_queries(const Gradient<T>& a, GradientMemory<blocks, d> shared,
                                              std::int64_t ib, int ih) {
   constexpr int chunks = d / 8;
   const std::int64_t place = a.at.at_t(ib, ih, d);
@@ -68,8 +69,8 @@ __device__ __forceinline__ void load_queries(const Gradient& a, GradientMemory<b
     float sum = 0;
     if (row < a.at.t) {
       const std::int64_t at = place + static_cast<std::int64_t>(row) * a.at.h * d + i % chunks * 8;
-      const auto o = *reinterpret_cast<const Pack<Bf16, 8>*>(a.o + at);
-      const auto go = *reinterpret_cast<const Pack<Bf16, 8>*>(a.go + at);
+      const auto o = *reinterpret_cast<const Pack<T, 8>*>(a.o + at);
+      const auto go = *reinterpret_cast<const Pack<T, 8>*>(a.go + at);
 #pragma unroll
       for (int e = 0; e < 8; ++e) sum += widen(o.at[e]) * widen(go.at[e]);
     }
@@ -84,8 +85,8 @@ __device__ __forceinline__ void load_queries(const Gradient& a, GradientMemory<b
 }
 
 // P^T and dS^T of 16 keys and 16 queries, from the products k q^T and v do^T.
-template <int blocks, int d>
-__device__ __forceinline__ void finish_tile(float (&p)[2][4], float (&ds)[2][4], const Heads& at,
+template <class T, int blocks, int d>
+__device__ __forceinline__ void finish_tile(float (&p)[2][4], float (&ds)[2][4], const Heads<T>& at,
                                             GradientMemory<blocks, d> shared, const float* bias,
                                             const float* mask, int first_key, int first_query) {
   const int g = mma::lane_id() / 4, t = mma::lane_id() % 4;
@@ -109,20 +110,22 @@ __device__ __forceinline__ void finish_tile(float (&p)[2][4], float (&ds)[2][4],
   }
 }
 
+template <class T>
 __device__ __forceinline__ void as_left(mma::Word (&a)[4], const float (&c)[2][4]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) a[i] = mma::pack(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
+  for (int i = 0; i < 4; ++i) a[i] = mma::pack<T>(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
 }
 
 // dk and dv of 16 keys, and their dS. `sum`: of dS over the samples of a slice, where registers
 // keep it; else `part` is its place in the workspace, and `adds` says whether something lies there.
-template <int blocks, int d, bool keeps>
-__device__ __forceinline__ void key_gradients(const Gradient& a, GradientMemory<blocks, d> shared,
-                                              std::int64_t ib, int ih, int first_key,
+template <bool keeps, class T, int blocks, int d>
+__device__ __forceinline__ void key_gradients(const Gradient<T>& a,
+                                              GradientMemory<blocks, d> shared, std::int64_t ib,
+                                              int ih, int first_key,
                                               const mma::Word (&v)[d / 16][4],
                                               float (&sum)[keeps ? 2 * blocks : 1][4], float* part,
                                               bool adds) {
-  const Heads& at = a.at;
+  const Heads<T>& at = a.at;
   const float *bias = at.bias_of(ih), *mask = at.mask_of(ib);
   const mma::Tile<d> q = shared.q(), go = shared.go();
   const mma::Word q_down = q.down(), q_across = q.across(), go_down = go.down(),
@@ -146,21 +149,21 @@ __device__ __forceinline__ void key_gradients(const Gradient& a, GradientMemory<
     for (int step = 0; step < d / 16; ++step) {
       if constexpr (rereads) mma::load_matrices(k[0], q.moved(k_place, 0, step));
       mma::load_matrices(r, q.moved(q_down, first, step));
-      mma::multiply(p[0], k[rereads ? 0 : step], r[0], r[1]);
-      mma::multiply(p[1], k[rereads ? 0 : step], r[2], r[3]);
+      mma::multiply<T>(p[0], k[rereads ? 0 : step], r[0], r[1]);
+      mma::multiply<T>(p[1], k[rereads ? 0 : step], r[2], r[3]);
       mma::load_matrices(r, go.moved(go_down, first, step));
-      mma::multiply(ds[0], v[step], r[0], r[1]);
-      mma::multiply(ds[1], v[step], r[2], r[3]);
+      mma::multiply<T>(ds[0], v[step], r[0], r[1]);
+      mma::multiply<T>(ds[1], v[step], r[2], r[3]);
     }
     finish_tile(p, ds, at, shared, bias, mask, first_key, first);
-    as_left(left, p);
+    as_left<T>(left, p);
 #pragma unroll
     for (int step = 0; step < d / 16; ++step) {
       mma::load_transposed(r, go.moved(go_across, first, step));
-      mma::multiply(dv[2 * step], left, r[0], r[1]);
-      mma::multiply(dv[2 * step + 1], left, r[2], r[3]);
+      mma::multiply<T>(dv[2 * step], left, r[0], r[1]);
+      mma::multiply<T>(dv[2 * step + 1], left, r[2], r[3]);
     }
-    as_left(left, ds);
+    as_left<T>(left, ds);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       shared.put_ds(first_key + g, first + 8 * n + 2 * t, left[2 * n]);
@@ -169,8 +172,8 @@ __device__ __forceinline__ void key_gradients(const Gradient& a, GradientMemory<
 #pragma unroll
     for (int step = 0; step < d / 16; ++step) {
       mma::load_transposed(r, q.moved(q_across, first, step));
-      mma::multiply(dk[2 * step], left, r[0], r[1]);
-      mma::multiply(dk[2 * step + 1], left, r[2], r[3]);
+      mma::multiply<T>(dk[2 * step], left, r[0], r[1]);
+      mma::multiply<T>(dk[2 * step + 1], left, r[2], r[3]);
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -192,9 +195,10 @@ __device__ __forceinline__ void key_gradients(const Gradient& a, GradientMemory<
   if (a.dv) mma::store_rows<d>(dv, 1, 1, a.dv + place, stride, at.s - first_key);
 }
 
-template <int blocks, int d>
-__device__ __forceinline__ void query_gradient(const Gradient& a, GradientMemory<blocks, d> shared,
-                                               std::int64_t ib, int ih, int first) {
+template <class T, int blocks, int d>
+__device__ __forceinline__ void query_gradient(const Gradient<T>& a,
+                                               GradientMemory<blocks, d> shared, std::int64_t ib,
+                                               int ih, int first) {
   const mma::Tile<d> k = shared.k();
   const mma::Word k_place = k.across(), ds_place = shared.ds_place(first);
   float dq[d / 8][4] = {};
@@ -205,8 +209,8 @@ __device__ __forceinline__ void query_gradient(const Gradient& a, GradientMemory
 #pragma unroll
     for (int step = 0; step < d / 16; ++step) {
       mma::load_transposed(r, k.moved(k_place, key, step));
-      mma::multiply(dq[2 * step], left, r[0], r[1]);
-      mma::multiply(dq[2 * step + 1], left, r[2], r[3]);
+      mma::multiply<T>(dq[2 * step], left, r[0], r[1]);
+      mma::multiply<T>(dq[2 * step + 1], left, r[2], r[3]);
     }
   }
   const std::int64_t stride = a.at.h * d;
@@ -222,13 +226,13 @@ constexpr int gradient_residents(int blocks, int d, bool keeps) {
 }
 
 // A block has slice blockIdx / h of head blockIdx % h, and a warp for each block of 16 tokens.
-template <int blocks, int d, bool keeps>
+template <class T, int blocks, int d, bool keeps>
 __global__ void __launch_bounds__(blocks * 32, gradient_residents(blocks, d, keeps))
-    short_gradient(Gradient a) {
+    short_gradient(Gradient<T> a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) unsigned char memory[];
   const GradientMemory<blocks, d> shared{memory};
-  const Heads& at = a.at;
+  const Heads<T>& at = a.at;
   const int ih = static_cast<int>(blockIdx.x % static_cast<unsigned>(at.h));
   const std::int64_t slice = blockIdx.x / static_cast<unsigned>(at.h);
   const int first = static_cast<int>(threadIdx.x) / 32 * 16, stride = at.h * d;
@@ -247,8 +251,7 @@ __global__ void __launch_bounds__(blocks * 32, gradient_residents(blocks, d, kee
     load_queries(a, shared, ib, ih);
     mma::wait_for_copies();
     __syncthreads();
-    if (first < at.s)
-      key_gradients<blocks, d, keeps>(a, shared, ib, ih, first, v, sum, part, ib > begin);
+    if (first < at.s) key_gradients<keeps>(a, shared, ib, ih, first, v, sum, part, ib > begin);
     __syncthreads();
     if (first < at.t && a.dq) query_gradient(a, shared, ib, ih, first);
   }
@@ -265,19 +268,20 @@ __global__ void __launch_bounds__(blocks * 32, gradient_residents(blocks, d, kee
 #endif
 }
 
-template <int blocks, int d, bool keeps>
-void launch_gradient(const Call& call, const Gradient& a, unsigned grid) {
+template <class T, int blocks, int d, bool keeps>
+void launch_gradient(const Call& call, const Gradient<T>& a, unsigned grid) {
   constexpr int bytes = GradientMemory<blocks, d>::bytes;
   if constexpr (bytes > 48 * 1024)
-    must(cudaFuncSetAttribute(short_gradient<blocks, d, keeps>,
+    must(cudaFuncSetAttribute(short_gradient<T, blocks, d, keeps>,
                               cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
          "shared memory of attention_grad");
-  short_gradient<blocks, d, keeps><<<grid, blocks * 32, bytes, call.stream>>>(a);
+  short_gradient<T, blocks, d, keeps><<<grid, blocks * 32, bytes, call.stream>>>(a);
   launched("attention_grad of short sequences");
 }
 
-// A file for each head width.
-void launch_gradient_32(const Call& call, const Gradient& a, int tokens, unsigned grid);
-void launch_gradient_64(const Call& call, const Gradient& a, int tokens, unsigned grid);
+// A file for each head width of bf16, and one for f16.
+void gradient_bf16_32(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid);
+void gradient_bf16_64(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid);
+void gradient_f16(const Call& call, const Gradient<F16>& a, int d, int tokens, unsigned grid);
 
 }  // namespace tessera::exec::cuda::brief

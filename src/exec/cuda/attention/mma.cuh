@@ -1,7 +1,7 @@
-// Products of bf16 tiles by the tensor cores of a warp (mma.sync m16n8k16, from sm_80 on), and how
-// their fragments come out of memory. Legend: lane = 4 g + t. A fragment of 16 x 8 results holds
-// rows g and g + 8, columns 2t and 2t + 1; one of 16 x 16 factors four words: (row g, columns 2t,
-// 2t + 1), (row g + 8, the same), and both again 8 columns on.
+// Products of bf16 or f16 tiles by the tensor cores of a warp (mma.sync m16n8k16, from sm_80 on),
+// and how their fragments come out of memory. Legend: lane = 4 g + t. A fragment of 16 x 8 results
+// holds rows g and g + 8, columns 2t and 2t + 1; one of 16 x 16 factors four words: (row g, columns
+// 2t, 2t + 1), (row g + 8, the same), and both again 8 columns on.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,24 @@
 
 namespace tessera::exec::cuda::mma {
 
-using Word = std::uint32_t;  // two bf16, the first in the low half
+using Word = std::uint32_t;  // two elements, the first in the low half
 
 __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
 
-// c += a b; b0 and b1: rows 2t, 2t + 1 and 2t + 8, 2t + 9 of column g.
+// c += a b of elements T; b0 and b1: rows 2t, 2t + 1 and 2t + 8, 2t + 9 of column g.
+template <class T>
 __device__ __forceinline__ void multiply(float (&c)[4], const Word (&a)[4], Word b0, Word b1) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define TESSERA_MMA(type)                                          \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type       \
+      ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])             \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+  if constexpr (std::is_same_v<T, Bf16>)
+    TESSERA_MMA("bf16");
+  else
+    TESSERA_MMA("f16");
+#undef TESSERA_MMA
 #else
   (void)c, (void)a, (void)b0, (void)b1;
 #endif
@@ -69,9 +76,15 @@ __device__ __forceinline__ Word shared_address(const void* x) {
   return static_cast<Word>(__cvta_generic_to_shared(x));
 }
 
+template <class T>
 __device__ __forceinline__ Word pack(float low, float high) {
-  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const Word*>(&two);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const Word*>(&two);
+  } else {
+    const __half2 two = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const Word*>(&two);
+  }
 }
 // 2^x by the approximation of the card; denormal results are 0.
 __device__ __forceinline__ float power_of_2(float x) {
@@ -102,8 +115,8 @@ __device__ __forceinline__ void transpose_quad(Word (&r)[4]) {
   }
 }
 
-// Rows of `width` bf16 in shared memory, 16-byte chunks permuted within 128 bytes so that 8 rows of
-// one chunk lie in 8 different places.
+// Rows of `width` elements of two bytes in shared memory, 16-byte chunks permuted within 128 bytes
+// so that 8 rows of one chunk lie in 8 different places.
 template <int width>
 struct Tile {
   static_assert(width == 32 || width == 64);
@@ -115,8 +128,10 @@ struct Tile {
     return base + row * row_bytes + ((chunk ^ turn) << 4);
   }
   // Starts copying `count` rows that lie `stride` elements apart; rows up to `padded` become 0.
-  __device__ __forceinline__ void copy(const Bf16* x, std::int64_t stride, int count,
+  template <class T>
+  __device__ __forceinline__ void copy(const T* x, std::int64_t stride, int count,
                                        int padded) const {
+    static_assert(sizeof(T) == 2);
     for (int i = static_cast<int>(threadIdx.x); i < padded * chunks;
          i += static_cast<int>(blockDim.x)) {
       const int row = i / chunks, chunk = i % chunks;
@@ -145,9 +160,10 @@ struct Tile {
 };
 
 // A left factor of 16 rows straight from device memory by 16 bytes; rows from `rows` on are 0.
-template <int width>
-__device__ __forceinline__ void load_left(Word (&a)[width / 16][4], const Bf16* x,
-                                          std::int64_t stride, int rows) {
+template <int width, class T>
+__device__ __forceinline__ void load_left(Word (&a)[width / 16][4], const T* x, std::int64_t stride,
+                                          int rows) {
+  static_assert(sizeof(T) == 2);
   const int g = lane_id() / 4, t = lane_id() % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -163,10 +179,9 @@ __device__ __forceinline__ void load_left(Word (&a)[width / 16][4], const Bf16* 
     }
 }
 // Results of 16 rows, each times a factor (of rows g and g + 8), to device memory by 16 bytes.
-template <int width>
+template <int width, class T>
 __device__ __forceinline__ void store_rows(const float (&c)[width / 8][4], float factor_low,
-                                           float factor_high, Bf16* x, std::int64_t stride,
-                                           int rows) {
+                                           float factor_high, T* x, std::int64_t stride, int rows) {
   const int g = lane_id() / 4, t = lane_id() % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -176,7 +191,7 @@ __device__ __forceinline__ void store_rows(const float (&c)[width / 8][4], float
       Word r[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        r[i] = pack(c[4 * part + i][2 * half] * factor, c[4 * part + i][2 * half + 1] * factor);
+        r[i] = pack<T>(c[4 * part + i][2 * half] * factor, c[4 * part + i][2 * half + 1] * factor);
       transpose_quad(r);
       const int row = g + 8 * half;
       if (row < rows)

@@ -37,7 +37,7 @@ template <class T, int pack>
 __global__ void __launch_bounds__(block_threads)
     norm_kernel(Rows rows, const T* x, NormOperands<Wide<T>> of, T* y) {
   using W = Wide<T>;
-  const Walk walk = walk_of<pack>(rows);
+  const ChannelWalk walk = walk_of<pack>(rows);
   if (!walk.inside) return;
   const double per_count = 1.0 / rows.count(walk.group);
   W mean[pack], scale[pack], bias[pack];
@@ -75,7 +75,7 @@ template <class T, int pack>
 __global__ void __launch_bounds__(block_threads)
     norm_grad_kernel(Rows rows, const T* dy, const T* x, GradOperands<Wide<T>> of, T* dx) {
   using W = Wide<T>;
-  const Walk walk = walk_of<pack>(rows);
+  const ChannelWalk walk = walk_of<pack>(rows);
   if (!walk.inside) return;
   const double per_count = 1.0 / rows.count(walk.group);
   W mean[pack], scale[pack], base[pack], slope[pack];
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(block_threads)
     fixed_kernel(Rows rows, const T* x, const Wide<T>* mean, const Wide<T>* variance,
                  const Wide<T>* gain, const Wide<T>* bias, double eps, T* y) {
   using W = Wide<T>;
-  const Walk walk = walk_of<pack>(rows);
+  const ChannelWalk walk = walk_of<pack>(rows);
   if (!walk.inside) return;
   W middle[pack], scale[pack], offset[pack];
 #pragma unroll

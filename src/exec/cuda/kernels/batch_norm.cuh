@@ -72,14 +72,14 @@ inline Cover cover_of(const Rows& rows, int pack, std::int64_t chunks) {
 }
 
 // The rows and the first channel of this thread; rows are `step` apart.
-struct Walk {
+struct ChannelWalk {
   std::int64_t row, end;
   int step, channel, group;
   bool inside;
 };
 template <int pack>
-__device__ __forceinline__ Walk walk_of(const Rows& rows) {
-  Walk walk;
+__device__ __forceinline__ ChannelWalk walk_of(const Rows& rows) {
+  ChannelWalk walk;
   walk.group = static_cast<int>(blockIdx.z);
   const std::int64_t first = rows.begin(walk.group), count = rows.begin(walk.group + 1) - first;
   const std::int64_t part = (count + gridDim.x - 1) / gridDim.x;

@@ -11,7 +11,7 @@ using namespace channels;
 // Adds up what the threads of a column hold, in their order, and writes it as part blockIdx.x of
 // [groups, chunks, 2, channels].
 template <int pack, class W>
-__device__ void write_parts(const Rows& rows, const Walk& walk, const W (&sum)[pack],
+__device__ void write_parts(const Rows& rows, const ChannelWalk& walk, const W (&sum)[pack],
                             const W (&second)[pack], W* parts) {
   __shared__ W shared[2 * block_threads];
   const int at = threadIdx.y * blockDim.x + threadIdx.x;
@@ -42,7 +42,7 @@ template <class T, int pack>
 __global__ void __launch_bounds__(block_threads)
     moments_kernel(Rows rows, const T* x, const Wide<T>* shift, Wide<T>* parts) {
   using W = Wide<T>;
-  const Walk walk = walk_of<pack>(rows);
+  const ChannelWalk walk = walk_of<pack>(rows);
   W around[pack] = {}, sum[pack] = {}, squares[pack] = {};
   if (walk.inside) {
 #pragma unroll
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(block_threads)
     grad_sums_kernel(Rows rows, const T* dy, const T* x, const Wide<T>* mean, const Wide<T>* rstd,
                      Wide<T>* parts) {
   using W = Wide<T>;
-  const Walk walk = walk_of<pack>(rows);
+  const ChannelWalk walk = walk_of<pack>(rows);
   W middle[pack] = {}, scale[pack] = {}, sum[pack] = {}, products[pack] = {};
   if (walk.inside) {
 #pragma unroll

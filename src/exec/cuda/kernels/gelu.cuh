@@ -1,6 +1,7 @@
 // The activation and its slope, as exec/cpu/reference/formulas.h defines them. Convention: f32 and
-// f64 use the accurate functions of the runtime; beside bf16 values an absolute error of some 1e-7
-// cannot be seen, so they use fewer instructions and stay within the time that memory takes.
+// f64 use the accurate functions of the runtime; beside bf16 and f16 values an absolute error of
+// some 1e-7 cannot be seen, so they use fewer instructions and stay within the time that memory
+// takes.
 #pragma once
 
 #include "exec/cuda/elements.cuh"
@@ -18,7 +19,7 @@ struct NormalAt {
       : below(0.5f * (1.0f + erff(x * 0.70710678118654752440f))), bell(expf(-0.5f * x * x)) {}
   // Abramowitz and Stegun 7.1.26: 1 - erf z = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z),
   // to 1.5e-7.
-  __device__ __forceinline__ explicit NormalAt(float x) requires std::is_same_v<T, Bf16> {
+  __device__ __forceinline__ explicit NormalAt(float x) requires is_low<T> {
     const float t = __fdividef(1.0f, fmaf(0.3275911f * 0.70710678f, fabsf(x), 1.0f));
     bell = __expf(-0.5f * x * x);
     float poly = fmaf(t, 1.061405429f, -1.453152027f);
@@ -32,7 +33,7 @@ struct NormalAt {
 
 template <class T>
 __device__ __forceinline__ Wide<T> tanh_of(Wide<T> x) {
-  if constexpr (std::is_same_v<T, Bf16>)
+  if constexpr (is_low<T>)
     return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f);
   else if constexpr (std::is_same_v<T, float>)
     return tanhf(x);
@@ -42,7 +43,7 @@ __device__ __forceinline__ Wide<T> tanh_of(Wide<T> x) {
 
 template <class T>
 __device__ __forceinline__ Wide<T> erf_gelu(Wide<T> x) {
-  if constexpr (std::is_same_v<T, Bf16>)
+  if constexpr (is_low<T>)
     return x * NormalAt<T>(x).below;
   else if constexpr (std::is_same_v<T, float>)
     return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));

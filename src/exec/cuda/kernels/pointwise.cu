@@ -194,6 +194,9 @@ __global__ void select_units(const void* flag, ir::DType flag_type, const U* a, 
     case ir::DType::bf16:
       set = widen(*static_cast<const Bf16*>(flag)) != 0;
       break;
+    case ir::DType::f16:
+      set = widen(*static_cast<const F16*>(flag)) != 0;
+      break;
     case ir::DType::i64:
       set = *static_cast<const std::int64_t*>(flag) != 0;
       break;

@@ -265,13 +265,15 @@ void run_sum(const Call& call) {
   const SumShape& shape = call.once<SumShape>(
       [&] { return SumShape(call.attr<ir::Sum>(), x.shape, y.shape, x.dtype); });
   const bool same = x.dtype == y.dtype;
-  CHECK(same || (x.dtype != ir::DType::f64 && y.dtype != ir::DType::f64),
+  const bool low = ir::is_low(x.dtype) || ir::is_low(y.dtype);
+  CHECK(same || (low && (x.dtype == ir::DType::f32 || y.dtype == ir::DType::f32)),
         "a sum of " + std::string(ir::name(x.dtype)) + " elements is asked for in " +
             std::string(ir::name(y.dtype)));
   with_float(x.dtype, [&]<class T>(T) {
     if (same) return sum_of<T, T>(call, shape);
-    if constexpr (std::is_same_v<T, Bf16>) sum_of<T, float>(call, shape);
-    if constexpr (std::is_same_v<T, float>) sum_of<T, Bf16>(call, shape);
+    if constexpr (is_low<T>) sum_of<T, float>(call, shape);
+    if constexpr (std::is_same_v<T, float>)
+      y.dtype == ir::DType::bf16 ? sum_of<T, Bf16>(call, shape) : sum_of<T, F16>(call, shape);
   });
 }
 void run_sumsq(const Call& call) { sum_of_squares(call, Answer::sum); }

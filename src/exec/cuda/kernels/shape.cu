@@ -52,6 +52,8 @@ Element element_of(double value, ir::DType dtype) {
       return Element(static_cast<float>(value));
     case ir::DType::bf16:
       return Element(__float2bfloat16_rn(static_cast<float>(value)));
+    case ir::DType::f16:
+      return Element(__float2half_rn(static_cast<float>(value)));
     case ir::DType::i64:
       return Element(static_cast<std::int64_t>(value));
     case ir::DType::i32:

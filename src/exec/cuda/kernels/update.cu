@@ -5,6 +5,7 @@
 // operands' own storage; with ok == 0 they equal the operands bit for bit.
 #include <limits>
 
+#include "exec/common/loss_scale.h"
 #include "exec/cuda/kernels/index.cuh"
 
 namespace tessera::exec::cuda {
@@ -158,6 +159,24 @@ __global__ void look_up(const T* table, const std::int64_t* index, const std::in
   *y = table[at < 0 ? 0 : at < n ? at : n - 1];
 }
 
+template <class T>
+__global__ void scale_now(const ir::LossScale rule, const T* stored, T* scale, T* inverse) {
+  const double now = scale_in_use(rule, static_cast<double>(*stored));
+  if (scale) *scale = static_cast<T>(now);
+  if (inverse) *inverse = static_cast<T>(1.0 / now);
+}
+template <class T>
+__global__ void scale_next(const ir::LossScale rule, const T* stored, const std::int64_t* good,
+                           const std::int64_t* overflows, const T* ok, const T* sound, T* scale,
+                           std::int64_t* new_good, std::int64_t* new_overflows, T* answered) {
+  const ScaleState next = next_scale(rule, static_cast<double>(*stored), *good, *overflows,
+                                     *ok != T(0), *sound != T(0));
+  if (scale) *scale = static_cast<T>(next.scale);
+  if (new_good) *new_good = next.good;
+  if (new_overflows) *new_overflows = next.overflows;
+  if (answered) *answered = next.answered ? T(1) : T(0);
+}
+
 }  // namespace
 
 void run_sgd(const Call& call) {
@@ -264,6 +283,25 @@ void run_lookup(const Call& call) {
                                       call.in[0].elements());
   });
   launched("look_up");
+}
+
+void run_loss_scale(const Call& call) {
+  with_wide(call.in[0].dtype, [&]<class T>(T) {
+    scale_now<<<1, 1, 0, call.stream>>>(call.attr<ir::LossScale>(), call.in[0].as<T>(),
+                                        result_of<T>(call, 0), result_of<T>(call, 1));
+  });
+  launched("scale_now");
+}
+
+void run_rescale(const Call& call) {
+  with_wide(call.in[0].dtype, [&]<class T>(T) {
+    scale_next<<<1, 1, 0, call.stream>>>(
+        call.attr<ir::LossScale>(), call.in[0].as<T>(), call.in[1].as<std::int64_t>(),
+        call.in[2].as<std::int64_t>(), call.in[3].as<T>(), call.in[4].as<T>(),
+        result_of<T>(call, 0), result_of<std::int64_t>(call, 1), result_of<std::int64_t>(call, 2),
+        result_of<T>(call, 3));
+  });
+  launched("scale_next");
 }
 
 }  // namespace tessera::exec::cuda

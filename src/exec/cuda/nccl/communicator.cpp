@@ -26,6 +26,8 @@ std::optional<ncclDataType_t> type_of(ir::DType dtype) {
       return ncclFloat32;
     case ir::DType::bf16:
       return ncclBfloat16;
+    case ir::DType::f16:
+      return ncclFloat16;
     case ir::DType::i64:
       return ncclInt64;
     case ir::DType::i32:

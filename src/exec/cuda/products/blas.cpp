@@ -65,6 +65,8 @@ cudaDataType_t element_type(ir::DType dtype) {
       return CUDA_R_64F;
     case ir::DType::bf16:
       return CUDA_R_16BF;
+    case ir::DType::f16:
+      return CUDA_R_16F;
     default:
       CHECK(dtype == ir::DType::f32, "a matrix product has floating elements");
       return CUDA_R_32F;

@@ -16,8 +16,9 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t most_calls = 64;     // of the library; beyond that the plain kernel takes over
-constexpr int64_t most_roundings = 4;  // partial sums that may be rounded to bf16 on their way
+constexpr int64_t most_calls = 64;  // of the library; beyond that the plain kernel takes over
+constexpr int64_t most_roundings =
+    4;  // partial sums that may be rounded to a low type on their way
 
 std::uint8_t letter_of(char c) { return static_cast<std::uint8_t>(c); }
 
@@ -115,10 +116,10 @@ Way way_of(const ir::Contract& attr, std::span<const ir::Shape> shapes,
   way.type = attr.out.value_or(dtypes[0]);
   choose_sides(way);
   const bool rounds =
-      way.type == ir::DType::bf16 && way.by_library() && way.c.outer_k_steps() > most_roundings;
+      ir::is_low(way.type) && way.by_library() && way.c.outer_k_steps() > most_roundings;
   choose_addends(way, dtypes.subspan(2), rounds);
   const bool adds = dtypes.size() > 2 && !way.fused;
-  way.wide_sums = rounds || (way.type == ir::DType::bf16 && adds);
+  way.wide_sums = rounds || (ir::is_low(way.type) && adds);
   if (way.wide_sums) way.product.result = ir::DType::f32;
   return way;
 }
@@ -320,7 +321,7 @@ void run_contract(const Call& call) {
 
   const auto job_of = [&](const Way& way) {
     const bool gelu = acts && attr.act == "gelu_tanh" && way.fused && !way.wide_sums &&
-                      way.type == ir::DType::bf16 && way.c.outer_k_steps() == 1;
+                      ir::is_low(way.type) && way.c.outer_k_steps() == 1;
     std::byte* sum = way.wide_sums     ? call.workspace + blas_workspace(call.context.limits)
                      : gelu || !before ? y
                                        : before;

@@ -27,8 +27,8 @@ struct PlainProduct {
   std::array<PlainLoop, most_loops> outer{}, inner{};
   std::int64_t outer_steps = 1, inner_steps = 1;
 };
-// Elements of A and B are `factors`, those of C `result`: f64, f32, bf16, or f32 of bf16. With
-// `products` there are no rows (m is one step), and n may stride through A as well.
+// Elements of A and B are `factors`, those of C `result`: f64, f32, bf16, f16, or f32 of a low type
+// and back. With `products` there are no rows (m is one step), and n may stride through A as well.
 void multiply_plain(const PlainProduct& product, bool products, ir::DType factors, ir::DType result,
                     cudaStream_t stream);
 

@@ -11,6 +11,7 @@ namespace {
 template <class W>
 __device__ __forceinline__ W load_as(const void* data, ir::DType dtype, std::int64_t at) {
   if (dtype == ir::DType::bf16) return static_cast<W>(widen(static_cast<const Bf16*>(data)[at]));
+  if (dtype == ir::DType::f16) return static_cast<W>(widen(static_cast<const F16*>(data)[at]));
   if (dtype == ir::DType::f32) return static_cast<W>(static_cast<const float*>(data)[at]);
   return static_cast<W>(static_cast<const double*>(data)[at]);
 }
@@ -65,7 +66,7 @@ void launch_finish(const Finish& f, cudaStream_t stream) {
   std::int64_t elements = 1;
   for (int d = 0; d < f.dims; ++d) elements *= f.extents[static_cast<std::size_t>(d)];
   if (elements == 0 || (!f.before && !f.y)) return;
-  // 8 bf16, 4 f32 or 2 f64; of sums in f32 beside bf16 that is two loads.
+  // 8 bf16 or f16, 4 f32 or one f64; of sums in f32 beside a low type that is two loads.
   constexpr int count = per_16_bytes<T>;
   constexpr std::uintptr_t bytes = sizeof(Pack<S, count>);
   const std::int64_t row = f.dims == 0 ? 1 : f.extents[static_cast<std::size_t>(f.dims - 1)];
@@ -93,6 +94,10 @@ void finish_contract(const Finish& finish, cudaStream_t stream) {
     launch_finish<Bf16, Bf16>(finish, stream);
   else if (finish.type == bf16 && finish.sum_type == f32)
     launch_finish<float, Bf16>(finish, stream);
+  else if (finish.type == f16 && finish.sum_type == f16)
+    launch_finish<F16, F16>(finish, stream);
+  else if (finish.type == f16 && finish.sum_type == f32)
+    launch_finish<float, F16>(finish, stream);
   else
     CHECK(false, "contract: sums in " + std::string(ir::name(finish.sum_type)) +
                      " do not become results in " + std::string(ir::name(finish.type)));

@@ -133,12 +133,15 @@ bool exact_enough(const std::vector<cudnnBackendNumericalNote_t>& notes, const D
         if (conv.dtype == ir::DType::f32) return false;
         break;
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+        if (strict) return false;
+        break;
       case CUDNN_NUMERICAL_NOTE_FFT:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
-        if (strict) return false;
+        // Their transforms lose bits, and in f16 the range as well.
+        if (strict || conv.dtype == ir::DType::f16) return false;
         break;
       default:
         break;
@@ -172,8 +175,9 @@ class Search {
   // Dims in cuDNN's order (n, c, h, w); channels are innermost in memory.
   bool tensor(int64_t id, const Four& dims, int64_t alignment) {
     const Four strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
-    const cudnnDataType_t type =
-        conv_.dtype == ir::DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    const cudnnDataType_t type = conv_.dtype == ir::DType::bf16  ? CUDNN_DATA_BFLOAT16
+                                 : conv_.dtype == ir::DType::f16 ? CUDNN_DATA_HALF
+                                                                 : CUDNN_DATA_FLOAT;
     Descriptor<L>& out = add(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     out.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     out.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.data());
@@ -324,7 +328,7 @@ Dnn::~Dnn() {
 }
 
 std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv& conv) const {
-  if (conv.dtype != ir::DType::bf16 && conv.dtype != ir::DType::f32) return nullptr;
+  if (!ir::is_low(conv.dtype) && conv.dtype != ir::DType::f32) return nullptr;
   Search<Library> search(*library_, conv);
   if (!search.find()) return nullptr;
   return std::make_shared<const DnnPlan>(std::make_unique<PlanOf<Library>>(search.take()));

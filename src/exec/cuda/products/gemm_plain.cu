@@ -149,6 +149,12 @@ void multiply_plain(const PlainProduct& product, bool products, ir::DType factor
     launch_plain<Bf16, float>(product, products, stream);
   else if (factors == f32 && result == bf16)
     launch_plain<float, Bf16>(product, products, stream);
+  else if (factors == f16 && result == f16)
+    launch_plain<F16, F16>(product, products, stream);
+  else if (factors == f16 && result == f32)
+    launch_plain<F16, float>(product, products, stream);
+  else if (factors == f32 && result == f16)
+    launch_plain<float, F16>(product, products, stream);
   else
     CHECK(false, "contract makes no " + std::string(ir::name(result)) + " of " +
                      std::string(ir::name(factors)));

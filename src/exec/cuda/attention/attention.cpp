@@ -3,7 +3,9 @@
 // at odd addresses take the plain kernels, whose workspace is asked for as well.
 #include "exec/cuda/attention/attention.h"
 
-#include "exec/cuda/elements.cuh"
+#include <algorithm>
+
+#include "base/check.h"
 
 namespace tessera::exec::cuda {
 

@@ -1,0 +1,102 @@
+// Pixels to numbers. The bits are those of the table (exec/common/pixel_table.h); where straight
+// lines were found that give the table's bits for all 256 values of every channel, they are
+// computed a vector at a time, and the memory is the limit.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "exec/common/pixel_table.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/simd/pixels.h"
+#include "exec/cpu/simd/vector.h"
+
+namespace tessera::exec::cpu {
+namespace {
+
+struct PixelMap {
+  PixelTable table;
+  std::vector<float> lines;  // of vector_pixel_lines(); empty: the table is looked up
+};
+
+// The upper parts of slope and offset have so few bits that their line is exact and only the last
+// sum rounds; the lower ones are what remains. `moved` is added to the rest of the offset.
+void set_lines(const ir::Normalise& attrs, std::size_t channel, std::size_t channels, double moved,
+               std::vector<float>& lines) {
+  const double deviation = of_channel(attrs.deviation, channel);
+  const double slope = 1 / (255 * deviation), offset = -of_channel(attrs.mean, channel) / deviation;
+  // 16 bits, and 8 of the pixel: 24.
+  const double grid = std::ldexp(1.0, std::ilogb(slope) - 15);
+  const double upper_slope = std::nearbyint(slope / grid) * grid,
+               upper_offset = std::nearbyint(offset / grid) * grid;
+  for (std::size_t i = channel; i < pixel_block; i += channels) {
+    lines[i] = static_cast<float>(upper_slope);
+    lines[pixel_block + i] = static_cast<float>(upper_offset);
+    lines[2 * pixel_block + i] = static_cast<float>(slope - upper_slope);
+    lines[3 * pixel_block + i] = static_cast<float>(offset - upper_offset + moved * grid);
+  }
+}
+
+bool gives_the_table(const PixelMap& map, std::size_t channel) {
+  for (int pixel = 0; pixel < 256; ++pixel) {
+    std::array<std::uint8_t, pixel_block> same{};
+    std::array<float, pixel_block> results{};
+    same.fill(static_cast<std::uint8_t>(pixel));
+    vector_pixel_lines(same.data(), results.data(), 1, map.lines.data());
+    const float want = map.table[channel][static_cast<std::size_t>(pixel)];
+    for (std::size_t i = channel; i < pixel_block; i += map.table.size())
+      if (std::bit_cast<std::uint32_t>(results[i]) != std::bit_cast<std::uint32_t>(want))
+        return false;
+  }
+  return true;
+}
+
+// Found by trying: a value whose exact result lies very near the middle between two floats may fall
+// on the other side; then the rest of the offset is moved by a hair.
+PixelMap find_map(const ir::Normalise& attrs, std::size_t channels) {
+  PixelMap map{pixel_table(attrs, channels), {}};
+  if (channels == 0 || pixel_block % channels != 0) return map;
+  map.lines.resize(4 * pixel_block);
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    bool found = false;
+    for (int hair = 0; hair < 32 && !found; ++hair) {
+      const double moved = std::ldexp(hair % 2 == 0 ? hair / 2 : -(hair + 1) / 2, -20);
+      set_lines(attrs, channel, channels, moved, map.lines);
+      found = gives_the_table(map, channel);
+    }
+    if (found) continue;
+    map.lines.clear();
+    return map;
+  }
+  return map;
+}
+
+void look_up(const PixelTable& table, const std::uint8_t* x, std::int64_t first, std::int64_t n,
+             float* y) {
+  const auto channels = static_cast<std::int64_t>(table.size());
+  std::int64_t channel = first % channels;
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = table[static_cast<std::size_t>(channel)][x[i]];
+    if (++channel == channels) channel = 0;
+  }
+}
+
+}  // namespace
+
+void fast_normalise(const Call& call) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  const PixelMap& map = call.once<PixelMap>([&] {
+    return find_map(call.attr<ir::Normalise>(), static_cast<std::size_t>(x.shape.back()));
+  });
+  constexpr std::int64_t grain = chunk / pixel_block * pixel_block;
+  for_chunks(call.pool, x.elements(), grain, [&](std::int64_t begin, std::int64_t size) {
+    const std::uint8_t* from = x.as<std::uint8_t>() + begin;
+    float* to = y.as<float>() + begin;
+    const std::int64_t blocks = map.lines.empty() ? 0 : size / pixel_block,
+                       done = blocks * pixel_block;
+    vector_pixel_lines(from, to, blocks, map.lines.data());
+    look_up(map.table, from + done, begin + done, size - done, to + done);
+  });
+}
+
+}  // namespace tessera::exec::cpu

@@ -1,0 +1,73 @@
+// Every contraction and convolution of the case table with its second operand as a weight: packed
+// once by the executor it gives the bits that it gives unpacked, also after the weight was written
+// anew.
+#include <gtest/gtest.h>
+
+#include "exec/executor.h"
+#include "ir/builder.h"
+#include "ops/cases.h"
+
+namespace tessera::test::packed_test {
+namespace {
+
+struct Ran {
+  std::vector<Array> results;
+  bool packed = false;
+};
+
+// Runs with the operands as given, or first with zeros for the weight.
+Ran run_case(const Case& c, bool packs, bool twice, int threads) {
+  const auto executor = exec::make_executor("cpu", threads);
+  const std::vector<Array> in = make_operands(c, ir::DType::f32);
+  ir::Builder b;
+  std::vector<ir::Var> operands;
+  for (const Array& a : in) {
+    const std::string name = "x" + std::to_string(operands.size());
+    operands.push_back(
+        b.input(operands.size() == 1 ? ir::Input::param : ir::Input::batch, name, a.type()));
+  }
+  const std::vector<ir::Var> out = b.emit(c.op, c.attrs, operands);
+  for (std::size_t i = 0; i < out.size(); ++i) b.output("y" + std::to_string(i), out[i]);
+  plan::Target target = executor->target();
+  target.packs = packs;
+  const plan::Plan plan = plan::lower(b.program(), 0, target);
+  const auto loaded = executor->load(plan);
+  EXPECT_EQ(executor->allocated_bytes(), plan.peak_bytes());
+  const auto feed = [&] {
+    for (std::size_t i = 0; i < in.size(); ++i)
+      if (i != 1) loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
+  };
+  if (twice) feed(), loaded->run();
+  executor->write_persistent("x1", 0, {in[1].data(), in[1].bytes()});
+  feed();
+  loaded->run();
+  Ran ran;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const ir::Type& type = plan.output("y" + std::to_string(i))->slot.type;
+    Array& y = ran.results.emplace_back(type.dtype, type.shape);
+    loaded->read("y" + std::to_string(i), {y.data(), y.bytes()});
+  }
+  for (const plan::Step& step : plan.steps) ran.packed |= static_cast<bool>(step.packed);
+  return ran;
+}
+
+TEST(Packed, ProductsGiveTheSameBits) {
+  int packed = 0, all = 0;
+  for (const Case& c : cases()) {
+    if ((c.op != ir::Op::contract && c.op != ir::Op::conv) || c.fixed) continue;
+    const Ran plain = run_case(c, false, false, 2);
+    EXPECT_FALSE(plain.packed) << c.name;
+    for (const bool twice : {false, true}) {
+      const Ran ran = run_case(c, true, twice, twice ? 3 : 2);
+      ASSERT_EQ(ran.results.size(), plain.results.size());
+      for (std::size_t i = 0; i < ran.results.size(); ++i)
+        EXPECT_TRUE(ran.results[i].same_bits(plain.results[i])) << c.name << ", result " << i;
+      packed += ran.packed;
+    }
+    all += 2;
+  }
+  EXPECT_GT(packed, all / 2) << "too few cases pack their second operand";
+}
+
+}  // namespace
+}  // namespace tessera::test::packed_test
