@@ -12,6 +12,7 @@
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/nccl/message_log.h"
 #include "exec/cuda/nccl/nccl.h"
+#include "exec/cuda/nccl/stalls.h"
 #include "ir/attrs.h"
 #include "ranks/carrier.h"
 
@@ -208,6 +209,23 @@ TEST(CudaNccl, AMessageBetweenStagesIsNoOperationOfAll) {
   EXPECT_TRUE(log.waits());
   EXPECT_FALSE(log.waits_for_all());
   EXPECT_EQ(heartbeat.look().groups[1].entered, 0u);
+}
+
+TEST(CudaNccl, AWaitIsSharedOutToTheMessagesThatEndInIt) {
+  const auto text = [](const std::vector<Timeline::Span>& spans) {
+    std::string out;
+    for (const Timeline::Span& s : spans) {
+      EXPECT_EQ(s.kind, Timeline::wait);
+      out += std::to_string(s.step) + ":" + std::to_string(static_cast<int>(s.start)) + "-" +
+             std::to_string(static_cast<int>(s.end)) + " ";
+    }
+    return out;
+  };
+  EXPECT_EQ(text(waits_in(10, 20, {{7, 15}})), "7:10-20 ");
+  EXPECT_EQ(text(waits_in(10, 20, {{9, 19}, {3, 14}, {5, 2}})), "3:10-14 9:14-20 ");
+  EXPECT_EQ(text(waits_in(10, 20, {{3, 1}, {4, 2}})), "4:10-20 ");
+  EXPECT_EQ(text(waits_in(10, 10, {{3, 1}})), "");
+  EXPECT_EQ(text(waits_in(10, 20, {})), "");
 }
 
 // Where parts do not lie together they are put in order on the card, which takes room.
