@@ -2,6 +2,7 @@
 // how ids are exchanged, and the test library's own part on the host.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -9,11 +10,14 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "cuda/messages.h"
+#include "exec/cuda/cuda.h"
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/nccl/message_log.h"
 #include "exec/cuda/nccl/nccl.h"
 #include "exec/cuda/nccl/stalls.h"
 #include "ir/attrs.h"
+#include "plan/plan.h"
 #include "ranks/carrier.h"
 
 namespace tessera::exec::cuda::nccl_host_test {
@@ -226,6 +230,22 @@ TEST(CudaNccl, AWaitIsSharedOutToTheMessagesThatEndInIt) {
   EXPECT_EQ(text(waits_in(10, 20, {{3, 1}, {4, 2}})), "4:10-20 ");
   EXPECT_EQ(text(waits_in(10, 10, {{3, 1}})), "");
   EXPECT_EQ(text(waits_in(10, 20, {})), "");
+}
+
+// What the tests on a card run can be planned.
+TEST(CudaNccl, MessagesOfOneRankArePlanned) {
+  const auto crossing = [](const plan::Plan& plan, int stream) {
+    return std::count_if(plan.steps.begin(), plan.steps.end(), [&](const plan::Step& step) {
+      return plan::crosses_ranks(step.op) && step.stream == stream;
+    });
+  };
+  const plan::Target target = cuda::target(1);
+  const plan::Plan sums = plan::lower(test::sums_under_way(), 0, target, true);
+  EXPECT_EQ(crossing(sums, 1), 3);
+  for (const bool overlap : {false, true}) {
+    const plan::Plan all = plan::lower(test::messages(ir::DType::f32, {5, 7}), 0, target, overlap);
+    EXPECT_EQ(crossing(all, 0) + crossing(all, 1), 6);
+  }
 }
 
 // Where parts do not lie together they are put in order on the card, which takes room.
