@@ -8,7 +8,12 @@
 #include <mutex>
 #include <optional>
 
+#include "comm/comm.h"
 #include "cuda/card.h"
+#include "cuda/messages.h"
+#include "exec/cuda/nccl/nccl.h"
+#include "exec/executor.h"
+#include "plan/plan.h"
 #include "session/init.h"
 
 namespace tessera::test::calls_card_test {
@@ -127,6 +132,37 @@ TEST_F(OnCardCalls, OfATrainingAreGraphsAndBatchesAlone) {
   expect_quiet("vit_micro", "f32");
   expect_quiet("resnet_micro_cifar", "bf16");
   expect_quiet("swin_micro", "bf16");
+}
+
+class OnCardNcclCalls : public OnCard {};
+
+// What crosses ranks is in the graph as well: the host neither launches nor waits for it.
+TEST_F(OnCardNcclCalls, ARunWithMessagesIsOneGraph) {
+  if (const std::string why = exec::cuda::nccl_missing(); !why.empty())
+    GTEST_SKIP() << "no NCCL here: " << why;
+  const Cupti cupti;
+  if (!cupti.works()) GTEST_SKIP() << "no CUPTI that can be used here";
+  const std::unique_ptr<comm::Comm> self = comm::make_self();
+  const auto executor = exec::make_executor("cuda", 1, {{"dp", self.get()}}, exec::Carrier::nccl);
+  const plan::Plan plan = plan::lower(sums_under_way(), 0, executor->target(), true);
+  const auto loaded = executor->load(plan);
+  const auto run = [&](int times) {
+    const std::vector<std::byte> bytes(64 * 8 * 4, std::byte{1});
+    for (int i = 0; i < times; ++i) {
+      for (const char* input : {"x0", "x1", "x2"}) loaded->write(input, bytes);
+      loaded->run();
+    }
+  };
+  run(4);
+  counts.clear();
+  counting = true;
+  run(10);
+  counting = false;
+  for (const auto& [name, times] : counts) std::printf("%5d %s\n", times, name.c_str());
+  EXPECT_EQ(counted({"GraphLaunch"}), 10);
+  EXPECT_EQ(counted({"LaunchKernel", "StreamSynchronize", "CtxSynchronize", "EventSynchronize",
+                     "MemAlloc", "GraphInstantiate", "BeginCapture"}),
+            0);
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 #include "base/check.h"
 #include "comm/comm.h"
 #include "cuda/card.h"
+#include "cuda/messages.h"
 #include "exec/cuda/nccl/nccl.h"
 #include "exec/executor.h"
-#include "ir/builder.h"
 #include "plan/plan.h"
 
 namespace tessera::test::nccl_card_test {
@@ -21,34 +21,6 @@ class OnCardNccl : public OnCard {
       GTEST_SKIP() << "no NCCL here: " << why;
   }
 };
-
-// Each message between one rank and itself, and a sum of all that arrives, which waits for it.
-Program messages(DType dtype, const Shape& shape) {
-  Builder b;
-  b.program().mesh.axes.push_back({Axis::data, "dp", 1});
-  const Mesh mesh = b.program().mesh;
-  const auto type = [&](Place place) {
-    Type out{dtype, shape, {}};
-    set_place(out, mesh, 0, place);
-    return out;
-  };
-  int next = 0;
-  const auto move = [&](Op op, Place have, Place want, int dim, int from = -1) {
-    const std::string number = std::to_string(next++);
-    const Var x = b.input(Input::batch, "x" + number, type(have));
-    const Var y = b.emit1(op, Collective{"dp", dim, from, {}, {}, 0}, {x});
-    b.program().values[static_cast<std::size_t>(y)].type = type(want);
-    b.output("y" + number, y);
-  };
-  const Place first{Place::S, 0}, second{Place::S, 1};
-  move(Op::all_reduce, partial, whole, -1);
-  move(Op::all_gather, first, whole, 0);
-  move(Op::all_gather, second, whole, 1);
-  move(Op::reduce_scatter, partial, first, 0);
-  move(Op::reduce_scatter, partial, second, 1);
-  move(Op::all_to_all, first, second, 1, 0);
-  return b.take();
-}
 
 TEST_F(OnCardNccl, EveryMessageOfOneRankComesBack) {
   const std::unique_ptr<comm::Comm> self = comm::make_self();

@@ -2,6 +2,7 @@
 // how ids are exchanged, and the test library's own part on the host.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -9,9 +10,14 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "cuda/messages.h"
+#include "exec/cuda/cuda.h"
 #include "exec/cuda/kernel.h"
+#include "exec/cuda/nccl/message_log.h"
 #include "exec/cuda/nccl/nccl.h"
+#include "exec/cuda/nccl/stalls.h"
 #include "ir/attrs.h"
+#include "plan/plan.h"
 #include "ranks/carrier.h"
 
 namespace tessera::exec::cuda::nccl_host_test {
@@ -163,6 +169,83 @@ TEST(CudaNccl, AnIdThatCannotBeMadeEndsAllRanks) {
     }
   });
   EXPECT_EQ(refused, 3);
+}
+
+// A heartbeat tells of a message when the card is in it, and moves only when the card does.
+TEST(CudaNccl, TheHeartbeatTellsWhatTheCardWaitsIn) {
+  const std::unique_ptr<comm::Comm> self = comm::make_self();
+  comm::Heartbeat heartbeat;
+  self->watch(&heartbeat, "dp", 4);
+  MessageLog log(*self, heartbeat.join("nccl dp", 4));
+  log.posted(comm::Verb::all_reduce, 100, "grad.first");
+  log.posted(comm::Verb::all_gather, 50, "weights");
+  EXPECT_EQ(self->traffic()[comm::Verb::all_reduce].bytes, 100);
+  EXPECT_FALSE(log.look(0, 0));  // the card computes
+  EXPECT_FALSE(log.waits());
+  EXPECT_EQ(heartbeat.look().groups[1].entered, 0u);
+  EXPECT_TRUE(log.look(1, 0));
+  ASSERT_TRUE(log.waits_for_all());
+  log.note_wait();
+  const comm::Look first = heartbeat.look();
+  ASSERT_TRUE(first.waits);
+  EXPECT_EQ(first.waits->verb, comm::Verb::all_reduce);
+  EXPECT_EQ(first.waits->number, 1u);
+  EXPECT_EQ(first.waits->scope, "grad.first");
+  EXPECT_EQ(first.groups[1].name, "nccl dp");
+  EXPECT_EQ(first.groups[1].color, 4);
+  EXPECT_FALSE(log.look(1, 0));
+  EXPECT_TRUE(log.look(2, 1));  // out of the first, in the second
+  EXPECT_EQ(heartbeat.look().left->number, 1u);
+  EXPECT_TRUE(log.waits());
+  EXPECT_TRUE(log.look(2, 2));
+  EXPECT_FALSE(log.waits());
+  EXPECT_FALSE(heartbeat.look().waits);
+  EXPECT_EQ(heartbeat.look().groups[1].left, 2u);
+}
+
+TEST(CudaNccl, AMessageBetweenStagesIsNoOperationOfAll) {
+  const std::unique_ptr<comm::Comm> self = comm::make_self();
+  comm::Heartbeat heartbeat;
+  self->watch(&heartbeat, "pp");
+  MessageLog log(*self, heartbeat.join("nccl p2p", 0));
+  log.posted(comm::Verb::recv, 8, "x");
+  EXPECT_TRUE(log.look(1, 0));
+  EXPECT_TRUE(log.waits());
+  EXPECT_FALSE(log.waits_for_all());
+  EXPECT_EQ(heartbeat.look().groups[1].entered, 0u);
+}
+
+TEST(CudaNccl, AWaitIsSharedOutToTheMessagesThatEndInIt) {
+  const auto text = [](const std::vector<Timeline::Span>& spans) {
+    std::string out;
+    for (const Timeline::Span& s : spans) {
+      EXPECT_EQ(s.kind, Timeline::wait);
+      out += std::to_string(s.step) + ":" + std::to_string(static_cast<int>(s.start)) + "-" +
+             std::to_string(static_cast<int>(s.end)) + " ";
+    }
+    return out;
+  };
+  EXPECT_EQ(text(waits_in(10, 20, {{7, 15}})), "7:10-20 ");
+  EXPECT_EQ(text(waits_in(10, 20, {{9, 19}, {3, 14}, {5, 2}})), "3:10-14 9:14-20 ");
+  EXPECT_EQ(text(waits_in(10, 20, {{3, 1}, {4, 2}})), "4:10-20 ");
+  EXPECT_EQ(text(waits_in(10, 10, {{3, 1}})), "");
+  EXPECT_EQ(text(waits_in(10, 20, {})), "");
+}
+
+// What the tests on a card run can be planned.
+TEST(CudaNccl, MessagesOfOneRankArePlanned) {
+  const auto crossing = [](const plan::Plan& plan, int stream) {
+    return std::count_if(plan.steps.begin(), plan.steps.end(), [&](const plan::Step& step) {
+      return plan::crosses_ranks(step.op) && step.stream == stream;
+    });
+  };
+  const plan::Target target = cuda::target(1);
+  const plan::Plan sums = plan::lower(test::sums_under_way(), 0, target, true);
+  EXPECT_EQ(crossing(sums, 1), 3);
+  for (const bool overlap : {false, true}) {
+    const plan::Plan all = plan::lower(test::messages(ir::DType::f32, {5, 7}), 0, target, overlap);
+    EXPECT_EQ(crossing(all, 0) + crossing(all, 1), 6);
+  }
 }
 
 // Where parts do not lie together they are put in order on the card, which takes room.

@@ -198,8 +198,10 @@ void CudaLoaded::preload(Copy& copy) {
   must(::cudaStreamBeginCapture(machine_.compute, cudaStreamCaptureModeRelaxed),
        "begin to load kernels");
   try {
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i)
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      comm::Heartbeat::inside(name_of(plan_, plan_.steps[i]));
       if (!plan::crosses_ranks(plan_.steps[i].op)) compute(copy, i);
+    }
     carried_->preload();
     gather_scalars(copy.scalars, copy.found, machine_.compute);
   } catch (const Error&) {  // who cannot be captured now is loaded by the first run
@@ -225,6 +227,7 @@ void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool cap
   Ranges ranges;
   for (std::size_t i = segment.first; i < segment.last; ++i) {
     ranges.enter(scope_of(plan_, plan_.steps[i]));
+    comm::Heartbeat::inside(name_of(plan_, plan_.steps[i]));  // libraries may take their time
     tick(2 * i);
     execute(copy, i, form, captured);
   }

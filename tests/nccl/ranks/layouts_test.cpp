@@ -29,7 +29,7 @@ Training training_of(const Case& c) {
   config::Config& config = t.config;
   config.run.device = "cuda";
   const bool stages = c.layout.find("pp") != c.layout.npos;
-  if (stages && c.model == "vit") config.model.depth = 4;
+  if (stages && c.model == "vit") config.model.depth = 6;
   if (has("odd")) config.batch = {7, 7, 1};
   if (has("ragged")) t.ragged = 3;
   if (has("dropout")) config.model.dropout = 0.1, config.model.drop_path = 0.2;
@@ -88,7 +88,6 @@ const Case cases[] = {
     {"vit", "sp4"},
     {"vit", "dp2 tp2 zero3 recompute"},
     {"vit", "dp2 sp2 tp2 zero3", "dropout"},
-    {"vit", "dp2 compress=powersgd=2 zero1"},
     {"vit", "pp2 acc4 gpipe"},
     {"vit", "pp4 acc8 1f1b"},
     {"vit", "pp2 acc4 interleaved2"},

@@ -7,6 +7,7 @@
 #include "exec/common/index.h"
 #include "exec/cuda/names.h"
 #include "exec/cuda/nccl/parts.h"
+#include "exec/cuda/nccl/stalls.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -160,7 +161,7 @@ void Carried::enqueue(const plan::Step& step, Communicator& cards, cudaStream_t 
 
 void Carried::posted() {
   for (auto& [step, message] : messages_)
-    message.channel->posted(message.verb, message.bytes, message.scope);
+    message.channel->log().posted(message.verb, message.bytes, message.scope);
 }
 
 double Carried::joined_ms(std::size_t i, const Marks& marks, cudaEvent_t began) const {
@@ -169,19 +170,28 @@ double Carried::joined_ms(std::size_t i, const Marks& marks, cudaEvent_t began) 
 
 void Carried::add_times(Timeline& timeline, const Marks& marks, cudaEvent_t began,
                         bool spans) const {
+  std::map<std::size_t, double> ended;
+  for (const auto& [step, message] : messages_) {
+    if (!spans) break;
+    const double start = ms_between(began, marks.flights[2 * message.flight]);
+    ended[step] = ms_between(began, marks.flights[2 * message.flight + 1]);
+    timeline.spans.push_back({static_cast<int>(step), 1, start, ended[step], Timeline::flight});
+  }
   for (const auto& [step, stall] : stall_of_) {
     const double start = ms_between(began, marks.stalls[2 * stall]),
                  end = ms_between(began, marks.stalls[2 * stall + 1]);
     timeline.messages_ms += end - start;
     if (!spans) continue;
-    const int index = static_cast<int>(std::min(step, plan_.steps.size() - 1));
-    timeline.spans.push_back({index, 0, start, end, Timeline::wait});
+    std::vector<MessageEnd> messages;
+    const bool all = step == plan_.steps.size();
+    for (const auto& [message, at] : ended)
+      if (all || message == step) messages.push_back({static_cast<int>(message), at});
+    if (!all)
+      for (const int message : plan_.steps[step].waits)
+        messages.push_back({message, ended.at(static_cast<std::size_t>(message))});
+    for (const Timeline::Span& span : waits_in(start, end, std::move(messages)))
+      timeline.spans.push_back(span);
   }
-  if (!spans) return;
-  for (const auto& [step, message] : messages_)
-    timeline.spans.push_back(
-        {static_cast<int>(step), 1, ms_between(began, marks.flights[2 * message.flight]),
-         ms_between(began, marks.flights[2 * message.flight + 1]), Timeline::flight});
 }
 
 }  // namespace tessera::exec::cuda

@@ -21,6 +21,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+int noted(const std::string& name, const comm::Comm& group) {
+  const comm::Comm::Watched& by = group.watched();
+  return by.heartbeat ? by.heartbeat->join(name, by.color) : -1;
+}
+
 }  // namespace
 
 Channels::Channels(const Groups& groups)
@@ -77,8 +82,8 @@ void Channels::join_axis(const std::string& axis) {
   comm::Comm& group = *groups_.at(axis);
   comm::Heartbeat::doing("joining the cards of " + axis);
   const NcclId id = agree_on_id(group, new_nccl_id);
-  auto channel =
-      std::make_unique<Channel>(id, group.size(), group.rank(), 0, group, [this] { check(); });
+  auto channel = std::make_unique<Channel>(id, group.size(), group.rank(), 0, group,
+                                           noted("nccl " + axis, group), [this] { check(); });
   const std::lock_guard lock(mutex_);
   all_[{axis, -1, -1}] = std::move(channel);
 }
@@ -89,13 +94,14 @@ void Channels::join_pairs(const std::string& axis, const std::vector<Key>& pairs
   std::vector<bool> sends(static_cast<std::size_t>(group.size()));
   for (const auto& [of, from, to] : pairs)
     if (from == group.rank()) sends[static_cast<std::size_t>(to)] = true;
+  if (pairs_noted_as_ < 0) pairs_noted_as_ = noted("nccl p2p", group);
   const auto ids = agree_on_pairs(group, sends, new_nccl_id);
   // Every rank goes through its pairs in the same order, so the first of all is joined by both.
   for (const Key& key : pairs) {
     const auto& [of, from, to] = key;
     const NcclId& id = ids[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
     auto channel = std::make_unique<Channel>(id, 2, from == group.rank() ? 0 : 1, pair_blocks,
-                                             group, [this] { check(); });
+                                             group, pairs_noted_as_, [this] { check(); });
     const std::lock_guard lock(mutex_);
     all_[key] = std::move(channel);
   }
@@ -105,9 +111,10 @@ void Channels::look() {
   bool moved = false;
   for (const auto& [key, channel] : all_) moved |= channel->look();
   if (!moved) return;
-  const Channel* waits = nullptr;
+  const MessageLog* waits = nullptr;
   for (const auto& [key, channel] : all_)
-    if (channel->waits() && (!waits || channel->waits_for_all())) waits = channel.get();
+    if (const MessageLog& log = channel->log(); log.waits() && (!waits || log.waits_for_all()))
+      waits = &log;
   if (waits) waits->note_wait();
 }
 

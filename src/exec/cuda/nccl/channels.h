@@ -45,6 +45,7 @@ class Channels {
 
   const Groups& groups_;
   std::map<Key, std::unique_ptr<Channel>> all_;
+  int pairs_noted_as_ = -1;               // the group of messages between stages in the heartbeat
   std::mutex mutex_;                      // of `all_`, which abort() walks through
   std::atomic<bool> called_off_ = false;  // by this rank or another thread
   std::atomic<bool> ending_ = false;      // another thread is about to end this process
