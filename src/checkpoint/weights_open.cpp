@@ -195,12 +195,13 @@ OpenedWeights from_run(const fs::path& run, const Described& described, bool bes
 
 json preprocess_of(const models::ModelConfig& model, const data::Normalisation& statistics) {
   const auto channels = static_cast<std::size_t>(model.channels);
-  const auto per_channel = [&](const std::vector<float>& values) {
-    // The shortest text of the float, not of the double that is nearest to it: 0.485, not
-    // 0.48500001430511475.
+  const auto per_channel = [&](const std::vector<double>& values) {
+    // They count as rounded to f32: the shortest text of that float.
     std::vector<double> out;
-    for (std::size_t i = 0; i < channels; ++i)
-      out.push_back(std::stod(fmt::format("{}", values[values.size() == channels ? i : 0])));
+    for (std::size_t i = 0; i < channels; ++i) {
+      const auto value = static_cast<float>(values[values.size() == channels ? i : 0]);
+      out.push_back(std::stod(fmt::format("{}", value)));
+    }
     return out;
   };
   return {{"mean", per_channel(statistics.mean)}, {"std", per_channel(statistics.deviation)}};
