@@ -262,8 +262,8 @@ struct Stream {  // what random numbers are keyed by
   bool operator==(const Stream&) const = default;
   FIELDS(F(stream))
 };
-// (pixel / 255 - mean) / deviation; one number of each serves all channels. Both count as rounded to
-// f32, and so does the result, whatever `to` is.
+// (pixel / 255 - mean) / deviation; one number of each serves all channels. Both count as rounded
+// to f32, and so does the result, whatever `to` is.
 struct Normalise {
   std::vector<double> mean{}, deviation{};
   DType to = DType::f32;
