@@ -127,14 +127,17 @@ void Checks::wire() {
                     value("run.device")),
         "choose run.device = cuda, or parallel.comm = auto, local or mpi");
   const std::string& by = p.all_reduce;
-  const bool local = p.comm == "local", alone = p.dp * p.tp * p.pp * p.sp == 1;
+  const bool local = p.comm == "local", nccl = p.comm == "nccl",
+             alone = p.dp * p.tp * p.pp * p.sp == 1;
   const auto idle = [&](const char* key, const char* why) {
     note(fmt::format("{} = {} changes nothing: {}", key, value(key), why));
   };
-  if (by != "auto" && (alone || local))
-    idle("parallel.all_reduce",
-         alone ? "there is one rank" : "ranks that are threads add up in each other's memory");
+  if (by != "auto" && (alone || local || nccl))
+    idle("parallel.all_reduce", alone  ? "there is one rank"
+                                : nccl ? "NCCL adds up between cards"
+                                       : "ranks that are threads add up in each other's memory");
   if (p.wire == "f32") return;
+  if (nccl && !alone) return idle("parallel.wire", "NCCL adds up between cards");
   if (local || by == "shared" || by == "mpi")
     add({"parallel.wire", "parallel.all_reduce", "parallel.comm"},
         "parallel.wire = " + value("parallel.wire") +

@@ -87,6 +87,10 @@ TEST(Layout, NotesSayWhatWasDecided) {
   EXPECT_EQ(note(2, {"parallel.wire=bf16", "parallel.all_reduce=ring", "precision.dtype=f64"}),
             "parallel.wire = \"bf16\" changes nothing: it is for f32 sums, and precision.dtype = "
             "\"f64\" has none");
+  EXPECT_EQ(note(2, {"parallel.comm=nccl", "run.device=cuda", "parallel.all_reduce=ring"}),
+            "parallel.all_reduce = \"ring\" changes nothing: NCCL adds up between cards");
+  EXPECT_EQ(note(2, {"parallel.comm=nccl", "run.device=cuda", "parallel.wire=bf16"}),
+            "parallel.wire = \"bf16\" changes nothing: NCCL adds up between cards");
   EXPECT_EQ(note(2, {"parallel.comm=local", "parallel.all_reduce=ring"}),
             "parallel.all_reduce = \"ring\" changes nothing: ranks that are threads add up in each "
             "other's memory");

@@ -52,6 +52,7 @@ Exchange::Exchange(const std::string& name, int ranks, int rank)
 
 Exchange::~Exchange() {
   head().left[rank_] = true;
+  if (head().here < ranks_) ::shm_unlink(name_.c_str());  // somebody never came
   ::munmap(memory_, bytes_);
 }
 

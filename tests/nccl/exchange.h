@@ -13,7 +13,8 @@ namespace tessera::test {
 
 class Exchange {
  public:
-  // The first that comes makes the memory; the name goes away when all have come.
+  // The first that comes makes the memory; the name goes away when all have come, or
+  // when one leaves before that.
   Exchange(const std::string& name, int ranks, int rank);
   ~Exchange();
   Exchange(const Exchange&) = delete;
