@@ -116,7 +116,8 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
   untold_.stop = stop ? 1 : untold_.stop;
   untold_.samples += static_cast<double>(session_.own_samples(samples));
   untold_.compute += now.compute, untold_.data += now.data, untold_.host += now.host;
-  const bool tells = several && (++untold_steps_ >= tell_every_ || out.sampled);
+  const bool traced = steps_ > 0 && trace_left_ > 0 && wanted.spans;  // the first step warms up
+  const bool tells = several && (++untold_steps_ >= tell_every_ || out.sampled || traced);
   out.stop = stop && !several;
   const std::int64_t told = steady_ns();
   const int last = tells ? tell(out) : ranks_.rank();
@@ -152,7 +153,8 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
     if (several && early_.size() < most_early) early_.emplace_back(number, now);
   }
   out.breakdown = last_;
-  if (steps_++ > 0 && trace_left_ > 0 && wanted.spans) {  // the first step warms up
+  ++steps_;
+  if (traced) {
     trace(number, timeline, plan, began_ns, data_ms, ran_ms);
     const double left = static_cast<double>(told + clock_.behind_ns) * 1e-3;
     if (tells)

@@ -155,7 +155,7 @@ TEST(CudaMemory, OfTheHostIsExplained) {
     return run::memory_of_run(config, 0, {}, target_of(device, 1), {});
   };
   const run::RunMemory on_card = explained("cuda"), on_cores = explained("cpu");
-  const std::int64_t batch = 8 * 12 * 8 * 3 * 4;  // of images, two copies of which are under way
+  const std::int64_t batch = 8 * 12 * 8 * 3;  // of pixels, two copies of which are under way
   EXPECT_GE(on_card.fed, 2 * batch);
   EXPECT_GT(on_card.pinned, 2 * batch);
   EXPECT_NE(on_card.text(false).find("pinned"), std::string::npos) << on_card.text(false);

@@ -92,7 +92,7 @@ TEST_P(Special, CastToBf16IsBitForBit) {
 }
 
 // Every f16 there and back, and both neighbours of every one and of every tie in f32.
-TEST(Special, CastToF16IsBitForBit) {
+TEST_P(Special, CastToF16IsBitForBit) {
   std::vector<float> x;
   for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
     const float value = from_half(static_cast<std::uint16_t>(bits));
@@ -104,12 +104,20 @@ TEST(Special, CastToF16IsBitForBit) {
   }
   Array in(DType::f32, {static_cast<std::int64_t>(x.size())});
   std::copy(x.begin(), x.end(), reinterpret_cast<float*>(in.data()));
-  const Array got = run_fast(Op::cast, ir::Cast{DType::f16}, {in})[0],
+  const Array got = run(Op::cast, ir::Cast{DType::f16}, {in})[0],
               want = run_reference(Op::cast, ir::Cast{DType::f16}, {in}, pool())[0];
-  EXPECT_EQ(std::memcmp(got.data(), want.data(), got.bytes()), 0);
-  const Array back = run_fast(Op::cast, ir::Cast{DType::f32}, {got})[0],
+  const auto same = [this](const Array& a, const Array& b) {
+    if (GetParam() == "cpu") return std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+    for (std::int64_t i = 0; i < a.size(); ++i)  // of a NaN a card keeps nothing
+      if (!(std::isnan(a[i]) && std::isnan(b[i])) &&
+          (a[i] != b[i] || std::signbit(a[i]) != std::signbit(b[i])))
+        return false;
+    return true;
+  };
+  EXPECT_TRUE(same(got, want));
+  const Array back = run(Op::cast, ir::Cast{DType::f32}, {got})[0],
               meant = run_reference(Op::cast, ir::Cast{DType::f32}, {want}, pool())[0];
-  EXPECT_EQ(std::memcmp(back.data(), meant.data(), back.bytes()), 0);
+  EXPECT_TRUE(same(back, meant));
 }
 
 // Keys that a mask removes with minus infinity have no weight.

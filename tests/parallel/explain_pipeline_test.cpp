@@ -86,7 +86,7 @@ TEST(ExplainPipeline, PeakIsWhatRanksAllocate) {
   for (const char* layout : {"pp2 acc4 1f1b", "pp2 dp2 zero3 acc2 1f1b", "pp2 acc2 interleaved2",
                              "pp3 acc4 zb", "pp2 acc4 1f1b recompute"}) {
     Training t{deep(layout)};
-    t.steps = 2;
+    t.steps = 2, t.pixels = true;
     const ordered_json view = view_of(t.config);
     const int peers = ranks_of(t.config) / static_cast<int>(t.config.parallel.pp);
     std::atomic<int> equal = 0;

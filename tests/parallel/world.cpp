@@ -131,9 +131,14 @@ Trace train_as(const Training& t, comm::Comm* world) {
     if (t.weighted)
       for (std::size_t i = 0; i < labels.size(); ++i)
         weights.push_back(0.5f + static_cast<float>(labels[i]));
+    std::vector<std::uint8_t> pixels;
+    if (t.pixels)
+      for (const float image : images)
+        pixels.push_back(static_cast<std::uint8_t>(128 + 20 * image));
+    const run::Images fed = t.pixels ? run::Images(pixels) : run::Images(images);
     const comm::Traffic before = session.traffic();
     const run::StepResult r = session.train_step(
-        {images, labels, t.config.optim.lr, step, 1000 + 10 * step, targets, weights});
+        {fed, labels, t.config.optim.lr, step, 1000 + 10 * step, targets, weights});
     CHECK(r.ok, "a step of a tiny training is finite");
     out.loss.push_back(r.loss), out.correct.push_back(r.correct),
         out.grad_norm.push_back(r.grad_norm);

@@ -30,6 +30,7 @@ struct Training {
   std::int64_t batch = 0;               // 0: config.batch.global; a last ragged batch is `ragged`
   std::int64_t ragged = 0;              // samples of the last step; 0: as all
   bool soft = false, weighted = false;  // mixed targets, weighted samples
+  bool pixels = false;                  // images as data sets have them, not numbers
   std::function<void(run::Session&, const Trace& mine)> at_end = {};  // on every rank
   std::function<void(const models::Param&, std::vector<double>&)> start =
       {};  // may change the weights that it starts from
