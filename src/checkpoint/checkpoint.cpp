@@ -224,8 +224,7 @@ void CheckpointWrite::finish(const Snapshot& snapshot, const Retention& retentio
                              SaveState& state) {
   files::Manifest manifest;
   manifest.tensors = write_own_shards(folder_.path(), 0, snapshot);
-  join_parts(folder_.path(), ranks, manifest.tensors, state);
-  if (state.cancelled) return;
+  if (!join_parts(folder_.path(), ranks, manifest.tensors, state)) return;
   manifest.state = snapshot.state;
   if (!snapshot.flush.empty()) files::sync_file(snapshot.flush);
   files::write_atomically(folder_.path() / files::manifest_name, print(manifest));

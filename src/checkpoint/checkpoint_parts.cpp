@@ -74,14 +74,14 @@ void write_part(const fs::path& folder, int rank, const Snapshot& snapshot) {
   }
 }
 
-void join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& state) {
+bool join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& state) {
   const auto start = std::chrono::steady_clock::now();
   for (int rank = 1; rank < ranks; ++rank) {
     const fs::path path = table_of(folder, rank);
     std::error_code ignored;
     while (!files::is_there(path)) {
       state.waits_for = rank;
-      if (state.cancelled) return;
+      if (state.cancelled) return false;
       if (state.patience_s > 0 && std::chrono::steady_clock::now() - start >
                                       std::chrono::duration<double>(state.patience_s))
         throw Error(ErrorKind::rank_lost,
@@ -101,6 +101,7 @@ void join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& s
     add_part(part, own);
     fs::remove(path, ignored);
   }
+  return true;
 }
 
 }  // namespace tessera::run

@@ -25,8 +25,8 @@ ShardTable write_own_shards(const std::filesystem::path& folder, int rank,
 void write_part(const std::filesystem::path& folder, int rank, const Snapshot& snapshot);
 
 // Joins the tables of ranks 1 .. ranks-1 to `own` as they come in. Error(disk) when one of them
-// failed, Error(rank_lost) when one does not come; returns early, with what is there, when the save
-// is cancelled.
-void join_parts(const std::filesystem::path& folder, int ranks, ShardTable& own, SaveState& state);
+// failed, Error(rank_lost) when one does not come; false when the save is cancelled and one is
+// missing.
+bool join_parts(const std::filesystem::path& folder, int ranks, ShardTable& own, SaveState& state);
 
 }  // namespace tessera::run

@@ -84,6 +84,8 @@ void Saver::watch() {
   };
   if (heartbeat) heartbeat->disk(calls_.now().call);
   while (writing_.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+    // A rank that has ended brings no part any more; who waits for it in a verb is told why.
+    if (ranks_.world() && !ranks_.world()->stopped().empty()) state_.cancelled = true;
     if (!heartbeat) continue;
     if (const DiskCalls::Now now = calls_.now(); now.number != seen)
       seen = now.number, heartbeat->disk(now.call);

@@ -123,6 +123,12 @@ TEST(Faults, ChosenCallsOfTwoThreads) {
       {.call = Call::opendir, .n = 1, .for_ever = true, .value = EACCES, .only = "/ckpt"},
       {.call = Call::fsync, .n = 1, .value = EIO, .only = "/ckpt/.part-step-6"},
       {.call = Call::write, .n = 2, .value = ENOSPC, .only = "/ckpt/.part-step-6"},
+      // The second rank can write neither its part nor that it could not: the first waits for it.
+      {.call = Call::rename,
+       .n = 1,
+       .for_ever = true,
+       .value = ENOSPC,
+       .only = "/ckpt/.part-step-6/rank-1"},
   };
   const Tally tally = try_all(threads, Start::resumed, chosen);
   expect_sound("chosen", tally);
