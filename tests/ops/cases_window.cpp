@@ -35,11 +35,12 @@ std::vector<Case> attention_cases() {
     if (n.t < 60) c.grad = bias ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0, 1, 2};
     return c;
   };
-  const auto backward = [&](const std::string& name, Dims n, bool bias = false) {
+  const auto backward = [&](const std::string& name, Dims n, bool bias = false,
+                            double scale = 0.35) {
     const Operand q = n.q(), k = n.k(), lse{n.shape({n.h, n.t}), log_sum};
     Case c{"attention_grad_" + name,
            Op::attention_grad,
-           Attention{0.35, bias, n.windows > 0},
+           Attention{scale, bias, n.windows > 0},
            {q, k, k, q, lse, q},
            chain};
     for (Operand& o : extras(n, bias)) c.in.push_back(o);
@@ -62,6 +63,8 @@ std::vector<Case> attention_cases() {
       backward("cross", {2, 5, 9, 2, 8}),
       backward("65", {2, 65, 65, 3, 32}),
       backward("197", {1, 197, 197, 2, 64}),
+      backward("long_cross", {1, 90, 208, 2, 64}, false, 0.125),
+      backward("few_keys", {1, 130, 3, 2, 64}, false, 0.125),
       backward("bias", {3, 7, 7, 3, 5}, true),
       backward("mask", {2, 7, 7, 3, 5, 2}),
       backward("bias_mask", {2, 9, 9, 2, 8, 3}, true),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/half.h"
 #include "ops/cases.h"
@@ -136,6 +137,35 @@ TEST_P(Special, AttentionTakesInfiniteMasks) {
   EXPECT_LT(relative_error(got[1], want[1]), 1e-6);
   for (std::int64_t i = 0; i < 8; ++i)
     EXPECT_NEAR(got[0][i], v[i], 1e-6);  // the first query sees the first key alone
+}
+
+// A device that keeps few blocks, each of which walks over many heads, gives each head what it
+// gives a head alone.
+TEST_P(Special, AttentionOfManyHeadsIsThatOfEachSample) {
+  const std::int64_t batch = 20, tokens = 100, heads = 7,
+                     width = 64;  // more heads than a card has blocks
+  const ir::Attrs attrs = ir::Attention{0.125};
+  const auto part = [](const Array& whole, std::int64_t sample) {
+    ir::Shape shape = whole.shape();
+    const std::int64_t size = whole.size() / std::exchange(shape[0], 1);
+    Array out(whole.dtype(), shape);
+    for (std::int64_t i = 0; i < size; ++i) out.set(i, whole[sample * size + i]);
+    return out;
+  };
+  std::vector<Array> in;
+  for (const char* name : {"q", "k", "v"})
+    in.push_back(make_normal(DType::bf16, {batch, tokens, heads, width}, name));
+  const std::vector<Array> forward = run(Op::attention, attrs, in);
+  in.push_back(forward[0]);
+  in.push_back(forward[1]);
+  in.push_back(make_normal(DType::bf16, {batch, tokens, heads, width}, "do"));
+  const std::vector<Array> all = run(Op::attention_grad, attrs, in);
+  for (const std::int64_t sample : {0, 11, 19}) {
+    std::vector<Array> alone;
+    for (const Array& operand : in) alone.push_back(part(operand, sample));
+    const std::vector<Array> one = run(Op::attention_grad, attrs, alone);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(one[i].same_bits(part(all[i], sample)));
+  }
 }
 
 }  // namespace

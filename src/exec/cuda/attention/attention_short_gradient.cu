@@ -66,7 +66,9 @@ void short_attention_grad(const Call& call) {
                                .partial = bias ? call.scratch<float>() : nullptr,
                                .batch = n.b,
                                .samples = cut.samples};
-    if constexpr (std::is_same_v<T, F16>)
+    if (brief::has_wide_gradient(n, a.at.bias || a.at.mask, call.context.limits))
+      brief::wide_gradient(call, a);
+    else if constexpr (std::is_same_v<T, F16>)
       brief::gradient_f16(call, a, n.d, most_tokens(n), grid);
     else
       (n.d == 32 ? brief::gradient_bf16_32 : brief::gradient_bf16_64)(call, a, most_tokens(n),

@@ -284,4 +284,9 @@ void gradient_bf16_32(const Call& call, const Gradient<Bf16>& a, int tokens, uns
 void gradient_bf16_64(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid);
 void gradient_f16(const Call& call, const Gradient<F16>& a, int d, int tokens, unsigned grid);
 
+// Heads of 64 with 81 to 208 tokens have a kernel of their own where nothing is added to scores.
+bool has_wide_gradient(const AttentionSizes& n, bool adds, const Limits& limits);
+void wide_gradient(const Call& call, const Gradient<Bf16>& a);
+void wide_gradient(const Call& call, const Gradient<F16>& a);
+
 }  // namespace tessera::exec::cuda::brief
