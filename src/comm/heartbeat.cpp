@@ -31,8 +31,6 @@ std::optional<Look::Call> unpacked(std::uint64_t word, const HeartbeatText& scop
                     word & ((std::uint64_t{1} << number_bits) - 1), scope.get()};
 }
 
-bool between_two(Verb verb) { return verb == Verb::send || verb == Verb::recv; }
-
 }  // namespace
 
 void HeartbeatText::set(std::string_view text) {

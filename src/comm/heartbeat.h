@@ -17,6 +17,8 @@
 
 namespace tessera::comm {
 
+inline bool between_two(Verb verb) { return verb == Verb::send || verb == Verb::recv; }
+
 // What a reader sees: plain values.
 struct Look {
   // Operations of a group are counted from 1, messages between two ranks left out. Ranks with the

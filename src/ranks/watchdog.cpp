@@ -88,7 +88,7 @@ void Watchdog::watch() {
       heartbeat_.beat();
       for (Watched& other : others_) other.since = -1;
     }
-    me_.look = heartbeat_.look();
+    me_.look = comm::look_with_cards(heartbeat_);
     // Inside a call to a disk a rank cannot move; it has a limit of its own.
     if (!me_.look.disk.empty() && (options_.disk_s == 0 || me_.look.disk_s < options_.disk_s))
       me_.look.idle_s = 0;

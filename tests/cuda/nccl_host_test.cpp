@@ -203,6 +203,42 @@ TEST(CudaNccl, TheHeartbeatTellsWhatTheCardWaitsIn) {
   EXPECT_EQ(heartbeat.look().groups[1].left, 2u);
 }
 
+// A rank that is inside a call of the driver notes nothing; the watchdog asks the counts of the
+// card.
+TEST(CudaNccl, AWatchdogSeesWhatTheRankHasNotNoted) {
+  const std::unique_ptr<comm::Comm> self = comm::make_self();
+  comm::Heartbeat heartbeat, other;
+  self->watch(&heartbeat, "dp", 4);
+  MessageLog log(*self, heartbeat.join("nccl dp", 4));
+  for (const char* scope : {"first", "second", "third"})
+    log.posted(comm::Verb::all_reduce, 8, scope);
+  EXPECT_TRUE(log.look(1, 0));
+  const auto told = [&](std::uint64_t begun, std::uint64_t ended) {
+    comm::Look look = heartbeat.look();
+    log.tell(heartbeat, look, begun, ended);
+    return look;
+  };
+  const comm::Look in_first = told(1, 0);
+  ASSERT_TRUE(in_first.waits);
+  EXPECT_EQ(in_first.waits->number, 1u);
+  const comm::Look in_third = told(3, 2);
+  ASSERT_TRUE(in_third.waits);
+  EXPECT_EQ(in_third.waits->number, 3u);
+  EXPECT_EQ(in_third.waits->scope, "third");
+  EXPECT_EQ(in_third.groups[1].entered, 3u);
+  EXPECT_EQ(in_third.groups[1].left, 2u);
+  EXPECT_FALSE(told(3, 3).waits);
+  EXPECT_EQ(heartbeat.look().groups[1].entered, 1u);  // nothing was noted meanwhile
+  comm::Look of_other = other.look();
+  log.tell(other, of_other, 3, 3);
+  EXPECT_TRUE(of_other.groups.empty());
+  // The card moved a moment ago, however long the rank has noted nothing.
+  comm::Look look = heartbeat.look();
+  look.idle_s = 100;
+  log.tell(heartbeat, look, 4, 3);
+  EXPECT_LT(look.idle_s, 50);
+}
+
 TEST(CudaNccl, AMessageBetweenStagesIsNoOperationOfAll) {
   const std::unique_ptr<comm::Comm> self = comm::make_self();
   comm::Heartbeat heartbeat;

@@ -28,11 +28,21 @@ Channel::Channel(const NcclId& id, int ranks, int rank, int most_blocks, comm::C
 void Channel::begun() { count_one(&counts().begun, stream_); }
 void Channel::ended() { count_one(&counts().ended, stream_); }
 
-bool Channel::look() {
-  // What has ended is read first: it has begun, too.
+// What has ended is read first: it has begun, too.
+Channel::Counts Channel::read() const {
   const std::uint64_t ended = std::atomic_ref(counts().ended).load(std::memory_order_acquire),
                       begun = std::atomic_ref(counts().begun).load(std::memory_order_acquire);
-  return log_.look(begun, ended);
+  return {begun, ended};
+}
+
+bool Channel::look() {
+  const Counts now = read();
+  return log_.look(now.begun, now.ended);
+}
+
+void Channel::tell(const comm::Heartbeat& of, comm::Look& look) {
+  const Counts now = read();
+  log_.tell(of, look, now.begun, now.ended);
 }
 
 }  // namespace tessera::exec::cuda

@@ -24,6 +24,7 @@ class Channel {
   void ended();
   MessageLog& log() { return log_; }
   bool look();  // at what the card counted: whether it moved
+  void tell(const comm::Heartbeat& of, comm::Look& look);  // as MessageLog; from any thread
 
  private:
   // Written by the card.
@@ -31,6 +32,7 @@ class Channel {
     std::uint64_t begun = 0, ended = 0;
   };
   Counts& counts() const { return *reinterpret_cast<Counts*>(counts_.get()); }
+  Counts read() const;
 
   Communicator cards_;
   Stream stream_;

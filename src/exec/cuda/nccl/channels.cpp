@@ -29,10 +29,14 @@ int noted(const std::string& name, const comm::Comm& group) {
 }  // namespace
 
 Channels::Channels(const Groups& groups)
-    : groups_(groups), mark_(make_event()), at_the_end_([this] {
-        ending_ = true;
-        abort();
-      }) {
+    : groups_(groups),
+      mark_(make_event()),
+      watched_(
+          [this] {
+            ending_ = true;
+            abort();
+          },
+          [this](const comm::Heartbeat& of, comm::Look& look) { tell(of, look); }) {
   // Ranks that are threads capture one after the other; registering buffers meanwhile would wait
   // for the others.
   if (comm::thread_rank() >= 0) {
@@ -116,6 +120,12 @@ void Channels::look() {
     if (const MessageLog& log = channel->log(); log.waits() && (!waits || log.waits_for_all()))
       waits = &log;
   if (waits) waits->note_wait();
+}
+
+// Who aborts holds the mutex for as long as NCCL takes; the watchdog cannot wait for that.
+void Channels::tell(const comm::Heartbeat& of, comm::Look& look) {
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock)
+    for (const auto& [key, channel] : all_) channel->tell(of, look);
 }
 
 void Channels::check() {

@@ -41,16 +41,17 @@ class Channels {
   void join_axis(const std::string& axis);
   void join_pairs(const std::string& axis, const std::vector<Key>& pairs);
   void look();
+  void tell(const comm::Heartbeat& of, comm::Look& look);
   void check();  // throws when a rank is lost, or NCCL says that something is wrong
 
   const Groups& groups_;
   std::map<Key, std::unique_ptr<Channel>> all_;
   int pairs_noted_as_ = -1;               // the group of messages between stages in the heartbeat
-  std::mutex mutex_;                      // of `all_`, which abort() walks through
+  std::mutex mutex_;                      // of `all_`, which abort() and tell() walk through
   std::atomic<bool> called_off_ = false;  // by this rank or another thread
   std::atomic<bool> ending_ = false;      // another thread is about to end this process
   Event mark_;
-  comm::CallOff at_the_end_;
+  comm::CallOff watched_;
 };
 
 }  // namespace tessera::exec::cuda
