@@ -72,8 +72,9 @@ struct Scale {
 };
 struct Gelu {
   bool tanh = false;
+  bool sums = false;  // of the gradient: a second result, its sum over all dims but the last
   bool operator==(const Gelu&) const = default;
-  FIELDS(F(tanh))
+  FIELDS(F(tanh), F(sums))
 };
 struct Cast {
   DType to = DType::f32;
@@ -99,8 +100,11 @@ struct Mark {  // an identity that names a place: sequence-parallel pin, remat b
 };
 struct Norm {
   double eps = 1e-6;
+  // The type of y when it is not that of x. Of the gradient: two more results, dx in this type and
+  // the sum of dx over all dims but the last.
+  std::optional<DType> to = {};
   bool operator==(const Norm&) const = default;
-  FIELDS(F(eps))
+  FIELDS(F(eps), F(to))
 };
 // Statistics per channel (the last dim) over `groups` contiguous parts of the batch (dim 0): 1 for
 // the whole batch, one per rank for local batch norm. `samples` x `pixels` values of each channel

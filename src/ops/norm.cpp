@@ -10,22 +10,34 @@ namespace {
 using namespace ir;
 
 // x, gain, bias -> y = (x - mean) rstd gain + bias, mean, rstd
-Types infer_layer_norm(const Attrs&, In in) {
+DType norm_type(const Attrs& attrs, In in) {
+  return std::get<Norm>(attrs).to.value_or(in[0].dtype);
+}
+Types infer_layer_norm(const Attrs& attrs, In in) {
   const auto s = infer_shapes("*c!,c!,c!->*c!,*,*", in);
   const DType stat = statistics_of(in[0].dtype);
-  return {{in[0].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
+  return {{norm_type(attrs, in), s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
 }
-Types infer_add_norm(const Attrs&, In in) {
+Types infer_add_norm(const Attrs& attrs, In in) {
   const auto s = infer_shapes("*c!,*c!,c!,c!->*c!,*c!,*,*", in);
   const DType stat = statistics_of(in[0].dtype);
-  return {{in[0].dtype, s[0], {}}, {in[0].dtype, s[1], {}}, {stat, s[2], {}}, {stat, s[3], {}}};
+  return {{in[0].dtype, s[0], {}},
+          {norm_type(attrs, in), s[1], {}},
+          {stat, s[2], {}},
+          {stat, s[3], {}}};
 }
-std::string norm_grad_signature(const Attrs&, int operands) {
-  return std::string("*c!,*c!,*,*,c!") + (operands == 6 ? ",*c!" : "") + "->*c!,c!,c!";
+std::string norm_grad_signature(const Attrs& attrs, int operands) {
+  return std::string("*c!,*c!,*,*,c!") + (operands == 6 ? ",*c!" : "") + "->*c!,c!,c!" +
+         (std::get<Norm>(attrs).to ? ",*c!,c!" : "");
 }
 Types infer_layer_norm_grad(const Attrs& attrs, In in) {
   const auto s = infer_shapes(norm_grad_signature(attrs, static_cast<int>(in.size())), in);
-  return {{in[0].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
+  Types out{{in[0].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
+  if (const auto to = std::get<Norm>(attrs).to) {
+    out.push_back({*to, s[3], {}});
+    out.push_back({in[4].dtype, s[4], {}});
+  }
+  return out;
 }
 // With n = (x - mean) rstd and h = dy gain:  dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum dy
 // n,  dbias = sum dy.
@@ -55,7 +67,8 @@ std::vector<OpDef> norm_rows() {
        .may_alias = {{0, 0}},
        .low = "l."},
       {.op = Op::layer_norm_grad,
-       .doc = "dy, x, mean, rstd, gain, [addend] -> dx (+ addend), dgain, dbias",
+       .doc = "dy, x, mean, rstd, gain, [addend] -> dx (+ addend), dgain, dbias, [dx in another "
+              "type, its sum over rows (made by fusion)]",
        .sig = "",
        .infer = infer_layer_norm_grad,
        .may_alias = {{0, 5}, {0, 0}, {0, 1}},

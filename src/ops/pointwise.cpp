@@ -46,6 +46,16 @@ Grads gelu_vjp(Builder& b, const Eqn& e, Grad g) {
   return {b.emit1(Op::gelu_grad, e.attrs, {e.in[0], g[0]})};
 }
 
+std::string gelu_grad_signature(const Attrs& attrs, int) {
+  return std::get<Gelu>(attrs).sums ? "*c,*c->*c,c" : "*,*->*";
+}
+Types infer_gelu_grad(const Attrs& attrs, In in) {
+  const auto s = infer_shapes(gelu_grad_signature(attrs, 2), in);
+  Types out{{in[0].dtype, s[0], {}}};
+  if (s.size() > 1) out.push_back({statistics_of(in[0].dtype), s[1], {}});
+  return out;
+}
+
 Grads select_vjp(Builder& b, const Eqn& e, Grad g) {
   const Type& t = b.type(g[0]);
   const Var zero = b.constant(0, t.dtype, t.shape);
@@ -141,9 +151,11 @@ std::vector<OpDef> pointwise_rows() {
        .may_alias = {{0, 0}},
        .low = "l"},
       {.op = Op::gelu_grad,
-       .doc = "x, g -> g gelu'(x)",
-       .sig = "*,*->*",
+       .doc = "x, g -> g gelu'(x), [its sum over rows (made by fusion)]",
+       .sig = "",
+       .infer = infer_gelu_grad,
        .may_alias = {{0, 1}, {0, 0}},
+       .signature = gelu_grad_signature,
        .low = "l"},
       {.op = Op::relu,
        .doc = "max(x, 0)",

@@ -142,6 +142,7 @@ Program fold_norm(const Program& program);
 // select and update.
 Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);
+Program fuse_low(const Program& program);
 Program fuse_loss(const Program& program);
 Program fuse_update(const Program& program);
 

@@ -311,26 +311,37 @@ void fast_layer_norm_grad(const Call& call) {
   const float *g = call.in[4].as<float>(),
               *addend = call.in.size() > 5 ? call.in[5].as<float>() : nullptr;
   float *dx = call.out[0].as<float>(), *dg = call.out[1].as<float>(), *db = call.out[2].as<float>();
-  float* partial =
-      dg != nullptr || db != nullptr ? call.shared_scratch<float>() : nullptr;  // [runs][dg, db][c]
+  float *copy = call.out.size() > 3 ? call.out[3].as<float>() : nullptr,
+        *total = call.out.size() > 3 ? call.out[4].as<float>() : nullptr;
+  float* target = dx != nullptr ? dx : copy;
+  CHECK(target != nullptr || total == nullptr,
+        "layer_norm_grad: the sum of a dx that nobody reads");
+  const std::int64_t pitch = (call.out.size() > 3 ? 3 : 2) * c;
+  float* partial = dg != nullptr || db != nullptr || total != nullptr
+                       ? call.shared_scratch<float>()
+                       : nullptr;  // [runs][dg, db, total][c]
   call.pool.parallel_for(runs, [&](std::int64_t task, int) {
     const std::int64_t first = task * run, e = first * c;
-    float* sums = partial == nullptr ? nullptr : partial + task * 2 * c;
-    if (sums != nullptr) vector_fill(sums, 2 * c, 0.0f);
+    const std::int64_t count = std::min(run, rows - first);
+    float* sums = partial == nullptr ? nullptr : partial + task * pitch;
+    if (sums != nullptr) vector_fill(sums, pitch, 0.0f);
     HWY_DYNAMIC_DISPATCH(norm_grad_rows)
     (dy + e, x + e, mean + first, rstd + first, g, addend == nullptr ? nullptr : addend + e,
-     dx == nullptr ? nullptr : dx + e, sums, sums == nullptr ? nullptr : sums + c,
-     std::min(run, rows - first), c);
+     target == nullptr ? nullptr : target + e, sums, sums == nullptr ? nullptr : sums + c, count,
+     c);
+    if (copy != nullptr && copy != target) vector_copy(dx + e, copy + e, count * c);
+    if (total != nullptr) vector_column_sum(target + e, count, c, c, sums + 2 * c);
   });
-  if (dg != nullptr) vector_column_sum(partial, runs, 2 * c, c, dg);
-  if (db != nullptr) vector_column_sum(partial + c, runs, 2 * c, c, db);
+  if (dg != nullptr) vector_column_sum(partial, runs, pitch, c, dg);
+  if (db != nullptr) vector_column_sum(partial + c, runs, pitch, c, db);
+  if (total != nullptr) vector_column_sum(partial + 2 * c, runs, pitch, c, total);
 }
 
 Scratch scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in,
-                                std::span<const ir::Type>) {
+                                std::span<const ir::Type> out) {
   const std::int64_t c = row_size(in[0].shape), rows = c == 0 ? 0 : in[0].elements() / c,
-                     run = grad_run(rows);
-  return {.shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * 2 * c)};
+                     run = grad_run(rows), sums = out.size() > 3 ? 3 : 2;
+  return {.shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * sums * c)};
 }
 
 void fast_softmax(const Call& call) {

@@ -143,6 +143,13 @@ void fast_gelu_grad(const Call& call) {
   for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
     vector_gelu_grad(x + begin, g + begin, dx + begin, size, tanh);
   });
+  if (call.out.size() < 2 || !call.out[1]) return;
+  const std::int64_t columns = call.out[1].elements();
+  if (columns == 0) return;
+  float* sums = call.out[1].as<float>();
+  for_chunks(call.pool, columns, 64, [&](std::int64_t begin, std::int64_t size) {
+    vector_column_sum(dx + begin, call.out[0].elements() / columns, columns, size, sums + begin);
+  });
 }
 
 void fast_relu(const Call& call) {

@@ -71,14 +71,16 @@ void reference_add_norm(const Call& call) {
 }
 
 // h = (x - mean) rstd, e = dy g:  dx = rstd (e - mean(e) - h mean(e h)) [+ addend],  dg = sum_rows
-// dy h,  db = sum_rows dy
+// dy h,  db = sum_rows dy; made by fusion: dx once more, and its sum over rows
 template <class T>
 void reference_layer_norm_grad(const Call& call) {
   const Rows rows = rows_of(call.in[0]);
   const int64_t c = rows.width;
   const T* g = call.in[4].as<T>();
   const T* addend = call.in.size() > 5 ? call.in[5].as<T>() : nullptr;
-  std::vector<double> dg(static_cast<std::size_t>(c)), db(dg.size()), h(dg.size()), e(dg.size());
+  std::vector<double> dg(static_cast<std::size_t>(c)), db(dg.size()), total(dg.size()),
+      h(dg.size()), e(dg.size());
+  const Tensor copy_of_dx = call.out.size() > 3 ? call.out[3] : Tensor();
   for (int64_t r = 0; r < rows.count; ++r) {
     const T *dy = call.in[0].as<T>() + r * c, *x = call.in[1].as<T>() + r * c;
     const double mean = call.in[2].as<T>()[r], rstd = call.in[3].as<T>()[r];
@@ -91,14 +93,18 @@ void reference_layer_norm_grad(const Call& call) {
       dg[i] += dy[i] * h[i];
       db[i] += dy[i];
     }
-    if (T* dx = call.out[0].as<T>())
-      for (int64_t i = 0; i < c; ++i)
-        dx[r * c + i] = static_cast<T>(rstd * (e[i] - mean_e - h[i] * mean_eh) +
-                                       (addend ? addend[r * c + i] : T(0)));
+    for (int64_t i = 0; i < c; ++i) {
+      const T value = static_cast<T>(rstd * (e[i] - mean_e - h[i] * mean_eh) +
+                                     (addend ? addend[r * c + i] : T(0)));
+      if (T* dx = call.out[0].as<T>()) dx[r * c + i] = value;
+      if (T* copy = copy_of_dx.as<T>()) copy[r * c + i] = value;
+      total[i] += value;
+    }
   }
   for (int64_t i = 0; i < c; ++i) {
     if (call.out[1]) call.out[1].as<T>()[i] = static_cast<T>(dg[i]);
     if (call.out[2]) call.out[2].as<T>()[i] = static_cast<T>(db[i]);
+    if (call.out.size() > 4 && call.out[4]) call.out[4].as<T>()[i] = static_cast<T>(total[i]);
   }
 }
 

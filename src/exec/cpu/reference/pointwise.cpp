@@ -120,6 +120,13 @@ void reference_gelu_grad(const Call& call) {
   const T *x = call.in[0].as<T>(), *g = call.in[1].as<T>();
   for (std::int64_t i = 0; i < call.in[0].elements(); ++i)
     call.out[0].as<T>()[i] = static_cast<T>(g[i] * slope(x[i]));
+  if (call.out.size() < 2 || !call.out[1]) return;
+  const std::int64_t c = call.out[1].elements();
+  for (std::int64_t column = 0; column < c; ++column) {
+    double sum = 0;
+    for (std::int64_t i = column; i < call.out[0].elements(); i += c) sum += call.out[0].as<T>()[i];
+    call.out[1].as<T>()[column] = static_cast<T>(sum);
+  }
 }
 
 template <class T>

@@ -10,18 +10,19 @@ namespace {
 using norm::Columns;
 using norm::Rows;
 
-template <class T>
+template <class T, class Y>
 struct NormCall {
   const T *x, *r;  // r: null, or what is added to x
   const Wide<T>*gain, *bias;
-  T *s, *y;  // s = x + r; null: not wanted
+  T* s;  // x + r; null: not wanted
+  Y* y;  // the same
   Wide<T>*mean, *rstd;
   std::int64_t rows, width;
   Wide<T> eps;
 };
 
-template <class T, int group, int per_thread>
-__global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T> a) {
+template <class T, class Y, int group, int per_thread>
+__global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T, Y> a) {
   using Own = Columns<T, group, per_thread>;
   constexpr int vector = Own::vector;
   const int width = static_cast<int>(a.width);
@@ -70,8 +71,8 @@ __global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T> a) 
 
 // Any width and any address: three walks over the row. An element is read before it is written, by
 // the thread that writes it.
-template <class T>
-__global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCall<T> a) {
+template <class T, class Y>
+__global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCall<T, Y> a) {
   using W = Wide<T>;
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T *x = a.x + row * a.width, *r = a.r ? a.r + row * a.width : nullptr;
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCal
     for (std::int64_t i = threadIdx.x; i < a.width; i += norm::plain_threads) {
       const W v = value(i);
       if (r && a.s) a.s[row * a.width + i] = narrow<T>(v);
-      if (a.y) a.y[row * a.width + i] = narrow<T>((v - mean) * rstd * a.gain[i] + a.bias[i]);
+      if (a.y) a.y[row * a.width + i] = narrow<Y>((v - mean) * rstd * a.gain[i] + a.bias[i]);
     }
     if (threadIdx.x == 0) {
       if (a.mean) a.mean[row] = mean;
@@ -94,18 +95,18 @@ __global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCal
   }
 }
 
-template <class T>
-void normalise(const Call& call, const NormCall<T>& a) {
+template <class T, class Y>
+void normalise(const Call& call, const NormCall<T, Y>& a) {
   if (a.rows == 0) return;
   if constexpr (!std::is_same_v<T, double>)
     if (norm::in_registers<T>(a.width, {a.x, a.r, a.gain, a.bias, a.s, a.y})) {
       norm::with_group(a.width, [&](auto group, auto per_thread) {
         const unsigned blocks = grid_for(a.rows * group, norm::row_threads, 0x7fffffff);
-        norm_kernel<T, group, per_thread><<<blocks, norm::row_threads, 0, call.stream>>>(a);
+        norm_kernel<T, Y, group, per_thread><<<blocks, norm::row_threads, 0, call.stream>>>(a);
       });
       return launched("layer_norm");
     }
-  norm_plain_kernel<T><<<grid_for(a.rows, 1), norm::plain_threads, 0, call.stream>>>(a);
+  norm_plain_kernel<T, Y><<<grid_for(a.rows, 1), norm::plain_threads, 0, call.stream>>>(a);
   launched("layer_norm, any width");
 }
 
@@ -119,17 +120,20 @@ void run_norm(const Call& call, bool adds) {
     CHECK(call.in[first].dtype == wide && call.in[first + 1].dtype == wide,
           "layer_norm: gain and bias are " + std::string(ir::name(wide)) + " beside " +
               std::string(ir::name(call.in[0].dtype)));
-    normalise<T>(call, {.x = call.in[0].as<T>(),
-                        .r = adds ? call.in[1].as<T>() : nullptr,
-                        .gain = call.in[first].as<Wide<T>>(),
-                        .bias = call.in[first + 1].as<Wide<T>>(),
-                        .s = adds ? call.out[0].as<T>() : nullptr,
-                        .y = call.out[result].as<T>(),
-                        .mean = call.out[result + 1].as<Wide<T>>(),
-                        .rstd = call.out[result + 2].as<Wide<T>>(),
-                        .rows = rows.count,
-                        .width = rows.width,
-                        .eps = static_cast<Wide<T>>(call.attr<ir::Norm>().eps)});
+    const ir::Norm& attrs = call.attr<ir::Norm>();
+    norm::with_result<T>(attrs.to.value_or(call.in[0].dtype), [&]<class Y>(Y) {
+      normalise<T, Y>(call, {.x = call.in[0].as<T>(),
+                             .r = adds ? call.in[1].as<T>() : nullptr,
+                             .gain = call.in[first].as<Wide<T>>(),
+                             .bias = call.in[first + 1].as<Wide<T>>(),
+                             .s = adds ? call.out[0].as<T>() : nullptr,
+                             .y = call.out[result].as<Y>(),
+                             .mean = call.out[result + 1].as<Wide<T>>(),
+                             .rstd = call.out[result + 2].as<Wide<T>>(),
+                             .rows = rows.count,
+                             .width = rows.width,
+                             .eps = static_cast<Wide<T>>(attrs.eps)});
+    });
   });
 }
 

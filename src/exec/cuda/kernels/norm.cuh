@@ -55,13 +55,15 @@ struct Columns {
       for (int i = 0; i < vector; ++i) v[k * vector + i] = widen(pack.at[i]);
     }
   }
-  static __device__ __forceinline__ void store(const float (&v)[per_thread], T* row, int width) {
+  // U: T, or a type that takes less room.
+  template <class U>
+  static __device__ __forceinline__ void store(const float (&v)[per_thread], U* row, int width) {
 #pragma unroll
     for (int k = 0; k < vectors; ++k) {
-      Pack<T, vector> pack;
+      Pack<U, vector> pack;
 #pragma unroll
-      for (int i = 0; i < vector; ++i) pack.at[i] = narrow<T>(v[k * vector + i]);
-      if (column(k) < width) *reinterpret_cast<Pack<T, vector>*>(row + column(k)) = pack;
+      for (int i = 0; i < vector; ++i) pack.at[i] = narrow<U>(v[k * vector + i]);
+      if (column(k) < width) *reinterpret_cast<Pack<U, vector>*>(row + column(k)) = pack;
     }
   }
   // The same columns of a vector of floats, a whole pack of columns at a time.
@@ -73,6 +75,17 @@ struct Columns {
     }
   }
 };
+
+// Calls visit(U{}) with the type of a result beside operands of T: T itself, or beside f32 one that
+// takes less room.
+template <class T, class Visit>
+void with_result(ir::DType dtype, Visit&& visit) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (dtype == ir::DType::bf16) return visit(Bf16{});
+    if (dtype == ir::DType::f16) return visit(F16{});
+  }
+  visit(T{});
+}
 
 // Whether rows of this width at these addresses can stay in registers.
 template <class T>

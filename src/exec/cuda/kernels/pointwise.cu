@@ -3,6 +3,7 @@
 // Convention: a thread reads its elements before it writes them, so results may lie over operands.
 #include "exec/common/index.h"
 #include "exec/cuda/kernels/gelu.cuh"
+#include "exec/cuda/kernels/gelu_gradient.h"
 #include "exec/cuda/kernels/index.cuh"
 #include "exec/cuda/kernels/move.h"
 
@@ -221,6 +222,7 @@ void run_gelu(const Call& call) {
   call.attr<ir::Gelu>().tanh ? run_map_one<GeluTanh>(call) : run_map_one<GeluErf>(call);
 }
 void run_gelu_grad(const Call& call) {
+  if (call.attr<ir::Gelu>().sums && call.out[1]) return gelu_grad_with_sums(call);
   call.attr<ir::Gelu>().tanh ? run_map_two<GeluTanhGrad>(call) : run_map_two<GeluErfGrad>(call);
 }
 void run_relu(const Call& call) { run_map_one<Relu>(call); }

@@ -1,0 +1,117 @@
+// What mixed precision leaves beside a norm or an activation: the cast of what it gives to the type
+// that products read, and the sum of its gradient over rows, which is that of a bias. The kernel
+// has the values in its registers, so it writes both. Rounding is that of the cast.
+#include <map>
+#include <set>
+
+#include "ir/builder.h"
+#include "ir/signature.h"
+#include "transforms/transforms.h"
+#include "transforms/uses.h"
+
+namespace tessera::transforms {
+namespace {
+
+using namespace ir;
+
+bool beside(const Eqn& a, const Eqn& b) {
+  return a.phase == b.phase && a.stage == b.stage && a.micro == b.micro;
+}
+
+bool sums_rows(const Eqn& e) {
+  if (e.op != Op::sum) return false;
+  const std::string& sig = std::get<Sum>(e.attrs).sig;
+  const std::string in = letters_in(sig, 0);
+  return in.size() > 1 && letters_out(sig) == in.substr(in.size() - 1);
+}
+bool casts_down(const Eqn& e) { return e.op == Op::cast && is_low(std::get<Cast>(e.attrs).to); }
+
+// The equations that read a value, also across marks.
+std::vector<const Eqn*> readers_of(const Uses& uses, Var v) {
+  std::vector<const Eqn*> out;
+  for (const int index : uses.readers[at(v)]) {
+    const Eqn& e = uses.program.eqns[static_cast<std::size_t>(index)];
+    if (e.op != Op::mark)
+      out.push_back(&e);
+    else
+      for (const Eqn* behind : readers_of(uses, e.out[0])) out.push_back(behind);
+  }
+  return out;
+}
+
+struct Match {
+  const Eqn *cast = nullptr, *sum = nullptr;
+};
+
+// The cast that alone reads the result of a norm.
+Match after_norm(const Uses& uses, const Eqn& e) {
+  const Var y = e.out[e.op == Op::add_norm ? 1 : 0];
+  if (y == none || !uses.read_once(y) || uses.readers[at(y)].empty()) return {};
+  const Eqn& reader = uses.program.eqns[static_cast<std::size_t>(uses.readers[at(y)][0])];
+  return {casts_down(reader) && beside(reader, e) ? &reader : nullptr};
+}
+
+// A cast and a sum among the readers of a gradient.
+Match after_gradient(const Uses& uses, const Eqn& e) {
+  Match found;
+  for (const Eqn* reader : readers_of(uses, e.out[0])) {
+    if (!beside(*reader, e)) continue;
+    if (casts_down(*reader) && !found.cast) found.cast = reader;
+    if (sums_rows(*reader) && !found.sum) found.sum = reader;
+  }
+  return found;
+}
+
+std::map<int, Match> matches_in(const Program& program, const Uses& uses) {
+  std::map<int, Match> out;
+  for (const Eqn& e : program.eqns) {
+    Match found;
+    if (e.op == Op::layer_norm || e.op == Op::add_norm) found = after_norm(uses, e);
+    if (e.op == Op::layer_norm_grad && e.out[0] != none) found = after_gradient(uses, e);
+    // Of an activation the gradient is low already.
+    if (e.op == Op::gelu_grad && is_low(program.type(e.out[0]).dtype))
+      found = {nullptr, after_gradient(uses, e).sum};
+    else if (!found.cast)
+      continue;
+    if (found.cast || found.sum) out[uses.index(e)] = found;
+  }
+  return out;
+}
+
+}  // namespace
+
+Program fuse_low(const Program& program) {
+  const Uses uses(program);
+  const std::map<int, Match> matches = matches_in(program, uses);
+  std::set<int> gone;
+  for (const auto& [index, match] : matches)
+    for (const Eqn* e : {match.cast, match.sum})
+      if (e) gone.insert(uses.index(*e));
+  Rewriter r(program);
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& e = program.eqns[i];
+    const auto found = matches.find(static_cast<int>(i));
+    if (gone.contains(static_cast<int>(i))) continue;
+    if (found == matches.end()) {
+      r.copy(e);
+      continue;
+    }
+    const Match& match = found->second;
+    const Var copy = match.cast ? match.cast->out[0] : none,
+              sum = match.sum ? match.sum->out[0] : none;
+    Eqn fused = e;
+    Attrs attrs = e.attrs;
+    if (Norm* norm = std::get_if<Norm>(&attrs)) norm->to = std::get<Cast>(match.cast->attrs).to;
+    if (Gelu* gelu = std::get_if<Gelu>(&attrs)) gelu->sums = true;
+    if (e.op == Op::gelu_grad)
+      fused.out.push_back(sum);
+    else if (e.op == Op::layer_norm_grad)
+      fused.out.insert(fused.out.end(), {copy, sum});
+    else
+      fused.out[e.op == Op::add_norm ? 1 : 0] = copy;
+    r.copy_with(fused, attrs, r(e.in));
+  }
+  return r.finish();
+}
+
+}  // namespace tessera::transforms
