@@ -138,8 +138,8 @@ Program remat(const Program& program, int every);
 // Evaluation: conv, batch norm by running statistics, a residual sum and relu become one conv.
 Program fold_norm(const Program& program);
 
-// contract + bias (+ gelu) in one op; add + layer norm, and its gradient; log softmax + nll; scale,
-// select and update.
+// contract + bias (+ gelu) in one op; add + layer norm, and its gradient; in mixed precision the
+// casts and sums behind them; log softmax + nll; scale, select and update.
 Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);
 Program fuse_low(const Program& program);

@@ -140,9 +140,12 @@ __device__ __forceinline__ void take_queries(const Gradient<T>& a, const WideHea
   }
 }
 
-// P^T and dS^T of 16 keys and 16 queries.
-__device__ __forceinline__ void finish_wide(float (&p)[2][4], float (&ds)[2][4], float factor,
-                                            WideMemory shared, int keys_left, int first_query) {
+// P^T and dS^T of 16 keys and 16 queries as left factors.
+template <class T>
+__device__ __forceinline__ void finish_wide(const float (&p)[2][4], const float (&ds)[2][4],
+                                            float factor, WideMemory shared, int keys_left,
+                                            int first_query, mma::Word (&left_p)[4],
+                                            mma::Word (&left_ds)[4]) {
   const int g = mma::lane_id() / 4, t = mma::lane_id() % 4;
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -150,16 +153,21 @@ __device__ __forceinline__ void finish_wide(float (&p)[2][4], float (&ds)[2][4],
     const float2 lse = *reinterpret_cast<const float2*>(shared.lse() + two),
                  total = *reinterpret_cast<const float2*>(shared.total() + two);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const bool there = g + e / 2 * 8 < keys_left;
-      const float x = p[n][e] * factor - (e % 2 ? lse.y : lse.x);
-      p[n][e] = there ? mma::power_of_2(x) : 0.0f;
-      ds[n][e] = there ? p[n][e] * (ds[n][e] - (e % 2 ? total.y : total.x)) : 0.0f;
+    for (int high = 0; high < 2; ++high) {
+      const bool there = g + high * 8 < keys_left;
+      const float x = p[n][2 * high], y = p[n][2 * high + 1];
+      const float px = there ? mma::power_of_2(x * factor - lse.x) : 0.0f,
+                  py = there ? mma::power_of_2(y * factor - lse.y) : 0.0f;
+      left_p[2 * n + high] = mma::pack<T>(px, py);
+      left_ds[2 * n + high] =
+          mma::pack<T>(px * (ds[n][2 * high] - total.x), py * (ds[n][2 * high + 1] - total.y));
     }
   }
 }
 
-// Adds what 16 queries give to dk and dv of the warp's keys, and leaves dS of the part.
+// Adds what 16 queries give to dk and dv of the warp's keys, and leaves dS of the part. Two warps
+// share a quarter of a multiprocessor, too few to hide what shared memory takes to answer: a factor
+// is asked for two or more products before its own.
 template <class T>
 __device__ __forceinline__ void wide_tile(const Heads<T>& at, WideMemory shared, int half,
                                           int first_key, int first, int in_part,
@@ -169,58 +177,61 @@ __device__ __forceinline__ void wide_tile(const Heads<T>& at, WideMemory shared,
   const mma::Word k_place = q.moved(shared.k(half).across(), first_key, 0);
   const int g = mma::lane_id() / 4, t = mma::lane_id() % 4;
   float p[2][2][4] = {}, ds[2][2][4] = {};
-  mma::Word r[4], k[4], left[2][4];
+  mma::Word rows[4][4], more[4][4], k[3][4], left_p[2][4], left_ds[2][4];
+  const auto load_k = [&](int i) {
+    mma::load_matrices(k[i % 3], q.moved(k_place, i % 2 * 16, i / 2));
+  };
+  load_k(0);
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    mma::load_matrices(r, q.moved(q.down(), first, step));
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      mma::load_matrices(k, q.moved(k_place, 16 * m, step));
-      mma::multiply<T>(p[m][0], k, r[0], r[1]);
-      mma::multiply<T>(p[m][1], k, r[2], r[3]);
-    }
-    mma::load_matrices(r, go.moved(go.down(), first, step));
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      mma::multiply<T>(ds[m][0], v[m][step], r[0], r[1]);
-      mma::multiply<T>(ds[m][1], v[m][step], r[2], r[3]);
-    }
+    mma::load_matrices(rows[step], q.moved(q.down(), first, step));
+    mma::load_matrices(more[step], go.moved(go.down(), first, step));
+    if (step == 0) load_k(1);
   }
 #pragma unroll
-  for (int m = 0; m < 2; ++m) {
-    finish_wide(p[m], ds[m], at.scale * log2_e, shared, at.s - first_key - 16 * m, first);
-    as_left<T>(left[m], p[m]);
+  for (int i = 0; i < 8; ++i) {
+    const int step = i / 2, m = i % 2;
+    if (i + 2 < 8) load_k(i + 2);
+    mma::multiply<T>(p[m][0], k[i % 3], rows[step][0], rows[step][1]);
+    mma::multiply<T>(p[m][1], k[i % 3], rows[step][2], rows[step][3]);
+    mma::multiply<T>(ds[m][0], v[m][step], more[step][0], more[step][1]);
+    mma::multiply<T>(ds[m][1], v[m][step], more[step][2], more[step][3]);
   }
 #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    mma::load_transposed(r, go.moved(go.across(), first, step));
+  for (int step = 0; step < 4; ++step)
+    mma::load_transposed(rows[step], go.moved(go.across(), first, step));
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+    finish_wide<T>(p[m], ds[m], at.scale * log2_e, shared, at.s - first_key - 16 * m, first,
+                   left_p[m], left_ds[m]);
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    mma::load_transposed(more[step], q.moved(q.across(), first, step));
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
-      mma::multiply<T>(dv[m][2 * step], left[m], r[0], r[1]);
-      mma::multiply<T>(dv[m][2 * step + 1], left[m], r[2], r[3]);
+      mma::multiply<T>(dv[m][2 * step], left_p[m], rows[step][0], rows[step][1]);
+      mma::multiply<T>(dv[m][2 * step + 1], left_p[m], rows[step][2], rows[step][3]);
     }
-  }
 #pragma unroll
-  for (int m = 0; m < 2; ++m) {
-    as_left<T>(left[m], ds[m]);
+  for (int m = 0; m < 2; ++m)
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       const int key = first_key + 16 * m + g, query = in_part + 8 * n + 2 * t;
-      shared.put_ds(key, query, left[m][2 * n]);
-      shared.put_ds(key + 8, query, left[m][2 * n + 1]);
+      shared.put_ds(key, query, left_ds[m][2 * n]);
+      shared.put_ds(key + 8, query, left_ds[m][2 * n + 1]);
     }
-  }
 #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    mma::load_transposed(r, q.moved(q.across(), first, step));
+  for (int step = 0; step < 4; ++step)
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
-      mma::multiply<T>(dk[m][2 * step], left[m], r[0], r[1]);
-      mma::multiply<T>(dk[m][2 * step + 1], left[m], r[2], r[3]);
+      mma::multiply<T>(dk[m][2 * step], left_ds[m], more[step][0], more[step][1]);
+      mma::multiply<T>(dk[m][2 * step + 1], left_ds[m], more[step][2], more[step][3]);
     }
-  }
 }
 
+// dq of 16 queries; the factors of the next 16 keys are on their way while these are used.
 template <class T>
 __device__ __forceinline__ void wide_query_gradient(const Gradient<T>& a, const WideHead<T>& head,
                                                     WideMemory shared, int half, int first,
@@ -228,16 +239,28 @@ __device__ __forceinline__ void wide_query_gradient(const Gradient<T>& a, const 
   const mma::Tile<wide_d> k = shared.k(half);
   const mma::Word k_place = k.across(), ds_place = shared.ds_place(in_part);
   float dq[8][4] = {};
-  mma::Word left[4], r[4];
-#pragma unroll 2
-  for (int key = 0; key < a.at.s; key += 16) {
-    mma::load_transposed(left, ds_place + static_cast<mma::Word>(key * WideMemory::ds_row));
+  mma::Word left[2][4], r[2][4][4];
+  const auto load = [&](int turn, int key) {
+    mma::load_transposed(left[turn], ds_place + static_cast<mma::Word>(key * WideMemory::ds_row));
+#pragma unroll
+    for (int step = 0; step < 4; ++step)
+      mma::load_transposed(r[turn][step], k.moved(k_place, key, step));
+  };
+  const auto multiply = [&](int turn) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      mma::load_transposed(r, k.moved(k_place, key, step));
-      mma::multiply<T>(dq[2 * step], left, r[0], r[1]);
-      mma::multiply<T>(dq[2 * step + 1], left, r[2], r[3]);
+      mma::multiply<T>(dq[2 * step], left[turn], r[turn][step][0], r[turn][step][1]);
+      mma::multiply<T>(dq[2 * step + 1], left[turn], r[turn][step][2], r[turn][step][3]);
     }
+  };
+  load(0, 0);
+#pragma unroll 1
+  for (int key = 0; key < a.at.s; key += 32) {
+    const bool second = key + 16 < a.at.s;
+    if (second) load(1, key + 16);
+    multiply(0);
+    if (key + 32 < a.at.s) load(0, key + 32);
+    if (second) multiply(1);
   }
   const std::int64_t stride = a.at.h * wide_d;
   mma::store_rows<wide_d>(dq, a.at.scale, a.at.scale,

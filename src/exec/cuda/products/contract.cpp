@@ -48,6 +48,12 @@ struct Way {
   int64_t calls() const { return c.outer_steps() / batch.extent * c.outer_k_steps(); }
 };
 
+// A few small results of long sums, the gradients of small weights: the library cuts the sum of one
+// product into parts that fill the card, but not those of several at once.
+bool few_and_deep(const Run& batch, const Contraction& c) {
+  return batch.extent <= 4 && c.m.extent * c.n.extent <= 256 * 256 && c.k.extent >= 16384;
+}
+
 // How D lies decides which side is the left factor: rows of D must be neighbours.
 void choose_sides(Way& way) {
   const Contraction& c = way.c;
@@ -60,7 +66,7 @@ void choose_sides(Way& way) {
   way.loops = c.outer;
   const auto larger = [](const Run& p, const Run& q) { return p.extent < q.extent; };
   const auto largest = std::max_element(way.loops.begin(), way.loops.end(), larger);
-  if (largest != way.loops.end()) {
+  if (largest != way.loops.end() && !few_and_deep(*largest, c)) {
     way.batch = *largest;
     way.loops.erase(largest);
   }
