@@ -133,19 +133,10 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
   for (Parts& parts : outputs) parts.resize(at(mesh.ranks()));
   const bool crosses = std::any_of(program.eqns.begin(), program.eqns.end(),
                                    [](const ir::Eqn& e) { return ir::moves(e.attrs); });
-  comm::run_local(mesh.ranks(), [&](comm::Comm& world) {
-    const int rank = world.rank();
-    std::map<std::string, std::unique_ptr<comm::Comm>> own;
-    std::map<std::string, comm::Comm*, std::less<>> groups;
-    for (std::size_t a = 0; crosses && a < mesh.axes.size(); ++a) {
-      const int axis = static_cast<int>(a);
-      own[mesh.axes[a].name] = world.split(mesh.group(rank, axis)[0], mesh.coordinates(rank)[a]);
-      groups[mesh.axes[a].name] = own[mesh.axes[a].name].get();
-    }
-    const std::unique_ptr<exec::Executor> executor = exec::make_executor("cpu", 1, groups);
-    const plan::Plan plan = plan::lower(program, rank, executor->target());
-    const auto loaded = executor->load(plan);
-    fill_arena(*executor, plan.arena_bytes);
+  const auto run = [&](exec::Executor& executor, int rank) {
+    const plan::Plan plan = plan::lower(program, rank, executor.target());
+    const auto loaded = executor.load(plan);
+    fill_arena(executor, plan.arena_bytes);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       loaded->write(program.inputs[i].name,
                     {inputs[i][at(rank)].data(), inputs[i][at(rank)].bytes()});
@@ -156,6 +147,22 @@ std::vector<Parts> run_ranks(const ir::Program& program, const std::vector<Parts
           Array(binding->slot.type.dtype, binding->slot.type.shape);
       loaded->read(program.outputs[i].name, {result.data(), result.bytes()});
     }
+  };
+  if (!crosses) {  // nobody waits for another: one after the other
+    static const std::unique_ptr<exec::Executor> one = exec::make_executor("cpu", 1);
+    for (int rank = 0; rank < mesh.ranks(); ++rank) run(*one, rank);
+    return outputs;
+  }
+  comm::run_local(mesh.ranks(), [&](comm::Comm& world) {
+    std::map<std::string, std::unique_ptr<comm::Comm>> own;
+    std::map<std::string, comm::Comm*, std::less<>> groups;
+    for (std::size_t a = 0; a < mesh.axes.size(); ++a) {
+      const int axis = static_cast<int>(a);
+      own[mesh.axes[a].name] =
+          world.split(mesh.group(world.rank(), axis)[0], mesh.coordinates(world.rank())[a]);
+      groups[mesh.axes[a].name] = own[mesh.axes[a].name].get();
+    }
+    run(*exec::make_executor("cpu", 1, groups), world.rank());
   });
   return outputs;
 }

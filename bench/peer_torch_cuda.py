@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Tessera and PyTorch on the same card, side by side: training and inference of vit_b_16, swin_t and resnet50 in bf16.
+
+    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models vit_b_16,swin_t,resnet50] [--cases train,infer] [--out FILE]
+
+Needs torch and torchvision with CUDA. Convention: a round is one measurement of Tessera and one of each way of PyTorch (eager, torch.compile), in turns; each gives
+the median of its runs; reported are medians over rounds, their range, and the ratio to PyTorch's best. Images and labels lie on the card for both. PyTorch has
+autocast to bf16, a fused AdamW, channels_last for convolutions and for inference weights in bf16. See bench/README.md.
+"""
+import argparse
+import datetime
+import gc
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torchvision
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = ("vit_b_16", "swin_t", "resnet50")
+
+
+class Torch:
+    """One model of torchvision, as a function that does one step."""
+
+    def __init__(self, name, case, batch, compiled):
+        torch.manual_seed(0)
+        layout = torch.channels_last if name.startswith("resnet") else torch.contiguous_format
+        model = getattr(torchvision.models, name)().cuda().to(memory_format=layout)
+        self.images = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=layout)
+        self.labels = torch.randint(0, 1000, (batch,), device="cuda")
+        self.case = case
+        if case == "train":
+            self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+        else:
+            model = model.eval().bfloat16()
+            self.images = self.images.bfloat16()
+        self.model = torch.compile(model) if compiled else model
+
+    def step(self):
+        if self.case == "infer":
+            with torch.inference_mode():
+                return self.model(self.images)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(self.model(self.images), self.labels)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def measure(self, seconds):
+        for _ in range(3):
+            self.step()
+        torch.cuda.synchronize()
+        times, end = [], time.perf_counter() + seconds
+        while time.perf_counter() < end or len(times) < 5:
+            start = time.perf_counter()
+            for _ in range(3):
+                self.step()
+            torch.cuda.synchronize()
+            times.append((time.perf_counter() - start) / 3 * 1000)
+        return statistics.median(times)
+
+
+def tessera(options, model, case):
+    command = [str(options.binary), "bench", case, "--model", model, "--data", "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
+               "--batch", str(options.batch), "--json"]
+    if case == "train":
+        command += ["--global-batch", str(options.batch)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"peer_torch_cuda: {' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout)["ms"]["median"]
+
+
+def row(options, model, case):
+    """Medians over rounds in ms of Tessera and of each way of PyTorch."""
+    found = {"tessera": []}
+    ways = {}
+    for way in ("eager", "compiled"):
+        try:
+            ways[way] = Torch(model, case, options.batch, way == "compiled")
+            ways[way].measure(0)  # compiles
+            found[way] = []
+        except Exception as error:  # what PyTorch cannot compile is said, and left out
+            ways.pop(way, None)
+            print(f"peer_torch_cuda: {model} {case} {way}: {str(error).splitlines()[0]}", file=sys.stderr)
+    for _ in range(options.rounds):
+        found["tessera"].append(tessera(options, model, case))
+        for way, peer in ways.items():
+            found[way].append(peer.measure(options.seconds))
+    ways.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build-cuda/tessera")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--cases", default="train,infer")
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}, bf16, batch {options.batch}, {datetime.date.today()}, "
+             f"{options.rounds} rounds", "",
+             "| model | | Tessera ms (range) | img/s | PyTorch eager ms | torch.compile ms | best of PyTorch img/s | ratio |", "|---|---|---|---|---|---|---|---|"]
+    for model in options.models.split(","):
+        for case in options.cases.split(","):
+            found = row(options, model, case)
+            middle = {way: statistics.median(times) for way, times in found.items()}
+            best = min(ms for way, ms in middle.items() if way != "tessera")
+            shown = [f"{middle[way]:.2f} ({min(found[way]):.2f}-{max(found[way]):.2f})" if way in found else "-" for way in ("tessera", "eager", "compiled")]
+            speed = {way: options.batch / ms * 1000 for way, ms in {"tessera": middle["tessera"], "best": best}.items()}
+            lines.append(f"| {model} | {case} | {shown[0]} | {speed['tessera']:,.0f} | {shown[1]} | {shown[2]} | {speed['best']:,.0f} | {best / middle['tessera']:.2f} |")
+            print(lines[-1], file=sys.stderr, flush=True)
+            if options.out:
+                options.out.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
