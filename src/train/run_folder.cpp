@@ -63,9 +63,9 @@ bool same_schedule(const fs::path& folder, const config::Config& config) {
 // folder that nobody takes for a finished or a new one.
 void remove_old_run(const fs::path& folder) {
   std::vector<fs::path> all;
-  for (const char* name :
-       {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "log.txt",
-        "weights.safetensors", "config.toml", "resolved.toml", "env.json", "trace.json"})
+  for (const char* name : {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv",
+                           "log.txt", "weights.safetensors", "config.toml", "resolved.toml",
+                           "env.json", "trace.json", "algorithms.json", "algorithms.old.json"})
     all.push_back(folder / name);
   for (const fs::path& path : files::entries_of(folder))
     if (path.filename().string().starts_with("events.out.tfevents.")) all.push_back(path);

@@ -27,6 +27,7 @@
 #include "report/document.h"
 #include "session/init.h"
 #include "session/room.h"
+#include "train/algorithms.h"
 #include "train/balance.h"
 #include "train/diagnose.h"
 #include "train/epoch.h"
@@ -90,6 +91,7 @@ class Trainer {
       segment_.write(out_);
       if (resumed_) set_newer_aside(out_, state_.progress.step, notes_);
     });
+    record_algorithms(resumed_, notes_);
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / heartbeats);
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
     introduce();
@@ -160,6 +162,12 @@ class Trainer {
       state_.session->load(
           weights_from(std::make_shared<const files::Safetensors>(weight_file(state_.config.init)),
                        state_.config.model, Adapt{true, true, seed}, notes_));
+  }
+
+  void record_algorithms(bool resumed, std::vector<std::string>& notes) {
+    settle_algorithms(
+        state_.session->executor().choices(), [&] { state_.session->choose(plans_); }, state_.ranks,
+        out_, resumed, notes);
   }
 
   void introduce() {
@@ -284,6 +292,8 @@ class Trainer {
     if (changed.empty()) return;
     state_.results.planned_bytes = std::max(state_.results.planned_bytes,
                                             reserve(*state_.session, plans_, state_.ranks).bytes());
+    std::vector<std::string> remarks;  // none: what the run took so far is in the folder
+    record_algorithms(true, remarks);
     options.first_epoch = state_.progress.epoch, options.first_position = state_.progress.position;
     loader_.emplace(*state_.train, options);
     log_.console().line("note: " + changed);
