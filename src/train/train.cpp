@@ -14,6 +14,7 @@
 #include "checkpoint/weights_open.h"
 #include "compile/plans.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "data/loader.h"
 #include "files/disk.h"
 #include "files/text.h"
@@ -83,7 +84,7 @@ class Trainer {
     state_.ranks.together([&] { comm::Heartbeat::doing("loading the weights"), begin(); });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
     segment_ = begin_segment(state_.ranks, static_cast<int>(state_.config.run.threads), out_,
-                             state_.progress.step, state_.config.run.device,
+                             state_.progress.step, config::in_short(state_.config),
                              state_.config.precision.dtype);
     state_.ranks.together([&] {
       if (!state_.ranks.first()) return;
@@ -96,7 +97,7 @@ class Trainer {
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(state_.config, state_.ranks, *state_.session, out_);
-    under_way_.emplace(*state_.session, extent_, options_.ahead);
+    under_way_.emplace(*state_.session, extent_, steps_ahead());
     saver_.emplace(out_,
                    Retention{state_.config.checkpoint.keep, state_.config.checkpoint.keep_best},
                    state_.ranks, state_.config.parallel.disk_s);
@@ -162,6 +163,12 @@ class Trainer {
       state_.session->load(
           weights_from(std::make_shared<const files::Safetensors>(weight_file(state_.config.init)),
                        state_.config.model, Adapt{true, true, seed}, notes_));
+  }
+
+  // As many as all ranks find worth it: who submits a step ahead of another rank would wait in it.
+  int steps_ahead() const {
+    const int mine = options_.ahead >= 0 ? options_.ahead : state_.session->executor().runs_ahead();
+    return -static_cast<int>(state_.ranks.most(-static_cast<double>(mine)));
   }
 
   void record_algorithms(bool resumed, std::vector<std::string>& notes) {

@@ -138,7 +138,7 @@ std::string given_up(const std::filesystem::path& out, int ahead) {
   c.data.source = "synthetic:32x32x3,10";
   c.data.train_size = 80, c.data.test_size = 4, c.data.workers = 1;
   c.run.epochs = 1, c.run.out = out.string(), c.run.name = "given_up";
-  c.optim.name = "sgd", c.optim.lr = 1e30, c.lr.warmup = 0;
+  c.optim.name = "sgd", c.optim.lr = 1e30;
   TrainOptions options;
   options.quiet = true, options.ahead = ahead;
   try {
