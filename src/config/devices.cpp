@@ -4,14 +4,18 @@
 
 namespace tessera::config {
 
-std::vector<std::string> devices_of(const Config& config) {
+std::vector<std::string> listed_devices(const std::string& device) {
   std::vector<std::string> out(1);
-  for (const char c : config.run.device)
+  for (const char c : device)
     if (c == ',')
       out.emplace_back();
     else
       out.back() += c;
   return out;
+}
+
+std::vector<std::string> devices_of(const Config& config) {
+  return listed_devices(config.run.device);
 }
 
 std::string device_of(const Config& config, int rank) {

@@ -9,6 +9,7 @@
 
 namespace tessera::config {
 
+std::vector<std::string> listed_devices(const std::string& device);  // "cuda,cpu": both
 std::vector<std::string> devices_of(const Config& config);  // one for each rank, or one for all
 std::string device_of(const Config& config, int rank);
 // Whether some of the ranks, or all of them, run on this device.

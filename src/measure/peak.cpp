@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "config/devices.h"
 #include "exec/device.h"
 #include "files/text.h"
 #include "measure/environment.h"
@@ -239,8 +240,7 @@ namespace {
 // other.
 Peak peak_in_turn(const std::string& devices, const std::string& dtype, const Ranks& ranks,
                   int threads) {
-  std::vector<std::string> words(1);
-  for (const char c : devices) c == ',' ? void(words.emplace_back()) : words.back().push_back(c);
+  const std::vector<std::string> words = config::listed_devices(devices);
   const std::string& own = words[static_cast<std::size_t>(ranks.rank()) % words.size()];
   const PeakKey key = peak_key(ranks, threads);
   Peak out;
