@@ -2,8 +2,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "compile/compile.h"
+#include "compile/pipeline.h"
 #include "cuda/card.h"
 #include "files/scratch.h"
+#include "ir/program.h"
+#include "plan/plan.h"
 #include "ranks/carrier.h"
 #include "verbs/verbs.h"
 
@@ -103,6 +107,35 @@ TEST(MixedDevices, ACardThatLacksATypeSaysSo) {
     ::unsetenv("TESSERA_CUDA_ARCH");
   } else {
     EXPECT_EQ(exec::lacks("cuda", "bf16"), exec::missing("cuda"));
+  }
+}
+
+// What ranks must have in common: the program, the order of steps, and what waits for which
+// message.
+TEST(MixedDevices, PlansDifferInWhereThingsLieAlone) {
+  for (const char* layout : {"dp2", "dp2 zero3", "tp2", "pp2 acc4", "sp2"}) {
+    const config::Config c = with_layout(tiny("vit", "f32"), layout);
+    const std::vector<std::int64_t> micro =
+        run::micro_batches_for(c, run::Goal::train, c.batch.global);
+    for (const int rank : {0, 1}) {
+      const auto plan_for = [&](const char* device) {
+        return run::compile(c, run::Goal::train, micro, exec::target_of(device, 1), {},
+                            run::Weights::live, rank)
+            .plan;
+      };
+      const plan::Plan cpu = plan_for("cpu"), cuda = plan_for("cuda");
+      EXPECT_EQ(ir::print(cpu.program), ir::print(cuda.program)) << layout;
+      ASSERT_EQ(cpu.steps.size(), cuda.steps.size()) << layout;
+      int messages = 0;
+      for (std::size_t i = 0; i < cpu.steps.size(); ++i) {
+        const plan::Step &a = cpu.steps[i], &b = cuda.steps[i];
+        EXPECT_TRUE(a.op == b.op && a.eqn == b.eqn && a.stream == b.stream && a.waits == b.waits)
+            << layout << ", step " << i;
+        EXPECT_EQ(ir::print(a.attrs), ir::print(b.attrs));
+        messages += plan::crosses_ranks(a.op);
+      }
+      EXPECT_GT(messages, 0) << layout;
+    }
   }
 }
 
