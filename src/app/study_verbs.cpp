@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/printable.h"
+#include "ranks/device_here.h"
 #include "study/study.h"
 
 namespace tessera::app {
@@ -30,6 +31,7 @@ void add_study_verbs(CLI::App& app, int& code) {
     // What makes the whole study; --only, --retry and --fresh were of this once.
     study->command = "tessera study " + shell_word(study->file) +
                      (study->out.empty() ? "" : " --out " + shell_word(study->out));
+    study->missing = run::missing_here;
     code = study::study(*study);
   });
 

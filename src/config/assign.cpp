@@ -72,11 +72,17 @@ Result choice(const Field& f, const Value& v, std::string& out) {
   std::vector<std::string> words = split(f.accepts.choices, '|');
   const std::string all = alternatives(words);
   for (std::string& word : split(f.accepts.later, '|')) words.push_back(std::move(word));
-  if (std::find(words.begin(), words.end(), v.text) == words.end()) {
-    const std::string near = v.text.size() <= 64 ? nearest(v.text, words) : "";
-    return Refusal{
-        f.name() + " = " + describe(v) + " is not known",
-        (near.empty() || all == near ? "" : "did you mean " + near + "? ") + "choose " + all};
+  const std::vector<std::string> given =
+      f.accepts.several ? split(v.text + ",", ',') : std::vector<std::string>{v.text};
+  const auto unknown = std::find_if(given.begin(), given.end(), [&](const std::string& word) {
+    return std::find(words.begin(), words.end(), word) == words.end();
+  });
+  if (unknown != given.end()) {
+    const std::string near = unknown->size() <= 64 ? nearest(*unknown, words) : "";
+    return Refusal{f.name() + " = " + describe(v) + " is not known",
+                   (near.empty() || all == near ? "" : "did you mean " + near + "? ") + "choose " +
+                       all +
+                       (f.accepts.several ? ", or several of them with commas between them" : "")};
   }
   out = v.text;
   return {};
@@ -273,7 +279,10 @@ std::string accepts_text(const Field& f) {
           [](bool*) -> std::string { return "true or false"; },
           [&](std::int64_t*) { return with_range("whole number"); },
           [&](double*) { return with_range("number"); },
-          [&](std::string*) { return words.empty() ? std::string("text") : words; },
+          [&](std::string*) {
+            if (f.accepts.several) words += "; or one for each rank";
+            return words.empty() ? std::string("text") : words;
+          },
           [&](std::vector<std::int64_t>*) { return with_range("list of whole numbers"); },
           [&](Image) { return with_range("whole number or [height, width]"); },
           [&](Span*) { return with_range("steps or \"N%\""); },

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "config/batch.h"
+#include "config/devices.h"
 #include "config/fields.h"
 #include "ir/optimizers.h"
 
@@ -23,6 +24,7 @@ class Checks {
   void augmentation();
   void sampling();
   void optimizer(bool trains);
+  void devices();
   void wire();
   void patience();
   void compression();
@@ -118,14 +120,36 @@ void Checks::optimizer(bool trains) {
         "choose 1.2e-38 or more (1e-8 is usual), or f64");
 }
 
-void Checks::wire() {
+void Checks::devices() {
   const Parallel& p = c_.parallel;
-  if (p.comm == "nccl" && c_.run.device != "cuda")
+  const bool several = mixed(c_);
+  if (p.comm == "nccl" && !all_on(c_, "cuda"))
     add({"parallel.comm", "run.device"},
         fmt::format("parallel.comm = \"nccl\" is for messages between cards, and run.device = {} "
-                    "has none",
-                    value("run.device")),
-        "choose run.device = cuda, or parallel.comm = auto, local or mpi");
+                    "has {}",
+                    value("run.device"), several ? "ranks without one" : "none"),
+        several ? "choose parallel.comm = auto, local or mpi: messages then pass through the host"
+                : "choose run.device = cuda, or parallel.comm = auto, local or mpi");
+  const auto given = static_cast<std::int64_t>(devices_of(c_).size());
+  if (const std::int64_t ranks = p.dp * p.tp * p.pp * p.sp; given > 1 && given != ranks)
+    add({"run.device"},
+        fmt::format("run.device = {} names {} devices for {} rank{}", value("run.device"), given,
+                    ranks, ranks == 1 ? "" : "s"),
+        "name one device for each rank, or one for all of them");
+  if (!several || p.dp == 1) return;
+  if (p.weights.list.empty() && p.weights.word.empty())
+    note(
+        "ranks run on different devices and each gets an equal share of the batch; "
+        "parallel.weights = measured shares it out by their speed");
+  if (p.zero == 0)
+    note(
+        "ranks on different devices round their updates differently, so copies of the weights "
+        "drift apart by roundings; parallel.zero = 1 lets one rank update each of them for all");
+}
+
+void Checks::wire() {
+  const Parallel& p = c_.parallel;
+  devices();
   const std::string& by = p.all_reduce;
   const bool local = p.comm == "local", nccl = p.comm == "nccl",
              alone = p.dp * p.tp * p.pp * p.sp == 1;

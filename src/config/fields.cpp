@@ -16,6 +16,7 @@ Accepts below(double low, double high) { return {.low = low, .high = high, .belo
 Accepts one_of(std::string_view choices, std::string_view later = "") {
   return {.choices = choices, .later = later};
 }
+Accepts one_or_more_of(std::string_view choices) { return {.choices = choices, .several = true}; }
 Accepts list_or(std::string_view words, double low, double high) {
   return {.low = low, .high = high, .choices = words};
 }
@@ -249,7 +250,7 @@ std::vector<Field> run_fields() {
   return {
       {"run", "name", AT(run.name), optional(), "name of the run; unless given: the last part of run.out, or the name of the file (without one: model and data) and every value of the command line that changes results"},
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME, shown in the first line of a run"},
-      {"run", "device", AT(run.device), one_of("cpu|cuda"), "where it runs"},
+      {"run", "device", AT(run.device), one_or_more_of("cpu|cuda"), "where it runs; with commas between them one for each rank: cuda,cpu,cpu"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},

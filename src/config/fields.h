@@ -34,6 +34,7 @@ struct Accepts {
       yes = {},
       no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
   std::size_t longest = 4096;      // numbers of a list
+  bool several = false;            // words with commas between them
   std::string_view standard = {};  // what docs say for a default that follows from other keys
 };
 

@@ -23,6 +23,7 @@ constexpr std::int64_t most_repeats = 1000;
 const std::vector<std::string> kinds = {"strong",     "weak",     "batch", "accumulation",
                                         "techniques", "accuracy", "layers"};
 const std::vector<std::string> verbs = {"train", "infer", "layers"};
+const std::vector<std::string> devices = {"cuda"};
 const std::vector<std::string> launchers = {"local", "mpirun", "srun"};
 const std::vector<std::string> launch_keys = {"launch.hosts", "launch.per_host", "launch.throttle"};
 
@@ -152,6 +153,7 @@ class StudyReader : StudyValues {
              {"what", text(p.what, true)},
              {"kind", word(p.kind, kinds)},
              {"verb", word(p.verb, verbs)},
+             {"needs", word(p.needs, devices)},
              {"axis", [&](const Node& a) { axis_place = a.place, text(p.axis)(a); }},
              {"repeats", count(p.repeats, 1, most_repeats)},
              {"time_limit", seconds(p.time_limit)},

@@ -39,6 +39,7 @@ struct StudyPart {
   std::string name, title, what;
   std::string kind;  // strong | weak | batch | accumulation | techniques | accuracy | layers
   std::string verb = "train";          // train | infer | layers
+  std::string needs;                   // a device without which it is not run; "": none
   std::string axis;                    // the key along x; "": none
   std::int64_t repeats = 0;            // 0: as the study
   double time_limit = 0;               // 0: as the study

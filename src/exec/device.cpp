@@ -45,6 +45,18 @@ std::vector<std::string> device_names() {
 
 std::string missing(std::string_view device) { return row_of(device).missing(); }
 
+std::string lacks(std::string_view device, std::string_view dtype) {
+  if (const std::string why = missing(device); !why.empty()) return why;
+  const plan::Target target = target_of(device, 1);
+  try {
+    const bool takes =
+        !target.supports || target.supports(ir::Op::contract, ir::parse_dtype(dtype));
+    return takes ? "" : "it has no kernels for elements of type " + std::string(dtype);
+  } catch (const Error& e) {
+    return e.message;
+  }
+}
+
 std::vector<std::pair<std::string, std::string>> device_facts() { return cuda::facts(); }
 
 DeviceInfo device_info(std::string_view device, int threads) {

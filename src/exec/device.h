@@ -60,6 +60,9 @@ struct DeviceInfo {
 std::vector<std::string> device_names();  // of this build
 // Why this machine cannot run what the build can, in a sentence; empty: it can.
 std::string missing(std::string_view device);
+// Why the device of this machine cannot compute with elements of this type (precision.dtype), or
+// cannot run at all, in a sentence; empty: it can. The device must be one of this build.
+std::string lacks(std::string_view device, std::string_view dtype);
 // What there is of the devices of this build beside cores: drivers, cards, libraries; names and
 // values.
 std::vector<std::pair<std::string, std::string>> device_facts();

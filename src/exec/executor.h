@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/choices.h"
 #include "exec/device.h"
 #include "plan/footprint.h"
 #include "plan/plan.h"
@@ -83,6 +84,8 @@ class Loaded {
   // What the next run is fed with, while earlier ones may be under way: write all batch and scalar
   // inputs before every run. Of persistent inputs it is what the next run finds.
   virtual void write(std::string_view input, std::span<const std::byte> bytes) = 0;
+  // Puts what a run would choose from libraries into the executor's table, without running.
+  virtual void choose() {}
   // Runs of one executor happen in the order in which they were submitted. Where plan.copies of
   // them are under way, it waits for the first. The ticket must not outlive the loaded plan.
   virtual Ticket submit(const RunOptions& options = {}) = 0;
@@ -121,6 +124,9 @@ class Executor {
   virtual std::int64_t graph_bytes() const { return 0; }
   // What whoever starts a run should know about how it runs here; sentences.
   virtual std::vector<std::string> notes() const { return {}; }
+  // What it chose from libraries, and what it is to take again where the table has it; null: it
+  // chooses nothing.
+  virtual Choices* choices() { return nullptr; }
   // How many runs are worth submitting before the first of them is waited for, beyond one. 0:
   // submit() returns when all is done.
   virtual int runs_ahead() const = 0;

@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "files/text.h"
 #include "measure/pipeline_slots.h"
 
@@ -246,7 +247,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
       static_cast<double>(std::max<std::int64_t>(1, sampled_) * std::max(1, ranks_.size() - 1));
   nlohmann::ordered_json mine = {
       {"host", host_},
-      {"device", session_.config().run.device},
+      {"device", config::device_of(session_.config(), ranks_.rank())},
       {"peak_bytes", {{"planned", planned_bytes}, {"measured", measured_bytes}}},
       {"breakdown", report::to_json(mean)},
       {"barrier_wait_s", barrier_s_},

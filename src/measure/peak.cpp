@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "config/devices.h"
 #include "exec/device.h"
 #include "files/text.h"
 #include "measure/environment.h"
@@ -233,8 +234,31 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   return out;
 }
 
+namespace {
+
+// One rank after the other, so that those that share cores or a card do not take them from each
+// other.
+Peak peak_in_turn(const std::string& devices, const std::string& dtype, const Ranks& ranks,
+                  int threads) {
+  const std::vector<std::string> words = config::listed_devices(devices);
+  const std::string& own = words[static_cast<std::size_t>(ranks.rank()) % words.size()];
+  const PeakKey key = peak_key(ranks, threads);
+  Peak out;
+  for (int r = 0; r < ranks.size(); ++r)
+    ranks.together([&] {
+      if (r == ranks.rank()) out.gflops = exec::device_info(own, threads).peak_gflops(dtype).gflops;
+    });
+  out.all_gflops = ranks.total(out.gflops);
+  out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();
+  out.dtype = dtype;
+  return out;
+}
+
+}  // namespace
+
 Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before) {
+  if (device.find(',') != device.npos) return peak_in_turn(device, dtype, ranks, threads);
   if (device == "cpu") return peak_of(ranks, threads, before);
   const PeakKey key = peak_key(ranks, threads);
   const std::vector<std::string> hosts = ranks.gather_text(key.host);

@@ -46,7 +46,8 @@ std::filesystem::path peak_folder();
 // a run that goes on (segments.h), whose own peak is taken where the machine is the same.
 Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);
 // The same of a device by its name, for factors of an element type (precision.dtype); cards of a
-// machine are shared out among its ranks.
+// machine are shared out among its ranks. Of several devices ("cuda,cpu", one for each rank) each
+// rank has the peak of its own, measured in turn.
 Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before = nullptr);
 

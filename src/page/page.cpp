@@ -38,8 +38,9 @@ void head(PageBuilder& page, const Study& study, const Tally& t) {
   for (const Part& part : study.parts) points += part.points.size();
   if (t.runs > 1)
     fact("parts", std::to_string(study.parts.size())), fact("points", std::to_string(points));
-  fact("runs", t.failed > 0 ? fmt::format("{} of {}, {} failed", t.done, t.runs, t.failed)
-                            : fmt::format("{} of {}", t.done, t.runs));
+  fact("runs", fmt::format("{} of {}", t.done, t.runs) +
+                   (t.failed > 0 ? fmt::format(", {} failed", t.failed) : "") +
+                   (t.not_run > 0 ? fmt::format(", {} not run", t.not_run) : ""));
   if (study.elapsed > 0) fact("measured in", duration(study.elapsed));
   const RunRecord* any = nullptr;
   for (const Part& part : study.parts)

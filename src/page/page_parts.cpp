@@ -92,7 +92,12 @@ void part_section(PageBuilder& page, const Part& part) {
   page.section("part-" + slug(part.name), part_title(part), part.name);
   if (!part.what.empty()) page.paragraph(part.what, "lead");
   const Tally t = tally(part);
+  if (t.not_run > 0)
+    page.paragraph(fmt::format("Not run: {}. {} of its {} runs wait for a machine that has it.",
+                               part.missing, t.not_run, t.runs),
+                   "warn");
   if (t.done == 0) {
+    if (t.not_run == t.runs && t.runs > 0) return;
     page.paragraph(t.runs == 0          ? "This part has no points."
                    : t.failed == t.runs ? "All runs of this part failed; the reasons are below."
                                         : "Nothing of this part is measured yet.",

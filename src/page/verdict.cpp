@@ -48,6 +48,8 @@ Tally tally(const Part& part) {
         ++t.done, ++done;
       else if (r.outcome == Outcome::failed)
         ++t.failed;
+      else if (!part.missing.empty() && r.outcome == Outcome::waiting)
+        ++t.not_run;
       else
         ++t.open;
     }
@@ -61,7 +63,7 @@ Tally tally(const Study& study) {
   for (const Part& part : study.parts) {
     const Tally p = tally(part);
     t.runs += p.runs, t.done += p.done, t.failed += p.failed, t.open += p.open,
-        t.most_repeats = std::max(t.most_repeats, p.most_repeats);
+        t.not_run += p.not_run, t.most_repeats = std::max(t.most_repeats, p.most_repeats);
   }
   return t;
 }
@@ -135,6 +137,8 @@ std::vector<std::string> verdict(const Part& part) {
   if (t.done == 0) {
     if (t.runs > 0 && t.failed == t.runs)
       out.push_back(part_title(part) + ": all its runs failed, so it says nothing.");
+    else if (t.not_run > 0 && t.open == 0)
+      out.push_back(part_title(part) + ": not run: " + part.missing + ".");
     return out;
   }
   switch (part.kind) {
@@ -156,6 +160,9 @@ std::vector<std::string> verdict(const Part& part) {
       out = layers_verdict(part);
       break;
   }
+  if (t.not_run > 0)
+    out.push_back(
+        fmt::format("{} of its {} runs were not run: {}.", t.not_run, t.runs, part.missing));
   for (const std::string& s : {uneven_steps(part), only_warmup(part)})
     if (!s.empty()) out.push_back(s);
   for (std::string& s : out) s = part_title(part) + ": " + s;
@@ -191,10 +198,11 @@ std::vector<std::string> verdict(const Study& study) {
   if (t.runs == 0) return {"Nothing has been run yet."};
   std::vector<std::string> out;
   if (t.done == 0) {
-    out.push_back(t.failed == t.runs ? fmt::format("{} failed: there is nothing to say.",
+    out.push_back(t.failed == t.runs    ? fmt::format("{} failed: there is nothing to say.",
                                                    t.runs == 1 ? "The only run"
-                                                               : fmt::format("All {} runs", t.runs))
-                                     : fmt::format("No run of {} is finished yet.", t.runs));
+                                                                  : fmt::format("All {} runs", t.runs))
+                     : t.not_run == t.runs ? fmt::format("None of {} runs was made.", t.runs)
+                                        : fmt::format("No run of {} is finished yet.", t.runs));
   }
   for (const Part& part : study.parts)
     for (std::string& s : verdict(part)) out.push_back(std::move(s));

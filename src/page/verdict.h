@@ -37,6 +37,7 @@ std::vector<SameWork> same_work(const Part& part);
 // How many runs ended how, of a part or of all.
 struct Tally {
   int runs = 0, done = 0, failed = 0, open = 0, most_repeats = 0;
+  int not_run = 0;  // they wait for a device that is not here
 };
 Tally tally(const Part& part);
 Tally tally(const Study& study);

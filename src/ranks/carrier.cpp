@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/process.h"
+#include "config/devices.h"
 #include "ranks/ranks.h"
 
 namespace tessera::run {
@@ -64,7 +65,9 @@ Obstacle obstacle_in(const std::vector<RankCard>& all) {
 
 Carriage choose_carrier(const config::Config& config, const std::vector<RankCard>& all) {
   const std::string& asked = config.parallel.comm;
-  if (config.run.device != "cuda" || all.size() < 2) return {};
+  if (!config::any_on(config, "cuda") || all.size() < 2) return {};
+  if (config::mixed(config))
+    return {exec::Carrier::host, "through the host: not every rank has a card"};
   if (asked == "local" || asked == "mpi")
     return {exec::Carrier::host, "through the host, as parallel.comm asks"};
   if (encoded_by_the_host(config))
@@ -81,8 +84,9 @@ Carriage choose_carrier(const config::Config& config, const std::vector<RankCard
 }
 
 Carriage agree_on_carrier(const config::Config& config, comm::Comm* world) {
-  if (config.run.device != "cuda" || !world || world->size() < 2) return {};
-  const exec::DeviceInfo info = exec::device_info(config.run.device, 1);
+  if (!config::any_on(config, "cuda") || !world || world->size() < 2) return {};
+  if (config::mixed(config)) return choose_carrier(config, std::vector<RankCard>(2));
+  const exec::DeviceInfo info = exec::device_info("cuda", 1);
   const Ranks ranks(world);
   std::string mine;
   ranks.together([&] {  // a rank without a card says so here
@@ -101,9 +105,19 @@ Carriage agree_on_carrier(const config::Config& config, comm::Comm* world) {
   return out;
 }
 
+void check_devices(const config::Config& config, comm::Comm* world) {
+  if (!world || !config::mixed(config)) return;
+  const std::string device = config::device_of(config, world->rank());
+  Ranks(world).together_telling_all([&] {
+    if (const std::string why = exec::lacks(device, config.precision.dtype); !why.empty())
+      throw Error(ErrorKind::device, fmt::format("{} on {}: {}", device, host_name(), why),
+                  "run.device", "choose devices that are there, or another --dtype");
+  });
+}
+
 void check_cards_before_launch(const config::Config& config, int ranks) {
-  if (config.run.device != "cuda" || config.parallel.comm != "nccl" || ranks < 2) return;
-  const exec::DeviceInfo info = exec::device_info(config.run.device, 1);
+  if (!config::all_on(config, "cuda") || config.parallel.comm != "nccl" || ranks < 2) return;
+  const exec::DeviceInfo info = exec::device_info("cuda", 1);
   if (const std::string why = info.without_nccl(); !why.empty())
     throw Error(ErrorKind::device, "parallel.comm = \"nccl\", but " + why, "parallel.comm",
                 "install libnccl2, or --comm mpi stages messages through the host");

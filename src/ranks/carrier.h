@@ -30,6 +30,11 @@ Carriage choose_carrier(const config::Config& config, const std::vector<RankCard
 // on.
 Carriage agree_on_carrier(const config::Config& config, comm::Comm* world);
 
+// Ranks of a world on different devices, before anything of the run is there; all call it. Each
+// looks whether its device is there and computes in the configuration's element type. Error(device)
+// that says of every rank what it lacks.
+void check_devices(const config::Config& config, comm::Comm* world);
+
 // Before this process starts `ranks` processes on this machine: Error where parallel.comm asks for
 // NCCL and there are fewer cards than ranks, or no NCCL. A child looks at the driver, because this
 // process still forks.

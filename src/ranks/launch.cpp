@@ -17,6 +17,7 @@
 #include "base/say.h"
 #include "base/threads.h"
 #include "comm/choose.h"
+#include "config/devices.h"
 #include "exec/device.h"
 #include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
@@ -66,6 +67,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   std::string reason;
   int code = 0;
   try {
+    check_devices(config, world.get());
     tell_how(world->describe(), agree_on_carrier(config, world.get()));
     code = body(world.get());
     leave();
@@ -116,7 +118,8 @@ bool says_notes() {
 
 int on_ranks(const config::Config& config, char** argv,
              const std::function<int(comm::Comm*)>& body) {
-  exec::device_info(config.run.device, 1);  // Error(usage) where this build has no such device
+  for (const std::string& device : config::devices_of(config))
+    exec::device_info(device, 1);  // Error(usage) where this build has no such device
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")
@@ -146,6 +149,7 @@ int on_ranks(const config::Config& config, char** argv,
   comm::run_local(ranks, [&](comm::Comm& world) {
     const int mine = watched(config, world.rank(), ranks, [&] {
       world.watch(comm::Heartbeat::here(), "world");
+      check_devices(config, &world);
       const Carriage cards = agree_on_carrier(config, &world);
       if (world.rank() == 0) tell_how("local (threads of one process)", cards);
       world.barrier();

@@ -105,4 +105,30 @@ void Ranks::together(const std::function<void()>& body) const {
   throw error;
 }
 
+void Ranks::together_telling_all(const std::function<void()>& body) const {
+  if (!world_) return body();
+  std::string mine;
+  double kind = 0;
+  try {
+    body();
+  } catch (const Error& e) {
+    mine = packed(e), kind = static_cast<double>(e.kind);
+  }
+  if (!any(!mine.empty())) return;
+  const std::vector<std::string> all = gather_text(mine);
+  const std::vector<double> kinds = gather({&kind, 1});
+  std::size_t first = 0;
+  while (all[first].empty()) ++first;
+  const std::vector<std::string> parts = unpacked(all[first]);
+  AgreedError error(static_cast<ErrorKind>(static_cast<int>(kinds[first])), parts.at(0),
+                    parts.at(1), parts.at(2));
+  if (first > 0) error.in("rank " + std::to_string(first));
+  for (std::size_t i = 3; i < parts.size(); ++i) error.and_also(parts[i]);
+  for (std::size_t r = first + 1; r < all.size(); ++r)
+    if (!all[r].empty())
+      error.and_also("rank " + std::to_string(r) + ": " +
+                     (all[r] == all[first] ? "the same" : unpacked(all[r]).at(0)));
+  throw error;
+}
+
 }  // namespace tessera::run

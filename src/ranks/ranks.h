@@ -35,6 +35,8 @@ class Ranks {
   // Runs the body on every rank; when it fails on some, all throw the error of the first of these
   // as AgreedError.
   void together(const std::function<void()>& body) const;
+  // The same, but the error also says what failed on the other ranks.
+  void together_telling_all(const std::function<void()>& body) const;
 
  private:
   comm::Comm* world_;

@@ -55,6 +55,8 @@ struct Part {
   std::string verb = "train";
   std::string axis;  // the key along x: "run.np" for strong and weak, "batch.global" for batch,
                      // ...; "" for techniques
+  // Why what is waiting is not run on this machine ("no card (there is no driver)"); "": it is.
+  std::string missing;
   std::vector<Point> points;
   // Numbers to stand beside ours, from a publication: (row, value), shares are of their sum.
   std::vector<std::pair<std::string, double>> published;

@@ -4,13 +4,15 @@
 
 #include "base/check.h"
 #include "base/process.h"
+#include "config/devices.h"
 
 namespace tessera::run {
 namespace {
 
-// The sum over the ranks of this machine.
-std::int64_t sum_on_this_machine(const Ranks& ranks, std::int64_t mine, int* count) {
-  const std::string host = host_name();
+// The sum over the ranks of this machine that run on the same device.
+std::int64_t sum_on_this_machine(const Ranks& ranks, const std::string& device, std::int64_t mine,
+                                 int* count) {
+  const std::string host = device + " on " + host_name();
   std::int64_t sum = 0;
   for (const std::string& text : ranks.gather_text(fmt::format("{} {}", mine, host))) {
     const std::size_t space = text.find(' ');
@@ -23,9 +25,10 @@ std::int64_t sum_on_this_machine(const Ranks& ranks, std::int64_t mine, int* cou
 
 }  // namespace
 
-void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available) {
+void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available,
+                const std::string& device) {
   int here = 0;
-  const std::int64_t all = sum_on_this_machine(ranks, bytes, &here);
+  const std::int64_t all = sum_on_this_machine(ranks, device, bytes, &here);
   ranks.together([&] {
     if (here == 1 || all <= available) return;  // of a single rank the executor says it
     throw Error(
@@ -41,13 +44,15 @@ void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available) 
 
 plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, const Ranks& ranks) {
   plan::Footprint room;
-  ranks.together([&] {
+  // Ranks on different devices may lack different kernels.
+  ranks.together_telling_all([&] {
     for (const PlanKey& key : plans) room.add(session.planned(key).plan);
   });
   const config::Config& config = session.config();
   const int threads = static_cast<int>(config.run.threads);
-  check_room(ranks, session.executor().more_for(room),
-             exec::device_info(config.run.device, threads).memory());
+  const std::string device = config::device_of(config, session.rank());
+  check_room(ranks, session.executor().more_for(room), exec::device_info(device, threads).memory(),
+             device);
   ranks.together([&] { session.executor().reserve(room); });
   return room;
 }

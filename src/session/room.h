@@ -14,7 +14,9 @@ namespace tessera::run {
 
 // Error(memory) on all ranks when those of some machine together need more than it has; each tells
 // what it needs itself, and `available` says what the machine has.
-void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available);
+// Ranks of another device are not counted in.
+void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available,
+                const std::string& device = "cpu");
 
 // Makes room for all of these plans at once, on every rank; all ranks make the call. Answers what
 // they need on this one. Error(memory), before anything is allocated, when the ranks of a machine

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "comm/heartbeat.h"
 #include "compile/pipeline.h"
+#include "config/devices.h"
 #include "ranks/carrier.h"
 #include "session/bytes.h"
 
@@ -29,8 +30,9 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     if (name == "pp")
       reader_ = first_stage_rank(spec_), reads_images_ = groups_[name]->rank() == reader_;
   }
-  executor_ = exec::make_executor(config_.run.device, static_cast<int>(config_.run.threads),
-                                  std::move(groups), agree_on_carrier(config_, world).by);
+  executor_ =
+      exec::make_executor(config::device_of(config_, rank_), static_cast<int>(config_.run.threads),
+                          std::move(groups), agree_on_carrier(config_, world).by);
   target_ = executor_->target();
   target_.packs = use == Use::inference;
 }

@@ -116,6 +116,10 @@ class Session {
     return ready({goal, samples, weights}).compiled;
   }
   const Compiled& planned(const PlanKey& key) { return known(key).compiled; }
+  // Fills the executor's table of choices with what these plans would choose when they run.
+  void choose(const std::vector<PlanKey>& plans) {
+    for (const PlanKey& key : plans) ready(key).loaded->choose();
+  }
   exec::Executor& executor() { return *executor_; }
   const config::Config& config() const { return config_; }
   const StepSpec& spec() const { return spec_; }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,8 @@ struct PlannedRun {
 struct Plan {
   std::vector<PlannedPoint> points;  // in the order of the file
   std::vector<PlannedRun> runs;      // in the order in which they are started
+  // By device that a part needs and this machine lacks: what is said in the place of its runs.
+  std::map<std::string, std::string> missing;
 };
 
 // Every configuration is loaded and validated: all problems of all points come as one ConfigError.

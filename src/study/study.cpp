@@ -295,9 +295,13 @@ class Engine {
     const std::string page = write_page(true);
     table_.clear();
     int failed = 0, waiting = 0;
+    std::string missing;
     for (const PlannedRun& run : plan_.runs) {
       if (!wanted(run)) continue;
-      failed += status_of(run) == Status::failed, waiting += status_of(run) == Status::waiting;
+      failed += status_of(run) == Status::failed;
+      const bool waits = status_of(run) == Status::waiting;
+      waiting += waits && missing_for(file_, plan_, run).empty();
+      if (waits) missing = missing.empty() ? missing_for(file_, plan_, run) : missing;
     }
     if (options_.json) {
       report::print_document(document_of(view_, folder_.string(), page));
@@ -312,6 +316,8 @@ class Engine {
         report::is_mixed(commits) && !options_.quiet)
       say_lines(stderr, "note: runs of different builds are mixed: " + printable(commits, 1000) +
                             "; --fresh makes them anew\n");
+    if (!missing.empty() && !options_.quiet)
+      say_lines(stderr, "note: some runs were not made: " + printable(missing, 1000) + "\n");
     if (stopped) {
       if (!options_.quiet)
         say_lines(stderr,
@@ -348,6 +354,10 @@ int study(const StudyOptions& options) {
   const bool no_hosts = options.list && launch.with == "mpirun" && !launch.hostfile.empty() &&
                         !fs::exists(launch.hostfile, error);
   Plan plan = plan_study(file, !no_hosts);
+  for (const config::StudyPart& part : file.parts)
+    if (!part.needs.empty() && options.missing && !plan.missing.contains(part.needs))
+      if (const std::string why = options.missing(part.needs); !why.empty())
+        plan.missing[part.needs] = "no card (" + printable(why, 400) + ")";
   if (no_hosts)
     say_lines(stderr, "note: the hostfile " + printable(launch.hostfile, 200) +
                           " is not there: nothing is said of hosts, and what was run with one "

@@ -2,6 +2,7 @@
 // moment; and pages of what they left.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,11 @@ struct StudyOptions {
   bool list = false;         // only say what would run
   std::string command = {};  // what makes the whole study, for the page
   std::string binary = {};   // of tessera; "": this program
+  // Why a device cannot be used on this machine, in a sentence; "" (and no function): it can.
+  std::function<std::string(const std::string& device)> missing = {};
 };
-// 0: every run is done; 1: some failed; 75: stopped on request, the same command goes on.
+// 0: every run is done that can be made on this machine; 1: some failed; 75: stopped on request,
+// the same command goes on.
 int study(const StudyOptions& options);
 
 struct ReportOptions {

@@ -102,6 +102,9 @@ std::vector<std::string> table_lines(const report::Study& study, int columns) {
       std::string done = fmt::format("{}/{}", count(Outcome::done), point.repeats.size());
       if (count(Outcome::failed) > 0) done += fmt::format(" ({} failed)", count(Outcome::failed));
       if (count(Outcome::running) > 0) done += " *";
+      if (!part.missing.empty() && count(Outcome::waiting) > 0)
+        done += (count(Outcome::done) > 0 ? ", rest" : "") +
+                (" not run: " + part.missing.substr(0, part.missing.find(" (")));
       const report::Spread s = report::spread_of(point, report::measures::images_per_s),
                            t = report::spread_of(point, percent_top1);
       const auto found = speedups.find(&point);
@@ -129,15 +132,17 @@ std::vector<std::string> table_lines(const report::Study& study, int columns) {
 }
 
 std::string progress_line(const report::Study& study) {
-  int done = 0, failed = 0, all = 0;
+  int done = 0, failed = 0, all = 0, not_run = 0;
   for (const report::Part& part : study.parts)
     for (const report::Point& point : part.points)
       for (const report::Repeat& r : point.repeats)
-        ++all, done += r.outcome == Outcome::done, failed += r.outcome == Outcome::failed;
-  std::string out = fmt::format("{} of {} runs done{}, {} of runs so far", done, all,
+        ++all, done += r.outcome == Outcome::done, failed += r.outcome == Outcome::failed,
+            not_run += r.outcome == Outcome::waiting && !part.missing.empty();
+  std::string out = fmt::format("{} of {} runs done{}{}, {} of runs so far", done, all,
                                 failed ? fmt::format(", {} failed", failed) : "",
+                                not_run ? fmt::format(", {} not run", not_run) : "",
                                 report::duration(study.elapsed));
-  if (done + failed < all && std::isfinite(study.remaining) && study.remaining > 0)
+  if (done + failed + not_run < all && std::isfinite(study.remaining) && study.remaining > 0)
     out += ", about " + report::duration(study.remaining) + " to go";
   return out;
 }

@@ -52,7 +52,9 @@ ordered_json plan_json(const config::StudyFile& file, const Plan& plan,
   for (const config::StudyPart& p : file.parts) {
     ordered_json published = ordered_json::array();
     for (const auto& [row, value] : p.published) published.push_back({row, value});
+    const auto missing = plan.missing.find(p.needs);
     parts.push_back({{"name", p.name},
+                     {"missing", missing == plan.missing.end() ? "" : missing->second},
                      {"title", p.title},
                      {"what", p.what},
                      {"kind", p.kind},
@@ -101,6 +103,7 @@ report::Study study_of(const json& plan, const std::map<std::string, RunRow>& ro
     report::Part part;
     part.name = p.at("name"), part.title = p.at("title"), part.what = p.at("what"),
     part.kind = kind_named(p.at("kind"));
+    part.missing = p.value("missing", "");  // older plans do not have it
     part.verb = p.at("verb"), part.axis = p.at("axis"), part.published_by = p.at("published_by");
     for (const json& row : p.at("published")) part.published.emplace_back(row.at(0), row.at(1));
     for (const json& q : p.at("points")) {
@@ -150,7 +153,8 @@ void estimate(report::Study& study, const std::vector<std::string>& only) {
       const std::vector<double> mine = walls(point);
       const double each = mine.empty() ? of_part : median_of(mine);
       for (const report::Repeat& r : point.repeats)
-        if (r.outcome == report::Outcome::waiting || r.outcome == report::Outcome::running)
+        if ((r.outcome == report::Outcome::waiting && part.missing.empty()) ||
+            r.outcome == report::Outcome::running)
           study.remaining += each;  // NaN: not known yet
     }
   }
@@ -208,7 +212,8 @@ ordered_json document_of(const report::Study& study, const std::string& folder,
                          const std::string& page) {
   static constexpr const char* outcomes[] = {"waiting", "running", "done", "failed"};
   ordered_json parts = ordered_json::array(), claims = ordered_json::array();
-  std::map<std::string, int> counts = {{"waiting", 0}, {"running", 0}, {"done", 0}, {"failed", 0}};
+  std::map<std::string, int> counts = {
+      {"waiting", 0}, {"running", 0}, {"done", 0}, {"failed", 0}, {"not run", 0}};
   for (const report::Part& part : study.parts) {
     ordered_json points = ordered_json::array();
     for (const report::Point& point : part.points) {
@@ -217,7 +222,8 @@ ordered_json document_of(const report::Study& study, const std::string& folder,
       for (const auto& [key, value] : point.axes) axes[key] = value;
       for (const auto& [key, value] : point.fixed) fixed[key] = value;
       for (const report::Repeat& r : point.repeats) {
-        const char* outcome = outcomes[static_cast<int>(r.outcome)];
+        const bool not_run = !part.missing.empty() && r.outcome == report::Outcome::waiting;
+        const char* outcome = not_run ? "not run" : outcomes[static_cast<int>(r.outcome)];
         ++counts[outcome];
         ordered_json run = {{"repeat", r.number},
                             {"outcome", outcome},
@@ -225,6 +231,7 @@ ordered_json document_of(const report::Study& study, const std::string& folder,
                             {"folder", r.folder},
                             {"wall_s", number_json(r.wall)}};
         if (!r.reason.empty()) run["reason"] = r.reason;
+        if (not_run) run["reason"] = part.missing;
         if (!r.command.empty()) run["command"] = r.command;
         if (r.record)
           run.update({{"images_per_s", number_json(r.record->images_per_s)},
@@ -256,6 +263,7 @@ ordered_json document_of(const report::Study& study, const std::string& folder,
                       {"done", counts["done"]},
                       {"failed", counts["failed"]},
                       {"waiting", counts["waiting"] + counts["running"]},
+                      {"not_run", counts["not run"]},
                       {"elapsed_s", number_json(study.elapsed)}};
   out["verdict"] = report::verdict(study);
   out["claims"] = std::move(claims), out["parts"] = std::move(parts);

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "checkpoint/checkpoint.h"
 #include "compile/pipeline.h"
+#include "config/devices.h"
 #include "config/print.h"
 #include "config/run_name.h"
 #include "files/atomic_folder.h"
@@ -63,9 +64,9 @@ bool same_schedule(const fs::path& folder, const config::Config& config) {
 // folder that nobody takes for a finished or a new one.
 void remove_old_run(const fs::path& folder) {
   std::vector<fs::path> all;
-  for (const char* name :
-       {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "log.txt",
-        "weights.safetensors", "config.toml", "resolved.toml", "env.json", "trace.json"})
+  for (const char* name : {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv",
+                           "log.txt", "weights.safetensors", "config.toml", "resolved.toml",
+                           "env.json", "trace.json", "algorithms.json", "algorithms.old.json"})
     all.push_back(folder / name);
   for (const fs::path& path : files::entries_of(folder))
     if (path.filename().string().starts_with("events.out.tfevents.")) all.push_back(path);
@@ -227,11 +228,11 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
         "file:" + fs::absolute(folder / kept_schedule).lexically_normal().string();
   }
   files::write_atomically(folder / "resolved.toml", config::to_toml(resolved));
-  files::write_atomically(
-      folder / "env.json",
-      environment(config.run.device, config.precision.dtype, static_cast<int>(config.run.threads))
-              .dump(2) +
-          "\n");
+  files::write_atomically(folder / "env.json",
+                          environment(config::device_of(config, 0), config.precision.dtype,
+                                      static_cast<int>(config.run.threads))
+                                  .dump(2) +
+                              "\n");
 }
 
 }  // namespace tessera::run

@@ -14,6 +14,7 @@
 #include "checkpoint/weights_open.h"
 #include "compile/plans.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "data/loader.h"
 #include "files/disk.h"
 #include "files/text.h"
@@ -27,6 +28,7 @@
 #include "report/document.h"
 #include "session/init.h"
 #include "session/room.h"
+#include "train/algorithms.h"
 #include "train/balance.h"
 #include "train/diagnose.h"
 #include "train/epoch.h"
@@ -82,7 +84,7 @@ class Trainer {
     state_.ranks.together([&] { comm::Heartbeat::doing("loading the weights"), begin(); });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
     segment_ = begin_segment(state_.ranks, static_cast<int>(state_.config.run.threads), out_,
-                             state_.progress.step, state_.config.run.device,
+                             state_.progress.step, config::in_short(state_.config),
                              state_.config.precision.dtype);
     state_.ranks.together([&] {
       if (!state_.ranks.first()) return;
@@ -90,11 +92,12 @@ class Trainer {
       segment_.write(out_);
       if (resumed_) set_newer_aside(out_, state_.progress.step, notes_);
     });
+    record_algorithms(resumed_, notes_);
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / heartbeats);
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
     introduce();
     meter_.emplace(state_.config, state_.ranks, *state_.session, out_);
-    under_way_.emplace(*state_.session, extent_, options_.ahead);
+    under_way_.emplace(*state_.session, extent_, steps_ahead());
     saver_.emplace(out_,
                    Retention{state_.config.checkpoint.keep, state_.config.checkpoint.keep_best},
                    state_.ranks, state_.config.parallel.disk_s);
@@ -160,6 +163,18 @@ class Trainer {
       state_.session->load(
           weights_from(std::make_shared<const files::Safetensors>(weight_file(state_.config.init)),
                        state_.config.model, Adapt{true, true, seed}, notes_));
+  }
+
+  // As many as all ranks find worth it: who submits a step ahead of another rank would wait in it.
+  int steps_ahead() const {
+    const int mine = options_.ahead >= 0 ? options_.ahead : state_.session->executor().runs_ahead();
+    return -static_cast<int>(state_.ranks.most(-static_cast<double>(mine)));
+  }
+
+  void record_algorithms(bool resumed, std::vector<std::string>& notes) {
+    settle_algorithms(
+        state_.session->executor().choices(), [&] { state_.session->choose(plans_); }, state_.ranks,
+        out_, resumed, notes);
   }
 
   void introduce() {
@@ -284,6 +299,8 @@ class Trainer {
     if (changed.empty()) return;
     state_.results.planned_bytes = std::max(state_.results.planned_bytes,
                                             reserve(*state_.session, plans_, state_.ranks).bytes());
+    std::vector<std::string> remarks;  // none: what the run took so far is in the folder
+    record_algorithms(true, remarks);
     options.first_epoch = state_.progress.epoch, options.first_position = state_.progress.position;
     loader_.emplace(*state_.train, options);
     log_.console().line("note: " + changed);

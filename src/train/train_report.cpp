@@ -9,6 +9,7 @@
 
 #include "base/build_info.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "config/layout.h"
 #include "config/pipeline.h"
 #include "exec/device.h"
@@ -108,7 +109,10 @@ namespace {
 // What a rank computes on: "cpu (2 threads each)", "cuda (NVIDIA H200)".
 std::string device_text(const config::Config& config) {
   const int threads = static_cast<int>(config.run.threads);
-  const exec::DeviceInfo info = exec::device_info(config.run.device, threads);
+  if (config::mixed(config))
+    return fmt::format("({}; {} thread{} each)", join(config::devices_of(config), ", "), threads,
+                       threads == 1 ? "" : "s");
+  const exec::DeviceInfo info = exec::device_info(config::device_of(config, 0), threads);
   if (const std::string card = info.card(); !card.empty())
     return fmt::format("{} ({})", info.name, card);
   return fmt::format("{} ({} thread{}{})", info.name, threads, threads == 1 ? "" : "s",

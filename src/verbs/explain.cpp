@@ -15,6 +15,7 @@
 #include "compile/compile.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "config/layout.h"
 #include "exec/executor.h"
 #include "files/text.h"
@@ -319,8 +320,8 @@ int explain(const config::Config& given, const ExplainOptions& options) {
                 "",
                 mesh.ranks() == 1 ? "give a layout (--pp, --dp, --tp, --sp), or leave --rank out"
                                   : fmt::format("choose 0 to {}", mesh.ranks() - 1));
-  const plan::Target target =
-      exec::target_of(config.run.device, static_cast<int>(config.run.threads));
+  const plan::Target target = exec::target_of(config::device_of(config, options.rank),
+                                              static_cast<int>(config.run.threads));
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;
   passes.disabled = {options.disabled.begin(), options.disabled.end()};

@@ -131,5 +131,33 @@ TEST(Ahead, ATrainingLeavesTheSameBits) {
   EXPECT_TRUE(waits.back() == ahead.back()) << "other weights";
 }
 
+// A rate that blows the weights up: the run gives up and says where the numbers went bad first. The
+// steps before it were submitted ahead of their results, and the one that is run again is the same.
+std::string given_up(const std::filesystem::path& out, int ahead) {
+  config::Config c = tiny();
+  c.data.source = "synthetic:32x32x3,10";
+  c.data.train_size = 80, c.data.test_size = 4, c.data.workers = 1;
+  c.run.epochs = 1, c.run.out = out.string(), c.run.name = "given_up";
+  c.optim.name = "sgd", c.optim.lr = 1e30;
+  TrainOptions options;
+  options.quiet = true, options.ahead = ahead;
+  try {
+    run::train(c, options);
+    return "it came to its end";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind, ErrorKind::nonfinite) << e.what();
+    return e.message.substr(0, e.message.rfind(';'));  // without its folder
+  }
+}
+
+TEST(Ahead, WhatWentBadIsFoundAgain) {
+  const test::Scratch scratch;
+  const std::string waits = given_up(scratch / "waits", 0), ahead = given_up(scratch / "ahead", 1);
+  EXPECT_NE(waits.find("10 steps in a row"), waits.npos) << waits;
+  EXPECT_NE(waits.find("are finite; first bad tensor: "), waits.npos) << waits;
+  EXPECT_NE(waits.find(" pass, has "), waits.npos) << waits;
+  EXPECT_EQ(ahead, waits);
+}
+
 }  // namespace
 }  // namespace tessera::run::ahead_test

@@ -79,6 +79,7 @@ TEST(StudyFiles, ATwinAsksTheSame) {
       EXPECT_EQ(p.name, q.name);
       EXPECT_EQ(p.kind, q.kind);
       EXPECT_EQ(p.verb, q.verb);
+      EXPECT_EQ(p.needs, q.needs);
       EXPECT_EQ(p.published, q.published);
       ASSERT_EQ(p.techniques.size(), q.techniques.size());
       for (std::size_t t = 0; t < p.techniques.size(); ++t)

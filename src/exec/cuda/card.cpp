@@ -70,6 +70,25 @@ std::string capability(int arch) {
   return std::to_string(arch / 10) + "." + std::to_string(arch % 10);
 }
 
+// Of a library as it says it itself, or why there is none.
+std::string library_version(std::vector<std::string> files, const char* function) {
+  const Library found = Library::find(std::move(files));
+  if (!found) return found.error();
+  using Version = std::size_t();
+  Version* const ask = found.symbol_or_null<Version>(function);
+  if (!ask) return "found, but it does not say its version";
+  const std::size_t v = ask();
+  return std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." +
+         std::to_string(v % 100);
+}
+std::string blas_version() {
+  return library_version({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                         "cublasLtGetVersion");
+}
+std::string dnn_version() {
+  return library_version({"libcudnn.so.9", "libcudnn.so"}, "cudnnGetVersion");
+}
+
 Limits pretended(Limits limits) {
   if (const char* arch = std::getenv("TESSERA_CUDA_ARCH")) limits.arch = std::atoi(arch);
   return limits;
@@ -123,6 +142,14 @@ Limits limits() {
   return limits_of(own_card(), dnn_wanted());
 }
 
+Choices choices_on(const Card& card) {
+  return Choices({{"card", card.name},
+                  {"compute capability", capability(limits_of(card, true).arch)},
+                  {"cublasLt", blas_version()},
+                  {"cudnn", dnn_wanted() ? dnn_version() : "not used"}},
+                 {{"driver", version(machinery().driver)}});
+}
+
 void expect_dtype(int arch, ir::DType dtype) {
   constexpr int first_with_bf16 = 80;
   if (dtype != ir::DType::bf16 || arch >= first_with_bf16) return;
@@ -155,20 +182,8 @@ std::vector<std::pair<std::string, std::string>> facts() {
                          std::to_string(card.multiprocessors) + " multiprocessors, " +
                          std::to_string(card.memory >> 20) + " MiB");
   if (here.cards.empty()) out.emplace_back("cards", missing());
-  const auto library = [&](const char* name, std::vector<std::string> files, const char* function,
-                           auto&& read) {
-    const Library found = Library::find(std::move(files));
-    if (!found) return out.emplace_back(name, found.error());
-    using Version = std::size_t();
-    Version* const ask = found.symbol_or_null<Version>(function);
-    return out.emplace_back(name, ask ? read(ask()) : "found, but it does not say its version");
-  };
-  const auto dotted = [](std::size_t v) {
-    return std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." +
-           std::to_string(v % 100);
-  };
-  library("cublasLt", {"libcublasLt.so.13", "libcublasLt.so"}, "cublasLtGetVersion", dotted);
-  library("cudnn", {"libcudnn.so.9", "libcudnn.so"}, "cudnnGetVersion", dotted);
+  out.emplace_back("cublasLt", blas_version());
+  out.emplace_back("cudnn", dnn_version());
   out.emplace_back("nccl", nccl_missing().empty() ? nccl_version() : nccl_missing());
   return out;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/choices.h"
 #include "exec/cuda/kernel.h"
 
 namespace tessera::exec::cuda {
@@ -37,6 +38,9 @@ bool dnn_wanted();
 // compute capability, to see what is said there.
 Limits limits();
 Limits limits_of(const Card& card, bool dnn);
+// An empty table for what is chosen on this card: its name and capability, and the versions of the
+// libraries.
+Choices choices_on(const Card& card);
 // Error(device) where cards of this compute capability (10 x major + minor) do not compute with
 // elements of this type: bf16 came with 8.0.
 void expect_dtype(int arch, ir::DType dtype);

@@ -72,6 +72,7 @@ class CudaExecutor final : public Executor {
   std::int64_t pinned_bytes() const override { return machine_.pinned; }
   std::int64_t graph_bytes() const override { return machine_.graph_bytes; }
   std::vector<std::string> notes() const override { return machine_.notes; }
+  Choices* choices() override { return &machine_.choices; }
   int runs_ahead() const override { return 1; }
 
  private:

@@ -11,6 +11,7 @@
 #include "exec/common/host_room.h"
 #include "exec/cuda/flight.h"
 #include "exec/cuda/names.h"
+#include "exec/cuda/products/choose.h"
 #include "exec/cuda/ranges.h"
 
 namespace tessera::exec::cuda {
@@ -110,6 +111,14 @@ void CudaLoaded::bind(Copy& copy, int index) {
   }
 }
 
+void CudaLoaded::bind_all() {
+  const std::int64_t moves = machine_.memory.moves();
+  if (bound_at_ == moves) return;
+  machine_.settle();
+  for (std::size_t i = 0; i < copies_.size(); ++i) bind(copies_[i], static_cast<int>(i));
+  bound_at_ = moves;
+}
+
 void CudaLoaded::write(std::string_view input, std::span<const std::byte> bytes) {
   const plan::Binding* binding = plan_.input(input);
   CHECK(binding, "the plan has no input " + std::string(input));
@@ -175,19 +184,35 @@ void CudaLoaded::execute(Copy& copy, std::size_t i, Form form, bool captured) {
   compute(copy, i);
 }
 
-void CudaLoaded::compute(Copy& copy, std::size_t i) {
+Call CudaLoaded::call_of(Copy& copy, std::size_t i, Memo* memo) {
   const plan::Step& step = plan_.steps[i];
   Bound& bound = copy.steps[i];
-  const Call call{.op = step.op,
-                  .attrs = step.attrs,
-                  .in = bound.in,
-                  .out = bound.out,
-                  .stream = machine_.compute,
-                  .workspace = bound.workspace,
-                  .workspace_bytes = step.workspace ? step.workspace.type.bytes() : 0,
-                  .context = machine_.context,
-                  .memo = &memos_[i]};
-  bound.kernel(call);
+  return {.op = step.op,
+          .attrs = step.attrs,
+          .in = bound.in,
+          .out = bound.out,
+          .stream = machine_.compute,
+          .workspace = bound.workspace,
+          .workspace_bytes = step.workspace ? step.workspace.type.bytes() : 0,
+          .context = machine_.context,
+          .memo = memo};
+}
+
+void CudaLoaded::compute(Copy& copy, std::size_t i) {
+  copy.steps[i].kernel(call_of(copy, i, &memos_[i]));
+}
+
+// Nothing is kept with the steps: other ranks may still have a say in what the table holds.
+void CudaLoaded::choose() {
+  machine_.here();
+  bind_all();
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const Kernel choose_of = chooser(plan_.steps[i].op);
+    if (!choose_of) continue;
+    comm::Heartbeat::inside(name_of(plan_, plan_.steps[i]));
+    choose_of(call_of(copies_[0], i, nullptr));
+  }
+  comm::Heartbeat::inside("");
 }
 
 // A kernel that is launched for the first time is loaded, and that may wait for everything on the
@@ -336,11 +361,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
 
 Ticket CudaLoaded::submit(const RunOptions& options) {
   machine_.here();
-  if (const std::int64_t moves = machine_.memory.moves(); bound_at_ != moves) {
-    machine_.settle();
-    for (std::size_t i = 0; i < copies_.size(); ++i) bind(copies_[i], static_cast<int>(i));
-    bound_at_ = moves;
-  }
+  bind_all();
   const int index = next_;
   Copy& copy = copies_[static_cast<std::size_t>(index)];
   if (copy.flight) collect(*copy.flight);  // as many runs are under way as there are copies

@@ -27,6 +27,7 @@ class CudaLoaded final : public Loaded {
   ~CudaLoaded() override;
 
   void write(std::string_view input, std::span<const std::byte> bytes) override;
+  void choose() override;
   void read(std::string_view output, std::span<std::byte> bytes) override;
   Ticket submit(const RunOptions& options) override;
 
@@ -58,8 +59,10 @@ class CudaLoaded final : public Loaded {
 
   void cut();                        // into segments
   void bind(Copy& copy, int index);  // addresses
+  void bind_all();                   // where the memory has moved
   void upload(Copy& copy, int index);
   void execute(Copy& copy, std::size_t step, Form form, bool captured);
+  Call call_of(Copy& copy, std::size_t step, Memo* memo);
   void compute(Copy& copy, std::size_t step);
   void preload(Copy& copy);
   void finish(Copy& copy, bool captured);  // what follows the last step

@@ -41,6 +41,7 @@ struct Machine {
   // Runs; what they are fed with, on its way up; what crosses ranks, both ways, and results that
   // are read.
   Stream compute, upload, transfer;
+  Choices choices;  // before what fills it
   std::unique_ptr<Blas> blas;
   std::unique_ptr<Dnn> dnn;
   Context context;

@@ -1,11 +1,14 @@
 #include "exec/cuda/products/blas.h"
 
 #include <array>
+#include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "exec/cuda/library.h"
+#include "exec/cuda/products/choice_text.h"
 
 namespace tessera::exec::cuda {
 
@@ -15,6 +18,7 @@ struct BlasApi {
   decltype(cublasLtGetStatusString)* status_string;
   decltype(cublasLtMatmul)* matmul;
   decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
+  decltype(cublasLtMatmulAlgoCheck)* check;
   decltype(cublasLtMatmulDescCreate)* desc_create;
   decltype(cublasLtMatmulDescDestroy)* desc_destroy;
   decltype(cublasLtMatmulDescSetAttribute)* desc_set;
@@ -46,6 +50,7 @@ BlasApi load_blas() {
   LOAD(status_string, cublasLtGetStatusString);
   LOAD(matmul, cublasLtMatmul);
   LOAD(heuristic, cublasLtMatmulAlgoGetHeuristic);
+  LOAD(check, cublasLtMatmulAlgoCheck);
   LOAD(desc_create, cublasLtMatmulDescCreate);
   LOAD(desc_destroy, cublasLtMatmulDescDestroy);
   LOAD(desc_set, cublasLtMatmulDescSetAttribute);
@@ -171,7 +176,8 @@ BlasPlan::BlasPlan(BlasPlan&& other) noexcept
       left_(std::exchange(other.left_, nullptr)),
       right_(std::exchange(other.right_, nullptr)),
       d_(std::exchange(other.d_, nullptr)),
-      algo_(other.algo_) {}
+      algo_(other.algo_),
+      workspace_(other.workspace_) {}
 
 BlasPlan& BlasPlan::operator=(BlasPlan&& other) noexcept {
   std::swap(api_, other.api_);
@@ -181,6 +187,7 @@ BlasPlan& BlasPlan::operator=(BlasPlan&& other) noexcept {
   std::swap(right_, other.right_);
   std::swap(d_, other.d_);
   std::swap(algo_, other.algo_);
+  std::swap(workspace_, other.workspace_);
   return *this;
 }
 
@@ -190,8 +197,9 @@ BlasPlan::~BlasPlan() {
   if (desc_) api_->desc_destroy(desc_);
 }
 
-std::unique_ptr<Blas> Blas::open() {
+std::unique_ptr<Blas> Blas::open(Choices* choices) {
   std::unique_ptr<Blas> blas(new Blas);
+  blas->choices_ = choices;
   blas->api_ = std::make_unique<const BlasApi>(load_blas());
   blas->api_->must(blas->api_->create(&blas->handle_), "to start");
   return blas;
@@ -203,6 +211,35 @@ Blas::~Blas() {
 
 std::optional<BlasPlan> Blas::plan(const Product& p) const {
   if (!blas_takes(p)) return {};
+  BlasPlan plan = described(p);
+  if (!choices_) return choose(plan) ? std::optional(std::move(plan)) : std::nullopt;
+  const std::string key = key_of(p);
+  if (const Choice* kept = choices_->find(key)) {
+    if (kept->algorithm.empty()) return {};
+    if (take(plan, *kept)) return plan;
+    choices_->refuse(key);
+  }
+  const bool found = choose(plan);
+  const auto algorithm = std::as_bytes(std::span(plan.algo_.data));
+  choices_->add(key, found ? Choice{to_hex(algorithm), plan.workspace_} : Choice{});
+  return found ? std::optional(std::move(plan)) : std::nullopt;
+}
+
+// The library says itself whether it can run it here.
+bool Blas::take(BlasPlan& plan, const Choice& choice) const {
+  const std::optional<std::vector<std::byte>> bytes =
+      from_hex(choice.algorithm, sizeof plan.algo_.data);
+  if (!bytes) return false;
+  std::memcpy(plan.algo_.data, bytes->data(), bytes->size());
+  cublasLtMatmulHeuristicResult_t said{};
+  const cublasStatus_t status = api_->check(handle_, plan.desc_, plan.left_, plan.right_, plan.d_,
+                                            plan.d_, &plan.algo_, &said);
+  plan.workspace_ = static_cast<int64_t>(said.workspaceSize);
+  return status == CUBLAS_STATUS_SUCCESS && said.state == CUBLAS_STATUS_SUCCESS &&
+         plan.workspace_ <= plan.product_.workspace;
+}
+
+BlasPlan Blas::described(const Product& p) const {
   const BlasApi& api = *api_;
   const Layout left = *left_layout(p), right = *right_layout(p);
   const Layout d{CUBLAS_OP_N, p.rows, p.cols, p.cols == 1 ? p.rows : p.d.col};
@@ -231,7 +268,12 @@ std::optional<BlasPlan> Blas::plan(const Product& p) const {
   plan.left_ = make_layout(api, p.factors, left, p.batches, p.left.batch);
   plan.right_ = make_layout(api, p.factors, right, p.batches, p.right.batch);
   plan.d_ = make_layout(api, p.result, d, p.batches, p.d.batch);
+  return plan;
+}
 
+bool Blas::choose(BlasPlan& plan) const {
+  const BlasApi& api = *api_;
+  const Product& p = plan.product_;
   Preference preference(api);
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(p.workspace));
   // Partial sums over depth are added in a fixed order, in the type of the sum.
@@ -246,16 +288,17 @@ std::optional<BlasPlan> Blas::plan(const Product& p) const {
   const cublasStatus_t status =
       api.heuristic(handle_, plan.desc_, plan.left_, plan.right_, plan.d_, plan.d_,
                     preference.get(), static_cast<int>(found.size()), found.data(), &count);
-  if (status != CUBLAS_STATUS_SUCCESS) return {};
+  if (status != CUBLAS_STATUS_SUCCESS) return false;
   for (int i = 0; i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& one = found[static_cast<std::size_t>(i)];
     if (one.state != CUBLAS_STATUS_SUCCESS ||
         one.workspaceSize > static_cast<std::size_t>(p.workspace))
       continue;
     plan.algo_ = one.algo;
-    return plan;
+    plan.workspace_ = static_cast<int64_t>(one.workspaceSize);
+    return true;
   }
-  return {};
+  return false;
 }
 
 void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t stream) const {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "exec/choices.h"
 #include "exec/cuda/kernel.h"
 
 namespace tessera::exec::cuda {
@@ -76,12 +77,14 @@ class BlasPlan {
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, d_ = nullptr;
   cublasLtMatmulAlgo_t algo_{};
+  std::int64_t workspace_ = 0;  // bytes of product_.workspace that the algorithm takes
 };
 
 class Blas {
  public:
-  // For the current device. Error(device) when the library is missing or refuses.
-  static std::unique_ptr<Blas> open();
+  // For the current device. Error(device) when the library is missing or refuses. `choices`: what
+  // is in there is taken, what is not is chosen and put there; null: nothing is kept.
+  static std::unique_ptr<Blas> open(Choices* choices = nullptr);
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
   ~Blas();
@@ -93,7 +96,11 @@ class Blas {
 
  private:
   Blas() = default;
+  BlasPlan described(const Product& product) const;
+  bool choose(BlasPlan& plan) const;  // the library's first choice; false: it has none
+  bool take(BlasPlan& plan, const Choice& choice) const;
   std::unique_ptr<const BlasApi> api_;
+  Choices* choices_ = nullptr;
   cublasLtHandle_t handle_ = nullptr;
 };
 

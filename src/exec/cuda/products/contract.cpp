@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "exec/common/index.h"
 #include "exec/cuda/products/blas.h"
+#include "exec/cuda/products/choose.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -302,12 +303,6 @@ void describe_dims(const Way& way, Finish& finish, std::span<const int> addends)
   if (finish.dims == 0) finish.extents[static_cast<std::size_t>(finish.dims++)] = 1;
 }
 
-std::vector<ir::Shape> shapes_of(std::span<const Tensor> in) {
-  std::vector<ir::Shape> shapes;
-  for (const Tensor& tensor : in) shapes.push_back(tensor.shape);
-  return shapes;
-}
-
 // By the library where it has a plan, by kernels of our own where not.
 void multiply(const Job& job, const BlasPlan* plan) {
   if (plan)
@@ -316,37 +311,49 @@ void multiply(const Job& job, const BlasPlan* plan) {
     multiply_by_own(job, job.way.wide_sums ? ir::DType::f32 : job.way.type);
 }
 
+std::byte* before_of(const Call& call) {
+  return !call.attr<ir::Contract>().act.empty() && call.out.size() > 1 ? call.out[1].data : nullptr;
+}
+
+Job job_of(const Call& call, const Way& way) {
+  const auto& attr = call.attr<ir::Contract>();
+  std::byte *const y = call.out[0].data, *const before = before_of(call);
+  const bool gelu = y && attr.act == "gelu_tanh" && way.fused && !way.wide_sums &&
+                    ir::is_low(way.type) && way.c.outer_k_steps() == 1;
+  std::byte* sum = way.wide_sums     ? call.workspace + blas_workspace(call.context.limits)
+                   : gelu || !before ? y
+                                     : before;
+  return Job{.call = call, .way = way, .sum = sum, .gelu = gelu, .before = before};
+}
+
+Kept make_kept(const Call& call) {
+  std::vector<ir::Shape> shapes;
+  std::vector<ir::DType> dtypes;
+  for (const Tensor& tensor : call.in)
+    shapes.push_back(tensor.shape), dtypes.push_back(tensor.dtype);
+  Kept kept{.way = way_of(call.attr<ir::Contract>(), shapes, dtypes), .plan = {}};
+  const Job job = job_of(call, kept.way);
+  kept.plan = plan_of(job, true, true);
+  if (!kept.plan && job.gelu) kept.plan = plan_of(job, true, false);
+  if (!kept.plan && kept.way.bias >= 0) kept.plan = plan_of(job, false, false);
+  return kept;
+}
+
 }  // namespace
+
+void choose_contract(const Call& call) {
+  if (call.out[0].data || before_of(call)) (void)make_kept(call);
+}
 
 void run_contract(const Call& call) {
   const auto& attr = call.attr<ir::Contract>();
-  std::byte* const y = call.out[0].data;
-  std::byte* const before = !attr.act.empty() && call.out.size() > 1 ? call.out[1].data : nullptr;
+  std::byte *const y = call.out[0].data, *const before = before_of(call);
   const bool acts = !attr.act.empty() && y;
   if (!y && !before) return;
-
-  const auto job_of = [&](const Way& way) {
-    const bool gelu = acts && attr.act == "gelu_tanh" && way.fused && !way.wide_sums &&
-                      ir::is_low(way.type) && way.c.outer_k_steps() == 1;
-    std::byte* sum = way.wide_sums     ? call.workspace + blas_workspace(call.context.limits)
-                     : gelu || !before ? y
-                                       : before;
-    return Job{.call = call, .way = way, .sum = sum, .gelu = gelu, .before = before};
-  };
-  const auto make = [&] {
-    std::vector<ir::DType> dtypes;
-    for (const Tensor& tensor : call.in) dtypes.push_back(tensor.dtype);
-    Kept kept{.way = way_of(attr, shapes_of(call.in), dtypes), .plan = {}};
-    const Job job = job_of(kept.way);
-    kept.plan = plan_of(job, true, true);
-    if (!kept.plan && job.gelu) kept.plan = plan_of(job, true, false);
-    if (!kept.plan && kept.way.bias >= 0) kept.plan = plan_of(job, false, false);
-    return kept;
-  };
-  const Kept& kept = call.once<Kept>(make);
+  const Kept& kept = call.once<Kept>([&] { return make_kept(call); });
   const Way& way = kept.way;
   if (way.c.c_elements() == 0) return;
-  Job job = job_of(way);
+  Job job = job_of(call, way);
   // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
   const BlasPlan* const plan =
       kept.plan && still_aligned(job, kept.plan->product()) ? &*kept.plan : nullptr;

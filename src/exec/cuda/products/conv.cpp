@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "exec/cuda/products/blas.h"
+#include "exec/cuda/products/choose.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -203,24 +204,24 @@ void run_plain(const ConvJob& job) {
              call.context.limits, call.stream);
 }
 
-void run_job(const ConvJob& job) {
+ConvKept make_kept(const ConvJob& job) {
   const ConvSizes& s = job.sizes;
-  const Alignments alignments = alignments_of(job);
+  ConvKept made;
+  made.alignments = alignments_of(job);
   // An empty sum is zero, which the plain kernel writes; the libraries take no empty tensors.
-  const bool empty = s.images() == 0 || s.filters() == 0 || s.results() == 0;
-  const ConvKept& kept = job.call.once<ConvKept>([&] {
-    ConvKept made;
-    made.alignments = alignments;
-    if (empty) return made;
-    const Context& context = job.call.context;
-    if (is_product(s))
-      made.blas = plan_product(job, alignments);
-    else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
-      made.dnn = plan_dnn(job, alignments);
-    return made;
-  });
+  if (s.images() == 0 || s.filters() == 0 || s.results() == 0) return made;
+  const Context& context = job.call.context;
+  if (is_product(s))
+    made.blas = plan_product(job, made.alignments);
+  else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
+    made.dnn = plan_dnn(job, made.alignments);
+  return made;
+}
+
+void run_job(const ConvJob& job) {
+  const ConvKept& kept = job.call.once<ConvKept>([&] { return make_kept(job); });
   // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
-  const bool aligned = alignments.cover(kept.alignments);
+  const bool aligned = alignments_of(job).cover(kept.alignments);
   if (kept.blas && aligned)
     run_product(job, *kept.blas);
   else if (kept.dnn && aligned)
@@ -229,29 +230,60 @@ void run_job(const ConvJob& job) {
     run_plain(job);
 }
 
+ConvJob forward_job(const Call& call) {
+  const Tensor &x = call.in[0], &f = call.in[1], &y = call.out[0];
+  return {.call = call,
+          .pass = ConvPass::forward,
+          .sizes = sizes_of(x.shape, f.shape, y.shape, call.attr<ir::Conv>()),
+          .dtype = x.dtype,
+          .images = x.data,
+          .filters = f.data,
+          .results = y.data};
+}
+ConvJob input_grad_job(const Call& call) {
+  const Tensor &dy = call.in[0], &f = call.in[1], &dx = call.out[0];
+  return {.call = call,
+          .pass = ConvPass::input_grad,
+          .sizes = sizes_of(dx.shape, f.shape, dy.shape, call.attr<ir::Conv>()),
+          .dtype = dy.dtype,
+          .images = dx.data,
+          .filters = f.data,
+          .results = dy.data};
+}
+ConvJob filter_grad_job(const Call& call) {
+  const Tensor &dy = call.in[0], &x = call.in[1], &df = call.out[0];
+  return {.call = call,
+          .pass = ConvPass::filter_grad,
+          .sizes = sizes_of(x.shape, df.shape, dy.shape, call.attr<ir::Conv>()),
+          .dtype = dy.dtype,
+          .images = x.data,
+          .filters = df.data,
+          .results = dy.data};
+}
+bool empty(const Tensor& result) { return !result || result.elements() == 0; }
+
 }  // namespace
 
+void choose_conv(const Call& call) {
+  if (empty(call.out[0])) return;
+  (void)make_kept(call.op == ir::Op::conv              ? forward_job(call)
+                  : call.op == ir::Op::conv_input_grad ? input_grad_job(call)
+                                                       : filter_grad_job(call));
+}
+
 void run_conv(const Call& call) {
-  const Tensor &x = call.in[0], &f = call.in[1], &y = call.out[0];
-  if (!y || y.elements() == 0) return;
-  const auto& attr = call.attr<ir::Conv>();
-  const ConvJob job{.call = call,
-                    .pass = ConvPass::forward,
-                    .sizes = sizes_of(x.shape, f.shape, y.shape, attr),
-                    .dtype = x.dtype,
-                    .images = x.data,
-                    .filters = f.data,
-                    .results = y.data};
+  if (empty(call.out[0])) return;
+  const ConvJob job = forward_job(call);
   run_job(job);
   const auto operand = [&](std::size_t i) -> const void* {
     return call.in.size() > i ? call.in[i].data : nullptr;
   };
-  finish_conv({.y = y.data,
+  finish_conv({.y = job.results,
                .scale = operand(2),
                .offset = operand(3),
                .addend = operand(4),
-               .relu = attr.relu},
-              job.sizes, x.dtype, call.stream);
+               .relu = call.attr<ir::Conv>().relu},
+              job.sizes, job.dtype, call.stream);
 }
 int64_t workspace_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                        std::span<const ir::Type> out, const Limits& limits) {
@@ -261,15 +293,7 @@ int64_t workspace_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
 }
 
 void run_conv_input_grad(const Call& call) {
-  const Tensor &dy = call.in[0], &f = call.in[1], &dx = call.out[0];
-  if (!dx || dx.elements() == 0) return;
-  run_job({.call = call,
-           .pass = ConvPass::input_grad,
-           .sizes = sizes_of(dx.shape, f.shape, dy.shape, call.attr<ir::Conv>()),
-           .dtype = dy.dtype,
-           .images = dx.data,
-           .filters = f.data,
-           .results = dy.data});
+  if (!empty(call.out[0])) run_job(input_grad_job(call));
 }
 int64_t workspace_conv_input_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                   std::span<const ir::Type> out, const Limits& limits) {
@@ -279,15 +303,7 @@ int64_t workspace_conv_input_grad(const ir::Attrs& attrs, std::span<const ir::Ty
 }
 
 void run_conv_filter_grad(const Call& call) {
-  const Tensor &dy = call.in[0], &x = call.in[1], &df = call.out[0];
-  if (!df || df.elements() == 0) return;
-  run_job({.call = call,
-           .pass = ConvPass::filter_grad,
-           .sizes = sizes_of(x.shape, df.shape, dy.shape, call.attr<ir::Conv>()),
-           .dtype = dy.dtype,
-           .images = x.data,
-           .filters = df.data,
-           .results = dy.data});
+  if (!empty(call.out[0])) run_job(filter_grad_job(call));
 }
 int64_t workspace_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                    std::span<const ir::Type> out, const Limits& limits) {

@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "exec/cuda/library.h"
+#include "exec/cuda/products/choice_text.h"
+#include "exec/cuda/products/dnn_descriptor.h"
 
 namespace tessera::exec::cuda {
 
@@ -40,48 +42,6 @@ using std::int64_t;
 // insist on them.
 constexpr auto graph_handle = static_cast<cudnnBackendAttributeName_t>(800);
 constexpr auto plan_handle = static_cast<cudnnBackendAttributeName_t>(400);
-
-// One descriptor of the backend API, destroyed with this object. L: Dnn::Library, which only Dnn
-// can name.
-template <class L>
-class Descriptor {
- public:
-  Descriptor(const L& library, cudnnBackendDescriptorType_t type) : library_(&library) {
-    library.must(library.create_descriptor(type, &handle_), "a descriptor");
-  }
-  Descriptor(Descriptor&& other) noexcept
-      : library_(other.library_), handle_(std::exchange(other.handle_, nullptr)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(library_, other.library_);
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (handle_) library_->destroy_descriptor(handle_);
-  }
-
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
-           const void* values) {
-    library_->must(library_->set_attribute(handle_, name, type, count, values), "an attribute");
-  }
-  void set(cudnnBackendAttributeName_t name, const Descriptor& part) {
-    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part.handle_);
-  }
-  // False where the library does not take what was described.
-  bool finalize() { return library_->finalize(handle_) == CUDNN_STATUS_SUCCESS; }
-  // How many values it has; up to `most` of them are written.
-  int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
-              void* values) const {
-    int64_t count = 0;
-    const cudnnStatus_t status = library_->get_attribute(handle_, name, type, most, &count, values);
-    return status == CUDNN_STATUS_SUCCESS ? count : 0;
-  }
-  cudnnBackendDescriptor_t get() const { return handle_; }
-
- private:
-  const L* library_;
-  cudnnBackendDescriptor_t handle_ = nullptr;
-};
 
 constexpr int64_t images_id = 1, filters_id = 2, results_id = 3;
 
@@ -157,13 +117,22 @@ class Search {
 
   // True: the last part is an execution plan that is ready.
   bool find() {
+    parts_.clear();
     if (!describe()) return false;
     for (const cudnnBackendHeurMode_t mode :
          {CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
       if (try_mode(mode)) return true;
     return false;
   }
+  // The same for an engine that was found before.
+  bool take_again(const Choice& choice) {
+    const std::optional<DnnEngine> engine = engine_from(choice.algorithm);
+    return engine && describe() && configure(library_, parts_[5], *engine, parts_) &&
+           try_config(parts_.back());
+  }
   std::vector<Descriptor<L>> take() { return std::move(parts_); }
+  // What was found; nothing where the library does not say how to find it again.
+  const std::optional<Choice>& choice() const { return choice_; }
 
  private:
   static constexpr int64_t most_configs = 32;
@@ -268,6 +237,9 @@ class Search {
     if (plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes) != 1 ||
         bytes > conv_.workspace)
       return false;
+    choice_.reset();
+    if (const auto known = engine_of(library_, config, engine))
+      choice_ = Choice{to_text(*known), bytes};
     parts_.push_back(std::move(plan));
     return true;
   }
@@ -275,6 +247,7 @@ class Search {
   const L& library_;
   const DnnConv& conv_;
   std::vector<Descriptor<L>> parts_;
+  std::optional<Choice> choice_;
 };
 
 // What run() needs, behind a type that does not name Dnn::Library.
@@ -300,11 +273,12 @@ class DnnPlan {
   std::unique_ptr<AnyPlan> plan_;
 };
 
-std::unique_ptr<Dnn> Dnn::open() {
+std::unique_ptr<Dnn> Dnn::open(Choices* choices) {
   using Opened = ::tessera::exec::cuda::Library;
   const Opened found = Opened::find({"libcudnn.so.9", "libcudnn.so"});
   if (!found) return nullptr;
   std::unique_ptr<Dnn> dnn(new Dnn);
+  dnn->choices_ = choices;
   dnn->library_ = std::make_unique<Library>();
   Library& library = *dnn->library_;
 #define LOAD(member, function) library.member = found.symbol<decltype(function)>(#function)
@@ -330,8 +304,19 @@ Dnn::~Dnn() {
 std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv& conv) const {
   if (!ir::is_low(conv.dtype) && conv.dtype != ir::DType::f32) return nullptr;
   Search<Library> search(*library_, conv);
-  if (!search.find()) return nullptr;
-  return std::make_shared<const DnnPlan>(std::make_unique<PlanOf<Library>>(search.take()));
+  const auto ready = [&] {
+    return std::make_shared<const DnnPlan>(std::make_unique<PlanOf<Library>>(search.take()));
+  };
+  const std::string key = key_of(conv);
+  if (const Choice* kept = choices_ ? choices_->find(key) : nullptr) {
+    if (kept->algorithm.empty()) return nullptr;
+    if (search.take_again(*kept)) return ready();
+    choices_->refuse(key);
+  }
+  const bool found = search.find();
+  if (choices_ && !found) choices_->add(key, {});
+  if (choices_ && found && search.choice()) choices_->add(key, *search.choice());
+  return found ? ready() : nullptr;
 }
 
 void Dnn::run(const DnnPlan& plan, const DnnConvAddresses& at, cudaStream_t stream) const {

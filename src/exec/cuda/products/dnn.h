@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "exec/choices.h"
 #include "exec/cuda/kernel.h"
 
 namespace tessera::exec::cuda {
@@ -36,8 +37,9 @@ class DnnPlan;  // an engine of the library, ready to run (dnn.cpp)
 
 class Dnn {
  public:
-  // For the current device; null when the library is not there, or refuses this card.
-  static std::unique_ptr<Dnn> open();
+  // For the current device; null when the library is not there, or refuses this card. `choices` as
+  // for Blas::open.
+  static std::unique_ptr<Dnn> open(Choices* choices = nullptr);
   Dnn(const Dnn&) = delete;
   Dnn& operator=(const Dnn&) = delete;
   ~Dnn();
@@ -51,6 +53,7 @@ class Dnn {
   Dnn() = default;
   struct Library;
   std::unique_ptr<Library> library_;
+  Choices* choices_ = nullptr;
 };
 
 }  // namespace tessera::exec::cuda

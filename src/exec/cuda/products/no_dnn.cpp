@@ -9,7 +9,7 @@ namespace tessera::exec::cuda {
 class DnnPlan {};
 struct Dnn::Library {};
 
-std::unique_ptr<Dnn> Dnn::open() { return nullptr; }
+std::unique_ptr<Dnn> Dnn::open(Choices*) { return nullptr; }
 Dnn::~Dnn() = default;
 
 std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv&) const { return nullptr; }
