@@ -87,6 +87,7 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
                         const plan::Target& target, const transforms::RunOptions& options) {
   RunMemory out;
   config::Config config = given;
+  settle_pictures(config);
   const RunExtent extent = extent_for(config, &out.assumed);
   config.batch.global = extent.batch;
   if (config.parallel.weights.word == "measured")
