@@ -85,11 +85,7 @@ TEST_F(OnCardData, IsPlannedToTheByte) {
   const Trained got = trained(augmented("cuda", "bf16"), "auto", "auto");
   const nlohmann::json& peak = got.summary["ranks"][0]["peak_bytes"];
   EXPECT_EQ(peak["planned"], peak["measured"]);
-  const Trained fed = trained(augmented("cuda", "bf16"), "device", "no");
-  EXPECT_GT(peak["planned"].get<std::int64_t>(),
-            fed.summary["ranks"][0]["peak_bytes"]["planned"].get<std::int64_t>() -
-                2 * 16 * 2 * 32 * 32 * 3 + 75 * 32 * 32 * 3 - 4096);
-  RecordProperty("cases", 2);
+  RecordProperty("cases", 1);
 }
 
 // A copy is under way beside the step before it; sampled steps say how long it took.

@@ -25,7 +25,7 @@ enum class Fill {
   ties,           // small integers: many equal values
   one,
   zero,
-  draws,  // rows of base/picture_draw.h for a picture of about 9 x 9
+  picture_draws,  // rows of base/picture_draw.h for a picture of about 9 x 9
 };
 
 struct Operand {

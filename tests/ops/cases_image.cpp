@@ -19,7 +19,7 @@ Rows image_cases() {
   };
   const auto augment = [](const std::string& name, const Augment& attrs, Shape shape, bool mixes) {
     const Operand pictures{shape, Fill::labels, DType::u8},
-        rows{{shape[0], 16}, Fill::draws, DType::i32};
+        rows{{shape[0], 16}, Fill::picture_draws, DType::i32};
     Case c{"augment_" + name, Op::augment, attrs, {pictures, rows}, exact};
     if (mixes) c.in = {pictures, rows, pictures, rows};
     c.classes = 256;

@@ -54,7 +54,7 @@ double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::in
       return 1;
     case Fill::zero:
       return 0;
-    case Fill::draws:
+    case Fill::picture_draws:
       return draw_at(key, at / 16, static_cast<int>(at % 16));
   }
   return 0;

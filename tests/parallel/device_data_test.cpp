@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "compile/pipeline.h"
 #include "compile/plans.h"
 #include "config/reader.h"
 #include "exec/device.h"
