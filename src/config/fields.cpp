@@ -118,7 +118,7 @@ std::vector<Field> data_fields() {
       {"data", "train_size", AT(data.train_size), from(1, 1e9), "training samples of the synthetic source"},
       {"data", "test_size", AT(data.test_size), from(1, 1e9), "test samples of the synthetic source"},
       {"data", "workers", AT(data.workers), from(0, 256), "threads that prepare batches ahead; 0: in the training thread"},
-      {"data", "augment_on", AT(data.augment_on), one_of("auto|loader|device"), "who crops, flips, erases and mixes: the loader's threads, or the device inside of the step, to the same bits; auto: the device of a card, the loader of a CPU"},
+      {"data", "augment_on", AT(data.augment_on), one_of("auto|loader|device"), "who crops, flips, erases and mixes: the loader's threads, or the device inside of the step, to the same bits; auto: the device where that is a card, the loader where it is the CPU"},
       {"data", "resident", AT(data.resident), or_flag(one_of("auto|yes|no"), "auto", "no"), "keep the training pictures on the device, so that a batch is a list of their numbers; auto: on a card, where they take at most 1 GiB and nothing of a picture is left to the loader"},
       {"data", "shuffle", AT(data.shuffle), any(), "a new order of the training samples each epoch"},
       {"data", "balanced", AT(data.balanced), any(), "draw every class equally often, for classes of uneven sizes; needs shuffle"},
