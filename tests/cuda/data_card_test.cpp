@@ -25,6 +25,7 @@ config::Config augmented(const std::string& device, const std::string& dtype) {
   c.data.crop = 4, c.data.flip = "random", c.data.erase = 0.5, c.data.cutout = 8;
   c.data.mixup = 0.4, c.data.cutmix = 1.0;
   c.data.normalize = "cifar10";
+  c.precision.initial_scale_power = 8;  // f16: no step overflows
   c.run.steps = 12, c.run.epochs = 0, c.run.name = "data";
   return c;
 }
