@@ -87,9 +87,11 @@ __global__ void __launch_bounds__(picture_threads)
   }
 }
 
-dim3 grid_of_pictures(std::int64_t items, std::int64_t samples) {
-  return {grid_for(items, picture_threads, 64), static_cast<unsigned>(std::min(samples, most_rows)),
-          1};
+// `most`: blocks of the grid, about; each then takes several pictures.
+dim3 grid_of_pictures(std::int64_t items, std::int64_t samples, std::int64_t most) {
+  const unsigned across = grid_for(items, picture_threads, 64);
+  const std::int64_t rows = std::clamp<std::int64_t>(most / across, 1, most_rows);
+  return {across, static_cast<unsigned>(std::min(samples, rows)), 1};
 }
 
 std::vector<ChannelTables> channel_tables(const ir::Augment& attrs, std::int64_t channels) {
@@ -120,9 +122,8 @@ void run_augment(const Call& call) {
       call.once<std::vector<ChannelTables>>([&] { return channel_tables(attrs, shape.c); });
   with_float(call.out[0].dtype, [&]<class T>(T) {
     for (const ChannelTables& few : tables) {
-      augment_pictures<T>
-          <<<grid_of_pictures(shape.h * shape.w, dims[0]), picture_threads, 0, call.stream>>>(
-              pair, call.out[0].as<T>(), dims[0], shape, attrs.reflect, few);
+      augment_pictures<T><<<grid, picture_threads, 0, call.stream>>>(
+          pair, call.out[0].as<T>(), dims[0], shape, attrs.reflect, few);
       launched("augment_pictures");
     }
   });
@@ -135,7 +136,7 @@ void run_gather_samples(const Call& call) {
                      bytes = out.elements() / samples * ir::size_of(out.dtype);
   const auto launch = [&]<class U>(U) {
     const std::int64_t units = bytes / static_cast<std::int64_t>(sizeof(U));
-    gather_units<U><<<grid_of_pictures(units, samples), picture_threads, 0, call.stream>>>(
+    gather_units<U><<<grid_of_pictures(units, samples, 1 << 20), picture_threads, 0, call.stream>>>(
         set.as<U>(), set.shape[0], indices.as<std::int32_t>(), out.as<U>(), samples, units);
     launched("gather_units");
   };
