@@ -118,6 +118,10 @@ void run_augment(const Call& call) {
     pair.pixels[i] = call.in[2 * i].as<std::uint8_t>();
     pair.draws[i] = call.in[2 * i + 1].as<PictureDraw>();
   }
+  // Reading the tables out of the parameters takes a block longer than a few pixels do: no more
+  // blocks than run at once.
+  const dim3 grid =
+      grid_of_pictures(shape.h * shape.w, dims[0], 8 * call.context.limits.multiprocessors);
   const auto& tables =
       call.once<std::vector<ChannelTables>>([&] { return channel_tables(attrs, shape.c); });
   with_float(call.out[0].dtype, [&]<class T>(T) {
