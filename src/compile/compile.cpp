@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "compile/input_program.h"
 #include "compile/pipeline.h"
 #include "compile/program_memo.h"
 #include "compile/stages.h"
@@ -19,18 +20,6 @@ namespace {
 using namespace ir;
 using transforms::Pass;
 
-// The images that a model reads, [b,h,w,c] in the program's precision.
-Var write_images(Builder& b, const StepSpec& spec, std::int64_t batch, ImageForm form) {
-  const models::ModelConfig& m = spec.config.model;
-  const Shape shape = {batch, m.image_h, m.image_w, m.channels};
-  if (form == ImageForm::numbers) return b.input(Input::batch, "images", {spec.real, shape, {}});
-  const Var pixels = b.input(Input::batch, "images", {DType::u8, shape, {}});
-  const data::Normalisation statistics = normalisation(spec.config);
-  const auto scope = b.scope("input");
-  return b.emit1(Op::normalise, Normalise{statistics.mean, statistics.deviation, spec.real},
-                 {pixels}, "normalised");
-}
-
 // Forward, loss and counts of one micro-batch, as plain equations in one precision.
 Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights weights,
                     ImageForm form) {
@@ -43,7 +32,7 @@ Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights
                      : goal == Goal::evaluate  ? "evaluate"
                      : goal == Goal::predict   ? "predict"
                                                : "recalibrate";
-  const Var images = write_images(b, spec, batch, form);
+  const Var images = write_input(b, spec, batch, form);
   std::map<std::string, Var> params;
   for (const models::Param& p : models::parameters(m)) {
     const Type type{real, p.shape, {}};
@@ -258,6 +247,8 @@ ImageForm image_form(const config::Config& config, Goal goal) {
       return ImageForm::numbers;
     case Goal::train:
     case Goal::recalibrate:
+      if (config.data.held > 0) return ImageForm::held;
+      if (device_work(config).any()) return ImageForm::drawn;
       return trains_on_pixels(config) ? ImageForm::pixels : ImageForm::numbers;
     default:
       return ImageForm::pixels;

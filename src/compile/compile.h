@@ -13,9 +13,10 @@
 
 namespace tessera::run {
 
-// What the images of a batch are: pixels u8, which the program normalises, or numbers that whoever
-// feeds it has normalised.
-enum class ImageForm { pixels, numbers };
+// What the images of a batch are: pixels u8, which the program normalises; numbers that whoever
+// feeds it has normalised; pixels with draws, by which the program augments them; or the places of
+// samples in the pictures that the device holds, with draws where there is something to augment.
+enum class ImageForm { pixels, numbers, drawn, held };
 
 // What a plan is for. Inputs are always images and (but for predict) labels and inv_count; outputs:
 //   train      loss, correct, grad_norm, ok, and the updated weights and state
@@ -36,7 +37,8 @@ struct Compiled {
 };
 
 // As the batches of the configuration are: evaluation and prediction read pixels, training where
-// its augmentations leave pixels (input/augment.h), and gradients are those of given numbers.
+// its augmentations leave pixels or the device does them (input/augment.h), and gradients are those
+// of given numbers.
 ImageForm image_form(const config::Config& config, Goal goal);
 
 // `micro`: samples of each micro-batch (several only for train). `form`: image_form() where it is

@@ -35,7 +35,10 @@ struct Data {
   double fraction = 1.0;
   std::int64_t train_size = 8192, test_size = 1024;  // synthetic only
   std::int64_t workers = 1;
-  bool resident = true;
+  std::string augment_on = "auto";
+  std::string resident = "auto";
+  std::int64_t held = 0;  // pictures that the device holds: follows from `resident` and the data
+                          // (input/resident.h), no key
   bool shuffle = true;
   bool balanced = false;
   bool drop_last = false;

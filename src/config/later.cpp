@@ -15,8 +15,6 @@ struct LaterRow {
   bool partly = false;  // some other values are there already
 };
 const LaterRow later[] = {
-    {"data.resident", [](const Config& c) { return !c.data.resident; },
-     "this build has no data to keep elsewhere; leave it at true", true},
     {"optim.name", [](const Config& c) { return c.optim.name == "lars"; },
      "this build has adamw, sgd and lamb", true},
     {"precision.dtype", [](const Config& c) { return c.precision.dtype == "fp8"; },

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -45,6 +46,7 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
   if (!o.transform.apply)
     o.transform = make_eval_transform({}, o.height, o.width, dataset.channels(), {});
   CHECK(!o.bytes || o.transform.pixels, "a transform that gives pixels");
+  CHECK(!o.held || samples_ <= std::numeric_limits<std::int32_t>::max(), "indices are i32");
   values_ = static_cast<std::size_t>(o.height) * o.width * dataset.channels();
   epoch_ = o.first_epoch - 1;
   position_ = epoch_samples_;  // so that the first assign() opens first_epoch
@@ -142,9 +144,11 @@ void Loader::assign(Slot& slot) {
   batch.height = options_.height, batch.width = options_.width,
   batch.channels = dataset_.channels();
   batch.labels.resize(static_cast<std::size_t>(batch.count));
-  const std::size_t values = static_cast<std::size_t>(batch.count) * values_;
+  const std::size_t values = options_.held ? 0 : static_cast<std::size_t>(batch.count) * values_;
   batch.images.resize(options_.bytes ? 0 : values);
   batch.pixels.resize(options_.bytes ? values : 0);
+  batch.samples.assign(options_.held ? static_cast<std::size_t>(batch.count) : 0, 0);
+  batch.draws.assign(options_.draw ? static_cast<std::size_t>(batch.count) : 0, {});
   batch.targets.clear();
   batch.weights.resize(options_.class_weights.empty() ? 0 : static_cast<std::size_t>(batch.count));
   slot.indices.assign(order_.begin() + position_, order_.begin() + position_ + batch.count);
@@ -217,8 +221,13 @@ void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
   };
   if (!wanted(sample) && !(options_.mix && wanted(sample ^ 1)))
     return label_of(slot.indices[i]);  // a mix needs the partner
-  const SampleKey key = read(slot, sample, scratch);
+  const SampleKey key = options_.held ? key_of(slot, sample) : read(slot, sample, scratch);
   label_of(key.index);
+  if (options_.draw) slot.batch.draws[i] = options_.draw(key);
+  if (options_.held) {
+    slot.batch.samples[i] = static_cast<std::int32_t>(key.index);
+    return;
+  }
   const auto mine = [&](auto& all) { return std::span(all).subspan(i * values_, values_); };
   if (options_.bytes)
     options_.transform.pixels(scratch, key, mine(slot.batch.pixels));
@@ -226,11 +235,15 @@ void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
     options_.transform.apply(scratch, key, mine(slot.batch.images));
 }
 
+SampleKey Loader::key_of(const Slot& slot, std::int64_t sample) const {
+  return {options_.seed, slot.batch.epoch, slot.batch.first_position + sample,
+          slot.indices[static_cast<std::size_t>(sample)]};
+}
+
 // The image of the sample or of the one that replaces it, as far as the transform wants it.
 SampleKey Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
   const std::int64_t allowed = BadSamples::allowed(dataset_.size());
-  SampleKey key{options_.seed, slot.batch.epoch, slot.batch.first_position + sample,
-                slot.indices[static_cast<std::size_t>(sample)]};
+  SampleKey key = key_of(slot, sample);
   std::vector<std::pair<std::int64_t, std::string>> bad;
   for (;;) {
     try {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/picture_draw.h"
 #include "data/dataset.h"
 #include "data/transform.h"
 
@@ -22,10 +23,13 @@ namespace tessera::data {
 
 struct Batch {
   // [count, height, width, channels]: normalised numbers, or pixels (LoaderOptions::bytes); the
-  // other is empty.
+  // other is empty. Both are where the device holds the pictures (LoaderOptions::held): then
+  // `samples` says which.
   std::vector<float> images;
   std::vector<std::uint8_t> pixels;
-  std::vector<std::int32_t> labels;  // [count]
+  std::vector<std::int32_t> samples;  // [count] in the data set
+  std::vector<PictureDraw> draws;     // [count] when the device augments
+  std::vector<std::int32_t> labels;   // [count]
   std::vector<float> targets;  // [count, classes] when a mix made soft targets; empty: the labels
   std::vector<float> weights;  // [count] when samples are weighted; empty: all alike
   std::int64_t first_position = 0, count = 0, epoch = 0;
@@ -35,13 +39,15 @@ struct Batch {
 struct LoaderOptions {
   std::int64_t batch = 128;  // global batch; the last one of an epoch may be smaller
   std::uint64_t seed = 0;
-  bool shuffle = true;               // false: the data set's own order
-  bool balanced = false;             // every class equally often (order.h); needs shuffle
-  bool drop_last = false;            // leave out the last batch of an epoch when it is smaller
-  int height = 0, width = 0;         // of the model; 0: the data set's own
-  Transform transform;               // unset: to the model's size, not augmented (augment.h)
-  bool bytes = false;                // fill Batch::pixels by transform.pixels, and not the images
-  std::vector<float> class_weights;  // one per class: fills Batch::weights
+  bool shuffle = true;        // false: the data set's own order
+  bool balanced = false;      // every class equally often (order.h); needs shuffle
+  bool drop_last = false;     // leave out the last batch of an epoch when it is smaller
+  int height = 0, width = 0;  // of the model; 0: the data set's own
+  Transform transform;        // unset: to the model's size, not augmented (augment.h)
+  bool bytes = false;         // fill Batch::pixels by transform.pixels, and not the images
+  bool held = false;          // fill Batch::samples, and neither pixels nor images
+  std::function<PictureDraw(const SampleKey& key)> draw;  // fills Batch::draws; unset: none
+  std::vector<float> class_weights;                       // one per class: fills Batch::weights
   std::function<void(Batch& batch)>
       mix;  // once per complete batch, by the thread that completed it
   std::function<bool(std::int64_t sample, std::int64_t count)>
@@ -95,6 +101,7 @@ class Loader {
   bool claim(Slot*& slot, std::int64_t& begin, std::int64_t& end);
   void prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& scratch);
   void fill(Slot& slot, std::int64_t sample, Image& scratch);
+  SampleKey key_of(const Slot& slot, std::int64_t sample) const;
   SampleKey read(Slot& slot, std::int64_t sample, Image& scratch);
   void report_bad(Slot& slot);
   void work();

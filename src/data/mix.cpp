@@ -90,17 +90,10 @@ PairRange whole_pairs(std::int64_t begin, std::int64_t end, std::int64_t count) 
   return {begin & ~std::int64_t{1}, std::min(count, (end + 1) & ~std::int64_t{1})};
 }
 
-namespace {
-
-template <class T>
-void mix_values(const MixOptions& options, const BatchPart& part, const MixShape& shape,
-                std::span<T> images, std::span<const std::int32_t> labels,
-                std::span<float> targets) {
-  const std::size_t n = labels.size(),
-                    pixels = static_cast<std::size_t>(shape.h) * shape.w * shape.c;
-  const std::size_t classes = static_cast<std::size_t>(shape.classes);
-  CHECK(images.size() == n * pixels && targets.size() == n * classes,
-        "one image and one row of targets per label");
+Mix mix_targets(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+                std::span<const std::int32_t> labels, std::span<float> targets) {
+  const std::size_t n = labels.size(), classes = static_cast<std::size_t>(shape.classes);
+  CHECK(targets.size() == n * classes, "one row of targets per label");
   const std::int64_t end = part.begin + static_cast<std::int64_t>(n);
   CHECK(part.begin >= 0 && end <= part.count,
         fmt::format("samples {} to {} of a batch of {}", part.begin, end, part.count));
@@ -113,10 +106,27 @@ void mix_values(const MixOptions& options, const BatchPart& part, const MixShape
     targets[i * classes + static_cast<std::size_t>(labels[i])] +=
         static_cast<float>(1.0 - options.smoothing);
   }
-  if (how.lambda == 1) return;
+  if (how.lambda == 1) return how;
   CHECK(n == 0 || (part.begin % 2 == 0 && (end % 2 == 0 || end == part.count)),
         fmt::format("samples {} to {} of a batch of {} split a pair; use whole_pairs()", part.begin,
                     end, part.count));
+  for (std::size_t i = 0; i + 1 < n; i += 2)
+    blend(targets.subspan(i * classes, classes), targets.subspan((i + 1) * classes, classes),
+          static_cast<float>(how.lambda));
+  return how;
+}
+
+namespace {
+
+template <class T>
+void mix_values(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+                std::span<T> images, std::span<const std::int32_t> labels,
+                std::span<float> targets) {
+  const std::size_t n = labels.size(),
+                    pixels = static_cast<std::size_t>(shape.h) * shape.w * shape.c;
+  CHECK(images.size() == n * pixels, "one image per label");
+  const Mix how = mix_targets(options, part, shape, labels, targets);
+  if (how.lambda == 1) return;
   const auto keep = static_cast<float>(how.lambda);
   for (std::size_t i = 0; i + 1 < n; i += 2) {
     const std::span<T> first = images.subspan(i * pixels, pixels),
@@ -133,7 +143,6 @@ void mix_values(const MixOptions& options, const BatchPart& part, const MixShape
       blend(first, second, keep);
     else
       CHECK(false, "pixels are not blended");
-    blend(targets.subspan(i * classes, classes), targets.subspan((i + 1) * classes, classes), keep);
   }
 }
 

@@ -58,6 +58,10 @@ void mix(const MixOptions& options, const BatchPart& part, const MixShape& shape
          std::span<std::uint8_t> images, std::span<const std::int32_t> labels,
          std::span<float> targets);
 
+// The targets alone, and what is to be done to the images.
+Mix mix_targets(const MixOptions& options, const BatchPart& part, const MixShape& shape,
+                std::span<const std::int32_t> labels, std::span<float> targets);
+
 // Beta(alpha, alpha), by Joehnk's method up to 1 and from two gamma variates (Marsaglia and Tsang
 // 2000) above; rounded to 2^-20, so that the last bits of a C library's pow and log do not show.
 double draw_beta(Draw& draw, double alpha);

@@ -35,6 +35,8 @@ struct Timeline {
   std::int64_t began_ns = 0;  // of the steady clock
   double wall_ms = 0;
   double messages_ms = 0;  // of stream 0: handing over, polling and waiting, all together
+  double copy_ms = 0;  // of what it was fed with, to a device that has memory of its own: beside
+                       // the run before it, where that was still under way
 };
 
 // Called after each step of a run with its index and a way to see the bytes of its slots.

@@ -56,7 +56,14 @@ data::Normalisation normalisation(const config::Config& config) {
   return statistics;
 }
 
+data::DeviceWork device_work(const config::Config& config) {
+  const std::string& on = config.data.augment_on;
+  if (on == "loader" || (on == "auto" && config.run.device == "cpu")) return {};
+  return data::device_work(augment_options(config), mix_options(config));
+}
+
 bool trains_on_pixels(const config::Config& config) {
+  if (device_work(config).any()) return true;
   return augment_options(config).ends_with_pixels() && !mix_options(config).blends();
 }
 
@@ -101,9 +108,9 @@ void follow_preprocess(const nlohmann::json& preprocess, const std::string& wher
 
 data::Transform train_transform(const config::Config& config) {
   const models::ModelConfig& m = config.model;
-  return data::make_train_transform(augment_options(config), static_cast<int>(m.image_h),
-                                    static_cast<int>(m.image_w), static_cast<int>(m.channels),
-                                    normalisation(config));
+  return data::make_train_transform(left_to_loader(augment_options(config), device_work(config)),
+                                    static_cast<int>(m.image_h), static_cast<int>(m.image_w),
+                                    static_cast<int>(m.channels), normalisation(config));
 }
 
 data::Transform eval_transform(const config::Config& config) {

@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "data/augment.h"
+#include "data/device_work.h"
 #include "data/mix.h"
 
 namespace tessera::run {
@@ -13,8 +14,11 @@ data::AugmentOptions augment_options(const config::Config& config);
 // With loss.label_smoothing: mixed targets carry it, so the loss must not smooth them again.
 data::MixOptions mix_options(const config::Config& config);
 data::Normalisation normalisation(const config::Config& config);
+// What of training's augmentations the device does, by data.augment_on.
+data::DeviceWork device_work(const config::Config& config);
 // Whether the batches of training are pixels, which the program normalises. Mixup blends normalised
-// numbers, and erasing and cutout write them: then the loader normalises.
+// numbers, and erasing and cutout write them: where that is not left to the device the loader
+// normalises.
 bool trains_on_pixels(const config::Config& config);
 
 // A configuration of this model whose images are photographs, as those of a folder: what prediction

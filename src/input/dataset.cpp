@@ -74,12 +74,22 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
   }
   o.transform = train_transform(config);
   o.bytes = trains_on_pixels(config);
+  o.held = config.data.held > 0;
+  const data::DeviceWork work = device_work(config);
+  if (work.any())
+    o.draw = [options = augment_options(config), work, h = o.height,
+              w = o.width](const data::SampleKey& key) {
+      return data::draw_picture(options, work, h, w, key);
+    };
   if (const data::MixOptions mixing = mix_options(config); mixing.enabled())
-    o.mix = [mixing, seed = o.seed, classes = dataset.classes()](data::Batch& b) {
+    o.mix = [mixing, on_device = work.mixes, seed = o.seed,
+             classes = dataset.classes()](data::Batch& b) {
       b.targets.resize(static_cast<std::size_t>(b.count) * static_cast<std::size_t>(classes));
       const data::BatchPart all{seed, b.epoch, b.first_position, b.count, 0};
       const data::MixShape shape{b.height, b.width, b.channels, classes};
-      if (b.pixels.empty())
+      if (on_device)
+        data::draw_partners(data::mix_targets(mixing, all, shape, b.labels, b.targets), b.draws);
+      else if (b.pixels.empty())
         data::mix(mixing, all, shape, std::span(b.images), b.labels, b.targets);
       else
         data::mix(mixing, all, shape, std::span(b.pixels), b.labels, b.targets);

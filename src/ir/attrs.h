@@ -275,6 +275,16 @@ struct Normalise {
   bool operator==(const Normalise&) const = default;
   FIELDS(F(mean), F(deviation), F(to))
 };
+// Pictures as `normalise` makes numbers of them, each moved, hidden in part and mixed with its
+// partner as its row of draws says (base/picture_draw.h). Operands pictures draws [partners
+// partners' draws].
+struct Augment {
+  std::vector<double> mean{}, deviation{};
+  DType to = DType::f32;
+  bool reflect = false;  // the padding holds the mirrored picture, not black
+  bool operator==(const Augment&) const = default;
+  FIELDS(F(mean), F(deviation), F(to), F(reflect))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
@@ -298,7 +308,7 @@ struct Attrs : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Sca
                             Dropout, Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape,
                             Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window,
                             WindowMask, BiasTable, Sgd, AdamW, Segments, Ema, Clip, LossScale,
-                            Collective, Message, Compressed, Stream, Normalise> {
+                            Collective, Message, Compressed, Stream, Normalise, Augment> {
   using variant::variant;
   Attrs();
   Attrs(const Attrs& other);

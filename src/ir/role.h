@@ -18,7 +18,8 @@ enum class Whose : std::uint8_t { step, bucket, parameter };
   X(frozen, parameter) X(statistics, parameter) X(average_statistics, parameter)                \
   X(gradient, parameter)                            /* an output */                             \
   X(step, step) X(rate, step) X(key, step)          /* its number, learning rate, random key */ \
-  X(loss_scale, step) X(unscale, step)              /* the factor on the loss, and its inverse */
+  X(loss_scale, step) X(unscale, step)              /* the factor on the loss, and its inverse */ \
+  X(pictures, step)                                 /* of the data set; no checkpoint has them */
 // clang-format on
 
 enum class Role : std::uint8_t {

@@ -83,6 +83,7 @@ std::map<int, Meeting> meetings(const plan::Plan& plan, const Timeline& timeline
 report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, Meeting>& met,
                                std::vector<double>* waited_for) {
   report::Breakdown out;
+  out.copy = timeline.copy_ms;
   for (const Timeline::Span& span : timeline.spans) {
     const double ms = span.end - span.start;
     if (span.kind == Timeline::compute) out.compute += ms;

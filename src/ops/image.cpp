@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/picture_draw.h"
 #include "ops/table.h"
 
 namespace tessera::ops {
@@ -9,21 +10,56 @@ namespace {
 
 using namespace ir;
 
-Types infer_normalise(const Attrs& attrs, In in) {
-  const Normalise& a = std::get<Normalise>(attrs);
-  const Type& x = only(in);
-  CHECK(x.dtype == DType::u8 && x.rank() >= 1, "normalise takes pixels u8[..., channels], got " +
-                                                   std::string(name(x.dtype)) + to_string(x.shape));
-  CHECK(is_float(a.to), "normalise gives a float type, not " + std::string(name(a.to)));
+std::string written(const Type& type) {
+  return std::string(name(type.dtype)) + to_string(type.shape);
+}
+
+// What becomes of pixels: both ops say it alike.
+template <class A>
+Types numbers_of(const std::string& op, const A& a, const Type& x) {
+  CHECK(x.dtype == DType::u8 && x.rank() >= 1,
+        op + " takes pixels u8[..., channels], got " + written(x));
+  CHECK(is_float(a.to), op + " gives a float type, not " + std::string(name(a.to)));
   const auto channels = static_cast<std::size_t>(x.shape.back());
   for (const std::vector<double>* list : {&a.mean, &a.deviation})
     CHECK(list->size() == 1 || list->size() == channels,
-          "normalise takes one mean and one deviation, or one per channel: found " +
+          op + " takes one mean and one deviation, or one per channel: found " +
               std::to_string(list->size()) + " for " + std::to_string(channels) + " channels");
   for (const double mean : a.mean) CHECK(std::isfinite(mean), "a mean is a finite number");
   for (const double deviation : a.deviation)
     CHECK(std::isfinite(deviation) && deviation > 0, "a deviation is a finite number above 0");
   return {{a.to, x.shape, {}}};
+}
+
+Types infer_normalise(const Attrs& attrs, In in) {
+  return numbers_of("normalise", std::get<Normalise>(attrs), only(in));
+}
+
+Types infer_augment(const Attrs& attrs, In in) {
+  CHECK(in.size() == 2 || in.size() == 4,
+        "augment takes pictures and draws, or those of partners too: got " +
+            std::to_string(in.size()) + " operands");
+  for (std::size_t i = 0; i < in.size(); i += 2) {
+    const Type &pictures = in[i], &draws = in[i + 1];
+    CHECK(pictures.rank() == 4 && pictures.shape == in[0].shape && pictures.dtype == DType::u8,
+          "augment takes pictures u8[n,h,w,c], all of one shape, got " + written(pictures));
+    CHECK(draws.dtype == DType::i32 &&
+              draws.shape == Shape({pictures.shape[0], picture_draw_columns}),
+          "augment takes a row of draws i32[n,16] for every picture, got " + written(draws));
+  }
+  return numbers_of("augment", std::get<Augment>(attrs), in[0]);
+}
+std::string signature_augment(const Attrs&, int operands) {
+  return operands == 2 ? "bh!w!c!,bk!->bh!w!c!" : "bh!w!c!,bk!,bh!w!c!,bk!->bh!w!c!";
+}
+
+Types infer_gather(const Attrs&, In in) {
+  CHECK(in.size() == 2 && in[0].rank() >= 1, "gather_samples takes a set and indices");
+  CHECK(in[1].dtype == DType::i32 && in[1].rank() == 1,
+        "gather_samples takes indices i32[n], got " + written(in[1]));
+  Shape shape = in[0].shape;
+  shape[0] = in[1].shape[0];
+  return {{in[0].dtype, shape, {}}};
 }
 
 }  // namespace
@@ -36,6 +72,17 @@ std::vector<OpDef> image_rows() {
               "rounded to f32",
        .sig = "*c!->*c!",
        .infer = infer_normalise},
+      {.op = Op::augment,
+       .doc =
+           "pictures, draws [partners, their draws] -> the numbers that normalise gives, of each "
+           "picture cropped, mirrored, hidden in part and mixed with its partner as its row says",
+       .sig = "",
+       .infer = infer_augment,
+       .signature = signature_augment},
+      {.op = Op::gather_samples,
+       .doc = "a set of samples, indices -> those samples; zeros where an index is outside of it",
+       .sig = "n!*,b->b*",
+       .infer = infer_gather},
   };
 }
 

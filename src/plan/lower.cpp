@@ -131,8 +131,11 @@ class MissingKernels {
 Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
                std::size_t first_workspace, const std::vector<bool>& gradients) {
   Memory m;
-  for (const Buffer& b : plan.persistent)
-    (b.kind == Input::param ? m.weights : m.optimizer) += b.bytes;
+  for (const Buffer& b : plan.persistent) {
+    const Input* input = plan.program.input(b.name);
+    const bool data = input && input->role == Role::pictures;  // they count as batches do
+    (b.kind == Input::param ? m.weights : data ? m.activations : m.optimizer) += b.bytes;
+  }
   for (std::size_t i = 0; i < a.intervals.size(); ++i) {
     if (!arena.at_peak(i, a.intervals[i])) continue;
     if (i >= first_workspace)

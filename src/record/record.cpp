@@ -38,7 +38,7 @@ Breakdown breakdown_from(const Values& v) {
   b.compute = part("compute"), b.comm_exposed = part("comm_exposed"),
   b.comm_hidden = part("comm_hidden"), b.wait = part("wait");
   b.data = part("data"), b.host = part("host"), b.bubble = part("bubble"),
-  b.pipelined = v.has("bubble");
+  b.pipelined = v.has("bubble"), b.copy = part("copy");
   return b;
 }
 

@@ -21,7 +21,7 @@ template <class V, class B>
 void breakdown_fields(V& v, B& b) {
   v("compute", b.compute), v("comm_exposed", b.comm_exposed), v("comm_hidden", b.comm_hidden),
       v("wait", b.wait), v("data", b.data);
-  v("host", b.host), v("bubble", b.bubble), v("pipelined", b.pipelined);
+  v("host", b.host), v("bubble", b.bubble), v("copy", b.copy), v("pipelined", b.pipelined);
 }
 template <class V, class Q>
 void quantile_fields(V& v, Q& q) {

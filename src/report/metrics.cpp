@@ -14,6 +14,7 @@ ordered_json to_json(const Breakdown& b) {
                       {"wait", b.wait},
                       {"data", b.data},
                       {"host", b.host}};
+  if (b.copy > 0) out["copy"] = b.copy;
   if (b.pipelined) out["bubble"] = b.bubble;
   return out;
 }

@@ -13,12 +13,13 @@ struct Breakdown {  // ms
   double compute = 0, comm_exposed = 0, comm_hidden = 0, wait = 0, data = 0, host = 0;
   double bubble = 0;  // no part of it: of the turns of a pipeline, the share of time in which this
                       // rank had none
+  double copy = 0;    // nor this: batches on their way to a device, beside the step before
   bool pipelined = false;
 };
 // What is added up over steps.
 inline constexpr double Breakdown::*breakdown_parts[] = {
     &Breakdown::compute, &Breakdown::comm_exposed, &Breakdown::comm_hidden, &Breakdown::wait,
-    &Breakdown::data,    &Breakdown::host,         &Breakdown::bubble};
+    &Breakdown::data,    &Breakdown::host,         &Breakdown::bubble,      &Breakdown::copy};
 nlohmann::ordered_json to_json(const Breakdown& b);
 
 struct StepMetrics {

@@ -191,38 +191,6 @@ bool Session::has_statistics() const {
   return std::any_of(params.begin(), params.end(), [](const models::Param& p) { return p.buffer; });
 }
 
-void Session::write_real(Ready& ready, const std::string& input, std::span<const float> values) {
-  if (storage_dtype(config_) == DType::f32)
-    ready.loaded->write(input, std::as_bytes(values));
-  else
-    ready.loaded->write(input,
-                        encode(std::vector<double>(values.begin(), values.end()), DType::f64));
-}
-void Session::feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& in) {
-  const auto classes = static_cast<std::size_t>(config_.model.classes);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < micro.size(); ++i) {
-    const std::string tag = micro.size() > 1 ? "." + std::to_string(i) : "";
-    const ir::Range mine = share(micro[i]);
-    const std::size_t first = at + static_cast<std::size_t>(mine.begin),
-                      n = static_cast<std::size_t>(mine.size);
-    const auto real = [&](const std::string& name, std::span<const float> values,
-                          std::size_t each) {
-      if (ready.plan().input(name + tag))
-        write_real(ready, name + tag, values.subspan(first * each, n * each));
-    };
-    if (in.images.form() == ImageForm::numbers)
-      real("images", in.images.numbers(), pixels());
-    else if (ready.plan().input("images" + tag))
-      ready.loaded->write("images" + tag, std::as_bytes(in.images.pixels().subspan(first * pixels(),
-                                                                                   n * pixels())));
-    real("targets", in.targets, classes);
-    real("weights", in.weights, 1);
-    if (ready.plan().input("labels" + tag))
-      ready.loaded->write("labels" + tag, std::as_bytes(in.labels.subspan(first, n)));
-    at += static_cast<std::size_t>(micro[i]);
-  }
-}
 void Session::write_scalar(Ready& ready, const std::string& input, double value) {
   if (ready.plan().input(input))
     ready.loaded->write(input, encode(std::span(&value, 1), storage_dtype(config_)));
@@ -300,7 +268,7 @@ EvalResult Session::evaluate(const Images& images, std::span<const std::int32_t>
 }
 
 void Session::recalibrate(const Images& images) {
-  const auto samples = static_cast<std::int64_t>(images.size() / pixels());
+  const auto samples = static_cast<std::int64_t>(images.count(pixels()));
   Ready& plan = ready({Goal::recalibrate, samples, Weights::average, images.form()});
   feed(plan, {samples}, {.images = images, .labels = {}});
   const std::vector<models::Param> params = models::parameters(config_.model);

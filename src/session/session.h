@@ -79,6 +79,11 @@ class Session {
   std::map<std::string, std::vector<double>> parameters(
       Weights weights) const;  // all of them, by name
 
+  // Pictures of the training set from this one on, where the configuration says that the device
+  // holds them; a plan that reads them was reserved or loaded before. They are no part of a
+  // checkpoint.
+  void hold(std::int64_t first, std::span<const std::uint8_t> pictures);
+
   // One update over a global batch; rng is keyed by (seed, step, position). The program counts
   // applied updates: set_step says how many there are, train_step(inputs) is set_step(inputs.step -
   // 1), submit and wait. A step may be submitted while the one before is under way: then it is
@@ -157,6 +162,8 @@ class Session {
   // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage
   // reads.
   void feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
+  void feed_images(Ready& ready, const Images& images, std::size_t first, std::size_t n,
+                   const std::string& tag);
   void write_real(Ready& ready, const std::string& input, std::span<const float> values);
   void write_scalar(Ready& ready, const std::string& input, double value);
   std::vector<double> read_real(Ready& ready, const std::string& output);

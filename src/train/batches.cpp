@@ -13,4 +13,19 @@ bool next_batch(data::Loader& loader, const Session& session, const config::Conf
   return true;
 }
 
+void hold_pictures(Session& session, const data::Dataset& train) {
+  constexpr std::size_t at_once = 16 << 20;  // bytes on their way
+  const std::int64_t held = session.config().data.held;
+  std::vector<std::uint8_t> pictures;
+  data::Image image;
+  std::int64_t first = 0;
+  for (std::int64_t i = 0; i < held; ++i) {
+    train.get(i, {}, image);
+    pictures.insert(pictures.end(), image.pixels.begin(), image.pixels.end());
+    if (i + 1 < held && pictures.size() < at_once) continue;
+    session.hold(first, pictures);
+    pictures.clear(), first = i + 1;
+  }
+}
+
 }  // namespace tessera::run

@@ -20,6 +20,7 @@
 #include "files/text.h"
 #include "input/augment.h"
 #include "input/dataset.h"
+#include "input/resident.h"
 #include "measure/environment.h"
 #include "measure/segments.h"
 #include "ranks/ranks.h"
@@ -30,6 +31,7 @@
 #include "session/room.h"
 #include "train/algorithms.h"
 #include "train/balance.h"
+#include "train/batches.h"
 #include "train/diagnose.h"
 #include "train/epoch.h"
 #include "train/learning_rate.h"
@@ -81,7 +83,11 @@ class Trainer {
     plans_ = plans_of_training(state_.config, extent_);
     state_.results.planned_bytes = reserve(*state_.session, plans_, state_.ranks).bytes();
     state_.ranks.together([&] { clean_run_folder(out_, lock_); });
-    state_.ranks.together([&] { comm::Heartbeat::doing("loading the weights"), begin(); });
+    state_.ranks.together([&] {
+      comm::Heartbeat::doing("bringing the pictures to the device");
+      hold_pictures(*state_.session, *state_.train);
+      comm::Heartbeat::doing("loading the weights"), begin();
+    });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
     segment_ = begin_segment(state_.ranks, static_cast<int>(state_.config.run.threads), out_,
                              state_.progress.step, config::in_short(state_.config),
@@ -129,6 +135,7 @@ class Trainer {
     extent_ =
         extent_of(state_.config, used_samples(state_.config, *state_.train), state_.test->size());
     state_.config.batch.global = extent_.batch;
+    settle_resident(state_.config, *state_.train);
     if (state_.config.parallel.weights.word == "measured")
       state_.config.parallel.weights.list.assign(
           static_cast<std::size_t>(state_.config.parallel.dp), 1.0);

@@ -24,7 +24,7 @@ Program cut(const Program& program, const std::vector<std::int64_t>& blocks) {
   const Uses uses(p);
   std::vector<int> level(p.values.size(), -1);  // the stage that may read a value; -1: any
   for (const Input& in : p.inputs)
-    if (in.name == "images") level[at(in.var)] = 0;
+    if (in.name == "images" || in.name == "samples") level[at(in.var)] = 0;
   std::size_t marks = 0;
   for (Eqn& e : p.eqns) {
     e.stage = -1;

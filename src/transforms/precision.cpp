@@ -127,6 +127,7 @@ Program precision(const Program& program, DType low) {
       c->dtype = low;
     // Numbers that only low ops read come out low at once; the rounding is the cast's.
     if (Normalise* n = std::get_if<Normalise>(&attrs); n && read_low_only(e.out[0])) n->to = low;
+    if (Augment* a = std::get_if<Augment>(&attrs); a && read_low_only(e.out[0])) a->to = low;
     r.copy_with(e, attrs, in);
   }
   for (const Output& o : program.outputs) {

@@ -311,6 +311,7 @@ int explain(const config::Config& given, const ExplainOptions& options) {
     config.parallel.stages.list.assign(run->trace.blocks.begin(), run->trace.blocks.end());
   else
     settle_stages(config, nullptr);
+  if (options.goal == "train") settle_pictures(config);
   const StepSpec spec = resolve(config);
   const ir::Mesh& mesh = spec.mesh;
   e.world = mesh.ranks();

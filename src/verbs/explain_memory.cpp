@@ -10,6 +10,7 @@
 #include "compile/plans.h"
 #include "exec/common/host_room.h"
 #include "input/dataset.h"
+#include "input/resident.h"
 #include "report/console.h"
 #include "train/score.h"
 
@@ -31,6 +32,19 @@ RunExtent extent_for(config::Config config, std::string* assumed) {
 }
 
 }  // namespace
+
+void settle_pictures(config::Config& config) {
+  if (config.data.resident == "no" ||
+      (config.data.resident == "auto" && config.run.device == "cpu"))
+    return;  // whatever the data are
+  std::unique_ptr<data::Dataset> train;
+  try {
+    train = open_data(config, data::Split::train);
+  } catch (const Error&) {
+    return;  // memory_of_run() says why they cannot be opened
+  }
+  settle_resident(config, *train);
+}
 
 nlohmann::ordered_json RunMemory::json() const {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
@@ -63,7 +77,8 @@ std::string RunMemory::text(bool several_ranks) const {
         report::with_commas(fed), report::with_commas(pinned));
   if (!assumed.empty())
     out += fmt::format(
-        "  the data cannot be opened ({}): the last, smaller batch of an epoch is not counted\n",
+        "  the data cannot be opened ({}): the last, smaller batch of an epoch and "
+        "pictures that stay on the device are not counted\n",
         assumed);
   return out;
 }
@@ -72,6 +87,7 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
                         const plan::Target& target, const transforms::RunOptions& options) {
   RunMemory out;
   config::Config config = given;
+  settle_pictures(config);
   const RunExtent extent = extent_for(config, &out.assumed);
   config.batch.global = extent.batch;
   if (config.parallel.weights.word == "measured")

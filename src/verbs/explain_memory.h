@@ -29,6 +29,9 @@ struct RunMemory {
   std::string text(bool several_ranks) const;
 };
 
+// config.data.held as a training would have it, where the data can be opened.
+void settle_pictures(config::Config& config);
+
 // `others`: further ranks that may differ.
 RunMemory memory_of_run(const config::Config& config, int rank, const std::vector<int>& others,
                         const plan::Target& target, const transforms::RunOptions& options);

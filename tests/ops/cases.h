@@ -25,6 +25,7 @@ enum class Fill {
   ties,           // small integers: many equal values
   one,
   zero,
+  picture_draws,  // rows of base/picture_draw.h for a picture of about 9 x 9
 };
 
 struct Operand {

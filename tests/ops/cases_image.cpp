@@ -17,7 +17,36 @@ Rows image_cases() {
     c.classes = 256;
     return c;
   };
+  const auto augment = [](const std::string& name, const Augment& attrs, Shape shape, bool mixes) {
+    const Operand pictures{shape, Fill::labels, DType::u8},
+        rows{{shape[0], 16}, Fill::picture_draws, DType::i32};
+    Case c{"augment_" + name, Op::augment, attrs, {pictures, rows}, exact};
+    if (mixes) c.in = {pictures, rows, pictures, rows};
+    c.classes = 256;
+    return c;
+  };
+  const Augment black{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}, DType::f32, false},
+      reflecting{{0.5}, {0.25}, DType::f32, true};
+  const auto gather = [](const std::string& name, Operand set, std::int64_t indices) {
+    Case c{"gather_samples_" + name, Op::gather_samples, None{}, {set, labels_of(indices)}, exact};
+    c.classes = 7;  // of sets with 6: one of them is not there
+    return c;
+  };
   return {
+      augment("moved", black, {7, 9, 9, 3}, false),
+      augment("reflected", reflecting, {7, 9, 11, 3}, false),
+      augment("mixed", black, {9, 8, 9, 3}, true),
+      augment("mixed_reflected", reflecting, {6, 5, 7, 3}, true),
+      augment("grey", reflecting, {4, 12, 9, 1}, true),
+      augment("five_channels", reflecting, {3, 7, 4, 5}, true),
+      augment("one_pixel", reflecting, {4, 1, 1, 3}, true),
+      augment("wide", black, {2, 40, 33, 3}, true),
+      augment("empty", black, {0, 4, 4, 3}, true),
+      gather("pictures", {{6, 8, 4, 3}, Fill::labels, DType::u8}, 5),
+      gather("odd_pictures", {{6, 5, 3, 3}, Fill::labels, DType::u8}, 11),
+      gather("numbers", {{6, 3}, Fill::normal}, 9),
+      gather("labels", {{6}, Fill::labels, DType::i32}, 9),
+      gather("nothing", {{6, 4}, Fill::labels, DType::u8}, 0),
       row("photographs", photographs, {2, 9, 11, 3}),
       row("flat", half, {40001}),
       row("half", half, {3, 5, 7, 3}),

@@ -12,6 +12,19 @@ namespace {
 
 double rounded(double x) { return static_cast<float>(x); }
 
+// Crops that reach over the border, boxes inside, half of them empty, every third picture mixed.
+double draw_at(Key key, std::uint64_t row, int column) {
+  const auto below = [&](std::uint64_t n) {
+    return static_cast<double>(random_bits(key, row * 16 + static_cast<std::uint64_t>(column)) % n);
+  };
+  if (column < 2) return below(9) - 4;
+  if (column == 2) return below(2);
+  if (column == 11) return row % 3 == 0 ? below(1 << 20) : 1 << 20;
+  const bool extent = column < 11 ? (column - 3) % 4 >= 2 : column >= 14;
+  if (!extent) return below(7);
+  return column < 11 && row % 2 == 0 ? 0 : column > 11 && row % 3 != 1 ? 0 : below(5);
+}
+
 double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::int64_t i) {
   const auto at = static_cast<std::uint64_t>(i);
   switch (fill) {
@@ -41,6 +54,8 @@ double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::in
       return 1;
     case Fill::zero:
       return 0;
+    case Fill::picture_draws:
+      return draw_at(key, at / 16, static_cast<int>(at % 16));
   }
   return 0;
 }
@@ -90,6 +105,7 @@ ir::Attrs attrs_for(const Case& c, ir::DType element) {
   if (auto* constant = std::get_if<ir::Constant>(&attrs)) change(constant->dtype);
   if (auto* mask = std::get_if<ir::WindowMask>(&attrs)) change(mask->dtype);
   if (auto* normalise = std::get_if<ir::Normalise>(&attrs)) change(normalise->to);
+  if (auto* augment = std::get_if<ir::Augment>(&attrs)) change(augment->to);
   if (auto* contract = std::get_if<ir::Contract>(&attrs); contract && contract->out)
     change(*contract->out);
   if (auto* sum = std::get_if<ir::Sum>(&attrs); sum && sum->out) change(*sum->out);

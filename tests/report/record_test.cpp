@@ -85,6 +85,7 @@ class Record : public testing::Test {
               {"comm_hidden", 3},
               {"wait", 2},
               {"data", 1},
+              {"copy", 0.25},
               {"host", 0.5}}}};
   }
   void write(const char* name, const std::string& text) {
@@ -121,6 +122,7 @@ TEST_F(Record, ReadsAFinishedRun) {
   EXPECT_EQ(r.epoch_seconds, 20);  // the first epoch is warm-up
   EXPECT_EQ(r.epochs.at(1).elapsed, 24);
   EXPECT_EQ(r.breakdown.compute, 42);
+  EXPECT_EQ(r.breakdown.copy, 0.25);
   EXPECT_EQ(r.comm_bytes, 592204);
   EXPECT_EQ(r.test_top1, 0.62);
   EXPECT_EQ(r.best_top1, 0.7);  // an epoch had more than what the summary calls the best

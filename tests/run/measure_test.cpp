@@ -53,6 +53,17 @@ TEST(Breakdown, MessagesSideBySideAreHiddenOnce) {
   EXPECT_DOUBLE_EQ(breakdown_of(t, {}).comm_hidden, 7 + 1);
 }
 
+// A batch on its way to a device goes beside the step before: it is told, and part of no sum.
+TEST(Breakdown, CopiesAreToldWhereThereAreAny) {
+  Timeline t;
+  t.spans = {span(0, Timeline::compute, 0, 10)};
+  EXPECT_FALSE(report::to_json(breakdown_of(t, {})).contains("copy"));
+  t.copy_ms = 3;
+  const nlohmann::ordered_json told = report::to_json(breakdown_of(t, {}));
+  EXPECT_EQ(told["copy"], 3.0);
+  EXPECT_EQ(told["compute"], 10.0);
+}
+
 ir::Mesh dp(int n) { return {{{ir::Axis::data, "dp", n}}}; }
 
 TEST(RankSpeeds, NamesASlowRankOnceAndWhatItIsSlowAt) {

@@ -55,6 +55,7 @@ Timeline CudaLoaded::timeline_of(Flight& flight) {
   out.began_ns = std::max(flight.submitted_ns, ended_ns_);
   ended_ns_ = out.began_ns + static_cast<std::int64_t>(out.wall_ms * 1e6);
   if (!spans) return out;
+  if (plan_.feed_bytes > 0) out.copy_ms = ms_between(copy.uploading, copy.uploaded);
   for (const Segment& segment : segments_) {
     if (segment.crosses) continue;
     double start = ms_between(copy.began, copy.ticks[2 * segment.first]);

@@ -57,7 +57,8 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
     const std::int64_t index = &copy - copies_.data();
     copy.feed = feeds_.data() + index * room.feed;
     copy.found = scalars_.get() + index * room.scalars;
-    copy.uploaded = make_event(), copy.began = make_event(true), copy.done = make_event(true);
+    copy.uploading = make_event(true), copy.uploaded = make_event(true);
+    copy.began = make_event(true), copy.done = make_event(true);
     if (carried_) copy.marks = std::make_unique<Carried::Marks>(carried_->make_marks());
     for (const plan::Step& step : plan.steps) {
       Bound& bound = copy.steps.emplace_back();
@@ -167,6 +168,7 @@ void CudaLoaded::upload(Copy& copy, int index) {
   // Another plan may still run where this one is fed, or the last run that was fed from here.
   must(::cudaStreamWaitEvent(machine_.upload, machine_.before, 0), "wait for another plan");
   must(::cudaStreamWaitEvent(machine_.upload, copy.done, 0), "wait for an earlier run");
+  must(::cudaEventRecord(copy.uploading, machine_.upload), "mark a batch as on its way");
   cuda::copy(machine_.memory.feed(plan_, index), copy.feed, plan_.feed_bytes,
              cudaMemcpyHostToDevice, machine_.upload, "copy a batch to the card");
   must(::cudaEventRecord(copy.uploaded, machine_.upload), "mark a batch as copied");

@@ -49,7 +49,7 @@ class CudaLoaded final : public Loaded {
   struct Copy {
     std::vector<Bound> steps;
     std::vector<GraphExec> graphs[2];  // by form, per segment
-    Event uploaded, began, done;
+    Event uploading, uploaded, began, done;
     std::vector<Event> ticks;               // before every step, and behind the last of its segment
     std::unique_ptr<Carried::Marks> marks;  // where NCCL carries something
     std::vector<Scalar> scalars;
