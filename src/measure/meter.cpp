@@ -256,6 +256,9 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
     mine["peak_bytes"]["pinned"] = executor.pinned_bytes();
     mine["peak_bytes"]["graphs"] = executor.graph_bytes();
   }
+  for (const ir::Home home : {ir::Home::host, ir::Home::file})
+    if (const std::int64_t bytes = session_.executor().away_bytes(home); bytes > 0)
+      mine["peak_bytes"][ir::name(home)] = bytes;
   if (ranks_.size() > 1) {
     mine["others_waited_ms"] = waited;
     mine["sampled"] = {{"steps", sampled_}, {"early", nlohmann::ordered_json::array()}};

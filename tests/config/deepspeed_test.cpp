@@ -190,13 +190,13 @@ TEST(Mapping, TheRest) {
   EXPECT_NEAR(c.parallel.bucket_mb, 1907.35, 0.01);
   EXPECT_EQ(c.parallel.sp, 3);
   EXPECT_EQ(c.parallel.sequence, "ulysses");
+  EXPECT_EQ(c.parallel.offload_optimizer, "host");
   EXPECT_FALSE(c.run.tensorboard);
   EXPECT_TRUE(c.data.drop_last);
   const std::string said = notes(l);
   for (const char* part :
        {"wandb is not supported and is ignored", "sparse_attention is not supported",
-        "flops_profiler.enabled is not supported",
-        "zero_optimization.offload_optimizer.device = \"cpu\" is not supported and is ignored"})
+        "flops_profiler.enabled is not supported"})
     expect_says(said, part);
   EXPECT_EQ(said.find("amp"), said.npos) << said;
   EXPECT_EQ(row(l, "steps_per_print").value, "10");
@@ -205,6 +205,33 @@ TEST(Mapping, TheRest) {
   EXPECT_EQ(
       read(R"({"train_batch_size": 4, "bfloat16": {"enabled": true}})").config.precision.dtype,
       "bf16");
+}
+
+// State goes to the host or into a file; parameters stay, and a note says so.
+TEST(Mapping, Offload) {
+  const auto with = [](const std::string& inside) {
+    return read(R"({"train_batch_size": 4, "zero_optimization": {"stage": 1, )" + inside + "}}", 2);
+  };
+  Loaded l = with(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme",
+                     "pin_memory": true, "buffer_count": 4})");
+  EXPECT_EQ(l.config.parallel.offload_optimizer, "file");
+  EXPECT_EQ(l.config.parallel.offload_folder, "/local_nvme");
+  EXPECT_EQ(row(l, "zero_optimization.offload_optimizer.device").source, "deepspeed");
+  EXPECT_EQ(row(l, "zero_optimization.offload_optimizer.nvme_path").key, "parallel.offload_folder");
+  l = with(R"("offload_optimizer": {"device": "cpu", "nvme_path": "/local_nvme"})");
+  EXPECT_EQ(l.config.parallel.offload_optimizer, "host");
+  EXPECT_EQ(l.config.parallel.offload_folder, "");
+  l = with(R"("offload_optimizer": {"device": "none"}, "offload_param": {"device": "none"})");
+  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
+  EXPECT_EQ(notes(l), "");
+  l = with(R"("offload_param": {"device": "cpu"})");
+  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
+  expect_says(notes(l),
+              "zero_optimization.offload_param.device = \"cpu\" is not supported and is "
+              "ignored: the weights of ZeRO 3 stay on the device");
+  l = with(R"("offload_optimizer": {"device": "moon"})");
+  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
+  expect_says(notes(l), "offload_optimizer.device = \"moon\" is not supported and is ignored");
 }
 
 TEST(Layers, FlagsOverDeepSpeedOverToml) {

@@ -155,6 +155,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
                               std::stoll(pass.at(2)), false},
                              list));
   }
+  if (name == "offload") return offload(p, *ir::parse_home(pass.at(1)), std::stoll(pass.at(2)));
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
   const std::map<std::string, Program (*)(const Program&)> plain = {
       {"fold_norm", fold_norm},
@@ -211,10 +212,11 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const
 TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
-  for (const char* pass :
-       {"autodiff", "accumulate", "defer", "precision", "buckets", "optimizer", "remat",
-        "fold_norm", "fuse_contract", "fuse_norm", "fuse_loss", "fuse_update", "simplify", "place",
-        "compress", "combine", "hoist_reductions", "prefetch", "split_attention"})
+  for (const char* pass : {"autodiff",         "accumulate", "defer",           "precision",
+                           "buckets",          "optimizer",  "remat",           "fold_norm",
+                           "fuse_contract",    "fuse_norm",  "fuse_loss",       "fuse_update",
+                           "simplify",         "place",      "compress",        "combine",
+                           "hoist_reductions", "prefetch",   "split_attention", "offload"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

@@ -67,8 +67,8 @@ const Block blocks[] = {
      "cpu_offload|cpu_offload_param|zero_quantized_weights|zero_quantized_nontrainable_weights|"
      "zero_quantized_gradients|zeropp_loco_param|"
      "zenflow"},
-    {"zero_optimization.offload_optimizer", true, "device",
-     "nvme_path|buffer_count|pin_memory|pipeline_read|pipeline_write|pipeline|fast_init|ratio|"
+    {"zero_optimization.offload_optimizer", true, "device|nvme_path",
+     "buffer_count|pin_memory|pipeline_read|pipeline_write|pipeline|fast_init|ratio|"
      "super_offload|cpuadam_cores_perc",
      ""},
     {"zero_optimization.offload_param", true, "device",
