@@ -35,7 +35,7 @@ Moves::Moves(const plan::Plan& plan, Machine& machine) : plan_(plan), machine_(m
     bytes = std::max(bytes, here_of(step).type.bytes());
   }
   for (const auto& [offset, bytes] : places) {
-    staging_[offset] = pin(bytes);
+    staging_[offset].bytes = pin(bytes);
     pinned_ += bytes;
   }
   machine.pinned += pinned_;
@@ -91,7 +91,11 @@ class Moves::Fetch final : public comm::Operation {
   Fetch(Moves& all, std::size_t step, const Tensor& to)
       : all_(all), copy_(all.copies_.at(step)), to_(to) {
     const plan::Step& of = all_.plan_.steps[step];
-    staging_ = all_.staging_.at(here_of(of).offset);
+    Staging& staging = all_.staging_.at(here_of(of).offset);
+    staging_ = staging.bytes;
+    // What is read next would overwrite what the card has not got yet: the host may be far ahead.
+    if (staging.last) wait_for(staging.last->done, "wait until staged state is up");
+    staging.last = &copy_;
     must(::cudaEventRecord(copy_.ready, all_.machine_.compute), "mark that a place is free");
     read_ =
         all_.machine_.memory.file().start_read(all_.name_of(away_of(of)), away_of(of).offset,
@@ -129,8 +133,9 @@ class Moves::Stow final : public comm::Operation {
  public:
   Stow(Moves& all, std::size_t step, const Tensor& from)
       : all_(all), step_(all.plan_.steps[step]), copy_(all.copies_.at(step)) {
-    staging_ = std::span(all_.staging_.at(here_of(step_).offset).get(),
-                         static_cast<std::size_t>(bytes_of(from)));
+    Staging& staging = all_.staging_.at(here_of(step_).offset);
+    staging_ = std::span(staging.bytes.get(), static_cast<std::size_t>(bytes_of(from)));
+    staging.last = &copy_;
     const cudaStream_t stream = all_.machine_.stow;
     all_.fork(copy_, stream);
     copy(staging_.data(), from.data, bytes_of(from), cudaMemcpyDeviceToHost, stream, "stow state");

@@ -37,6 +37,10 @@ class Moves {
     Event ready, done;
     bool under_way = false;
   };
+  struct Staging {  // of a file, for one place in the arena
+    PinnedBytes bytes;
+    const Copy* last = nullptr;  // that came from here or went here
+  };
   class Fetch;
   class Stow;
   const std::string& name_of(const plan::Slot& away) const {
@@ -46,8 +50,8 @@ class Moves {
 
   const plan::Plan& plan_;
   Machine& machine_;
-  std::map<std::size_t, Copy> copies_;           // by step
-  std::map<std::int64_t, PinnedBytes> staging_;  // of files: by the place in the arena
+  std::map<std::size_t, Copy> copies_;       // by step
+  std::map<std::int64_t, Staging> staging_;  // by the place in the arena
   std::int64_t pinned_ = 0;
 };
 
