@@ -207,33 +207,6 @@ TEST(Mapping, TheRest) {
       "bf16");
 }
 
-// State goes to the host or into a file; parameters stay, and a note says so.
-TEST(Mapping, Offload) {
-  const auto with = [](const std::string& inside) {
-    return read(R"({"train_batch_size": 4, "zero_optimization": {"stage": 1, )" + inside + "}}", 2);
-  };
-  Loaded l = with(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme",
-                     "pin_memory": true, "buffer_count": 4})");
-  EXPECT_EQ(l.config.parallel.offload_optimizer, "file");
-  EXPECT_EQ(l.config.parallel.offload_folder, "/local_nvme");
-  EXPECT_EQ(row(l, "zero_optimization.offload_optimizer.device").source, "deepspeed");
-  EXPECT_EQ(row(l, "zero_optimization.offload_optimizer.nvme_path").key, "parallel.offload_folder");
-  l = with(R"("offload_optimizer": {"device": "cpu", "nvme_path": "/local_nvme"})");
-  EXPECT_EQ(l.config.parallel.offload_optimizer, "host");
-  EXPECT_EQ(l.config.parallel.offload_folder, "");
-  l = with(R"("offload_optimizer": {"device": "none"}, "offload_param": {"device": "none"})");
-  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
-  EXPECT_EQ(notes(l), "");
-  l = with(R"("offload_param": {"device": "cpu"})");
-  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
-  expect_says(notes(l),
-              "zero_optimization.offload_param.device = \"cpu\" is not supported and is "
-              "ignored: the weights of ZeRO 3 stay on the device");
-  l = with(R"("offload_optimizer": {"device": "moon"})");
-  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
-  expect_says(notes(l), "offload_optimizer.device = \"moon\" is not supported and is ignored");
-}
-
 TEST(Layers, FlagsOverDeepSpeedOverToml) {
   const std::string_view json =
       R"({"train_batch_size": 8, "gradient_clipping": 2, "bf16": {"enabled": true}})";

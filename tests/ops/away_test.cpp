@@ -53,14 +53,16 @@ Buffers run_on(exec::Executor& executor, const std::string& home, bool overlap) 
       out[i] = static_cast<float>(static_cast<int>((i * 37 + seed * 101) % 199) - 99) / 64.0f;
     return out;
   };
-  executor.write_persistent("w", 0, std::as_bytes(std::span(numbers(5000, 7))));
-  executor.write_persistent("m", 400, std::as_bytes(std::span(numbers(4900, 8))));
+  const std::vector<float> w = numbers(5000, 7), m = numbers(4900, 8);
+  executor.write_persistent("w", 0, std::as_bytes(std::span(w)));
+  executor.write_persistent("m", 400, std::as_bytes(std::span(m)));
   std::vector<exec::Ticket> tickets;
   for (std::int64_t step = 1; step <= 3; ++step) {
     const float rate = 0.01f;
     const auto seed = static_cast<std::size_t>(step);
-    loaded->write("g", std::as_bytes(std::span(numbers(5000, seed))));
-    loaded->write("h", std::as_bytes(std::span(numbers(300, seed))));
+    const std::vector<float> g = numbers(5000, seed), h = numbers(300, seed);
+    loaded->write("g", std::as_bytes(std::span(g)));
+    loaded->write("h", std::as_bytes(std::span(h)));
     loaded->write("lr", std::as_bytes(std::span(&rate, 1)));
     loaded->write("t", std::as_bytes(std::span(&step, 1)));
     tickets.push_back(loaded->submit({.spans = step == 3}));
