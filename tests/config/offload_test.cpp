@@ -41,6 +41,8 @@ TEST(OffloadKeys, ComeFromADeepSpeedFile) {
   l = with(R"("offload_optimizer": {"device": "none"}, "offload_param": {"device": "none"})");
   EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
   EXPECT_EQ(notes(l), "");
+  EXPECT_EQ(with(R"("cpu_offload": true)").config.parallel.offload_optimizer, "host");
+  EXPECT_EQ(with(R"("cpu_offload": false)").config.parallel.offload_optimizer, "none");
   l = with(R"("offload_param": {"device": "cpu"})");
   EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
   expect_says(notes(l),

@@ -324,6 +324,14 @@ class Interpreter : DeepSpeedFile {
       set("parallel.bucket_mb", "zero_optimization.reduce_bucket_size",
           of(static_cast<double>(*n) * 4 / (1 << 20)),
           at("zero_optimization.reduce_bucket_size")->place);
+    // The older way to say the same.
+    if (const std::string old = "zero_optimization.cpu_offload";
+        const std::optional<bool> host = flag_at(old, "parallel.offload_optimizer")) {
+      if (*host)
+        set("parallel.offload_optimizer", old, of(std::string("host")), at(old)->place);
+      else
+        out_.silent.push_back({old, "false", "no effect here"});
+    }
     offload("zero_optimization.offload_optimizer");
     offload("zero_optimization.offload_param");
   }

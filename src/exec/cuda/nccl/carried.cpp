@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "exec/common/index.h"
+#include "exec/cuda/moves.h"
 #include "exec/cuda/names.h"
 #include "exec/cuda/nccl/parts.h"
 #include "exec/cuda/nccl/stalls.h"
@@ -51,7 +52,9 @@ Carried::Carried(const plan::Plan& plan, Machine& machine) : plan_(plan), machin
     const bool waits = std::any_of(step.waits.begin(), step.waits.end(), [&](int other) {
       return plan::crosses_ranks(plan.steps[static_cast<std::size_t>(other)].op);
     });
-    if (waits || (crosses && step.stream == 0)) stall_of_.emplace(i, next++);
+    // Before what the host does everything was joined.
+    if ((waits && !moves_file(plan, step)) || (crosses && step.stream == 0))
+      stall_of_.emplace(i, next++);
     if (!crosses) continue;
     Message& message = messages_[i];
     message.channel = &machine.channels->of(step);
