@@ -51,6 +51,9 @@ gpu_test(gpu_mixed cuda OnCardMixed.*:MixedDevices.*)
 gpu_test(gpu_memory cuda OnCardMemory.* SERIAL)
 gpu_test(gpu_calls cuda OnCardCalls.* SERIAL)
 gpu_test(gpu_failures cuda OnCardFailures.*)
+gpu_test(gpu_offload_ops ops */Away.*/cuda)
+gpu_test(gpu_offload cuda OnCardOffload.* SERIAL)
+gpu_test(gpu_offload_ranks parallel */OffloadedRanks.*)
 # Ranks are threads that share the card.
 gpu_test(gpu_layouts parallel */Equivalence.* WITH TESSERA_STEPS=20)
 gpu_test(gpu_layouts_f32 parallel */Equivalence.* WITH TESSERA_STEPS=20 TESSERA_TEST_DTYPE=f32)
@@ -59,7 +62,8 @@ gpu_test(gpu_compress parallel */Kinds.*:Compressed.*:*/Precision.*:*/LossScaleL
 gpu_test(gpu_resume parallel */Resume.*)
 gpu_test(gpu_run_memory parallel RunMemory.IsAsPlanned*)
 # The binary: killed at random moments, and ranks as threads and as processes on one card.
-gpu_test(gpu_kill app Kill.AKilledRun* WITH TESSERA_KILLS=20)
+gpu_test(gpu_kill app Kill.AKilledRunEnds* WITH TESSERA_KILLS=20)
+gpu_test(gpu_offload_kill app Kill.AKilledRunWithItsState* WITH TESSERA_KILLS=5)
 gpu_test(gpu_threads app Ranks.AsThreads)
 gpu_test(gpu_processes app Ranks.StartedHere*:Ranks.ByEveryAlgorithm)
 # What NCCL carries: with one rank NCCL itself, with several on one card the test library, as processes.

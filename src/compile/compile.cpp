@@ -209,6 +209,16 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
     passes.push_back({"count",
                       [&spec](const Program& p) { return transforms::count(p, spec.loss_scale); },
                       true, true});
+  // What only the update reads rests elsewhere in between.
+  if (const config::Parallel& p = config.parallel;
+      goal == Goal::train && p.offload_optimizer != "none")
+    passes.push_back(
+        {"offload",
+         [home = *ir::parse_home(p.offload_optimizer),
+          piece = static_cast<std::int64_t>(p.offload_mb * (1 << 20))](const Program& program) {
+           return transforms::offload(program, home, piece);
+         },
+         true, true});
   return passes;
 }
 

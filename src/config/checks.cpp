@@ -28,6 +28,7 @@ class Checks {
   void wire();
   void patience();
   void compression();
+  void offload();
 
  private:
   void add(std::vector<std::string> keys, std::string message, std::string advice) {
@@ -200,6 +201,19 @@ void Checks::compression() {
     note(said + " compresses nothing: there is one data-parallel rank");
 }
 
+void Checks::offload() {
+  const Parallel& p = c_.parallel;
+  if (p.offload_optimizer != "file" && !p.offload_folder.empty())
+    note(fmt::format(
+        "parallel.offload_folder changes nothing: it is for state that rests in a file, and "
+        "parallel.offload_optimizer = {}",
+        value("parallel.offload_optimizer")));
+  if (p.offload_optimizer == "host" && c_.run.device == "cpu")
+    note(
+        "parallel.offload_optimizer = \"host\" saves nothing with run.device = \"cpu\": both are "
+        "memory of the host");
+}
+
 }  // namespace
 
 std::string value_text(const Config& config, std::string_view name) {
@@ -225,6 +239,7 @@ CheckOutcome communication_findings(const Config& config, bool readable_compress
   checks.wire();
   checks.patience();
   if (readable_compression) checks.compression();
+  checks.offload();
   return checks.done();
 }
 

@@ -1,5 +1,6 @@
 // Checks of keys against one another that change no key: of the augmentation, of the optimizer and
-// of what travels between ranks. Convention: pure functions of a configuration; nothing throws.
+// of what travels between ranks, or between a device and where state rests. Convention: pure
+// functions of a configuration; nothing throws.
 #pragma once
 
 #include <string>

@@ -61,10 +61,20 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 11> no_matter = {
-      "run.threads",          "run.out",         "run.name",         "run.csv",
-      "run.tensorboard",      "data.workers",    "checkpoint.every", "checkpoint.keep",
-      "checkpoint.keep_best", "parallel.hang_s", "parallel.disk_s"};
+  static constexpr std::array<std::string_view, 14> no_matter = {"run.threads",
+                                                                 "run.out",
+                                                                 "run.name",
+                                                                 "run.csv",
+                                                                 "run.tensorboard",
+                                                                 "data.workers",
+                                                                 "checkpoint.every",
+                                                                 "checkpoint.keep",
+                                                                 "checkpoint.keep_best",
+                                                                 "parallel.hang_s",
+                                                                 "parallel.disk_s",
+                                                                 "parallel.offload_optimizer",
+                                                                 "parallel.offload_folder",
+                                                                 "parallel.offload_mb"};
   return std::find(no_matter.begin(), no_matter.end(), key) == no_matter.end();
 }
 

@@ -16,11 +16,14 @@ struct Row {
   std::string (*missing)();
   DeviceInfo (*info)(int threads);
   plan::Target (*target)(int threads);
-  std::unique_ptr<Executor> (*make)(int threads, Groups groups, Carrier carrier);
+  std::unique_ptr<Executor> (*make)(int threads, Groups groups, Carrier carrier,
+                                    std::string folder);
 };
 constexpr std::array rows{
     Row{"cpu", [] { return true; }, [] { return std::string(); }, cpu::info, cpu::target,
-        [](int threads, Groups groups, Carrier) { return cpu::make(threads, std::move(groups)); }},
+        [](int threads, Groups groups, Carrier, std::string folder) {
+          return cpu::make(threads, std::move(groups), std::move(folder));
+        }},
     Row{"cuda", cuda::built, cuda::missing, cuda::info, cuda::target, cuda::make}};
 
 const Row& row_of(std::string_view device) {
@@ -66,8 +69,8 @@ plan::Target target_of(std::string_view device, int threads) {
   return row_of(device).target(threads);
 }
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups,
-                                        Carrier carrier) {
-  return row_of(device).make(threads, std::move(groups), carrier);
+                                        Carrier carrier, std::string folder) {
+  return row_of(device).make(threads, std::move(groups), carrier, std::move(folder));
 }
 
 }  // namespace tessera::exec

@@ -70,8 +70,8 @@ std::vector<std::pair<std::string, std::string>> device_facts();
 // used.
 DeviceInfo device_info(std::string_view device, int threads);
 plan::Target target_of(std::string_view device, int threads);
-// The groups must outlive the executor.
+// The groups must outlive the executor. `folder`: for buffers that rest in a file.
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups = {},
-                                        Carrier carrier = Carrier::host);
+                                        Carrier carrier = Carrier::host, std::string folder = {});
 
 }  // namespace tessera::exec

@@ -119,6 +119,8 @@ class Executor {
   virtual void read_persistent(std::string_view name, std::int64_t offset,
                                std::span<std::byte> bytes) const = 0;
   virtual std::int64_t allocated_bytes() const = 0;
+  // Of persistent buffers that rest away from the device: of the host's memory, of files.
+  virtual std::int64_t away_bytes(ir::Home home) const = 0;
   // Of the host, beside them: what batches and results pass through on their way to a device and
   // back.
   virtual std::int64_t pinned_bytes() const { return 0; }

@@ -19,6 +19,6 @@ std::string missing() { return sentence; }
 std::vector<std::pair<std::string, std::string>> facts() { return {{"cuda", sentence}}; }
 DeviceInfo info(int) { refuse(); }
 plan::Target target(int) { refuse(); }
-std::unique_ptr<Executor> make(int, Groups, Carrier) { refuse(); }
+std::unique_ptr<Executor> make(int, Groups, Carrier, std::string) { refuse(); }
 
 }  // namespace tessera::exec::cuda

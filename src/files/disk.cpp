@@ -23,7 +23,8 @@ constexpr const char* make_room =
 std::atomic<int> fault_errno{0};
 std::atomic<std::int64_t> fault_after{0};
 
-ssize_t write_some(int descriptor, std::span<const std::byte> bytes) {
+// `place`: where in the file, or -1: where it stands.
+ssize_t write_some(int descriptor, std::span<const std::byte> bytes, std::int64_t place = -1) {
   std::size_t count = std::min<std::size_t>(bytes.size(), std::size_t{1} << 30);
   if (const int problem = fault_errno; problem != 0) {
     const std::int64_t left = fault_after;
@@ -32,7 +33,8 @@ ssize_t write_some(int descriptor, std::span<const std::byte> bytes) {
         count, static_cast<std::size_t>(left));  // a short write first, as a real disk gives
     fault_after -= static_cast<std::int64_t>(count);
   }
-  return ::write(descriptor, bytes.data(), count);
+  return place < 0 ? ::write(descriptor, bytes.data(), count)
+                   : ::pwrite(descriptor, bytes.data(), count, place);
 }
 
 struct Descriptor {
@@ -86,6 +88,27 @@ void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path&
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) fail_disk(path, "write the file", wrote < 0 ? errno : ENOSPC, needed);
     bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+  }
+}
+
+void write_all_at(int descriptor, std::span<const std::byte> bytes, std::int64_t place,
+                  const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = write_some(descriptor, bytes, place);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) fail_disk(path, "write the file", wrote < 0 ? errno : ENOSPC, bytes.size());
+    bytes = bytes.subspan(static_cast<std::size_t>(wrote)), place += wrote;
+  }
+}
+
+void read_all_at(int descriptor, std::span<std::byte> bytes, std::int64_t place,
+                 const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(descriptor, bytes.data(),
+                                std::min<std::size_t>(bytes.size(), std::size_t{1} << 30), place);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) fail_disk(path, "read the file", got < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(got)), place += got;
   }
 }
 

@@ -27,6 +27,12 @@ void require_room(const std::filesystem::path& path, std::uint64_t bytes);
 void write_all(int descriptor, std::span<const std::byte> bytes, const std::filesystem::path& path,
                std::uint64_t needed = 0);
 
+// The same at a place of a file, and all of what is there; a file that ends before it is a failure.
+void write_all_at(int descriptor, std::span<const std::byte> bytes, std::int64_t place,
+                  const std::filesystem::path& path);
+void read_all_at(int descriptor, std::span<std::byte> bytes, std::int64_t place,
+                 const std::filesystem::path& path);
+
 // What was written survives a crash of the machine once it is flushed. Error(disk) when that is not
 // known.
 void sync_file(int descriptor, const std::filesystem::path& path, std::uint64_t needed = 0);

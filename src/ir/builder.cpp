@@ -51,7 +51,9 @@ Var Builder::input(Input::Kind kind, const std::string& name, Type type,
 }
 
 Var Builder::input(const Input& like, Type type) {
-  return input(like.kind, like.name, std::move(type), like.dims, like.role, like.of);
+  const Var v = input(like.kind, like.name, std::move(type), like.dims, like.role, like.of);
+  program_.inputs.back().home = like.home, program_.inputs.back().piece = like.piece;
+  return v;
 }
 
 void Builder::output(const std::string& name, Var v, const std::string& updates, Role role,

@@ -262,7 +262,18 @@ class Reader {
       line.expect(")");
     }
     role(line, in.role, in.of);
+    home(line, in);
     p_.inputs.push_back(std::move(in));
+  }
+
+  static void home(Line& line, Input& in) {
+    if (!line.accept("on")) return;
+    const std::optional<Home> known = parse_home(line.word());
+    if (!known || *known == Home::device) line.reject("host or file");
+    in.home = *known;
+    line.expect("by");
+    line.value(in.piece);
+    if (in.piece <= 0) line.reject("a number of bytes");
   }
 
   static void role(Line& line, Role& role, std::string& of) {

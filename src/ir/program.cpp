@@ -47,6 +47,16 @@ std::optional<Role> parse_role(std::string_view text) {
   return std::nullopt;
 }
 
+constexpr std::string_view homes[] = {"device", "host", "file"};
+
+std::string_view name(Home home) { return homes[static_cast<std::size_t>(home)]; }
+
+std::optional<Home> parse_home(std::string_view text) {
+  for (std::size_t i = 0; i < std::size(homes); ++i)
+    if (text == homes[i]) return static_cast<Home>(i);
+  return std::nullopt;
+}
+
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '.' || c == '~' || c == '\'' || c == '/';
@@ -127,6 +137,11 @@ void verify(const Program& p) {
               ", and so is another");
     CHECK(in.of.empty() != of_something(in.role),
           "input " + in.name + " is a role of nothing, or of something without a role");
+    CHECK(in.home == Home::device ||
+              ((in.kind == Input::param || in.kind == Input::state) && in.piece > 0),
+          "input " + in.name +
+              " rests away from the device, and does not stay there, or moves in " +
+              std::to_string(in.piece) + " bytes");
     defined[static_cast<std::size_t>(in.var)] = true;
   }
   for (const Eqn& eqn : p.eqns) {

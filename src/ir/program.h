@@ -16,6 +16,12 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
+// Where a persistent input rests between the equations that need it: where the program runs, or
+// away from there, in memory of the host or in a file.
+enum class Home : std::uint8_t { device, host, file };
+std::string_view name(Home home);
+std::optional<Home> parse_home(std::string_view text);
+
 struct Input {
   enum Kind { batch, param, state, scalar } kind = batch;
   Var var = none;
@@ -23,6 +29,8 @@ struct Input {
   std::vector<std::string> dims;  // names of the dims of a parameter; may be empty
   Role role = Role::none;
   std::string of{};  // the bucket, or the parameter, that the role is about
+  Home home = Home::device;
+  std::int64_t piece = 0;  // away: the most bytes of it that come and go at a time
   bool operator==(const Input&) const = default;
 };
 

@@ -106,7 +106,10 @@ std::string print(const Program& p) {
     out += "  input " + p.name_of(in.var) + " : " + type_text(p.mesh, p.type(in.var)) + " " +
            kinds[in.kind] + " " + text(in.name);
     for (std::size_t i = 0; i < in.dims.size(); ++i) out += (i ? "," : " (") + in.dims[i];
-    out += (in.dims.empty() ? "" : ")") + role_text(in.role, in.of) + "\n";
+    out += (in.dims.empty() ? "" : ")") + role_text(in.role, in.of);
+    if (in.home != Home::device)
+      out += " on " + std::string(name(in.home)) + " by " + std::to_string(in.piece);
+    out += "\n";
   }
   for (const Eqn& eqn : p.eqns) out += "  " + print(p, eqn) + "\n";
   for (const Output& o : p.outputs)

@@ -35,7 +35,11 @@ Meeting meeting_of(const std::map<int, Meeting>& met, int step) {
 
 std::map<int, Meeting> meetings(const plan::Plan& plan, const Timeline& timeline,
                                 const ir::Mesh& mesh, const Ranks& ranks, const Clock& clock) {
-  const std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
+  std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
+  // What comes from where this rank's state rests meets nobody.
+  std::erase_if(flights, [&](const Timeline::Span& s) {
+    return !plan::crosses_ranks(plan.steps[static_cast<std::size_t>(s.step)].op);
+  });
   // Stages of a pipeline send different messages, so each goes by its name: the axis, for a message
   // the two ends, and its number there.
   std::map<std::string, int> numbers;

@@ -24,6 +24,7 @@ constexpr double tell_every_ms = 100;
 
 std::string name_of(const plan::Plan& plan, const plan::Step& step) {
   const std::string op(ir::name(step.op));
+  if (step.move != plan::Move::none) return std::get<ir::Mark>(step.attrs).label + " state";
   if (step.eqn < 0) return op;
   const ir::Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
   return e.scope.empty() ? op : op + " " + e.scope;
@@ -257,6 +258,9 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
     mine["peak_bytes"]["pinned"] = executor.pinned_bytes();
     mine["peak_bytes"]["graphs"] = executor.graph_bytes();
   }
+  for (const ir::Home home : {ir::Home::host, ir::Home::file})
+    if (const std::int64_t bytes = session_.executor().away_bytes(home); bytes > 0)
+      mine["peak_bytes"][ir::name(home)] = bytes;
   if (ranks_.size() > 1) {
     mine["others_waited_ms"] = waited;
     mine["sampled"] = {{"steps", sampled_}, {"early", nlohmann::ordered_json::array()}};

@@ -8,9 +8,11 @@ namespace tessera::plan {
 
 void Footprint::add(const Plan& plan) {
   for (const Buffer& buffer : plan.persistent) {
-    const auto [it, fresh] = persistent_.try_emplace(buffer.name, Room{buffer.bytes, false});
+    const auto [it, fresh] =
+        persistent_.try_emplace(buffer.name, Room{buffer.bytes, false, buffer.home});
     CHECK(fresh || it->second.bytes == buffer.bytes,
           "two plans disagree about the size of " + buffer.name);
+    CHECK(it->second.home == buffer.home, "two plans disagree about where " + buffer.name + " is");
     it->second.shared |= buffer.shared;
   }
   arena_ = std::max(arena_, plan.arena_bytes + plan.outside_bytes());
@@ -23,9 +25,10 @@ Footprint footprint_of(const Plan& plan) {
   return out;
 }
 
-std::int64_t Footprint::persistent_bytes() const {
+std::int64_t Footprint::bytes_on(ir::Home home) const {
   std::int64_t n = 0;
-  for (const auto& [name, room] : persistent_) n += room.bytes;
+  for (const auto& [name, room] : persistent_)
+    if (room.home == home) n += room.bytes;
   return n;
 }
 

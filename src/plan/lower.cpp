@@ -4,7 +4,9 @@
 
 #include "base/check.h"
 #include "base/index.h"
+#include "plan/offload.h"
 #include "plan/plan.h"
+#include "plan/steps.h"
 
 namespace tessera::plan {
 namespace {
@@ -50,48 +52,6 @@ Gradients count_gradients(const Program& p, const Assignment& a,
   return {most(false), most(true)};
 }
 
-// The arena: what ranks hand to each other first, then the rest; each half is laid out by itself. A
-// target without a shared half has all of it in the other one.
-struct Arena {
-  std::vector<bool> shared;  // per interval
-  Layout halves[2];          // the rest, the shared
-  std::int64_t shared_bytes = 0;
-
-  Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of,
-        const Target& target)
-      : shared(a.intervals.size()) {
-    const auto share = [&](int interval) {
-      if (interval >= 0 && target.shared_half > 0)
-        shared[static_cast<std::size_t>(interval)] = true;
-    };
-    for (std::size_t i = 0; i < p.eqns.size(); ++i) {
-      if (!crosses_ranks(p.eqns[i].op) || is_point_to_point(p.eqns[i].op)) continue;
-      share(workspace_of[i]);
-      for (const auto* list : {&p.eqns[i].in, &p.eqns[i].out})
-        for (Var v : *list)
-          if (v != none) share(a.values[at(v)].interval);
-    }
-    for (const bool half : {false, true}) {
-      std::vector<Interval> own = a.intervals;  // those of the other half take no room
-      for (std::size_t i = 0; i < own.size(); ++i)
-        if (shared[i] != half) own[i].bytes = 0;
-      halves[half] = lay_out(own);
-    }
-    if (const std::int64_t unit = target.shared_half; unit > 0)
-      shared_bytes = (halves[true].bytes + unit - 1) / unit * unit;
-  }
-  std::int64_t bytes() const { return shared_bytes + halves[false].bytes; }
-  std::int64_t live() const { return halves[false].live + halves[true].live; }
-  std::int64_t offset(std::size_t interval) const {
-    return shared[interval] ? halves[true].offsets[interval]
-                            : shared_bytes + halves[false].offsets[interval];
-  }
-  bool at_peak(std::size_t interval, const Interval& life) const {
-    const int step = halves[shared[interval]].peak_step;
-    return life.first <= step && step <= life.last;
-  }
-};
-
 // What the target cannot run: every op and element type once, with the first equation that needs
 // it.
 class MissingKernels {
@@ -132,6 +92,7 @@ Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
                std::size_t first_workspace, const std::vector<bool>& gradients) {
   Memory m;
   for (const Buffer& b : plan.persistent) {
+    if (b.home != Home::device) continue;
     const Input* input = plan.program.input(b.name);
     const bool data = input && input->role == Role::pictures;  // they count as batches do
     (b.kind == Input::param ? m.weights : data ? m.activations : m.optimizer) += b.bytes;
@@ -148,6 +109,15 @@ Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
   // What the layout could not close up belongs to the activations too: the sum is the arena.
   m.activations += arena.bytes() - arena.live() + plan.outside_bytes();
   return m;
+}
+
+// Appends the room in which pieces come and go: its interval, or -1. The last ones may be on their
+// way until the end.
+int add_staging(const Pieces& pieces, Assignment& a, int end) {
+  if (pieces.list().empty()) return -1;
+  const int first = static_cast<int>(pieces.list().front().eqn);
+  a.intervals.push_back({pieces.bytes(), first, end});
+  return static_cast<int>(a.intervals.size()) - 1;
 }
 
 // Views do nothing, and neither does a stack whose operands already lie in it.
@@ -188,70 +158,6 @@ std::vector<int> add_workspaces(const Program& program, Assignment& a, const Tar
   missing.refuse();
   return workspace_of;
 }
-
-// Writes the steps of a plan in their order, each with the messages that must be over before it.
-class StepWriter {
- public:
-  StepWriter(Plan& plan, const Assignment& a, const Arena& arena)
-      : plan_(plan), program_(plan.program), a_(a), arena_(arena) {}
-
-  Slot slot(Var v) const {
-    if (v == none || a_.values[at(v)].base == Slot::absent) return Slot{};
-    const Storage& s = a_.values[at(v)];
-    return Slot{
-        s.base,
-        s.offset + (s.interval < 0 ? 0 : arena_.offset(static_cast<std::size_t>(s.interval))),
-        program_.type(v)};
-  }
-
-  // `workspace`: an interval, or -1; `deadline`: the equation before which its message must be
-  // over.
-  void equation(std::size_t i, int workspace, int deadline) {
-    const Eqn& e = program_.eqns[i];
-    Step step{.op = e.op, .attrs = e.attrs, .in = {}, .out = {}, .workspace = {}, .waits = {}};
-    step.eqn = static_cast<int>(i);
-    for (Var v : e.in) step.in.push_back(slot(v));
-    for (Var v : e.out) step.out.push_back(slot(v));
-    if (workspace >= 0) {
-      const auto w = static_cast<std::size_t>(workspace);
-      step.workspace = {0, arena_.offset(w), {DType::u8, {a_.intervals[w].bytes}, {}}};
-    }
-    wait_for(step, static_cast<int>(i));
-    if (deadline > static_cast<int>(i)) {
-      step.stream = 1;
-      under_way_.emplace_back(static_cast<int>(plan_.steps.size()), deadline);
-    }
-    if (crosses_ranks(e.op) && !is_point_to_point(e.op))
-      for (const auto* list : {&step.in, &step.out})
-        for (const Slot& s : *list)
-          if (s.base > 0) plan_.persistent[static_cast<std::size_t>(s.base - 1)].shared = true;
-    plan_.steps.push_back(std::move(step));
-  }
-
-  void copy(const char* label, const Slot& from, const Slot& to) {
-    plan_.steps.push_back({.op = Op::mark,
-                           .attrs = Mark{label},
-                           .in = {from},
-                           .out = {to},
-                           .workspace = {},
-                           .waits = {}});
-    wait_for(plan_.steps.back(), static_cast<int>(program_.eqns.size()));
-  }
-
- private:
-  void wait_for(Step& step, int now) {
-    std::erase_if(under_way_, [&](const auto& message) {
-      if (message.second <= now) step.waits.push_back(message.first);
-      return message.second <= now;
-    });
-  }
-
-  Plan& plan_;
-  const Program& program_;
-  const Assignment& a_;
-  const Arena& arena_;
-  std::vector<std::pair<int, int>> under_way_;  // step, before which equation it must be over
-};
 
 // Where inputs and outputs lie, and the copies that bring results there.
 void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
@@ -310,9 +216,10 @@ void add_packed(Plan& plan, const Target& target) {
 
 }  // namespace
 
-std::int64_t Plan::persistent_bytes() const {
+std::int64_t Plan::bytes_on(Home home) const {
   std::int64_t n = 0;
-  for (const Buffer& b : persistent) n += b.bytes;
+  for (const Buffer& b : persistent)
+    if (b.home == home) n += b.bytes;
   return n;
 }
 const Binding* Plan::input(std::string_view name) const {
@@ -336,6 +243,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   Assignment a = assign(program, deadline_of, target);
   const std::size_t first_workspace = a.intervals.size();
   const std::vector<int> workspace_of = add_workspaces(program, a, target);
+  const Pieces pieces(program, a, target, overlap);
+  const int staging = add_staging(pieces, a, static_cast<int>(program.eqns.size()));
   const Arena arena(program, a, workspace_of, target);
   plan.arena_bytes = arena.bytes();
   plan.shared_bytes = arena.shared_bytes;
@@ -343,13 +252,16 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   plan.persistent = a.persistent;
   plan.feed_bytes = a.feed_bytes, plan.copies = target.copies;
 
-  StepWriter writer(plan, a, arena);
+  StepWriter writer(plan, a, arena, pieces, staging);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
     const Cost needs = cost(e.op, e.attrs, program.types(e.in), program.types(e.out));
     if (e.phase != Phase::recompute) plan.cost.flops += needs.flops;
     plan.cost.bytes += needs.bytes;
-    if (is_step(program, a, e)) writer.equation(i, workspace_of[i], deadline_of[i]);
+    if (pieces.of(i))
+      writer.in_pieces(i, workspace_of[i]);
+    else if (is_step(program, a, e))
+      writer.equation(i, workspace_of[i], deadline_of[i]);
   }
   write_outputs(plan, writer, target);
   add_packed(plan, target);

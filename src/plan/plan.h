@@ -23,6 +23,9 @@ struct Slot {
   explicit operator bool() const { return base != absent; }
 };
 
+// A copy between the arena and a buffer that rests away from the device (offload.h).
+enum class Move : std::uint8_t { none, fetch, stow };
+
 struct Step {
   ir::Op op = ir::Op::mark;
   ir::Attrs attrs;
@@ -34,6 +37,8 @@ struct Step {
   std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is
                            // done at the end
   int eqn = -1;            // origin in the program; -1: a copy that the plan added
+  std::int64_t begin = 0;  // of an equation that is done in pieces: the first element of this one
+  Move move = Move::none;
 };
 
 // What is left of communication in one rank's program: collectives, and the halves of messages
@@ -48,6 +53,7 @@ struct Buffer {
   ir::Input::Kind kind = ir::Input::param;
   std::int64_t bytes = 0;
   bool shared = false;  // ranks hand it to each other
+  ir::Home home = ir::Home::device;
 };
 
 struct Binding {
@@ -86,12 +92,17 @@ struct Plan {
   Gradients gradients;
   ir::Cost cost;  // recomputation left out (docs/cli.md)
 
-  std::int64_t persistent_bytes() const;
+  std::int64_t persistent_bytes() const { return bytes_on(ir::Home::device); }
+  std::int64_t bytes_on(ir::Home home) const;  // of persistent buffers
   std::int64_t outside_bytes() const {
     return copies * (feed_bytes + result_bytes);
   }  // of the arena and of persistent buffers
-  // What an executor allocates, to the byte.
+  // What an executor allocates on its device, to the byte.
   std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes + outside_bytes(); }
+  ir::Home home_of(const Slot& slot) const {
+    return slot.base <= 0 ? ir::Home::device
+                          : persistent[static_cast<std::size_t>(slot.base - 1)].home;
+  }
   const Binding* input(std::string_view name) const;
   const Binding* output(std::string_view name) const;
 };

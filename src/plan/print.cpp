@@ -22,7 +22,10 @@ std::string print(const Plan& plan) {
   std::string out;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    out += fmt::format("{:5} {:18}", i, ir::name(step.op));
+    out += fmt::format("{:5} {:18}", i,
+                       step.move == Move::fetch  ? "fetch"
+                       : step.move == Move::stow ? "stow"
+                                                 : ir::name(step.op));
     for (const Slot& s : step.out) out += " " + where(plan, s);
     out += " <-";
     for (const Slot& s : step.in) out += " " + where(plan, s);

@@ -101,4 +101,12 @@ std::vector<CommRow> communication(const Plan& plan) {
   return rows;
 }
 
+AwayTraffic away_traffic(const Plan& plan) {
+  AwayTraffic out;
+  for (const Step& step : plan.steps)
+    if (step.move != Move::none)
+      (step.move == Move::fetch ? out.fetched : out.stowed) += step.in[0].type.bytes();
+  return out;
+}
+
 }  // namespace tessera::plan

@@ -26,4 +26,10 @@ std::vector<CommRow> communication(const Plan& plan);
 
 std::string_view name(ir::Phase phase);  // forward, backward, recompute, update
 
+// Bytes that come from where buffers rest and go back there, in one run.
+struct AwayTraffic {
+  std::int64_t fetched = 0, stowed = 0;
+};
+AwayTraffic away_traffic(const Plan& plan);
+
 }  // namespace tessera::plan

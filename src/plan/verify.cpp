@@ -187,25 +187,31 @@ class Replay {
 
   void inputs() {
     for (const Binding& in : plan_.inputs)
-      if (in.slot) memory_.write(in.slot, holds_[at(p_.input(in.name)->var)] = fresh(in.slot));
+      if (in.slot)
+        memory_.write(in.slot, holds_[at(p_.input(in.name)->var)] = fresh(in.slot.type.bytes()));
   }
 
   void step(const Eqn& e, const Step& step) {
     try {
       for (std::size_t k = 0; k < e.in.size(); ++k)
-        CHECK(memory_.read(step.in[k]) == holds_[at(e.in[k])],
+        CHECK(memory_.read(step.in[k]) == part_of(e.in[k], step, step.in[k]),
               "the plan overwrites " + p_.name_of(e.in[k]) + " before it is read");
       check_overlaps(step);
     } catch (Error& error) {
       throw error.in("in `" + print(p_, e) + "`");
     }
-    if (step.workspace) memory_.write(step.workspace, fresh(step.workspace));
-    for (std::size_t r = 0; r < e.out.size(); ++r)
-      if (e.out[r] != none && step.out[r])
-        memory_.write(step.out[r], holds_[at(e.out[r])] = gathers(e.op, e.attrs)
-                                                              ? gathered(e, step)
-                                                              : fresh(step.out[r]));
+    if (step.workspace) memory_.write(step.workspace, fresh(step.workspace.type.bytes()));
+    for (std::size_t r = 0; r < e.out.size(); ++r) {
+      if (e.out[r] == none || !step.out[r]) continue;
+      if (step.begin == 0)  // the first piece, or all of it
+        holds_[at(e.out[r])] =
+            gathers(e.op, e.attrs) ? gathered(e, step) : fresh(p_.type(e.out[r]).bytes());
+      memory_.write(step.out[r], part_of(e.out[r], step, step.out[r]));
+    }
   }
+
+  // Bytes as they are: what the plan added, and what comes and goes.
+  void copy(const Step& step) { memory_.write(step.out[0], memory_.read(step.in[0])); }
 
   // An equation without a step: its results are made of what its operands are made of.
   void view(const Eqn& e) {
@@ -225,11 +231,9 @@ class Replay {
     }
   }
 
-  // What a step leaves behind: first the copies to where results are read and into donated inputs
-  // that could not be written in place, then every output where it is read.
+  // What a run leaves behind, after the copies to where results are read and into donated inputs
+  // that could not be written in place: every output where it is read.
   void outputs() {
-    for (const Step& copy : plan_.steps)
-      if (copy.eqn < 0) memory_.write(copy.out[0], memory_.read(copy.in[0]));
     for (std::size_t i = 0; i < p_.outputs.size(); ++i)
       CHECK(!plan_.outputs[i].slot ||
                 memory_.read(plan_.outputs[i].slot) == holds_[at(p_.outputs[i].var)],
@@ -237,14 +241,19 @@ class Replay {
   }
 
  private:
-  Content fresh(const Slot& s) {
-    return s.type.bytes() ? Content{{s.type.bytes(), ++writes_, 0}} : Content{};
+  Content fresh(std::int64_t bytes) { return bytes ? Content{{bytes, ++writes_, 0}} : Content{}; }
+
+  // What of a value a step has at its slot: of an equation in pieces a part of it.
+  Content part_of(Var v, const Step& step, const Slot& slot) const {
+    const bool cut = slot.type.bytes() != p_.type(v).bytes();
+    return cut ? part(holds_[at(v)], step.begin * size_of(slot.type.dtype), slot.type.bytes())
+               : holds_[at(v)];
   }
 
   // Operands in place keep their bytes, the rest is new.
   Content gathered(const Eqn& e, const Step& step) {
     Content out;
-    const Content rest = fresh(step.out[0]);
+    const Content rest = fresh(step.out[0].type.bytes());
     std::int64_t reached = 0;
     for (std::size_t k = 0; k < e.in.size(); ++k) {
       if (!in_place(step, k)) continue;
@@ -285,13 +294,20 @@ void check_messages(const Plan& plan) {
 void verify(const Plan& plan) {
   const Program& p = plan.program;
   check_messages(plan);
-  std::vector<const Step*> step_of(p.eqns.size(), nullptr);
-  for (const Step& step : plan.steps)
-    if (step.eqn >= 0) step_of[static_cast<std::size_t>(step.eqn)] = &step;
   Replay replay(plan);
   replay.inputs();
-  for (std::size_t i = 0; i < p.eqns.size(); ++i)
-    step_of[i] ? replay.step(p.eqns[i], *step_of[i]) : replay.view(p.eqns[i]);
+  std::size_t next = 0;  // equation; those between the equations of two steps have none
+  for (const Step& step : plan.steps) {
+    if (step.eqn < 0) {
+      replay.copy(step);
+      continue;
+    }
+    const auto now = static_cast<std::size_t>(step.eqn);
+    while (next < now) replay.view(p.eqns[next++]);
+    replay.step(p.eqns[now], step);
+    next = now + 1;
+  }
+  while (next < p.eqns.size()) replay.view(p.eqns[next++]);
   replay.outputs();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/check.h"
 #include "comm/heartbeat.h"
@@ -13,6 +14,19 @@
 namespace tessera::run {
 
 using ir::DType;
+
+namespace {
+
+// Where nobody said it: the run folder, or where a verb makes none the nearest one above it.
+std::string offload_folder(const config::Config& config) {
+  if (const std::string& given = config.parallel.offload_folder; !given.empty()) return given;
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(config.run.out, error);
+  while (!std::filesystem::is_directory(at, error) && at.has_relative_path()) at = at.parent_path();
+  return at.string();
+}
+
+}  // namespace
 
 Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world, Use use)
     : spec_(resolve(config)),
@@ -30,9 +44,9 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     if (name == "pp")
       reader_ = first_stage_rank(spec_), reads_images_ = groups_[name]->rank() == reader_;
   }
-  executor_ =
-      exec::make_executor(config::device_of(config_, rank_), static_cast<int>(config_.run.threads),
-                          std::move(groups), agree_on_carrier(config_, world).by);
+  executor_ = exec::make_executor(config::device_of(config_, rank_),
+                                  static_cast<int>(config_.run.threads), std::move(groups),
+                                  agree_on_carrier(config_, world).by, offload_folder(config_));
   target_ = executor_->target();
   target_.packs = use == Use::inference;
 }

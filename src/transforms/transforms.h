@@ -184,6 +184,11 @@ Program hoist_reductions(const Program& program);
 // while that one's layer computes.
 Program prefetch(const Program& program);
 
+// The optimizer's state rests away from the device, on the host or in a file; `piece`: the most
+// bytes of a buffer that come and go at a time. The plan cuts the updates accordingly
+// (plan/offload.h).
+Program offload(const Program& program, ir::Home home, std::int64_t piece);
+
 // Pipelines. cut: equations of a forward program learn their stage; `blocks` of a stage: how many
 // marks "residual" it closes, the first one (after the embedding) not counted. pipeline: the order
 // of a schedule; every value on its stage's ranks only, and what crosses over to another stage sent

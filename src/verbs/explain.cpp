@@ -111,6 +111,8 @@ std::string layout_text(const config::Config& c) {
   if (p.sequence != "none") out += fmt::format(", sequence {}", p.sequence);
   if (p.recompute != "none") out += fmt::format(", recompute {}", p.recompute);
   if (p.compress != "none") out += fmt::format(", gradients sent as {}", p.compress);
+  if (p.offload_optimizer != "none")
+    out += fmt::format(", optimizer state on {}", p.offload_optimizer);
   return out;
 }
 
@@ -128,6 +130,25 @@ ordered_json row_json(const plan::CommRow& row) {
           {"what", row.what},
           {"count", row.count},
           {"bytes", row.bytes}};
+}
+
+// What rests away from the device, and what of it comes and goes.
+void print_away(const plan::Plan& plan) {
+  for (const ir::Home home : {ir::Home::host, ir::Home::file}) {
+    const std::int64_t bytes = plan.bytes_on(home);
+    if (bytes == 0) continue;
+    const plan::AwayTraffic moved = plan::away_traffic(plan);
+    say(stdout, "  beside it, {}: {} bytes of optimizer state; a step fetches {} and stows {}\n",
+        home == ir::Home::host ? "on the host" : "in a file", with_commas(bytes),
+        with_commas(moved.fetched), with_commas(moved.stowed));
+  }
+}
+ordered_json away_json(const plan::Plan& plan) {
+  const plan::AwayTraffic moved = plan::away_traffic(plan);
+  return {{"host_bytes", plan.bytes_on(ir::Home::host)},
+          {"file_bytes", plan.bytes_on(ir::Home::file)},
+          {"fetched", moved.fetched},
+          {"stowed", moved.stowed}};
 }
 
 // What is printed.
@@ -203,6 +224,8 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
       {"gradients", {{"kept", plan.gradients.kept}, {"in_flight", plan.gradients.in_flight}}},
       {"ranks", range},
       {"passes", passes}};
+  if (plan.bytes_on(ir::Home::host) + plan.bytes_on(ir::Home::file) > 0)
+    out["away"] = away_json(plan);
   if (e.run_memory) out["run"] = e.run_memory->json();
   if (e.pipeline) out["pipeline"] = e.pipeline->json();
   if (!e.unmeasured.empty()) out["unmeasured"] = e.unmeasured;
@@ -248,6 +271,7 @@ void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool severa
   for (std::size_t i = 0; i < std::size(quantities); ++i)
     line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
   line("all", plan.peak_bytes(), ranks.peak);
+  print_away(plan);
   const plan::Gradients& g = plan.gradients;
   if (g.kept + g.in_flight == 0) return;
   say(stdout, "  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));

@@ -53,6 +53,8 @@ nlohmann::ordered_json RunMemory::json() const {
   nlohmann::ordered_json out = {
       {"peak_bytes", bytes}, {"ranks", {{"least", least}, {"most", most}}}, {"plans", rows}};
   if (pinned > 0) out["pinned_bytes"] = pinned, out["feed_bytes"] = fed;
+  if (host > 0) out["host_bytes"] = host;
+  if (file > 0) out["file_bytes"] = file;
   if (!assumed.empty()) out["assumed"] = assumed;
   return out;
 }
@@ -66,6 +68,8 @@ std::string RunMemory::text(bool several_ranks) const {
   if (several_ranks && least != most)
     out += fmt::format(" (ranks have {} to {})", report::with_commas(least),
                        report::with_commas(most));
+  if (host > 0) out += fmt::format(", and {} on the host", report::with_commas(host));
+  if (file > 0) out += fmt::format(", and {} in a file", report::with_commas(file));
   std::string names;
   for (const Row& row : plans) names += (names.empty() ? "" : ", ") + name_of(row.plan);
   out +=
@@ -109,6 +113,7 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
         rooms[other].add(plan::lower(compiled.program, other, target, config.parallel.overlap));
   }
   out.bytes = out.least = out.most = rooms[rank].bytes();
+  out.host = rooms[rank].bytes_on(ir::Home::host), out.file = rooms[rank].bytes_on(ir::Home::file);
   for (const auto& [other, room] : rooms) {
     out.least = std::min(out.least, room.bytes());
     out.most = std::max(out.most, room.bytes());

@@ -23,7 +23,8 @@ struct RunMemory {
   // Of the host, for a device that is not its cores: what batches and results of all plans pass
   // through, pinned; of `bytes`, what the largest plan has for them on the device.
   std::int64_t pinned = 0, fed = 0;
-  std::string assumed;  // why the sizes of the data are not known; "": they are
+  std::int64_t host = 0, file = 0;  // what rests there, beside `bytes`
+  std::string assumed;              // why the sizes of the data are not known; "": they are
 
   nlohmann::ordered_json json() const;
   std::string text(bool several_ranks) const;

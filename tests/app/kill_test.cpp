@@ -30,10 +30,14 @@ struct Killed {
 };
 
 // Kills the run at random moments until it has been killed `wanted` times (starting over when it
-// ended before that), then lets it end.
-void kill_and_compare(int wanted, std::uint64_t seed) {
-  const std::string arguments = "train" + restless + on_device() + "--epochs 40 --quiet --out ";
+// ended before that), then lets it end. `with`: what the killed run is told beside what the other
+// is.
+void kill_and_compare(int wanted, std::uint64_t seed, std::size_t epochs = 40,
+                      const std::string& with = "") {
+  const std::string arguments =
+      "train" + restless + on_device() + "--epochs " + std::to_string(epochs) + " --quiet --out ";
   const fs::path whole = scratch() / "kill_whole", parts = scratch() / "kill_parts";
+  fs::remove_all(parts);
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(run(arguments + whole.string() + " --fresh").code, 0);
   const double alone =
@@ -41,7 +45,7 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Killed so_far;
   for (bool ended = false; so_far.kills < wanted || !ended;) {
-    Process process(arguments + parts.string());
+    Process process(arguments + parts.string() + with);
     // Between the very start and a good part of a whole run; now and then long enough that some
     // runs end.
     // A card takes a good part of a short run to start.
@@ -66,7 +70,7 @@ void kill_and_compare(int wanted, std::uint64_t seed) {
     ASSERT_EQ(losses(parts), losses(whole)) << "after " << so_far.kills << " kills";
     ASSERT_TRUE(read(parts / "weights.safetensors") == read(whole / "weights.safetensors"))
         << "after " << so_far.kills << " kills";
-    ASSERT_EQ(lines_of(parts, "epoch").size(), 40u);
+    ASSERT_EQ(lines_of(parts, "epoch").size(), epochs);
     ASSERT_EQ(run("ckpt verify " + parts.string()).code, 0);
     if (so_far.kills < wanted) fs::remove_all(parts);
   }
@@ -83,6 +87,15 @@ int wanted_kills(int otherwise) {
 }
 
 TEST(Kill, AKilledRunEndsWithTheSameBits) { kill_and_compare(wanted_kills(5), 1); }
+
+// What a killed run had in its file is gone: state comes from the checkpoint.
+constexpr const char* in_a_file =
+    " --set parallel.offload_optimizer=file --set parallel.offload_mb=0.02";
+TEST(Kill, AKilledRunWithItsStateInAFileEndsWithTheSameBits) {
+  kill_and_compare(wanted_kills(2), 3, 16, in_a_file);
+  for (const auto& entry : fs::directory_iterator(scratch() / "kill_parts"))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".tessera")) << entry.path();
+}
 
 TEST(Long, AKilledRunEndsWithTheSameBits) { kill_and_compare(wanted_kills(200), 2); }
 

@@ -28,7 +28,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"plan", {"base", "ir", "ops"}},
     {"files", {"base"}},
     {"comm", {"base", "ir/type.h", "ir/wire.h"}},
-    {"exec", {"base", "ir", "ops", "plan", "comm"}},
+    {"exec", {"base", "ir", "ops", "plan", "comm", "files/scratch_file.h", "files/disk_call.h"}},
     {"data", {"base", "files"}},
     {"config", {"base", "models/config.h", "data/class_folders.h", "ir/optimizers.h"}},
     {"report", {"base", "files", "ir", "plan/plan.h"}},

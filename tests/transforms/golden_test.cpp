@@ -155,6 +155,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
                               std::stoll(pass.at(2)), false},
                              list));
   }
+  if (name == "offload") return offload(p, *ir::parse_home(pass.at(1)), std::stoll(pass.at(2)));
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
   const std::map<std::string, Program (*)(const Program&)> plain = {
       {"fold_norm", fold_norm},
@@ -216,7 +217,8 @@ TEST(GoldenFiles, EveryPassHasOne) {
                            "buckets",       "optimizer",        "remat",    "fold_norm",
                            "fuse_contract", "fuse_norm",        "fuse_low", "fuse_loss",
                            "fuse_update",   "simplify",         "place",    "compress",
-                           "combine",       "hoist_reductions", "prefetch", "split_attention"})
+                           "combine",       "hoist_reductions", "prefetch", "split_attention",
+                           "offload"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

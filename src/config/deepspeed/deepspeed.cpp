@@ -324,18 +324,46 @@ class Interpreter : DeepSpeedFile {
       set("parallel.bucket_mb", "zero_optimization.reduce_bucket_size",
           of(static_cast<double>(*n) * 4 / (1 << 20)),
           at("zero_optimization.reduce_bucket_size")->place);
-    for (const std::string path :
-         {"zero_optimization.offload_optimizer", "zero_optimization.offload_param"}) {
-      const std::optional<std::string> device = text_at(path + ".device", "");
-      if (device && *device != "none" && *device != "null")
-        warn(at(path)->place,
-             fmt::format("{}.device = \"{}\" is not supported and is ignored", path,
-                         clean(*device, 40)),
-             "");
-      if (device)
-        out_.silent.push_back({path + ".device", "\"" + clean(*device, 40) + "\"",
-                               *device == "none" ? "no effect here" : "not supported, ignored"});
+    // The older way to say the same.
+    if (const std::string old = "zero_optimization.cpu_offload";
+        const std::optional<bool> host = flag_at(old, "parallel.offload_optimizer")) {
+      if (*host)
+        set("parallel.offload_optimizer", old, of(std::string("host")), at(old)->place);
+      else
+        out_.silent.push_back({old, "false", "no effect here"});
     }
+    offload("zero_optimization.offload_optimizer");
+    offload("zero_optimization.offload_param");
+  }
+
+  // State goes to the host or into a file; parameters stay on the device.
+  void offload(const std::string& block) {
+    const std::string key = block + ".device";
+    const std::optional<std::string> device = text_at(key, "");
+    if (!device) return;
+    const bool host = *device == "cpu", file = *device == "nvme";
+    if (block.ends_with("offload_optimizer") && (host || file)) {
+      set("parallel.offload_optimizer", key, of(std::string(host ? "host" : "file")),
+          at(key)->place);
+      const std::optional<std::string> path = text_at(block + ".nvme_path", "");
+      if (file && path)
+        set("parallel.offload_folder", block + ".nvme_path", of(*path),
+            at(block + ".nvme_path")->place);
+      else if (path)
+        out_.silent.push_back(
+            {block + ".nvme_path", describe(at(block + ".nvme_path")->value), "no effect here"});
+      return;
+    }
+    const bool none = *device == "none" || *device == "null";
+    if (!none)
+      warn(at(block)->place,
+           fmt::format("{} = \"{}\" is not supported and is ignored{}", key, clean(*device, 40),
+                       host || file ? ": the weights of ZeRO 3 stay on the device, cut among the "
+                                      "data-parallel ranks"
+                                    : ""),
+           "");
+    out_.silent.push_back({key, "\"" + clean(*device, 40) + "\"",
+                           none ? "no effect here" : "not supported, ignored"});
   }
 };
 

@@ -46,7 +46,8 @@ const Block blocks[] = {
      "cos_min_ratio",
      "last_batch_iteration", ""},
     {"zero_optimization", true,
-     "stage|reduce_bucket_size|overlap_comm|offload_optimizer|offload_param|stage3_param_"
+     "stage|reduce_bucket_size|overlap_comm|offload_optimizer|offload_param|cpu_offload|stage3_"
+     "param_"
      "persistence_threshold|"
      "param_persistence_threshold",
      "contiguous_gradients|reduce_scatter|allgather_partitions|allgather_bucket_size|use_multi_"
@@ -64,11 +65,11 @@ const Block blocks[] = {
      "override_module_apply|log_trace_cache_warnings|enable_sanity_checks|leaf_module|mics_shard_"
      "size|mics_hierarchical_params_gather|"
      "zero_hpz_partition_size|cpu_offload_use_pin_memory",
-     "cpu_offload|cpu_offload_param|zero_quantized_weights|zero_quantized_nontrainable_weights|"
+     "cpu_offload_param|zero_quantized_weights|zero_quantized_nontrainable_weights|"
      "zero_quantized_gradients|zeropp_loco_param|"
      "zenflow"},
-    {"zero_optimization.offload_optimizer", true, "device",
-     "nvme_path|buffer_count|pin_memory|pipeline_read|pipeline_write|pipeline|fast_init|ratio|"
+    {"zero_optimization.offload_optimizer", true, "device|nvme_path",
+     "buffer_count|pin_memory|pipeline_read|pipeline_write|pipeline|fast_init|ratio|"
      "super_offload|cpuadam_cores_perc",
      ""},
     {"zero_optimization.offload_param", true, "device",

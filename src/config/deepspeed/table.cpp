@@ -53,6 +53,8 @@ const Row rows[] = {
     {"fp16.hysteresis", "precision.hysteresis", in_f16},
     {"fp16.min_loss_scale", "precision.min_loss_scale", in_f16},
     {"zero_optimization.stage", "parallel.zero"},
+    {"zero_optimization.offload_optimizer.device", "parallel.offload_optimizer",
+     [](const Config& c) { return c.parallel.offload_optimizer != "none"; }},
     {"pipeline.stages", "parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }},
     {"zero_optimization.stage3_param_persistence_threshold", "parallel.persist",
      [](const Config& c) { return c.parallel.zero == 3; }},

@@ -10,6 +10,6 @@ namespace tessera::exec::cpu {
 
 DeviceInfo info(int threads);
 plan::Target target(int threads);
-std::unique_ptr<Executor> make(int threads, Groups groups);
+std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder);
 
 }  // namespace tessera::exec::cpu

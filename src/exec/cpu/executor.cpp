@@ -1,8 +1,6 @@
 // The CPU as a device: loads plans, keeps their memory, runs them on a thread pool.
 #include "exec/cpu/cpu.h"
 
-#include <cstring>
-
 #include "exec/cpu/loaded.h"
 #include "exec/cpu/peak.h"
 
@@ -11,8 +9,8 @@ namespace {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(int threads, Groups groups)
-      : target_(cpu::target(threads)), machine_(threads, std::move(groups)) {}
+  CpuExecutor(int threads, Groups groups, std::string folder)
+      : target_(cpu::target(threads)), machine_(threads, std::move(groups), std::move(folder)) {}
 
   const plan::Target& target() const override { return target_; }
   std::int64_t more_for(const plan::Footprint& room) const override {
@@ -29,15 +27,16 @@ class CpuExecutor final : public Executor {
   void write_persistent(std::string_view name, std::int64_t offset,
                         std::span<const std::byte> bytes) override {
     ++machine_.writes;
-    if (!bytes.empty())
-      std::memcpy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
+    machine_.memory.write(name, offset, bytes);
   }
   void read_persistent(std::string_view name, std::int64_t offset,
                        std::span<std::byte> bytes) const override {
-    if (!bytes.empty())
-      std::memcpy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()), bytes.size());
+    machine_.memory.read(name, offset, bytes);
   }
   std::int64_t allocated_bytes() const override { return machine_.memory.bytes(); }
+  std::int64_t away_bytes(ir::Home home) const override {
+    return home == ir::Home::host ? machine_.memory.host_bytes() : machine_.file_bytes();
+  }
   int runs_ahead() const override { return 0; }
 
  private:
@@ -80,8 +79,8 @@ DeviceInfo info(int threads) {
           .count = [] { return 1; }};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups) {
-  return std::make_unique<CpuExecutor>(threads, std::move(groups));
+std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder) {
+  return std::make_unique<CpuExecutor>(threads, std::move(groups), std::move(folder));
 }
 
 }  // namespace tessera::exec::cpu

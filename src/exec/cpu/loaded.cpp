@@ -117,6 +117,8 @@ void CpuLoaded::pack_weights() {
 void CpuLoaded::write(std::string_view input, std::span<const std::byte> bytes) {
   const plan::Binding* binding = plan_.input(input);
   CHECK(binding, "the plan has no input " + std::string(input));
+  CHECK(plan_.home_of(binding->slot) == ir::Home::device,
+        std::string(input) + " rests away from the device: write_persistent writes it");
   CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
         "input " + std::string(input) + " takes " + std::to_string(binding->slot.type.bytes()) +
             " bytes, got " + std::to_string(bytes.size()));
@@ -127,6 +129,8 @@ void CpuLoaded::write(std::string_view input, std::span<const std::byte> bytes) 
 void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
   const plan::Binding* binding = plan_.output(output);
   CHECK(binding, "the plan has no output " + std::string(output));
+  CHECK(plan_.home_of(binding->slot) == ir::Home::device,
+        std::string(output) + " rests away from the device: read_persistent reads it");
   CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
         "output " + std::string(output) + " has another size");
   const bool there = machine_.last == this && waited_run_ >= machine_.since &&
@@ -144,7 +148,21 @@ Call CpuLoaded::call_of(Bound& bound) {
           &machine_.groups, &bound.memo,       bound.packed};
 }
 
+comm::Pending CpuLoaded::start_move(const plan::Step& step, Bound& bound) {
+  const bool fetches = step.move == plan::Move::fetch;
+  const plan::Slot& away = fetches ? step.in[0] : step.out[0];
+  const Tensor& here = fetches ? bound.out[0] : bound.in[0];
+  const std::string& name = plan_.persistent[static_cast<std::size_t>(away.base - 1)].name;
+  const std::span<std::byte> bytes(here.data, static_cast<std::size_t>(away.type.bytes()));
+  AwayFile& file = machine_.memory.file();
+  return fetches ? file.start_read(name, away.offset, bytes)
+                 : file.start_write(name, away.offset, bytes);
+}
+
 void CpuLoaded::execute(Bound& bound) {
+  const plan::Step& step = *bound.step;
+  if (step.move != plan::Move::none && Machine::in_file(plan_, step))
+    return start_move(step, bound)->wait();
   for (const Widened& w : bound.widen)
     widen_low(w.low, reinterpret_cast<const std::uint16_t*>(w.narrow),
               bound.in[w.index].as<float>(), bound.in[w.index].elements(), machine_.pool);
@@ -160,8 +178,8 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
   Recorder record(steps.size(), options.spans);
   Flights flights(record);
   const auto bytes_of = [&](const plan::Slot& slot) {
-    return slot ? std::span<const std::byte>(address(slot, copy),
-                                             static_cast<std::size_t>(slot.type.bytes()))
+    const std::byte* const data = address(slot, copy);  // null: absent, or in a file
+    return data ? std::span(data, static_cast<std::size_t>(slot.type.bytes()))
                 : std::span<const std::byte>();
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -171,16 +189,18 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
     for (const int message : step.waits) flights.finish(message);
     if (observe) flights.finish_near();  // whoever looks sees what has arrived
     flights.poll(index);
-    const bool message = plan::crosses_ranks(step.op);
-    const Timeline::Kind kind = step.stream == 1 ? Timeline::post
-                                : message        ? Timeline::wait
-                                                 : Timeline::compute;
+    const bool file = step.move != plan::Move::none && Machine::in_file(plan_, step);
+    const bool message = plan::crosses_ranks(step.op) || file;
+    const Timeline::Kind kind = step.stream == 1 && message ? Timeline::post
+                                : message                   ? Timeline::wait
+                                                            : Timeline::compute;
     const double begin = record.times(kind) ? record.now() : 0;
     if (step.eqn >= 0)
       comm::Heartbeat::inside(bound.name);  // what this rank is at, for those who look
-    if (step.stream == 1)
-      flights.add(index, begin, start_collective(call_of(bound)), plan::is_point_to_point(step.op));
-    else
+    if (step.stream == 1 && message)
+      flights.add(index, begin, file ? start_move(step, bound) : start_collective(call_of(bound)),
+                  plan::is_point_to_point(step.op));
+    else  // also a copy to or from memory of the host, which is over when it was made
       execute(bound);
     record(index, kind, begin);
     if (step.stream == 0 && message) record.flight(index, begin);

@@ -20,10 +20,16 @@ std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const 
 
 // What the plans of one executor share.
 struct Machine {
-  Machine(int threads, Groups given)
+  Machine(int threads, Groups given, std::string folder)
       : pool(threads),
         groups(std::move(given)),
-        memory(groups.empty() ? nullptr : groups.begin()->second) {}
+        memory(groups.empty() ? nullptr : groups.begin()->second, std::move(folder)) {}
+  std::int64_t file_bytes() const { return memory.file().bytes(); }
+  // Whether a copy to or from where a buffer rests is one of a file.
+  static bool in_file(const plan::Plan& plan, const plan::Step& step) {
+    return plan.home_of(step.move == plan::Move::fetch ? step.in[0] : step.out[0]) ==
+           ir::Home::file;
+  }
   ThreadPool pool;
   Groups groups;
   Memory memory;
@@ -65,6 +71,8 @@ class CpuLoaded final : public Loaded {
   void bind(Bound& bound, int copy);  // addresses
   Call call_of(Bound& bound);
   void execute(Bound& bound);
+  // A copy to or from a file; under way.
+  comm::Pending start_move(const plan::Step& step, Bound& bound);
   void pack_weights();  // those that were written since they were packed
   Timeline run(int copy, const RunOptions& options);
   std::byte* address(const plan::Slot& slot, int copy) const {

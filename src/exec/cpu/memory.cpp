@@ -36,8 +36,15 @@ Pages::Pages(std::int64_t shared, std::int64_t own, comm::Comm* comm) : shared_(
 std::int64_t Memory::more_for(const plan::Footprint& room) const {
   std::int64_t more = std::max<std::int64_t>(0, room.arena_bytes() - arena_.bytes());
   for (const auto& [name, buffer] : room.persistent())
-    if (!persistent_.contains(name)) more += buffer.bytes;
+    if (buffer.home != ir::Home::file && !persistent_.contains(name)) more += buffer.bytes;
   return more;
+}
+
+void Memory::add(const std::string& name, const plan::Footprint::Room& asked) {
+  if (asked.home == ir::Home::file) return file_.add(name, asked.bytes);
+  const bool host = asked.home == ir::Home::host;
+  persistent_.emplace(name, take(asked.shared && comm_ && !host ? asked.bytes : 0, asked.bytes));
+  if (host) host_ += asked.bytes;
 }
 
 void Memory::make_room(const plan::Footprint& room) {
@@ -47,12 +54,15 @@ void Memory::make_room(const plan::Footprint& room) {
     out_of_memory(more, available);
   for (const auto& [name, buffer] : room.persistent()) {
     const auto it = persistent_.find(name);
-    const std::int64_t shared = buffer.shared && comm_ ? buffer.bytes : 0;
-    if (it == persistent_.end()) {
-      persistent_.emplace(name, take(shared, buffer.bytes));
+    const bool away = it == persistent_.end() && file_.has(name);
+    if (it == persistent_.end() && !away) {
+      add(name, buffer);
       continue;
     }
-    CHECK(it->second.bytes() == buffer.bytes, "two plans disagree about the size of " + name);
+    CHECK((away ? file_.bytes_of(name) : it->second.bytes()) == buffer.bytes,
+          "two plans disagree about the size of " + name);
+    if (away) continue;
+    const std::int64_t shared = buffer.shared && comm_ ? buffer.bytes : 0;
     if (it->second.shared() >= shared) continue;
     Pages reached = take(shared, buffer.bytes);  // an earlier plan did not send it
     std::memcpy(reached.data(), it->second.data(), static_cast<std::size_t>(buffer.bytes));
@@ -81,8 +91,20 @@ std::byte* Memory::part_of(std::string_view name, std::int64_t offset, std::size
   return pages.data() + offset;
 }
 
+void Memory::write(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  if (file_.has(name)) return file_.write(name, offset, bytes);
+  std::memcpy(part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
+}
+
+void Memory::read(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const {
+  if (bytes.empty()) return;
+  if (file_.has(name)) return file_.read(name, offset, bytes);
+  std::memcpy(bytes.data(), part_of(name, offset, bytes.size()), bytes.size());
+}
+
 std::byte* Memory::address(const plan::Plan& plan, const plan::Slot& slot, int copy) const {
-  if (!slot) return nullptr;
+  if (!slot || plan.home_of(slot) == ir::Home::file) return nullptr;
   if (slot.base == plan::Slot::feed || slot.base == plan::Slot::result) {
     std::byte* const behind =
         arena_.data() + plan.arena_bytes + copy * (plan.feed_bytes + plan.result_bytes);
@@ -97,7 +119,7 @@ std::byte* Memory::address(const plan::Plan& plan, const plan::Slot& slot, int c
 std::int64_t Memory::bytes() const {
   std::int64_t n = arena_.bytes();
   for (const auto& [name, pages] : persistent_) n += pages.bytes();
-  return n;
+  return n - host_;
 }
 
 }  // namespace tessera::exec::cpu

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "exec/common/away.h"
 #include "plan/footprint.h"
 
 namespace tessera::exec::cpu {
@@ -39,19 +40,26 @@ class Pages {
 };
 
 // Persistent buffers by name, and one block for all plans: a plan's arena, and behind it what its
-// runs are fed with and leave.
+// runs are fed with and leave. Buffers that rest on the host have memory of their own, apart from
+// what plans compute in; those that rest in a file have none.
 class Memory {
  public:
   // `comm`: any group of this rank, since what one of them takes is in the reach of all; null: this
-  // rank is alone.
-  explicit Memory(comm::Comm* comm) : comm_(comm) {}
+  // rank is alone. `folder`: for buffers that rest in a file.
+  Memory(comm::Comm* comm, std::string folder) : comm_(comm), file_(std::move(folder)) {}
 
-  std::int64_t more_for(const plan::Footprint& room) const;  // bytes beyond what is held already
-  void make_room(const plan::Footprint& room);               // Error(memory) when there is none
-  // Null: of an absent operand. `copy`: which one of what a run is fed with and leaves.
+  // Bytes of memory beyond what is held already, wherever buffers rest.
+  std::int64_t more_for(const plan::Footprint& room) const;
+  void make_room(const plan::Footprint& room);  // Error(memory) when there is none
+  // Null: of an absent operand, and of what rests in a file. `copy`: which one of what a run is fed
+  // with and leaves.
   std::byte* address(const plan::Plan& plan, const plan::Slot& slot, int copy) const;
-  std::byte* part_of(std::string_view name, std::int64_t offset, std::size_t bytes) const;
-  std::int64_t bytes() const;
+  void write(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes);
+  void read(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const;
+  AwayFile& file() { return file_; }
+  const AwayFile& file() const { return file_; }
+  std::int64_t bytes() const;  // that plans compute in
+  std::int64_t host_bytes() const { return host_; }
   // How often something that was there before moved: addresses that were taken at an earlier count
   // may be stale.
   std::int64_t moves() const { return moves_; }
@@ -61,8 +69,12 @@ class Memory {
     return Pages(shared, bytes - shared, comm_);
   }
   const Pages& buffer(std::string_view name) const;
+  std::byte* part_of(std::string_view name, std::int64_t offset, std::size_t bytes) const;
+  void add(const std::string& name, const plan::Footprint::Room& asked);
 
   comm::Comm* comm_;
+  AwayFile file_;
+  std::int64_t host_ = 0;  // of persistent buffers
   std::map<std::string, Pages, std::less<>> persistent_;
   Pages arena_;  // and what lies behind it
   std::int64_t moves_ = 0;

@@ -190,8 +190,4 @@ comm::Pending Crossings::start(std::size_t step, std::span<const Tensor> in,
   return std::make_unique<Message>(*this, step, in, out);
 }
 
-void Crossings::run(std::size_t step, std::span<const Tensor> in, std::span<const Tensor> out) {
-  start(step, in, out)->wait();
-}
-
 }  // namespace tessera::exec::cuda

@@ -23,8 +23,6 @@ class Crossings {
   // answer is the message: under way when its operands are there and those before it are, done when
   // its results are on their way up, before anything that the compute stream is given next.
   comm::Pending start(std::size_t step, std::span<const Tensor> in, std::span<const Tensor> out);
-  // The same, and waits for it.
-  void run(std::size_t step, std::span<const Tensor> in, std::span<const Tensor> out);
 
  private:
   struct Place {  // in the staging memory

@@ -21,6 +21,7 @@ std::vector<std::pair<std::string, std::string>> facts();
 DeviceInfo info(int threads);
 // Of the card of this process, or where there is none of an H100 with cuDNN.
 plan::Target target(int threads);
-std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier = Carrier::host);
+std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier = Carrier::host,
+                               std::string folder = {});
 
 }  // namespace tessera::exec::cuda

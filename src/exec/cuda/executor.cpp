@@ -2,6 +2,7 @@
 #include "exec/cuda/cuda.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "exec/cuda/card.h"
 #include "exec/cuda/loaded.h"
@@ -31,8 +32,8 @@ plan::Target target_for(const Limits& limits) {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(int threads, Groups groups, Carrier carrier)
-      : machine_(threads, std::move(groups), carrier),
+  CudaExecutor(int threads, Groups groups, Carrier carrier, std::string folder)
+      : machine_(threads, std::move(groups), carrier, std::move(folder)),
         target_(target_for(machine_.context.limits)) {}
 
   const plan::Target& target() const override { return target_; }
@@ -55,6 +56,7 @@ class CudaExecutor final : public Executor {
   void write_persistent(std::string_view name, std::int64_t offset,
                         std::span<const std::byte> bytes) override {
     machine_.here();
+    if (machine_.memory.home_of(name) != ir::Home::device) return write_away(name, offset, bytes);
     copy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(),
          static_cast<std::int64_t>(bytes.size()), cudaMemcpyHostToDevice, machine_.compute,
          "write a buffer");
@@ -62,6 +64,7 @@ class CudaExecutor final : public Executor {
   void read_persistent(std::string_view name, std::int64_t offset,
                        std::span<std::byte> bytes) const override {
     machine_.here();
+    if (machine_.memory.home_of(name) != ir::Home::device) return read_away(name, offset, bytes);
     machine_.before_reading(machine_.compute, "read a buffer");
     copy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()),
          static_cast<std::int64_t>(bytes.size()), cudaMemcpyDeviceToHost, machine_.compute,
@@ -69,6 +72,9 @@ class CudaExecutor final : public Executor {
     machine_.wait_for_compute("read a buffer");
   }
   std::int64_t allocated_bytes() const override { return machine_.memory.bytes(); }
+  std::int64_t away_bytes(ir::Home home) const override {
+    return home == ir::Home::host ? machine_.memory.host_bytes() : machine_.memory.file().bytes();
+  }
   std::int64_t pinned_bytes() const override { return machine_.pinned; }
   std::int64_t graph_bytes() const override { return machine_.graph_bytes; }
   std::vector<std::string> notes() const override { return machine_.notes; }
@@ -76,6 +82,22 @@ class CudaExecutor final : public Executor {
   int runs_ahead() const override { return 1; }
 
  private:
+  // Once the runs that were submitted are over: what they stow is joined to the compute stream.
+  void write_away(std::string_view name, std::int64_t offset, std::span<const std::byte> bytes) {
+    machine_.wait_for_compute("write a buffer that rests on the host");
+    if (machine_.memory.home_of(name) == ir::Home::file)
+      machine_.memory.file().write(name, offset, bytes);
+    else if (!bytes.empty())
+      std::memcpy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(), bytes.size());
+  }
+  void read_away(std::string_view name, std::int64_t offset, std::span<std::byte> bytes) const {
+    machine_.wait_for_compute("read a buffer that rests on the host");
+    if (machine_.memory.home_of(name) == ir::Home::file)
+      machine_.memory.file().read(name, offset, bytes);
+    else if (!bytes.empty())
+      std::memcpy(bytes.data(), machine_.memory.part_of(name, offset, bytes.size()), bytes.size());
+  }
+
   mutable Machine machine_;  // who reads a buffer waits for its streams
   plan::Target target_;
 };
@@ -103,8 +125,8 @@ DeviceInfo info(int) {
       .count = [] { return std::max(1, static_cast<int>(machinery().cards.size())); }};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier) {
-  return std::make_unique<CudaExecutor>(threads, std::move(groups), carrier);
+std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier, std::string folder) {
+  return std::make_unique<CudaExecutor>(threads, std::move(groups), carrier, std::move(folder));
 }
 
 }  // namespace tessera::exec::cuda

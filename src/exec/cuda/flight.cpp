@@ -57,15 +57,16 @@ Timeline CudaLoaded::timeline_of(Flight& flight) {
   if (!spans) return out;
   if (plan_.feed_bytes > 0) out.copy_ms = ms_between(copy.uploading, copy.uploaded);
   for (const Segment& segment : segments_) {
-    if (segment.crosses) continue;
+    if (segment.by_host) continue;
     double start = ms_between(copy.began, copy.ticks[2 * segment.first]);
     for (std::size_t i = segment.first; i < segment.last; ++i) {
       const std::size_t behind = i + 1 < segment.last ? 2 * i + 2 : 2 * i + 1;
       const double end = ms_between(copy.began, copy.ticks[behind]);
-      const bool crosses = plan::crosses_ranks(plan_.steps[i].op);
+      const bool crosses = plan::crosses_ranks(plan_.steps[i].op),
+                 moves = plan_.steps[i].move != plan::Move::none;  // on a stream of its own
       // What it waited for first is a span already; so is a message that nothing overlaps with.
       if (carried_) start = std::max(start, carried_->joined_ms(i, *copy.marks, copy.began));
-      if (!crosses || plan_.steps[i].stream == 1)
+      if (!moves && (!crosses || plan_.steps[i].stream == 1))
         out.spans.push_back({static_cast<int>(i), 0, start, std::max(start, end),
                              crosses ? Timeline::post : Timeline::compute});
       start = end;

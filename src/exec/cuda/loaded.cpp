@@ -44,6 +44,9 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
     carried_ = std::make_unique<Carried>(plan, machine);
   else if (crosses)
     crossings_ = std::make_unique<Crossings>(plan, machine);
+  if (std::any_of(plan.steps.begin(), plan.steps.end(),
+                  [](const plan::Step& s) { return s.move != plan::Move::none; }))
+    moves_ = std::make_unique<Moves>(plan, machine);
   const HostRoom room = host_room(plan);
   feeds_ = pin_if_allowed(plan.copies * room.feed, "pin memory of the host for batches");
   scalars_ = pin(plan.copies * room.scalars);
@@ -78,16 +81,22 @@ CudaLoaded::~CudaLoaded() {
   if (machine_.last == this) machine_.last = nullptr;
 }
 
+bool CudaLoaded::by_host(const plan::Step& step) const {
+  return (crossings_ && plan::crosses_ranks(step.op)) || moves_file(plan_, step);
+}
+
 void CudaLoaded::cut() {
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const plan::Step& step = plan_.steps[i];
-    const bool crosses = crossings_ && plan::crosses_ranks(step.op);
-    const bool joins = !segments_.empty() && !crosses && !segments_.back().crosses &&
-                       (carried_ || step.waits.empty());  // what the host waits for cuts a run
+    const bool host = by_host(step);
+    const bool host_waits = std::any_of(step.waits.begin(), step.waits.end(), [&](int other) {
+      return by_host(plan_.steps[static_cast<std::size_t>(other)]);
+    });
+    const bool joins = !segments_.empty() && !host && !segments_.back().by_host && !host_waits;
     if (joins)
       segments_.back().last = i + 1;
     else
-      segments_.push_back({i, i + 1, crosses});
+      segments_.push_back({i, i + 1, host});
   }
 }
 
@@ -123,6 +132,8 @@ void CudaLoaded::bind_all() {
 void CudaLoaded::write(std::string_view input, std::span<const std::byte> bytes) {
   const plan::Binding* binding = plan_.input(input);
   CHECK(binding, "the plan has no input " + std::string(input));
+  CHECK(plan_.home_of(binding->slot) == ir::Home::device,
+        std::string(input) + " rests away from the device: write_persistent writes it");
   CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
         "input " + std::string(input) + " takes " + std::to_string(binding->slot.type.bytes()) +
             " bytes, got " + std::to_string(bytes.size()));
@@ -142,6 +153,8 @@ void CudaLoaded::write(std::string_view input, std::span<const std::byte> bytes)
 void CudaLoaded::read(std::string_view output, std::span<std::byte> bytes) {
   const plan::Binding* binding = plan_.output(output);
   CHECK(binding, "the plan has no output " + std::string(output));
+  CHECK(plan_.home_of(binding->slot) == ir::Home::device,
+        std::string(output) + " rests away from the device: read_persistent reads it");
   CHECK(static_cast<std::int64_t>(bytes.size()) == binding->slot.type.bytes(),
         "output " + std::string(output) + " has another size");
   const bool there = machine_.last == this && waited_run_ >= machine_.since &&
@@ -176,13 +189,14 @@ void CudaLoaded::upload(Copy& copy, int index) {
 }
 
 void CudaLoaded::execute(Copy& copy, std::size_t i, Form form, bool captured) {
+  const plan::Step& step = plan_.steps[i];
   Bound& bound = copy.steps[i];
-  if (carried_) {
-    const Carried::Recording recording{*copy.marks, form == timed, captured};
-    carried_->join(i, recording);
-    if (plan::crosses_ranks(plan_.steps[i].op))
-      return carried_->message(i, bound.in, bound.out, bound.workspace, recording);
-  }
+  if (carried_) carried_->join(i, {*copy.marks, form == timed, captured});
+  if (step.move != plan::Move::none) return moves_->move(i, bound.in[0], bound.out[0]);
+  if (moves_) moves_->join(i);
+  if (carried_ && plan::crosses_ranks(step.op))
+    return carried_->message(i, bound.in, bound.out, bound.workspace,
+                             {*copy.marks, form == timed, captured});
   compute(copy, i);
 }
 
@@ -227,7 +241,8 @@ void CudaLoaded::preload(Copy& copy) {
   try {
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       comm::Heartbeat::inside(name_of(plan_, plan_.steps[i]));
-      if (!plan::crosses_ranks(plan_.steps[i].op)) compute(copy, i);
+      const plan::Step& step = plan_.steps[i];
+      if (!plan::crosses_ranks(step.op) && step.move == plan::Move::none) compute(copy, i);
     }
     carried_->preload();
     gather_scalars(copy.scalars, copy.found, machine_.compute);
@@ -259,7 +274,12 @@ void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool cap
     execute(copy, i, form, captured);
   }
   tick(2 * segment.last - 1);
-  if (segment.last == plan_.steps.size()) finish(copy, captured);
+  // A graph ends with what was forked from its stream in it.
+  if (moves_) moves_->join_all();
+  if (segment.last == plan_.steps.size())
+    finish(copy, captured);
+  else if (carried_)
+    carried_->join_all({*copy.marks, false, captured});
 }
 
 void CudaLoaded::finish(Copy& copy, bool captured) {
@@ -300,14 +320,17 @@ void CudaLoaded::cross(Copy& copy, std::size_t i, cpu::Recorder& record, cpu::Fl
   Bound& bound = copy.steps[i];
   const int index = static_cast<int>(i);
   comm::Heartbeat::inside(name_of(plan_, step));  // what this rank is at, for those who look
-  if (step.stream == 0) machine_.wait_for_compute("compute what crosses ranks");
+  if (step.stream == 0) machine_.wait_for_compute("compute what the host hands on");
   const double begin = record.now();
+  const auto start = [&] {
+    if (step.move == plan::Move::none) return crossings_->start(i, bound.in, bound.out);
+    return moves_->start(i, step.move == plan::Move::fetch ? bound.out[0] : bound.in[0]);
+  };
   if (step.stream == 1) {
-    flights.add(index, begin, crossings_->start(i, bound.in, bound.out),
-                plan::is_point_to_point(step.op));
+    flights.add(index, begin, start(), plan::is_point_to_point(step.op));
     return record(index, Timeline::post, begin);
   }
-  crossings_->run(i, bound.in, bound.out);
+  start()->wait();
   record(index, Timeline::wait, begin);
   record.flight(index, begin);
 }
@@ -316,7 +339,7 @@ void CudaLoaded::look(Copy& copy, std::size_t step, const Observer& observe) {
   const int index = static_cast<int>(&copy - copies_.data());
   std::deque<std::vector<std::byte>> kept;  // as long as the observer looks
   observe(step, [&](const plan::Slot& slot) -> std::span<const std::byte> {
-    if (!slot) return {};
+    if (!slot || plan_.home_of(slot) != ir::Home::device) return {};
     std::vector<std::byte>& bytes = kept.emplace_back(static_cast<std::size_t>(slot.type.bytes()));
     machine_.before_reading(machine_.compute, "look at a step");
     cuda::copy(bytes.data(), machine_.memory.address(plan_, slot, index), slot.type.bytes(),
@@ -338,7 +361,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
     for (const int message : plan_.steps[segment.first].waits) flights.finish(message);
     if (options.observe) flights.finish_near();  // whoever looks sees what has arrived
     flights.poll(static_cast<int>(segment.first));
-    if (segment.crosses) {
+    if (segment.by_host) {
       cross(copy, segment.first, record, flights);
       if (segment.last == plan_.steps.size()) finish(copy, false);
       if (options.observe) look(copy, segment.first, options.observe);
@@ -346,6 +369,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
       for (std::size_t i = segment.first; i < segment.last; ++i) {
         if (carried_) carried_->join_near();
         execute(copy, i, plain, false);
+        if (moves_) moves_->join_all();
         look(copy, i, options.observe);
       }
       if (segment.last == plan_.steps.size()) finish(copy, false);

@@ -11,6 +11,7 @@
 #include "exec/cuda/crossing.h"
 #include "exec/cuda/kernels/scalars.h"
 #include "exec/cuda/machine.h"
+#include "exec/cuda/moves.h"
 #include "exec/cuda/nccl/carried.h"
 #include "exec/executor.h"
 
@@ -37,10 +38,10 @@ class CudaLoaded final : public Loaded {
     std::vector<Tensor> in, out;
     std::byte* workspace = nullptr;
   };
-  // Steps [first, last): one that crosses ranks, or several that do not.
+  // Steps [first, last): one that the host does, or several that the card does.
   struct Segment {
     std::size_t first = 0, last = 0;
-    bool crosses = false;
+    bool by_host = false;
   };
   enum Form { plain, timed };  // of a graph: timed has an event before every step
   struct Flight;               // a run that was submitted
@@ -57,6 +58,7 @@ class CudaLoaded final : public Loaded {
     std::shared_ptr<Flight> flight;               // the last run here
   };
 
+  bool by_host(const plan::Step& step) const;
   void cut();                        // into segments
   void bind(Copy& copy, int index);  // addresses
   void bind_all();                   // where the memory has moved
@@ -81,8 +83,9 @@ class CudaLoaded final : public Loaded {
   // Where there is something that crosses ranks, one of them.
   std::unique_ptr<Crossings> crossings_;
   std::unique_ptr<Carried> carried_;
-  HostBytes feeds_;      // of all copies
-  PinnedBytes scalars_;  // of all copies
+  std::unique_ptr<Moves> moves_;  // where there is something that rests away from the card
+  HostBytes feeds_;               // of all copies
+  PinnedBytes scalars_;           // of all copies
   std::int64_t pinned_bytes_ = 0;
   std::vector<Copy> copies_;
   std::int64_t bound_at_ = -1;  // moves of the memory when addresses were taken

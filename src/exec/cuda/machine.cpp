@@ -15,17 +15,19 @@ const Card& taken(const Card& card) {
 
 }  // namespace
 
-Machine::Machine(int threads, Groups given, Carrier carrier)
+Machine::Machine(int threads, Groups given, Carrier carrier, std::string folder)
     : card(taken(own_card())),
       compute(make_stream()),
       upload(make_stream()),
       transfer(make_stream()),
+      fetch(make_stream()),
+      stow(make_stream()),
       choices(choices_on(card)),
       blas(Blas::open(&choices)),
       dnn(dnn_wanted() ? Dnn::open(&choices) : nullptr),
       context{.limits = limits_of(card, dnn != nullptr), .blas = blas.get(), .dnn = dnn.get()},
       groups(std::move(given)),
-      memory(compute),
+      memory(compute, std::move(folder)),
       before(make_event()),
       mark(make_event()) {
   if (!groups.empty()) pool.emplace(threads);
@@ -56,7 +58,7 @@ void Machine::settle() {
   (void)::cudaSetDevice(card.index);
   // Whoever unwinds may have left others waiting, and waits for them only so long.
   const double patience_s = std::uncaught_exceptions() > 0 ? 2 : 1e9;
-  for (const Stream* stream : {&compute, &upload, &transfer}) {
+  for (const Stream* stream : {&compute, &upload, &transfer, &fetch, &stow}) {
     if (channels) channels->settle(*stream, patience_s);
     (void)::cudaStreamSynchronize(*stream);
   }

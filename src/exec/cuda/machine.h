@@ -20,7 +20,8 @@ namespace tessera::exec::cuda {
 class Channels;  // nccl/channels.h
 
 struct Machine {
-  Machine(int threads, Groups given, Carrier carrier);
+  // `folder`: for buffers that rest in a file.
+  Machine(int threads, Groups given, Carrier carrier, std::string folder);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -41,6 +42,7 @@ struct Machine {
   // Runs; what they are fed with, on its way up; what crosses ranks, both ways, and results that
   // are read.
   Stream compute, upload, transfer;
+  Stream fetch, stow;  // what rests on the host: on its way up, and down
   Choices choices;  // before what fills it
   std::unique_ptr<Blas> blas;
   std::unique_ptr<Dnn> dnn;

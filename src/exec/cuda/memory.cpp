@@ -1,6 +1,7 @@
 #include "exec/cuda/memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "exec/cuda/failure.h"
@@ -37,8 +38,35 @@ void out_of_memory(const plan::Footprint& room, std::int64_t held, std::int64_t 
 std::int64_t Memory::more_for(const plan::Footprint& room) const {
   std::int64_t more = std::max<std::int64_t>(0, room.arena_bytes() - arena_bytes_);
   for (const auto& [name, buffer] : room.persistent())
-    if (!persistent_.contains(name)) more += buffer.bytes;
+    if (buffer.home == ir::Home::device && !persistent_.contains(name)) more += buffer.bytes;
   return more;
+}
+
+// Memory of the host is pinned, so that it is copied while the card computes, and zeroed.
+void Memory::add_away(const plan::Footprint& room) {
+  for (const auto& [name, asked] : room.persistent()) {
+    if (asked.home == ir::Home::device) continue;
+    if (asked.home == ir::Home::file) {
+      if (!file_.has(name)) file_.add(name, asked.bytes);
+      CHECK(file_.bytes_of(name) == asked.bytes, "two plans disagree about the size of " + name);
+      continue;
+    }
+    const auto [it, fresh] = persistent_.try_emplace(name);
+    if (!fresh) continue;
+    try {
+      it->second = {pinned_.emplace_back(pin(asked.bytes)).get(), asked.bytes, asked.home};
+    } catch (const Error& error) {
+      persistent_.erase(it);
+      throw Error(
+          ErrorKind::memory,
+          mib(asked.bytes) + " of the host could not be pinned for " + name + ": " + error.message,
+          "memory of the host",
+          "raise the limit on locked memory (ulimit -l), or choose "
+          "parallel.offload_optimizer = file");
+    }
+    if (asked.bytes > 0) std::memset(it->second.data, 0, static_cast<std::size_t>(asked.bytes));
+    host_ += asked.bytes;
+  }
 }
 
 std::byte* Memory::take(std::int64_t bytes, DeviceBytes& keep) {
@@ -54,15 +82,18 @@ std::byte* Memory::take(std::int64_t bytes, DeviceBytes& keep) {
 
 void Memory::make_room(const plan::Footprint& room) {
   const std::int64_t more = more_for(room);
+  add_away(room);
   if (more == 0) {
     for (const auto& [name, asked] : room.persistent())
-      CHECK(buffer(name).bytes == asked.bytes, "two plans disagree about the size of " + name);
+      CHECK(asked.home == ir::Home::file || buffer(name).bytes == asked.bytes,
+            "two plans disagree about the size of " + name);
     return;
   }
   if (const Room card = room_on_card(); more > card.free) out_of_memory(room, held_, more, card);
   try {
     std::int64_t fresh = 0;
     for (const auto& [name, asked] : room.persistent()) {
+      if (asked.home != ir::Home::device) continue;
       const auto it = persistent_.find(name);
       CHECK(it == persistent_.end() || it->second.bytes == asked.bytes,
             "two plans disagree about the size of " + name);
@@ -73,7 +104,9 @@ void Memory::make_room(const plan::Footprint& room) {
       must(::cudaMemsetAsync(at, 0, static_cast<std::size_t>(fresh), stream_),
            "zero the buffers of a plan");
       for (const auto& [name, asked] : room.persistent())
-        if (persistent_.try_emplace(name, Buffer{at, asked.bytes}).second) at += asked.bytes;
+        if (asked.home == ir::Home::device &&
+            persistent_.try_emplace(name, Buffer{at, asked.bytes}).second)
+          at += asked.bytes;
     }
     if (room.arena_bytes() > arena_bytes_) {
       must(::cudaStreamSynchronize(stream_), "wait for what runs in the arena");
@@ -114,6 +147,7 @@ std::byte* Memory::address(const plan::Plan& plan, const plan::Slot& slot, int c
   if (slot.base == plan::Slot::feed) return feed(plan, copy) + slot.offset;
   if (slot.base == plan::Slot::result) return feed(plan, copy) + plan.feed_bytes + slot.offset;
   if (slot.base == 0) return arena_.get() + slot.offset;
+  if (plan.home_of(slot) == ir::Home::file) return nullptr;
   return buffer(plan.persistent[static_cast<std::size_t>(slot.base - 1)].name).data + slot.offset;
 }
 

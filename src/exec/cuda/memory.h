@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "exec/common/away.h"
 #include "exec/cuda/handles.h"
 #include "plan/footprint.h"
 
@@ -23,32 +24,43 @@ Room room_on_card();  // of the current one
 
 class Memory {
  public:
-  // `stream`: on which plans run. Before an arena moves it is waited for.
-  explicit Memory(cudaStream_t stream) : stream_(stream) {}
+  // `stream`: on which plans run. Before an arena moves it is waited for. `folder`: for buffers
+  // that rest in a file.
+  Memory(cudaStream_t stream, std::string folder) : stream_(stream), file_(std::move(folder)) {}
 
   std::int64_t more_for(const plan::Footprint& room) const;  // bytes beyond what is held already
   void make_room(const plan::Footprint& room);               // Error(memory) when there is none
-  // Null: of an absent operand. `copy`: which one of what a run is fed with and leaves.
+  // Null: of an absent operand, and of what rests in a file. `copy`: which one of what a run is fed
+  // with and leaves.
   std::byte* address(const plan::Plan& plan, const plan::Slot& slot, int copy) const;
   std::byte* feed(const plan::Plan& plan, int copy) const;
   std::byte* part_of(std::string_view name, std::int64_t offset, std::size_t bytes) const;
+  ir::Home home_of(std::string_view name) const {
+    return file_.has(name) ? ir::Home::file : buffer(name).home;
+  }
+  AwayFile& file() { return file_; }
   std::int64_t bytes() const { return held_; }
+  std::int64_t host_bytes() const { return host_; }  // pinned, of buffers that rest there
   // How often the arena moved: addresses that were taken at an earlier count are stale.
   std::int64_t moves() const { return moves_; }
 
  private:
   struct Buffer {
-    std::byte* data = nullptr;
+    std::byte* data = nullptr;  // of the host where it rests there
     std::int64_t bytes = 0;
+    ir::Home home = ir::Home::device;
   };
   const Buffer& buffer(std::string_view name) const;
   std::byte* take(std::int64_t bytes, DeviceBytes& keep);
+  void add_away(const plan::Footprint& room);
 
   cudaStream_t stream_;
   std::map<std::string, Buffer, std::less<>> persistent_;
   std::vector<DeviceBytes> slabs_;  // buffers that came at once lie together
+  std::vector<PinnedBytes> pinned_;
+  AwayFile file_;
   DeviceBytes arena_;
-  std::int64_t arena_bytes_ = 0, held_ = 0, moves_ = 0;
+  std::int64_t arena_bytes_ = 0, held_ = 0, moves_ = 0, host_ = 0;
 };
 
 }  // namespace tessera::exec::cuda

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "exec/common/index.h"
+#include "exec/cuda/moves.h"
 #include "exec/cuda/names.h"
 #include "exec/cuda/nccl/parts.h"
 #include "exec/cuda/nccl/stalls.h"
@@ -48,7 +49,12 @@ Carried::Carried(const plan::Plan& plan, Machine& machine) : plan_(plan), machin
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const plan::Step& step = plan.steps[i];
     const bool crosses = plan::crosses_ranks(step.op);
-    if (!step.waits.empty() || (crosses && step.stream == 0)) stall_of_.emplace(i, next++);
+    const bool waits = std::any_of(step.waits.begin(), step.waits.end(), [&](int other) {
+      return plan::crosses_ranks(plan.steps[static_cast<std::size_t>(other)].op);
+    });
+    // Before what the host does everything was joined.
+    if ((waits && !moves_file(plan, step)) || (crosses && step.stream == 0))
+      stall_of_.emplace(i, next++);
     if (!crosses) continue;
     Message& message = messages_[i];
     message.channel = &machine.channels->of(step);
@@ -87,7 +93,10 @@ void Carried::join(std::size_t i, const Recording& r) {
   if (!stalls(i)) return;
   const std::size_t stall = 2 * stall_of_.at(i);
   mark(r.marks.stalls[stall], machine_.compute, r.captured);
-  for (const int message : step.waits) wait_for(messages_.at(static_cast<std::size_t>(message)));
+  for (const int message : step.waits)
+    if (const auto found = messages_.find(static_cast<std::size_t>(message));
+        found != messages_.end())  // else what comes from where buffers rest (moves.h)
+      wait_for(found->second);
   // That of a message which nothing overlaps with ends behind it.
   if (!plan::crosses_ranks(step.op) || step.stream == 1)
     mark(r.marks.stalls[stall + 1], machine_.compute, r.captured);
@@ -188,7 +197,8 @@ void Carried::add_times(Timeline& timeline, const Marks& marks, cudaEvent_t bega
       if (all || message == step) messages.push_back({static_cast<int>(message), at});
     if (!all)
       for (const int message : plan_.steps[step].waits)
-        messages.push_back({message, ended.at(static_cast<std::size_t>(message))});
+        if (const auto found = ended.find(static_cast<std::size_t>(message)); found != ended.end())
+          messages.push_back({message, found->second});
     for (const Timeline::Span& span : waits_in(start, end, std::move(messages)))
       timeline.spans.push_back(span);
   }
