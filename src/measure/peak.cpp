@@ -1,10 +1,8 @@
 #include "measure/peak.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/cache_folder.h"
 #include "base/process.h"
 #include "base/rng.h"
 #include "base/threads.h"
@@ -51,35 +50,12 @@ std::string now_in_utc() {
 }
 
 fs::path file_of(const PeakKey& key) {
-  const fs::path folder = peak_folder();
+  const fs::path folder = cache_folder();
   if (folder.empty()) return {};
   const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", peak_version, key.host, key.cpu,
                                        key.ranks, key.threads, key.cores);
   return folder / fmt::format("peak-{:016x}.json", hash_name(name));
 }
-
-// A lock beside the file of a key. Waiting ends: a lock is no reason to hang.
-class PeakLock {
- public:
-  explicit PeakLock(const fs::path& file) {
-    std::error_code error;
-    if (file.empty()) return;
-    fs::create_directories(file.parent_path(), error);
-    descriptor_ = ::open((file.string() + ".lock").c_str(),
-                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    for (int tries = 0;
-         descriptor_ >= 0 && tries < 100 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++tries)
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  ~PeakLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  PeakLock(const PeakLock&) = delete;
-  PeakLock& operator=(const PeakLock&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
 
 // A number as JSON has it, or 0 where it is none that a machine could have.
 double sound_number(const nlohmann::json& from, const char* key) {
@@ -141,13 +117,6 @@ MachinePeak peak_of_segments(const nlohmann::json& segments, const PeakKey& key)
 
 }  // namespace
 
-fs::path peak_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && cache[0] == '/') return fs::path(cache) / "tessera";
-  const char* home = std::getenv("HOME");
-  return home && home[0] == '/' ? fs::path(home) / ".cache" / "tessera" : fs::path();
-}
-
 PeakKey peak_key(const Ranks& ranks, int threads) {
   PeakKey key{.host = host_name(), .cpu = cpu_name(), .ranks = 0, .threads = threads, .cores = 0};
   std::set<int> cores;
@@ -191,7 +160,7 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
     if (hosts[r] == key.host) leader = static_cast<int>(r);
   const bool leads = leader == ranks.rank();
   const fs::path file = leads ? file_of(key) : fs::path();
-  const PeakLock lock(file);
+  const CacheLock lock(file);
   MachinePeak found;
   const MachinePeak earlier = leads ? peak_of_segments(before, key) : MachinePeak{},
                     kept = leads ? kept_peak(file) : MachinePeak{};

@@ -39,9 +39,6 @@ struct MachinePeak {
 };
 MachinePeak judge_peak(const std::vector<exec::MeasuredPeak>& ranks, const PeakKey& key);
 
-// $XDG_CACHE_HOME/tessera or ~/.cache/tessera; empty: neither is set.
-std::filesystem::path peak_folder();
-
 // The peak of all ranks, each with so many threads; all make the call. `before` are the segments of
 // a run that goes on (segments.h), whose own peak is taken where the machine is the same.
 Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);

@@ -1,14 +1,19 @@
 #include "exec/cuda/products/blas.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
+#include "exec/cuda/handles.h"
 #include "exec/cuda/library.h"
 #include "exec/cuda/products/choice_text.h"
+#include "exec/cuda/products/fastest.h"
 
 namespace tessera::exec::cuda {
 
@@ -39,6 +44,8 @@ struct BlasApi {
 namespace {
 
 using std::int64_t;
+
+constexpr double least_measured_flops = 2e9;  // some microseconds
 
 BlasApi load_blas() {
   const Library library = Library::open(
@@ -209,17 +216,17 @@ Blas::~Blas() {
   if (handle_) api_->destroy(handle_);
 }
 
-std::optional<BlasPlan> Blas::plan(const Product& p) const {
+std::optional<BlasPlan> Blas::plan(const Product& p, const Trial* trial) const {
   if (!blas_takes(p)) return {};
   BlasPlan plan = described(p);
-  if (!choices_) return choose(plan) ? std::optional(std::move(plan)) : std::nullopt;
   const std::string key = key_of(p);
+  if (!choices_) return choose(plan, key, nullptr) ? std::optional(std::move(plan)) : std::nullopt;
   if (const Choice* kept = choices_->find(key)) {
     if (kept->algorithm.empty()) return {};
     if (take(plan, *kept)) return plan;
     choices_->refuse(key);
   }
-  const bool found = choose(plan);
+  const bool found = choose(plan, key, trial);
   const auto algorithm = std::as_bytes(std::span(plan.algo_.data));
   choices_->add(key, found ? Choice{to_hex(algorithm), plan.workspace_} : Choice{});
   return found ? std::optional(std::move(plan)) : std::nullopt;
@@ -271,7 +278,7 @@ BlasPlan Blas::described(const Product& p) const {
   return plan;
 }
 
-bool Blas::choose(BlasPlan& plan) const {
+Blas::Algorithms Blas::algorithms(const BlasPlan& plan) const {
   const BlasApi& api = *api_;
   const Product& p = plan.product_;
   Preference preference(api);
@@ -283,22 +290,57 @@ bool Blas::choose(BlasPlan& plan) const {
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.align_right);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.align_result);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.align_result);
-  std::array<cublasLtMatmulHeuristicResult_t, 4> found{};
+  std::array<cublasLtMatmulHeuristicResult_t, 8> found{};
   int count = 0;
   const cublasStatus_t status =
       api.heuristic(handle_, plan.desc_, plan.left_, plan.right_, plan.d_, plan.d_,
                     preference.get(), static_cast<int>(found.size()), found.data(), &count);
-  if (status != CUBLAS_STATUS_SUCCESS) return false;
-  for (int i = 0; i < count; ++i) {
-    const cublasLtMatmulHeuristicResult_t& one = found[static_cast<std::size_t>(i)];
-    if (one.state != CUBLAS_STATUS_SUCCESS ||
-        one.workspaceSize > static_cast<std::size_t>(p.workspace))
-      continue;
-    plan.algo_ = one.algo;
-    plan.workspace_ = static_cast<int64_t>(one.workspaceSize);
-    return true;
+  Algorithms out;
+  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i)
+    if (const auto& one = found[static_cast<std::size_t>(i)];
+        one.state == CUBLAS_STATUS_SUCCESS &&
+        one.workspaceSize <= static_cast<std::size_t>(p.workspace))
+      out.emplace_back(one.algo, static_cast<int64_t>(one.workspaceSize));
+  return out;
+}
+
+// The fastest where the product takes long enough to be worth it, else the library's first choice.
+bool Blas::choose(BlasPlan& plan, const std::string& key, const Trial* trial) const {
+  const Algorithms all = algorithms(plan);
+  if (all.empty()) return false;
+  const Product& p = plan.product_;
+  const double flops = 2.0 * static_cast<double>(p.rows * p.cols) * static_cast<double>(p.depth) *
+                       static_cast<double>(p.batches);
+  if (trial && all.size() > 1 && flops >= least_measured_flops) {
+    const Choice* fastest =
+        Fastest::of(choices_->made_with()).find(key, [&] { return measure(plan, all, *trial); });
+    if (fastest && take(plan, *fastest)) return true;
   }
-  return false;
+  std::tie(plan.algo_, plan.workspace_) = all[0];
+  return true;
+}
+
+// The least of several rounds of each; an algorithm behind the first must be 2% faster than what
+// stands before it, so that noise alone does not choose.
+Choice Blas::measure(BlasPlan& plan, const Algorithms& all, const Trial& trial) const {
+  constexpr int rounds = 5;
+  std::vector<float> least(all.size(), std::numeric_limits<float>::infinity());
+  const Event began = make_event(true), ended = make_event(true);
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::tie(plan.algo_, plan.workspace_) = all[i];
+      must(::cudaEventRecord(began, trial.stream), "time a product");
+      run(plan, trial.at, trial.stream);
+      must(::cudaEventRecord(ended, trial.stream), "time a product");
+      must(::cudaEventSynchronize(ended), "time a product");
+      float ms = 0;
+      must(::cudaEventElapsedTime(&ms, began, ended), "time a product");
+      if (round > 0) least[i] = std::min(least[i], ms);  // the first loads code
+    }
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < all.size(); ++i)
+    if (least[i] < 0.98f * least[best]) best = i;
+  return {to_hex(std::as_bytes(std::span(all[best].first.data))), all[best].second};
 }
 
 void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t stream) const {

@@ -10,6 +10,9 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "exec/choices.h"
 #include "exec/cuda/kernel.h"
@@ -90,14 +93,22 @@ class Blas {
   ~Blas();
 
   // Nothing when the library has no algorithm that takes these strides and this epilogue, and
-  // that gives the same bits in every run.
-  std::optional<BlasPlan> plan(const Product& product) const;
+  // that gives the same bits in every run. `trial`: where algorithms may be tried out, on a result
+  // whose content is of no account yet; null: the library's first choice is taken.
+  struct Trial {
+    ProductAddresses at;
+    cudaStream_t stream = nullptr;
+  };
+  std::optional<BlasPlan> plan(const Product& product, const Trial* trial = nullptr) const;
   void run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t stream) const;
 
  private:
   Blas() = default;
   BlasPlan described(const Product& product) const;
-  bool choose(BlasPlan& plan) const;  // the library's first choice; false: it has none
+  using Algorithms = std::vector<std::pair<cublasLtMatmulAlgo_t, std::int64_t>>;
+  Algorithms algorithms(const BlasPlan& plan) const;  // with their workspaces, as the library ranks
+  bool choose(BlasPlan& plan, const std::string& key, const Trial* trial) const;
+  Choice measure(BlasPlan& plan, const Algorithms& all, const Trial& trial) const;
   bool take(BlasPlan& plan, const Choice& choice) const;
   std::unique_ptr<const BlasApi> api_;
   Choices* choices_ = nullptr;

@@ -10,7 +10,10 @@ constexpr std::string_view hex_digits = "0123456789abcdef";
 
 std::string list(std::initializer_list<std::int64_t> values) {
   std::string out;
-  for (const std::int64_t value : values) out += (out.empty() ? "" : ",") + std::to_string(value);
+  for (const std::int64_t value : values) {
+    if (!out.empty()) out += ',';
+    out += std::to_string(value);
+  }
   return out;
 }
 
@@ -83,9 +86,15 @@ std::optional<std::vector<std::byte>> from_hex(std::string_view text, std::size_
 }
 
 std::string to_text(const DnnEngine& engine) {
-  std::string out = "engine " + std::to_string(engine.index) + " knobs";
-  for (const auto& [type, value] : engine.knobs)
-    out += " " + std::to_string(type) + "=" + std::to_string(value);
+  std::string out = "engine ";
+  out += std::to_string(engine.index);
+  out += " knobs";
+  for (const auto& [type, value] : engine.knobs) {
+    out += ' ';
+    out += std::to_string(type);
+    out += '=';
+    out += std::to_string(value);
+  }
   return out;
 }
 

@@ -64,6 +64,23 @@ struct Job {
   }
 };
 
+// The first product of a call, where the operands and the result of the call lie. Nothing where an
+// addend may lie where the result goes, and while a run is recorded.
+std::optional<Blas::Trial> trial_of(const Job& job, const Product& p) {
+  cudaStreamCaptureStatus recorded = cudaStreamCaptureStatusNone;
+  must(::cudaStreamIsCapturing(job.call.stream, &recorded), "ask whether a run is recorded");
+  if (job.way.residual >= 0 || recorded != cudaStreamCaptureStatusNone) return {};
+  const std::byte *a = job.a().data, *b = job.b().data;
+  return Blas::Trial{.at = {.left = job.way.turned ? a : b,
+                            .right = job.way.turned ? b : a,
+                            .c = nullptr,
+                            .d = job.sum,
+                            .bias = p.bias ? job.addend(job.way.bias)->data : nullptr,
+                            .before_gelu = p.before_gelu ? job.before : nullptr,
+                            .workspace = job.call.workspace},
+                     .stream = job.call.stream};
+}
+
 std::optional<BlasPlan> plan_of(const Job& job, bool bias, bool gelu) {
   const Way& way = job.way;
   if (!way.by_library()) return {};
@@ -99,7 +116,8 @@ std::optional<BlasPlan> plan_of(const Job& job, bool bias, bool gelu) {
   p.align_left = way.turned ? a : b;
   p.align_right = way.turned ? b : a;
   p.align_result = d;
-  return job.call.context.blas->plan(p);
+  const std::optional<Blas::Trial> trial = trial_of(job, p);
+  return job.call.context.blas->plan(p, trial ? &*trial : nullptr);
 }
 
 // Whether the addresses of this call are aligned as far as those that the plan was made for.
