@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <random>
 #include <sstream>
@@ -100,6 +101,9 @@ Training random_training(unsigned seed) {
   if (!resnet && d.one_in(4)) t.ragged = d.from(1, c.batch.global);
   if (p.zero < 3 && d.one_in(2))
     p.compress = "topk=1";  // all of a gradient, in lists: the same sums
+  p.offload_optimizer = d.of<const char*>({"none", "none", "host", "file"});
+  p.offload_folder = std::filesystem::temp_directory_path().string();
+  p.offload_mb = 1.0 / static_cast<double>(1 << d.from(4, 12));  // some buckets in many pieces
   return t;
 }
 
@@ -112,7 +116,8 @@ std::string describe(const config::Config& c) {
       << p.chunks << " segments " << p.segments << " dp" << p.dp << " sp" << p.sp << " tp" << p.tp
       << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute "
       << p.recompute << " batch " << c.batch.global << " acc" << c.batch.accumulate << " "
-      << c.optim.name << " compress " << p.compress;
+      << c.optim.name << " compress " << p.compress << " offload " << p.offload_optimizer << " by "
+      << p.offload_mb;
   return out.str();
 }
 
@@ -135,6 +140,7 @@ void check(unsigned seed) {
     t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = t.config.parallel.pp = 1;
     t.config.parallel.segments = t.config.parallel.chunks = 1;
     t.config.parallel.zero = 0, t.config.parallel.sequence = "none";
+    t.config.parallel.offload_optimizer = "none";
     t.at_end = {};
     const Trace want = train(t);
     EXPECT_LE(difference(got.loss, want.loss), 1e-9);
