@@ -197,13 +197,13 @@ std::vector<std::string> verdict(const Study& study) {
   const Tally t = tally(study);
   if (t.runs == 0) return {"Nothing has been run yet."};
   std::vector<std::string> out;
-  if (t.done == 0) {
-    out.push_back(t.failed == t.runs    ? fmt::format("{} failed: there is nothing to say.",
-                                                   t.runs == 1 ? "The only run"
-                                                                  : fmt::format("All {} runs", t.runs))
-                     : t.not_run == t.runs ? fmt::format("None of {} runs was made.", t.runs)
-                                        : fmt::format("No run of {} is finished yet.", t.runs));
-  }
+  if (t.done == 0 && t.failed == t.runs)
+    out.push_back((t.runs == 1 ? "The only run" : fmt::format("All {} runs", t.runs)) +
+                  " failed: there is nothing to say.");
+  else if (t.done == 0 && t.not_run == t.runs)
+    out.push_back(fmt::format("None of {} runs was made.", t.runs));
+  else if (t.done == 0)
+    out.push_back(fmt::format("No run of {} is finished yet.", t.runs));
   for (const Part& part : study.parts)
     for (std::string& s : verdict(part)) out.push_back(std::move(s));
   if (!study.claims.empty()) out.push_back(claims_sentence(study.claims));

@@ -23,7 +23,7 @@ constexpr int file_version = 1;
 constexpr std::size_t most_tables = 64, most_facts = 16, most_rows = 100000;
 constexpr std::size_t longest_fact = 200, longest_key = 1000, longest_algorithm = 4000;
 constexpr std::int64_t most_workspace = std::int64_t{1} << 40;
-constexpr std::size_t most_bytes = std::size_t{64} << 20;
+constexpr std::size_t largest_file = std::size_t{64} << 20;
 
 [[noreturn]] void bad(const std::string& what) { throw Error(ErrorKind::usage, what); }
 
@@ -172,7 +172,7 @@ void settle_algorithms(Choices* own, const std::function<void()>& choose, const 
   const fs::path path = folder / algorithms_file;
   std::string kept, unreadable;
   if (ranks.first() && resumed) try {
-      if (files::is_there(path)) kept = files::read_text(path, most_bytes);
+      if (files::is_there(path)) kept = files::read_text(path, largest_file);
     } catch (const Error& e) {
       unreadable = e.message;
     }

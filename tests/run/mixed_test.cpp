@@ -7,6 +7,7 @@
 
 #include "files/scratch.h"
 #include "ranks/carrier.h"
+#include "ranks/device_here.h"
 #include "ranks/ranks.h"
 #include "verbs/verbs.h"
 
@@ -34,6 +35,13 @@ TEST(MixedRanks, EveryRankSaysWhatItLacks) {
       EXPECT_NE(all.find("rank 3: the same"), all.npos) << all;
     }
   });
+}
+
+// Asked in a child, which leaves nothing behind.
+TEST(MixedRanks, WhetherADeviceIsHereIsAskedInAChild) {
+  EXPECT_EQ(missing_here("cpu"), "");
+  EXPECT_NE(missing_here("abacus").find("this build has no executor for the device 'abacus'"),
+            std::string::npos);
 }
 
 config::Config job(const std::filesystem::path& out) {
