@@ -8,8 +8,8 @@ namespace {
 
 using namespace ir;
 
-// Pictures u8[b,h,w,c]: fed, or taken out of those that the device holds. `prefix`: "" or that of
-// the partners.
+// Pictures u8[b,h,w,c], of samples or of their partners: fed, or taken out of those that the device
+// holds.
 class Pictures {
  public:
   Pictures(Builder& b, const config::Config& config, std::int64_t batch, ImageForm form)

@@ -83,7 +83,7 @@ void Session::feed(Ready& ready, const std::vector<std::int64_t>& micro, const S
 }
 
 void Session::hold(std::int64_t first, std::span<const std::uint8_t> pictures) {
-  if (!reads_images_) return;
+  CHECK(holds_pictures(), "this rank holds no pictures");
   const auto bytes = static_cast<std::int64_t>(pixels());
   CHECK(static_cast<std::int64_t>(pictures.size()) <= (config_.data.held - first) * bytes,
         "more pictures than the configuration holds");

@@ -50,10 +50,19 @@ plan::Footprint reserve(Session& session, const std::vector<PlanKey>& plans, con
   });
   const config::Config& config = session.config();
   const int threads = static_cast<int>(config.run.threads);
-  const std::string device = config::device_of(config, session.rank());
-  check_room(ranks, session.executor().more_for(room), exec::device_info(device, threads).memory(),
-             device);
-  ranks.together([&] { session.executor().reserve(room); });
+  try {
+    const std::string device = config::device_of(config, session.rank());
+    check_room(ranks, session.executor().more_for(room),
+               exec::device_info(device, threads).memory(), device);
+    ranks.together([&] { session.executor().reserve(room); });
+  } catch (Error& error) {
+    if (config.data.held > 0 && error.kind == ErrorKind::memory)
+      error.and_also(
+          fmt::format("{} pictures stay on the device; --set data.resident=no feeds "
+                      "them instead",
+                      config.data.held));
+    throw;
+  }
   return room;
 }
 

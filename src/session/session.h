@@ -82,6 +82,7 @@ class Session {
   // Pictures of the training set from this one on, where the configuration says that the device
   // holds them; a plan that reads them was reserved or loaded before. They are no part of a
   // checkpoint.
+  bool holds_pictures() const { return reads_images_ && config_.data.held > 0; }  // this rank
   void hold(std::int64_t first, std::span<const std::uint8_t> pictures);
 
   // One update over a global batch; rng is keyed by (seed, step, position). The program counts

@@ -14,6 +14,7 @@ bool next_batch(data::Loader& loader, const Session& session, const config::Conf
 }
 
 void hold_pictures(Session& session, const data::Dataset& train) {
+  if (!session.holds_pictures()) return;
   constexpr std::size_t at_once = 16 << 20;  // bytes on their way
   const std::int64_t held = session.config().data.held;
   std::vector<std::uint8_t> pictures;

@@ -16,6 +16,7 @@
 #include "input/dataset.h"
 #include "input/resident.h"
 #include "parallel/world.h"
+#include "session/room.h"
 #include "verbs/explain_memory.h"
 #include "verbs/verbs.h"
 
@@ -182,6 +183,22 @@ std::int64_t held_by(config::Config c) {
   const auto train = run::open_data(c, data::Split::train);
   run::settle_resident(c, *train);
   return c.data.held;
+}
+
+// More pictures than there is room for are refused before anything is taken, with the way out.
+TEST(Resident, WithoutRoomSaysWhatToDo) {
+  config::Config c = tiny("vit", "f32");
+  c.data.held = 1'000'000'000'000;
+  run::Session session(c);
+  try {
+    run::reserve(session, {{run::Goal::train, 4}}, run::Ranks(nullptr));
+    ADD_FAILURE() << "there is no such memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind, ErrorKind::memory);
+    EXPECT_NE(std::string(error.what()).find("data.resident=no"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(session.executor().allocated_bytes(), 0);
 }
 
 TEST(Resident, FollowsTheDeviceAndTheData) {
