@@ -52,7 +52,7 @@ std::vector<StateTensor> state_tensors(Session& session) {
   std::vector<StateTensor> out;
   for (const ir::Input& buffer : program.inputs) {
     if (buffer.kind != ir::Input::param && buffer.kind != ir::Input::state) continue;
-    if (buffer.role == ir::Role::step) continue;  // Progress has it
+    if (buffer.role == ir::Role::step) continue;      // Progress has it
     if (buffer.role == ir::Role::pictures) continue;  // the data set has them
     const ir::Type& type = program.type(buffer.var);
     if (!is_here(type, program.mesh, session.rank())) continue;

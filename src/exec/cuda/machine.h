@@ -43,7 +43,7 @@ struct Machine {
   // are read.
   Stream compute, upload, transfer;
   Stream fetch, stow;  // what rests on the host: on its way up, and down
-  Choices choices;  // before what fills it
+  Choices choices;     // before what fills it
   std::unique_ptr<Blas> blas;
   std::unique_ptr<Dnn> dnn;
   Context context;
