@@ -181,6 +181,23 @@ TEST(Architecture, IncludesFollowTheDependencyRule) {
   EXPECT_GT(seen, 0) << "no includes found under " << kRoot / "src";
 }
 
+// The list of instruction sets stands in that header: without it Highway takes others, which a
+// compiler may not know (SVE, g++ 12).
+TEST(Architecture, KernelsAreCompiledForTheSetsThatWeBuildFor) {
+  int files = 0;
+  for (const std::string& file : code_in("src")) {
+    bool listed = false;
+    for (const Include& include : includes_of(lines_of(kRoot / "src" / file))) {
+      listed |= include.path == "exec/cpu/simd/vector.h";
+      if (include.path != "hwy/foreach_target.h") continue;
+      ++files;
+      EXPECT_TRUE(listed) << "src/" << file << ":" << include.line
+                          << ": exec/cpu/simd/vector.h must come before Highway";
+    }
+  }
+  EXPECT_GE(files, 8);
+}
+
 TEST(Architecture, MpiIsSeenByOneFile) {
   Strings users;
   for (const std::string& file : code_in("src"))

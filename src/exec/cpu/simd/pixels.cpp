@@ -1,5 +1,7 @@
 #include "exec/cpu/simd/pixels.h"
 
+#include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/simd/pixels.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
