@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "base/check.h"
@@ -32,6 +33,15 @@ json to_json(const ShardTable& table) {
     out[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"shards", shards}};
   }
   return out;
+}
+
+// The first rank puts the folder in its place when it has seen the last table: who touches the
+// folder afterwards does not find it.
+void hand_over(const fs::path& path, const json& table) {
+  const std::string text = table.dump();
+  files::AtomicFile file(path, text.size());
+  file.write(std::as_bytes(std::span(text)));
+  file.hand_over();
 }
 
 void add_part(const json& part, ShardTable& into) {
@@ -63,11 +73,10 @@ ShardTable write_own_shards(const fs::path& folder, int rank, const Snapshot& sn
 
 void write_part(const fs::path& folder, int rank, const Snapshot& snapshot) {
   try {
-    files::write_atomically(table_of(folder, rank),
-                            to_json(write_own_shards(folder, rank, snapshot)).dump());
+    hand_over(table_of(folder, rank), to_json(write_own_shards(folder, rank, snapshot)));
   } catch (const Error& error) {
     try {
-      files::write_atomically(table_of(folder, rank), json{{"error", error.message}}.dump());
+      hand_over(table_of(folder, rank), {{"error", error.message}});
     } catch (const Error&) {  // the first rank will miss the table
     }
     throw;

@@ -75,4 +75,17 @@ void AtomicFile::commit() {
   sync_folder(folder_of(path_));
 }
 
+void AtomicFile::hand_over() {
+  CHECK(descriptor_ >= 0, "hand_over after commit");
+  sync_file(descriptor_, path_, needed_);
+  const DiskCall call("handing over", path_);
+  const auto give_up = [&](const char* verb) {
+    const int problem = errno;
+    ::unlink(temporary_.c_str());
+    fail_disk(path_, verb, problem);
+  };
+  if (::close(std::exchange(descriptor_, -1)) != 0) give_up("close the file");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("rename the finished file");
+}
+
 }  // namespace tessera::files

@@ -24,6 +24,10 @@ class AtomicFile {
   // Replaces what was written at `offset`: a number that is only known at the end.
   void overwrite(std::uint64_t offset, std::span<const std::byte> bytes);
   void commit();
+  // For a file that somebody waits for: its name is the last that is done in the folder, which the
+  // other may move or remove as soon as it sees it. The name itself may not outlive a power
+  // failure.
+  void hand_over();
 
  private:
   std::filesystem::path path_, temporary_;

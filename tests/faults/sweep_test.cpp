@@ -133,6 +133,13 @@ TEST(Faults, ChosenCallsOfTwoThreads) {
   const Tally tally = try_all(threads, Start::resumed, chosen);
   expect_sound("chosen", tally);
   EXPECT_EQ(tally.unreached, 0);
+  // No call fails: the second rank is only late when its part is there and the first goes on.
+  const Tally late = try_fault(
+      threads, Start::resumed,
+      {.call = Call::close, .n = 1, .action = "slow", .value = 300, .only = "/rank-1.json$"},
+      scratch_folder() / "late");
+  expect_sound("late", late);
+  EXPECT_EQ(late.passed_by, 1);
 }
 
 }  // namespace
