@@ -194,6 +194,7 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
     passes.push_back({"fuse_contract", transforms::fuse_contract, false});
     passes.push_back({"fuse_norm", transforms::fuse_norm, false});
     if (spec.low) passes.push_back({"fuse_low", transforms::fuse_low, false});
+    if (differentiate) passes.push_back({"fuse_attention", transforms::fuse_attention, false});
     passes.push_back({"fuse_loss", transforms::fuse_loss, false});
     if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
   } else if (fixed) {

@@ -62,8 +62,9 @@ struct Attention {  // operands q k v [bias] [mask], and for the gradient q k v 
                     // [mask]
   double scale = 1.0;
   bool bias = false, mask = false;
+  bool packed = false;  // the gradient gives [.., t, 3, h, d] instead of dq, dk and dv
   bool operator==(const Attention&) const = default;
-  FIELDS(F(scale), F(bias), F(mask))
+  FIELDS(F(scale), F(bias), F(mask), F(packed))
 };
 struct Scale {
   double factor = 1.0;

@@ -1,7 +1,9 @@
 // attention: softmax(scale q k^T + bias + mask) v as one op with results o and lse (log of the sum
 // of exponentials, kept in f32), so that no executor ever has to store the scores. Legend: * batch
-// (any dims), w window, t query, s key, h head, d head dim. A bias is one per head, a mask one per
-// window: then the dim before the tokens counts windows.
+// (any dims), w window, t query, s key, h head, d head dim, n of q/k/v. A bias is one per head, a
+// mask one per window: then the dim before the tokens counts windows.
+#include <utility>
+
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -25,9 +27,11 @@ std::string forward_signature(const Attrs& attrs, int) {
   return q + "," + k + "," + k + optional + "->" + q + "," + lse;
 }
 std::string attention_grad_signature(const Attrs& attrs, int) {
+  const Attention& a = std::get<Attention>(attrs);
   const auto [q, k, lse, optional] = attention_letters(attrs);
-  return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" + q + "," + k +
-         "," + k + (std::get<Attention>(attrs).bias ? ",hts!" : "");
+  const std::string packed = std::string(a.mask ? "*w!" : "*") + "s!n!hd!";
+  return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" +
+         (a.packed ? packed : q + "," + k + "," + k) + (a.bias ? ",hts!" : "");
 }
 
 Types infer_attention(const Attrs& attrs, In in) {
@@ -36,10 +40,19 @@ Types infer_attention(const Attrs& attrs, In in) {
 }
 
 Types infer_attention_grad(const Attrs& attrs, In in) {
-  const auto shapes = infer_shapes(attention_grad_signature(attrs, 0), in);
+  Attention each = std::get<Attention>(attrs);
+  const bool packed = std::exchange(each.packed, false);
+  const auto shapes = infer_shapes(attention_grad_signature(each, 0), in);
   Types out;
   for (const Shape& shape : shapes)
     out.push_back({out.size() < 3 ? in[0].dtype : statistics_of(in[0].dtype), shape, {}});
+  if (packed) {
+    CHECK(shapes[0] == shapes[1],
+          "attention_grad packs gradients of as many queries as keys: queries are " +
+              to_string(shapes[0]) + ", keys " + to_string(shapes[1]));
+    out.erase(out.begin(), out.begin() + 2);
+    out[0].shape.insert(out[0].shape.end() - 2, 3);
+  }
   return out;
 }
 
@@ -73,7 +86,8 @@ std::vector<OpDef> attention_rows() {
            .low = "lll."},
           {.op = Op::attention_grad,
            .doc = "q k v o lse do [bias] [mask] -> dq dk dv [dbias]; the probabilities are "
-                  "recomputed from lse",
+                  "recomputed from lse. packed: [.., t, 3, h, d] instead of dq dk dv (made by "
+                  "fusion)",
            .sig = "",
            .infer = infer_attention_grad,
            .cost = attention_grad_cost,

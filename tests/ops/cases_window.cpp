@@ -46,6 +46,11 @@ std::vector<Case> attention_cases() {
     for (Operand& o : extras(n, bias)) c.in.push_back(o);
     return c;
   };
+  const auto packed = [&](const std::string& name, Dims n, bool bias = false) {
+    Case c = backward("packed_" + name, n, bias);
+    std::get<Attention>(c.attrs).packed = true;
+    return c;
+  };
   return {
       forward("small", {2, 7, 7, 3, 5}),
       forward("cross", {2, 5, 9, 2, 8}),
@@ -70,6 +75,12 @@ std::vector<Case> attention_cases() {
       backward("bias_mask", {2, 9, 9, 2, 8, 3}, true),
       backward("window_49", {3, 49, 49, 2, 32, 4}, true),
       backward("empty", {0, 7, 7, 2, 4}, true),
+      packed("small", {2, 7, 7, 3, 5}),
+      packed("65", {2, 65, 65, 3, 64}),
+      packed("197", {1, 197, 197, 2, 64}),
+      packed("bias_mask", {2, 9, 9, 2, 8, 3}, true),
+      packed("window_49", {3, 49, 49, 2, 32, 4}, true),
+      packed("empty", {0, 7, 7, 2, 4}, true),
   };
 }
 

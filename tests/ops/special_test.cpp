@@ -168,5 +168,39 @@ TEST_P(Special, AttentionOfManyHeadsIsThatOfEachSample) {
   }
 }
 
+// The packed gradient of attention holds, token by token, what the three gradients hold.
+TEST_P(Special, PackedGradientsOfAttentionAreTheThreeSideBySide) {
+  struct Sizes {
+    std::int64_t batch, tokens, heads, width;
+    bool bias;
+    DType dtype;
+  };
+  for (const Sizes& n :
+       {Sizes{3, 7, 2, 5, true, DType::f32}, Sizes{2, 49, 3, 32, true, DType::bf16},
+        Sizes{2, 100, 3, 64, false, DType::bf16}}) {
+    const ir::Shape shape = {n.batch, n.tokens, n.heads, n.width};
+    std::vector<Array> in;
+    for (const char* name : {"q", "k", "v"}) in.push_back(make_normal(n.dtype, shape, name));
+    ir::Attention attrs{0.25, n.bias, false};
+    std::vector<Array> more;
+    if (n.bias) more.push_back(make_normal(DType::f32, {n.heads, n.tokens, n.tokens}, "bias"));
+    std::vector<Array> forward_in = in;
+    forward_in.insert(forward_in.end(), more.begin(), more.end());
+    const std::vector<Array> forward = run(Op::attention, attrs, forward_in);
+    in.insert(in.end(), {forward[0], forward[1], make_normal(n.dtype, shape, "do")});
+    in.insert(in.end(), more.begin(), more.end());
+    const std::vector<Array> three = run(Op::attention_grad, attrs, in);
+    attrs.packed = true;
+    const std::vector<Array> one = run(Op::attention_grad, attrs, in);
+    ASSERT_EQ(one[0].shape(), (ir::Shape{n.batch, n.tokens, 3, n.heads, n.width}));
+    const std::int64_t row = n.heads * n.width;
+    for (std::int64_t i = 0; i < one[0].size(); ++i)
+      ASSERT_EQ(one[0][i], three[i / row % 3][i / (3 * row) * row + i % row]) << i;
+    if (n.bias) {
+      EXPECT_TRUE(one[1].same_bits(three[3]));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test::special_test

@@ -97,6 +97,22 @@ void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int6
     vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
 }
 
+// The gradients of q, k and v: three tensors, or one in which those of a token follow each other.
+struct HeadGradients {
+  float *dq, *dk, *dv, *dbias;
+  int64_t row;  // distance between tokens
+};
+HeadGradients head_gradients(const Call& call, const ir::Attention& attr, const Sizes& n) {
+  const auto result = [&](std::size_t i) {
+    return i < call.out.size() ? call.out[i].as<float>() : nullptr;
+  };
+  if (!attr.packed)
+    return {result(0), result(1), result(2), attr.bias ? result(3) : nullptr, n.row()};
+  float* const first = result(0);
+  return {first, first ? first + n.row() : nullptr, first ? first + 2 * n.row() : nullptr,
+          attr.bias ? result(1) : nullptr, 3 * n.row()};
+}
+
 // Bias gradients of parts 1.., which are read across threads; P and dS of a block for each thread.
 Scratch grad_scratch(const Sizes& n, bool bias) {
   return {.shared = bias ? padded_bytes((parts_of(n, bias).parts - 1) * n.h * n.t * n.s) : 0,
@@ -153,8 +169,7 @@ void fast_attention_grad(const Call& call) {
   const Scores in = scores_of(call, attr, 6);
   const float *v = call.in[2].as<float>(), *o = call.in[3].as<float>(),
               *lse = call.in[4].as<float>(), *d_o = call.in[5].as<float>();
-  float *dq = call.out[0].as<float>(), *dk = call.out[1].as<float>(), *dv = call.out[2].as<float>();
-  float* dbias = attr.bias && call.out.size() > 3 ? call.out[3].as<float>() : nullptr;
+  const HeadGradients to = head_gradients(call, attr, n);
 
   const Parts cut = parts_of(n, attr.bias);
   const int64_t block = grad_block_of(n), row = n.row(), bias_size = n.t * n.s;
@@ -169,13 +184,14 @@ void fast_attention_grad(const Call& call) {
     float* const p = packed + gemm_scratch_bytes / sizeof(float);
     float* const ds = p + padded_bytes(block * n.s) / sizeof(float);
     float* sum = nullptr;  // of dS over the samples of this part
-    if (dbias)
-      sum = part == 0 ? dbias + head * bias_size : partials + ((part - 1) * n.h + head) * bias_size;
+    if (to.dbias)
+      sum = part == 0 ? to.dbias + head * bias_size
+                      : partials + ((part - 1) * n.h + head) * bias_size;
     if (sum) vector_fill(sum, bias_size, 0);
 
     for (int64_t batch = part * cut.samples, end = std::min(n.b, batch + cut.samples); batch < end;
          ++batch) {
-      const int64_t k_at = n.k_at(batch, head);
+      const int64_t k_at = n.k_at(batch, head), dk_at = batch * n.s * to.row + head * n.d;
       for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block) {
         const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
         const float add = first == 0 ? 0 : 1;  // beta of what later blocks add to
@@ -189,23 +205,24 @@ void fast_attention_grad(const Call& call) {
           vector_mul(ds_row, p_row, ds_row, n.s);
         }
         if (sum) vector_add(sum + first * n.s, ds, sum + first * n.s, rows * n.s);
-        if (dv)
-          gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, dv + k_at, row, 1, packed);
-        if (dq)
-          gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0, dq + q_at, row, 1,
+        if (to.dv)
+          gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, to.dv + dk_at, to.row, 1,
                packed);
-        if (dk)
-          gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, dk + k_at, row, 1,
-               packed);
+        if (to.dq)
+          gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0,
+               to.dq + (batch * n.t + first) * to.row + head * n.d, to.row, 1, packed);
+        if (to.dk)
+          gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, to.dk + dk_at,
+               to.row, 1, packed);
       }
     }
   });
 
-  if (!dbias) return;
+  if (!to.dbias) return;
   call.pool.parallel_for(n.h, [&](int64_t head, int) {
+    float* const sum = to.dbias + head * bias_size;
     for (int64_t part = 1; part < cut.parts; ++part)
-      vector_add(dbias + head * bias_size, partials + ((part - 1) * n.h + head) * bias_size,
-                 dbias + head * bias_size, bias_size);
+      vector_add(sum, partials + ((part - 1) * n.h + head) * bias_size, sum, bias_size);
   });
 }
 

@@ -35,10 +35,10 @@ struct Heads {
   }
   int64_t at_t(int64_t ib, int64_t it, int64_t ih) const {
     return ((ib * t + it) * h + ih) * d;
-  }  // in q, o and their gradients
+  }  // in q and o
   int64_t at_s(int64_t ib, int64_t is, int64_t ih) const {
     return ((ib * s + is) * h + ih) * d;
-  }  // in k, v and their gradients
+  }  // in k and v
 
   // scale q.k + bias + mask
   double score(int64_t ib, int64_t it, int64_t is, int64_t ih) const {
@@ -78,6 +78,26 @@ void reference_attention(const Call& call) {
   });
 }
 
+// The gradients of q, k and v: three tensors, or one in which those of a token follow each other.
+template <class T>
+struct ReferenceGradients {
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr, *dbias = nullptr;
+  int64_t token, batch;  // how far apart tokens and samples lie, of dq; s instead of t: of dk, dv
+  int64_t key_batch;
+
+  ReferenceGradients(const Call& call, const Heads<T>& at) {
+    const auto& attr = call.attr<ir::Attention>();
+    const std::size_t first = attr.packed ? 1 : 3;
+    token = at.h * at.d * (attr.packed ? 3 : 1), batch = at.t * token, key_batch = at.s * token;
+    dq = call.out[0].as<T>();
+    if (!attr.packed)
+      dk = call.out[1].as<T>(), dv = call.out[2].as<T>();
+    else if (dq)
+      dk = dq + at.h * at.d, dv = dk + at.h * at.d;
+    if (call.out.size() > first) dbias = call.out[first].as<T>();
+  }
+};
+
 // P = exp(score - lse), D = sum_d do o, dS = P (do.v - D);  dq = scale dS k, dk = scale dS^T q, dv
 // = P^T do, dbias = sum_b dS (the softmax Jacobian diag(P) - P P^T applied to dP = do v^T: P.dP
 // summed over a row is D)
@@ -86,8 +106,7 @@ void reference_attention_grad(const Call& call) {
   const Heads<T> at(call, 6);
   const T *v = call.in[2].as<T>(), *o = call.in[3].as<T>(), *lse = call.in[4].as<T>(),
           *go = call.in[5].as<T>();
-  T *dq = call.out[0].as<T>(), *dk = call.out[1].as<T>(), *dv = call.out[2].as<T>();
-  T* dbias = call.out.size() > 3 ? call.out[3].as<T>() : nullptr;
+  const ReferenceGradients<T> to(call, at);
 
   const auto head = [&](int64_t ib, int64_t ih, double* bias_sum) {
     std::vector<double> sq(static_cast<std::size_t>(at.d)),
@@ -110,17 +129,19 @@ void reference_attention_grad(const Call& call) {
         }
         if (bias_sum) bias_sum[it * at.s + is] += ds;
       }
-      if (dq)
-        for (int64_t c = 0; c < at.d; ++c) dq[row + c] = static_cast<T>(sq[c]);
+      if (to.dq)
+        for (int64_t c = 0; c < at.d; ++c)
+          to.dq[ib * to.batch + it * to.token + ih * at.d + c] = static_cast<T>(sq[c]);
     }
     for (int64_t is = 0; is < at.s; ++is)
       for (int64_t c = 0; c < at.d; ++c) {
-        if (dk) dk[at.at_s(ib, is, ih) + c] = static_cast<T>(sk[is * at.d + c]);
-        if (dv) dv[at.at_s(ib, is, ih) + c] = static_cast<T>(sv[is * at.d + c]);
+        const int64_t place = ib * to.key_batch + is * to.token + ih * at.d + c;
+        if (to.dk) to.dk[place] = static_cast<T>(sk[is * at.d + c]);
+        if (to.dv) to.dv[place] = static_cast<T>(sv[is * at.d + c]);
       }
   };
 
-  if (!dbias) {
+  if (!to.dbias) {
     call.pool.parallel_for(at.b * at.h,
                            [&](int64_t task, int) { head(task / at.h, task % at.h, nullptr); });
     return;
@@ -130,7 +151,7 @@ void reference_attention_grad(const Call& call) {
     std::vector<double> bias_sum(static_cast<std::size_t>(at.t * at.s));
     for (int64_t ib = 0; ib < at.b; ++ib) head(ib, ih, bias_sum.data());
     for (int64_t i = 0; i < at.t * at.s; ++i)
-      dbias[ih * at.t * at.s + i] = static_cast<T>(bias_sum[i]);
+      to.dbias[ih * at.t * at.s + i] = static_cast<T>(bias_sum[i]);
   });
 }
 

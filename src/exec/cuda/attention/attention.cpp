@@ -45,6 +45,19 @@ AttentionExtras attention_extras(const Call& call, std::size_t first) {
   return extras;
 }
 
+AttentionResults attention_results(const Call& call, const AttentionSizes& n) {
+  const bool packed = call.attr<ir::Attention>().packed;
+  const std::size_t last = packed ? 1 : 3;
+  AttentionResults to{.dq = call.out[0].data, .row = std::int64_t{n.h} * n.d * (packed ? 3 : 1)};
+  const std::int64_t next = std::int64_t{n.h} * n.d * ir::size_of(call.in[0].dtype);
+  if (!packed)
+    to.dk = call.out[1].data, to.dv = call.out[2].data;
+  else if (to.dq)
+    to.dk = to.dq + next, to.dv = to.dk + next;
+  if (call.attr<ir::Attention>().bias && call.out.size() > last) to.dbias = call.out[last];
+  return to;
+}
+
 BatchSlices batch_slices(std::int64_t batch, std::int64_t tiles_per_sample, int blocks,
                          const Limits& limits) {
   if (batch == 0) return {};
@@ -66,7 +79,7 @@ void run_attention_grad(const Call& call) {
   const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
   const bool fits = short_attention_grad_fits(n, call.in[0].dtype, call.context.limits) &&
                     aligned(call.in.first(4)) && aligned(call.in.subspan(5, 1)) &&
-                    aligned(call.out.first(3));
+                    aligned(call.out.first(call.attr<ir::Attention>().packed ? 1 : 3));
   fits ? short_attention_grad(call) : plain_attention_grad(call);
 }
 

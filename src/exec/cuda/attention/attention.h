@@ -24,6 +24,15 @@ struct AttentionExtras {
 };
 AttentionExtras attention_extras(const Call& call, std::size_t first);
 
+// Where the gradients of q, k and v go: three tensors, or one in which those of a token lie side by
+// side. Null where one is not wanted.
+struct AttentionResults {
+  std::byte *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  Tensor dbias;
+  std::int64_t row = 0;  // elements between tokens
+};
+AttentionResults attention_results(const Call& call, const AttentionSizes& n);
+
 void plain_attention(const Call& call);
 void plain_attention_grad(const Call& call);
 std::int64_t plain_attention_grad_bytes(const AttentionSizes& n, bool bias, ir::DType dtype,

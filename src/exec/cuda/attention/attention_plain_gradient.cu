@@ -80,7 +80,7 @@ __device__ void put_tile(PlainShared<W, tile>& shared, const W (&p)[m][m]) {
 // A block owns some keys and walks over the queries.
 template <class T>
 __global__ void __launch_bounds__(plain_threads)
-    plain_key_gradients(PlainGrad<T> grad, T* dk, T* dv, int tiles) {
+    plain_key_gradients(PlainGrad<T> grad, T* dk, T* dv, std::int64_t row, int tiles) {
   using W = Wide<T>;
   constexpr int tile = plain_tile<T>, m = tile / 16;
   __shared__ PlainShared<W, tile> shared;
@@ -99,17 +99,18 @@ __global__ void __launch_bounds__(plain_threads)
     mix_tile(k_sum, shared, at.q + q_at, queries, at.stride(), place.column, at.d);
     __syncthreads();
   }
-  const std::int64_t k_at = at.at_s(place.ib, place.ih, place.first);
+  const std::int64_t k_at =
+      (place.ib * at.s + place.first) * row + static_cast<std::int64_t>(place.ih) * at.d;
   W one[m], scale[m];
   for (int i = 0; i < m; ++i) one[i] = 1, scale[i] = at.scale;
-  if (dk) store_rows(k_sum, scale, dk + k_at, at.stride(), keys, place.column, at.d);
-  if (dv) store_rows(v_sum, one, dv + k_at, at.stride(), keys, place.column, at.d);
+  if (dk) store_rows(k_sum, scale, dk + k_at, row, keys, place.column, at.d);
+  if (dv) store_rows(v_sum, one, dv + k_at, row, keys, place.column, at.d);
 }
 
 // A block owns some queries and walks over the keys.
 template <class T>
 __global__ void __launch_bounds__(plain_threads)
-    plain_query_gradient(PlainGrad<T> grad, T* dq, int tiles) {
+    plain_query_gradient(PlainGrad<T> grad, T* dq, std::int64_t row, int tiles) {
   using W = Wide<T>;
   constexpr int tile = plain_tile<T>, m = tile / 16;
   __shared__ PlainShared<W, tile> shared;
@@ -124,8 +125,9 @@ __global__ void __launch_bounds__(plain_threads)
              place.column, at.d);
     __syncthreads();
   }
-  store_rows(sum, scale, dq + at.at_t(place.ib, place.ih, place.first), at.stride(),
-             min(tile, at.t - place.first), place.column, at.d);
+  const std::int64_t q_at =
+      (place.ib * at.t + place.first) * row + static_cast<std::int64_t>(place.ih) * at.d;
+  store_rows(sum, scale, dq + q_at, row, min(tile, at.t - place.first), place.column, at.d);
 }
 
 // A block owns a tile of [t,s] of one head and adds dS over one slice of the batch.
@@ -204,6 +206,7 @@ std::int64_t plain_attention_grad_bytes(const AttentionSizes& n, bool bias, ir::
 void plain_attention_grad(const Call& call) {
   const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
   const bool bias = call.attr<ir::Attention>().bias;
+  const AttentionResults to = attention_results(call, n);
   CHECK(call.workspace_bytes >=
             plain_attention_grad_bytes(n, bias, call.in[0].dtype, call.context.limits),
         "attention_grad: workspace too small");
@@ -215,7 +218,8 @@ void plain_attention_grad(const Call& call) {
                       .go = call.in[5].as<T>(),
                       .total = call.scratch<W>()};
     grad.at.lse = call.in[4].as<W>();
-    T *dq = call.out[0].as<T>(), *dk = call.out[1].as<T>(), *dv = call.out[2].as<T>();
+    T *dq = reinterpret_cast<T*>(to.dq), *dk = reinterpret_cast<T*>(to.dk),
+      *dv = reinterpret_cast<T*>(to.dv);
     const int down = (n.t + plain_tile<T> - 1) / plain_tile<T>,
               across = (n.s + plain_tile<T> - 1) / plain_tile<T>;
     if (const std::int64_t rows = n.heads() * n.t; rows > 0) {
@@ -226,17 +230,17 @@ void plain_attention_grad(const Call& call) {
     }
     if ((dk || dv) && n.heads() * n.s > 0) {
       plain_key_gradients<T>
-          <<<plain_grid<T>(n, across, grad.at.chunks), plain_threads, 0, call.stream>>>(grad, dk,
-                                                                                        dv, across);
+          <<<plain_grid<T>(n, across, grad.at.chunks), plain_threads, 0, call.stream>>>(
+              grad, dk, dv, to.row, across);
       launched("attention_grad plain, dk and dv");
     }
     if (dq && n.heads() * n.t > 0) {
       plain_query_gradient<T>
           <<<plain_grid<T>(n, down, grad.at.chunks), plain_threads, 0, call.stream>>>(grad, dq,
-                                                                                      down);
+                                                                                      to.row, down);
       launched("attention_grad plain, dq");
     }
-    if (bias && call.out.size() > 3 && call.out[3]) bias_gradient<T>(call, n, grad, call.out[3]);
+    if (to.dbias) bias_gradient<T>(call, n, grad, to.dbias);
   });
 }
 

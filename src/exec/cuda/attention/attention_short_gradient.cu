@@ -50,7 +50,8 @@ std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, cons
 
 void short_attention_grad(const Call& call) {
   const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
-  const bool bias = call.attr<ir::Attention>().bias && call.out.size() > 3 && call.out[3];
+  const AttentionResults to = attention_results(call, n);
+  const bool bias = to.dbias;
   const BatchSlices cut = short_slices(n, bias, call.context.limits);
   CHECK(call.workspace_bytes >= short_attention_grad_bytes(n, bias, call.context.limits),
         "attention_grad: workspace too small");
@@ -60,9 +61,10 @@ void short_attention_grad(const Call& call) {
                                .o = call.in[3].as<T>(),
                                .go = call.in[5].as<T>(),
                                .lse = call.in[4].as<float>(),
-                               .dq = call.out[0].as<T>(),
-                               .dk = call.out[1].as<T>(),
-                               .dv = call.out[2].as<T>(),
+                               .dq = reinterpret_cast<T*>(to.dq),
+                               .dk = reinterpret_cast<T*>(to.dk),
+                               .dv = reinterpret_cast<T*>(to.dv),
+                               .row = to.row,
                                .partial = bias ? call.scratch<float>() : nullptr,
                                .batch = n.b,
                                .samples = cut.samples};
@@ -75,8 +77,8 @@ void short_attention_grad(const Call& call) {
                                                                       grid);
   });
   if (!bias) return;
-  const std::int64_t scores = call.out[3].elements();
-  add_slices(call.scratch<const float>(), cut.slices, scores, scores, call.out[3].as<float>(),
+  const std::int64_t scores = to.dbias.elements();
+  add_slices(call.scratch<const float>(), cut.slices, scores, scores, to.dbias.as<float>(),
              call.stream);
 }
 

@@ -18,8 +18,14 @@ struct Gradient {
   const T *o, *go;
   const float* lse;
   T *dq, *dk, *dv;              // null: not wanted
+  std::int64_t row;             // elements between tokens of these three
   float* partial;               // [slices,h,t,s]; null: no gradient of a bias
   std::int64_t batch, samples;  // of a slice
+
+  // Where token `first` of a head lies in dq, or with s instead of t in dk and dv.
+  __device__ std::int64_t result(std::int64_t ib, int ih, int tokens, int first, int d) const {
+    return (ib * tokens + first) * row + static_cast<std::int64_t>(ih) * d;
+  }
 };
 
 // What a block has in shared memory: q, k and do as tiles, dS as [key][query], and of every query
@@ -190,9 +196,9 @@ __device__ __forceinline__ void key_gradients(const Gradient<T>& a,
         }
       }
   }
-  const std::int64_t stride = at.h * d, place = at.at_s(ib, ih, d) + first_key * stride;
-  if (a.dk) mma::store_rows<d>(dk, at.scale, at.scale, a.dk + place, stride, at.s - first_key);
-  if (a.dv) mma::store_rows<d>(dv, 1, 1, a.dv + place, stride, at.s - first_key);
+  const std::int64_t place = a.result(ib, ih, at.s, first_key, d);
+  if (a.dk) mma::store_rows<d>(dk, at.scale, at.scale, a.dk + place, a.row, at.s - first_key);
+  if (a.dv) mma::store_rows<d>(dv, 1, 1, a.dv + place, a.row, at.s - first_key);
 }
 
 template <class T, int blocks, int d>
@@ -213,9 +219,8 @@ __device__ __forceinline__ void query_gradient(const Gradient<T>& a,
       mma::multiply<T>(dq[2 * step + 1], left, r[2], r[3]);
     }
   }
-  const std::int64_t stride = a.at.h * d;
-  mma::store_rows<d>(dq, a.at.scale, a.at.scale, a.dq + a.at.at_t(ib, ih, d) + first * stride,
-                     stride, a.at.t - first);
+  mma::store_rows<d>(dq, a.at.scale, a.at.scale, a.dq + a.result(ib, ih, a.at.t, first, d), a.row,
+                     a.at.t - first);
 }
 
 // Blocks of a multiprocessor that the registers must allow.

@@ -262,9 +262,8 @@ __device__ __forceinline__ void wide_query_gradient(const Gradient<T>& a, const 
     if (key + 32 < a.at.s) load(0, key + 32);
     if (second) multiply(1);
   }
-  const std::int64_t stride = a.at.h * wide_d;
   mma::store_rows<wide_d>(dq, a.at.scale, a.at.scale,
-                          a.dq + a.at.at_t(head.ib, head.ih, wide_d) + first * stride, stride,
+                          a.dq + a.result(head.ib, head.ih, a.at.t, first, wide_d), a.row,
                           a.at.t - first);
 }
 
@@ -276,7 +275,6 @@ __global__ void __launch_bounds__(wide_threads, 1)
   const WideMemory shared{memory};
   const Heads<T>& at = a.at;
   const int warp = static_cast<int>(threadIdx.x) / 32, first_key = warp * 32;
-  const std::int64_t stride = at.h * wide_d;
   Ahead ahead;
   std::int64_t now = blockIdx.x;
   start_copies(a, WideHead<T>(at, now), shared, 0);
@@ -301,13 +299,13 @@ __global__ void __launch_bounds__(wide_threads, 1)
         if (first_key < at.s) wide_tile(at, shared, half, first_key, first, block * 16, v, dk, dv);
       }
       if (part == 1) {
-        const std::int64_t place = at.at_s(head.ib, head.ih, wide_d) + first_key * stride;
+        const std::int64_t place = a.result(head.ib, head.ih, at.s, first_key, wide_d);
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
           const int left = at.s - first_key - 16 * m;
-          const std::int64_t rows = place + 16 * m * stride;
-          if (a.dk) mma::store_rows<wide_d>(dk[m], at.scale, at.scale, a.dk + rows, stride, left);
-          if (a.dv) mma::store_rows<wide_d>(dv[m], 1, 1, a.dv + rows, stride, left);
+          const std::int64_t rows = place + 16 * m * a.row;
+          if (a.dk) mma::store_rows<wide_d>(dk[m], at.scale, at.scale, a.dk + rows, a.row, left);
+          if (a.dv) mma::store_rows<wide_d>(dv[m], 1, 1, a.dv + rows, a.row, left);
         }
         ask_ahead(a, WideHead<T>(at, next), first_key, next < heads, ahead);
       }
