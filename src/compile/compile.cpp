@@ -193,6 +193,7 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
     // One visit of memory instead of two; a rounding in between may disappear.
     passes.push_back({"fuse_contract", transforms::fuse_contract, false});
     passes.push_back({"fuse_norm", transforms::fuse_norm, false});
+    if (!fixed) passes.push_back({"fuse_batch_norm", transforms::fuse_batch_norm, false});
     if (spec.low) passes.push_back({"fuse_low", transforms::fuse_low, false});
     if (differentiate) passes.push_back({"fuse_attention", transforms::fuse_attention, false});
     passes.push_back({"fuse_loss", transforms::fuse_loss, false});

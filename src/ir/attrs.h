@@ -109,12 +109,14 @@ struct Norm {
 };
 // Statistics per channel (the last dim) over `groups` contiguous parts of the batch (dim 0): 1 for
 // the whole batch, one per rank for local batch norm. `samples` x `pixels` values of each channel
-// are behind the statistics of all groups together.
+// are behind the statistics of all groups together. `relu`: a ReLU follows; gradients are then
+// given for its result.
 struct BatchNorm {
   double eps = 1e-5, momentum = 0.1;
   std::int64_t groups = 1, samples = 0, pixels = 0;
+  bool relu = false;
   bool operator==(const BatchNorm&) const = default;
-  FIELDS(F(eps), F(momentum), F(groups), F(samples), F(pixels))
+  FIELDS(F(eps), F(momentum), F(groups), F(samples), F(pixels), F(relu))
 };
 struct Loss {
   double smoothing = 0.0;

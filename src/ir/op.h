@@ -30,8 +30,8 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
   /* norm       */ X(layer_norm, Norm) X(layer_norm_grad, Norm) X(add_norm, Norm)                           \
                    X(softmax, None) X(softmax_grad, None) X(log_softmax, None) X(log_softmax_grad, None)    \
   /* batch_norm */ X(moments, BatchNorm) X(batch_norm, BatchNorm) X(batch_norm_sums, BatchNorm)             \
-                   X(batch_norm_grad, BatchNorm) X(running_stats, BatchNorm) X(batch_norm_fixed, BatchNorm) \
-                   X(batch_norm_scale, BatchNorm)                                                           \
+                   X(batch_norm_grad, BatchNorm) X(relu_grad_sums, BatchNorm) X(running_stats, BatchNorm)   \
+                   X(batch_norm_fixed, BatchNorm) X(batch_norm_scale, BatchNorm)                            \
   /* loss       */ X(nll, Loss) X(nll_grad, Loss) X(cross_entropy, Loss) X(cross_entropy_grad, Loss)        \
                    X(correct, TopK)                                                                         \
   /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \

@@ -32,27 +32,51 @@ Types infer_moments(const Attrs& attrs, In in) {
   const Type sums{statistics_of(in[0].dtype), {a.groups, in[0].shape.back()}, {}};
   return {sums, sums};
 }
-// x, sum, sumsq, shift, gain, bias -> y, mean, rstd
+// x, sum, sumsq, shift, gain, bias, [addend] -> y, mean, rstd
+std::string norm_signature(const Attrs&, int operands) {
+  return std::string("*c,gc,gc,c,c,c") + (operands == 7 ? ",*c" : "") + "->*c,gc,gc";
+}
 Types infer_batch_norm(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
-  const auto s = infer_shapes("*c,gc,gc,c,c,c->*c,gc,gc", in);
+  const auto s = infer_shapes(norm_signature(attrs, static_cast<int>(in.size())), in);
   check_counts(a), check_groups(a, in[1]);
+  CHECK(in.size() < 7 || in[6].dtype == in[0].dtype,
+        "what is added to a batch norm has the element type of its result");
   const DType stat = statistics_of(in[0].dtype);
   return {{in[0].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
 }
-// dy, x, mean, rstd -> per group and channel: sum of dy, and of dy (x - mean) rstd
+// dy, x, mean, rstd, [gain, bias] -> per group and channel: sum of dy, and of dy (x - mean) rstd
+std::string sums_signature(const Attrs& attrs, int) {
+  return std::string("*c,*c,gc,gc") + (checked(attrs).relu ? ",c,c" : "") + "->gc,gc";
+}
 Types infer_sums(const Attrs& attrs, In in) {
-  const auto s = infer_shapes("*c,*c,gc,gc->gc,gc", in);
+  const auto s = infer_shapes(sums_signature(attrs, static_cast<int>(in.size())), in);
   check_groups(checked(attrs), in[2]);
   const DType stat = statistics_of(in[0].dtype);
   return {{stat, s[0], {}}, {stat, s[1], {}}};
 }
-// dy, x, mean, rstd, gain, and the two sums -> dx
+// dy, x, mean, rstd, gain, and the two sums, [bias] -> dx
+std::string grad_signature(const Attrs& attrs, int) {
+  return std::string("*c,*c,gc,gc,c,gc,gc") + (checked(attrs).relu ? ",c" : "") + "->*c";
+}
 Types infer_grad(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
-  const auto s = infer_shapes("*c,*c,gc,gc,c,gc,gc->*c", in);
+  const auto s = infer_shapes(grad_signature(attrs, static_cast<int>(in.size())), in);
   check_counts(a), check_groups(a, in[2]);
   return {{in[0].dtype, s[0], {}}};
+}
+// y, g, x, mean, rstd, [h] -> dz, and the sums of dz
+std::string relu_sums_signature(const Attrs&, int operands) {
+  return std::string("*c,*c,*c,gc,gc") + (operands == 6 ? ",*c" : "") + "->*c,gc,gc";
+}
+Types infer_relu_sums(const Attrs& attrs, In in) {
+  const auto s = infer_shapes(relu_sums_signature(attrs, static_cast<int>(in.size())), in);
+  check_groups(checked(attrs), in[3]);
+  for (const std::size_t i : {0u, 2u, 5u})
+    CHECK(i >= in.size() || in[i].dtype == in[1].dtype,
+          "relu_grad_sums takes values and gradients of one element type");
+  const DType stat = statistics_of(in[1].dtype);
+  return {{in[1].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
 }
 Types infer_running(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
@@ -64,13 +88,39 @@ Types infer_running(const Attrs& attrs, In in) {
 // With n = (x - mean) rstd over N values:  dx = gain rstd (dy - sum(dy)/N - n sum(dy n)/N),  dgain
 // = sum dy n,  dbias = sum dy. The statistics' own dependence on x is inside this formula, so the
 // sums get no gradient of their own.
+//
+// A ReLU behind the norm alone is open where the norm is above 0, which gain and bias tell. Behind
+// a sum its result tells, and the gradient of the addend is a value of its own.
 Grads batch_norm_vjp(Builder& b, const Eqn& e, Grad g) {
   CHECK(g[1] == none && g[2] == none, "the gradient of batch_norm's statistics is not defined");
-  const auto sums = b.emit(Op::batch_norm_sums, e.attrs, {g[0], e.in[0], e.out[1], e.out[2]},
-                           {"sum_dy", "sum_dyn"});
-  const Var dx = b.emit1(Op::batch_norm_grad, e.attrs,
-                         {g[0], e.in[0], e.out[1], e.out[2], e.in[4], sums[0], sums[1]}, "dx");
-  return {dx, none, none, none, b.sum("gc->c", sums[1], "dgain"), b.sum("gc->c", sums[0], "dbias")};
+  BatchNorm attrs = std::get<BatchNorm>(e.attrs);
+  const bool adds = e.in.size() == 7;
+  const Var x = e.in[0], mean = e.out[1], rstd = e.out[2], gain = e.in[4];
+  Var dy = g[0], sum = none, product = none;
+  if (attrs.relu && adds) {
+    const auto made = b.emit(Op::relu_grad_sums, e.attrs, {e.out[0], dy, x, mean, rstd},
+                             {"dz", "sum_dy", "sum_dyn"});
+    dy = made[0];
+    sum = made[1];
+    product = made[2];
+    attrs.relu = false;
+  } else {
+    std::vector<Var> in = {dy, x, mean, rstd};
+    if (attrs.relu) in.insert(in.end(), {gain, e.in[5]});
+    const auto made = b.emit(Op::batch_norm_sums, attrs, in, {"sum_dy", "sum_dyn"});
+    sum = made[0];
+    product = made[1];
+  }
+  std::vector<Var> in = {dy, x, mean, rstd, gain, sum, product};
+  if (attrs.relu) in.push_back(e.in[5]);
+  Grads out = {b.emit1(Op::batch_norm_grad, attrs, in, "dx"),
+               none,
+               none,
+               none,
+               b.sum("gc->c", product, "dgain"),
+               b.sum("gc->c", sum, "dbias")};
+  if (adds) out.push_back(dy);
+  return out;
 }
 
 // Statistics of one group add up over the parts of a batch; with a group per rank they belong to
@@ -86,14 +136,21 @@ std::string by_group(const Attrs& attrs, std::string text) {
 std::string moments_placement(const Attrs& attrs, In, In) {
   return by_group(attrs, "b*c,c->gc,gc");
 }
-std::string norm_placement(const Attrs& attrs, In, In) {
-  return by_group(attrs, "b*c,gc,gc,c,c,c->b*c,gc,gc");
+std::string norm_placement(const Attrs& attrs, In in, In) {
+  return by_group(attrs,
+                  in.size() == 7 ? "b*c,gc,gc,c,c,c,b*c->b*c,gc,gc" : "b*c,gc,gc,c,c,c->b*c,gc,gc");
 }
 std::string sums_placement(const Attrs& attrs, In, In) {
-  return by_group(attrs, "b*c,b*c,gc,gc->gc,gc");
+  return by_group(
+      attrs, std::get<BatchNorm>(attrs).relu ? "b*c,b*c,gc,gc,c,c->gc,gc" : "b*c,b*c,gc,gc->gc,gc");
 }
 std::string grad_placement(const Attrs& attrs, In, In) {
-  return by_group(attrs, "b*c,b*c,gc,gc,c,gc,gc->b*c");
+  return by_group(attrs, std::get<BatchNorm>(attrs).relu ? "b*c,b*c,gc,gc,c,gc,gc,c->b*c"
+                                                         : "b*c,b*c,gc,gc,c,gc,gc->b*c");
+}
+std::string relu_sums_placement(const Attrs& attrs, In in, In) {
+  return by_group(
+      attrs, in.size() == 6 ? "b*c,b*c,b*c,gc,gc,b*c->b*c,gc,gc" : "b*c,b*c,b*c,gc,gc->b*c,gc,gc");
 }
 std::string running_placement(const Attrs&, In, In) {
   return "c,c,g!c,g!c,c->c,c";
@@ -122,6 +179,7 @@ void local_moments(Attrs& attrs, const Part& part) {
 }
 void local_norm(Attrs& attrs, const Part& part) { local_groups(attrs, part, part.eqn.in[1]); }
 void local_norm_grad(Attrs& attrs, const Part& part) { local_groups(attrs, part, part.eqn.in[2]); }
+void local_relu_sums(Attrs& attrs, const Part& part) { local_groups(attrs, part, part.eqn.in[3]); }
 
 }  // namespace
 
@@ -136,30 +194,46 @@ std::vector<OpDef> batch_norm_rows() {
        .local = local_moments},
       {.op = Op::batch_norm,
        .doc =
-           "x, sum, sumsq, shift, gain, bias -> normalised per channel, mean, 1/standard deviation",
-       .sig = "b*c,gc,gc,c,c,c->b*c,gc,gc",
+           "x, sum, sumsq, shift, gain, bias, [addend] -> normalised per channel (+ addend, then "
+           "relu: made by fusion), mean, 1/standard deviation",
+       .sig = "",
        .infer = infer_batch_norm,
        .vjp = batch_norm_vjp,
-       .may_alias = {{0, 0}},
+       .may_alias = {{0, 0}, {0, 6}},
+       .signature = norm_signature,
        .placement = norm_placement,
        .follows = {1, 2},
-       .low = "l.",
+       .low = "l.....l",
        .local = local_norm},
       {.op = Op::batch_norm_sums,
-       .doc = "dy, x, mean, rstd -> per group and channel: sum of dy, and of dy (x - mean) rstd",
-       .sig = "b*c,b*c,gc,gc->gc,gc",
+       .doc = "dy, x, mean, rstd, [gain, bias] -> per group and channel: sum of dy, and of dy (x - "
+              "mean) rstd; relu: dy where the norm is above 0",
+       .sig = "",
        .infer = infer_sums,
+       .signature = sums_signature,
        .placement = sums_placement,
        .low = "ll.",
        .local = local_norm_grad},
       {.op = Op::batch_norm_grad,
-       .doc = "dy, x, mean, rstd, gain, sum_dy, sum_dyn -> dx",
-       .sig = "b*c,b*c,gc,gc,c,gc,gc->b*c",
+       .doc = "dy, x, mean, rstd, gain, sum_dy, sum_dyn, [bias] -> dx; relu: of dy where the norm "
+              "is above 0",
+       .sig = "",
        .infer = infer_grad,
        .may_alias = {{0, 0}, {0, 1}},
+       .signature = grad_signature,
        .placement = grad_placement,
        .low = "ll.",
        .local = local_norm_grad},
+      {.op = Op::relu_grad_sums,
+       .doc = "y, g, x, mean, rstd, [h] -> dz = g (+ h) where y is above 0, and per group and "
+              "channel: sum of dz, and of dz (x - mean) rstd (made by fusion)",
+       .sig = "",
+       .infer = infer_relu_sums,
+       .may_alias = {{0, 1}, {0, 5}},
+       .signature = relu_sums_signature,
+       .placement = relu_sums_placement,
+       .low = "lll..l",
+       .local = local_relu_sums},
       {.op = Op::running_stats,
        .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` "
               "(variance unbiased, groups averaged)",

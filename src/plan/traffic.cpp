@@ -37,7 +37,8 @@ class Purposes {
     while (first && (first->op == Op::sum || first->op == Op::reshape || first->op == Op::add))
       first = maker_[at(first->in[0])];
     if (first && first->op == Op::moments) return "statistics";
-    if (from && (from->op == Op::batch_norm_sums || from->op == Op::segment_sumsq))
+    if (from && (from->op == Op::batch_norm_sums || from->op == Op::relu_grad_sums ||
+                 from->op == Op::segment_sumsq))
       return "statistics";
     if (param_[at(e.in[0])]) return "weights";
     if (e.phase == Phase::update)

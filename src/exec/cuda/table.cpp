@@ -19,7 +19,7 @@ constexpr std::array rows{
     ROW(layer_norm), ROW_WITH_WORKSPACE(layer_norm_grad), ROW(add_norm),
     ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
     ROW_WITH_WORKSPACE(moments), ROW(batch_norm), ROW_WITH_WORKSPACE(batch_norm_sums), ROW(batch_norm_grad),
-    ROW(running_stats), ROW(batch_norm_fixed), ROW(batch_norm_scale),
+    ROW_WITH_WORKSPACE(relu_grad_sums), ROW(running_stats), ROW(batch_norm_fixed), ROW(batch_norm_scale),
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
     ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),

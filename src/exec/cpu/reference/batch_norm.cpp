@@ -52,6 +52,7 @@ void reference_moments(const Call& call) {
 }
 
 // mean = shift + s/N, variance = q/N - (s/N)^2, y = (x - mean) / sqrt(variance + eps) gain + bias
+// (+ addend), then relu where it is asked for
 template <class T>
 void reference_batch_norm(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
@@ -66,23 +67,34 @@ void reference_batch_norm(const Call& call) {
   if (call.out[0])
     for_each_value(call.in[0].shape, attr.groups, [&](int64_t i, int64_t g, int64_t c) {
       const int64_t at = g * channels + c;
-      call.out[0].as<T>()[i] =
-          static_cast<T>((call.in[0].as<T>()[i] - mean[at]) * rstd[at] * call.in[4].as<T>()[c] +
-                         call.in[5].as<T>()[c]);
+      double y = (call.in[0].as<T>()[i] - mean[at]) * rstd[at] * call.in[4].as<T>()[c] +
+                 call.in[5].as<T>()[c];
+      if (call.in.size() == 7) y += call.in[6].as<T>()[i];
+      call.out[0].as<T>()[i] = static_cast<T>(attr.relu && y < 0 ? 0.0 : y);
     });
   write<T>(mean, call.out[1]);
   write<T>(rstd, call.out[2]);
 }
 
+// Whether a ReLU behind the norm lets a gradient through: where it is above 0.
+template <class T>
+bool is_open(T x, T mean, T rstd, T gain, T bias) {
+  return static_cast<T>((x - static_cast<double>(mean)) * rstd * gain + bias) > 0;
+}
+
 // sum dy, and sum dy n with n = (x - mean) rstd
 template <class T>
 void reference_batch_norm_sums(const Call& call) {
-  const int64_t groups = call.attr<ir::BatchNorm>().groups, channels = call.in[0].shape.back();
+  const auto& attr = call.attr<ir::BatchNorm>();
+  const int64_t groups = attr.groups, channels = call.in[0].shape.back();
   const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>(), *mean = call.in[2].as<T>(),
           *rstd = call.in[3].as<T>();
   std::vector<double> sum(static_cast<std::size_t>(groups * channels)), product(sum.size());
   for_each_value(call.in[0].shape, groups, [&](int64_t i, int64_t g, int64_t c) {
     const int64_t at = g * channels + c;
+    if (attr.relu &&
+        !is_open(x[i], mean[at], rstd[at], call.in[4].as<T>()[c], call.in[5].as<T>()[c]))
+      return;
     sum[at] += dy[i];
     product[at] += dy[i] * (static_cast<double>(x[i]) - mean[at]) * rstd[at];
   });
@@ -101,9 +113,31 @@ void reference_batch_norm_grad(const Call& call) {
   for_each_value(call.in[0].shape, attr.groups, [&](int64_t i, int64_t g, int64_t c) {
     const int64_t at = g * channels + c;
     const double n = count_of(attr, g), normal = (static_cast<double>(x[i]) - mean[at]) * rstd[at];
-    call.out[0].as<T>()[i] = static_cast<T>(gain[c] * static_cast<double>(rstd[at]) *
-                                            (dy[i] - sum[at] / n - normal * product[at] / n));
+    const bool open =
+        !attr.relu || is_open(x[i], mean[at], rstd[at], gain[c], call.in[7].as<T>()[c]);
+    call.out[0].as<T>()[i] =
+        static_cast<T>(gain[c] * static_cast<double>(rstd[at]) *
+                       ((open ? dy[i] : T(0)) - sum[at] / n - normal * product[at] / n));
   });
+}
+
+// dz = g (+ h) where y > 0, sum dz, and sum dz n with n = (x - mean) rstd
+template <class T>
+void reference_relu_grad_sums(const Call& call) {
+  const int64_t groups = call.attr<ir::BatchNorm>().groups, channels = call.in[0].shape.back();
+  const T *y = call.in[0].as<T>(), *dy = call.in[1].as<T>(), *x = call.in[2].as<T>(),
+          *mean = call.in[3].as<T>(), *rstd = call.in[4].as<T>(),
+          *more = call.in.size() == 6 ? call.in[5].as<T>() : nullptr;
+  std::vector<double> sum(static_cast<std::size_t>(groups * channels)), product(sum.size());
+  for_each_value(call.in[0].shape, groups, [&](int64_t i, int64_t g, int64_t c) {
+    const int64_t at = g * channels + c;
+    const T dz = y[i] > 0 ? (more ? dy[i] + more[i] : dy[i]) : T(0);
+    if (call.out[0]) call.out[0].as<T>()[i] = dz;
+    sum[at] += dz;
+    product[at] += dz * (static_cast<double>(x[i]) - mean[at]) * rstd[at];
+  });
+  write<T>(sum, call.out[1]);
+  write<T>(product, call.out[2]);
 }
 
 // As torch: the variance that is kept is the unbiased one (of a single value: the biased one).
@@ -160,6 +194,7 @@ REFERENCE(moments)
 REFERENCE(batch_norm)
 REFERENCE(batch_norm_sums)
 REFERENCE(batch_norm_grad)
+REFERENCE(relu_grad_sums)
 REFERENCE(running_stats)
 REFERENCE(batch_norm_fixed)
 REFERENCE(batch_norm_scale)

@@ -32,74 +32,89 @@ struct NormOperands {
   W *mean, *rstd;  // results; null: nobody reads them
   double eps;
 };
-// y = (x - mean) rstd gain + bias
-template <class T, int pack>
-__global__ void __launch_bounds__(block_threads)
-    norm_kernel(Rows rows, const T* x, NormOperands<Wide<T>> of, T* y) {
+// y = (x - mean) rstd gain + bias (+ addend), then relu where it is asked for
+template <class T, int pack, bool adds>
+__global__ void __launch_bounds__(block_threads, 4)
+    norm_kernel(Rows rows, const T* x, const T* addend, NormOperands<Wide<T>> of, bool relu, T* y) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  if (!walk.inside) return;
   const double per_count = 1.0 / rows.count(walk.group);
-  W mean[pack], scale[pack], bias[pack];
-#pragma unroll
-  for (int j = 0; j < pack; ++j) {
-    const int c = walk.channel + j;
+  W norm[3][pack];  // mean, scale, bias
+  per_channel<pack>(rows, walk, norm, [&](int c, W(&to)[3]) {
     const std::int64_t at = static_cast<std::int64_t>(walk.group) * rows.channels + c;
     const Statistics<W> s = statistics(of.sum[at], of.squares[at], of.shift[c], per_count, of.eps);
-    if (blockIdx.x == 0 && threadIdx.y == 0) {
+    if (blockIdx.x == 0) {
       if (of.mean) of.mean[at] = s.mean;
       if (of.rstd) of.rstd[at] = s.rstd;
     }
-    mean[j] = s.mean;
-    scale[j] = s.rstd * of.gain[c];
-    bias[j] = of.bias[c];
-  }
-  if (!y) return;
-#pragma unroll 4
-  for (std::int64_t row = walk.row; row < walk.end; row += walk.step) {
-    const std::int64_t at = row * rows.channels + walk.channel;
-    auto value = *reinterpret_cast<const Pack<T, pack>*>(x + at);
+    to[0] = s.mean;
+    to[1] = s.rstd * of.gain[c];
+    to[2] = of.bias[c];
+  });
+  if (!walk.inside || !y) return;
+  constexpr int batch = adds ? 4 : 8;
+  Pack<T, pack> in[batch], more[batch];
+  for_rows<batch>(
+      rows, walk,
+      [&](int k, std::int64_t at) {
+        in[k] = load_pack<T, pack>(x + at);
+        if constexpr (adds) more[k] = load_pack<T, pack>(addend + at);
+      },
+      [&](int k, std::int64_t at) {
 #pragma unroll
-    for (int j = 0; j < pack; ++j)
-      value.at[j] = narrow<T>((widen(value.at[j]) - mean[j]) * scale[j] + bias[j]);
-    *reinterpret_cast<Pack<T, pack>*>(y + at) = value;
-  }
+        for (int j = 0; j < pack; ++j) {
+          W v = normalised(widen(in[k].at[j]), norm[0][j], norm[1][j], norm[2][j]);
+          if constexpr (adds) v += widen(more[k].at[j]);
+          in[k].at[j] = narrow<T>(relu && v < W(0) ? W(0) : v);
+        }
+        store_pack<T, pack>(y + at, in[k]);
+      });
 }
 
 template <class W>
 struct GradOperands {
-  const W *mean, *rstd, *gain, *sum, *products;
+  const W *mean, *rstd, *gain, *sum, *products, *bias;
 };
-// dx = gain rstd (dy - sum_dy/N - n sum_dyn/N), n = (x - mean) rstd
-template <class T, int pack>
-__global__ void __launch_bounds__(block_threads)
+// dx = gain rstd (dy - sum_dy/N - n sum_dyn/N), n = (x - mean) rstd; dy counts where the ReLU
+// behind the norm is open
+template <class T, int pack, bool relu>
+__global__ void __launch_bounds__(block_threads, 4)
     norm_grad_kernel(Rows rows, const T* dy, const T* x, GradOperands<Wide<T>> of, T* dx) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  if (!walk.inside) return;
   const double per_count = 1.0 / rows.count(walk.group);
-  W mean[pack], scale[pack], base[pack], slope[pack];
-#pragma unroll
-  for (int j = 0; j < pack; ++j) {
-    const int c = walk.channel + j;
+  constexpr int numbers = relu ? 5 : 4;
+  W of_channel[numbers][pack];
+  per_channel<pack>(rows, walk, of_channel, [&](int c, W(&to)[numbers]) {
     const std::int64_t at = static_cast<std::int64_t>(walk.group) * rows.channels + c;
-    mean[j] = of.mean[at];
-    scale[j] = of.rstd[at] * of.gain[c];
-    base[j] = static_cast<W>(static_cast<double>(of.sum[at]) * per_count);
-    slope[j] = static_cast<W>(static_cast<double>(of.products[at]) * per_count *
-                              static_cast<double>(of.rstd[at]));
-  }
-#pragma unroll 2
-  for (std::int64_t row = walk.row; row < walk.end; row += walk.step) {
-    const std::int64_t at = row * rows.channels + walk.channel;
-    auto g = *reinterpret_cast<const Pack<T, pack>*>(dy + at);
-    const auto in = *reinterpret_cast<const Pack<T, pack>*>(x + at);
+    to[0] = of.mean[at];
+    to[1] = of.rstd[at] * of.gain[c];
+    to[2] = static_cast<W>(static_cast<double>(of.sum[at]) * per_count);
+    to[3] = static_cast<W>(static_cast<double>(of.products[at]) * per_count *
+                           static_cast<double>(of.rstd[at]));
+    if constexpr (relu) to[4] = of.bias[c];
+  });
+  if (!walk.inside) return;
+  const auto &mean = of_channel[0], &scale = of_channel[1], &base = of_channel[2],
+             &slope = of_channel[3], &bias = of_channel[numbers - 1];
+  Pack<T, pack> g[4], in[4];
+  for_rows<4>(
+      rows, walk,
+      [&](int k, std::int64_t at) {
+        g[k] = load_pack<T, pack>(dy + at);
+        in[k] = load_pack<T, pack>(x + at);
+      },
+      [&](int k, std::int64_t at) {
 #pragma unroll
-    for (int j = 0; j < pack; ++j)
-      g.at[j] =
-          narrow<T>(scale[j] * (widen(g.at[j]) - base[j] - (widen(in.at[j]) - mean[j]) * slope[j]));
-    *reinterpret_cast<Pack<T, pack>*>(dx + at) = g;
-  }
+        for (int j = 0; j < pack; ++j) {
+          const W value = widen(in[k].at[j]);
+          W v = widen(g[k].at[j]);
+          if constexpr (relu)
+            if (!is_open<T>(normalised(value, mean[j], scale[j], bias[j]))) v = W(0);
+          g[k].at[j] = narrow<T>(scale[j] * (v - base[j] - (value - mean[j]) * slope[j]));
+        }
+        store_pack<T, pack>(dx + at, g[k]);
+      });
 }
 
 // y = (x - mean) / sqrt(variance + eps) gain + bias
@@ -124,7 +139,7 @@ __global__ void __launch_bounds__(block_threads)
     auto value = *reinterpret_cast<const Pack<T, pack>*>(x + at);
 #pragma unroll
     for (int j = 0; j < pack; ++j)
-      value.at[j] = narrow<T>((widen(value.at[j]) - middle[j]) * scale[j] + offset[j]);
+      value.at[j] = narrow<T>(normalised(widen(value.at[j]), middle[j], scale[j], offset[j]));
     *reinterpret_cast<Pack<T, pack>*>(y + at) = value;
   }
 }
@@ -190,17 +205,22 @@ void run_batch_norm(const Call& call) {
                              .rstd = call.out[2].as<W>(),
                              .eps = attr.eps};
     const T* x = call.in[0].as<T>();
+    const T* addend = call.in.size() == 7 ? call.in[6].as<T>() : nullptr;
     T* y = call.out[0].as<T>();
-    with_pack<T>(rows, {x, y}, [&](auto pack) {
-      const Cover cover = cover_of(rows, pack, y ? chunks_of(rows, call.context.limits) : 1);
-      norm_kernel<T, pack><<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, x, of, y);
+    with_pack<T>(rows, {x, y, addend}, [&](auto pack) {
+      const Cover cover =
+          cover_of(rows, pack, y ? chunks_of(rows, call.context.limits, 16, 16) : 1);
+      const auto kernel = addend ? norm_kernel<T, pack, true> : norm_kernel<T, pack, false>;
+      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, x, addend, of, attr.relu,
+                                                                  y);
       launched("batch_norm");
     });
   });
 }
 
 void run_batch_norm_grad(const Call& call) {
-  const Rows rows = rows_of(call.in[0].shape, call.attr<ir::BatchNorm>());
+  const auto& attr = call.attr<ir::BatchNorm>();
+  const Rows rows = rows_of(call.in[0].shape, attr);
   if (call.in[0].elements() == 0 || !call.out[0]) return;
   with_float(call.in[0].dtype, [&]<class T>(T) {
     using W = Wide<T>;
@@ -208,13 +228,15 @@ void run_batch_norm_grad(const Call& call) {
                              .rstd = call.in[3].as<W>(),
                              .gain = call.in[4].as<W>(),
                              .sum = call.in[5].as<W>(),
-                             .products = call.in[6].as<W>()};
+                             .products = call.in[6].as<W>(),
+                             .bias = attr.relu ? call.in[7].as<W>() : nullptr};
     const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>();
     T* dx = call.out[0].as<T>();
     with_pack<T>(rows, {dy, x, dx}, [&](auto pack) {
-      const Cover cover = cover_of(rows, pack, chunks_of(rows, call.context.limits));
-      norm_grad_kernel<T, pack>
-          <<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, dy, x, of, dx);
+      const Cover cover = cover_of(rows, pack, chunks_of(rows, call.context.limits, 16, 16));
+      const auto kernel =
+          attr.relu ? norm_grad_kernel<T, pack, true> : norm_grad_kernel<T, pack, false>;
+      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, dy, x, of, dx);
       launched("batch_norm_grad");
     });
   });
@@ -242,7 +264,7 @@ void run_batch_norm_fixed(const Call& call) {
     const T* x = call.in[0].as<T>();
     T* y = call.out[0].as<T>();
     with_pack<T>(rows, {x, y}, [&](auto pack) {
-      const Cover cover = cover_of(rows, pack, chunks_of(rows, call.context.limits));
+      const Cover cover = cover_of(rows, pack, chunks_of(rows, call.context.limits, 4));
       fixed_kernel<T, pack><<<cover.grid(rows), cover.block(), 0, call.stream>>>(
           rows, x, call.in[1].as<W>(), call.in[2].as<W>(), call.in[3].as<W>(), call.in[4].as<W>(),
           attr.eps, y);

@@ -52,13 +52,18 @@ struct Cover {
   }
   dim3 block() const { return dim3(static_cast<unsigned>(wide), static_cast<unsigned>(high)); }
 };
-// About this many chunks in each group keep every multiprocessor busy; a function of shapes.
-inline std::int64_t chunks_of(const Rows& rows, const Limits& limits) {
+// Chunks of each group for so many blocks on each multiprocessor; a function of shapes. A thread
+// gets `rows_each` rows or more where that leaves a block for each of them.
+inline std::int64_t chunks_of(const Rows& rows, const Limits& limits, int blocks,
+                              int rows_each = 1) {
   const std::int64_t per_group = (rows.samples + rows.groups - 1) / rows.groups * rows.pixels;
-  // A block takes at most 32 packs of 8 channels.
-  const std::int64_t across = (rows.channels + 255) / 256 * rows.groups;
-  const std::int64_t wanted = std::max<std::int64_t>(1, 4 * limits.multiprocessors / across);
-  return std::clamp<std::int64_t>(per_group / 32, 1, wanted);
+  // A block takes at most 32 packs of 4 channels.
+  const std::int64_t across = (rows.channels + 127) / 128 * rows.groups;
+  const std::int64_t most = std::max<std::int64_t>(1, blocks * limits.multiprocessors / across),
+                     least = std::max<std::int64_t>(1, limits.multiprocessors / across);
+  const std::int64_t high = std::max<std::int64_t>(8, 1024 / std::max(1, rows.channels));
+  return std::clamp<std::int64_t>(std::min(per_group / 32, most), 1,
+                                  std::max(least, per_group / (high * rows_each)));
 }
 inline Cover cover_of(const Rows& rows, int pack, std::int64_t chunks) {
   const int packs = (rows.channels + pack - 1) / pack;
@@ -85,21 +90,88 @@ __device__ __forceinline__ ChannelWalk walk_of(const Rows& rows) {
   const std::int64_t part = (count + gridDim.x - 1) / gridDim.x;
   const std::int64_t from = min(count, part * blockIdx.x);
   walk.row = first + from + threadIdx.y;
-  walk.end = first + min(count, from + part);
+  walk.end = max(walk.row, first + min(count, from + part));
   walk.step = static_cast<int>(blockDim.y);
   walk.channel = static_cast<int>((blockIdx.y * blockDim.x + threadIdx.x) * pack);
   walk.inside = walk.channel < rows.channels;
   return walk;
 }
 
-// Calls launch(pack) with a constant: channels of one thread, 16 bytes of them where all tensors
-// allow it.
+// Visits the rows of this thread, `batch` at a time: load(k, at) for each of them, then use(k, at).
+// What is loaded is under way together, also where results lie over operands.
+template <int batch, class Load, class Use>
+__device__ __forceinline__ void for_rows(const Rows& rows, const ChannelWalk& walk,
+                                         const Load& load, const Use& use) {
+  const std::int64_t step = static_cast<std::int64_t>(walk.step) * rows.channels;
+  std::int64_t at = walk.row * rows.channels + walk.channel;
+  int left = static_cast<int>((walk.end - walk.row + walk.step - 1) / walk.step);
+  for (; left >= batch; left -= batch, at += batch * step) {
+#pragma unroll
+    for (int k = 0; k < batch; ++k) load(k, at + k * step);
+#pragma unroll
+    for (int k = 0; k < batch; ++k) use(k, at + k * step);
+  }
+  for (; left > 0; --left, at += step) {
+    load(0, at);
+    use(0, at);
+  }
+}
+
+// What belongs to a channel is worked out once in a block: value(channel, to) writes `count`
+// numbers for one channel, and each thread gets those of its own.
+template <int pack, int count, class W, class Value>
+__device__ __forceinline__ void per_channel(const Rows& rows, const ChannelWalk& walk,
+                                            W (&to)[count][pack], const Value& value) {
+  __shared__ W shared[count][32 * pack];
+  const int columns = static_cast<int>(blockDim.x) * pack,
+            first = static_cast<int>(blockIdx.y) * columns,
+            thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  for (int i = thread; i < columns && first + i < rows.channels; i += block_threads) {
+    W made[count];
+    value(first + i, made);
+#pragma unroll
+    for (int k = 0; k < count; ++k) shared[k][i] = made[k];
+  }
+  __syncthreads();
+  if (!walk.inside) return;
+#pragma unroll
+  for (int k = 0; k < count; ++k)
+#pragma unroll
+    for (int j = 0; j < pack; ++j) to[k][j] = shared[k][threadIdx.x * pack + j];
+}
+
+// The norm itself, by the one multiply-add that its gradient repeats.
+template <class W>
+__device__ __forceinline__ W normalised(W x, W mean, W scale, W bias) {
+  return fma(x - mean, scale, bias);
+}
+// Whether a ReLU behind the norm, whose result is rounded to T, lets a gradient through.
+template <class T, class W>
+__device__ __forceinline__ bool is_open(W norm) {
+  return widen(narrow<T>(norm)) > W(0);
+}
+
+template <class T, int pack>
+__device__ __forceinline__ Pack<T, pack> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, pack>*>(from);
+}
+template <class T, int pack>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, pack>& value) {
+  *reinterpret_cast<Pack<T, pack>*>(to) = value;
+}
+
+// Channels of one thread: what belongs to more of them does not fit into registers four blocks at a
+// time. A warp reads 256 bytes or more of a row at once.
+template <class T>
+inline constexpr int channels_each = std::is_same_v<T, double> ? 1 : 4;
+
+// Calls launch(pack) with a constant: channels of one thread, one where a tensor is not aligned.
 template <class T, class Launch>
 void with_pack(const Rows& rows, std::initializer_list<const void*> tensors, Launch&& launch) {
-  bool packs = rows.channels % per_16_bytes<T> == 0;
+  bool packs = rows.channels % channels_each<T> == 0;
   for (const void* tensor : tensors) packs &= aligned_16(tensor);
   if (packs)
-    launch(std::integral_constant<int, per_16_bytes<T>>{});
+    launch(std::integral_constant<int, channels_each<T>>{});
   else
     launch(std::integral_constant<int, 1>{});
 }

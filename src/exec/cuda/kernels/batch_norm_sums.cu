@@ -8,38 +8,38 @@ namespace {
 
 using namespace channels;
 
+// Blocks on a multiprocessor at a time, as far as registers go: one wave of them.
+constexpr int wave_blocks = 4;
+
 // Adds up what the threads of a column hold, in their order, and writes it as part blockIdx.x of
 // [groups, chunks, 2, channels].
 template <int pack, class W>
 __device__ void write_parts(const Rows& rows, const ChannelWalk& walk, const W (&sum)[pack],
                             const W (&second)[pack], W* parts) {
-  __shared__ W shared[2 * block_threads];
-  const int at = threadIdx.y * blockDim.x + threadIdx.x;
-  W* to =
-      parts + (static_cast<std::int64_t>(walk.group) * gridDim.x + blockIdx.x) * 2 * rows.channels;
+  // The odd 8 spread what a warp reads over the banks.
+  __shared__ W shared[2 * pack][block_threads + 8];
+  const int wide = static_cast<int>(blockDim.x), high = static_cast<int>(blockDim.y),
+            thread = static_cast<int>(threadIdx.y) * wide + static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int j = 0; j < pack; ++j) {
-    __syncthreads();
-    shared[at] = sum[j];
-    shared[block_threads + at] = second[j];
-    __syncthreads();
-    for (int half = blockDim.y / 2; half > 0; half /= 2) {
-      if (threadIdx.y < half) {
-        shared[at] += shared[at + half * blockDim.x];
-        shared[block_threads + at] += shared[block_threads + at + half * blockDim.x];
-      }
-      __syncthreads();
-    }
-    if (threadIdx.y == 0 && walk.inside) {
-      to[walk.channel + j] = shared[at];
-      to[rows.channels + walk.channel + j] = shared[block_threads + at];
-    }
+    shared[j][thread] = sum[j];
+    shared[pack + j][thread] = second[j];
+  }
+  __syncthreads();
+  W* to =
+      parts + (static_cast<std::int64_t>(walk.group) * gridDim.x + blockIdx.x) * 2 * rows.channels;
+  for (int i = thread; i < 2 * pack * wide; i += block_threads) {
+    const int k = i / wide, x = i % wide,
+              channel = (static_cast<int>(blockIdx.y) * wide + x) * pack + k % pack;
+    W total = 0;
+    for (int y = 0; y < high; ++y) total += shared[k][y * wide + x];
+    if (channel < rows.channels) to[k / pack * rows.channels + channel] = total;
   }
 }
 
 // sum of x - shift and of its square
 template <class T, int pack>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, wave_blocks)
     moments_kernel(Rows rows, const T* x, const Wide<T>* shift, Wide<T>* parts) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
@@ -47,91 +47,155 @@ __global__ void __launch_bounds__(block_threads)
   if (walk.inside) {
 #pragma unroll
     for (int j = 0; j < pack; ++j) around[j] = shift[walk.channel + j];
-#pragma unroll 4
-    for (std::int64_t row = walk.row; row < walk.end; row += walk.step) {
-      const auto in =
-          *reinterpret_cast<const Pack<T, pack>*>(x + row * rows.channels + walk.channel);
+    Pack<T, pack> in[8];
+    for_rows<8>(
+        rows, walk, [&](int k, std::int64_t at) { in[k] = load_pack<T, pack>(x + at); },
+        [&](int k, std::int64_t) {
 #pragma unroll
-      for (int j = 0; j < pack; ++j) {
-        const W value = widen(in.at[j]) - around[j];
-        sum[j] += value;
-        squares[j] += value * value;
-      }
-    }
+          for (int j = 0; j < pack; ++j) {
+            const W value = widen(in[k].at[j]) - around[j];
+            sum[j] += value;
+            squares[j] += value * value;
+          }
+        });
   }
   write_parts<pack>(rows, walk, sum, squares, parts);
 }
 
-// sum of dy and of dy (x - mean) rstd
-template <class T, int pack>
-__global__ void __launch_bounds__(block_threads)
-    grad_sums_kernel(Rows rows, const T* dy, const T* x, const Wide<T>* mean, const Wide<T>* rstd,
-                     Wide<T>* parts) {
+// What the gradients read beside the tensors.
+template <class W>
+struct Norm {
+  const W *mean, *rstd, *gain, *bias;  // the last two where a ReLU follows
+};
+
+// sum of dy and of dy (x - mean) rstd; dy counts where the ReLU behind the norm is open
+template <class T, int pack, bool relu>
+__global__ void __launch_bounds__(block_threads, wave_blocks)
+    grad_sums_kernel(Rows rows, const T* dy, const T* x, Norm<Wide<T>> of, Wide<T>* parts) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  W middle[pack] = {}, scale[pack] = {}, sum[pack] = {}, products[pack] = {};
+  W norm[3][pack] = {}, sum[pack] = {}, products[pack] = {};  // mean, scale, bias
+  const std::int64_t first = static_cast<std::int64_t>(walk.group) * rows.channels;
   if (walk.inside) {
 #pragma unroll
     for (int j = 0; j < pack; ++j) {
-      const std::int64_t at = static_cast<std::int64_t>(walk.group) * rows.channels + walk.channel;
-      middle[j] = mean[at + j];
-      scale[j] = rstd[at + j];
-    }
-#pragma unroll 4
-    for (std::int64_t row = walk.row; row < walk.end; row += walk.step) {
-      const std::int64_t at = row * rows.channels + walk.channel;
-      const auto g = *reinterpret_cast<const Pack<T, pack>*>(dy + at);
-      const auto in = *reinterpret_cast<const Pack<T, pack>*>(x + at);
-#pragma unroll
-      for (int j = 0; j < pack; ++j) {
-        sum[j] += widen(g.at[j]);
-        products[j] += widen(g.at[j]) * ((widen(in.at[j]) - middle[j]) * scale[j]);
+      const int c = walk.channel + j;
+      norm[0][j] = of.mean[first + c];
+      if constexpr (relu) {
+        norm[1][j] = of.rstd[first + c] * of.gain[c];
+        norm[2][j] = of.bias[c];
       }
     }
+    Pack<T, pack> g[4], in[4];
+    for_rows<4>(
+        rows, walk,
+        [&](int k, std::int64_t at) {
+          g[k] = load_pack<T, pack>(dy + at);
+          in[k] = load_pack<T, pack>(x + at);
+        },
+        [&](int k, std::int64_t) {
+#pragma unroll
+          for (int j = 0; j < pack; ++j) {
+            const W value = widen(in[k].at[j]);
+            W v = widen(g[k].at[j]);
+            if constexpr (relu)
+              if (!is_open<T>(normalised(value, norm[0][j], norm[1][j], norm[2][j]))) v = W(0);
+            sum[j] += v;
+            products[j] += v * (value - norm[0][j]);
+          }
+        });
+#pragma unroll
+    for (int j = 0; j < pack; ++j) products[j] *= of.rstd[first + walk.channel + j];
   }
   write_parts<pack>(rows, walk, sum, products, parts);
 }
 
-// The parts of each group and channel: 32 channels beside each other, 32 threads share the chunks.
+// dz = g (+ h) where y > 0, as it is rounded; sum of dz and of dz (x - mean) rstd
+template <class T, int pack, bool adds>
+__global__ void __launch_bounds__(block_threads, wave_blocks)
+    relu_sums_kernel(Rows rows, const T* y, const T* g, const T* h, const T* x, Norm<Wide<T>> of,
+                     T* dz, Wide<T>* parts) {
+  using W = Wide<T>;
+  const ChannelWalk walk = walk_of<pack>(rows);
+  W mean[pack] = {}, sum[pack] = {}, products[pack] = {};
+  const std::int64_t first = static_cast<std::int64_t>(walk.group) * rows.channels + walk.channel;
+  if (walk.inside) {
+#pragma unroll
+    for (int j = 0; j < pack; ++j) mean[j] = of.mean[first + j];
+    constexpr int batch = 2;
+    Pack<T, pack> open[batch], in[batch], more[batch], value[batch];
+    for_rows<batch>(
+        rows, walk,
+        [&](int k, std::int64_t at) {
+          open[k] = load_pack<T, pack>(y + at);
+          in[k] = load_pack<T, pack>(g + at);
+          if constexpr (adds) more[k] = load_pack<T, pack>(h + at);
+          value[k] = load_pack<T, pack>(x + at);
+        },
+        [&](int k, std::int64_t at) {
+#pragma unroll
+          for (int j = 0; j < pack; ++j) {
+            W v = widen(in[k].at[j]);
+            if constexpr (adds) v += widen(more[k].at[j]);
+            in[k].at[j] = narrow<T>(widen(open[k].at[j]) > W(0) ? v : W(0));
+            v = widen(in[k].at[j]);
+            sum[j] += v;
+            products[j] += v * (widen(value[k].at[j]) - mean[j]);
+          }
+          if (dz) store_pack<T, pack>(dz + at, in[k]);
+        });
+#pragma unroll
+    for (int j = 0; j < pack; ++j) products[j] *= of.rstd[first + j];
+  }
+  write_parts<pack>(rows, walk, sum, products, parts);
+}
+
+// The parts of each group and channel: 8 channels beside each other, 128 threads share the chunks.
+constexpr int sum_wide = 8, sum_high = 128;
 template <class W>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(sum_wide* sum_high)
     add_parts_kernel(int channels, std::int64_t chunks, const W* parts, W* sum, W* second) {
-  __shared__ double shared[2][1024];
-  const int channel = static_cast<int>(blockIdx.x * 32 + threadIdx.x), group = blockIdx.y;
+  __shared__ double shared[2][sum_high][sum_wide];
+  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y),
+            channel = static_cast<int>(blockIdx.x) * sum_wide + x,
+            group = static_cast<int>(blockIdx.y);
   double total[2] = {};
   if (channel < channels)
-    for (std::int64_t chunk = threadIdx.y; chunk < chunks; chunk += 32) {
+#pragma unroll 4
+    for (std::int64_t chunk = y; chunk < chunks; chunk += sum_high) {
       const W* at = parts + (group * chunks + chunk) * 2 * channels + channel;
       total[0] += at[0];
       total[1] += at[channels];
     }
-  const int place = threadIdx.y * 32 + threadIdx.x;
-  shared[0][place] = total[0];
-  shared[1][place] = total[1];
-  __syncthreads();
-  if (threadIdx.y != 0 || channel >= channels) return;
-  for (int i = 1; i < 32; ++i) {
-    total[0] += shared[0][i * 32 + threadIdx.x];
-    total[1] += shared[1][i * 32 + threadIdx.x];
+  shared[0][y][x] = total[0];
+  shared[1][y][x] = total[1];
+  for (int half = sum_high / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (y >= half) continue;
+    shared[0][y][x] += shared[0][y + half][x];
+    shared[1][y][x] += shared[1][y + half][x];
   }
+  if (y != 0 || channel >= channels) return;
   const std::int64_t to = static_cast<std::int64_t>(group) * channels + channel;
-  if (sum) sum[to] = static_cast<W>(total[0]);
-  if (second) second[to] = static_cast<W>(total[1]);
+  if (sum) sum[to] = static_cast<W>(shared[0][0][x]);
+  if (second) second[to] = static_cast<W>(shared[1][0][x]);
 }
 
+// `first`: the index of the first of the two results.
 template <class W>
-void add_parts(const Rows& rows, std::int64_t chunks, const W* parts, const Call& call) {
-  const dim3 grid(static_cast<unsigned>((rows.channels + 31) / 32),
+void add_parts(const Rows& rows, std::int64_t chunks, const W* parts, const Call& call,
+               std::size_t first = 0) {
+  const dim3 grid(static_cast<unsigned>((rows.channels + sum_wide - 1) / sum_wide),
                   static_cast<unsigned>(rows.groups));
-  add_parts_kernel<W><<<grid, dim3(32, 32), 0, call.stream>>>(
-      rows.channels, chunks, parts, call.out[0].as<W>(), call.out[1].as<W>());
+  add_parts_kernel<W><<<grid, dim3(sum_wide, sum_high), 0, call.stream>>>(
+      rows.channels, chunks, parts, call.out[first].as<W>(), call.out[first + 1].as<W>());
   launched("sums of batch norm");
 }
 
 std::int64_t parts_bytes(const ir::Attrs& attrs, const ir::Type& x, const Limits& limits) {
   const auto& attr = std::get<ir::BatchNorm>(attrs);
   const Rows rows = rows_of(x.shape, attr);
-  return attr.groups * chunks_of(rows, limits) * 2 * rows.channels *
+  return attr.groups * chunks_of(rows, limits, wave_blocks) * 2 * rows.channels *
          ir::size_of(ir::statistics_of(x.dtype));
 }
 
@@ -140,7 +204,7 @@ std::int64_t parts_bytes(const ir::Attrs& attrs, const ir::Type& x, const Limits
 void run_moments(const Call& call) {
   const Rows rows = rows_of(call.in[0].shape, call.attr<ir::BatchNorm>());
   if (rows.channels == 0 || (!call.out[0] && !call.out[1])) return;
-  const std::int64_t chunks = chunks_of(rows, call.context.limits);
+  const std::int64_t chunks = chunks_of(rows, call.context.limits, wave_blocks);
   with_float(call.in[0].dtype, [&]<class T>(T) {
     const T* x = call.in[0].as<T>();
     with_pack<T>(rows, {x}, [&](auto pack) {
@@ -158,22 +222,56 @@ std::int64_t workspace_moments(const ir::Attrs& attrs, std::span<const ir::Type>
 }
 
 void run_batch_norm_sums(const Call& call) {
-  const Rows rows = rows_of(call.in[0].shape, call.attr<ir::BatchNorm>());
+  const auto& attr = call.attr<ir::BatchNorm>();
+  const Rows rows = rows_of(call.in[0].shape, attr);
   if (rows.channels == 0 || (!call.out[0] && !call.out[1])) return;
-  const std::int64_t chunks = chunks_of(rows, call.context.limits);
+  const std::int64_t chunks = chunks_of(rows, call.context.limits, wave_blocks);
   with_float(call.in[0].dtype, [&]<class T>(T) {
+    using W = Wide<T>;
     const T *dy = call.in[0].as<T>(), *x = call.in[1].as<T>();
+    const Norm<W> of{.mean = call.in[2].as<W>(),
+                     .rstd = call.in[3].as<W>(),
+                     .gain = attr.relu ? call.in[4].as<W>() : nullptr,
+                     .bias = attr.relu ? call.in[5].as<W>() : nullptr};
     with_pack<T>(rows, {dy, x}, [&](auto pack) {
       const Cover cover = cover_of(rows, pack, chunks);
-      grad_sums_kernel<T, pack><<<cover.grid(rows), cover.block(), 0, call.stream>>>(
-          rows, dy, x, call.in[2].as<Wide<T>>(), call.in[3].as<Wide<T>>(), call.scratch<Wide<T>>());
+      const auto kernel =
+          attr.relu ? grad_sums_kernel<T, pack, true> : grad_sums_kernel<T, pack, false>;
+      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, dy, x, of,
+                                                                  call.scratch<W>());
       launched("batch_norm_sums");
     });
-    add_parts<Wide<T>>(rows, chunks, call.scratch<Wide<T>>(), call);
+    add_parts<W>(rows, chunks, call.scratch<W>(), call);
   });
 }
 std::int64_t workspace_batch_norm_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                        std::span<const ir::Type>, const Limits& limits) {
+  return parts_bytes(attrs, in[0], limits);
+}
+
+void run_relu_grad_sums(const Call& call) {
+  const Rows rows = rows_of(call.in[0].shape, call.attr<ir::BatchNorm>());
+  if (rows.channels == 0 || (!call.out[0] && !call.out[1] && !call.out[2])) return;
+  const std::int64_t chunks = chunks_of(rows, call.context.limits, wave_blocks);
+  with_float(call.in[0].dtype, [&]<class T>(T) {
+    using W = Wide<T>;
+    const T *y = call.in[0].as<T>(), *g = call.in[1].as<T>(), *x = call.in[2].as<T>(),
+            *h = call.in.size() == 6 ? call.in[5].as<T>() : nullptr;
+    const Norm<W> of{
+        .mean = call.in[3].as<W>(), .rstd = call.in[4].as<W>(), .gain = nullptr, .bias = nullptr};
+    T* dz = call.out[0].as<T>();
+    with_pack<T>(rows, {y, g, h, x, dz}, [&](auto pack) {
+      const Cover cover = cover_of(rows, pack, chunks);
+      const auto kernel = h ? relu_sums_kernel<T, pack, true> : relu_sums_kernel<T, pack, false>;
+      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, y, g, h, x, of, dz,
+                                                                  call.scratch<W>());
+      launched("relu_grad_sums");
+    });
+    add_parts<W>(rows, chunks, call.scratch<W>(), call, 1);
+  });
+}
+std::int64_t workspace_relu_grad_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                      std::span<const ir::Type>, const Limits& limits) {
   return parts_bytes(attrs, in[0], limits);
 }
 

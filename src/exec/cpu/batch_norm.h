@@ -1,0 +1,83 @@
+// What the kernels of batch norm share: how they cut a batch into blocks of rows, and how the sums
+// of blocks are added up.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/simd/vector.h"
+
+namespace tessera::exec::cpu {
+
+// The rows of every group in blocks of about 64 KiB.
+struct Blocks {
+  std::int64_t channels, rows, per_sample, groups, samples;
+  std::int64_t block;  // rows of one
+  static constexpr std::int64_t run = 32;
+
+  Blocks(const ir::Shape& x, std::int64_t groups_)
+      : channels(x.back()),
+        rows(channels == 0 ? 0 : ir::elements(x) / channels),
+        per_sample(x[0] == 0 ? 0 : rows / x[0]),
+        groups(groups_),
+        samples(x[0]),
+        block(std::max<std::int64_t>(1, chunk / std::max<std::int64_t>(1, channels) / run) * run) {}
+  std::int64_t begin_of(std::int64_t group) const {
+    return ir::split(samples, static_cast<int>(groups), static_cast<int>(group)).begin * per_sample;
+  }
+  std::int64_t rows_of(std::int64_t group) const {
+    return ir::split(samples, static_cast<int>(groups), static_cast<int>(group)).size * per_sample;
+  }
+  std::int64_t most() const {
+    return (rows_of(0) + block - 1) / block;
+  }                                                  // of a group; the first is the largest
+  std::int64_t runs() const { return block / run; }  // of a block: rows whose sums are f32
+  std::int64_t sums() const { return groups * channels; }
+
+  // body(group, number in the group, first row, rows)
+  template <class Body>
+  void for_each(ThreadPool& pool, const Body& body) const {
+    pool.parallel_for(groups * most(), [&](std::int64_t task, int) {
+      const std::int64_t group = task / most(), at = task % most() * block;
+      if (const std::int64_t size = std::min(block, rows_of(group) - at); size > 0)
+        body(group, task % most(), begin_of(group) + at, size);
+    });
+  }
+};
+
+inline double count_of(const ir::BatchNorm& attr, std::int64_t group) {
+  return static_cast<double>(
+      ir::split(attr.samples, static_cast<int>(attr.groups), static_cast<int>(group)).size *
+      attr.pixels);
+}
+
+// Two sums of every group and channel from those of its blocks; the second one times factor(i).
+template <class Factor>
+void add_blocks(const Blocks& blocks, const float* partials, const Tensor& first,
+                const Tensor& second, const Factor& factor) {
+  for (std::int64_t i = 0; i < blocks.sums(); ++i) {
+    const std::int64_t group = i / blocks.channels, c = i % blocks.channels;
+    double a = 0, b = 0;
+    for (std::int64_t k = 0; k * Blocks::run < blocks.rows_of(group); ++k) {
+      const float* at =
+          partials + (group * blocks.most() * blocks.runs() + k) * 2 * blocks.channels + c;
+      a += static_cast<double>(at[0]);
+      b += static_cast<double>(at[blocks.channels]);
+    }
+    if (first) first.as<float>()[i] = static_cast<float>(a);
+    if (second) second.as<float>()[i] = static_cast<float>(b * factor(i));
+  }
+}
+inline Scratch partials_of(const ir::Shape& x, std::int64_t groups) {
+  const Blocks blocks(x, groups);
+  return {.shared = sizeof(float) * static_cast<std::size_t>(2 * blocks.groups * blocks.most() *
+                                                             blocks.runs() * blocks.channels),
+          .per_thread = 0};
+}
+inline Scratch coefficients_of(const ir::Shape& x, std::int64_t groups, std::int64_t arrays) {
+  return {.shared = sizeof(float) * static_cast<std::size_t>(arrays * groups * x.back()),
+          .per_thread = 0};
+}
+
+}  // namespace tessera::exec::cpu
