@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "base/check.h"
 #include "cuda/card.h"
 #include "exec/cuda/handles.h"
 #include "exec/executor.h"
