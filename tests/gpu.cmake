@@ -56,7 +56,7 @@ gpu_test(gpu_calls cuda OnCardCalls.* SERIAL)
 gpu_test(gpu_failures cuda OnCardFailures.*)
 gpu_test(gpu_offload_ops ops */Away.*/cuda)
 gpu_test(gpu_offload cuda OnCardOffload.* SERIAL)
-gpu_test(gpu_offload_ranks parallel */OffloadedRanks.*)
+gpu_test(gpu_offload_ranks parallel */OffloadedRanks.*:*/OffloadedWeights.*)
 # Ranks are threads that share the card.
 gpu_test(gpu_layouts parallel */Equivalence.* WITH TESSERA_STEPS=20)
 gpu_test(gpu_layouts_f32 parallel */Equivalence.* WITH TESSERA_STEPS=20 TESSERA_TEST_DTYPE=f32)

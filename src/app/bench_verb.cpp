@@ -74,7 +74,9 @@ int run_bench(Bench& bench, char** argv) {
     throw Error(ErrorKind::usage,
                 "--check compares logits, which `bench " + o.what + "` does not compute", "",
                 "bench infer --check");
-  if (o.what == "data" || o.what == "ops" || o.what == "layers") {  // of one rank
+  if (o.what == "offload")  // of one rank, as the next ones
+    return run::bench_offload(load_with_batch(bench, config::Purpose::other, 1, false), o);
+  if (o.what == "data" || o.what == "ops" || o.what == "layers") {
     const bool layers = o.what == "layers";
     const config::Config c = load_with_batch(
         bench, layers ? config::Purpose::inference : config::Purpose::other, 1, true);
@@ -102,9 +104,9 @@ void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
   run::BenchOptions& o = bench->options;
   CLI::App* verb = app.add_subcommand("bench", "throughput with achieved against peak");
   verb->add_flag("--json", json, "print one JSON document on stdout");
-  verb->add_option("WHAT", o.what, "infer | layers | train | ops | data | comm")
+  verb->add_option("WHAT", o.what, "infer | layers | train | ops | data | comm | offload")
       ->required()
-      ->check(CLI::IsMember({"infer", "layers", "train", "ops", "data", "comm"}));
+      ->check(CLI::IsMember({"infer", "layers", "train", "ops", "data", "comm", "offload"}));
   bench->config.add_to(*verb);
   bench->batch = verb->add_option(
       "--batch", o.batch, "images per run (default: batch.global where it is given, else 8)");
@@ -122,7 +124,8 @@ void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
       ->check(CLI::IsMember({"all_reduce", "reduce_scatter", "all_gather"}));
   verb->add_option("--min-bytes", o.min_bytes, "comm: smallest message")
       ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--max-bytes", o.max_bytes, "comm: largest message (256MB)")
+  verb->add_option("--max-bytes", o.max_bytes,
+                   "comm: largest message (256MB); offload: bytes of a moment")
       ->transform(CLI::AsSizeValue(false));
   verb->add_option("--machines", o.machines, "comm: pretend that the ranks are on so many")
       ->check(CLI::Range(1, 1024));

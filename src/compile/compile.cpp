@@ -159,6 +159,16 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
   if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute));
       differentiate && every > 0)
     passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
+  // Weights that are shared out rest elsewhere until a layer needs them.
+  const config::Parallel& parallel = config.parallel;
+  const auto piece = static_cast<std::int64_t>(parallel.offload_mb * (1 << 20));
+  const bool weights_away = goal != Goal::gradients && parallel.offload_params != "none";
+  if (weights_away)
+    passes.push_back({"rest_weights",
+                      [home = *ir::parse_home(parallel.offload_params), piece](const Program& p) {
+                        return transforms::rest_weights(p, home, piece);
+                      },
+                      true, true});
   // Where everything lives, and what must cross ranks to get there.
   passes.push_back({"place",
                     [&spec](const Program& p) {
@@ -204,7 +214,7 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
   }
   // What fusion left without a reader.
   passes.push_back({"dce", transforms::simplify});
-  if (config.parallel.zero == 3 && config.parallel.prefetch && spec.layout.dp > 1)
+  if (parallel.zero == 3 && parallel.prefetch && (spec.layout.dp > 1 || weights_away))
     passes.push_back({"prefetch", transforms::prefetch});
   // The step counts itself, on every rank.
   if (goal == Goal::train)
@@ -212,15 +222,14 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
                       [&spec](const Program& p) { return transforms::count(p, spec.loss_scale); },
                       true, true});
   // What only the update reads rests elsewhere in between.
-  if (const config::Parallel& p = config.parallel;
-      goal == Goal::train && p.offload_optimizer != "none")
-    passes.push_back(
-        {"offload",
-         [home = *ir::parse_home(p.offload_optimizer),
-          piece = static_cast<std::int64_t>(p.offload_mb * (1 << 20))](const Program& program) {
-           return transforms::offload(program, home, piece);
-         },
-         true, true});
+  if (goal == Goal::train && parallel.offload_optimizer != "none")
+    passes.push_back({"offload",
+                      [home = *ir::parse_home(parallel.offload_optimizer),
+                       piece](const Program& p) { return transforms::offload(p, home, piece); },
+                      true, true});
+  // An update of whole tensors has its weights there as a whole.
+  if (goal == Goal::train && weights_away)
+    passes.push_back({"bring_updates", transforms::bring_updates, true, true});
   return passes;
 }
 

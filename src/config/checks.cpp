@@ -203,15 +203,23 @@ void Checks::compression() {
 
 void Checks::offload() {
   const Parallel& p = c_.parallel;
-  if (p.offload_optimizer != "file" && !p.offload_folder.empty())
+  if (p.offload_optimizer != "file" && p.offload_params != "file" && !p.offload_folder.empty())
     note(fmt::format(
         "parallel.offload_folder changes nothing: it is for state that rests in a file, and "
         "parallel.offload_optimizer = {}",
         value("parallel.offload_optimizer")));
-  if (p.offload_optimizer == "host" && c_.run.device == "cpu")
-    note(
-        "parallel.offload_optimizer = \"host\" saves nothing with run.device = \"cpu\": both are "
-        "memory of the host");
+  for (const char* key : {"parallel.offload_optimizer", "parallel.offload_params"})
+    if (value(key) == "\"host\"" && c_.run.device == "cpu")
+      note(
+          fmt::format("{} = \"host\" saves nothing with run.device = \"cpu\": both are "
+                      "memory of the host",
+                      key));
+  if (p.offload_params != "none" && p.zero != 3)
+    add({"parallel.offload_params", "parallel.zero"},
+        fmt::format("parallel.offload_params = {} is for the weights that ZeRO 3 shares out layer "
+                    "by layer, and parallel.zero = {}",
+                    value("parallel.offload_params"), p.zero),
+        "choose parallel.zero = 3, which also works with one rank, or none");
 }
 
 }  // namespace

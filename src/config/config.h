@@ -129,7 +129,8 @@ struct Parallel {
   double hang_s = 300.0;
   double disk_s = 600.0;
   std::int64_t persist = 100000;                           // elements
-  std::string offload_optimizer = "none", offload_folder;  // "": the run folder
+  std::string offload_optimizer = "none", offload_params = "none";
+  std::string offload_folder;  // "": the run folder
   double offload_mb = 16.0;
   bool operator==(const Parallel&) const = default;
 };

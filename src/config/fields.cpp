@@ -239,7 +239,8 @@ std::vector<Field> parallel_fields() {
       {"parallel", "disk_s", AT(parallel.disk_s), from(0, 1e6), "seconds that one call to a disk (a flush, a rename) may take before the rank that waits for it counts as hanging; 0: for ever"},
       {"parallel", "persist", AT(parallel.persist), from(0, 1e12), "zero = 3: parameters with fewer elements stay whole on every rank"},
       {"parallel", "offload_optimizer", AT(parallel.offload_optimizer), one_of("none|host|file"), "where the optimizer's moments rest between updates: on the device, in (pinned) memory of the host, or in a file (docs/offload.md)"},
-      {"parallel", "offload_folder", AT(parallel.offload_folder), optional(), "folder of offload_optimizer = file, on a fast disk of each machine; unless given: the run folder"},
+      {"parallel", "offload_params", AT(parallel.offload_params), one_of("none|host|file"), "zero = 3: where the weights that ranks share out rest until a layer needs them: on the device, in (pinned) memory of the host, or in a file (docs/offload.md)"},
+      {"parallel", "offload_folder", AT(parallel.offload_folder), optional(), "folder of what rests in a file, on a fast disk of each machine; unless given: the run folder"},
       {"parallel", "offload_mb", AT(parallel.offload_mb), above(0, 65536), "MiB of each moment that come and go at a time; three such pieces are on the device at once"},
   };
 }

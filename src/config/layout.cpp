@@ -181,7 +181,7 @@ LayoutOutcome resolve_layout(Config& c, const std::function<bool(std::string_vie
   }
   mesh(c, given, world, out);
   weights(c, out);
-  if (p.zero > 0 && p.dp == 1 && p.sp == 1)
+  if (p.zero > 0 && p.dp == 1 && p.sp == 1 && p.offload_params == "none")
     out.notes.push_back(fmt::format(
         "parallel.zero = {} shares out nothing: there is one data-parallel rank", p.zero));
   return out;

@@ -61,7 +61,7 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 14> no_matter = {"run.threads",
+  static constexpr std::array<std::string_view, 15> no_matter = {"run.threads",
                                                                  "run.out",
                                                                  "run.name",
                                                                  "run.csv",
@@ -73,6 +73,7 @@ bool changes_results(std::string_view key) {
                                                                  "parallel.hang_s",
                                                                  "parallel.disk_s",
                                                                  "parallel.offload_optimizer",
+                                                                 "parallel.offload_params",
                                                                  "parallel.offload_folder",
                                                                  "parallel.offload_mb"};
   return std::find(no_matter.begin(), no_matter.end(), key) == no_matter.end();

@@ -38,6 +38,12 @@ struct MeasuredPeak {
       : gflops(best), wall_gflops(wall), spread(below) {}
 };
 
+// GB/s of large copies between (pinned) memory of the host and a device: to it, from it, and each
+// way while both are under way.
+struct LinkRates {
+  double up = 0, down = 0, both = 0;
+};
+
 struct DeviceInfo {
   std::string name;  // as run.device says it
   // What this process would run on, by its maker's name; "": the host's cores. It looks at the
@@ -47,6 +53,7 @@ struct DeviceInfo {
   // an element type (precision.dtype), and bytes read and written by a copy.
   std::function<MeasuredPeak(std::string_view dtype)> peak_gflops{};
   std::function<double()> copy_gbytes{};
+  std::function<LinkRates()> link_gbytes{};
   // How that peak was measured, for who reads the number.
   std::function<std::string(std::string_view dtype)> how{};
   std::function<std::int64_t()> memory{};  // bytes that could still be given, now

@@ -37,7 +37,7 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
   /* shape      */ X(constant, Constant) X(reshape, Reshape) X(transpose, Transpose) X(slice, Slice)        \
                    X(concat, Dim) X(pad, Pad) X(stack, None) X(unstack, None) X(broadcast, Broadcast)       \
                    X(patchify, Patch) X(unpatchify, Patch)                                                  \
-  /* bucket     */ X(view, View) X(pack, Pack)                                                              \
+  /* bucket     */ X(view, View) X(pack, Pack) X(copy, None)                                                \
   /* window     */ X(window, Window) X(unwindow, Window) X(window_mask, WindowMask)                         \
                    X(bias_table, BiasTable) X(bias_table_grad, BiasTable)                                   \
   /* reduce     */ X(sum, Sum) X(sumsq, None) X(alarm, None)                                                \

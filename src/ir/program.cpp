@@ -57,6 +57,14 @@ std::optional<Home> parse_home(std::string_view text) {
   return std::nullopt;
 }
 
+bool by_element(const Eqn& e) {
+  const std::string text = signature(e.op, e.attrs, static_cast<int>(e.in.size()));
+  const std::size_t arrow = text.find("->");
+  if (arrow == std::string::npos || arrow + 2 + 2 * e.out.size() - 1 != text.size()) return false;
+  return text.find_first_not_of("*,") == arrow &&
+         text.find_first_not_of("*,", arrow + 2) == std::string::npos;
+}
+
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '.' || c == '~' || c == '\'' || c == '/';

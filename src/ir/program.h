@@ -74,6 +74,10 @@ struct Program {
   const Input* input(Role role, std::string_view of) const;
 };
 
+// Whether every result has all dims of the operands, and every operand has them too or is a single
+// number, by the signature: such an equation can be done in pieces.
+bool by_element(const Eqn& eqn);
+
 // Throws Error(internal) that names the equation: single assignment, defined before use, every type
 // recomputed, names unique.
 void verify(const Program& program);

@@ -24,7 +24,8 @@ constexpr double tell_every_ms = 100;
 
 std::string name_of(const plan::Plan& plan, const plan::Step& step) {
   const std::string op(ir::name(step.op));
-  if (step.move != plan::Move::none) return std::get<ir::Mark>(step.attrs).label + " state";
+  if (step.move != plan::Move::none)
+    return step.move == plan::Move::fetch ? "fetch state" : "stow state";
   if (step.eqn < 0) return op;
   const ir::Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
   return e.scope.empty() ? op : op + " " + e.scope;

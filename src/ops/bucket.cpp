@@ -133,6 +133,10 @@ std::vector<OpDef> bucket_rows() {
        .placement = place_pack,
        .adds = true,
        .local = local_pack},
+      {.op = Op::copy,
+       .doc = "the same elements in storage of their own: how what rests away comes, and goes back",
+       .sig = "*->*",
+       .linear = {0}},
   };
 }
 

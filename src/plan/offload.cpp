@@ -13,16 +13,6 @@ using namespace ir;
 // A piece begins where a vector of any kernel may begin.
 constexpr std::int64_t step_elements = 64;
 
-// By its signature: every result has all dims of the operands, every operand has them too or is a
-// single number.
-bool by_element(const Eqn& e) {
-  std::string text = signature(e.op, e.attrs, static_cast<int>(e.in.size()));
-  const std::size_t arrow = text.find("->");
-  if (arrow == std::string::npos || arrow + 2 + 2 * e.out.size() - 1 != text.size()) return false;
-  return text.find_first_not_of("*,") == arrow &&
-         text.find_first_not_of("*,", arrow + 2) == std::string::npos;
-}
-
 }  // namespace
 
 Pieces::Pieces(const Program& p, const Assignment& a, const Target& target, bool overlap)
@@ -33,6 +23,7 @@ Pieces::Pieces(const Program& p, const Assignment& a, const Target& target, bool
   };
   for (std::size_t i = 0; i < p.eqns.size(); ++i) {
     const Eqn& e = p.eqns[i];
+    if (e.op == Op::copy) continue;  // comes or goes whole
     Cut cut;
     const auto note = [&](Var v, bool reads) {
       if (!is_away(v)) return;

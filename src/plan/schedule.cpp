@@ -57,8 +57,20 @@ Program receive_early(const Program& p) {
   return out;
 }
 
+// Copies of what rests away from the device, and copies that go back there.
+static std::vector<bool> moved(const Program& p) {
+  std::vector<bool> out(p.values.size());
+  for (const Input& in : p.inputs)
+    if (in.home != Home::device) out[at(in.var)] = true;
+  for (const Output& o : p.outputs)
+    if (!o.updates.empty() && p.input(o.updates)->home != Home::device) out[at(o.var)] = true;
+  return out;
+}
+
 std::vector<int> deadlines(const Program& p, bool overlap) {
   const int end = static_cast<int>(p.eqns.size());
+  const std::vector<bool> away = moved(p);
+  int back = -1;  // the last copy that went back to where it rests
   std::vector<int> out(p.eqns.size());
   int cut = -1;   // the last gradient that was sent to be cut into parts
   int sent = -1;  // the last message to another stage
@@ -84,6 +96,16 @@ std::vector<int> deadlines(const Program& p, bool overlap) {
       }
       for (Var v : e.out)
         if (v != none) from[at(v)] = message;
+    }
+    if (e.op == Op::copy && e.out[0] != none) {
+      if (away[at(e.in[0])]) {
+        out[at(i)] = end;
+        from[at(e.out[0])] = i;
+      } else if (away[at(e.out[0])]) {  // one is on its way while the next is made, not all
+        if (back >= 0) out[at(back)] = i;
+        out[at(i)] = end;
+        back = i;
+      }
     }
     if (!crosses_ranks(e.op) || !flat(p, e)) continue;
     out[at(i)] = end;

@@ -57,8 +57,16 @@ Step StepWriter::step_of(std::size_t i, int workspace) const {
 void StepWriter::equation(std::size_t i, int workspace, int deadline) {
   Step step = step_of(i, workspace);
   wait_for(step, static_cast<int>(i));
-  if (deadline > static_cast<int>(i)) {
+  if (step.op == Op::copy && plan_.home_of(step.in[0]) != Home::device) {
+    step.move = Move::fetch;
+    wait_for_stows(step.in[0], step);
+  } else if (step.op == Op::copy && plan_.home_of(step.out[0]) != Home::device) {
+    step.move = Move::stow;
+  }
+  if (deadline > static_cast<int>(i) && (step.op != Op::copy || step.move != Move::none)) {
     step.stream = 1;
+    if (step.move == Move::stow)
+      stows_.emplace_back(static_cast<int>(plan_.steps.size()), step.out[0]);
     under_way_.emplace_back(static_cast<int>(plan_.steps.size()), deadline);
   }
   if (crosses_ranks(step.op) && !is_point_to_point(step.op))
@@ -73,7 +81,9 @@ void StepWriter::equation(std::size_t i, int workspace, int deadline) {
 void StepWriter::in_pieces(std::size_t i, int workspace) {
   const std::vector<Piece>& all = pieces_.list();
   for (; next_ < all.size() && all[next_].eqn == i; ++next_) {
-    while (to_fetch_ < all.size() && to_fetch_ <= next_ + pieces_.ahead()) fetch(to_fetch_++);
+    while (to_fetch_ < all.size() && to_fetch_ <= next_ + pieces_.ahead() &&
+           (to_fetch_ <= next_ || !reads_from(to_fetch_, next_)))
+      fetch(to_fetch_++);
     work(next_, workspace);
     stow(next_);
   }
@@ -86,8 +96,33 @@ Slot StepWriter::staged(std::size_t n, std::size_t k, const Type& type) const {
 void StepWriter::wait_for_place(std::size_t n, Step& step) {
   if (n < pieces_.places()) return;
   std::vector<int>& gone = stowed_[n - pieces_.places()];
-  step.waits.insert(step.waits.end(), gone.begin(), gone.end());
+  std::erase_if(stows_, [&](const auto& stow) {
+    const bool waits = std::find(gone.begin(), gone.end(), stow.first) != gone.end();
+    if (waits) step.waits.push_back(stow.first);
+    return waits;
+  });
   gone.clear();
+}
+
+void StepWriter::wait_for_stows(const Slot& away, Step& step) {
+  std::erase_if(stows_, [&](const auto& stow) {
+    const Slot& to = stow.second;
+    const bool waits = to.base == away.base && to.offset < away.offset + away.type.bytes() &&
+                       away.offset < to.offset + to.type.bytes();
+    if (!waits) return false;
+    step.waits.push_back(stow.first);
+    std::erase_if(under_way_, [&](const auto& other) { return other.first == stow.first; });
+    return true;
+  });
+}
+
+bool StepWriter::reads_from(std::size_t n, std::size_t now) const {
+  const Piece &later = pieces_.list()[n], &piece = pieces_.list()[now];
+  if (later.eqn == piece.eqn) return false;  // another part of the same buffers
+  for (const Pieces::Away& read : pieces_.of(later.eqn)->away)
+    for (const Pieces::Away& written : pieces_.of(piece.eqn)->away)
+      if (read.read && written.written && read.base == written.base) return true;
+  return false;
 }
 
 int StepWriter::add_move(Move move, const Slot& from, const Slot& to, std::vector<int> waits) {
@@ -123,6 +158,7 @@ void StepWriter::fetch(std::size_t n) {
     const Slot from = part_of(slot(*v), piece);
     Step place;
     wait_for_place(n, place);
+    wait_for_stows(from, place);
     const int step = add_move(Move::fetch, from, staged(n, k, from.type), std::move(place.waits));
     if (plan_.steps.back().stream == 1) fetched_[n].push_back(step);
   }
@@ -160,7 +196,9 @@ void StepWriter::stow(std::size_t n) {
     });
     const Slot to = part_of(slot(*v), piece);
     const int step = add_move(Move::stow, staged(n, k, to.type), to, {});
-    if (plan_.steps.back().stream == 1) stowed_[n].push_back(step);
+    if (plan_.steps.back().stream != 1) continue;
+    stowed_[n].push_back(step);
+    stows_.emplace_back(step, to);
   }
 }
 
@@ -179,8 +217,10 @@ void StepWriter::copy(const char* label, const Slot& from, const Slot& to) {
 
 void StepWriter::wait_for(Step& step, int now) {
   std::erase_if(under_way_, [&](const auto& message) {
-    if (message.second <= now) step.waits.push_back(message.first);
-    return message.second <= now;
+    if (message.second > now) return false;
+    step.waits.push_back(message.first);
+    std::erase_if(stows_, [&](const auto& stow) { return stow.first == message.first; });
+    return true;
   });
 }
 

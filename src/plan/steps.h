@@ -62,6 +62,10 @@ class StepWriter {
   Slot staged(std::size_t n, std::size_t k, const ir::Type& type) const;
   // Whoever takes the place of the n-th piece waits until what lay there has gone.
   void wait_for_place(std::size_t n, Step& step);
+  // Whoever reads bytes where they rest waits until what goes there has arrived.
+  void wait_for_stows(const Slot& away, Step& step);
+  // Whether piece n reads what piece `now` is still to stow.
+  bool reads_from(std::size_t n, std::size_t now) const;
   int add_move(Move move, const Slot& from, const Slot& to, std::vector<int> waits);
 
   Plan& plan_;
@@ -73,6 +77,7 @@ class StepWriter {
   std::vector<std::pair<int, int>> under_way_;      // step, before which equation it must be over
   std::size_t next_ = 0, to_fetch_ = 0;             // pieces
   std::vector<std::vector<int>> stowed_, fetched_;  // per piece: steps that are under way
+  std::vector<std::pair<int, Slot>> stows_;         // under way: the step, and where it goes
 };
 
 }  // namespace tessera::plan

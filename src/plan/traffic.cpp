@@ -102,11 +102,14 @@ std::vector<CommRow> communication(const Plan& plan) {
   return rows;
 }
 
-AwayTraffic away_traffic(const Plan& plan) {
+AwayTraffic away_traffic(const Plan& plan, std::optional<Home> home) {
   AwayTraffic out;
-  for (const Step& step : plan.steps)
-    if (step.move != Move::none)
-      (step.move == Move::fetch ? out.fetched : out.stowed) += step.in[0].type.bytes();
+  for (const Step& step : plan.steps) {
+    if (step.move == Move::none) continue;
+    const bool fetches = step.move == Move::fetch;
+    if (home && plan.home_of(fetches ? step.in[0] : step.out[0]) != *home) continue;
+    (fetches ? out.fetched : out.stowed) += step.in[0].type.bytes();
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 // comm::Traffic counts them; predicted and measured are equal.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,11 @@ std::vector<CommRow> communication(const Plan& plan);
 
 std::string_view name(ir::Phase phase);  // forward, backward, recompute, update
 
-// Bytes that come from where buffers rest and go back there, in one run.
+// Bytes that come from where buffers rest and go back there, in one run; with `home` those of one
+// such place.
 struct AwayTraffic {
   std::int64_t fetched = 0, stowed = 0;
 };
-AwayTraffic away_traffic(const Plan& plan);
+AwayTraffic away_traffic(const Plan& plan, std::optional<ir::Home> home = {});
 
 }  // namespace tessera::plan

@@ -33,8 +33,10 @@ class Placer {
  public:
   explicit Placer(const Program& program)
       : r_(program), axes_(static_cast<int>(program.mesh.axes.size())) {
-    for (const Input& in : program.inputs)
+    for (const Input& in : program.inputs) {
       is_param_.resize(at(r_(in.var)) + 1), is_param_[at(r_(in.var))] = in.kind == Input::param;
+      if (in.home != Home::device) away_.insert(r_(in.var));
+    }
   }
 
   Program run() {
@@ -166,8 +168,8 @@ class Placer {
     });
   }
 
-  // Weights that are cut (ZeRO 3) are gathered where they are used and again where they are used
-  // again: equations that follow from them alone wait until somebody reads them.
+  // Weights that are cut (ZeRO 3) or rest away are brought where they are used and again where they
+  // are used again: equations that follow from them alone wait until somebody reads them.
   bool waits(const Eqn& eqn) const {
     bool found = false;
     for (Var v : eqn.in) {
@@ -177,6 +179,7 @@ class Placer {
       }
       if (!is_param(r_(v))) return false;
       const Type& bucket = type(r_(v));
+      found |= eqn.op == Op::view && away_.contains(r_(v));
       for (int axis = 0; axis < axes_ && eqn.op == Op::view; ++axis)
         found |= place_on(bucket, axis) == Place{Place::S, bucket.rank() - 1};
     }
@@ -199,9 +202,21 @@ class Placer {
     return r_(old);
   }
 
+  // What rests away is copied to the device before anything but the update reads it.
+  Var here(Var v, const Eqn& reader) {
+    if (!away_.contains(v) || reader.phase == Phase::update) return v;
+    const auto [found, fresh] = here_.try_emplace({v, segment_}, none);
+    if (!fresh) return found->second;
+    const Var now = r_.to.emit_named(Op::copy, None{}, {v}, {r_.to.name_of(v) + "/here"})[0];
+    std::vector<Place> places;
+    for (int a = 0; a < axes_; ++a) places.push_back(place_on(type(v), a));
+    put(now, places, is_param(v));
+    return found->second = now;
+  }
+
   void place(const Eqn& eqn) {
     std::vector<Var> in;
-    for (Var v : eqn.in) in.push_back(resolve(v, eqn));
+    for (Var v : eqn.in) in.push_back(here(resolve(v, eqn), eqn));
     std::vector<std::vector<Place>> wants(in.size(), std::vector<Place>(at(axes_)));
     std::vector<std::vector<Place>> gives(eqn.out.size(), std::vector<Place>(at(axes_)));
     for (int axis = 0; axis < axes_; ++axis) {
@@ -337,6 +352,8 @@ class Placer {
   std::map<Var, const Eqn*>
       waiting_;  // of the program that is read: what follows from cut weights alone
   std::map<std::pair<Var, int>, Var> made_;  // of those: what was made, by segment
+  std::set<Var> away_;                       // inputs that rest away from the device
+  std::map<std::pair<Var, int>, Var> here_;  // of those: what was copied, by segment
   int segment_ = 0;
   bool forward_ = true;
   int micro_ = 0;

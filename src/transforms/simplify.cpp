@@ -74,9 +74,9 @@ Program forward_pass(const Program& program) {
     for (Var v : e.out)
       for (const Place& place : v == none ? Places{} : program.type(v).at)
         key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
-    // What crosses ranks is made where it is needed: a copy kept in between is what sharding
-    // avoids.
-    if (e.op != Op::mark && !moves(e.attrs)) {
+    // What crosses ranks or rests away is brought where it is needed: a copy kept in between is
+    // what sharding and offload avoid.
+    if (e.op != Op::mark && e.op != Op::copy && !moves(e.attrs)) {
       const auto [it, fresh] = seen.emplace(key, &e);
       if (!fresh) {
         bool covered = true;

@@ -184,13 +184,18 @@ Program compress(const Program& program, const Compression& spec,
 Program combine(const Program& program);
 Program hoist_reductions(const Program& program);
 // ZeRO 3: every gather of weights stands where the one before it stood, so that it is under way
-// while that one's layer computes.
+// while that one's layer computes; copies of weights that rest away stand one layer before that.
 Program prefetch(const Program& program);
 
 // The optimizer's state rests away from the device, on the host or in a file; `piece`: the most
 // bytes of a buffer that come and go at a time. The plan cuts the updates accordingly
 // (plan/offload.h).
 Program offload(const Program& program, ir::Home home, std::int64_t piece);
+// The weights that ZeRO 3 cuts rest away, too. rest_weights: says so, before place(), which writes
+// a copy to the device wherever they are used. bring_updates: copies around updates that cannot be
+// done in pieces.
+Program rest_weights(const Program& program, ir::Home home, std::int64_t piece);
+Program bring_updates(const Program& program);
 
 // Pipelines. cut: equations of a forward program learn their stage; `blocks` of a stage: how many
 // marks "residual" it closes, the first one (after the embedding) not counted. pipeline: the order

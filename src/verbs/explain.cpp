@@ -113,6 +113,7 @@ std::string layout_text(const config::Config& c) {
   if (p.compress != "none") out += fmt::format(", gradients sent as {}", p.compress);
   if (p.offload_optimizer != "none")
     out += fmt::format(", optimizer state on {}", p.offload_optimizer);
+  if (p.offload_params != "none") out += fmt::format(", weights on {}", p.offload_params);
   return out;
 }
 
@@ -132,21 +133,34 @@ ordered_json row_json(const plan::CommRow& row) {
           {"bytes", row.bytes}};
 }
 
+std::int64_t weights_on(const plan::Plan& plan, ir::Home home) {
+  std::int64_t bytes = 0;
+  for (const plan::Buffer& b : plan.persistent)
+    if (b.home == home && b.kind == ir::Input::param) bytes += b.bytes;
+  return bytes;
+}
+
 // What rests away from the device, and what of it comes and goes.
 void print_away(const plan::Plan& plan) {
   for (const ir::Home home : {ir::Home::host, ir::Home::file}) {
-    const std::int64_t bytes = plan.bytes_on(home);
+    const std::int64_t bytes = plan.bytes_on(home), weights = weights_on(plan, home);
     if (bytes == 0) continue;
-    const plan::AwayTraffic moved = plan::away_traffic(plan);
-    say(stdout, "  beside it, {}: {} bytes of optimizer state; a step fetches {} and stows {}\n",
-        home == ir::Home::host ? "on the host" : "in a file", with_commas(bytes),
-        with_commas(moved.fetched), with_commas(moved.stowed));
+    std::string what;
+    if (weights > 0) what = with_commas(weights) + " bytes of weights";
+    if (bytes > weights)
+      what += (what.empty() ? "" : " and ") + with_commas(bytes - weights) +
+              " bytes of optimizer state";
+    const plan::AwayTraffic moved = plan::away_traffic(plan, home);
+    say(stdout, "  beside it, {}: {}; a step fetches {} and stows {}\n",
+        home == ir::Home::host ? "on the host" : "in a file", what, with_commas(moved.fetched),
+        with_commas(moved.stowed));
   }
 }
 ordered_json away_json(const plan::Plan& plan) {
   const plan::AwayTraffic moved = plan::away_traffic(plan);
   return {{"host_bytes", plan.bytes_on(ir::Home::host)},
           {"file_bytes", plan.bytes_on(ir::Home::file)},
+          {"weights_bytes", weights_on(plan, ir::Home::host) + weights_on(plan, ir::Home::file)},
           {"fetched", moved.fetched},
           {"stowed", moved.stowed}};
 }

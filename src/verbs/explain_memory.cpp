@@ -11,6 +11,7 @@
 #include "exec/common/host_room.h"
 #include "input/dataset.h"
 #include "input/resident.h"
+#include "plan/staging.h"
 #include "report/console.h"
 #include "train/score.h"
 
@@ -105,7 +106,8 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
     rooms[rank].add(compiled.plan);
     out.plans.push_back({key, compiled.plan.arena_bytes});
     if (target.device != "cpu") {
-      out.pinned += compiled.plan.copies * exec::host_room(compiled.plan).bytes();
+      out.pinned += compiled.plan.copies * exec::host_room(compiled.plan).bytes() +
+                    plan::file_staging(compiled.plan).total();
       out.fed = std::max(out.fed, compiled.plan.outside_bytes());
     }
     for (const int other : others)

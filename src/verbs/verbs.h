@@ -59,12 +59,12 @@ int verify(const VerifyOptions& options);  // prints the comparison; 0 only when
                                            // within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";           // infer | layers | train | ops | data | comm
+  std::string what = "infer";           // infer | layers | train | ops | data | comm | offload
   std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
   std::string filter;                   // ops: only names that contain it
   std::string split = "train";          // data: train | test, each with its transforms
   std::string verb = "all_reduce";      // comm: all_reduce | reduce_scatter | all_gather
-  std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message
+  std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message; offload: of a moment
   int machines = 1;                                   // comm: pretend that the ranks are on so many
   bool elsewhere = false;                             // comm: buffers that other ranks cannot reach
   bool check = false;  // infer: also the largest difference of the logits from those of one rank
@@ -74,6 +74,7 @@ int bench(const config::Config& config, const BenchOptions& options,
           comm::Comm* world = nullptr);  // infer, train, ops; as train()
 int bench_layers(const config::Config& config, const BenchOptions& options);  // of one rank
 int bench_data(const config::Config& config, const BenchOptions& options);
+int bench_offload(const config::Config& config, const BenchOptions& options);  // of one rank
 int bench_comm(const BenchOptions& options,
                comm::Comm& world);  // on every rank of a world that no algorithm was chosen for
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "base/check.h"
 #include "cuda/card.h"
 #include "exec/cuda/handles.h"
 #include "exec/executor.h"
@@ -18,10 +19,10 @@ using namespace exec::cuda;
 
 class OnCardOffload : public OnCard {};
 
-std::map<std::string, std::vector<double>> trained(const std::string& home, double mb) {
-  config::Config c = preset_on("cuda", "vit_micro", "bf16", 16);
-  c.parallel.offload_optimizer = home, c.parallel.offload_mb = mb;
-  if (home == "file") c.parallel.offload_folder = std::filesystem::temp_directory_path().string();
+using Weights = std::map<std::string, std::vector<double>>;
+
+Weights trained(config::Config c) {
+  c.parallel.offload_folder = std::filesystem::temp_directory_path().string();
   run::Session session(c);
   session.load(run::initial_weights(3));
   for (int step = 1; step <= 20; ++step) {
@@ -32,10 +33,71 @@ std::map<std::string, std::vector<double>> trained(const std::string& home, doub
 }
 
 TEST_F(OnCardOffload, HasTheSameBitsAsOnTheCard) {
-  const auto resident = trained("none", 16);
+  config::Config c = preset_on("cuda", "vit_micro", "bf16", 16);
+  const Weights resident = trained(c);
   for (const char* home : {"host", "file"})
-    for (const double mb : {1.0 / 64, 16.0})
-      EXPECT_EQ(trained(home, mb), resident) << home << " " << mb;
+    for (const double mb : {1.0 / 64, 16.0}) {
+      c.parallel.offload_optimizer = home, c.parallel.offload_mb = mb;
+      EXPECT_EQ(trained(c), resident) << home << " " << mb;
+    }
+}
+
+// The weights that ZeRO 3 cuts come before each layer, with moments on the card and away.
+TEST_F(OnCardOffload, WeightsHaveTheSameBitsAsOnTheCard) {
+  for (const char* optimizer : {"adamw", "lamb"}) {
+    config::Config c = preset_on("cuda", "vit_micro", "bf16", 16);
+    c.optim.name = optimizer, c.parallel.zero = 3, c.parallel.persist = 64;
+    c.parallel.offload_mb = 1.0 / 64;
+    const Weights resident = trained(c);
+    for (const char* params : {"host", "file"})
+      for (const char* moments : {"none", "host", "file"}) {
+        c.parallel.offload_params = params, c.parallel.offload_optimizer = moments;
+        EXPECT_EQ(trained(c), resident) << optimizer << " " << params << " " << moments;
+      }
+  }
+}
+
+// A card of so much memory, as far as this process asks.
+class Capped {
+ public:
+  explicit Capped(std::int64_t mib) {
+    ::setenv("TESSERA_CUDA_MEMORY_MB", std::to_string(mib).c_str(), 1);
+  }
+  ~Capped() { ::unsetenv("TESSERA_CUDA_MEMORY_MB"); }
+};
+
+// Weights and moments of 60 million parameters take more than the card has; offloaded they do not.
+TEST_F(OnCardOffload, TrainsWhatDoesNotFitACappedCard) {
+  config::Config c = preset_on("cuda", "vit_micro", "bf16", 4);
+  c.model.dim = 768, c.model.heads = 12, c.model.depth = 8, c.model.mlp = 3072;
+  c.parallel.zero = 3;
+  const auto peak = [](const config::Config& config) {
+    run::Session session(config);
+    return session.planned({run::Goal::train, 4}).plan.peak_bytes();
+  };
+  config::Config away = c;
+  away.parallel.offload_optimizer = away.parallel.offload_params = "host";
+  away.parallel.offload_mb = 1;
+  const std::int64_t resident_bytes = peak(c), away_bytes = peak(away),
+                     cap = (away_bytes >> 20) + 8;
+  std::printf("planned: resident %lld bytes, offloaded %lld bytes; the card has %lld MiB\n",
+              static_cast<long long>(resident_bytes), static_cast<long long>(away_bytes),
+              static_cast<long long>(cap));
+  ASSERT_GT(resident_bytes, 2 * (cap << 20));
+  const Weights resident = trained(c);
+  const Capped capped(cap);
+  try {
+    trained(c);
+    ADD_FAILURE() << "more than the card has was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 8);
+    EXPECT_NE(std::string(error.what()).find("asked for: weights and state"), std::string::npos)
+        << error.what();
+  }
+  for (const char* home : {"host", "file"}) {
+    away.parallel.offload_optimizer = away.parallel.offload_params = home;
+    EXPECT_EQ(trained(away), resident) << home;
+  }
 }
 
 constexpr std::int64_t elements = std::int64_t{1} << 26, piece = std::int64_t{16} << 20;

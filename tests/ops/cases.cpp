@@ -196,6 +196,7 @@ Rows pointwise_cases() {
       {"dropout_vector", Op::dropout, Dropout{0.4, false, "x", 0}, {{{65}}, draws}, rounding, {0}},
       {"dropout_empty", Op::dropout, Dropout{0.4, false, "x", 0}, {{{0, 7}}, draws}, rounding},
       {"mark", Op::mark, Mark{"residual"}, {{{3, 5, 7}}}, exact, {0}},
+      {"copy", Op::copy, None{}, {{{3, 5, 7}}}, exact, {}},
       {"mark_scalar", Op::mark, Mark{"loss"}, {{{}}}, exact, {0}},
   };
   rows.insert(rows.end(), more.begin(), more.end());

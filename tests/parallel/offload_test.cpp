@@ -35,14 +35,51 @@ TEST_P(OffloadedRanks, HaveTheSameBitsAsOnTheDevice) {
   }
 }
 
+// Weights of ZeRO 3 as well: they come before they are gathered, in the forward pass and again in
+// the backward pass, and the update leaves them where they rest.
+class OffloadedWeights : public testing::TestWithParam<std::string> {};
+
+TEST_P(OffloadedWeights, HaveTheSameBitsAsOnTheDevice) {
+  const Scratch scratch;
+  Training training{.config = with_layout(tiny("vit", "f32"), GetParam())};
+  training.config.parallel.offload_mb = 1.0 / 1024;
+  training.config.parallel.persist = 64;  // small ones stay
+  if (GetParam() == "zero3 ema") training.config.ema.decay = 0.9;
+  const Trace resident = train(training);
+  for (const ir::Home home : {ir::Home::host, ir::Home::file}) {
+    SCOPED_TRACE(ir::name(home));
+    training.config.parallel.offload_params = ir::name(home);
+    training.config.parallel.offload_optimizer = home == ir::Home::host ? "none" : "host";
+    training.config.parallel.offload_folder = scratch.folder().string();
+    training.at_end = [&](run::Session& session, const Trace&) {
+      const std::int64_t samples = training.config.batch.global;
+      const plan::Plan& plan = session.compiled(run::Goal::train, samples).plan;
+      EXPECT_GT(plan.bytes_on(home), 0);
+      EXPECT_EQ(session.executor().away_bytes(home), plan.bytes_on(home));
+      EXPECT_EQ(session.executor().allocated_bytes() >= plan.peak_bytes(), true);
+    };
+    const Trace moved = train(training);
+    EXPECT_EQ(moved.loss, resident.loss);
+    EXPECT_EQ(moved.grad_norm, resident.grad_norm);
+    EXPECT_EQ(moved.weights, resident.weights);
+  }
+}
+
+const auto named = [](const auto& info) {
+  std::string name = info.param;
+  std::erase(name, ' ');
+  return name;
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, OffloadedWeights,
+                         testing::Values("zero3", "zero3 ema", "dp2 zero3", "dp2 zero3 acc2",
+                                         "dp2 zero3 recompute", "dp2 tp2 zero3", "sp2 zero3",
+                                         "dp2 pp2 zero3 acc2"),
+                         named);
+
 INSTANTIATE_TEST_SUITE_P(Layouts, OffloadedRanks,
                          testing::Values("dp2 zero1", "dp2", "dp2 zero2", "dp2 zero3", "tp2",
                                          "pp2 acc2"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, ' ');
-                           return name;
-                         });
+                         named);
 
 }  // namespace
 }  // namespace tessera::test::offload_test

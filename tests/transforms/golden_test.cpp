@@ -86,7 +86,7 @@ Layout layout_of(const Words& words) {
 }
 
 // Strategy and placement of a program as it is, of its gradients ("autodiff"), or of a whole
-// training step ("step"), as run/ makes them.
+// training step ("step"), as run/ makes them; "away": its weights rest on the host.
 Program placed(const Words& pass, Program p, std::vector<Bucket>* made = nullptr) {
   const Layout layout = layout_of({pass.begin() + 1, pass.end()});
   const bool step = std::find(pass.begin(), pass.end(), "step") != pass.end();
@@ -101,6 +101,8 @@ Program placed(const Words& pass, Program p, std::vector<Bucket>* made = nullptr
     p = optimizer(buckets(p, list), sgd, list);
     if (made) *made = list;
   }
+  if (std::find(pass.begin(), pass.end(), "away") != pass.end())
+    p = rest_weights(p, ir::Home::host, 1024);
   return place(strategy(simplify(p), layout));
 }
 
@@ -156,6 +158,8 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
                              list));
   }
   if (name == "offload") return offload(p, *ir::parse_home(pass.at(1)), std::stoll(pass.at(2)));
+  if (name == "rest_weights")
+    return rest_weights(p, *ir::parse_home(pass.at(1)), std::stoll(pass.at(2)));
   if (name == "remat") return remat(p, std::stoi(pass.at(1)));
   const std::map<std::string, Program (*)(const Program&)> plain = {
       {"fold_norm", fold_norm},
@@ -167,6 +171,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"fuse_update", fuse_update},
       {"simplify", simplify},
       {"combine", combine},
+      {"bring_updates", bring_updates},
       {"count", [](const Program& program) { return count(program); }},
       {"hoist_reductions", hoist_reductions},
       {"split_attention", split_attention}};
@@ -215,11 +220,11 @@ TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
   for (const char* pass :
-       {"autodiff",        "accumulate",     "defer",     "precision",        "buckets",
-        "optimizer",       "remat",          "fold_norm", "fuse_contract",    "fuse_norm",
-        "fuse_low",        "fuse_attention", "fuse_loss", "fuse_update",      "simplify",
-        "place",           "compress",       "combine",   "hoist_reductions", "prefetch",
-        "split_attention", "offload"})
+       {"autodiff",        "accumulate",     "defer",        "precision",        "buckets",
+        "optimizer",       "remat",          "fold_norm",    "fuse_contract",    "fuse_norm",
+        "fuse_low",        "fuse_attention", "fuse_loss",    "fuse_update",      "simplify",
+        "place",           "compress",       "combine",      "hoist_reductions", "prefetch",
+        "split_attention", "offload",        "rest_weights", "bring_updates"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

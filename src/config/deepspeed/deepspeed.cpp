@@ -336,35 +336,50 @@ class Interpreter : DeepSpeedFile {
     offload("zero_optimization.offload_param");
   }
 
-  // State goes to the host or into a file; parameters stay on the device.
+  // State and the weights of ZeRO 3 go to the host or into a file.
   void offload(const std::string& block) {
     const std::string key = block + ".device";
     const std::optional<std::string> device = text_at(key, "");
     if (!device) return;
-    const bool host = *device == "cpu", file = *device == "nvme";
-    if (block.ends_with("offload_optimizer") && (host || file)) {
-      set("parallel.offload_optimizer", key, of(std::string(host ? "host" : "file")),
-          at(key)->place);
-      const std::optional<std::string> path = text_at(block + ".nvme_path", "");
-      if (file && path)
-        set("parallel.offload_folder", block + ".nvme_path", of(*path),
-            at(block + ".nvme_path")->place);
-      else if (path)
-        out_.silent.push_back(
-            {block + ".nvme_path", describe(at(block + ".nvme_path")->value), "no effect here"});
-      return;
+    const bool host = *device == "cpu", file = *device == "nvme",
+               params = block.ends_with("offload_param");
+    const JsonNode* const stage = at("zero_optimization.stage");
+    const bool third = stage && stage->value.kind == Kind::integer && stage->value.integer == 3;
+    if ((host || file) && (!params || third)) {
+      set(params ? "parallel.offload_params" : "parallel.offload_optimizer", key,
+          of(std::string(host ? "host" : "file")), at(key)->place);
+      return offload_path(block, file);
     }
     const bool none = *device == "none" || *device == "null";
     if (!none)
       warn(at(block)->place,
            fmt::format("{} = \"{}\" is not supported and is ignored{}", key, clean(*device, 40),
-                       host || file ? ": the weights of ZeRO 3 stay on the device, cut among the "
-                                      "data-parallel ranks"
-                                    : ""),
+                       host || file ? ": it is for the weights of stage 3" : ""),
            "");
     out_.silent.push_back({key, "\"" + clean(*device, 40) + "\"",
                            none ? "no effect here" : "not supported, ignored"});
   }
+
+  // One folder has all that rests in files.
+  void offload_path(const std::string& block, bool file) {
+    const std::string key = block + ".nvme_path";
+    const std::optional<std::string> path = text_at(key, "");
+    if (!path) return;
+    if (file && (folder_.empty() || folder_ == *path)) {
+      if (folder_.empty()) set("parallel.offload_folder", key, of(*path), at(key)->place);
+      folder_ = *path;
+      return;
+    }
+    if (file)
+      warn(at(key)->place,
+           fmt::format("{} = \"{}\" is ignored: all files of offload are in one folder, and that "
+                       "of the optimizer is \"{}\"",
+                       key, clean(*path, 80), clean(folder_, 80)),
+           "");
+    out_.silent.push_back({key, describe(at(key)->value), "no effect here"});
+  }
+
+  std::string folder_;  // of files of offload
 };
 
 }  // namespace

@@ -72,8 +72,8 @@ const Block blocks[] = {
      "buffer_count|pin_memory|pipeline_read|pipeline_write|pipeline|fast_init|ratio|"
      "super_offload|cpuadam_cores_perc",
      ""},
-    {"zero_optimization.offload_param", true, "device",
-     "nvme_path|buffer_count|buffer_size|max_in_cpu|pin_memory", ""},
+    {"zero_optimization.offload_param", true, "device|nvme_path",
+     "buffer_count|buffer_size|max_in_cpu|pin_memory", ""},
     {"fp16", true,
      "enabled|loss_scale|initial_scale_power|loss_scale_window|hysteresis|min_loss_scale",
      "auto_cast", "consecutive_hysteresis|fp16_master_weights_and_grads"},

@@ -55,6 +55,8 @@ const Row rows[] = {
     {"zero_optimization.stage", "parallel.zero"},
     {"zero_optimization.offload_optimizer.device", "parallel.offload_optimizer",
      [](const Config& c) { return c.parallel.offload_optimizer != "none"; }},
+    {"zero_optimization.offload_param.device", "parallel.offload_params",
+     [](const Config& c) { return c.parallel.offload_params != "none"; }},
     {"pipeline.stages", "parallel.pp", [](const Config& c) { return c.parallel.pp > 1; }},
     {"zero_optimization.stage3_param_persistence_threshold", "parallel.persist",
      [](const Config& c) { return c.parallel.zero == 3; }},

@@ -69,6 +69,12 @@ DeviceInfo info(int threads) {
           // Every element type is computed with f32 multiply-adds, or as slowly.
           .peak_gflops = [threads](std::string_view) { return measure_peak(threads); },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },
+          // What rests on the host is copied in memory, one copy after the other.
+          .link_gbytes =
+              [threads] {
+                const double copied = measure_copy_gbytes(threads) / 2;
+                return LinkRates{copied, copied, copied / 2};
+              },
           .how =
               [](std::string_view) {
                 return std::string(

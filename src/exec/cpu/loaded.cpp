@@ -13,8 +13,8 @@ namespace {
 // Casts round themselves, what crosses ranks crosses as it is, and a copy (which a plan may add,
 // without workspace) moves bytes.
 bool widened(ir::Op op, const ir::Type& type) {
-  return op != ir::Op::cast && op != ir::Op::mark && !plan::crosses_ranks(op) &&
-         ir::is_low(type.dtype);
+  return op != ir::Op::cast && op != ir::Op::mark && op != ir::Op::copy &&
+         !plan::crosses_ranks(op) && ir::is_low(type.dtype);
 }
 
 Scratch scratch_of(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,

@@ -228,5 +228,6 @@ void fast_mark(const Call& call) {
   copy_bytes(call.pool, call.in[0].data, call.out[0].data,
              call.out[0].elements() * ir::size_of(call.out[0].dtype));
 }
+void fast_copy(const Call& call) { fast_mark(call); }
 
 }  // namespace tessera::exec::cpu

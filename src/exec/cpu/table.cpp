@@ -22,7 +22,7 @@ constexpr std::array rows{
     ROW_WITH_SCRATCH(relu_grad_sums), ROW(running_stats), ROW_WITH_SCRATCH(batch_norm_fixed), ROW_OF_REFERENCE(batch_norm_scale),
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
-    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
+    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack), ROW(copy),
     ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
     ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW_OF_REFERENCE(advance), ROW_OF_REFERENCE(lookup),

@@ -113,6 +113,7 @@ DeviceInfo info(int) {
       .peak_gflops =
           [](std::string_view dtype) { return MeasuredPeak(measure_peak_gflops(dtype)); },
       .copy_gbytes = measure_copy_gbytes,
+      .link_gbytes = measure_link_gbytes,
       .how = how_peak_is_measured,
       .memory =
           [] {

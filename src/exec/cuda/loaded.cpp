@@ -81,7 +81,7 @@ CudaLoaded::~CudaLoaded() {
 }
 
 bool CudaLoaded::by_host(const plan::Step& step) const {
-  return (crossings_ && plan::crosses_ranks(step.op)) || moves_file(plan_, step);
+  return (crossings_ && plan::crosses_ranks(step.op)) || plan::moves_file(plan_, step);
 }
 
 void CudaLoaded::cut() {

@@ -1,6 +1,8 @@
 #include "exec/cuda/memory.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/check.h"
@@ -11,12 +13,27 @@ namespace {
 
 std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
+// Bytes that executors of this process hold, on any card.
+std::atomic<std::int64_t>& held_by_all() {
+  static std::atomic<std::int64_t> bytes{0};
+  return bytes;
+}
+
+// TESSERA_CUDA_MEMORY_MB pretends a card with so much memory for this process.
+std::int64_t memory_cap() {
+  const char* given = std::getenv("TESSERA_CUDA_MEMORY_MB");
+  return given ? std::max<std::int64_t>(0, std::atoll(given)) << 20 : -1;
+}
+
 }  // namespace
 
 Room room_on_card() {
   std::size_t free = 0, total = 0;
   must(::cudaMemGetInfo(&free, &total), "ask for the free memory of the card");
-  return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  const Room card{static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  const std::int64_t cap = memory_cap();
+  if (cap < 0 || cap >= card.total) return card;
+  return {std::min(card.free, std::max<std::int64_t>(0, cap - held_by_all())), cap};
 }
 
 void out_of_memory(const plan::Footprint& room, std::int64_t held, std::int64_t more,
@@ -34,6 +51,8 @@ void out_of_memory(const plan::Footprint& room, std::int64_t held, std::int64_t 
                  mib(card.total));
   throw error;
 }
+
+Memory::~Memory() { held_by_all() -= held_; }
 
 std::int64_t Memory::more_for(const plan::Footprint& room) const {
   std::int64_t more = std::max<std::int64_t>(0, room.arena_bytes() - arena_bytes_);
@@ -62,7 +81,7 @@ void Memory::add_away(const plan::Footprint& room) {
           mib(asked.bytes) + " of the host could not be pinned for " + name + ": " + error.message,
           "memory of the host",
           "raise the limit on locked memory (ulimit -l), or choose "
-          "parallel.offload_optimizer = file");
+          "parallel.offload_optimizer = file and parallel.offload_params = file");
     }
     if (asked.bytes > 0) std::memset(it->second.data, 0, static_cast<std::size_t>(asked.bytes));
     host_ += asked.bytes;
@@ -77,6 +96,7 @@ std::byte* Memory::take(std::int64_t bytes, DeviceBytes& keep) {
   DeviceBytes taken(static_cast<std::byte*>(raw));
   std::swap(keep, taken);
   held_ += bytes;
+  held_by_all() += bytes;
   return keep;
 }
 
@@ -111,6 +131,7 @@ void Memory::make_room(const plan::Footprint& room) {
     if (room.arena_bytes() > arena_bytes_) {
       must(::cudaStreamSynchronize(stream_), "wait for what runs in the arena");
       arena_ = {};  // give back before taking more
+      held_by_all() -= arena_bytes_;
       held_ -= std::exchange(arena_bytes_, 0);
       ++moves_;
       take(room.arena_bytes(), arena_);

@@ -28,6 +28,10 @@ class Memory {
   // that rest in a file.
   Memory(cudaStream_t stream, std::string folder) : stream_(stream), file_(std::move(folder)) {}
 
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
   std::int64_t more_for(const plan::Footprint& room) const;  // bytes beyond what is held already
   void make_room(const plan::Footprint& room);               // Error(memory) when there is none
   // Null: of an absent operand, and of what rests in a file. `copy`: which one of what a run is fed

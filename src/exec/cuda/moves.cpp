@@ -10,38 +10,22 @@ namespace {
 
 std::int64_t bytes_of(const Tensor& t) { return t.elements() * ir::size_of(t.dtype); }
 
-// Of a copy to or from where a buffer rests: the end that is there, and the one in the arena.
+// The end of a copy that is where a buffer rests.
 const plan::Slot& away_of(const plan::Step& step) {
   return step.move == plan::Move::fetch ? step.in[0] : step.out[0];
-}
-const plan::Slot& here_of(const plan::Step& step) {
-  return step.move == plan::Move::fetch ? step.out[0] : step.in[0];
 }
 
 }  // namespace
 
-bool moves_file(const plan::Plan& plan, const plan::Step& step) {
-  return step.move != plan::Move::none && plan.home_of(away_of(step)) == ir::Home::file;
+Moves::Moves(const plan::Plan& plan, Machine& machine)
+    : plan_(plan), machine_(machine), places_(plan::file_staging(plan)) {
+  for (std::size_t i = 0; i < plan.steps.size(); ++i)
+    if (plan.steps[i].move != plan::Move::none) copies_[i] = {make_event(), make_event(), false};
+  for (const std::int64_t bytes : places_.bytes) staging_.push_back({pin(bytes), nullptr});
+  machine.pinned += places_.total();
 }
 
-Moves::Moves(const plan::Plan& plan, Machine& machine) : plan_(plan), machine_(machine) {
-  std::map<std::int64_t, std::int64_t> places;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    const plan::Step& step = plan.steps[i];
-    if (step.move == plan::Move::none) continue;
-    copies_[i] = {make_event(), make_event(), false};
-    if (!moves_file(plan, step)) continue;
-    std::int64_t& bytes = places[here_of(step).offset];
-    bytes = std::max(bytes, here_of(step).type.bytes());
-  }
-  for (const auto& [offset, bytes] : places) {
-    staging_[offset].bytes = pin(bytes);
-    pinned_ += bytes;
-  }
-  machine.pinned += pinned_;
-}
-
-Moves::~Moves() { machine_.pinned -= pinned_; }
+Moves::~Moves() { machine_.pinned -= places_.total(); }
 
 void Moves::fork(Copy& copy, cudaStream_t stream) {
   must(::cudaEventRecord(copy.ready, machine_.compute), "mark what a copy is made of");
@@ -91,7 +75,7 @@ class Moves::Fetch final : public comm::Operation {
   Fetch(Moves& all, std::size_t step, const Tensor& to)
       : all_(all), copy_(all.copies_.at(step)), to_(to) {
     const plan::Step& of = all_.plan_.steps[step];
-    Staging& staging = all_.staging_.at(here_of(of).offset);
+    Staging& staging = all_.staging_of(step);
     staging_ = staging.bytes;
     // What is read next would overwrite what the card has not got yet: the host may be far ahead.
     if (staging.last) wait_for(staging.last->done, "wait until staged state is up");
@@ -133,7 +117,7 @@ class Moves::Stow final : public comm::Operation {
  public:
   Stow(Moves& all, std::size_t step, const Tensor& from)
       : all_(all), step_(all.plan_.steps[step]), copy_(all.copies_.at(step)) {
-    Staging& staging = all_.staging_.at(here_of(step_).offset);
+    Staging& staging = all_.staging_of(step);
     staging_ = std::span(staging.bytes.get(), static_cast<std::size_t>(bytes_of(from)));
     staging.last = &copy_;
     const cudaStream_t stream = all_.machine_.stow;

@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "exec/cuda/machine.h"
+#include "plan/staging.h"
 
 namespace tessera::exec::cuda {
-
-// Whether a step is a copy between a file and the card.
-bool moves_file(const plan::Plan& plan, const plan::Step& step);
 
 class Moves {
  public:
@@ -37,7 +35,7 @@ class Moves {
     Event ready, done;
     bool under_way = false;
   };
-  struct Staging {  // of a file, for one place in the arena
+  struct Staging {  // of a file
     PinnedBytes bytes;
     const Copy* last = nullptr;  // that came from here or went here
   };
@@ -46,13 +44,14 @@ class Moves {
   const std::string& name_of(const plan::Slot& away) const {
     return plan_.persistent[static_cast<std::size_t>(away.base - 1)].name;
   }
+  Staging& staging_of(std::size_t step) { return staging_[places_.place_of.at(step)]; }
   void fork(Copy& copy, cudaStream_t stream);
 
   const plan::Plan& plan_;
   Machine& machine_;
-  std::map<std::size_t, Copy> copies_;       // by step
-  std::map<std::int64_t, Staging> staging_;  // by the place in the arena
-  std::int64_t pinned_ = 0;
+  const plan::FileStaging places_;
+  std::map<std::size_t, Copy> copies_;  // by step
+  std::vector<Staging> staging_;        // by place
 };
 
 }  // namespace tessera::exec::cuda

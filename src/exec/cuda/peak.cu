@@ -142,4 +142,39 @@ double measure_copy_gbytes() {
   return 2.0 * static_cast<double>(bytes) / seconds * 1e-9;
 }
 
+// The second stream begins behind the first one's start and is over before its end.
+LinkRates measure_link_gbytes() {
+  must(::cudaSetDevice(own_card().index), "take hold of the card");
+  constexpr std::int64_t bytes = std::int64_t{64} << 20;
+  constexpr int copies = 8;
+  const Stream stream = make_stream(), other = make_stream();
+  const Event begins = make_event(), ends = make_event();
+  const PinnedBytes host = pin(2 * bytes);
+  const DeviceBytes card = take(static_cast<std::size_t>(2 * bytes));
+  const auto up = [&](cudaStream_t on) {
+    for (int i = 0; i < copies; ++i)
+      copy(card.get(), host.get(), bytes, cudaMemcpyHostToDevice, on, "measure the link");
+  };
+  const auto down = [&](cudaStream_t on) {
+    for (int i = 0; i < copies; ++i)
+      copy(host.get() + bytes, card.get() + bytes, bytes, cudaMemcpyDeviceToHost, on,
+           "measure the link");
+  };
+  const auto rate = [&](double seconds) {
+    return static_cast<double>(bytes) * copies / seconds * 1e-9;
+  };
+  LinkRates out;
+  out.up = rate(shortest(stream, [&] { up(stream); }));
+  out.down = rate(shortest(stream, [&] { down(stream); }));
+  out.both = rate(shortest(stream, [&] {
+    must(::cudaEventRecord(begins, stream), "measure the link");
+    must(::cudaStreamWaitEvent(other, begins, 0), "measure the link");
+    up(stream);
+    down(other);
+    must(::cudaEventRecord(ends, other), "measure the link");
+    must(::cudaStreamWaitEvent(stream, ends, 0), "measure the link");
+  }));
+  return out;
+}
+
 }  // namespace tessera::exec::cuda

@@ -22,7 +22,7 @@ constexpr std::array rows{
     ROW_WITH_WORKSPACE(relu_grad_sums), ROW(running_stats), ROW(batch_norm_fixed), ROW(batch_norm_scale),
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
-    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack),
+    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack), ROW(copy),
     ROW(window), ROW(unwindow), ROW(window_mask), ROW(bias_table), ROW(bias_table_grad),
     ROW_WITH_WORKSPACE(sum), ROW_WITH_WORKSPACE(sumsq), ROW_WITH_WORKSPACE(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW(advance), ROW(lookup),

@@ -172,6 +172,10 @@ template <class T>
 void reference_mark(const Call& call) {
   copy_tensor(call.out[0], call.in[0].data);
 }
+template <class T>
+void reference_copy(const Call& call) {
+  copy_tensor(call.out[0], call.in[0].data);
+}
 
 // y = max(x, 0)
 template <class T>
@@ -198,5 +202,6 @@ REFERENCE(select)
 REFERENCE(cast)
 REFERENCE(dropout)
 REFERENCE(mark)
+REFERENCE(copy)
 
 }  // namespace tessera::exec::cpu

@@ -244,5 +244,6 @@ void run_mark(const Call& call) {
   const Tensor& y = call.out[0];
   copy_bytes(call.stream, y.data, call.in[0].data, y.elements() * ir::size_of(y.dtype));
 }
+void run_copy(const Call& call) { run_mark(call); }
 
 }  // namespace tessera::exec::cuda
