@@ -51,7 +51,7 @@ std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, cons
 void short_attention_grad(const Call& call) {
   const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
   const AttentionResults to = attention_results(call, n);
-  const bool bias = to.dbias;
+  const bool bias = static_cast<bool>(to.dbias);
   const BatchSlices cut = short_slices(n, bias, call.context.limits);
   CHECK(call.workspace_bytes >= short_attention_grad_bytes(n, bias, call.context.limits),
         "attention_grad: workspace too small");
