@@ -48,7 +48,9 @@ AttentionExtras attention_extras(const Call& call, std::size_t first) {
 AttentionResults attention_results(const Call& call, const AttentionSizes& n) {
   const bool packed = call.attr<ir::Attention>().packed;
   const std::size_t last = packed ? 1 : 3;
-  AttentionResults to{.dq = call.out[0].data, .row = std::int64_t{n.h} * n.d * (packed ? 3 : 1)};
+  AttentionResults to;
+  to.dq = call.out[0].data;
+  to.row = std::int64_t{n.h} * n.d * (packed ? 3 : 1);
   const std::int64_t next = std::int64_t{n.h} * n.d * ir::size_of(call.in[0].dtype);
   if (!packed)
     to.dk = call.out[1].data, to.dv = call.out[2].data;
