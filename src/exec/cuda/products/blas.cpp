@@ -114,6 +114,7 @@ cublasLtEpilogue_t epilogue_of(const Product& p) {
   if (p.gelu && p.before_gelu)
     return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   if (p.gelu) return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  if (p.relu) return CUBLASLT_EPILOGUE_RELU_BIAS;
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 

@@ -37,6 +37,7 @@ struct Product {
   Result d{};  // C lies as D does
   bool bias = false;
   std::int64_t bias_batch = 0;
+  bool relu = false;           // goes with a bias, without gelu
   bool gelu = false;           // the tanh form
   bool before_gelu = false;    // what gelu is applied to is written too, in the layout of D
   std::int64_t workspace = 0;  // bytes

@@ -53,8 +53,9 @@ std::string key_of(const Product& p) {
          list({p.left.outer, p.left.depth, p.left.batch}) + " right " +
          list({p.right.outer, p.right.depth, p.right.batch}) + " d " + list({p.d.col, p.d.batch}) +
          flag(p.tf32, "tf32") + (p.bias ? " bias " + list({p.bias_batch}) : "") +
-         flag(p.gelu, "gelu") + flag(p.before_gelu, "before_gelu") + " workspace " +
-         list({p.workspace}) + " align " + list({p.align_left, p.align_right, p.align_result});
+         flag(p.relu, "relu") + flag(p.gelu, "gelu") + flag(p.before_gelu, "before_gelu") +
+         " workspace " + list({p.workspace}) + " align " +
+         list({p.align_left, p.align_right, p.align_result});
 }
 
 std::string key_of(const DnnConv& c) {

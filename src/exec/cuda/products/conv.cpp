@@ -1,7 +1,7 @@
 // Convolution on a card: by cuBLASLt where a filter has one tap and every pixel one window (that is
 // a matrix product), otherwise by cuDNN, and by kernels of our own where neither serves.
 // Convention: filters are [k,l,c,o] in memory; cuDNN gets and gives them as [o,k,l,c], a transpose
-// in the workspace.
+// in the workspace. Images of fewer channels than its tensor-core engines take are widened there.
 #include "exec/cuda/products/conv.h"
 
 #include <algorithm>
@@ -48,11 +48,40 @@ int64_t dnn_bytes(const ConvSizes& s, ir::DType dtype) {
   return std::min(most_dnn_workspace, (int64_t{32} << 20) + 2 * tensors + 64 * s.filters());
 }
 
-int64_t workspace_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, const Limits& limits) {
+// The engines for 16-bit elements that use tensor cores read 16 bytes of channels at once: the
+// three of a picture become eight, of which five are zeros. The gradient of a picture is never
+// asked for.
+ConvSizes widened(ConvPass pass, const ConvSizes& s, ir::DType dtype) {
+  ConvSizes out = s;
+  if (pass != ConvPass::input_grad && ir::is_low(dtype)) out.c = std::max<int64_t>(s.c, 8);
+  return out;
+}
+
+// How the workspace of cuDNN is cut.
+struct DnnRooms {
+  int64_t filters = 0, images = 0, rest = 0;  // bytes; images: none unless they are widened
+};
+DnnRooms dnn_rooms(ConvPass pass, const ConvSizes& s, ir::DType dtype) {
+  const ConvSizes wide = widened(pass, s, dtype);
+  const int64_t element = ir::size_of(dtype);
+  return {.filters = aligned_bytes(wide.filters() * element),
+          .images = wide.c == s.c ? 0 : aligned_bytes(wide.images() * element),
+          .rest = dnn_bytes(wide, dtype)};
+}
+
+// Bytes of a product's filters that are scaled, and of its offsets in the type of the result.
+int64_t scaled_bytes(const ConvSizes& s, ir::DType dtype) {
+  return aligned_bytes(s.filters() * ir::size_of(dtype)) + aligned_bytes(s.o * ir::size_of(dtype));
+}
+
+int64_t workspace_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, bool scaled,
+                     const Limits& limits) {
   const int64_t parts = parts_of(pass, s, dtype, limits);
-  if (is_product(s)) return std::max(parts, blas_workspace(limits));
+  if (is_product(s))
+    return std::max(parts, (scaled ? scaled_bytes(s, dtype) : 0) + blas_workspace(limits));
   if (!limits.dnn || dtype == ir::DType::f64) return parts;
-  return std::max(parts, aligned_bytes(s.filters() * ir::size_of(dtype)) + dnn_bytes(s, dtype));
+  const DnnRooms rooms = dnn_rooms(pass, s, dtype);
+  return std::max(parts, rooms.filters + rooms.images + rooms.rest);
 }
 
 // The tensors of one convolution, whichever of them is the result.
@@ -62,6 +91,7 @@ struct ConvJob {
   ConvSizes sizes;
   ir::DType dtype;
   void *images, *filters, *results;
+  ConvFinish finish{};  // forward only
 };
 
 std::uintptr_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
@@ -77,7 +107,7 @@ struct Alignments {
 Alignments alignments_of(const ConvJob& job) {
   return {.images = alignment_of({address_of(job.images)}),
           .filters = alignment_of({address_of(job.filters)}),
-          .results = alignment_of({address_of(job.results)})};
+          .results = alignment_of({address_of(job.results), address_of(job.finish.addend)})};
 }
 
 // What a step of a plan keeps; neither: the plain kernel.
@@ -88,8 +118,9 @@ struct ConvKept {
 };
 
 // images [pixels, c], filters [c, o], results [pixels, o], all row-major; the library's rows are
-// the last dim of what is made.
-std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align) {
+// the last dim of what is made. `finished`: what follows a convolution is the product's epilogue,
+// its scale a factor of the filters.
+std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align, bool finished) {
   const ConvSizes& s = job.sizes;
   const int64_t pixels = s.b * s.h * s.w;
   Product p{.factors = job.dtype, .result = job.dtype, .tf32 = job.call.context.tf32};
@@ -127,6 +158,11 @@ std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align
       break;
   }
   p.d = {.col = p.rows};
+  if (finished) {
+    p.align_left = 256;
+    p.bias = true;
+    p.relu = job.finish.relu;
+  }
   return job.call.context.blas->plan(p);
 }
 
@@ -137,6 +173,16 @@ void run_product(const ConvJob& job, const BlasPlan& plan) {
       at.left = job.filters;
       at.right = job.images;
       at.d = job.results;
+      if (plan.product().bias) {
+        const ConvSizes& s = job.sizes;
+        std::byte* const filters = job.call.workspace;
+        std::byte* const offset = filters + aligned_bytes(s.filters() * ir::size_of(job.dtype));
+        scale_filters(job.filters, job.finish, s, job.dtype, filters, offset, job.call.stream);
+        at.left = filters;
+        at.bias = offset;
+        at.c = job.finish.addend;
+        at.workspace = job.call.workspace + scaled_bytes(s, job.dtype);
+      }
       break;
     case ConvPass::input_grad:
       at.left = job.filters;
@@ -153,7 +199,8 @@ void run_product(const ConvJob& job, const BlasPlan& plan) {
 }
 
 std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
-  const ConvSizes& s = job.sizes;
+  const ConvSizes s = widened(job.pass, job.sizes, job.dtype);
+  const bool same = s.c == job.sizes.c;
   return job.call.context.dnn->plan({.pass = job.pass,
                                      .dtype = job.dtype,
                                      .tf32 = job.call.context.tf32,
@@ -169,25 +216,29 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& al
                                      .stride = s.stride,
                                      .pad = s.pad,
                                      .workspace = dnn_bytes(s, job.dtype),
-                                     .align_images = std::min(16u, align.images),
+                                     .align_images = same ? std::min(16u, align.images) : 16,
                                      .align_filters = 16,
                                      .align_results = std::min(16u, align.results)});
 }
 
 void run_dnn(const ConvJob& job, const DnnPlan& plan) {
-  const ConvSizes& s = job.sizes;
-  const int64_t element = ir::size_of(job.dtype), taps = s.k * s.l * s.c;
+  const ConvSizes &s = job.sizes, wide = widened(job.pass, s, job.dtype);
+  const DnnRooms rooms = dnn_rooms(job.pass, s, job.dtype);
   const Call& call = job.call;
   std::byte* const turned = call.workspace;  // filters as [o,k,l,c]
-  std::byte* const workspace = turned + aligned_bytes(s.filters() * element);
+  DnnConvAddresses at{.images = job.images,
+                      .filters = turned,
+                      .results = job.results,
+                      .workspace = turned + rooms.filters + rooms.images};
+  if (wide.c != s.c) {
+    at.images = turned + rooms.filters;
+    widen_channels(job.images, s.b * s.h * s.w, s.c, wide.c, at.images, call.stream);
+  }
   if (job.pass != ConvPass::filter_grad)
-    transpose(job.filters, taps, s.o, turned, element, call.stream);
-  call.context.dnn->run(
-      plan,
-      {.images = job.images, .filters = turned, .results = job.results, .workspace = workspace},
-      call.stream);
+    turn_filters(job.filters, wide, s.c, turned, job.dtype, call.stream);
+  call.context.dnn->run(plan, at, call.stream);
   if (job.pass == ConvPass::filter_grad)
-    transpose(turned, s.o, taps, job.filters, element, call.stream);
+    return_filters(turned, wide, s.c, job.filters, job.dtype, call.stream);
 }
 
 void run_plain(const ConvJob& job) {
@@ -211,14 +262,17 @@ ConvKept make_kept(const ConvJob& job) {
   // An empty sum is zero, which the plain kernel writes; the libraries take no empty tensors.
   if (s.images() == 0 || s.filters() == 0 || s.results() == 0) return made;
   const Context& context = job.call.context;
-  if (is_product(s))
-    made.blas = plan_product(job, made.alignments);
-  else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
+  if (is_product(s)) {
+    if (job.finish.scale && job.dtype != ir::DType::f64)
+      made.blas = plan_product(job, made.alignments, true);
+    if (!made.blas) made.blas = plan_product(job, made.alignments, false);
+  } else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
     made.dnn = plan_dnn(job, made.alignments);
   return made;
 }
 
-void run_job(const ConvJob& job) {
+// Whether what follows the convolution has been done, too.
+bool run_job(const ConvJob& job) {
   const ConvKept& kept = job.call.once<ConvKept>([&] { return make_kept(job); });
   // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
   const bool aligned = alignments_of(job).cover(kept.alignments);
@@ -228,17 +282,26 @@ void run_job(const ConvJob& job) {
     run_dnn(job, *kept.dnn);
   else
     run_plain(job);
+  return kept.blas && aligned && kept.blas->product().bias;
 }
 
 ConvJob forward_job(const Call& call) {
   const Tensor &x = call.in[0], &f = call.in[1], &y = call.out[0];
+  const auto operand = [&](std::size_t i) -> const void* {
+    return call.in.size() > i ? call.in[i].data : nullptr;
+  };
   return {.call = call,
           .pass = ConvPass::forward,
           .sizes = sizes_of(x.shape, f.shape, y.shape, call.attr<ir::Conv>()),
           .dtype = x.dtype,
           .images = x.data,
           .filters = f.data,
-          .results = y.data};
+          .results = y.data,
+          .finish = {.y = y.data,
+                     .scale = operand(2),
+                     .offset = operand(3),
+                     .addend = operand(4),
+                     .relu = call.attr<ir::Conv>().relu}};
 }
 ConvJob input_grad_job(const Call& call) {
   const Tensor &dy = call.in[0], &f = call.in[1], &dx = call.out[0];
@@ -274,22 +337,13 @@ void choose_conv(const Call& call) {
 void run_conv(const Call& call) {
   if (empty(call.out[0])) return;
   const ConvJob job = forward_job(call);
-  run_job(job);
-  const auto operand = [&](std::size_t i) -> const void* {
-    return call.in.size() > i ? call.in[i].data : nullptr;
-  };
-  finish_conv({.y = job.results,
-               .scale = operand(2),
-               .offset = operand(3),
-               .addend = operand(4),
-               .relu = call.attr<ir::Conv>().relu},
-              job.sizes, job.dtype, call.stream);
+  if (!run_job(job)) finish_conv(job.finish, job.sizes, job.dtype, call.stream);
 }
 int64_t workspace_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                        std::span<const ir::Type> out, const Limits& limits) {
   const ConvSizes sizes =
       sizes_of(in[0].shape, in[1].shape, out[0].shape, std::get<ir::Conv>(attrs));
-  return workspace_of(ConvPass::forward, sizes, in[0].dtype, limits);
+  return workspace_of(ConvPass::forward, sizes, in[0].dtype, in.size() > 2, limits);
 }
 
 void run_conv_input_grad(const Call& call) {
@@ -299,7 +353,7 @@ int64_t workspace_conv_input_grad(const ir::Attrs& attrs, std::span<const ir::Ty
                                   std::span<const ir::Type> out, const Limits& limits) {
   const ConvSizes sizes =
       sizes_of(out[0].shape, in[1].shape, in[0].shape, std::get<ir::Conv>(attrs));
-  return workspace_of(ConvPass::input_grad, sizes, in[0].dtype, limits);
+  return workspace_of(ConvPass::input_grad, sizes, in[0].dtype, false, limits);
 }
 
 void run_conv_filter_grad(const Call& call) {
@@ -309,7 +363,7 @@ int64_t workspace_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::T
                                    std::span<const ir::Type> out, const Limits& limits) {
   const ConvSizes sizes =
       sizes_of(in[1].shape, out[0].shape, in[0].shape, std::get<ir::Conv>(attrs));
-  return workspace_of(ConvPass::filter_grad, sizes, in[0].dtype, limits);
+  return workspace_of(ConvPass::filter_grad, sizes, in[0].dtype, false, limits);
 }
 
 }  // namespace tessera::exec::cuda

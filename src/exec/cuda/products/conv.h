@@ -38,8 +38,19 @@ struct ConvFinish {
 void finish_conv(const ConvFinish& finish, const ConvSizes& sizes, ir::DType dtype,
                  cudaStream_t stream);
 
-// to[col, row] = from[row, col]; elements of 2 or 4 bytes.
-void transpose(const void* from, std::int64_t rows, std::int64_t cols, void* to,
-               std::int64_t element_bytes, cudaStream_t stream);
+// Filters [c,o] of one tap times scale, and the offset in the type of the result.
+void scale_filters(const void* filters, const ConvFinish& finish, const ConvSizes& sizes,
+                   ir::DType dtype, void* scaled, void* offset, cudaStream_t stream);
+
+// Filters [k,l,c,o] as the [o,k,l,sizes.c] that cuDNN wants, channels behind the first c being
+// zeros, and back without these.
+void turn_filters(const void* filters, const ConvSizes& sizes, std::int64_t c, void* turned,
+                  ir::DType dtype, cudaStream_t stream);
+void return_filters(const void* turned, const ConvSizes& sizes, std::int64_t c, void* filters,
+                    ir::DType dtype, cudaStream_t stream);
+
+// Pixels of c channels as pixels of `to_c` (8 at most), zeros behind; elements of 2 bytes.
+void widen_channels(const void* from, std::int64_t pixels, std::int64_t c, std::int64_t to_c,
+                    void* to, cudaStream_t stream);
 
 }  // namespace tessera::exec::cuda
