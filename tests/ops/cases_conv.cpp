@@ -61,6 +61,8 @@ Rows conv_cases() {
   };
   folded("scale", {2, 5, 6, 3, 4, 3, 3, 1, 1}, false);
   folded("1x1", {2, 5, 6, 40, 37, 1, 1, 1, 0}, true);
+  folded("1x1_even", {2, 5, 6, 40, 64, 1, 1, 1, 0}, true);
+  folded("1x1_scale", {2, 5, 6, 40, 64, 1, 1, 1, 0}, false);
   folded("stem", {2, 15, 13, 3, 5, 7, 7, 2, 3}, true);
   folded("wide", {4, 16, 16, 64, 40, 3, 3, 1, 1}, true);
 
