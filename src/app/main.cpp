@@ -17,6 +17,7 @@
 #include "base/as_error.h"
 #include "base/build_info.h"
 #include "base/check.h"
+#include "base/memory_reserve.h"
 #include "base/say.h"
 #include "base/streams.h"
 #include "ranks/launch.h"
@@ -135,6 +136,7 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
   using tessera::Error, tessera::ErrorKind;
   tessera::occupy_standard_streams();
+  tessera::reserve_memory_for_the_way_out();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write,
                                   // which knows what to say
   // What trains for days goes on when nobody reads what it says any more; `tessera models | head`

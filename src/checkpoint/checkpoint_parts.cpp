@@ -100,7 +100,8 @@ bool join_parts(const fs::path& folder, int ranks, ShardTable& own, SaveState& s
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     state.waits_for = -1;
-    const json part = files::parse_json(files::read_text(path, std::size_t{64} << 20));
+    const json part =
+        files::parse_json(files::read_text(path, std::size_t{64} << 20, ErrorKind::disk));
     if (part.is_discarded() || part.contains("error"))
       throw Error(ErrorKind::disk,
                   fmt::format("rank {} could not write its part of the checkpoint: {}", rank,

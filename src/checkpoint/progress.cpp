@@ -1,6 +1,7 @@
 #include "checkpoint/progress.h"
 
 #include <cmath>
+#include <string_view>
 
 #include "base/check.h"
 
@@ -29,6 +30,7 @@ void each_field(P& p, F&& field) {
   field("time_to_target_s", p.time_to_target_s);
   field("epochs_to_target", p.epochs_to_target);
   field("metrics_bytes", p.metrics_bytes);
+  field("metrics_hash", p.metrics_hash);
   field("loss_scale", p.loss_scale);
 }
 
@@ -48,6 +50,11 @@ bool read(const json& from, bool& to) {
   if (!from.is_boolean()) return false;
   to = from.get<bool>();
   return true;
+}
+bool read(const json& from, std::string& to) {
+  if (!from.is_string()) return false;
+  to = from.get<std::string>();
+  return to.empty() || (to.size() == 16 && to.find_first_not_of("0123456789abcdef") == to.npos);
 }
 bool read(const json& from, json& to) {
   to = from;
@@ -76,6 +83,8 @@ json to_json(const Progress& progress) {
 Progress progress_from(const json& source, const std::string& where) {
   Progress out;
   each_field(out, [&](const char* name, auto& value) {
+    if (name == std::string_view("metrics_hash") && source.is_object() && !source.contains(name))
+      return;
     if (!source.is_object() || !source.contains(name) || !read(source.at(name), value))
       throw Error(
           ErrorKind::weights,

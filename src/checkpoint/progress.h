@@ -28,6 +28,7 @@ struct Progress {
   std::int64_t epochs_to_target = 0;
   std::int64_t metrics_bytes =
       0;  // length of metrics.jsonl: what lies beyond is repeated by a resumed run
+  std::string metrics_hash;  // of these bytes; empty in checkpoints of earlier versions
   // Empty: the loss scale is state of the program, and so a tensor of a checkpoint.
   nlohmann::json loss_scale = nlohmann::json::object();
 

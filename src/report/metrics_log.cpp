@@ -78,8 +78,18 @@ bool is_line(const json& line) {
 
 }  // namespace
 
+// Cut, not written anew: a process that is killed here loses nothing.
+void MetricsLog::cut(std::uint64_t there, std::uint64_t wanted) {
+  std::error_code error;
+  if (there > wanted) std::filesystem::resize_file(jsonl_, wanted, error);
+  if (error)
+    throw Error(ErrorKind::disk,
+                "cannot cut the metrics to their length at the checkpoint: " + error.message(),
+                jsonl_);
+}
+
 // Afterwards the file has `keep` bytes, and kept_ the lines that can be read.
-void MetricsLog::take_up(std::int64_t keep) {
+void MetricsLog::take_up(std::int64_t keep, const std::string& hash) {
   const auto wanted = static_cast<std::uint64_t>(keep);
   std::string old;
   std::uint64_t there = 0;
@@ -112,12 +122,13 @@ void MetricsLog::take_up(std::int64_t keep) {
   }
   const std::size_t missing = wanted - mended.size();
   if (bad == 0 && missing == 0) {
-    // Cut, not written anew: a process that is killed here loses nothing.
-    if (there > wanted) std::filesystem::resize_file(jsonl_, wanted, error);
-    if (error)
-      throw Error(ErrorKind::disk,
-                  "cannot cut the metrics to their length at the checkpoint: " + error.message(),
-                  jsonl_);
+    cut(there, wanted);
+    hash_.add(old);
+    if (!hash.empty() && hash != this->hash())
+      warnings_.push_back(fmt::format(
+          "{} is damaged: its first {} bytes have the hash {}, and the checkpoint knows {}; every "
+          "line can be read and stays, but some numbers are not those that were measured",
+          jsonl_, wanted, this->hash(), hash));
     return;
   }
   std::string what =
@@ -140,7 +151,9 @@ void MetricsLog::take_up(std::int64_t keep) {
                   aside);
     what += "; it is kept as " + aside;
   }
-  files::write_atomically(jsonl_, mended + lost_lines(missing));
+  mended += lost_lines(missing);
+  files::write_atomically(jsonl_, mended);
+  hash_.add(mended);
   warnings_.push_back(what + "; the lines that are lost are of kind \"lost\" in metrics.jsonl");
 }
 
@@ -149,7 +162,7 @@ MetricsLog::MetricsLog(const std::string& folder, const LogOptions& options)
       steps_csv_(folder + "/metrics.csv"),
       epochs_csv_(folder + "/epochs.csv"),
       bytes_(options.keep_bytes) {
-  if (options.keep_bytes > 0) take_up(options.keep_bytes);
+  if (options.keep_bytes > 0) take_up(options.keep_bytes, options.keep_hash);
   lines_.open(jsonl_, options.keep_bytes > 0 ? std::ios::binary | std::ios::app
                                              : std::ios::binary | std::ios::trunc);
   write(lines_, jsonl_, "");
@@ -181,6 +194,7 @@ void MetricsLog::append(const ordered_json& line) {
   const std::string text = line.dump() + "\n";
   write(lines_, jsonl_, text);
   bytes_ += static_cast<std::int64_t>(text.size());
+  hash_.add(text);
   const json plain = json::parse(text);  // NaN and infinity are null in JSON
   if (steps_.is_open()) append_csv(plain);
   if (!events_) return;

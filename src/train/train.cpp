@@ -211,7 +211,7 @@ class Trainer {
     if (state_.ranks.first())
       state_.results.recall(log_.open(out_, state_.config,
                                       resumed_ ? state_.progress.metrics_bytes : 0,
-                                      state_.progress.step + 1));
+                                      state_.progress.metrics_hash, state_.progress.step + 1));
     if (resumed_) saved_lines_ = 0;
     data::LoaderOptions options = loader_options(state_.config, *state_.train, data::Split::train);
     options.first_epoch =
@@ -327,7 +327,8 @@ class Trainer {
   void save() {
     if (saved_lines_ == log_.lines()) return;  // every batch and every epoch adds a line
     saved_lines_ = log_.lines();
-    if (state_.ranks.first()) state_.progress.metrics_bytes = log_.bytes();
+    if (state_.ranks.first())
+      state_.progress.metrics_bytes = log_.bytes(), state_.progress.metrics_hash = log_.hash();
     state_.progress.epoch_seconds += seconds_since(state_.epoch_start);
     state_.epoch_start = std::chrono::steady_clock::now();
     state_.progress.wall_s = state_.wall();

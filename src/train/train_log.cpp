@@ -8,9 +8,9 @@ namespace tessera::run {
 
 const std::vector<nlohmann::json>& TrainLog::open(const std::filesystem::path& out,
                                                   const config::Config& config, std::int64_t bytes,
-                                                  std::int64_t next_step) {
+                                                  const std::string& hash, std::int64_t next_step) {
   log_.emplace(out.string(),
-               report::LogOptions{bytes, next_step, config.run.csv, config.run.tensorboard});
+               report::LogOptions{bytes, next_step, config.run.csv, config.run.tensorboard, hash});
   for (const std::string& warning : log_->warnings()) console_.line("warning: " + warning);
   return log_->kept();
 }

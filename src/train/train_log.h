@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "config/config.h"
@@ -20,11 +21,11 @@ class TrainLog {
  public:
   report::Console& console() { return console_; }
 
-  // Opens the files in the run folder `out`: lines beyond `bytes`, and of `next_step` and later,
-  // go. The lines that an earlier process left.
+  // Opens the files in the run folder `out`: lines beyond `bytes`, which have this hash, and of
+  // `next_step` and later, go. The lines that an earlier process left.
   const std::vector<nlohmann::json>& open(const std::filesystem::path& out,
                                           const config::Config& config, std::int64_t bytes,
-                                          std::int64_t next_step);
+                                          const std::string& hash, std::int64_t next_step);
   // The steps of this process: the bar goes from `first` to `total`.
   void begin(std::int64_t first, std::int64_t total);
 
@@ -32,6 +33,7 @@ class TrainLog {
   void append(const nlohmann::ordered_json& line);
   std::int64_t lines() const { return lines_; }
   std::int64_t bytes() const { return log_ ? log_->bytes() : 0; }
+  std::string hash() const { return log_ ? log_->hash() : ""; }
 
   // The bar, and from time to time (or `always`) a line of the step.
   void show(const report::StepMetrics& m, bool always);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -159,6 +160,11 @@ TEST(Lost, DamagedMetricsAreSaidAndKept) {
   const fs::path out = scratch() / "metrics";
   const std::string train = "train" + steps + "--out " + out.string() + " --epochs ";
   ASSERT_EQ(run(train + "1 --quiet").code, 0);
+  for (const char* name : {"summary.json", "weights.safetensors"}) fs::remove(out / name);
+  std::string changed = read(out / "metrics.jsonl");
+  changed.at(changed.find("\"loss\":") + 7) = '7';
+  std::ofstream(out / "metrics.jsonl") << changed;
+  EXPECT_NE(run(train + "1").err.find("metrics.jsonl is damaged: its first"), std::string::npos);
   for (const char* name : {"summary.json", "weights.safetensors"}) fs::remove(out / name);
   fs::resize_file(out / "metrics.jsonl", 300);
   const std::string found = read(out / "metrics.jsonl");

@@ -129,10 +129,12 @@ TEST(Faults, ChosenCallsOfTwoThreads) {
        .for_ever = true,
        .value = ENOSPC,
        .only = "/ckpt/.part-step-6/rank-1"},
+      {.call = Call::read, .n = 1, .value = EIO, .only = "/ckpt/.part-step-6/rank-1.json"},
   };
   const Tally tally = try_all(threads, Start::resumed, chosen);
   expect_sound("chosen", tally);
   EXPECT_EQ(tally.unreached, 0);
+  EXPECT_FALSE(tally.codes.contains(2)) << "a disk that fails is no mistake of the command line";
   // No call fails: the second rank is only late when its part is there and the first goes on.
   const Tally late = try_fault(
       threads, Start::resumed,

@@ -20,7 +20,7 @@ namespace tessera::test::faults {
 //   await=FILE     it is made once the file exists (after a minute in any case)
 //   die            SIGKILL after the call
 // `thread` is the creation of a thread, anywhere; `memory` an allocation of the thread of the name
-// WHERE.
+// WHERE, with `back` only until that thread gives a MiB or more back to the system.
 // TESSERA_FAULT_UNDER: only paths below this folder. TESSERA_FAULT_RECORD: the file with a Record.
 inline constexpr const char *fault_variable = "TESSERA_FAULT",
                             *under_variable = "TESSERA_FAULT_UNDER",

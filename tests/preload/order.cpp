@@ -67,6 +67,7 @@ void read_word(Order& out, const char* word) {
     out.action = Action::slow, out.value = static_cast<long long>(1000 * std::atof(value));
   if (const char* value = value_of("await=")) out.action = Action::await, copy(out.awaited, value);
   if (value_of("die")) out.action = Action::die;
+  if (value_of("back")) out.back = true;
 }
 
 __attribute__((constructor)) void read_first() { read_order(); }

@@ -20,6 +20,7 @@ struct Order {
   Action action = Action::fail;
   long long from = 1, times = 1'000'000'000'000, value = 0;  // an errno, or milliseconds
   unsigned long slot = 0;
+  bool back = false;
   char under[1024] = "", where[256] = "", awaited[1024] = "";
 };
 extern Order order;

@@ -1,6 +1,8 @@
 // Memory and threads that are not to be had. Convention: malloc of glibc is reached by its other
 // name, since looking it up would itself allocate; operator new calls malloc wherever libstdc++ is.
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +26,12 @@ void* __libc_malloc(std::size_t bytes);
 void* malloc(std::size_t bytes) noexcept {
   if (is_named && fate_of_resource(Call::memory).fails()) return failed<void*>(nullptr);
   return __libc_malloc(bytes);
+}
+
+int munmap(void* at, std::size_t bytes) noexcept {
+  const bool fired = is_named && order.record && order.record->fired > 0;
+  if (order.back && fired && bytes >= std::size_t{1} << 20) order.armed = false;
+  return static_cast<int>(::syscall(SYS_munmap, at, bytes));
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),

@@ -171,6 +171,22 @@ TEST(MetricsLog, ALineThatIsDamagedOrAFileThatIsGoneIsSaid) {
   expect_mended(path, bytes);
 }
 
+TEST(MetricsLog, ANumberThatHasChangedIsSaid) {
+  const Scratch scratch;
+  const std::string folder = scratch.folder().string(), path = folder + "/metrics.jsonl";
+  const std::int64_t bytes = three_lines(folder);
+  const std::string text = files::read_text(path), hash = files::hash_text(files::xxh3(text));
+  EXPECT_EQ(MetricsLog(folder, {bytes, 4, true, false, hash}).hash(), hash);
+  EXPECT_TRUE(MetricsLog(folder, {bytes, 4, true, false, hash}).warnings().empty());
+  std::string changed = text;
+  changed.at(text.find("\"step\":2") + 7) = '3';
+  files::write_atomically(path, changed);
+  const MetricsLog log(folder, {bytes, 4, true, false, hash});
+  ASSERT_EQ(log.warnings().size(), 1u);
+  EXPECT_NE(log.warnings()[0].find("some numbers are not those"), std::string::npos);
+  EXPECT_EQ(files::read_text(path), changed);
+}
+
 TEST(MetricsLog, AnOlderFileThatCannotBeReadIsRefusedAndStays) {
   const Scratch scratch;
   const std::string folder = scratch.folder().string(), path = folder + "/metrics.jsonl";

@@ -60,6 +60,18 @@ TEST(Long, NoMemoryAnywhereInACheckpointIsSaid) {
     expect_said(allocation, allocation % 10 == 0);
 }
 
+// Where no memory is left, what was allocated is still taken down: JSON needs some for that.
+TEST(Starve, MemoryIsLeftForTheWayOut) {
+  const fs::path out = scratch() / "no_memory";
+  for (const int allocation : {2500, 3700}) {
+    const std::string how = "memory tessera-saver errno=12 back from=" + std::to_string(allocation);
+    const Result r = starved(how, "train" + saving + "--quiet --fresh --out " + out.string());
+    EXPECT_EQ(r.code, 8) << how << ": " << r.err;
+    EXPECT_NE(r.err.find("out of memory"), std::string::npos) << how << ": " << r.err;
+  }
+  expect_goes_on(out, "3700 allocations");
+}
+
 // Every thread in turn: the watchdog's, those of kernels and loaders, the one that saves.
 TEST(Starve, NoThreadsAreSaid) {
   const fs::path out = scratch() / "no_threads";
