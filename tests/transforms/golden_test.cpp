@@ -218,11 +218,11 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenFile, testing::ValuesIn(files()), [](const
 TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
-  for (const char* pass : {"autodiff",      "accumulate",       "defer",    "precision",
-                           "buckets",       "optimizer",        "remat",    "fold_norm",
-                           "fuse_contract", "fuse_norm",        "fuse_low", "fuse_loss",
-                           "fuse_update",   "simplify",         "place",    "compress",
-                           "combine",       "hoist_reductions", "prefetch", "split_attention",
+  for (const char* pass : {"autodiff",      "accumulate",       "defer",        "precision",
+                           "buckets",       "optimizer",        "remat",        "fold_norm",
+                           "fuse_contract", "fuse_norm",        "fuse_low",     "fuse_loss",
+                           "fuse_update",   "simplify",         "place",        "compress",
+                           "combine",       "hoist_reductions", "prefetch",     "split_attention",
                            "offload",       "rest_weights",     "bring_updates"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
