@@ -133,38 +133,6 @@ ordered_json row_json(const plan::CommRow& row) {
           {"bytes", row.bytes}};
 }
 
-std::int64_t weights_on(const plan::Plan& plan, ir::Home home) {
-  std::int64_t bytes = 0;
-  for (const plan::Buffer& b : plan.persistent)
-    if (b.home == home && b.kind == ir::Input::param) bytes += b.bytes;
-  return bytes;
-}
-
-// What rests away from the device, and what of it comes and goes.
-void print_away(const plan::Plan& plan) {
-  for (const ir::Home home : {ir::Home::host, ir::Home::file}) {
-    const std::int64_t bytes = plan.bytes_on(home), weights = weights_on(plan, home);
-    if (bytes == 0) continue;
-    std::string what;
-    if (weights > 0) what = with_commas(weights) + " bytes of weights";
-    if (bytes > weights)
-      what += (what.empty() ? "" : " and ") + with_commas(bytes - weights) +
-              " bytes of optimizer state";
-    const plan::AwayTraffic moved = plan::away_traffic(plan, home);
-    say(stdout, "  beside it, {}: {}; a step fetches {} and stows {}\n",
-        home == ir::Home::host ? "on the host" : "in a file", what, with_commas(moved.fetched),
-        with_commas(moved.stowed));
-  }
-}
-ordered_json away_json(const plan::Plan& plan) {
-  const plan::AwayTraffic moved = plan::away_traffic(plan);
-  return {{"host_bytes", plan.bytes_on(ir::Home::host)},
-          {"file_bytes", plan.bytes_on(ir::Home::file)},
-          {"weights_bytes", weights_on(plan, ir::Home::host) + weights_on(plan, ir::Home::file)},
-          {"fetched", moved.fetched},
-          {"stowed", moved.stowed}};
-}
-
 // What is printed.
 struct Explained {
   Compiled compiled;
@@ -285,7 +253,7 @@ void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool severa
   for (std::size_t i = 0; i < std::size(quantities); ++i)
     line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
   line("all", plan.peak_bytes(), ranks.peak);
-  print_away(plan);
+  say(stdout, "{}", away_text(plan));
   const plan::Gradients& g = plan.gradients;
   if (g.kept + g.in_flight == 0) return;
   say(stdout, "  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));

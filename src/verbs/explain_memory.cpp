@@ -12,6 +12,7 @@
 #include "input/dataset.h"
 #include "input/resident.h"
 #include "plan/staging.h"
+#include "plan/traffic.h"
 #include "report/console.h"
 #include "train/score.h"
 
@@ -121,6 +122,40 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
     out.most = std::max(out.most, room.bytes());
   }
   return out;
+}
+
+static std::int64_t weights_on(const plan::Plan& plan, ir::Home home) {
+  std::int64_t bytes = 0;
+  for (const plan::Buffer& b : plan.persistent)
+    if (b.home == home && b.kind == ir::Input::param) bytes += b.bytes;
+  return bytes;
+}
+
+std::string away_text(const plan::Plan& plan) {
+  std::string out;
+  for (const ir::Home home : {ir::Home::host, ir::Home::file}) {
+    const std::int64_t bytes = plan.bytes_on(home), weights = weights_on(plan, home);
+    if (bytes == 0) continue;
+    std::string what;
+    if (weights > 0) what = report::with_commas(weights) + " bytes of weights";
+    if (bytes > weights)
+      what += (what.empty() ? "" : " and ") + report::with_commas(bytes - weights) +
+              " bytes of optimizer state";
+    const plan::AwayTraffic moved = plan::away_traffic(plan, home);
+    out += fmt::format("  beside it, {}: {}; a step fetches {} and stows {}\n",
+                       home == ir::Home::host ? "on the host" : "in a file", what,
+                       report::with_commas(moved.fetched), report::with_commas(moved.stowed));
+  }
+  return out;
+}
+
+nlohmann::ordered_json away_json(const plan::Plan& plan) {
+  const plan::AwayTraffic moved = plan::away_traffic(plan);
+  return {{"host_bytes", plan.bytes_on(ir::Home::host)},
+          {"file_bytes", plan.bytes_on(ir::Home::file)},
+          {"weights_bytes", weights_on(plan, ir::Home::host) + weights_on(plan, ir::Home::file)},
+          {"fetched", moved.fetched},
+          {"stowed", moved.stowed}};
 }
 
 }  // namespace tessera::run

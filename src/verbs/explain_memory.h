@@ -33,6 +33,10 @@ struct RunMemory {
 // config.data.held as a training would have it, where the data can be opened.
 void settle_pictures(config::Config& config);
 
+// What rests away from the device, and what of it comes and goes in one run: lines, or nothing.
+std::string away_text(const plan::Plan& plan);
+nlohmann::ordered_json away_json(const plan::Plan& plan);
+
 // `others`: further ranks that may differ.
 RunMemory memory_of_run(const config::Config& config, int rank, const std::vector<int>& others,
                         const plan::Target& target, const transforms::RunOptions& options);

@@ -37,6 +37,41 @@ TEST(OffloadRuns, TakeWhatExplainSays) {
   }
 }
 
+// Weights and state: what is planned is what is taken, and the device has less by the weights.
+TEST(OffloadRuns, OfWeightsTakeWhatExplainSays) {
+  const std::string layout = "--dp 2 --zero 3 --comm local --set parallel.persist=64 ";
+  const fs::path here = scratch() / "offload_params_none", out = scratch() / "offload_params";
+  ASSERT_EQ(run("train" + small + layout + "--quiet --fresh --out " + here.string()).code, 0);
+  const std::string with = small + layout +
+                           "--set parallel.offload_params=file "
+                           "--set parallel.offload_optimizer=host --set parallel.offload_mb=0.004 ";
+  const json explained = json::parse(run("explain" + with + "--json").out),
+             resident = json::parse(run("explain" + small + layout + "--json").out);
+  const Result result = run("train" + with + "--quiet --fresh --out " + out.string());
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(read(out / "weights.safetensors") == read(here / "weights.safetensors"));
+  const json summary = json::parse(read(out / "summary.json"));
+  EXPECT_EQ(summary["peak_bytes"]["planned"], summary["peak_bytes"]["measured"]);
+  EXPECT_EQ(explained["run"]["ranks"]["most"], summary["peak_bytes"]["planned"]);
+  EXPECT_EQ(explained["away"]["file_bytes"], summary["ranks"][0]["peak_bytes"]["file"]);
+  EXPECT_EQ(explained["away"]["host_bytes"], summary["ranks"][0]["peak_bytes"]["host"]);
+  EXPECT_EQ(explained["away"]["weights_bytes"], explained["away"]["file_bytes"]);
+  const auto weights = [](const json& of) { return of["memory"]["weights"].get<std::int64_t>(); };
+  EXPECT_EQ(weights(resident) - weights(explained),
+            explained["away"]["weights_bytes"].get<std::int64_t>());
+}
+
+TEST(OffloadRuns, BenchSaysWhatTheLinkDoes) {
+  const json found =
+      json::parse(run("bench offload --json --threads 1 --max-bytes 1MB --repeats 3").out);
+  EXPECT_EQ(found["home"], "host");
+  EXPECT_GT(found["link_gbytes"]["up"], 0);
+  ASSERT_EQ(found["rows"].size(), 2u);
+  EXPECT_EQ(found["rows"][0]["fetched"], found["rows"][0]["stowed"]);
+  EXPECT_GT(found["rows"][1]["up_gbytes"], 0);
+  EXPECT_EQ(found["rows"][1]["stowed"], 0);
+}
+
 TEST(OffloadRuns, ExplainNamesWhatRestsElsewhere) {
   const std::string text =
       run("explain" + small + "--set parallel.offload_optimizer=file --plan").out;

@@ -24,7 +24,7 @@ Effective row(const Loaded& loaded, std::string_view deepspeed) {
   return {};
 }
 
-// State goes to the host or into a file; parameters stay, and a note says so.
+// State goes to the host or into a file, and so do the weights of stage 3.
 TEST(OffloadKeys, ComeFromADeepSpeedFile) {
   const auto with = [](const std::string& inside) {
     return read(R"({"train_batch_size": 4, "zero_optimization": {"stage": 1, )" + inside + "}}", 2);
@@ -44,10 +44,25 @@ TEST(OffloadKeys, ComeFromADeepSpeedFile) {
   EXPECT_EQ(with(R"("cpu_offload": true)").config.parallel.offload_optimizer, "host");
   EXPECT_EQ(with(R"("cpu_offload": false)").config.parallel.offload_optimizer, "none");
   l = with(R"("offload_param": {"device": "cpu"})");
-  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
+  EXPECT_EQ(l.config.parallel.offload_params, "none");
   expect_says(notes(l),
               "zero_optimization.offload_param.device = \"cpu\" is not supported and is "
-              "ignored: the weights of ZeRO 3 stay on the device");
+              "ignored: it is for the weights of stage 3");
+  const auto third = [](const std::string& inside) {
+    return read(R"({"train_batch_size": 4, "zero_optimization": {"stage": 3, )" + inside + "}}", 2);
+  };
+  l = third(R"("offload_param": {"device": "cpu", "pin_memory": true})");
+  EXPECT_EQ(l.config.parallel.offload_params, "host");
+  EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
+  EXPECT_EQ(row(l, "zero_optimization.offload_param.device").key, "parallel.offload_params");
+  l = third(R"("offload_param": {"device": "nvme", "nvme_path": "/local_nvme"})");
+  EXPECT_EQ(l.config.parallel.offload_params, "file");
+  EXPECT_EQ(l.config.parallel.offload_folder, "/local_nvme");
+  EXPECT_EQ(notes(l), "");
+  l = third(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/a"},
+               "offload_param": {"device": "nvme", "nvme_path": "/b"})");
+  EXPECT_EQ(l.config.parallel.offload_folder, "/a");
+  expect_says(notes(l), "offload_param.nvme_path = \"/b\" is ignored: all files of offload are in");
   l = with(R"("offload_optimizer": {"device": "moon"})");
   EXPECT_EQ(l.config.parallel.offload_optimizer, "none");
   expect_says(notes(l), "offload_optimizer.device = \"moon\" is not supported and is ignored");
@@ -63,6 +78,10 @@ TEST(OffloadKeys, ThatChangeNothingAreNoted) {
   const Loaded file = read(R"({"train_batch_size": 4})", 1,
                            {"parallel.offload_optimizer=file", "parallel.offload_folder=x"});
   EXPECT_EQ(notes(file), "");
+  const Loaded params =
+      read(R"({"train_batch_size": 4})", 1,
+           {"parallel.offload_params=file", "parallel.offload_folder=x", "parallel.zero=3"});
+  EXPECT_EQ(notes(params), "");  // ZeRO 3 of one rank says where its weights rest
 }
 
 TEST(OffloadKeys, AreRefusedWithTheChoices) {
@@ -76,11 +95,18 @@ TEST(OffloadKeys, AreRefusedWithTheChoices) {
     expect_says(e.what(), "none, host or file");
     expect_says(e.what(), "parallel.offload_mb = 0");
   }
+  try {
+    read(R"({"train_batch_size": 4})", 1, {"parallel.offload_params=host", "parallel.zero=2"});
+    ADD_FAILURE() << "it was accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    expect_says(e.what(), "parallel.offload_params = \"host\" is for the weights that ZeRO 3");
+  }
 }
 
 // A run may go on with another value, in the same folder.
 TEST(OffloadKeys, ChangeNoResults) {
-  for (const char* key : {"offload_optimizer", "offload_folder", "offload_mb"})
+  for (const char* key : {"offload_optimizer", "offload_params", "offload_folder", "offload_mb"})
     EXPECT_FALSE(changes_results(std::string("parallel.") + key)) << key;
 }
 

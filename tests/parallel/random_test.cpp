@@ -104,6 +104,7 @@ Training random_training(unsigned seed) {
   p.offload_optimizer = d.of<const char*>({"none", "none", "host", "file"});
   p.offload_folder = std::filesystem::temp_directory_path().string();
   p.offload_mb = 1.0 / static_cast<double>(1 << d.from(4, 12));  // some buckets in many pieces
+  if (p.zero == 3) p.offload_params = d.of<const char*>({"none", "host", "file"});
   return t;
 }
 
@@ -116,8 +117,8 @@ std::string describe(const config::Config& c) {
       << p.chunks << " segments " << p.segments << " dp" << p.dp << " sp" << p.sp << " tp" << p.tp
       << " zero" << p.zero << " " << p.sequence << " persist " << p.persist << " recompute "
       << p.recompute << " batch " << c.batch.global << " acc" << c.batch.accumulate << " "
-      << c.optim.name << " compress " << p.compress << " offload " << p.offload_optimizer << " by "
-      << p.offload_mb;
+      << c.optim.name << " compress " << p.compress << " offload " << p.offload_optimizer
+      << " weights " << p.offload_params << " by " << p.offload_mb;
   return out.str();
 }
 
@@ -140,7 +141,7 @@ void check(unsigned seed) {
     t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = t.config.parallel.pp = 1;
     t.config.parallel.segments = t.config.parallel.chunks = 1;
     t.config.parallel.zero = 0, t.config.parallel.sequence = "none";
-    t.config.parallel.offload_optimizer = "none";
+    t.config.parallel.offload_optimizer = t.config.parallel.offload_params = "none";
     t.at_end = {};
     const Trace want = train(t);
     EXPECT_LE(difference(got.loss, want.loss), 1e-9);

@@ -129,15 +129,20 @@ TEST(OffloadedState, TakesTheBytesThatWerePlanned) {
   }
 }
 
-// A checkpoint is the same wherever state rests: it is read into the other form, and goes on alike.
+// A checkpoint is the same wherever state and weights rest: it is read into the other form, and
+// goes on alike.
 TEST(OffloadedState, IsInCheckpoints) {
   const Scratch scratch, run;
-  Trained resident(micro());
+  config::Config here = micro();
+  here.parallel.zero = 3, here.parallel.persist = 64;
+  Trained resident(here);
   resident.train(5);
   const std::vector<std::string> homes = {"file", "none", "host", "file"};
   for (std::size_t i = 0; i + 1 < homes.size(); ++i) {
     const auto config = [&](const std::string& home) {
-      return home == "none" ? micro() : away(micro(), home, scratch);
+      config::Config there = home == "none" ? here : away(here, home, scratch);
+      there.parallel.offload_params = home;
+      return there;
     };
     SCOPED_TRACE(homes[i] + " to " + homes[i + 1]);
     const fs::path folder = run.folder() / std::to_string(i);

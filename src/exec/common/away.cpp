@@ -49,7 +49,7 @@ class AwayFile::Worker {
       return is_over_;
     }
     void wait() override {
-      const files::DiskCall call("moving optimizer state", path_);
+      const files::DiskCall call("moving offloaded state", path_);
       std::unique_lock lock(worker_.mutex_);
       worker_.changed_.wait(lock, [&] { return is_over_; });
       answer();
