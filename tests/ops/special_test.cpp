@@ -168,6 +168,46 @@ TEST_P(Special, AttentionOfManyHeadsIsThatOfEachSample) {
   }
 }
 
+// A block that walks over the images of a window gives each what it gives one image alone, and the
+// gradient of the bias is the sum of theirs.
+TEST_P(Special, AttentionInWindowsOfManyImagesIsThatOfEachImage) {
+  const std::int64_t images = 40, windows = 4, tokens = 20, heads = 24, width = 32;
+  const ir::Attrs attrs = ir::Attention{0.2, true, true};
+  const auto part = [&](const Array& whole, std::int64_t image) {
+    ir::Shape shape = whole.shape();
+    if (shape[0] != images) return whole;  // bias and mask
+    const std::int64_t size = whole.size() / std::exchange(shape[0], 1);
+    Array out(whole.dtype(), shape);
+    for (std::int64_t i = 0; i < size; ++i) out.set(i, whole[image * size + i]);
+    return out;
+  };
+  const ir::Shape shape = {images, windows, tokens, heads, width};
+  std::vector<Array> in;
+  for (const char* name : {"q", "k", "v"}) in.push_back(make_normal(DType::bf16, shape, name));
+  const Array bias = make_normal(DType::f32, {heads, tokens, tokens}, "bias"),
+              mask = make_normal(DType::f32, {windows, tokens, tokens}, "mask");
+  std::vector<Array> forward_in = in;
+  forward_in.insert(forward_in.end(), {bias, mask});
+  const std::vector<Array> forward = run(Op::attention, attrs, forward_in);
+  in.insert(in.end(), {forward[0], forward[1], make_normal(DType::bf16, shape, "do"), bias, mask});
+  const std::vector<Array> all = run(Op::attention_grad, attrs, in);
+  std::vector<double> dbias(static_cast<std::size_t>(bias.size()));
+  for (std::int64_t image = 0; image < images; ++image) {
+    std::vector<Array> alone, forward_alone;
+    for (const Array& operand : in) alone.push_back(part(operand, image));
+    for (const Array& operand : forward_in) forward_alone.push_back(part(operand, image));
+    const std::vector<Array> one = run(Op::attention_grad, attrs, alone),
+                             o = run(Op::attention, attrs, forward_alone);
+    for (std::size_t i = 0; i < 3; ++i)
+      ASSERT_TRUE(one[i].same_bits(part(all[i], image))) << i << " of image " << image;
+    for (std::size_t i = 0; i < 2; ++i)
+      ASSERT_TRUE(o[i].same_bits(part(forward[i], image))) << i << " of image " << image;
+    for (std::int64_t i = 0; i < bias.size(); ++i) dbias[static_cast<std::size_t>(i)] += one[3][i];
+  }
+  for (std::int64_t i = 0; i < bias.size(); ++i)
+    ASSERT_NEAR(all[3][i], dbias[static_cast<std::size_t>(i)], 1e-3) << i;
+}
+
 // The packed gradient of attention holds, token by token, what the three gradients hold.
 TEST_P(Special, PackedGradientsOfAttentionAreTheThreeSideBySide) {
   struct Sizes {

@@ -289,6 +289,11 @@ void gradient_bf16_32(const Call& call, const Gradient<Bf16>& a, int tokens, uns
 void gradient_bf16_64(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid);
 void gradient_f16(const Call& call, const Gradient<F16>& a, int d, int tokens, unsigned grid);
 
+// Heads of 32 with 17 to 64 tokens, too: `samples` of `batch / windows` images for each block.
+bool has_window_gradient(const AttentionSizes& n, const Limits& limits);
+void window_gradient(const Call& call, const Gradient<Bf16>& a, unsigned grid);
+void window_gradient(const Call& call, const Gradient<F16>& a, unsigned grid);
+
 // Heads of 64 with 81 to 208 tokens have a kernel of their own where nothing is added to scores.
 bool has_wide_gradient(const AttentionSizes& n, bool adds, const Limits& limits);
 void wide_gradient(const Call& call, const Gradient<Bf16>& a);
