@@ -67,7 +67,7 @@ void short_attention_grad(const Call& call) {
                                .dq = reinterpret_cast<T*>(to.dq),
                                .dk = reinterpret_cast<T*>(to.dk),
                                .dv = reinterpret_cast<T*>(to.dv),
-                               .row = to.row,
+                               .row = static_cast<int>(to.row),
                                .partial = bias ? call.scratch<float>() : nullptr,
                                .batch = n.b,
                                .samples = cut.samples};

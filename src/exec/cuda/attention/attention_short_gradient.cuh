@@ -18,13 +18,14 @@ struct Gradient {
   const T *o, *go;
   const float* lse;
   T *dq, *dk, *dv;              // null: not wanted
-  std::int64_t row;             // elements between tokens of these three
+  int row;                      // elements between tokens of these three
   float* partial;               // [slices,h,t,s]; null: no gradient of a bias
   std::int64_t batch, samples;  // of a slice
 
-  // Where token `first` of a head lies in dq, or with s instead of t in dk and dv.
+  // Where token `first` of a head lies in dq, or with s instead of t in dk and dv. No card has room
+  // for 2^31 tokens.
   __device__ std::int64_t result(std::int64_t ib, int ih, int tokens, int first, int d) const {
-    return (ib * tokens + first) * row + static_cast<std::int64_t>(ih) * d;
+    return static_cast<std::int64_t>(static_cast<int>(ib) * tokens + first) * row + ih * d;
   }
 };
 
