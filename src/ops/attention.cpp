@@ -29,7 +29,7 @@ std::string forward_signature(const Attrs& attrs, int) {
 std::string attention_grad_signature(const Attrs& attrs, int) {
   const Attention& a = std::get<Attention>(attrs);
   const auto [q, k, lse, optional] = attention_letters(attrs);
-  const std::string packed = std::string(a.mask ? "*w!" : "*") + "s!n!hd!";
+  const std::string packed = std::string(a.mask ? "*w!" : "*") + "t!n!hd!";  // t counts keys, too
   return q + "," + k + "," + k + "," + q + "," + lse + "," + q + optional + "->" +
          (a.packed ? packed : q + "," + k + "," + k) + (a.bias ? ",hts!" : "");
 }

@@ -18,8 +18,17 @@ Types infer_layer_norm(const Attrs& attrs, In in) {
   const DType stat = statistics_of(in[0].dtype);
   return {{norm_type(attrs, in), s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
 }
+// What a product gave and a norm alone reads may have the type of the norm's other results: it is
+// rounded where it is made, and widened where it is read.
+void check_read(const char* op, const char* operand, const Type& read, const Type& x,
+                const Attrs& attrs) {
+  CHECK(read.dtype == x.dtype || read.dtype == std::get<Norm>(attrs).to,
+        std::string(op) + ": " + operand + " is " + std::string(name(read.dtype)) + " beside " +
+            std::string(name(x.dtype)) + "; it has the type of x, or that of `to`");
+}
 Types infer_add_norm(const Attrs& attrs, In in) {
   const auto s = infer_shapes("*c!,*c!,c!,c!->*c!,*c!,*,*", in);
+  check_read("add_norm", "r", in[1], in[0], attrs);
   const DType stat = statistics_of(in[0].dtype);
   return {{in[0].dtype, s[0], {}},
           {norm_type(attrs, in), s[1], {}},
@@ -32,7 +41,8 @@ std::string norm_grad_signature(const Attrs& attrs, int operands) {
 }
 Types infer_layer_norm_grad(const Attrs& attrs, In in) {
   const auto s = infer_shapes(norm_grad_signature(attrs, static_cast<int>(in.size())), in);
-  Types out{{in[0].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
+  check_read("layer_norm_grad", "dy", in[0], in[1], attrs);
+  Types out{{in[1].dtype, s[0], {}}, {in[4].dtype, s[1], {}}, {in[4].dtype, s[2], {}}};
   if (const auto to = std::get<Norm>(attrs).to) {
     out.push_back({*to, s[3], {}});
     out.push_back({in[4].dtype, s[4], {}});

@@ -1,6 +1,9 @@
 // What mixed precision leaves beside a norm or an activation: the cast of what it gives to the type
 // that products read, and the sum of its gradient over rows, which is that of a bias. The kernel
-// has the values in its registers, so it writes both. Rounding is that of the cast.
+// has the values in its registers, so it writes both. Rounding is that of the cast. And before it:
+// what it adds to the residual stream, or the gradient that comes back, is read in the low type,
+// without a cast to f32; a product whose result a norm alone reads gives it in the low type, as
+// every other product does. The stream itself stays as wide as it is.
 #include <map>
 #include <set>
 
@@ -78,11 +81,53 @@ std::map<int, Match> matches_in(const Program& program, const Uses& uses) {
   return out;
 }
 
+// The operand that a norm may read in the low type: what is added, or the gradient of its result.
+std::size_t low_operand(const Eqn& e) { return e.op == Op::add_norm ? 1 : 0; }
+
+// What a fused norm reads instead of a cast to f32, and the products that round their result.
+struct Reads {
+  std::map<int, Var> instead;  // by the index of the norm
+  std::set<int> rounds;        // indices of contracts
+};
+
+Reads reads_in(const Program& program, const Uses& uses, const std::map<int, Match>& matches) {
+  Reads out;
+  for (const auto& [index, match] : matches) {
+    const Eqn& e = program.eqns[static_cast<std::size_t>(index)];
+    if ((e.op != Op::add_norm && e.op != Op::layer_norm_grad) || !match.cast) continue;
+    const DType low = std::get<Cast>(match.cast->attrs).to;
+    const Var v = e.in[low_operand(e)];
+    if (program.type(e.in[e.op == Op::add_norm ? 0 : 1]).dtype != DType::f32) continue;
+    const Eqn *cast = uses.made_by(v, Op::cast), *product = uses.made_by(v, Op::contract);
+    if (cast && program.type(cast->in[0]).dtype == low) out.instead[index] = cast->in[0];
+    if (product && uses.read_once(v) && beside(*product, e) && product->out.size() == 1 &&
+        std::get<Contract>(product->attrs).out == DType::f32 &&
+        program.type(product->in[0]).dtype == low)
+      out.rounds.insert(uses.index(*product));
+  }
+  return out;
+}
+
+// A product in the type of its factors; what is added to it is cast to that type.
+void copy_rounded(Rewriter& r, const Eqn& e) {
+  Contract attrs = std::get<Contract>(e.attrs);
+  attrs.out.reset();
+  std::vector<Var> in = r(e.in);
+  const DType low = r.to.type(in[0]).dtype;
+  r.enter(e);
+  for (std::size_t i = 2; i < in.size(); ++i)
+    if (r.to.type(in[i]).dtype != low)
+      in[i] = r.to.emit_named(Op::cast, Cast{low}, {in[i]},
+                              {r.to.name_of(in[i]) + "." + std::string(name(low))})[0];
+  r.copy_with(e, attrs, in);
+}
+
 }  // namespace
 
 Program fuse_low(const Program& program) {
   const Uses uses(program);
   const std::map<int, Match> matches = matches_in(program, uses);
+  const Reads reads = reads_in(program, uses, matches);
   std::set<int> gone;
   for (const auto& [index, match] : matches)
     for (const Eqn* e : {match.cast, match.sum})
@@ -92,6 +137,10 @@ Program fuse_low(const Program& program) {
     const Eqn& e = program.eqns[i];
     const auto found = matches.find(static_cast<int>(i));
     if (gone.contains(static_cast<int>(i))) continue;
+    if (reads.rounds.contains(static_cast<int>(i))) {
+      copy_rounded(r, e);
+      continue;
+    }
     if (found == matches.end()) {
       r.copy(e);
       continue;
@@ -109,7 +158,10 @@ Program fuse_low(const Program& program) {
       fused.out.insert(fused.out.end(), {copy, sum});
     else
       fused.out[e.op == Op::add_norm ? 1 : 0] = copy;
-    r.copy_with(fused, attrs, r(e.in));
+    std::vector<Var> in = r(e.in);
+    if (const auto low = reads.instead.find(static_cast<int>(i)); low != reads.instead.end())
+      in[low_operand(e)] = r(low->second);
+    r.copy_with(fused, attrs, in);
   }
   return r.finish();
 }

@@ -67,6 +67,28 @@ TEST_P(Fused, ANormInALowTypeIsItsCast) {
     }
 }
 
+// What a product gave in a low type is read as its cast to f32 would be.
+TEST_P(Fused, ANormReadsWhatIsAddedInALowType) {
+  for (const DType low : {DType::bf16, DType::f16})
+    for (const ir::Shape& shape : shapes()) {
+      ir::Shape outer = shape;
+      outer.pop_back();
+      const Array x = make(shape, "x"), r = cast(make(shape, "r"), low),
+                  gain = make({shape.back()}, "gain"), bias = make({shape.back()}, "bias"),
+                  mean = make(outer, "mean"), rstd = positive(outer, "rstd");
+      const ir::Norm norm{1e-5, low};
+      const auto same = [&](const std::vector<Array>& narrow, const std::vector<Array>& wide) {
+        ASSERT_EQ(narrow.size(), wide.size());
+        for (std::size_t i = 0; i < wide.size(); ++i)
+          EXPECT_TRUE(narrow[i].same_bits(wide[i])) << name_of(shape, low) << " result " << i;
+      };
+      same(run(Op::add_norm, norm, {x, r, gain, bias}),
+           run(Op::add_norm, norm, {x, cast(r, DType::f32), gain, bias}));
+      same(run(Op::layer_norm_grad, norm, {r, x, mean, rstd, gain, x}),
+           run(Op::layer_norm_grad, norm, {cast(r, DType::f32), x, mean, rstd, gain, x}));
+    }
+}
+
 TEST_P(Fused, AGradientOfANormIsGivenTwiceAndSummed) {
   for (const DType low : {DType::bf16, DType::f16})
     for (const ir::Shape& shape : shapes())

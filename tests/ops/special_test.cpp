@@ -168,6 +168,47 @@ TEST_P(Special, AttentionOfManyHeadsIsThatOfEachSample) {
   }
 }
 
+// A block that walks over the images of a window gives each what it gives one image alone, and the
+// gradient of the bias is the sum over all.
+TEST_P(Special, AttentionInWindowsOfManyImagesIsThatOfEachImage) {
+  const std::int64_t images = 15, windows = 8, tokens = 17, heads = 24, width = 32;
+  const ir::Attrs attrs = ir::Attention{0.2, true, true};
+  const auto part = [&](const Array& whole, std::int64_t first, std::int64_t count) {
+    ir::Shape shape = whole.shape();
+    if (shape[0] != images) return whole;  // bias and mask
+    const std::int64_t size = whole.size() / std::exchange(shape[0], count);
+    Array out(whole.dtype(), shape);
+    for (std::int64_t i = 0; i < count * size; ++i) out.set(i, whole[first * size + i]);
+    return out;
+  };
+  const auto gradients = [&](const std::vector<Array>& in, std::int64_t first, std::int64_t count) {
+    std::vector<Array> some;
+    for (const Array& operand : in) some.push_back(part(operand, first, count));
+    return run(Op::attention_grad, attrs, some);
+  };
+  const ir::Shape shape = {images, windows, tokens, heads, width};
+  std::vector<Array> in;
+  for (const char* name : {"q", "k", "v"}) in.push_back(make_normal(DType::bf16, shape, name));
+  const Array bias = make_normal(DType::f32, {heads, tokens, tokens}, "bias"),
+              mask = make_normal(DType::f32, {windows, tokens, tokens}, "mask");
+  const std::vector<Array> o = run(Op::attention, attrs, {in[0], in[1], in[2], bias, mask});
+  in.insert(in.end(), {o[0], o[1], make_normal(DType::bf16, shape, "do"), bias, mask});
+  const std::vector<Array> all = gradients(in, 0, images);
+  for (const std::int64_t image : {0, 1, 14}) {
+    const std::vector<Array> one = gradients(in, image, 1),
+                             one_o = run(Op::attention, attrs,
+                                         {part(in[0], image, 1), part(in[1], image, 1),
+                                          part(in[2], image, 1), bias, mask});
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(one[i].same_bits(part(all[i], image, 1))) << i << " of image " << image;
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(one_o[i].same_bits(part(o[i], image, 1))) << i << " of image " << image;
+  }
+  const Array some = gradients(in, 0, 7)[3], others = gradients(in, 7, images - 7)[3];
+  for (std::int64_t i = 0; i < bias.size(); ++i)
+    ASSERT_NEAR(all[3][i], some[i] + others[i], 1e-4) << i;
+}
+
 // The packed gradient of attention holds, token by token, what the three gradients hold.
 TEST_P(Special, PackedGradientsOfAttentionAreTheThreeSideBySide) {
   struct Sizes {

@@ -87,8 +87,10 @@ void run_attention_grad(const Call& call) {
 
 std::int64_t workspace_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                       std::span<const ir::Type>, const Limits& limits) {
-  const AttentionSizes n = attention_sizes(in[0].shape, in[1].shape);
-  const bool bias = std::get<ir::Attention>(attrs).bias;
+  AttentionSizes n = attention_sizes(in[0].shape, in[1].shape);
+  const auto& attr = std::get<ir::Attention>(attrs);
+  if (attr.mask) n.windows = in.back().shape[0];
+  const bool bias = attr.bias;
   const std::int64_t plain = plain_attention_grad_bytes(n, bias, in[0].dtype, limits);
   if (!short_attention_grad_fits(n, in[0].dtype, limits)) return plain;
   return std::max(plain, short_attention_grad_bytes(n, bias, limits));

@@ -12,6 +12,7 @@ namespace tessera::exec::cuda {
 struct AttentionSizes {
   std::int64_t b = 0;
   int t = 0, s = 0, h = 0, d = 0;
+  std::int64_t windows = 1;  // of a mask
 
   std::int64_t heads() const { return b * h; }
 };

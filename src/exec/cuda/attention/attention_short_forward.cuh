@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "exec/cuda/attention/attention_short.cuh"
+#include "exec/cuda/attention/attention_window.cuh"
 
 namespace tessera::exec::cuda::brief {
 
@@ -150,12 +150,17 @@ void with_forward(const AttentionSizes& n, Visit&& visit) {
     with_blocks<T, 64>(n.s, [&](auto blocks) { visit(blocks, integral_constant<int, 64>{}); });
 }
 
+// Heads of width 32 with 17 to 64 tokens, in a file of its own.
+template <class T>
+void window_attention(const Call& call, AttentionSizes n);
+
 // Windows have a bias; a kernel without one for heads of 64, which leaves registers to the scores.
 // Heads of 64 with a bias are rare: one size does for them, and in f16 one kernel for both.
 template <class T>
 void forward(const Call& call, const AttentionSizes& n) {
   const auto& attr = call.attr<ir::Attention>();
   const bool extras = attr.bias || attr.mask;
+  if (is_window(n)) return window_attention<T>(call, n);
   if (std::is_same_v<T, Bf16> && n.d == 64 && extras)
     return launch_forward<T, 16, 64, true>(call, n);
   with_forward<T>(n, [&](auto blocks, auto d) {

@@ -1,6 +1,7 @@
 // attention_grad of short sequences: what fits, how the batch is cut into slices, and the kernels
 // of bf16 heads of width 64.
 #include "exec/cuda/attention/attention_short_gradient.cuh"
+#include "exec/cuda/attention/attention_window.cuh"
 #include "exec/cuda/attention/slices.cuh"
 
 namespace tessera::exec::cuda {
@@ -32,6 +33,7 @@ std::int64_t gradient_bytes(const AttentionSizes& n) {
 
 // Few enough slices for their sums to stay in the second-level cache, enough to fill the card.
 BatchSlices short_slices(const AttentionSizes& n, bool bias, const Limits& limits) {
+  if (brief::has_window_gradient(n, limits)) return brief::window_slices(n, 12, limits);
   if (!bias) return {.slices = n.b, .samples = 1};
   return batch_slices(n.b, n.h, most_tokens(n) <= 80 ? 12 : 2, limits);
 }
@@ -49,7 +51,8 @@ std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, cons
 }
 
 void short_attention_grad(const Call& call) {
-  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  n.windows = attention_extras(call, 6).windows;
   const AttentionResults to = attention_results(call, n);
   const bool bias = static_cast<bool>(to.dbias);
   const BatchSlices cut = short_slices(n, bias, call.context.limits);
@@ -64,11 +67,13 @@ void short_attention_grad(const Call& call) {
                                .dq = reinterpret_cast<T*>(to.dq),
                                .dk = reinterpret_cast<T*>(to.dk),
                                .dv = reinterpret_cast<T*>(to.dv),
-                               .row = to.row,
+                               .row = static_cast<int>(to.row),
                                .partial = bias ? call.scratch<float>() : nullptr,
                                .batch = n.b,
                                .samples = cut.samples};
-    if (brief::has_wide_gradient(n, a.at.bias || a.at.mask, call.context.limits))
+    if (brief::has_window_gradient(n, call.context.limits))
+      brief::window_gradient(call, a, grid);
+    else if (brief::has_wide_gradient(n, a.at.bias || a.at.mask, call.context.limits))
       brief::wide_gradient(call, a);
     else if constexpr (std::is_same_v<T, F16>)
       brief::gradient_f16(call, a, n.d, most_tokens(n), grid);

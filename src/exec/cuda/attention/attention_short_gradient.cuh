@@ -18,13 +18,14 @@ struct Gradient {
   const T *o, *go;
   const float* lse;
   T *dq, *dk, *dv;              // null: not wanted
-  std::int64_t row;             // elements between tokens of these three
+  int row;                      // elements between tokens of these three
   float* partial;               // [slices,h,t,s]; null: no gradient of a bias
   std::int64_t batch, samples;  // of a slice
 
-  // Where token `first` of a head lies in dq, or with s instead of t in dk and dv.
+  // Where token `first` of a head lies in dq, or with s instead of t in dk and dv. No card has room
+  // for 2^31 tokens.
   __device__ std::int64_t result(std::int64_t ib, int ih, int tokens, int first, int d) const {
-    return (ib * tokens + first) * row + static_cast<std::int64_t>(ih) * d;
+    return static_cast<std::int64_t>(static_cast<int>(ib) * tokens + first) * row + ih * d;
   }
 };
 
@@ -288,6 +289,11 @@ void launch_gradient(const Call& call, const Gradient<T>& a, unsigned grid) {
 void gradient_bf16_32(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid);
 void gradient_bf16_64(const Call& call, const Gradient<Bf16>& a, int tokens, unsigned grid);
 void gradient_f16(const Call& call, const Gradient<F16>& a, int d, int tokens, unsigned grid);
+
+// Heads of 32 with 17 to 64 tokens, too: `samples` of `batch / windows` images for each block.
+bool has_window_gradient(const AttentionSizes& n, const Limits& limits);
+void window_gradient(const Call& call, const Gradient<Bf16>& a, unsigned grid);
+void window_gradient(const Call& call, const Gradient<F16>& a, unsigned grid);
 
 // Heads of 64 with 81 to 208 tokens have a kernel of their own where nothing is added to scores.
 bool has_wide_gradient(const AttentionSizes& n, bool adds, const Limits& limits);

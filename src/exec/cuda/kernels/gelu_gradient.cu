@@ -11,6 +11,28 @@ namespace {
 
 constexpr int lanes = 32, lines = 8;
 
+// In the type T; bf16 and f16 two at a time, which is one instruction.
+template <class T, class W, int width>
+__device__ __forceinline__ Pack<T, width> rounded(const Pack<W, width>& x) {
+  Pack<T, width> out;
+  if constexpr (is_low<T> && width % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < width; i += 2) {
+      if constexpr (std::is_same_v<T, Bf16>) {
+        const __nv_bfloat162 two = __floats2bfloat162_rn(x.at[i], x.at[i + 1]);
+        out.at[i] = two.x, out.at[i + 1] = two.y;
+      } else {
+        const __half2 two = __floats2half2_rn(x.at[i], x.at[i + 1]);
+        out.at[i] = two.x, out.at[i + 1] = two.y;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < width; ++i) out.at[i] = narrow<T>(x.at[i]);
+  }
+  return out;
+}
+
 template <class T, int width, bool tanh>
 __global__ void __launch_bounds__(lanes* lines)
     gelu_grad_columns(const T* x, const T* g, T* dx, Wide<T>* partial, std::int64_t rows,
@@ -28,14 +50,17 @@ __global__ void __launch_bounds__(lanes* lines)
     for (std::int64_t row = begin + line; row < end; row += lines) {
       const std::int64_t at = row * columns + column;
       const P at_x = *reinterpret_cast<const P*>(x + at);
-      P out = *reinterpret_cast<const P*>(g + at);
+      const P at_g = *reinterpret_cast<const P*>(g + at);
+      Pack<W, width> slope;
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         const W value = widen(at_x.at[i]);
-        out.at[i] = narrow<T>(widen(out.at[i]) *
-                              (tanh ? tanh_gelu_slope<T>(value) : erf_gelu_slope<T>(value)));
-        sum.at[i] += widen(out.at[i]);
+        slope.at[i] =
+            widen(at_g.at[i]) * (tanh ? tanh_gelu_slope<T>(value) : erf_gelu_slope<T>(value));
       }
+      const P out = rounded<T>(slope);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum.at[i] += widen(out.at[i]);
       *reinterpret_cast<P*>(dx + at) = out;
     }
   sums[line][lane] = sum;

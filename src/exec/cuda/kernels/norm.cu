@@ -10,9 +10,11 @@ namespace {
 using norm::Columns;
 using norm::Rows;
 
-template <class T, class Y>
+// R: of what is added; T, or the type of y.
+template <class T, class R, class Y>
 struct NormCall {
-  const T *x, *r;  // r: null, or what is added to x
+  const T* x;
+  const R* r;  // null, or what is added to x
   const Wide<T>*gain, *bias;
   T* s;  // x + r; null: not wanted
   Y* y;  // the same
@@ -21,8 +23,8 @@ struct NormCall {
   Wide<T> eps;
 };
 
-template <class T, class Y, int group, int per_thread>
-__global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T, Y> a) {
+template <class T, class R, class Y, int group, int per_thread>
+__global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T, R, Y> a) {
   using Own = Columns<T, group, per_thread>;
   constexpr int vector = Own::vector;
   const int width = static_cast<int>(a.width);
@@ -71,11 +73,12 @@ __global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T, Y> 
 
 // Any width and any address: three walks over the row. An element is read before it is written, by
 // the thread that writes it.
-template <class T, class Y>
-__global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCall<T, Y> a) {
+template <class T, class R, class Y>
+__global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCall<T, R, Y> a) {
   using W = Wide<T>;
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-    const T *x = a.x + row * a.width, *r = a.r ? a.r + row * a.width : nullptr;
+    const T* x = a.x + row * a.width;
+    const R* r = a.r ? a.r + row * a.width : nullptr;
     const auto value = [&](std::int64_t i) { return r ? widen(x[i]) + widen(r[i]) : widen(x[i]); };
     W sum = 0, squares = 0;
     for (std::int64_t i = threadIdx.x; i < a.width; i += norm::plain_threads) sum += value(i);
@@ -95,18 +98,18 @@ __global__ void __launch_bounds__(norm::plain_threads) norm_plain_kernel(NormCal
   }
 }
 
-template <class T, class Y>
-void normalise(const Call& call, const NormCall<T, Y>& a) {
+template <class T, class R, class Y>
+void normalise(const Call& call, const NormCall<T, R, Y>& a) {
   if (a.rows == 0) return;
   if constexpr (!std::is_same_v<T, double>)
     if (norm::in_registers<T>(a.width, {a.x, a.r, a.gain, a.bias, a.s, a.y})) {
       norm::with_group(a.width, [&](auto group, auto per_thread) {
         const unsigned blocks = grid_for(a.rows * group, norm::row_threads, 0x7fffffff);
-        norm_kernel<T, Y, group, per_thread><<<blocks, norm::row_threads, 0, call.stream>>>(a);
+        norm_kernel<T, R, Y, group, per_thread><<<blocks, norm::row_threads, 0, call.stream>>>(a);
       });
       return launched("layer_norm");
     }
-  norm_plain_kernel<T, Y><<<grid_for(a.rows, 1), norm::plain_threads, 0, call.stream>>>(a);
+  norm_plain_kernel<T, R, Y><<<grid_for(a.rows, 1), norm::plain_threads, 0, call.stream>>>(a);
   launched("layer_norm, any width");
 }
 
@@ -122,17 +125,23 @@ void run_norm(const Call& call, bool adds) {
               std::string(ir::name(call.in[0].dtype)));
     const ir::Norm& attrs = call.attr<ir::Norm>();
     norm::with_result<T>(attrs.to.value_or(call.in[0].dtype), [&]<class Y>(Y) {
-      normalise<T, Y>(call, {.x = call.in[0].as<T>(),
-                             .r = adds ? call.in[1].as<T>() : nullptr,
-                             .gain = call.in[first].as<Wide<T>>(),
-                             .bias = call.in[first + 1].as<Wide<T>>(),
-                             .s = adds ? call.out[0].as<T>() : nullptr,
-                             .y = call.out[result].as<Y>(),
-                             .mean = call.out[result + 1].as<Wide<T>>(),
-                             .rstd = call.out[result + 2].as<Wide<T>>(),
-                             .rows = rows.count,
-                             .width = rows.width,
-                             .eps = static_cast<Wide<T>>(attrs.eps)});
+      const auto with_added = [&]<class R>(R) {
+        normalise<T, R, Y>(call, {.x = call.in[0].as<T>(),
+                                  .r = adds ? call.in[1].as<R>() : nullptr,
+                                  .gain = call.in[first].as<Wide<T>>(),
+                                  .bias = call.in[first + 1].as<Wide<T>>(),
+                                  .s = adds ? call.out[0].as<T>() : nullptr,
+                                  .y = call.out[result].as<Y>(),
+                                  .mean = call.out[result + 1].as<Wide<T>>(),
+                                  .rstd = call.out[result + 2].as<Wide<T>>(),
+                                  .rows = rows.count,
+                                  .width = rows.width,
+                                  .eps = static_cast<Wide<T>>(attrs.eps)});
+      };
+      if (adds && call.in[1].dtype != call.in[0].dtype)
+        with_added(Y{});
+      else
+        with_added(T{});
     });
   });
 }

@@ -46,16 +46,17 @@ struct Columns {
   static __device__ __forceinline__ int column(int k) {
     return (static_cast<int>(threadIdx.x) % group + group * k) * vector;
   }
-  static __device__ __forceinline__ void load(float (&v)[per_thread], const T* row, int width) {
+  // U, here and below: T, or a type that takes less room.
+  template <class U>
+  static __device__ __forceinline__ void load(float (&v)[per_thread], const U* row, int width) {
 #pragma unroll
     for (int k = 0; k < vectors; ++k) {
-      Pack<T, vector> pack{};
-      if (column(k) < width) pack = *reinterpret_cast<const Pack<T, vector>*>(row + column(k));
+      Pack<U, vector> pack{};
+      if (column(k) < width) pack = *reinterpret_cast<const Pack<U, vector>*>(row + column(k));
 #pragma unroll
       for (int i = 0; i < vector; ++i) v[k * vector + i] = widen(pack.at[i]);
     }
   }
-  // U: T, or a type that takes less room.
   template <class U>
   static __device__ __forceinline__ void store(const float (&v)[per_thread], U* row, int width) {
 #pragma unroll

@@ -14,13 +14,14 @@ namespace {
 using norm::Columns;
 using norm::Rows;
 
-// L: the other type of dx; void: there is none.
-template <class T, class L>
+// L: the other type of dx; void: there is none. D: of dy; T, or that other type.
+template <class T, class L, class D = T>
 struct NormGrad {
   static constexpr bool twice = !std::is_void_v<L>;
   static constexpr int sums = twice ? 3 : 2;
 
-  const T *dy, *x, *addend;  // addend: null, or what is added to dx
+  const D* dy;
+  const T *x, *addend;  // addend: null, or what is added to dx
   const Wide<T>*mean, *rstd, *gain;
   T* dx;  // null: not wanted
   L* copy;
@@ -31,11 +32,11 @@ struct NormGrad {
 };
 
 // The sums of a block: where warps share it, they are added in order.
-template <class T, class L, int group, int per_thread>
-__device__ void store_sums(const NormGrad<T, L>& a,
-                           const float (&values)[NormGrad<T, L>::sums][per_thread]) {
+template <class T, class L, class D, int group, int per_thread>
+__device__ void store_sums(const NormGrad<T, L, D>& a,
+                           const float (&values)[NormGrad<T, L, D>::sums][per_thread]) {
   using Own = Columns<T, group, per_thread>;
-  constexpr int vector = Own::vector, most = group * per_thread, count = NormGrad<T, L>::sums;
+  constexpr int vector = Own::vector, most = group * per_thread, count = NormGrad<T, L, D>::sums;
   const int width = static_cast<int>(a.width), turn = static_cast<int>(threadIdx.x) / group;
   float* to = a.partial + static_cast<std::int64_t>(blockIdx.x) * count * width;
   const auto for_own = [&](auto&& visit) {
@@ -66,13 +67,13 @@ __device__ void store_sums(const NormGrad<T, L>& a,
   }
 }
 
-template <class T, class L, int group, int per_thread>
-__global__ void __launch_bounds__(norm::row_threads) norm_grad_kernel(NormGrad<T, L> a) {
+template <class T, class L, class D, int group, int per_thread>
+__global__ void __launch_bounds__(norm::row_threads) norm_grad_kernel(NormGrad<T, L, D> a) {
   using Own = Columns<T, group, per_thread>;
   constexpr int vector = Own::vector, together = norm::row_threads / group;
   const int width = static_cast<int>(a.width);
   const float share = 1.0f / static_cast<float>(width);
-  float sums[NormGrad<T, L>::sums][per_thread] = {};  // dgain, dbias, and of dx
+  float sums[NormGrad<T, L, D>::sums][per_thread] = {};  // dgain, dbias, and of dx
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * together + threadIdx.x / group;
        row < a.rows; row += static_cast<std::int64_t>(gridDim.x) * together) {
     const std::int64_t at = row * a.width;
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(norm::row_threads) norm_grad_kernel(NormGrad<T
       for (int j = 0; j < per_thread; ++j) e[j] += n[j];
     }
     if (a.dx) Own::store(e, a.dx + at, width);
-    if constexpr (NormGrad<T, L>::twice) {
+    if constexpr (NormGrad<T, L, D>::twice) {
       if (a.copy) Own::store(e, a.copy + at, width);
 #pragma unroll
       for (int k = 0; k < Own::vectors; ++k)
@@ -117,12 +118,12 @@ __global__ void __launch_bounds__(norm::row_threads) norm_grad_kernel(NormGrad<T
           for (int i = 0; i < vector; ++i) sums[2][k * vector + i] += e[k * vector + i];
     }
   }
-  if (a.partial) store_sums<T, L, group, per_thread>(a, sums);
+  if (a.partial) store_sums<T, L, D, group, per_thread>(a, sums);
 }
 
 // Any width and any address: dx, a block for each row.
-template <class T, class L>
-__global__ void __launch_bounds__(norm::plain_threads) norm_dx_plain_kernel(NormGrad<T, L> a) {
+template <class T, class L, class D>
+__global__ void __launch_bounds__(norm::plain_threads) norm_dx_plain_kernel(NormGrad<T, L, D> a) {
   using W = Wide<T>;
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const std::int64_t at = row * a.width;
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(norm::plain_threads) norm_dx_plain_kernel(Norm
       W dx = rstd * (e - sum - n * product);
       if (a.addend) dx += widen(a.addend[at + i]);
       if (a.dx) a.dx[at + i] = narrow<T>(dx);
-      if constexpr (NormGrad<T, L>::twice)
+      if constexpr (NormGrad<T, L, D>::twice)
         if (a.copy) a.copy[at + i] = narrow<L>(dx);
     }
   }
@@ -148,9 +149,9 @@ __global__ void __launch_bounds__(norm::plain_threads) norm_dx_plain_kernel(Norm
 
 // The same for dgain and dbias, or when dx is there (`of_dx`) for its sum: 32 columns of the rows
 // of one part; a warp adds every eighth of them.
-template <class T, class L>
+template <class T, class L, class D>
 __global__ void __launch_bounds__(norm::plain_threads)
-    norm_columns_kernel(NormGrad<T, L> a, std::int64_t rows_of_part, bool of_dx) {
+    norm_columns_kernel(NormGrad<T, L, D> a, std::int64_t rows_of_part, bool of_dx) {
   using W = Wide<T>;
   constexpr int warps = norm::plain_threads / 32;
   __shared__ W sums[2][warps][32];
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(norm::plain_threads)
     for (std::int64_t row = blockIdx.y * rows_of_part + warp; row < end; row += warps) {
       const std::int64_t at = row * a.width + column;
       if (of_dx) {
-        if constexpr (NormGrad<T, L>::twice) dgain += a.dx ? widen(a.dx[at]) : widen(a.copy[at]);
+        if constexpr (NormGrad<T, L, D>::twice) dgain += a.dx ? widen(a.dx[at]) : widen(a.copy[at]);
       } else {
         const W dy = widen(a.dy[at]), x = widen(a.x[at]);
         dgain += dy * ((x - a.mean[row]) * a.rstd[row]);
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(norm::plain_threads)
   __syncthreads();
   if (warp != 0 || column >= a.width) return;
   for (int w = 1; w < warps; ++w) dgain += sums[0][w][lane], dbias += sums[1][w][lane];
-  W* to = a.partial + (blockIdx.y * NormGrad<T, L>::sums + (of_dx ? 2 : 0)) * a.width + column;
+  W* to = a.partial + (blockIdx.y * NormGrad<T, L, D>::sums + (of_dx ? 2 : 0)) * a.width + column;
   to[0] = dgain;
   if (!of_dx) to[a.width] = dbias;
 }
@@ -188,62 +189,62 @@ std::int64_t parts_of(const Rows& rows, bool twice, const Limits& limits) {
   return std::min<std::int64_t>((rows.count + 3) / 4, resident * limits.multiprocessors);
 }
 
-template <class T, class L>
-void launch_plain(const Call& call, const NormGrad<T, L>& a, std::int64_t parts) {
+template <class T, class L, class D>
+void launch_plain(const Call& call, const NormGrad<T, L, D>& a, std::int64_t parts) {
   const auto sum_columns = [&](bool of_dx) {
     const dim3 grid(grid_for(a.width, 32), static_cast<unsigned>(parts));
-    norm_columns_kernel<T, L>
+    norm_columns_kernel<T, L, D>
         <<<grid, norm::plain_threads, 0, call.stream>>>(a, (a.rows + parts - 1) / parts, of_dx);
     launched("layer_norm_grad, any width, sums");
   };
   if (a.partial) sum_columns(false);  // dx may lie over dy or x: these come first
   if (!a.wants_dx()) return;
-  norm_dx_plain_kernel<T, L><<<grid_for(a.rows, 1), norm::plain_threads, 0, call.stream>>>(a);
+  norm_dx_plain_kernel<T, L, D><<<grid_for(a.rows, 1), norm::plain_threads, 0, call.stream>>>(a);
   launched("layer_norm_grad, any width");
-  if (NormGrad<T, L>::twice && a.partial) sum_columns(true);
+  if (NormGrad<T, L, D>::twice && a.partial) sum_columns(true);
 }
 
-template <class T, class L>
-void launch_grad(const Call& call, const NormGrad<T, L>& a, std::int64_t parts) {
+template <class T, class L, class D>
+void launch_grad(const Call& call, const NormGrad<T, L, D>& a, std::int64_t parts) {
   if (a.rows == 0) return;
   if constexpr (!std::is_same_v<T, double>)
     if (norm::in_registers<T>(a.width, {a.dy, a.x, a.addend, a.gain, a.dx, a.copy})) {
       norm::with_group(a.width, [&](auto group, auto per_thread) {
-        norm_grad_kernel<T, L, group, per_thread>
+        norm_grad_kernel<T, L, D, group, per_thread>
             <<<static_cast<unsigned>(parts), norm::row_threads, 0, call.stream>>>(a);
       });
       return launched("layer_norm_grad");
     }
-  launch_plain<T, L>(call, a, parts);
+  launch_plain<T, L, D>(call, a, parts);
 }
 
-template <class T, class L>
+template <class T, class L, class D>
 void run_grad(const Call& call) {
   using W = Wide<T>;
   const Rows rows = norm::rows_of(call.in[0].shape);
-  const std::int64_t parts = parts_of(rows, NormGrad<T, L>::twice, call.context.limits),
-                     stride = NormGrad<T, L>::sums * rows.width;
+  const std::int64_t parts = parts_of(rows, NormGrad<T, L, D>::twice, call.context.limits),
+                     stride = NormGrad<T, L, D>::sums * rows.width;
   CHECK(call.workspace_bytes >= parts * stride * static_cast<std::int64_t>(sizeof(W)),
         "layer_norm_grad: workspace too small");
-  const Tensor total = NormGrad<T, L>::twice ? call.out[4] : Tensor();
+  const Tensor total = NormGrad<T, L, D>::twice ? call.out[4] : Tensor();
   const bool sums = call.out[1] || call.out[2] || total;
   L* copy = nullptr;
-  if constexpr (NormGrad<T, L>::twice) copy = call.out[3].template as<L>();
+  if constexpr (NormGrad<T, L, D>::twice) copy = call.out[3].template as<L>();
   CHECK(rows.count == 0 || call.out[0] || copy || !total,
         "layer_norm_grad: the sum of a dx that nobody reads");
-  launch_grad<T, L>(call,
-                    {.dy = call.in[0].as<T>(),
-                     .x = call.in[1].as<T>(),
-                     .addend = call.in.size() > 5 ? call.in[5].as<T>() : nullptr,
-                     .mean = call.in[2].as<W>(),
-                     .rstd = call.in[3].as<W>(),
-                     .gain = call.in[4].as<W>(),
-                     .dx = call.out[0].as<T>(),
-                     .copy = copy,
-                     .partial = sums ? call.scratch<W>() : nullptr,
-                     .rows = rows.count,
-                     .width = rows.width},
-                    parts);
+  launch_grad<T, L, D>(call,
+                       {.dy = call.in[0].as<D>(),
+                        .x = call.in[1].as<T>(),
+                        .addend = call.in.size() > 5 ? call.in[5].as<T>() : nullptr,
+                        .mean = call.in[2].as<W>(),
+                        .rstd = call.in[3].as<W>(),
+                        .gain = call.in[4].as<W>(),
+                        .dx = call.out[0].as<T>(),
+                        .copy = copy,
+                        .partial = sums ? call.scratch<W>() : nullptr,
+                        .rows = rows.count,
+                        .width = rows.width},
+                       parts);
   int part = 0;
   for (const Tensor& z : {call.out[1], call.out[2], total}) {
     if (z)
@@ -260,20 +261,22 @@ std::int64_t workspace_layer_norm_grad(const ir::Attrs& attrs, std::span<const i
   const Rows rows = norm::rows_of(in[0].shape);
   const bool twice = std::get<ir::Norm>(attrs).to.has_value();
   return parts_of(rows, twice, limits) * (twice ? 3 : 2) * rows.width *
-         (in[0].dtype == ir::DType::f64 ? 8 : 4);
+         (in[1].dtype == ir::DType::f64 ? 8 : 4);
 }
 
 void run_layer_norm_grad(const Call& call) {
-  with_float(call.in[0].dtype, [&](auto zero) {
+  with_float(call.in[1].dtype, [&](auto zero) {
     using T = decltype(zero);
     const ir::DType wide = std::is_same_v<T, double> ? ir::DType::f64 : ir::DType::f32;
     CHECK(call.in[4].dtype == wide, "layer_norm_grad: the gain is " + std::string(ir::name(wide)) +
-                                        " beside " + std::string(ir::name(call.in[0].dtype)));
+                                        " beside " + std::string(ir::name(call.in[1].dtype)));
     const auto to = call.attr<ir::Norm>().to;
-    if (!to) return run_grad<T, void>(call);
+    if (!to) return run_grad<T, void, T>(call);
     CHECK((std::is_same_v<T, float>), "layer_norm_grad: dx has another type beside f32 alone");
     if constexpr (std::is_same_v<T, float>)
-      norm::with_result<T>(*to, [&]<class L>(L) { run_grad<T, L>(call); });
+      norm::with_result<T>(*to, [&]<class L>(L) {
+        call.in[0].dtype == *to ? run_grad<T, L, L>(call) : run_grad<T, L, T>(call);
+      });
   });
 }
 
