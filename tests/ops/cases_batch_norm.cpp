@@ -35,6 +35,39 @@ Rows batch_norm_cases() {
                     counted,
                     {image, image, sums_of, squares, gain, sums_of, sums_of},
                     sums});
+    // With a ReLU behind the norm, and with a sum before that.
+    BatchNorm counted_relu = counted, plain_relu = plain;
+    counted_relu.relu = plain_relu.relu = true;
+    const std::vector<Operand> norm = {image, {{groups, c}, rate}, squares, channel, gain, channel};
+    std::vector<Operand> added = norm;
+    added.push_back(image);
+    const bool small = elements(x) < 2000;
+    rows.push_back({"batch_norm_relu_" + name, Op::batch_norm, counted_relu, norm, sums,
+                    small ? std::vector<int>{4, 5} : std::vector<int>{}});
+    rows.push_back({"batch_norm_added_" + name, Op::batch_norm, counted, added, sums,
+                    small ? std::vector<int>{4, 5, 6} : std::vector<int>{}});
+    rows.push_back({"batch_norm_added_relu_" + name, Op::batch_norm, counted_relu, added, sums,
+                    small ? std::vector<int>{4, 5, 6} : std::vector<int>{}});
+    rows.push_back({"batch_norm_sums_relu_" + name,
+                    Op::batch_norm_sums,
+                    plain_relu,
+                    {image, image, sums_of, squares, gain, channel},
+                    sums});
+    rows.push_back({"batch_norm_grad_relu_" + name,
+                    Op::batch_norm_grad,
+                    counted_relu,
+                    {image, image, sums_of, squares, gain, sums_of, sums_of, channel},
+                    sums});
+    rows.push_back({"relu_grad_sums_" + name,
+                    Op::relu_grad_sums,
+                    plain,
+                    {image, image, image, sums_of, squares},
+                    sums});
+    rows.push_back({"relu_grad_sums_two_" + name,
+                    Op::relu_grad_sums,
+                    plain,
+                    {image, image, image, sums_of, squares, image},
+                    sums});
     rows.push_back({"running_stats_" + name,
                     Op::running_stats,
                     counted,
