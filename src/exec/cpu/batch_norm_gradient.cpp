@@ -194,10 +194,12 @@ Scratch scratch_batch_norm_grad(const ir::Attrs& attrs, std::span<const ir::Type
 
 void fast_relu_grad_sums(const Call& call) {
   const Blocks blocks(call.in[0].shape, call.attr<ir::BatchNorm>().groups);
+  const bool two = call.in.size() >= 8;
   const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>(), *x = call.in[2].as<float>(),
               *mean = call.in[3].as<float>(), *rstd = call.in[4].as<float>(),
-              *h = call.in.size() == 6 ? call.in[5].as<float>() : nullptr;
+              *h = call.in.size() % 3 == 0 ? call.in.back().as<float>() : nullptr;
   float* const dz = call.out[0] ? call.out[0].as<float>() : nullptr;
+  if (two && !dz) return reference_relu_grad_sums<float>(call);
   float* const partials = call.shared_scratch<float>();
   for_each_run(blocks, call.pool, partials,
                [&](int64_t group, int64_t row, int64_t rows, float* to) {
@@ -208,6 +210,18 @@ void fast_relu_grad_sums(const Call& call) {
                });
   add_blocks(blocks, partials, call.out[1], call.out[2],
              [&](int64_t i) { return static_cast<double>(rstd[i]); });
+  if (!two) return;
+  const float *x2 = call.in[5].as<float>(), *mean2 = call.in[6].as<float>(),
+              *rstd2 = call.in[7].as<float>();
+  for_each_run(blocks, call.pool, partials,
+               [&](int64_t group, int64_t row, int64_t rows, float* to) {
+                 const int64_t at = row * blocks.channels;
+                 HWY_DYNAMIC_DISPATCH(grad_sums_block)
+                 (dz + at, x2 + at, mean2 + group * blocks.channels, Behind{}, rows,
+                  blocks.channels, to, to + blocks.channels);
+               });
+  add_blocks(blocks, partials, Tensor{}, call.out[3],
+             [&](int64_t i) { return static_cast<double>(rstd2[i]); });
 }
 Scratch scratch_relu_grad_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                std::span<const ir::Type>) {
