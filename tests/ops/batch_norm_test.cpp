@@ -102,6 +102,19 @@ TEST_P(BatchNorm, WithItsNeighboursItIsTheSameBits) {
                 is_low(dtype) ? 4e-3 : 1e-7)
           << what;
 
+      const Array x2 = image("x2"), shift2 = channel("shift2"), gain2 = channel("gain2"),
+                  bias2 = channel("bias2");
+      const auto sums2 = run(Op::moments, attrs, {x2, shift2});
+      const std::vector<Array> in2 = {x2, sums2[0], sums2[1], shift2, gain2, bias2};
+      const auto plain2 = run(Op::batch_norm, attrs, in2);
+      std::vector<Array> pair = in;
+      pair.insert(pair.end(), in2.begin(), in2.end());
+      const auto both = run(Op::batch_norm, relu, pair);
+      const Array joined = run(Op::relu, None{}, {run(Op::add, same, {plain[0], plain2[0]})[0]})[0];
+      EXPECT_LE(relative_error(both[0], joined), is_low(dtype) ? 8e-3 : 1e-7) << what;
+      for (std::size_t k : {1u, 2u})
+        EXPECT_TRUE(both[k].same_bits(plain[k]) && both[k + 2].same_bits(plain2[k])) << what;
+
       // The ReLU is open where its result says so.
       const Array &mean = plain[1], &rstd = plain[2];
       const Array dy = run(Op::relu_grad, None{}, {y, g})[0];
@@ -124,6 +137,11 @@ TEST_P(BatchNorm, WithItsNeighboursItIsTheSameBits) {
         const double tolerance = is_low(dtype) && GetParam() == "cpu" ? 4e-3 : 0;
         EXPECT_LE(relative_error(all[1], of_dz[0]), tolerance) << what;
         EXPECT_LE(relative_error(all[2], of_dz[1]), tolerance) << what;
+        operands.insert(operands.begin() + 5, {x2, plain2[1], plain2[2]});
+        const auto of_two = run(Op::relu_grad_sums, attrs, operands),
+                   of_x2 = run(Op::batch_norm_sums, attrs, {dz, x2, plain2[1], plain2[2]});
+        for (std::size_t k : {0u, 1u, 2u}) EXPECT_TRUE(of_two[k].same_bits(all[k])) << what;
+        EXPECT_LE(relative_error(of_two[3], of_x2[1]), tolerance) << what;
       }
     }
 }

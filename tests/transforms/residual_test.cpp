@@ -85,6 +85,13 @@ TEST(Residual, FusionLeavesNoReluAlone) {
                 1)
           << block << " " << stem;
       EXPECT_EQ(count(fused, Op::moments), count(p, Op::moments));
+      // A shortcut with a convolution of its own: two norms in one equation.
+      const std::ptrdiff_t shortcuts = block == "basic" ? 1 : 2;
+      EXPECT_EQ(
+          std::count_if(fused.eqns.begin(), fused.eqns.end(),
+                        [](const Eqn& e) { return e.op == Op::batch_norm && e.in.size() == 12; }),
+          shortcuts);
+      EXPECT_EQ(count(fused, Op::batch_norm), count(p, Op::batch_norm) - shortcuts);
     }
 }
 
