@@ -134,7 +134,8 @@ TEST_P(BatchNorm, WithItsNeighboursItIsTheSameBits) {
         const auto all = run(Op::relu_grad_sums, attrs, operands),
                    of_dz = run(Op::batch_norm_sums, attrs, {dz, x, mean, rstd});
         EXPECT_TRUE(all[0].same_bits(dz)) << what;
-        const double tolerance = is_low(dtype) && GetParam() == "cpu" ? 4e-3 : 0;
+        // The CPU adds up what it has not rounded yet, and a sum of few terms cancels.
+        const double tolerance = is_low(dtype) && GetParam() == "cpu" ? 1e-2 : 0;
         EXPECT_LE(relative_error(all[1], of_dz[0]), tolerance) << what;
         EXPECT_LE(relative_error(all[2], of_dz[1]), tolerance) << what;
         operands.insert(operands.begin() + 5, {x2, plain2[1], plain2[2]});
