@@ -87,6 +87,36 @@ struct ConvKept {
   Alignments alignments;  // of the addresses it was made for
 };
 
+// Algorithms may be tried out on the tensors of a call, whose result is of no account yet; not
+// while a run is recorded.
+bool may_try(const ConvJob& job) {
+  cudaStreamCaptureStatus recorded = cudaStreamCaptureStatusNone;
+  must(::cudaStreamIsCapturing(job.call.stream, &recorded), "ask whether a run is recorded");
+  return recorded == cudaStreamCaptureStatusNone;
+}
+
+ProductAddresses product_addresses(const ConvJob& job) {
+  ProductAddresses at{.workspace = job.call.workspace};
+  switch (job.pass) {
+    case ConvPass::forward:
+      at.left = job.filters;
+      at.right = job.images;
+      at.d = job.results;
+      break;
+    case ConvPass::input_grad:
+      at.left = job.filters;
+      at.right = job.results;
+      at.d = job.images;
+      break;
+    case ConvPass::filter_grad:
+      at.left = job.results;
+      at.right = job.images;
+      at.d = job.filters;
+      break;
+  }
+  return at;
+}
+
 // images [pixels, c], filters [c, o], results [pixels, o], all row-major; the library's rows are
 // the last dim of what is made.
 std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align) {
@@ -127,33 +157,26 @@ std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align
       break;
   }
   p.d = {.col = p.rows};
-  return job.call.context.blas->plan(p);
+  const Blas::Trial trial{.at = product_addresses(job), .stream = job.call.stream};
+  return job.call.context.blas->plan(p, may_try(job) ? &trial : nullptr);
 }
 
 void run_product(const ConvJob& job, const BlasPlan& plan) {
-  ProductAddresses at{.workspace = job.call.workspace};
-  switch (job.pass) {
-    case ConvPass::forward:
-      at.left = job.filters;
-      at.right = job.images;
-      at.d = job.results;
-      break;
-    case ConvPass::input_grad:
-      at.left = job.filters;
-      at.right = job.results;
-      at.d = job.images;
-      break;
-    case ConvPass::filter_grad:
-      at.left = job.results;
-      at.right = job.images;
-      at.d = job.filters;
-      break;
-  }
-  job.call.context.blas->run(plan, at, job.call.stream);
+  job.call.context.blas->run(plan, product_addresses(job), job.call.stream);
+}
+
+// The filters as cuDNN has them, [o,k,l,c], lie in the workspace before its own.
+DnnConvAddresses dnn_addresses(const ConvJob& job) {
+  std::byte* const turned = job.call.workspace;
+  return {.images = job.images,
+          .filters = turned,
+          .results = job.results,
+          .workspace = turned + aligned_bytes(job.sizes.filters() * ir::size_of(job.dtype))};
 }
 
 std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
   const ConvSizes& s = job.sizes;
+  const Dnn::Trial trial{.at = dnn_addresses(job), .stream = job.call.stream};
   return job.call.context.dnn->plan({.pass = job.pass,
                                      .dtype = job.dtype,
                                      .tf32 = job.call.context.tf32,
@@ -171,23 +194,20 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& al
                                      .workspace = dnn_bytes(s, job.dtype),
                                      .align_images = std::min(16u, align.images),
                                      .align_filters = 16,
-                                     .align_results = std::min(16u, align.results)});
+                                     .align_results = std::min(16u, align.results)},
+                                    may_try(job) ? &trial : nullptr);
 }
 
 void run_dnn(const ConvJob& job, const DnnPlan& plan) {
   const ConvSizes& s = job.sizes;
   const int64_t element = ir::size_of(job.dtype), taps = s.k * s.l * s.c;
   const Call& call = job.call;
-  std::byte* const turned = call.workspace;  // filters as [o,k,l,c]
-  std::byte* const workspace = turned + aligned_bytes(s.filters() * element);
+  const DnnConvAddresses at = dnn_addresses(job);
   if (job.pass != ConvPass::filter_grad)
-    transpose(job.filters, taps, s.o, turned, element, call.stream);
-  call.context.dnn->run(
-      plan,
-      {.images = job.images, .filters = turned, .results = job.results, .workspace = workspace},
-      call.stream);
+    transpose(job.filters, taps, s.o, at.filters, element, call.stream);
+  call.context.dnn->run(plan, at, call.stream);
   if (job.pass == ConvPass::filter_grad)
-    transpose(turned, s.o, taps, job.filters, element, call.stream);
+    transpose(at.filters, s.o, taps, job.filters, element, call.stream);
 }
 
 void run_plain(const ConvJob& job) {
