@@ -32,9 +32,12 @@ Types infer_moments(const Attrs& attrs, In in) {
   const Type sums{statistics_of(in[0].dtype), {a.groups, in[0].shape.back()}, {}};
   return {sums, sums};
 }
-// x, sum, sumsq, shift, gain, bias, [addend] -> y, mean, rstd
+// x, sum, sumsq, shift, gain, bias, [addend, or all six of another norm] -> y, mean, rstd, [mean
+// and rstd of the other]
 std::string norm_signature(const Attrs&, int operands) {
-  return std::string("*c,gc,gc,c,c,c") + (operands == 7 ? ",*c" : "") + "->*c,gc,gc";
+  const std::string one = "*c,gc,gc,c,c,c";
+  if (operands == 12) return one + "," + one + "->*c,gc,gc,gc,gc";
+  return one + (operands == 7 ? ",*c" : "") + "->*c,gc,gc";
 }
 Types infer_batch_norm(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
@@ -42,8 +45,9 @@ Types infer_batch_norm(const Attrs& attrs, In in) {
   check_counts(a), check_groups(a, in[1]);
   CHECK(in.size() < 7 || in[6].dtype == in[0].dtype,
         "what is added to a batch norm has the element type of its result");
-  const DType stat = statistics_of(in[0].dtype);
-  return {{in[0].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
+  Types out{{in[0].dtype, s[0], {}}};
+  for (std::size_t i = 1; i < s.size(); ++i) out.push_back({statistics_of(in[0].dtype), s[i], {}});
+  return out;
 }
 // dy, x, mean, rstd, [gain, bias] -> per group and channel: sum of dy, and of dy (x - mean) rstd
 std::string sums_signature(const Attrs& attrs, int) {
@@ -65,18 +69,21 @@ Types infer_grad(const Attrs& attrs, In in) {
   check_counts(a), check_groups(a, in[2]);
   return {{in[0].dtype, s[0], {}}};
 }
-// y, g, x, mean, rstd, [h] -> dz, and the sums of dz
+// y, g, x, mean, rstd, [x, mean, rstd of another norm], [h] -> dz, and the sums of dz
 std::string relu_sums_signature(const Attrs&, int operands) {
-  return std::string("*c,*c,*c,gc,gc") + (operands == 6 ? ",*c" : "") + "->*c,gc,gc";
+  const bool two = operands >= 8;
+  return std::string("*c,*c,*c,gc,gc") + (two ? ",*c,gc,gc" : "") +
+         (operands == 6 || operands == 9 ? ",*c" : "") + "->*c,gc,gc" + (two ? ",gc" : "");
 }
 Types infer_relu_sums(const Attrs& attrs, In in) {
   const auto s = infer_shapes(relu_sums_signature(attrs, static_cast<int>(in.size())), in);
   check_groups(checked(attrs), in[3]);
-  for (const std::size_t i : {0u, 2u, 5u})
-    CHECK(i >= in.size() || in[i].dtype == in[1].dtype,
+  for (const Type& type : in)
+    CHECK(type.rank() == 2 || type.dtype == in[1].dtype,
           "relu_grad_sums takes values and gradients of one element type");
-  const DType stat = statistics_of(in[1].dtype);
-  return {{in[1].dtype, s[0], {}}, {stat, s[1], {}}, {stat, s[2], {}}};
+  Types out{{in[1].dtype, s[0], {}}};
+  for (std::size_t i = 1; i < s.size(); ++i) out.push_back({statistics_of(in[1].dtype), s[i], {}});
+  return out;
 }
 Types infer_running(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
@@ -93,6 +100,8 @@ Types infer_running(const Attrs& attrs, In in) {
 // a sum its result tells, and the gradient of the addend is a value of its own.
 Grads batch_norm_vjp(Builder& b, const Eqn& e, Grad g) {
   CHECK(g[1] == none && g[2] == none, "the gradient of batch_norm's statistics is not defined");
+  CHECK(e.in.size() <= 7,
+        "two batch norms in one equation are differentiated before they are fused");
   BatchNorm attrs = std::get<BatchNorm>(e.attrs);
   const bool adds = e.in.size() == 7;
   const Var x = e.in[0], mean = e.out[1], rstd = e.out[2], gain = e.in[4];
@@ -136,21 +145,23 @@ std::string by_group(const Attrs& attrs, std::string text) {
 std::string moments_placement(const Attrs& attrs, In, In) {
   return by_group(attrs, "b*c,c->gc,gc");
 }
+// The batch is dim 0 of every image.
+std::string of_images(const std::string& signature) {
+  std::string out;
+  for (const char c : signature) out += c == '*' ? "b*" : std::string(1, c);
+  return out;
+}
 std::string norm_placement(const Attrs& attrs, In in, In) {
-  return by_group(attrs,
-                  in.size() == 7 ? "b*c,gc,gc,c,c,c,b*c->b*c,gc,gc" : "b*c,gc,gc,c,c,c->b*c,gc,gc");
+  return by_group(attrs, of_images(norm_signature(attrs, static_cast<int>(in.size()))));
 }
-std::string sums_placement(const Attrs& attrs, In, In) {
-  return by_group(
-      attrs, std::get<BatchNorm>(attrs).relu ? "b*c,b*c,gc,gc,c,c->gc,gc" : "b*c,b*c,gc,gc->gc,gc");
+std::string sums_placement(const Attrs& attrs, In in, In) {
+  return by_group(attrs, of_images(sums_signature(attrs, static_cast<int>(in.size()))));
 }
-std::string grad_placement(const Attrs& attrs, In, In) {
-  return by_group(attrs, std::get<BatchNorm>(attrs).relu ? "b*c,b*c,gc,gc,c,gc,gc,c->b*c"
-                                                         : "b*c,b*c,gc,gc,c,gc,gc->b*c");
+std::string grad_placement(const Attrs& attrs, In in, In) {
+  return by_group(attrs, of_images(grad_signature(attrs, static_cast<int>(in.size()))));
 }
 std::string relu_sums_placement(const Attrs& attrs, In in, In) {
-  return by_group(
-      attrs, in.size() == 6 ? "b*c,b*c,b*c,gc,gc,b*c->b*c,gc,gc" : "b*c,b*c,b*c,gc,gc->b*c,gc,gc");
+  return by_group(attrs, of_images(relu_sums_signature(attrs, static_cast<int>(in.size()))));
 }
 std::string running_placement(const Attrs&, In, In) {
   return "c,c,g!c,g!c,c->c,c";
@@ -193,17 +204,18 @@ std::vector<OpDef> batch_norm_rows() {
        .low = "l.",
        .local = local_moments},
       {.op = Op::batch_norm,
-       .doc =
-           "x, sum, sumsq, shift, gain, bias, [addend] -> normalised per channel (+ addend, then "
-           "relu: made by fusion), mean, 1/standard deviation",
+       .doc = "x, sum, sumsq, shift, gain, bias, [addend, or the operands of another norm] -> "
+              "normalised "
+              "per channel (+ addend or the other, then relu: made by fusion), mean, 1/standard "
+              "deviation, [those of the other]",
        .sig = "",
        .infer = infer_batch_norm,
        .vjp = batch_norm_vjp,
        .may_alias = {{0, 0}, {0, 6}},
        .signature = norm_signature,
        .placement = norm_placement,
-       .follows = {1, 2},
-       .low = "l.....l",
+       .follows = {1, 2, 3, 4},
+       .low = "l.....l.",
        .local = local_norm},
       {.op = Op::batch_norm_sums,
        .doc = "dy, x, mean, rstd, [gain, bias] -> per group and channel: sum of dy, and of dy (x - "
@@ -225,14 +237,16 @@ std::vector<OpDef> batch_norm_rows() {
        .low = "ll.",
        .local = local_norm_grad},
       {.op = Op::relu_grad_sums,
-       .doc = "y, g, x, mean, rstd, [h] -> dz = g (+ h) where y is above 0, and per group and "
-              "channel: sum of dz, and of dz (x - mean) rstd (made by fusion)",
+       .doc =
+           "y, g, x, mean, rstd, [x, mean, rstd of another norm], [h] -> dz = g (+ h) where y is "
+           "above 0, and per group and channel: sum of dz, of dz (x - mean) rstd, [and of the "
+           "other] (made by fusion)",
        .sig = "",
        .infer = infer_relu_sums,
-       .may_alias = {{0, 1}, {0, 5}},
+       .may_alias = {{0, 1}},
        .signature = relu_sums_signature,
        .placement = relu_sums_placement,
-       .low = "lll..l",
+       .low = "lll.",
        .local = local_relu_sums},
       {.op = Op::running_stats,
        .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` "

@@ -32,6 +32,13 @@ class CudaFastest : public testing::Test {
   }
 };
 
+// An engine of cuDNN is several words.
+TEST_F(CudaFastest, AnAlgorithmMayHaveBlanks) {
+  EXPECT_EQ(ask("conv bf16 images 1", "engine 12 knobs 3=1 7=-2"), "engine 12 knobs 3=1 7=-2");
+  EXPECT_EQ(ask("conv bf16 images 1", "other"), "engine 12 knobs 3=1 7=-2");
+  EXPECT_EQ(measured_, 1);
+}
+
 TEST_F(CudaFastest, MeasuresOnceAndKeepsIt) {
   EXPECT_EQ(ask("product bf16 1,2,3", "aa"), "aa");
   EXPECT_EQ(ask("product bf16 1,2,3", "bb"), "aa");

@@ -41,6 +41,49 @@ Rows batch_norm_cases() {
                     {channel, gain, {{groups, c}, rate}, squares, channel},
                     rounding});
   };
+  // What fusion makes: a ReLU behind the norm, a sum before that, of a value or of another norm.
+  const auto fused = [&](const std::string& name, Shape x, std::int64_t groups) {
+    const std::int64_t c = x.back(), samples = x[0], pixels = elements(x) / (samples * c);
+    const Operand image{x}, channel{{c}}, sums_of{{groups, c}}, squares{{groups, c}, positive},
+        gain{{c}, positive};
+    BatchNorm plain, counted{1e-5, 0.1, groups, samples, pixels};
+    plain.groups = groups;
+    BatchNorm relu = counted;
+    relu.relu = true;
+    const std::vector<Operand> norm = {image, {{groups, c}, rate}, squares, channel, gain, channel};
+    std::vector<Operand> added = norm, two = norm;
+    added.push_back(image);
+    two.insert(two.end(), norm.begin(), norm.end());
+    const bool small = elements(x) < 2000;
+    const std::vector<int> gains = small ? std::vector<int>{4, 5} : std::vector<int>{},
+                           all_of = small ? std::vector<int>{4, 5, 6} : std::vector<int>{};
+    rows.push_back({"batch_norm_relu_" + name, Op::batch_norm, relu, norm, sums, gains});
+    rows.push_back({"batch_norm_added_" + name, Op::batch_norm, counted, added, sums, all_of});
+    rows.push_back({"batch_norm_added_relu_" + name, Op::batch_norm, relu, added, sums, all_of});
+    rows.push_back({"batch_norm_two_" + name, Op::batch_norm, relu, two, sums});
+    rows.push_back({"batch_norm_sums_relu_" + name,
+                    Op::batch_norm_sums,
+                    relu,
+                    {image, image, sums_of, squares, gain, channel},
+                    sums});
+    rows.push_back({"batch_norm_grad_relu_" + name,
+                    Op::batch_norm_grad,
+                    relu,
+                    {image, image, sums_of, squares, gain, sums_of, sums_of, channel},
+                    sums});
+    std::vector<Operand> grads = {image, image, image, sums_of, squares};
+    rows.push_back({"relu_grad_sums_" + name, Op::relu_grad_sums, plain, grads, sums});
+    grads.push_back(image);
+    rows.push_back({"relu_grad_sums_added_" + name, Op::relu_grad_sums, plain, grads, sums});
+    grads.insert(grads.end(), {sums_of, squares});
+    rows.push_back({"relu_grad_sums_two_" + name, Op::relu_grad_sums, plain, grads, sums});
+    grads.push_back(image);
+    rows.push_back({"relu_grad_sums_two_added_" + name, Op::relu_grad_sums, plain, grads, sums});
+  };
+  fused("image", {3, 5, 4, 7}, 1);
+  fused("groups", {5, 3, 2, 6}, 2);
+  fused("rows", {33, 17}, 1);
+  fused("large_groups", {7, 20, 20, 48}, 3);
   all("image", {3, 5, 4, 7}, 1);
   all("groups", {5, 3, 2, 6}, 2);
   all("one_each", {4, 3, 3, 5}, 4);

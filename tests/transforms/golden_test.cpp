@@ -165,6 +165,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"fold_norm", fold_norm},
       {"fuse_contract", fuse_contract},
       {"fuse_norm", fuse_norm},
+      {"fuse_batch_norm", fuse_batch_norm},
       {"fuse_low", fuse_low},
       {"fuse_attention", fuse_attention},
       {"fuse_loss", fuse_loss},

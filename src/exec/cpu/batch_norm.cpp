@@ -17,6 +17,18 @@
 
 #include "exec/cpu/column_pair-inl.h"
 
+#ifndef TESSERA_BATCH_NORM_ADDED
+#define TESSERA_BATCH_NORM_ADDED
+namespace tessera::exec::cpu {
+
+// What is added to a norm: nothing, values, or with a mean the norm of these values.
+struct Added {
+  const float *values = nullptr, *mean = nullptr, *scale = nullptr, *bias = nullptr;
+};
+
+}  // namespace tessera::exec::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
@@ -38,9 +50,10 @@ void moments_block(const float* x, const float* shift, int64_t rows, int64_t c, 
   }
 }
 
-// y = (x - mean) scale + bias (+ addend), then relu where it is asked for. Comparing keeps a NaN.
+// y = (x - mean) scale + bias (+ what is added), then relu where it is asked for. Comparing keeps a
+// NaN.
 void apply_block(const float* x, const float* mean, const float* scale, const float* bias,
-                 const float* addend, bool relu, float* y, int64_t rows, int64_t c) {
+                 Added added, bool relu, float* y, int64_t rows, int64_t c) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t row = 0; row < rows; ++row, x += c, y += c) {
@@ -48,16 +61,24 @@ void apply_block(const float* x, const float* mean, const float* scale, const fl
     for (; i + lanes <= c; i += lanes) {
       V v = hn::MulAdd(hn::Sub(hn::LoadU(d, x + i), hn::LoadU(d, mean + i)),
                        hn::LoadU(d, scale + i), hn::LoadU(d, bias + i));
-      if (addend) v = hn::Add(v, hn::LoadU(d, addend + i));
+      if (added.values) {
+        V more = hn::LoadU(d, added.values + i);
+        if (added.mean)
+          more = hn::MulAdd(hn::Sub(more, hn::LoadU(d, added.mean + i)),
+                            hn::LoadU(d, added.scale + i), hn::LoadU(d, added.bias + i));
+        v = hn::Add(v, more);
+      }
       if (relu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
       hn::StoreU(v, d, y + i);
     }
     for (; i < c; ++i) {
       float v = std::fma(x[i] - mean[i], scale[i], bias[i]);
-      if (addend) v += addend[i];
+      if (added.values)
+        v += added.mean ? std::fma(added.values[i] - added.mean[i], added.scale[i], added.bias[i])
+                        : added.values[i];
       y[i] = relu && v < 0 ? 0.0f : v;
     }
-    if (addend) addend += c;
+    if (added.values) added.values += c;
   }
 }
 
@@ -88,37 +109,55 @@ Scratch scratch_moments(const ir::Attrs& attrs, std::span<const ir::Type> in,
   return partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups);
 }
 
+// Mean and factor by group and channel of the norm whose operands begin with in[6 k].
+static void coefficients(const Call& call, const Blocks& blocks, std::size_t k, float* mean,
+                         float* scale) {
+  const auto& attr = call.attr<ir::BatchNorm>();
+  const float *sum = call.in[6 * k + 1].as<float>(), *squares = call.in[6 * k + 2].as<float>(),
+              *shift = call.in[6 * k + 3].as<float>(), *gain = call.in[6 * k + 4].as<float>();
+  const Tensor &mean_out = call.out[2 * k + 1], &rstd_out = call.out[2 * k + 2];
+  for (int64_t i = 0; i < blocks.sums(); ++i) {
+    const int64_t c = i % blocks.channels;
+    const double n = count_of(attr, i / blocks.channels), offset = static_cast<double>(sum[i]) / n;
+    const double variance = std::max(0.0, static_cast<double>(squares[i]) / n - offset * offset);
+    // As f32, as the gradient finds it: both see the same ReLUs open.
+    const float rstd = static_cast<float>(1.0 / std::sqrt(variance + attr.eps));
+    mean[i] = static_cast<float>(offset + static_cast<double>(shift[c]));
+    scale[i] = rstd * gain[c];
+    if (mean_out) mean_out.as<float>()[i] = mean[i];
+    if (rstd_out) rstd_out.as<float>()[i] = rstd;
+  }
+}
+
 void fast_batch_norm(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
   const Blocks blocks(call.in[0].shape, attr.groups);
-  float *const mean = call.shared_scratch<float>(), *const scale = mean + blocks.sums();
-  for (int64_t i = 0; i < blocks.sums(); ++i) {
-    const int64_t c = i % blocks.channels;
-    const double n = count_of(attr, i / blocks.channels),
-                 offset = static_cast<double>(call.in[1].as<float>()[i]) / n;
-    const double variance =
-        std::max(0.0, static_cast<double>(call.in[2].as<float>()[i]) / n - offset * offset);
-    // As f32, as the gradient finds it: both see the same ReLUs open.
-    const float rstd = static_cast<float>(1.0 / std::sqrt(variance + attr.eps));
-    mean[i] = static_cast<float>(offset + static_cast<double>(call.in[3].as<float>()[c]));
-    scale[i] = rstd * call.in[4].as<float>()[c];
-    if (call.out[1]) call.out[1].as<float>()[i] = mean[i];
-    if (call.out[2]) call.out[2].as<float>()[i] = rstd;
-  }
+  const bool two = call.in.size() == 12;
+  float *const mean = call.shared_scratch<float>(), *const scale = mean + blocks.sums(),
+               *const mean2 = scale + blocks.sums(), *const scale2 = mean2 + blocks.sums();
+  coefficients(call, blocks, 0, mean, scale);
+  if (two) coefficients(call, blocks, 1, mean2, scale2);
   const float *x = call.in[0].as<float>(), *bias = call.in[5].as<float>(),
-              *addend = call.in.size() == 7 ? call.in[6].as<float>() : nullptr;
+              *more = call.in.size() > 6 ? call.in[6].as<float>() : nullptr;
   float* const y = call.out[0].as<float>();
   if (!y) return;
   blocks.for_each(call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows) {
     const int64_t at = row * blocks.channels, of = group * blocks.channels;
+    Added added;
+    if (more) added.values = more + at;
+    if (two) {
+      added.mean = mean2 + of;
+      added.scale = scale2 + of;
+      added.bias = call.in[11].as<float>();
+    }
     HWY_DYNAMIC_DISPATCH(apply_block)
-    (x + at, mean + of, scale + of, bias, addend ? addend + at : nullptr, attr.relu, y + at, rows,
-     blocks.channels);
+    (x + at, mean + of, scale + of, bias, added, attr.relu, y + at, rows, blocks.channels);
   });
 }
 Scratch scratch_batch_norm(const ir::Attrs& attrs, std::span<const ir::Type> in,
                            std::span<const ir::Type>) {
-  return coefficients_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups, 2);
+  return coefficients_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups,
+                         in.size() == 12 ? 4 : 2);
 }
 
 void fast_running_stats(const Call& call) {
@@ -138,7 +177,7 @@ void fast_batch_norm_fixed(const Call& call) {
   blocks.for_each(call.pool, [&](int64_t, int64_t, int64_t row, int64_t rows) {
     const int64_t at = row * blocks.channels;
     HWY_DYNAMIC_DISPATCH(apply_block)
-    (x + at, mean, scale, bias, nullptr, false, y + at, rows, blocks.channels);
+    (x + at, mean, scale, bias, Added{}, false, y + at, rows, blocks.channels);
   });
 }
 Scratch scratch_batch_norm_fixed(const ir::Attrs&, std::span<const ir::Type> in,

@@ -194,20 +194,25 @@ Scratch scratch_batch_norm_grad(const ir::Attrs& attrs, std::span<const ir::Type
 
 void fast_relu_grad_sums(const Call& call) {
   const Blocks blocks(call.in[0].shape, call.attr<ir::BatchNorm>().groups);
-  const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>(), *x = call.in[2].as<float>(),
-              *mean = call.in[3].as<float>(), *rstd = call.in[4].as<float>(),
-              *h = call.in.size() == 6 ? call.in[5].as<float>() : nullptr;
-  float* const dz = call.out[0] ? call.out[0].as<float>() : nullptr;
+  const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>(),
+              *h = call.in.size() % 3 == 0 ? call.in.back().as<float>() : nullptr;
   float* const partials = call.shared_scratch<float>();
-  for_each_run(blocks, call.pool, partials,
-               [&](int64_t group, int64_t row, int64_t rows, float* to) {
-                 const int64_t at = row * blocks.channels;
-                 HWY_DYNAMIC_DISPATCH(relu_sums_block)
-                 (y + at, g + at, h ? h + at : nullptr, x + at, mean + group * blocks.channels,
-                  dz ? dz + at : nullptr, rows, blocks.channels, to, to + blocks.channels);
-               });
-  add_blocks(blocks, partials, call.out[1], call.out[2],
-             [&](int64_t i) { return static_cast<double>(rstd[i]); });
+  // Sums for the norm whose operands begin with in[first]; dz may lie over g, which is read first.
+  const auto sums = [&](std::size_t first, float* dz, const Tensor& sum, const Tensor& product) {
+    const float *x = call.in[first].as<float>(), *mean = call.in[first + 1].as<float>(),
+                *rstd = call.in[first + 2].as<float>();
+    for_each_run(blocks, call.pool, partials,
+                 [&](int64_t group, int64_t row, int64_t rows, float* to) {
+                   const int64_t at = row * blocks.channels;
+                   HWY_DYNAMIC_DISPATCH(relu_sums_block)
+                   (y + at, g + at, h ? h + at : nullptr, x + at, mean + group * blocks.channels,
+                    dz ? dz + at : nullptr, rows, blocks.channels, to, to + blocks.channels);
+                 });
+    add_blocks(blocks, partials, sum, product,
+               [&](int64_t i) { return static_cast<double>(rstd[i]); });
+  };
+  if (call.in.size() >= 8) sums(5, nullptr, Tensor{}, call.out[3]);
+  sums(2, call.out[0] ? call.out[0].as<float>() : nullptr, call.out[1], call.out[2]);
 }
 Scratch scratch_relu_grad_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                std::span<const ir::Type>) {

@@ -57,23 +57,35 @@ template <class T>
 void reference_batch_norm(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
   const int64_t channels = call.in[0].shape.back();
-  std::vector<double> mean(static_cast<std::size_t>(attr.groups * channels)), rstd(mean.size());
-  for (int64_t i = 0; i < attr.groups * channels; ++i) {
-    const double n = count_of(attr, i / channels), offset = call.in[1].as<T>()[i] / n;
-    const double variance = std::max(0.0, call.in[2].as<T>()[i] / n - offset * offset);
-    mean[i] = offset + call.in[3].as<T>()[i % channels];
-    rstd[i] = 1.0 / std::sqrt(variance + attr.eps);
+  const bool two = call.in.size() == 12;
+  std::vector<double> mean[2], rstd[2];
+  for (std::size_t k = 0; k < (two ? 2u : 1u); ++k) {
+    const Tensor &sum = call.in[6 * k + 1], &squares = call.in[6 * k + 2],
+                 &shift = call.in[6 * k + 3];
+    for (int64_t i = 0; i < attr.groups * channels; ++i) {
+      const double n = count_of(attr, i / channels), offset = sum.as<T>()[i] / n;
+      const double variance = std::max(0.0, squares.as<T>()[i] / n - offset * offset);
+      mean[k].push_back(offset + shift.as<T>()[i % channels]);
+      rstd[k].push_back(1.0 / std::sqrt(variance + attr.eps));
+    }
   }
+  // The norm whose operands begin with in[x].
+  const auto norm = [&](std::size_t x, int64_t i, int64_t at, int64_t c) {
+    return (call.in[x].as<T>()[i] - mean[x / 6][at]) * rstd[x / 6][at] * call.in[x + 4].as<T>()[c] +
+           call.in[x + 5].as<T>()[c];
+  };
   if (call.out[0])
     for_each_value(call.in[0].shape, attr.groups, [&](int64_t i, int64_t g, int64_t c) {
       const int64_t at = g * channels + c;
-      double y = (call.in[0].as<T>()[i] - mean[at]) * rstd[at] * call.in[4].as<T>()[c] +
-                 call.in[5].as<T>()[c];
+      double y = norm(0, i, at, c);
+      if (two) y += norm(6, i, at, c);
       if (call.in.size() == 7) y += call.in[6].as<T>()[i];
       call.out[0].as<T>()[i] = static_cast<T>(attr.relu && y < 0 ? 0.0 : y);
     });
-  write<T>(mean, call.out[1]);
-  write<T>(rstd, call.out[2]);
+  for (std::size_t k = 0; 2 * k + 1 < call.out.size(); ++k) {
+    write<T>(mean[k], call.out[2 * k + 1]);
+    write<T>(rstd[k], call.out[2 * k + 2]);
+  }
 }
 
 // Whether a ReLU behind the norm lets a gradient through: where it is above 0.
@@ -121,23 +133,31 @@ void reference_batch_norm_grad(const Call& call) {
   });
 }
 
-// dz = g (+ h) where y > 0, sum dz, and sum dz n with n = (x - mean) rstd
+// dz = g (+ h) where y > 0, sum dz, and sum dz n with n = (x - mean) rstd, of one norm or two
 template <class T>
 void reference_relu_grad_sums(const Call& call) {
   const int64_t groups = call.attr<ir::BatchNorm>().groups, channels = call.in[0].shape.back();
-  const T *y = call.in[0].as<T>(), *dy = call.in[1].as<T>(), *x = call.in[2].as<T>(),
-          *mean = call.in[3].as<T>(), *rstd = call.in[4].as<T>(),
-          *more = call.in.size() == 6 ? call.in[5].as<T>() : nullptr;
-  std::vector<double> sum(static_cast<std::size_t>(groups * channels)), product(sum.size());
+  const bool two = call.in.size() >= 8;
+  const T *y = call.in[0].as<T>(), *dy = call.in[1].as<T>(),
+          *more = call.in.size() % 3 == 0 ? call.in.back().as<T>() : nullptr;
+  std::vector<double> sum(static_cast<std::size_t>(groups * channels)), product(sum.size()),
+      other(sum.size());
+  // dz times the norm whose operands begin with in[x].
+  const auto times = [&](double dz, std::size_t x, int64_t i, int64_t at) {
+    return dz * (static_cast<double>(call.in[x].as<T>()[i]) - call.in[x + 1].as<T>()[at]) *
+           call.in[x + 2].as<T>()[at];
+  };
   for_each_value(call.in[0].shape, groups, [&](int64_t i, int64_t g, int64_t c) {
     const int64_t at = g * channels + c;
     const T dz = y[i] > 0 ? (more ? dy[i] + more[i] : dy[i]) : T(0);
-    if (call.out[0]) call.out[0].as<T>()[i] = dz;
     sum[at] += dz;
-    product[at] += dz * (static_cast<double>(x[i]) - mean[at]) * rstd[at];
+    product[at] += times(dz, 2, i, at);
+    if (two) other[at] += times(dz, 5, i, at);
+    if (call.out[0]) call.out[0].as<T>()[i] = dz;
   });
   write<T>(sum, call.out[1]);
   write<T>(product, call.out[2]);
+  if (two) write<T>(other, call.out[3]);
 }
 
 // As torch: the variance that is kept is the unbiased one (of a single value: the biased one).

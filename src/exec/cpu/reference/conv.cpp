@@ -77,7 +77,7 @@ void reference_conv_filter_grad(const Call& call) {
 template <class T>
 void reference_max_pool(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
-  const ir::Shape &x = call.in[0].shape, &y = call.out[0].shape;
+  const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
   const T* from = call.in[0].as<T>();
   int64_t at = 0;
   for (int64_t b = 0; b < y[0]; ++b)

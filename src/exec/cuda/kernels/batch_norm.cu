@@ -32,39 +32,54 @@ struct NormOperands {
   W *mean, *rstd;  // results; null: nobody reads them
   double eps;
 };
-// y = (x - mean) rstd gain + bias (+ addend), then relu where it is asked for
-template <class T, int pack, bool adds>
+// What is added to a norm.
+enum class Added { nothing, values, norm };
+
+// Mean, factor and offset of a channel, and for the first block of rows its statistics.
+template <class W>
+__device__ __forceinline__ void norm_of_channel(const Rows& rows, int group, int c,
+                                                const NormOperands<W>& of, W* to) {
+  const std::int64_t at = static_cast<std::int64_t>(group) * rows.channels + c;
+  const Statistics<W> s =
+      statistics(of.sum[at], of.squares[at], of.shift[c], 1.0 / rows.count(group), of.eps);
+  if (blockIdx.x == 0) {
+    if (of.mean) of.mean[at] = s.mean;
+    if (of.rstd) of.rstd[at] = s.rstd;
+  }
+  to[0] = s.mean;
+  to[1] = s.rstd * of.gain[c];
+  to[2] = of.bias[c];
+}
+
+// y = (x - mean) rstd gain + bias (+ what is added), then relu where it is asked for
+template <class T, int pack, Added added>
 __global__ void __launch_bounds__(block_threads, 4)
-    norm_kernel(Rows rows, const T* x, const T* addend, NormOperands<Wide<T>> of, bool relu, T* y) {
+    norm_kernel(Rows rows, const T* x, const T* addend, NormOperands<Wide<T>> of,
+                NormOperands<Wide<T>> of_addend, bool relu, T* y) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  const double per_count = 1.0 / rows.count(walk.group);
-  W norm[3][pack];  // mean, scale, bias
-  per_channel<pack>(rows, walk, norm, [&](int c, W(&to)[3]) {
-    const std::int64_t at = static_cast<std::int64_t>(walk.group) * rows.channels + c;
-    const Statistics<W> s = statistics(of.sum[at], of.squares[at], of.shift[c], per_count, of.eps);
-    if (blockIdx.x == 0) {
-      if (of.mean) of.mean[at] = s.mean;
-      if (of.rstd) of.rstd[at] = s.rstd;
-    }
-    to[0] = s.mean;
-    to[1] = s.rstd * of.gain[c];
-    to[2] = of.bias[c];
+  constexpr int numbers = added == Added::norm ? 6 : 3;
+  W norm[numbers][pack];  // mean, scale, bias
+  per_channel<pack>(rows, walk, norm, [&](int c, W(&to)[numbers]) {
+    norm_of_channel(rows, walk.group, c, of, to);
+    if constexpr (added == Added::norm) norm_of_channel(rows, walk.group, c, of_addend, to + 3);
   });
   if (!walk.inside || !y) return;
-  constexpr int batch = adds ? 4 : 8;
+  constexpr int batch = added == Added::nothing ? 8 : added == Added::values ? 4 : 2;
   Pack<T, pack> in[batch], more[batch];
   for_rows<batch>(
       rows, walk,
       [&](int k, std::int64_t at) {
         in[k] = load_pack<T, pack>(x + at);
-        if constexpr (adds) more[k] = load_pack<T, pack>(addend + at);
+        if constexpr (added != Added::nothing) more[k] = load_pack<T, pack>(addend + at);
       },
       [&](int k, std::int64_t at) {
 #pragma unroll
         for (int j = 0; j < pack; ++j) {
           W v = normalised(widen(in[k].at[j]), norm[0][j], norm[1][j], norm[2][j]);
-          if constexpr (adds) v += widen(more[k].at[j]);
+          if constexpr (added == Added::values) v += widen(more[k].at[j]);
+          if constexpr (added == Added::norm)
+            v += normalised(widen(more[k].at[j]), norm[3][j], norm[4][j], norm[5][j]);
           in[k].at[j] = narrow<T>(relu && v < W(0) ? W(0) : v);
         }
         store_pack<T, pack>(y + at, in[k]);
@@ -194,25 +209,30 @@ void run_batch_norm(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
   const Rows rows = rows_of(call.in[0].shape, attr);
   if (rows.channels == 0) return;
+  const bool two = call.in.size() == 12;
   with_float(call.in[0].dtype, [&]<class T>(T) {
     using W = Wide<T>;
-    const NormOperands<W> of{.sum = call.in[1].as<W>(),
-                             .squares = call.in[2].as<W>(),
-                             .shift = call.in[3].as<W>(),
-                             .gain = call.in[4].as<W>(),
-                             .bias = call.in[5].as<W>(),
-                             .mean = call.out[1].as<W>(),
-                             .rstd = call.out[2].as<W>(),
+    // Operands of the norm that begins with in[6 k].
+    const auto operands = [&](std::size_t k) {
+      return NormOperands<W>{.sum = call.in[6 * k + 1].as<W>(),
+                             .squares = call.in[6 * k + 2].as<W>(),
+                             .shift = call.in[6 * k + 3].as<W>(),
+                             .gain = call.in[6 * k + 4].as<W>(),
+                             .bias = call.in[6 * k + 5].as<W>(),
+                             .mean = call.out[2 * k + 1].as<W>(),
+                             .rstd = call.out[2 * k + 2].as<W>(),
                              .eps = attr.eps};
-    const T* x = call.in[0].as<T>();
-    const T* addend = call.in.size() == 7 ? call.in[6].as<T>() : nullptr;
+    };
+    const T *x = call.in[0].as<T>(), *addend = call.in.size() > 6 ? call.in[6].as<T>() : nullptr;
     T* y = call.out[0].as<T>();
     with_pack<T>(rows, {x, y, addend}, [&](auto pack) {
       const Cover cover =
           cover_of(rows, pack, y ? chunks_of(rows, call.context.limits, 16, 16) : 1);
-      const auto kernel = addend ? norm_kernel<T, pack, true> : norm_kernel<T, pack, false>;
-      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, x, addend, of, attr.relu,
-                                                                  y);
+      const auto kernel = two      ? norm_kernel<T, pack, Added::norm>
+                          : addend ? norm_kernel<T, pack, Added::values>
+                                   : norm_kernel<T, pack, Added::nothing>;
+      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(
+          rows, x, addend, operands(0), two ? operands(1) : NormOperands<W>{}, attr.relu, y);
       launched("batch_norm");
     });
   });

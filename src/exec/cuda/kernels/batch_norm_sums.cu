@@ -12,23 +12,22 @@ using namespace channels;
 constexpr int wave_blocks = 4;
 
 // Adds up what the threads of a column hold, in their order, and writes it as part blockIdx.x of
-// [groups, chunks, 2, channels].
-template <int pack, class W>
-__device__ void write_parts(const Rows& rows, const ChannelWalk& walk, const W (&sum)[pack],
-                            const W (&second)[pack], W* parts) {
+// [groups, chunks, count, channels].
+template <int count, int pack, class W>
+__device__ void write_parts(const Rows& rows, const ChannelWalk& walk, const W (&sums)[count][pack],
+                            W* parts) {
   // The odd 8 spread what a warp reads over the banks.
-  __shared__ W shared[2 * pack][block_threads + 8];
+  __shared__ W shared[count * pack][block_threads + 8];
   const int wide = static_cast<int>(blockDim.x), high = static_cast<int>(blockDim.y),
             thread = static_cast<int>(threadIdx.y) * wide + static_cast<int>(threadIdx.x);
 #pragma unroll
-  for (int j = 0; j < pack; ++j) {
-    shared[j][thread] = sum[j];
-    shared[pack + j][thread] = second[j];
-  }
+  for (int i = 0; i < count; ++i)
+#pragma unroll
+    for (int j = 0; j < pack; ++j) shared[i * pack + j][thread] = sums[i][j];
   __syncthreads();
-  W* to =
-      parts + (static_cast<std::int64_t>(walk.group) * gridDim.x + blockIdx.x) * 2 * rows.channels;
-  for (int i = thread; i < 2 * pack * wide; i += block_threads) {
+  W* to = parts +
+          (static_cast<std::int64_t>(walk.group) * gridDim.x + blockIdx.x) * count * rows.channels;
+  for (int i = thread; i < count * pack * wide; i += block_threads) {
     const int k = i / wide, x = i % wide,
               channel = (static_cast<int>(blockIdx.y) * wide + x) * pack + k % pack;
     W total = 0;
@@ -43,7 +42,7 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
     moments_kernel(Rows rows, const T* x, const Wide<T>* shift, Wide<T>* parts) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  W around[pack] = {}, sum[pack] = {}, squares[pack] = {};
+  W around[pack] = {}, sums[2][pack] = {};
   if (walk.inside) {
 #pragma unroll
     for (int j = 0; j < pack; ++j) around[j] = shift[walk.channel + j];
@@ -54,12 +53,12 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
 #pragma unroll
           for (int j = 0; j < pack; ++j) {
             const W value = widen(in[k].at[j]) - around[j];
-            sum[j] += value;
-            squares[j] += value * value;
+            sums[0][j] += value;
+            sums[1][j] += value * value;
           }
         });
   }
-  write_parts<pack>(rows, walk, sum, squares, parts);
+  write_parts(rows, walk, sums, parts);
 }
 
 // What the gradients read beside the tensors.
@@ -74,7 +73,7 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
     grad_sums_kernel(Rows rows, const T* dy, const T* x, Norm<Wide<T>> of, Wide<T>* parts) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  W norm[3][pack] = {}, sum[pack] = {}, products[pack] = {};  // mean, scale, bias
+  W norm[3][pack] = {}, sums[2][pack] = {};  // mean, scale, bias
   const std::int64_t first = static_cast<std::int64_t>(walk.group) * rows.channels;
   if (walk.inside) {
 #pragma unroll
@@ -100,37 +99,41 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
             W v = widen(g[k].at[j]);
             if constexpr (relu)
               if (!is_open<T>(normalised(value, norm[0][j], norm[1][j], norm[2][j]))) v = W(0);
-            sum[j] += v;
-            products[j] += v * (value - norm[0][j]);
+            sums[0][j] += v;
+            sums[1][j] += v * (value - norm[0][j]);
           }
         });
 #pragma unroll
-    for (int j = 0; j < pack; ++j) products[j] *= of.rstd[first + walk.channel + j];
+    for (int j = 0; j < pack; ++j) sums[1][j] *= of.rstd[first + walk.channel + j];
   }
-  write_parts<pack>(rows, walk, sum, products, parts);
+  write_parts(rows, walk, sums, parts);
 }
 
-// dz = g (+ h) where y > 0, as it is rounded; sum of dz and of dz (x - mean) rstd
-template <class T, int pack, bool adds>
+// dz = g (+ h) where y > 0, as it is rounded; sum of dz and of dz (x - mean) rstd for `norms` norms
+template <class T, int pack, int norms, bool adds>
 __global__ void __launch_bounds__(block_threads, wave_blocks)
     relu_sums_kernel(Rows rows, const T* y, const T* g, const T* h, const T* x, Norm<Wide<T>> of,
-                     T* dz, Wide<T>* parts) {
+                     const T* x2, Norm<Wide<T>> of2, T* dz, Wide<T>* parts) {
   using W = Wide<T>;
   const ChannelWalk walk = walk_of<pack>(rows);
-  W mean[pack] = {}, sum[pack] = {}, products[pack] = {};
+  W mean[norms][pack] = {}, sums[1 + norms][pack] = {};
   const std::int64_t first = static_cast<std::int64_t>(walk.group) * rows.channels + walk.channel;
   if (walk.inside) {
 #pragma unroll
-    for (int j = 0; j < pack; ++j) mean[j] = of.mean[first + j];
-    constexpr int batch = 2;
-    Pack<T, pack> open[batch], in[batch], more[batch], value[batch];
+    for (int j = 0; j < pack; ++j) {
+      mean[0][j] = of.mean[first + j];
+      if constexpr (norms == 2) mean[1][j] = of2.mean[first + j];
+    }
+    constexpr int batch = norms == 2 ? 1 : 2;
+    Pack<T, pack> open[batch], in[batch], more[batch], value[norms][batch];
     for_rows<batch>(
         rows, walk,
         [&](int k, std::int64_t at) {
           open[k] = load_pack<T, pack>(y + at);
           in[k] = load_pack<T, pack>(g + at);
           if constexpr (adds) more[k] = load_pack<T, pack>(h + at);
-          value[k] = load_pack<T, pack>(x + at);
+          value[0][k] = load_pack<T, pack>(x + at);
+          if constexpr (norms == 2) value[1][k] = load_pack<T, pack>(x2 + at);
         },
         [&](int k, std::int64_t at) {
 #pragma unroll
@@ -139,63 +142,77 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
             if constexpr (adds) v += widen(more[k].at[j]);
             in[k].at[j] = narrow<T>(widen(open[k].at[j]) > W(0) ? v : W(0));
             v = widen(in[k].at[j]);
-            sum[j] += v;
-            products[j] += v * (widen(value[k].at[j]) - mean[j]);
+            sums[0][j] += v;
+#pragma unroll
+            for (int n = 0; n < norms; ++n)
+              sums[1 + n][j] += v * (widen(value[n][k].at[j]) - mean[n][j]);
           }
           if (dz) store_pack<T, pack>(dz + at, in[k]);
         });
 #pragma unroll
-    for (int j = 0; j < pack; ++j) products[j] *= of.rstd[first + j];
+    for (int j = 0; j < pack; ++j) {
+      sums[1][j] *= of.rstd[first + j];
+      if constexpr (norms == 2) sums[2][j] *= of2.rstd[first + j];
+    }
   }
-  write_parts<pack>(rows, walk, sum, products, parts);
+  write_parts(rows, walk, sums, parts);
 }
 
+// The results of sums, null where nobody reads them.
+template <class W, int count>
+struct Sums {
+  W* at[count];
+};
 // The parts of each group and channel: 8 channels beside each other, 128 threads share the chunks.
 constexpr int sum_wide = 8, sum_high = 128;
-template <class W>
+template <class W, int count>
 __global__ void __launch_bounds__(sum_wide* sum_high)
-    add_parts_kernel(int channels, std::int64_t chunks, const W* parts, W* sum, W* second) {
-  __shared__ double shared[2][sum_high][sum_wide];
+    add_parts_kernel(int channels, std::int64_t chunks, const W* parts, Sums<W, count> sums) {
+  __shared__ double shared[count][sum_high][sum_wide];
   const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y),
             channel = static_cast<int>(blockIdx.x) * sum_wide + x,
             group = static_cast<int>(blockIdx.y);
-  double total[2] = {};
+  double total[count] = {};
   if (channel < channels)
 #pragma unroll 4
     for (std::int64_t chunk = y; chunk < chunks; chunk += sum_high) {
-      const W* at = parts + (group * chunks + chunk) * 2 * channels + channel;
-      total[0] += at[0];
-      total[1] += at[channels];
+      const W* at = parts + (group * chunks + chunk) * count * channels + channel;
+#pragma unroll
+      for (int i = 0; i < count; ++i) total[i] += at[i * channels];
     }
-  shared[0][y][x] = total[0];
-  shared[1][y][x] = total[1];
+#pragma unroll
+  for (int i = 0; i < count; ++i) shared[i][y][x] = total[i];
   for (int half = sum_high / 2; half > 0; half /= 2) {
     __syncthreads();
     if (y >= half) continue;
-    shared[0][y][x] += shared[0][y + half][x];
-    shared[1][y][x] += shared[1][y + half][x];
+#pragma unroll
+    for (int i = 0; i < count; ++i) shared[i][y][x] += shared[i][y + half][x];
   }
   if (y != 0 || channel >= channels) return;
   const std::int64_t to = static_cast<std::int64_t>(group) * channels + channel;
-  if (sum) sum[to] = static_cast<W>(shared[0][0][x]);
-  if (second) second[to] = static_cast<W>(shared[1][0][x]);
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (sums.at[i]) sums.at[i][to] = static_cast<W>(shared[i][0][x]);
 }
 
-// `first`: the index of the first of the two results.
-template <class W>
+// `first`: the index of the first of the results.
+template <class W, int count>
 void add_parts(const Rows& rows, std::int64_t chunks, const W* parts, const Call& call,
                std::size_t first = 0) {
   const dim3 grid(static_cast<unsigned>((rows.channels + sum_wide - 1) / sum_wide),
                   static_cast<unsigned>(rows.groups));
-  add_parts_kernel<W><<<grid, dim3(sum_wide, sum_high), 0, call.stream>>>(
-      rows.channels, chunks, parts, call.out[first].as<W>(), call.out[first + 1].as<W>());
+  Sums<W, count> sums;
+  for (std::size_t i = 0; i < count; ++i) sums.at[i] = call.out[first + i].as<W>();
+  add_parts_kernel<W, count>
+      <<<grid, dim3(sum_wide, sum_high), 0, call.stream>>>(rows.channels, chunks, parts, sums);
   launched("sums of batch norm");
 }
 
-std::int64_t parts_bytes(const ir::Attrs& attrs, const ir::Type& x, const Limits& limits) {
+std::int64_t parts_bytes(const ir::Attrs& attrs, const ir::Type& x, const Limits& limits,
+                         int count = 2) {
   const auto& attr = std::get<ir::BatchNorm>(attrs);
   const Rows rows = rows_of(x.shape, attr);
-  return attr.groups * chunks_of(rows, limits, wave_blocks) * 2 * rows.channels *
+  return attr.groups * chunks_of(rows, limits, wave_blocks) * count * rows.channels *
          ir::size_of(ir::statistics_of(x.dtype));
 }
 
@@ -213,7 +230,7 @@ void run_moments(const Call& call) {
           rows, x, call.in[1].as<Wide<T>>(), call.scratch<Wide<T>>());
       launched("moments");
     });
-    add_parts<Wide<T>>(rows, chunks, call.scratch<Wide<T>>(), call);
+    add_parts<Wide<T>, 2>(rows, chunks, call.scratch<Wide<T>>(), call);
   });
 }
 std::int64_t workspace_moments(const ir::Attrs& attrs, std::span<const ir::Type> in,
@@ -241,7 +258,7 @@ void run_batch_norm_sums(const Call& call) {
                                                                   call.scratch<W>());
       launched("batch_norm_sums");
     });
-    add_parts<W>(rows, chunks, call.scratch<W>(), call);
+    add_parts<W, 2>(rows, chunks, call.scratch<W>(), call);
   });
 }
 std::int64_t workspace_batch_norm_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
@@ -251,28 +268,40 @@ std::int64_t workspace_batch_norm_sums(const ir::Attrs& attrs, std::span<const i
 
 void run_relu_grad_sums(const Call& call) {
   const Rows rows = rows_of(call.in[0].shape, call.attr<ir::BatchNorm>());
-  if (rows.channels == 0 || (!call.out[0] && !call.out[1] && !call.out[2])) return;
+  if (rows.channels == 0) return;
   const std::int64_t chunks = chunks_of(rows, call.context.limits, wave_blocks);
+  const bool two = call.in.size() >= 8;
   with_float(call.in[0].dtype, [&]<class T>(T) {
     using W = Wide<T>;
     const T *y = call.in[0].as<T>(), *g = call.in[1].as<T>(), *x = call.in[2].as<T>(),
-            *h = call.in.size() == 6 ? call.in[5].as<T>() : nullptr;
-    const Norm<W> of{
-        .mean = call.in[3].as<W>(), .rstd = call.in[4].as<W>(), .gain = nullptr, .bias = nullptr};
+            *x2 = two ? call.in[5].as<T>() : nullptr,
+            *h = call.in.size() % 3 == 0 ? call.in.back().as<T>() : nullptr;
+    // Statistics of the norm that begins with in[i].
+    const auto norm = [&](std::size_t i) {
+      return Norm<W>{.mean = call.in[i + 1].as<W>(),
+                     .rstd = call.in[i + 2].as<W>(),
+                     .gain = nullptr,
+                     .bias = nullptr};
+    };
     T* dz = call.out[0].as<T>();
-    with_pack<T>(rows, {y, g, h, x, dz}, [&](auto pack) {
+    with_pack<T>(rows, {y, g, h, x, x2, dz}, [&](auto pack) {
       const Cover cover = cover_of(rows, pack, chunks);
-      const auto kernel = h ? relu_sums_kernel<T, pack, true> : relu_sums_kernel<T, pack, false>;
-      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(rows, y, g, h, x, of, dz,
-                                                                  call.scratch<W>());
+      const auto kernel =
+          two ? (h ? relu_sums_kernel<T, pack, 2, true> : relu_sums_kernel<T, pack, 2, false>)
+              : (h ? relu_sums_kernel<T, pack, 1, true> : relu_sums_kernel<T, pack, 1, false>);
+      kernel<<<cover.grid(rows), cover.block(), 0, call.stream>>>(
+          rows, y, g, h, x, norm(2), x2, two ? norm(5) : Norm<W>{}, dz, call.scratch<W>());
       launched("relu_grad_sums");
     });
-    add_parts<W>(rows, chunks, call.scratch<W>(), call, 1);
+    if (two)
+      add_parts<W, 3>(rows, chunks, call.scratch<W>(), call, 1);
+    else
+      add_parts<W, 2>(rows, chunks, call.scratch<W>(), call, 1);
   });
 }
 std::int64_t workspace_relu_grad_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                       std::span<const ir::Type>, const Limits& limits) {
-  return parts_bytes(attrs, in[0], limits);
+  return parts_bytes(attrs, in[0], limits, in.size() >= 8 ? 3 : 2);
 }
 
 }  // namespace tessera::exec::cuda

@@ -117,15 +117,17 @@ bool packs_channels(int channels, const void* a, const void* b, const void* byte
 }  // namespace
 
 void run_max_pool(const Call& call) {
-  if (call.out[0].elements() == 0 || (!call.out[0] && !call.out[1])) return;
-  const Windows w = windows_of(call.in[0].shape, call.out[0].shape, call.attr<ir::Pool>());
+  // Where activations are recomputed only the second result may be read.
+  const Tensor& made = call.out[0] ? call.out[0] : call.out[1];
+  if (!made || made.elements() == 0) return;
+  const Windows w = windows_of(call.in[0].shape, made.shape, call.attr<ir::Pool>());
   with_float(call.in[0].dtype, [&]<class T>(T) {
     const T* x = call.in[0].as<T>();
     T* y = call.out[0].as<T>();
     std::uint8_t* which = call.out[1].as<std::uint8_t>();
     constexpr int pack = per_16_bytes<T>;
     const bool packs = packs_channels<T>(w.channels, x, y, which);
-    const std::int64_t items = call.out[0].elements() / (packs ? pack : 1);
+    const std::int64_t items = made.elements() / (packs ? pack : 1);
     const unsigned grid = grid_for(items, 256);
     if (packs)
       max_pool_kernel<T, pack><<<grid, 256, 0, call.stream>>>(w, x, items, y, which);

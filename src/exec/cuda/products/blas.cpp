@@ -45,8 +45,6 @@ namespace {
 
 using std::int64_t;
 
-constexpr double least_measured_flops = 2e9;  // some microseconds
-
 BlasApi load_blas() {
   const Library library = Library::open(
       {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, "for matrix products");

@@ -117,6 +117,42 @@ struct ConvKept {
   Alignments alignments;  // of the addresses it was made for
 };
 
+// Algorithms may be tried out on the tensors of a call, whose result is of no account yet; not
+// while a run is recorded.
+bool may_try(const ConvJob& job) {
+  cudaStreamCaptureStatus recorded = cudaStreamCaptureStatusNone;
+  must(::cudaStreamIsCapturing(job.call.stream, &recorded), "ask whether a run is recorded");
+  return recorded == cudaStreamCaptureStatusNone;
+}
+
+ProductAddresses product_addresses(const ConvJob& job, bool finished) {
+  ProductAddresses at{.workspace = job.call.workspace};
+  switch (job.pass) {
+    case ConvPass::forward:
+      at.left = job.filters;
+      at.right = job.images;
+      at.d = job.results;
+      break;
+    case ConvPass::input_grad:
+      at.left = job.filters;
+      at.right = job.results;
+      at.d = job.images;
+      break;
+    case ConvPass::filter_grad:
+      at.left = job.results;
+      at.right = job.images;
+      at.d = job.filters;
+      break;
+  }
+  if (finished) {  // scaled filters and offsets lie in the workspace before the library's own
+    at.left = job.call.workspace;
+    at.bias = job.call.workspace + aligned_bytes(job.sizes.filters() * ir::size_of(job.dtype));
+    at.c = job.finish.addend;
+    at.workspace = job.call.workspace + scaled_bytes(job.sizes, job.dtype);
+  }
+  return at;
+}
+
 // images [pixels, c], filters [c, o], results [pixels, o], all row-major; the library's rows are
 // the last dim of what is made. `finished`: what follows a convolution is the product's epilogue,
 // its scale a factor of the filters.
@@ -163,44 +199,36 @@ std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align
     p.bias = true;
     p.relu = job.finish.relu;
   }
-  return job.call.context.blas->plan(p);
+  const Blas::Trial trial{.at = product_addresses(job, finished), .stream = job.call.stream};
+  // An addend may lie where the result goes.
+  const bool tried = may_try(job) && !trial.at.c;
+  return job.call.context.blas->plan(p, tried ? &trial : nullptr);
 }
 
 void run_product(const ConvJob& job, const BlasPlan& plan) {
-  ProductAddresses at{.workspace = job.call.workspace};
-  switch (job.pass) {
-    case ConvPass::forward:
-      at.left = job.filters;
-      at.right = job.images;
-      at.d = job.results;
-      if (plan.product().bias) {
-        const ConvSizes& s = job.sizes;
-        std::byte* const filters = job.call.workspace;
-        std::byte* const offset = filters + aligned_bytes(s.filters() * ir::size_of(job.dtype));
-        scale_filters(job.filters, job.finish, s, job.dtype, filters, offset, job.call.stream);
-        at.left = filters;
-        at.bias = offset;
-        at.c = job.finish.addend;
-        at.workspace = job.call.workspace + scaled_bytes(s, job.dtype);
-      }
-      break;
-    case ConvPass::input_grad:
-      at.left = job.filters;
-      at.right = job.results;
-      at.d = job.images;
-      break;
-    case ConvPass::filter_grad:
-      at.left = job.results;
-      at.right = job.images;
-      at.d = job.filters;
-      break;
-  }
-  job.call.context.blas->run(plan, at, job.call.stream);
+  const bool finished = plan.product().bias;
+  if (finished)
+    scale_filters(job.filters, job.finish, job.sizes, job.dtype, job.call.workspace,
+                  job.call.workspace + aligned_bytes(job.sizes.filters() * ir::size_of(job.dtype)),
+                  job.call.stream);
+  job.call.context.blas->run(plan, product_addresses(job, finished), job.call.stream);
+}
+
+// The filters as cuDNN has them, [o,k,l,c], and images that were widened lie in the workspace
+// before its own.
+DnnConvAddresses dnn_addresses(const ConvJob& job) {
+  const DnnRooms rooms = dnn_rooms(job.pass, job.sizes, job.dtype);
+  std::byte* const turned = job.call.workspace;
+  return {.images = rooms.images == 0 ? job.images : turned + rooms.filters,
+          .filters = turned,
+          .results = job.results,
+          .workspace = turned + rooms.filters + rooms.images};
 }
 
 std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
   const ConvSizes s = widened(job.pass, job.sizes, job.dtype);
   const bool same = s.c == job.sizes.c;
+  const Dnn::Trial trial{.at = dnn_addresses(job), .stream = job.call.stream};
   return job.call.context.dnn->plan({.pass = job.pass,
                                      .dtype = job.dtype,
                                      .tf32 = job.call.context.tf32,
@@ -218,27 +246,21 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& al
                                      .workspace = dnn_bytes(s, job.dtype),
                                      .align_images = same ? std::min(16u, align.images) : 16,
                                      .align_filters = 16,
-                                     .align_results = std::min(16u, align.results)});
+                                     .align_results = std::min(16u, align.results)},
+                                    may_try(job) ? &trial : nullptr);
 }
 
 void run_dnn(const ConvJob& job, const DnnPlan& plan) {
   const ConvSizes &s = job.sizes, wide = widened(job.pass, s, job.dtype);
-  const DnnRooms rooms = dnn_rooms(job.pass, s, job.dtype);
   const Call& call = job.call;
-  std::byte* const turned = call.workspace;  // filters as [o,k,l,c]
-  DnnConvAddresses at{.images = job.images,
-                      .filters = turned,
-                      .results = job.results,
-                      .workspace = turned + rooms.filters + rooms.images};
-  if (wide.c != s.c) {
-    at.images = turned + rooms.filters;
+  const DnnConvAddresses at = dnn_addresses(job);
+  if (wide.c != s.c)
     widen_channels(job.images, s.b * s.h * s.w, s.c, wide.c, at.images, call.stream);
-  }
   if (job.pass != ConvPass::filter_grad)
-    turn_filters(job.filters, wide, s.c, turned, job.dtype, call.stream);
+    turn_filters(job.filters, wide, s.c, at.filters, job.dtype, call.stream);
   call.context.dnn->run(plan, at, call.stream);
   if (job.pass == ConvPass::filter_grad)
-    return_filters(turned, wide, s.c, job.filters, job.dtype, call.stream);
+    return_filters(at.filters, wide, s.c, job.filters, job.dtype, call.stream);
 }
 
 void run_plain(const ConvJob& job) {

@@ -45,12 +45,19 @@ class Dnn {
   ~Dnn();
 
   // Null when no engine is deterministic, as exact as was asked for, and content with the
-  // workspace. This may compile or load code: not while a stream is being captured.
-  std::shared_ptr<const DnnPlan> plan(const DnnConv& conv) const;
+  // workspace. This may compile or load code: not while a stream is being captured. `trial`: where
+  // engines may be tried out, on a result whose content is of no account yet; null: the library's
+  // first choice is taken.
+  struct Trial {
+    DnnConvAddresses at;
+    cudaStream_t stream = nullptr;
+  };
+  std::shared_ptr<const DnnPlan> plan(const DnnConv& conv, const Trial* trial = nullptr) const;
   void run(const DnnPlan& plan, const DnnConvAddresses& at, cudaStream_t stream) const;
 
  private:
   Dnn() = default;
+  Choice measure(const DnnConv& conv, const Trial& trial) const;
   struct Library;
   std::unique_ptr<Library> library_;
   Choices* choices_ = nullptr;

@@ -13,8 +13,44 @@
 
 #include "base/check.h"
 #include "exec/cuda/products/choice_text.h"
+#include "exec/cuda/products/dnn.h"
 
 namespace tessera::exec::cuda {
+
+// The attributes that name the parts of an operation.
+struct OperationNames {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t images, filters, results, conv, alpha, beta;
+};
+inline OperationNames names_of(ConvPass pass) {
+  switch (pass) {
+    case ConvPass::input_grad:
+      return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+              .images = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+              .filters = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+              .results = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+              .conv = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+              .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+              .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+    case ConvPass::filter_grad:
+      return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+              .images = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+              .filters = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+              .results = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+              .conv = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+              .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+              .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+    case ConvPass::forward:
+      break;
+  }
+  return {.type = CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+          .images = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+          .filters = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+          .results = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+          .conv = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+          .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+          .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+}
 
 // Destroyed with this object.
 template <class L>

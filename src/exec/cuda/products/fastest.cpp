@@ -1,5 +1,6 @@
 #include "exec/cuda/products/fastest.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -24,15 +25,19 @@ bool wanted() {
   return asked;
 }
 
-// A key has blanks, so it comes last: "WORKSPACE ALGORITHM KEY".
+// A key has blanks, so it comes last: "WORKSPACE ALGORITHM KEY". Those of an algorithm (an engine
+// with its knobs) become underscores.
 std::string line_of(const std::string& key, const Choice& choice) {
-  return std::to_string(choice.workspace) + " " + choice.algorithm + " " + key + "\n";
+  std::string algorithm = choice.algorithm;
+  std::replace(algorithm.begin(), algorithm.end(), ' ', '_');
+  return std::to_string(choice.workspace) + " " + algorithm + " " + key + "\n";
 }
 bool parse(const std::string& line, std::string& key, Choice& choice) {
   std::istringstream words(line);
   if (!(words >> choice.workspace >> choice.algorithm) || choice.workspace < 0 ||
       choice.workspace > most_workspace || words.get() != ' ')
     return false;
+  std::replace(choice.algorithm.begin(), choice.algorithm.end(), '_', ' ');
   return std::getline(words, key) && !key.empty();
 }
 

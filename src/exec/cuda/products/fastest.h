@@ -1,7 +1,7 @@
-// Which algorithm of a library was the fastest for a product, measured once on a card and kept on
-// disk (cache_folder()): every later run takes the same, so that its bits are the same. Convention:
-// one file per card and versions of libraries, a line per product; what cannot be kept is not
-// measured. Nothing here needs a card.
+// Which algorithm of a library was the fastest for a product or a convolution, measured once on a
+// card and kept on disk (cache_folder()): every later run takes the same, so that its bits are the
+// same. Convention: one file per card and versions of libraries, a line per product; what cannot be
+// kept is not measured. Nothing here needs a card.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,9 @@
 #include "exec/choices.h"
 
 namespace tessera::exec::cuda {
+
+// Products and convolutions of less are not measured: they take some microseconds.
+inline constexpr double least_measured_flops = 2e9;
 
 class Fastest {
  public:

@@ -12,7 +12,7 @@ struct Dnn::Library {};
 std::unique_ptr<Dnn> Dnn::open(Choices*) { return nullptr; }
 Dnn::~Dnn() = default;
 
-std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv&) const { return nullptr; }
+std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv&, const Trial*) const { return nullptr; }
 void Dnn::run(const DnnPlan&, const DnnConvAddresses&, cudaStream_t) const {
   CHECK(false, "a convolution was planned with cuDNN, which is not part of this build");
 }
