@@ -128,7 +128,7 @@ struct Parallel {
   std::string compress = "none", comm = "auto", all_reduce = "auto", wire = "f32";
   double hang_s = 300.0;
   double disk_s = 600.0;
-  std::int64_t persist = 100000;                           // elements
+  std::int64_t persist = 100000;  // elements
   std::string offload_optimizer = "none", offload_params = "none";
   std::string offload_folder;  // "": the run folder
   double offload_mb = 16.0;
