@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exec/cpu/simd/vector.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/batch_norm_gradient.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
