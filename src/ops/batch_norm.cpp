@@ -246,7 +246,7 @@ std::vector<OpDef> batch_norm_rows() {
        .may_alias = {{0, 1}},
        .signature = relu_sums_signature,
        .placement = relu_sums_placement,
-       .low = "lll.",
+       .low = "lll..l..l",
        .local = local_relu_sums},
       {.op = Op::running_stats,
        .doc = "mean, variance, sum, sumsq, shift -> both moved towards the batch's by `momentum` "

@@ -104,11 +104,12 @@ void reference_batch_norm_sums(const Call& call) {
   std::vector<double> sum(static_cast<std::size_t>(groups * channels)), product(sum.size());
   for_each_value(call.in[0].shape, groups, [&](int64_t i, int64_t g, int64_t c) {
     const int64_t at = g * channels + c;
-    if (attr.relu &&
-        !is_open(x[i], mean[at], rstd[at], call.in[4].as<T>()[c], call.in[5].as<T>()[c]))
-      return;
-    sum[at] += dy[i];
-    product[at] += dy[i] * (static_cast<double>(x[i]) - mean[at]) * rstd[at];
+    // Behind a closed ReLU 0 is added, which a NaN survives.
+    const bool open = !attr.relu || is_open(x[i], mean[at], rstd[at], call.in[4].as<T>()[c],
+                                            call.in[5].as<T>()[c]);
+    const double dz = open ? dy[i] : T(0);
+    sum[at] += dz;
+    product[at] += dz * (static_cast<double>(x[i]) - mean[at]) * rstd[at];
   });
   write<T>(sum, call.out[0]);
   write<T>(product, call.out[1]);
