@@ -66,13 +66,15 @@ class Placer {
   bool is_param(Var v) const { return at(v) < is_param_.size() && is_param_[at(v)]; }
 
   // A copy made for the forward pass does not wait for the backward pass, nor one micro-batch's for
-  // the next: `segment_` tells them apart.
+  // the next, nor any for the update, which may stand in between: `turn` tells them apart.
   void enter(const Eqn& eqn) {
     r_.enter(eqn);
     const bool forward = eqn.phase == Phase::forward;
+    updates_ = eqn.phase == Phase::update;
     if (forward != forward_ || eqn.micro != micro_)
       ++segment_, forward_ = forward, micro_ = eqn.micro;
   }
+  int turn() const { return 2 * segment_ + (updates_ ? 1 : 0); }
 
   double move_cost(Var v, int axis, Place want) const {
     const Place have = place_on(type(v), axis);
@@ -192,20 +194,20 @@ class Placer {
   Var resolve(Var old, const Eqn& reader) {
     const auto found = old == none ? waiting_.end() : waiting_.find(old);
     if (found == waiting_.end()) return r_(old);
-    if (const auto made = made_.find({old, segment_}); made != made_.end()) return made->second;
+    if (const auto made = made_.find({old, turn()}); made != made_.end()) return made->second;
     Eqn now = *found->second;
     now.scope = reader.scope, now.phase = reader.phase, now.stage = reader.stage,
     now.micro = reader.micro;
     place(now);
     for (Var v : now.out)
-      if (v != none) made_[{v, segment_}] = r_(v);
+      if (v != none) made_[{v, turn()}] = r_(v);
     return r_(old);
   }
 
   // What rests away is copied to the device before anything but the update reads it.
   Var here(Var v, const Eqn& reader) {
     if (!away_.contains(v) || reader.phase == Phase::update) return v;
-    const auto [found, fresh] = here_.try_emplace({v, segment_}, none);
+    const auto [found, fresh] = here_.try_emplace({v, turn()}, none);
     if (!fresh) return found->second;
     const Var now = r_.to.emit_named(Op::copy, None{}, {v}, {r_.to.name_of(v) + "/here"})[0];
     std::vector<Place> places;
@@ -280,7 +282,7 @@ class Placer {
     // Gathered copies are made again where they are needed again: keeping them is what sharding
     // avoids.
     const bool gathers = place_on(type(v), axis).kind == Place::S && want.kind == Place::R;
-    return {v, axis, want.kind, want.dim, gathers ? segment_ : -1};
+    return {v, axis, want.kind, want.dim, gathers ? turn() : -1};
   }
 
   Var move(Var v, int axis, Place want) {
@@ -351,11 +353,11 @@ class Placer {
   std::map<Var, std::size_t> makers_;  // constants and broadcasts: the equation that makes them
   std::map<Var, const Eqn*>
       waiting_;  // of the program that is read: what follows from cut weights alone
-  std::map<std::pair<Var, int>, Var> made_;  // of those: what was made, by segment
+  std::map<std::pair<Var, int>, Var> made_;  // of those: what was made, by turn
   std::set<Var> away_;                       // inputs that rest away from the device
-  std::map<std::pair<Var, int>, Var> here_;  // of those: what was copied, by segment
+  std::map<std::pair<Var, int>, Var> here_;  // of those: what was copied, by turn
   int segment_ = 0;
-  bool forward_ = true;
+  bool forward_ = true, updates_ = false;
   int micro_ = 0;
 };
 
