@@ -139,8 +139,8 @@ Program remat(const Program& program, int every);
 Program fold_norm(const Program& program);
 
 // contract + bias (+ gelu) in one op; add + layer norm, and its gradient; in mixed precision the
-// casts and sums behind them, and one cast for all weights of a bucket; the gradients of q, k and v as one tensor; log softmax + nll; scale,
-// select and update.
+// casts and sums around them, and one cast for all weights of a bucket; the gradients of q, k and v
+// as one tensor; log softmax + nll; scale, select and update.
 Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);
 Program fuse_low(const Program& program);
