@@ -18,7 +18,7 @@ namespace {
 using namespace ir;
 
 // Where the dim that counts q, k and v goes: in front of heads and their width.
-std::string side_by_side(const std::string& letters) {
+std::string token_by_token(const std::string& letters) {
   std::string out = letters.substr(1);
   return out.insert(out.size() - 2, letters.substr(0, 1));
 }
@@ -28,7 +28,7 @@ std::string moved(const std::string& sig, int operands, int which) {
   std::string out;
   for (int i = 0; i < operands; ++i) {
     const std::string letters = letters_in(sig, i);
-    out += (i ? "," : "") + (i == which ? side_by_side(letters) : letters);
+    out += (i ? "," : "") + (i == which ? token_by_token(letters) : letters);
   }
   return out + "->" + letters_out(sig);
 }

@@ -21,7 +21,7 @@ bool whole_everywhere(const Type& type) {
 }
 
 // The bucket of which a cast narrows one view; none where it does something else.
-Var bucket_of(const Program& program, const Uses& uses, const Eqn& e) {
+Var bucket_behind(const Program& program, const Uses& uses, const Eqn& e) {
   if (e.op != Op::cast || !is_low(std::get<Cast>(e.attrs).to)) return none;
   const Eqn* view = uses.made_by(e.in[0], Op::view);
   if (!view || std::get<View>(view->attrs).parts != 1) return none;
@@ -39,7 +39,7 @@ Program fuse_casts(const Program& program) {
   // Casts of one bucket to one type, of one stage and phase.
   std::map<std::tuple<Var, DType, int, Phase>, std::vector<int>> groups;
   for (const Eqn& e : program.eqns)
-    if (const Var bucket = bucket_of(program, uses, e); bucket != none)
+    if (const Var bucket = bucket_behind(program, uses, e); bucket != none)
       groups[{bucket, std::get<Cast>(e.attrs).to, e.stage, e.phase}].push_back(uses.index(e));
   std::map<int, Var*> copies;  // by the index of a cast: where the bucket's copy is noted
   std::map<std::tuple<Var, DType, int, Phase>, Var> made;
