@@ -253,7 +253,7 @@ void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool severa
   for (std::size_t i = 0; i < std::size(quantities); ++i)
     line(quantities[i].name, quantities[i].of(plan), ranks.memory[i]);
   line("all", plan.peak_bytes(), ranks.peak);
-  say(stdout, "{}", away_text(plan));
+  say_lines(stdout, away_text(plan));
   const plan::Gradients& g = plan.gradients;
   if (g.kept + g.in_flight == 0) return;
   say(stdout, "  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));

@@ -59,6 +59,9 @@ TEST(OffloadRuns, OfWeightsTakeWhatExplainSays) {
   const auto weights = [](const json& of) { return of["memory"]["weights"].get<std::int64_t>(); };
   EXPECT_EQ(weights(resident) - weights(explained),
             explained["away"]["weights_bytes"].get<std::int64_t>());
+  const std::string text = run("explain" + with).out;
+  for (const char* line : {"\n  beside it, on the host: ", "\n  beside it, in a file: "})
+    EXPECT_NE(text.find(line), std::string::npos) << line << " in\n" << text;
 }
 
 TEST(OffloadRuns, BenchSaysWhatTheLinkDoes) {
