@@ -29,7 +29,7 @@ AttentionExtras attention_extras(const Call& call, std::size_t first);
 // side. Null where one is not wanted.
 struct AttentionResults {
   std::byte *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  Tensor dbias;
+  Tensor dbias = {};
   std::int64_t row = 0;  // elements between tokens
 };
 AttentionResults attention_results(const Call& call, const AttentionSizes& n);
