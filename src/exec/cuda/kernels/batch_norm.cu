@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(block_threads, 4)
   if (!walk.inside || !y) return;
   constexpr int batch = added == Added::nothing ? 8 : added == Added::values ? 4 : 2;
   Pack<T, pack> in[batch], more[batch];
-  for_rows<batch, Sweep::forwards>(
+  for_rows<batch>(
       rows, walk,
       [&](int k, std::int64_t at) {
         in[k] = load_pack<T, pack>(x + at);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(block_threads, 4)
   const auto &mean = of_channel[0], &scale = of_channel[1], &base = of_channel[2],
              &slope = of_channel[3], &bias = of_channel[numbers - 1];
   Pack<T, pack> g[4], in[4];
-  for_rows<4, Sweep::forwards>(
+  for_rows<4>(
       rows, walk,
       [&](int k, std::int64_t at) {
         g[k] = load_pack<T, pack>(dy + at);
@@ -148,16 +148,15 @@ __global__ void __launch_bounds__(block_threads)
     scale[j] = gain[c] * inverse_root(static_cast<W>(static_cast<double>(variance[c]) + eps));
     offset[j] = bias[c];
   }
-  Pack<T, pack> value[4];
-  for_rows<4, Sweep::forwards>(
-      rows, walk, [&](int k, std::int64_t at) { value[k] = load_pack<T, pack>(x + at); },
-      [&](int k, std::int64_t at) {
+#pragma unroll 4
+  for (std::int64_t row = walk.row; row < walk.end; row += walk.step) {
+    const std::int64_t at = row * rows.channels + walk.channel;
+    auto value = *reinterpret_cast<const Pack<T, pack>*>(x + at);
 #pragma unroll
-        for (int j = 0; j < pack; ++j)
-          value[k].at[j] =
-              narrow<T>(normalised(widen(value[k].at[j]), middle[j], scale[j], offset[j]));
-        store_pack<T, pack>(y + at, value[k]);
-      });
+    for (int j = 0; j < pack; ++j)
+      value.at[j] = narrow<T>(normalised(widen(value.at[j]), middle[j], scale[j], offset[j]));
+    *reinterpret_cast<Pack<T, pack>*>(y + at) = value;
+  }
 }
 
 // The variance that is kept is the unbiased one (of a single value: the biased one); groups count

@@ -76,56 +76,44 @@ inline Cover cover_of(const Rows& rows, int pack, std::int64_t chunks) {
   return cover;
 }
 
-// The rows of this block's group and the first channel of this thread.
+// The rows and the first channel of this thread; rows are `step` apart.
 struct ChannelWalk {
-  std::int64_t first, count;  // rows
-  int channel, group;
+  std::int64_t row, end;
+  int step, channel, group;
   bool inside;
 };
 template <int pack>
 __device__ __forceinline__ ChannelWalk walk_of(const Rows& rows) {
   ChannelWalk walk;
   walk.group = static_cast<int>(blockIdx.z);
-  walk.first = rows.begin(walk.group);
-  walk.count = rows.begin(walk.group + 1) - walk.first;
+  const std::int64_t first = rows.begin(walk.group), count = rows.begin(walk.group + 1) - first;
+  const std::int64_t part = (count + gridDim.x - 1) / gridDim.x;
+  const std::int64_t from = min(count, part * blockIdx.x);
+  walk.row = first + from + threadIdx.y;
+  walk.end = max(walk.row, first + min(count, from + part));
+  walk.step = static_cast<int>(blockDim.y);
   walk.channel = static_cast<int>((blockIdx.y * blockDim.x + threadIdx.x) * pack);
   walk.inside = walk.channel < rows.channels;
   return walk;
 }
 
-// The order in which a launch goes over the rows. What makes sums goes backwards and what uses them
-// forwards, so that each begins with what the launch before it left in the L2 cache.
-enum class Sweep { forwards, backwards };
-
 // Visits the rows of this thread, `batch` at a time: load(k, at) for each of them, then use(k, at).
-// What is loaded is under way together, also where results lie over operands. All blocks together
-// go over the rows in tiles of 8 rows for each thread; a sum's order does not depend on `batch`.
-template <int batch, Sweep sweep, class Load, class Use>
+// What is loaded is under way together, also where results lie over operands.
+template <int batch, class Load, class Use>
 __device__ __forceinline__ void for_rows(const Rows& rows, const ChannelWalk& walk,
                                          const Load& load, const Use& use) {
-  constexpr int rows_each = 8;
-  static_assert(rows_each % batch == 0);
-  const int high = static_cast<int>(blockDim.y), tile_rows = rows_each * high;
-  const std::int64_t tiles = (walk.count + tile_rows - 1) / tile_rows,
-                     step = static_cast<std::int64_t>(high) * rows.channels;
-  for (std::int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
-    const std::int64_t tile = sweep == Sweep::forwards ? number : tiles - 1 - number,
-                       row = tile * tile_rows + threadIdx.y;
-    std::int64_t at = (walk.first + row) * rows.channels + walk.channel;
-    if ((tile + 1) * tile_rows <= walk.count) {
-#pragma unroll 1
-      for (int done = 0; done < rows_each; done += batch, at += batch * step) {
+  const std::int64_t step = static_cast<std::int64_t>(walk.step) * rows.channels;
+  std::int64_t at = walk.row * rows.channels + walk.channel;
+  int left = static_cast<int>((walk.end - walk.row + walk.step - 1) / walk.step);
+  for (; left >= batch; left -= batch, at += batch * step) {
 #pragma unroll
-        for (int k = 0; k < batch; ++k) load(k, at + k * step);
+    for (int k = 0; k < batch; ++k) load(k, at + k * step);
 #pragma unroll
-        for (int k = 0; k < batch; ++k) use(k, at + k * step);
-      }
-    } else {
-      for (std::int64_t r = row; r < walk.count; r += high, at += step) {
-        load(0, at);
-        use(0, at);
-      }
-    }
+    for (int k = 0; k < batch; ++k) use(k, at + k * step);
+  }
+  for (; left > 0; --left, at += step) {
+    load(0, at);
+    use(0, at);
   }
 }
 

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
 #pragma unroll
     for (int j = 0; j < pack; ++j) around[j] = shift[walk.channel + j];
     Pack<T, pack> in[8];
-    for_rows<8, Sweep::backwards>(
+    for_rows<8>(
         rows, walk, [&](int k, std::int64_t at) { in[k] = load_pack<T, pack>(x + at); },
         [&](int k, std::int64_t) {
 #pragma unroll
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
       }
     }
     Pack<T, pack> g[4], in[4];
-    for_rows<4, Sweep::backwards>(
+    for_rows<4>(
         rows, walk,
         [&](int k, std::int64_t at) {
           g[k] = load_pack<T, pack>(dy + at);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
     }
     constexpr int batch = norms == 2 ? 1 : 2;
     Pack<T, pack> open[batch], in[batch], more[batch], value[norms][batch];
-    for_rows<batch, Sweep::backwards>(
+    for_rows<batch>(
         rows, walk,
         [&](int k, std::int64_t at) {
           open[k] = load_pack<T, pack>(y + at);
