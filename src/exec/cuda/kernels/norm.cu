@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(norm::row_threads) norm_kernel(NormCall<T, R, 
   constexpr int vector = Own::vector;
   const int width = static_cast<int>(a.width);
   const std::int64_t row = grid_thread() / group, at = row * a.width;
-  if (row >= a.rows) return;  // a whole group
+  if (row >= a.rows) return;  // a whole group: it is a warp or the block
   float v[per_thread];
   Own::load(v, a.x + at, width);
   if (a.r) {

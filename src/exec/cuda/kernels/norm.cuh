@@ -1,6 +1,6 @@
 // What layer norm and its gradient share: which kernel a row length takes. Rows of up to `widest`
-// columns that are read by 16 bytes stay in registers (half a warp for each, a warp, or a block);
-// any other row is walked several times by a block.
+// columns that are read by 16 bytes stay in registers (a warp for each, or a block); any other row
+// is walked several times by a block.
 #pragma once
 
 #include "exec/cuda/elements.cuh"
@@ -24,7 +24,6 @@ inline constexpr std::int64_t widest = row_threads * 32;
 template <class Visit>
 void with_group(std::int64_t width, Visit&& visit) {
   using std::integral_constant;
-  if (width <= 128) return visit(integral_constant<int, 16>{}, integral_constant<int, 8>{});
   if (width <= 256) return visit(integral_constant<int, 32>{}, integral_constant<int, 8>{});
   if (width <= 768) return visit(integral_constant<int, 32>{}, integral_constant<int, 24>{});
   visit(integral_constant<int, row_threads>{}, integral_constant<int, 32>{});
@@ -32,12 +31,7 @@ void with_group(std::int64_t width, Visit&& visit) {
 
 template <int group, class W>
 __device__ __forceinline__ W group_sum(W x) {
-  if constexpr (group == 16) {  // halves of a warp may be at different rows
-    const unsigned half = 0xffffu << (threadIdx.x & 16);
-#pragma unroll
-    for (int lane = group / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(half, x, lane);
-    return x;
-  } else if constexpr (group == 32)
+  if constexpr (group == 32)
     return warp_sum(x);
   else
     return block_sum(x);
