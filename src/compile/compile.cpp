@@ -205,9 +205,6 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
     passes.push_back({"fuse_norm", transforms::fuse_norm, false});
     if (!fixed) passes.push_back({"fuse_batch_norm", transforms::fuse_batch_norm, false});
     if (spec.low) passes.push_back({"fuse_low", transforms::fuse_low, false});
-    // Where weights are cast anew in the backward pass, their copies are not to stay.
-    if (spec.low && config::parse_recompute(config.parallel.recompute) == 0)
-      passes.push_back({"fuse_casts", transforms::fuse_casts, false});
     if (differentiate) passes.push_back({"fuse_attention", transforms::fuse_attention, false});
     passes.push_back({"fuse_loss", transforms::fuse_loss, false});
     if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});

@@ -81,15 +81,6 @@ std::map<int, Match> matches_in(const Program& program, const Uses& uses) {
   return out;
 }
 
-// What a cast down widened before, also across marks; none where it reads something else.
-Var was_low(const Program& program, const Uses& uses, const Eqn& e) {
-  if (!casts_down(e)) return none;
-  Var v = e.in[0];
-  while (const Eqn* mark = uses.made_by(v, Op::mark)) v = mark->in[0];
-  const Eqn* up = uses.made_by(v, Op::cast);
-  return up && program.type(up->in[0]) == program.type(e.out[0]) ? up->in[0] : none;
-}
-
 // The operand that a norm may read in the low type: what is added, or the gradient of its result.
 std::size_t low_operand(const Eqn& e) { return e.op == Op::add_norm ? 1 : 0; }
 
@@ -148,10 +139,6 @@ Program fuse_low(const Program& program) {
     if (gone.contains(static_cast<int>(i))) continue;
     if (reads.rounds.contains(static_cast<int>(i))) {
       copy_rounded(r, e);
-      continue;
-    }
-    if (const Var low = was_low(program, uses, e); low != none) {
-      r.set(e.out[0], r(low));
       continue;
     }
     if (found == matches.end()) {

@@ -139,14 +139,12 @@ Program remat(const Program& program, int every);
 Program fold_norm(const Program& program);
 
 // contract + bias (+ gelu) in one op; add + layer norm, and its gradient; batch norm, a residual
-// sum and relu, and their gradients; in mixed precision the casts and sums behind them, and one
-// cast for all weights of a bucket; the gradients of q, k and v as one tensor; log softmax + nll;
-// scale, select and update.
+// sum and relu, and their gradients; in mixed precision the casts and sums around them; the
+// gradients of q, k and v as one tensor; log softmax + nll; scale, select and update.
 Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);
 Program fuse_batch_norm(const Program& program);
 Program fuse_low(const Program& program);
-Program fuse_casts(const Program& program);
 Program fuse_attention(const Program& program);
 Program fuse_loss(const Program& program);
 Program fuse_update(const Program& program);
