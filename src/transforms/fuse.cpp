@@ -1,6 +1,7 @@
 // Fusion: neighbours that one kernel can do in one visit of memory. Each pass collects its matches
 // first, then rewrites in one walk. In f32 and f64 the fused contract rounds exactly as its parts;
 // the others add up or round in another order, and in bf16 a rounding disappears.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -80,10 +81,25 @@ Program fuse_contract(const Program& program) {
   return r.finish();
 }
 
+// Whether a value is there before the equation `index`, or can be: weights that rest away from the
+// device are brought and cut to size where they are used, which depends on nothing that is worked
+// out. What must then move ahead is added to `ahead`, in order.
+bool there_before(const Uses& uses, Var v, int index, std::vector<int>& ahead) {
+  const int made = uses.made_at(v);
+  if (made < index) return true;
+  const Eqn& e = uses.program.eqns[static_cast<std::size_t>(made)];
+  if ((e.op != Op::copy && e.op != Op::view) || e.in.size() != 1 ||
+      !there_before(uses, e.in[0], index, ahead))
+    return false;
+  if (std::find(ahead.begin(), ahead.end(), made) == ahead.end()) ahead.push_back(made);
+  return true;
+}
+
 // layer_norm(x + r) -> add_norm(x, r), also across marks; dx + g -> layer_norm_grad with addend.
 Program fuse_norm(const Program& program) {
   const Uses uses(program);
-  std::map<int, const Eqn*> norm, grad;  // by the index of the add, and of the layer_norm_grad
+  std::map<int, std::vector<int>> ahead;  // by the index of the add
+  std::map<int, const Eqn*> norm, grad;   // by the index of the add, and of the layer_norm_grad
   std::set<int> gone;
   for (const Eqn& e : program.eqns) {
     if (e.op == Op::layer_norm) {
@@ -92,7 +108,11 @@ Program fuse_norm(const Program& program) {
           program.type(add->in[1]).shape != program.type(add->in[0]).shape ||
           norm.contains(uses.index(*add)))
         continue;
-      if (std::max(uses.made_at(e.in[1]), uses.made_at(e.in[2])) >= uses.index(*add)) continue;
+      std::vector<int> moved;
+      if (!there_before(uses, e.in[1], uses.index(*add), moved) ||
+          !there_before(uses, e.in[2], uses.index(*add), moved))
+        continue;
+      ahead[uses.index(*add)] = moved;
       norm[uses.index(*add)] = &e;
       gone.insert(uses.index(e));
     } else if (e.op == Op::add && program.type(e.in[0]) == program.type(e.in[1])) {
@@ -115,6 +135,8 @@ Program fuse_norm(const Program& program) {
     if (gone.contains(static_cast<int>(i))) continue;
     if (const auto n = norm.find(static_cast<int>(i)); n != norm.end()) {
       const Eqn& ln = *n->second;
+      for (const int before : ahead[static_cast<int>(i)])
+        if (gone.insert(before).second) r.copy(program.eqns[static_cast<std::size_t>(before)]);
       const Eqn fused{Op::add_norm, ln.attrs, {},      {e.out[0], ln.out[0], ln.out[1], ln.out[2]},
                       e.scope,      e.phase,  e.stage, e.micro};
       r.copy_with(fused, ln.attrs, {r(e.in[0]), r(e.in[1]), r(ln.in[1]), r(ln.in[2])});

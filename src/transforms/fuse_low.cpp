@@ -100,8 +100,9 @@ Reads reads_in(const Program& program, const Uses& uses, const std::map<int, Mat
     if (program.type(e.in[e.op == Op::add_norm ? 0 : 1]).dtype != DType::f32) continue;
     const Eqn *cast = uses.made_by(v, Op::cast), *product = uses.made_by(v, Op::contract);
     if (cast && program.type(cast->in[0]).dtype == low) out.instead[index] = cast->in[0];
-    if (product && uses.read_once(v) && beside(*product, e) && product->out.size() == 1 &&
-        std::get<Contract>(product->attrs).out == DType::f32 &&
+    // In f16 what is small would lose bits, or all of them.
+    if (low == DType::bf16 && product && uses.read_once(v) && beside(*product, e) &&
+        product->out.size() == 1 && std::get<Contract>(product->attrs).out == DType::f32 &&
         program.type(product->in[0]).dtype == low)
       out.rounds.insert(uses.index(*product));
   }
