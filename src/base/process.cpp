@@ -66,7 +66,7 @@ std::string find_mpirun() {
   const char* path = std::getenv("PATH");
   for (std::string rest = path ? path : ""; !rest.empty();) {
     const auto colon = rest.find(':');
-    const std::string candidate = rest.substr(0, colon) + "/mpirun";
+    std::string candidate = rest.substr(0, colon) + "/mpirun";
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     rest = colon == rest.npos ? "" : rest.substr(colon + 1);
   }

@@ -201,7 +201,12 @@ bool SharedGroup::advance() {
   while (!jobs_.empty()) {
     Job& job = *jobs_.front();
     if (!job.published || (!job.arrived && !arrive(job))) break;
-    worked |= job.direct ? work_direct(job) : put_chunk(job) | read_chunk(job);
+    if (job.direct) {
+      worked |= work_direct(job);
+    } else {  // both
+      worked |= put_chunk(job);
+      worked |= read_chunk(job);
+    }
     if (!job.complete) break;
     face(rank_).position.store((job.number + 1) << chunk_bits, std::memory_order_release);
     jobs_.pop_front();

@@ -6,7 +6,7 @@
 // itself asks for only a few lines ahead in each page that it walks through.
 #include "comm/wide_sum.h"
 
-#include <immintrin.h>
+#include <x86intrin.h>
 
 namespace tessera::comm::wide {
 namespace {

@@ -123,7 +123,7 @@ Result wholes(const Field& f, const Value& v, std::vector<std::int64_t>& out) {
 Result image(const Field& f, const Value& v, Image out) {
   static constexpr std::string_view expected = "a whole number or [height, width]";
   if (v.kind != Kind::list) {
-    const Result refused = whole(f, v, *out.h, expected);
+    Result refused = whole(f, v, *out.h, expected);
     if (!refused) *out.w = *out.h;
     return refused;
   }

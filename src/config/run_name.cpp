@@ -50,7 +50,8 @@ std::string short_key(const Field& field) {
 
 // "zero2", "compress-int8", "shuffle", "no_overlap".
 std::string word_of(const Field& field, const Config& config) {
-  const std::string key = short_key(field), value = toml_value(field, config);
+  std::string key = short_key(field);
+  const std::string value = toml_value(field, config);
   if (value == "true") return key;
   if (value == "false") return "no_" + key;
   const bool number =

@@ -89,7 +89,7 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
   const int sector = static_cast<int>(place);
   const float f = static_cast<float>(place - sector), s = static_cast<float>(hsv.s / 255.0);
   const auto scaled = [&](double part) {
-    return static_cast<std::uint8_t>(static_cast<int>(hsv.v * (1.0 - part) + 0.5));
+    return static_cast<std::uint8_t>(std::floor(hsv.v * (1.0 - part) + 0.5));
   };
   const std::uint8_t v = hsv.v, p = scaled(s), q = scaled(s * f), t = scaled(s * (1.0 - f));
   switch (sector % 6) {
@@ -123,7 +123,7 @@ void contrast(Image& image, double factor) {
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < count(image); ++i) sum += grey(&image.pixels[i * image.c], image.c);
   const int mean =
-      static_cast<int>(static_cast<double>(sum) / static_cast<double>(count(image)) + 0.5);
+      static_cast<int>(std::lround(static_cast<double>(sum) / static_cast<double>(count(image))));
   look_up(image, table_of([&](int i) { return blend(mean, i, static_cast<float>(factor)); }));
 }
 

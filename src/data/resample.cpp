@@ -27,8 +27,12 @@ struct Bounds {
   Bounds(int from_, int to)
       : from(from_), scale(static_cast<double>(from_) / to), reach(std::max(1.0, scale)) {}
   double center(int i) const { return (i + 0.5) * scale; }
-  int begin(int i) const { return std::max(0, static_cast<int>(center(i) - reach + 0.5)); }
-  int end(int i) const { return std::min(from, static_cast<int>(center(i) + reach + 0.5)); }
+  int begin(int i) const {
+    return std::max(0, static_cast<int>(std::floor(center(i) - reach + 0.5)));
+  }
+  int end(int i) const {
+    return std::min(from, static_cast<int>(std::floor(center(i) + reach + 0.5)));
+  }
 };
 
 // Which source positions make one target position, and with which weights (they sum to 2^precision,
@@ -74,8 +78,8 @@ bool make_taps(int from, int to, int begin, int size, Taps& taps) {
     std::int32_t* weights =
         &taps.weights[static_cast<std::size_t>(i) * taps.count + (first - from_here)];
     for (int k = 0; k < count; ++k)
-      weights[k] = static_cast<std::int32_t>(0.5 + real[static_cast<std::size_t>(k)] / sum *
-                                                       (1 << precision));
+      weights[k] = static_cast<std::int32_t>(
+          std::floor(0.5 + real[static_cast<std::size_t>(k)] / sum * (1 << precision)));
   }
   return false;
 }

@@ -49,7 +49,7 @@ std::vector<std::string> device_names() {
 std::string missing(std::string_view device) { return row_of(device).missing(); }
 
 std::string lacks(std::string_view device, std::string_view dtype) {
-  if (const std::string why = missing(device); !why.empty()) return why;
+  if (std::string why = missing(device); !why.empty()) return why;
   const plan::Target target = target_of(device, 1);
   try {
     const bool takes =

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "data/cifar.h"
@@ -109,7 +110,7 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
 
 std::int64_t used_samples(const config::Config& config, const data::Dataset& train) {
   return std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(static_cast<double>(train.size()) * config.data.fraction + 0.5));
+      1, std::llround(static_cast<double>(train.size()) * config.data.fraction));
 }
 
 }  // namespace tessera::run

@@ -27,7 +27,7 @@ void Builder::enter(const Eqn& eqn) {
 std::string Builder::unique(const std::string& name) {
   if (used_.emplace(name, 1).second) return name;
   for (;;) {
-    const std::string next = name + "~" + std::to_string(++used_[name]);
+    std::string next = name + "~" + std::to_string(++used_[name]);
     if (used_.emplace(next, 1).second) return next;
   }
 }

@@ -159,7 +159,7 @@ class Parser {
     if (peek() == '"' || peek() == '\'') return quoted();
     const std::size_t end = std::min(text_.find_first_of(" \t\r\n:,{}[]#\"'", at_), text_.size());
     if (end == at_) fail("expected a key", "keys look like \"train_batch_size\"");
-    const std::string out(text_.substr(at_, end - at_));
+    std::string out(text_.substr(at_, end - at_));
     at_ = end;
     return out;
   }

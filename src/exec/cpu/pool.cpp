@@ -13,7 +13,7 @@ namespace {
 
 // A NaN wins, the first of them; of equal numbers too the first.
 void keep_largest(const float* __restrict__ x, int64_t n, float* __restrict__ best) {
-  for (int64_t i = 0; i < n; ++i) best[i] = (x[i] > best[i]) | (x[i] != x[i]) ? x[i] : best[i];
+  for (int64_t i = 0; i < n; ++i) best[i] = ((x[i] > best[i]) | (x[i] != x[i])) ? x[i] : best[i];
 }
 void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
                   float* __restrict__ best, std::int32_t* __restrict__ place) {
