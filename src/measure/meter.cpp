@@ -23,7 +23,7 @@ constexpr std::size_t most_early = 16;
 constexpr double tell_every_ms = 100;
 
 std::string name_of(const plan::Plan& plan, const plan::Step& step) {
-  const std::string op(ir::name(step.op));
+  std::string op(ir::name(step.op));
   if (step.move != plan::Move::none)
     return step.move == plan::Move::fetch ? "fetch state" : "stow state";
   if (step.eqn < 0) return op;
