@@ -13,7 +13,8 @@ cmake --preset release -B build-tidy -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_
 
 files=("$@")
 if ((${#files[@]} == 0)); then
-  # Sources that this machine compiles: the database leaves out back ends that are not here. Of CUDA clang 14 knows too little.
+  # Sources that this machine compiles: the database leaves out back ends that are not here.
+  # Of CUDA clang 14 knows too little.
   mapfile -t files < <(sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' build-tidy/compile_commands.json | grep "^$PWD/src/.*\.cpp\$" | sort -u)
 fi
 ((${#files[@]})) || { echo "tidy: no sources in build-tidy/compile_commands.json" >&2; exit 1; }

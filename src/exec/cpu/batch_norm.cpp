@@ -17,18 +17,6 @@
 
 #include "exec/cpu/column_pair-inl.h"
 
-#ifndef TESSERA_BATCH_NORM_ADDED
-#define TESSERA_BATCH_NORM_ADDED
-namespace tessera::exec::cpu {
-
-// What is added to a norm: nothing, values, or with a mean the norm of these values.
-struct Added {
-  const float *values = nullptr, *mean = nullptr, *scale = nullptr, *bias = nullptr;
-};
-
-}  // namespace tessera::exec::cpu
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 

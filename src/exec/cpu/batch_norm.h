@@ -1,5 +1,5 @@
-// What the kernels of batch norm share: how they cut a batch into blocks of rows, and how the sums
-// of blocks are added up.
+// What the kernels of batch norm share: how they cut a batch into blocks of rows, how the sums of
+// blocks are added up, and what stands beside a norm in one pass.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +29,8 @@ struct Blocks {
   std::int64_t rows_of(std::int64_t group) const {
     return ir::split(samples, static_cast<int>(groups), static_cast<int>(group)).size * per_sample;
   }
-  std::int64_t most() const {
-    return (rows_of(0) + block - 1) / block;
-  }                                                  // of a group; the first is the largest
+  // Of a group; the first is the largest.
+  std::int64_t most() const { return (rows_of(0) + block - 1) / block; }
   std::int64_t runs() const { return block / run; }  // of a block: rows whose sums are f32
   std::int64_t sums() const { return groups * channels; }
 
@@ -44,6 +43,16 @@ struct Blocks {
         body(group, task % most(), begin_of(group) + at, size);
     });
   }
+};
+
+// What is added to a norm: nothing, values, or with a mean the norm of these values.
+struct Added {
+  const float *values = nullptr, *mean = nullptr, *scale = nullptr, *bias = nullptr;
+};
+
+// The ReLU behind a norm is open where (x - mean) scale + bias > 0. Null: there is none.
+struct Behind {
+  const float *scale = nullptr, *bias = nullptr;
 };
 
 inline double count_of(const ir::BatchNorm& attr, std::int64_t group) {

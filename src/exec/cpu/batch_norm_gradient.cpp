@@ -14,18 +14,6 @@
 
 #include "exec/cpu/column_pair-inl.h"
 
-#ifndef TESSERA_BATCH_NORM_BEHIND
-#define TESSERA_BATCH_NORM_BEHIND
-namespace tessera::exec::cpu {
-
-// The ReLU behind a norm is open where (x - mean) scale + bias > 0. Null: there is none.
-struct Behind {
-  const float *scale = nullptr, *bias = nullptr;
-};
-
-}  // namespace tessera::exec::cpu
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 

@@ -31,7 +31,7 @@ struct WindowMemory {
     return {mma::shared_address(data(of, half))};
   }
   __device__ unsigned char* ds() const { return memory + 2 * half_bytes; }
-  // Of the thread's keys and 8 queries from 8 `eight`.
+  // These are of the keys of the thread and of 8 queries from 8 `eight` on.
   __device__ float4& added(int eight) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     return reinterpret_cast<float4*>(

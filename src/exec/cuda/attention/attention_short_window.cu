@@ -22,7 +22,7 @@ struct ScoresMemory {
   __device__ mma::Tile<window_d> tile(Of of, int half) const {
     return {mma::shared_address(memory + half * half_bytes + of * tile_bytes)};
   }
-  // Of the thread's queries and 8 keys from 8 `eight`.
+  // These are of the queries of the thread and of 8 keys from 8 `eight` on.
   __device__ float4& added(int eight) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     return reinterpret_cast<float4*>(
