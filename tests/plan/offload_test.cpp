@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/footprint.h"
+#include "plan/moved.h"
 #include "plan/planned.h"
 #include "plan/traffic.h"
 
@@ -40,29 +41,11 @@ std::string updates(const std::string& home) {
 }
 
 Plan plan_of(const std::string& home, bool overlap = true) {
-  const ir::Program p = ir::parse(updates(home));
-  ir::verify(p);
-  EXPECT_EQ(ir::print(p), updates(home));
-  return lower(p, 0, {.shared_half = 0}, overlap);
-}
-
-std::vector<std::string> words_of(const Plan& plan) {
-  std::vector<std::string> out;
-  for (const Step& s : plan.steps) {
-    const Slot& away = s.move == Move::fetch ? s.in[0] : s.out[0];
-    const auto name = [&] {
-      return plan.persistent[static_cast<std::size_t>(away.base - 1)].name + "+" +
-             std::to_string(away.offset / 4);
-    };
-    out.push_back(s.move == Move::fetch  ? "fetch " + name()
-                  : s.move == Move::stow ? "stow " + name()
-                                         : std::string(ir::name(s.op)));
-  }
-  return out;
+  return test::plan_with_moves(updates(home), overlap);
 }
 
 TEST(Offload, PiecesComeOneAheadAndGo) {
-  EXPECT_EQ(words_of(plan_of(" on host by 1024")),
+  EXPECT_EQ(test::words_of(plan_of(" on host by 1024")),
             (std::vector<std::string>{
                 "fetch m+0",  "fetch v+0",  "fetch m+256", "fetch v+256", "adamw",
                 "stow m+0",   "stow v+0",   "fetch m+512", "fetch v+512", "adamw",
@@ -73,8 +56,9 @@ TEST(Offload, PiecesComeOneAheadAndGo) {
 
 TEST(Offload, WithoutOverlapOnePieceIsThereAtATime) {
   const Plan plan = plan_of(" on file by 2048", false);
-  EXPECT_EQ(words_of(plan), (std::vector<std::string>{
-                                "fetch m+0", "fetch v+0", "adamw", "stow m+0", "stow v+0",
+  EXPECT_EQ(
+      test::words_of(plan),
+      (std::vector<std::string>{"fetch m+0", "fetch v+0", "adamw", "stow m+0", "stow v+0",
                                 "fetch m+512", "fetch v+512", "adamw", "stow m+512", "stow v+512",
                                 "fetch n+0", "fetch o+0", "adamw", "stow n+0", "stow o+0"}));
   for (const Step& s : plan.steps) EXPECT_EQ(s.stream, 0);

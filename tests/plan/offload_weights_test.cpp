@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "plan/moved.h"
 #include "plan/plan.h"
 #include "plan/staging.h"
 #include "plan/traffic.h"
@@ -43,29 +44,11 @@ std::string step(const std::string& home) {
 }
 
 Plan plan_of(const std::string& home, bool overlap = true) {
-  const ir::Program p = ir::parse(step(home));
-  ir::verify(p);
-  EXPECT_EQ(ir::print(p), step(home));
-  return lower(p, 0, {.shared_half = 0}, overlap);
-}
-
-std::vector<std::string> words_of(const Plan& plan) {
-  std::vector<std::string> out;
-  for (const Step& s : plan.steps) {
-    const Slot& away = s.move == Move::fetch ? s.in[0] : s.out[0];
-    const auto name = [&] {
-      return plan.persistent[static_cast<std::size_t>(away.base - 1)].name + "+" +
-             std::to_string(away.offset / 4) + (s.stream == 1 ? "" : ", and waits");
-    };
-    out.push_back(s.move == Move::fetch  ? "fetch " + name()
-                  : s.move == Move::stow ? "stow " + name()
-                                         : std::string(ir::name(s.op)));
-  }
-  return out;
+  return test::plan_with_moves(step(home), overlap);
 }
 
 TEST(OffloadedWeights, ComeBeforeEveryUseAndStayWhereTheyRest) {
-  EXPECT_EQ(words_of(plan_of(" on host by 1024")),
+  EXPECT_EQ(test::words_of(plan_of(" on host by 1024"), true),
             (std::vector<std::string>{
                 "fetch w+0", "fetch x+0",  "mul",        "fetch x+0",   "mul", "fetch w+0",
                 "mul",       "mul",        "fetch w+0",  "fetch w+256", "sgd", "stow w+0",
@@ -118,7 +101,7 @@ TEST(OffloadedWeights, GoBackWholeWhereTheUpdateNeedsThemWhole) {
   ir::verify(p);
   for (const bool overlap : {true, false}) {
     const Plan plan = lower(p, 0, {.shared_half = 0}, overlap);
-    EXPECT_EQ(words_of(plan),
+    EXPECT_EQ(test::words_of(plan, true),
               overlap ? (std::vector<std::string>{"fetch w+0", "segment_sumsq", "segment_sumsq",
                                                   "lamb_update", "stow w+0"})
                       : (std::vector<std::string>{"fetch w+0, and waits", "segment_sumsq",
