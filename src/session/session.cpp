@@ -315,11 +315,11 @@ void Session::finish_recalibration() {
 }
 
 std::vector<double> Session::predict(const Images& images, std::int64_t count,
-                                     exec::Timeline* timeline) {
+                                     exec::Timeline* timeline, bool spans) {
   Ready& plan = ready({Goal::predict, count, Weights::live, images.form()});
   const auto micro = micro_batches_for(config_, Goal::predict, count);
   feed(plan, micro, {.images = images, .labels = {}});
-  exec::Results found = plan.loaded->run({.spans = timeline != nullptr});
+  exec::Results found = plan.loaded->run({.spans = timeline && spans});
   if (timeline) *timeline = std::move(found.timeline);
   return read_logits(plan, micro.size());
 }

@@ -107,7 +107,7 @@ class Session {
   bool averages() const { return config_.ema.decay > 0; }
   bool has_statistics() const;  // batch norm
   std::vector<double> predict(const Images& images, std::int64_t count,
-                              exec::Timeline* timeline = nullptr);
+                              exec::Timeline* timeline = nullptr, bool spans = true);
 
   // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory;
   // from now on. Whoever changes them reserves the plans of the run next, on all ranks.

@@ -25,9 +25,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Sample {  // one timed run of a plan
-  double wall_ms = 0;
-  std::vector<double> step_ms;
+// Whole runs and single steps are timed in different runs: a mark before every step holds a card up
+// by some microseconds, which is most of a small model's time.
+struct TimedRuns {
+  std::vector<double> wall_ms;               // of each run without marks
+  std::vector<std::vector<double>> step_ms;  // of each run with them: of every step of the plan
 };
 
 // What an equation counts towards, from its scope: inside numbered blocks the part of the block
@@ -70,31 +72,36 @@ std::string shape_key(const plan::Step& step) {
   return key;
 }
 
-// Until `repeats` runs or, when 0, two seconds and at least five runs. A run begins when all ranks
-// are there, and takes as long as the slowest of them.
-std::vector<Sample> measure(const std::function<exec::Timeline()>& once, std::size_t steps,
-                            std::int64_t repeats, const Ranks& ranks) {
-  std::vector<Sample> samples;
+// `once` runs the plan, with marks or without. It is run `repeats` times or, when 0, for two
+// seconds and at least five times; a quarter as often with marks. A run begins when all ranks are
+// there, and takes as long as the slowest of them.
+TimedRuns measure(const std::function<exec::Timeline(bool marks)>& once, std::size_t steps,
+                  std::int64_t repeats, const Ranks& ranks) {
+  TimedRuns found;
   double spent = 0;
-  while (repeats > 0 ? static_cast<std::int64_t>(samples.size()) < repeats
-                     : samples.size() < 5 || (spent < 2000 && samples.size() < 200)) {
+  while (repeats > 0 ? static_cast<std::int64_t>(found.wall_ms.size()) < repeats
+                     : found.wall_ms.size() < 5 || (spent < 2000 && found.wall_ms.size() < 1000)) {
     ranks.barrier();
-    const exec::Timeline t = once();
-    Sample s{ranks.most(t.wall_ms), std::vector<double>(steps)};
+    found.wall_ms.push_back(ranks.most(once(false).wall_ms));
+    spent += found.wall_ms.back();
+  }
+  const std::size_t marked = repeats > 0 ? static_cast<std::size_t>(repeats)
+                                         : std::max<std::size_t>(5, found.wall_ms.size() / 4);
+  while (found.step_ms.size() < marked) {
+    ranks.barrier();
+    std::vector<double>& step_ms = found.step_ms.emplace_back(steps);
     // What this rank's own thread spent on a step: on a message, to hand it over and to wait for
     // it.
-    for (const exec::Timeline::Span& span : t.spans)
+    for (const exec::Timeline::Span& span : once(true).spans)
       if (span.stream == 0 && span.kind != exec::Timeline::poll)
-        s.step_ms[static_cast<std::size_t>(span.step)] += span.end - span.start;
-    spent += s.wall_ms;
-    samples.push_back(std::move(s));
+        step_ms[static_cast<std::size_t>(span.step)] += span.end - span.start;
   }
-  return samples;
+  return found;
 }
 
-double median_step(const std::vector<Sample>& samples, std::size_t step) {
+double median_step(const TimedRuns& found, std::size_t step) {
   std::vector<double> ms;
-  for (const Sample& s : samples) ms.push_back(s.step_ms[step]);
+  for (const std::vector<double>& run : found.step_ms) ms.push_back(run[step]);
   return report::quantiles(ms).median;
 }
 
@@ -115,8 +122,8 @@ void print_groups(const ordered_json& ops) {
         groups[g][0], groups[g][1] * 100);
 }
 
-void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
-               const config::Config& config, const BenchOptions& options) {
+void bench_ops(const plan::Plan& plan, const TimedRuns& found, const config::Config& config,
+               const BenchOptions& options) {
   struct Row {
     int calls = 0;
     double ms = 0, flops = 0, bytes = 0;
@@ -126,7 +133,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
     Row& row = rows[shape_key(plan.steps[i])];
     const ir::Cost c = step_cost(plan.steps[i]);
     ++row.calls;
-    row.ms += median_step(samples, i), row.flops += c.flops, row.bytes += c.bytes;
+    row.ms += median_step(found, i), row.flops += c.flops, row.bytes += c.bytes;
   }
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
   std::erase_if(sorted,
@@ -177,7 +184,7 @@ void bench_ops(const plan::Plan& plan, const std::vector<Sample>& samples,
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts
 // towards; then what is left of the median run.
-ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, double median_ms,
+ordered_json ops_of(const plan::Plan& plan, const TimedRuns& found, double median_ms,
                     bool several_ranks) {
   ordered_json ops = ordered_json::array();
   double sum = 0;
@@ -185,7 +192,7 @@ ordered_json ops_of(const plan::Plan& plan, const std::vector<Sample>& samples, 
     const plan::Step& step = plan.steps[i];
     const ir::Eqn* eqn = origin(plan, step);
     if (!eqn) continue;
-    const double ms = median_step(samples, i);
+    const double ms = median_step(found, i);
     std::string name = std::string(ir::name(eqn->op));
     for (ir::Var v : eqn->out)
       if (v != ir::none) {
@@ -298,22 +305,24 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
   // Inputs are written anew each time, as every run of a training or of a service does.
   std::int64_t step = 0;
   std::vector<double> logits;
-  auto once = [&] {
+  auto once = [&](bool marks) {
     exec::Timeline timeline;
-    if (infer)
-      logits = session.predict(images, options.batch, &timeline);
-    else
-      timeline = session.train_step(images, labels, 1e-4, ++step, 0).timeline;
+    if (infer) {
+      logits = session.predict(images, options.batch, &timeline, marks);
+    } else {
+      session.set_step(step);
+      timeline = session.submit({images, labels, 1e-4, ++step, 0}, marks).wait().timeline;
+    }
     return timeline;
   };
   comm::Heartbeat::doing("measuring");
   const comm::Traffic before = session.traffic();
-  once();  // warms up
+  once(false);  // warms up
   const std::vector<RankUse> used =
       gather_use(ranks, {plan.peak_bytes(), plan.cost.flops, session.traffic() - before});
-  const std::vector<Sample> samples = measure(once, plan.steps.size(), options.repeats, ranks);
+  const TimedRuns measured = measure(once, plan.steps.size(), options.repeats, ranks);
   if (options.what == "ops") {
-    bench_ops(plan, samples, config, options);
+    bench_ops(plan, measured, config, options);
     return 0;
   }
   const Peak peak_of_ranks = peak_on(config.run.device, config.precision.dtype, ranks,
@@ -324,16 +333,14 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
       difference = difference_from_one_rank(config, images, logits);
   });
   if (!ranks.first()) return 0;
-  std::vector<double> walls;
-  for (const Sample& s : samples) walls.push_back(s.wall_ms);
-  const report::Quantiles q = report::quantiles(walls);
+  const report::Quantiles q = report::quantiles(measured.wall_ms);
   const BenchResult result = {.config = config,
                               .options = options,
                               .used = used,
                               .uses = sum_up(used),
-                              .ops = ops_of(plan, samples, q.median, ranks.size() > 1),
+                              .ops = ops_of(plan, measured, q.median, ranks.size() > 1),
                               .ms = q,
-                              .runs = samples.size(),
+                              .runs = measured.wall_ms.size(),
                               .peak = peak_of_ranks,
                               .difference = difference};
   options.json ? print_bench_json(result) : print_bench_text(result);
