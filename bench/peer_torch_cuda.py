@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tessera and PyTorch on the same card, side by side: training and inference of vit_b_16, swin_t and resnet50 in bf16.
 
-    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models vit_b_16,swin_t,resnet50] [--cases train,infer] [--out FILE]
+    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models vit_b_16,swin_t,resnet50] [--cases train,infer,latency] [--out FILE]
 
 Needs torch and torchvision with CUDA. Convention: a round is one measurement of Tessera and one of each way of PyTorch (eager, torch.compile), in turns; each gives
 the median of its runs; reported are medians over rounds, their range, and the ratio to PyTorch's best. Images and labels lie on the card for both. PyTorch has
-autocast to bf16, a fused AdamW, channels_last for convolutions and for inference weights in bf16. See bench/README.md.
+autocast to bf16, a fused AdamW, channels_last for convolutions and for inference weights in bf16. `latency` is an inference of one image; there PyTorch's calls are
+replayed as CUDA graphs, as Tessera's are. Memory is what each side holds at most: PyTorch's allocator, and what Tessera's plan takes. See bench/README.md.
 """
 import argparse
 import datetime
@@ -34,6 +35,7 @@ class Torch:
         self.images = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=layout)
         self.labels = torch.randint(0, 1000, (batch,), device="cuda")
         self.case = case
+        self.graph = None
         if case == "train":
             self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
         else:
@@ -41,8 +43,23 @@ class Torch:
             self.images = self.images.bfloat16()
         self.model = torch.compile(model) if compiled else model
 
+    def capture(self):
+        """The call as a graph, where starting kernels takes as long as running them."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), torch.inference_mode():
+            for _ in range(3):
+                self.model(self.images)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph), torch.inference_mode():
+            self.model(self.images)
+        self.graph = graph
+
     def step(self):
-        if self.case == "infer":
+        if self.graph:
+            return self.graph.replay()
+        if self.case != "train":
             with torch.inference_mode():
                 return self.model(self.images)
         with torch.autocast("cuda", torch.bfloat16):
@@ -55,48 +72,62 @@ class Torch:
     def measure(self, seconds):
         for _ in range(3):
             self.step()
+        if self.case == "latency" and not self.graph:
+            self.capture()
         torch.cuda.synchronize()
         times, end = [], time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 5:
             start = time.perf_counter()
-            for _ in range(3):
+            calls = 1 if self.case == "latency" else 3
+            for _ in range(calls):
                 self.step()
             torch.cuda.synchronize()
-            times.append((time.perf_counter() - start) / 3 * 1000)
+            times.append((time.perf_counter() - start) / calls * 1000)
         return statistics.median(times)
 
 
 def tessera(options, model, case):
-    command = [str(options.binary), "bench", case, "--model", model, "--data", "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
-               "--batch", str(options.batch), "--json"]
+    verb = "train" if case == "train" else "infer"
+    command = [str(options.binary), "bench", verb, "--model", model, "--data", "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
+               "--batch", str(batch_of(options, case)), "--json"]
     if case == "train":
         command += ["--global-batch", str(options.batch)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"peer_torch_cuda: {' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
-    return json.loads(done.stdout)["ms"]["median"]
+    found = json.loads(done.stdout)
+    return found["ms"]["median"], found["peak_bytes"]
+
+
+def batch_of(options, case):
+    return 1 if case == "latency" else options.batch
 
 
 def row(options, model, case):
-    """Medians over rounds in ms of Tessera and of each way of PyTorch."""
+    """Medians over rounds in ms of Tessera and of each way of PyTorch, and the bytes of each."""
     found = {"tessera": []}
-    ways = {}
+    ways, bytes_of = {}, {}
     for way in ("eager", "compiled"):
+        held = torch.cuda.memory_allocated()
         try:
-            ways[way] = Torch(model, case, options.batch, way == "compiled")
+            ways[way] = Torch(model, case, batch_of(options, case), way == "compiled")
             ways[way].measure(0)  # compiles
+            torch.cuda.reset_peak_memory_stats()
+            ways[way].measure(0)
+            bytes_of[way] = torch.cuda.max_memory_allocated() - held
             found[way] = []
         except Exception as error:  # what PyTorch cannot compile is said, and left out
             ways.pop(way, None)
             print(f"peer_torch_cuda: {model} {case} {way}: {str(error).splitlines()[0]}", file=sys.stderr)
     for _ in range(options.rounds):
-        found["tessera"].append(tessera(options, model, case))
+        ms, bytes_of["tessera"] = tessera(options, model, case)
+        found["tessera"].append(ms)
         for way, peer in ways.items():
             found[way].append(peer.measure(options.seconds))
     ways.clear()
     gc.collect()
     torch.cuda.empty_cache()
-    return found
+    return found, bytes_of
 
 
 def main():
@@ -111,15 +142,18 @@ def main():
     options = parser.parse_args()
     lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}, bf16, batch {options.batch}, {datetime.date.today()}, "
              f"{options.rounds} rounds", "",
-             "| model | | Tessera ms (range) | img/s | PyTorch eager ms | torch.compile ms | best of PyTorch img/s | ratio |", "|---|---|---|---|---|---|---|---|"]
+             "| model | | Tessera ms (range) | img/s | PyTorch eager ms | torch.compile ms | best of PyTorch img/s | ratio | GB: Tessera, eager, compile |",
+             "|---|---|---|---|---|---|---|---|---|"]
     for model in options.models.split(","):
         for case in options.cases.split(","):
-            found = row(options, model, case)
+            found, held = row(options, model, case)
             middle = {way: statistics.median(times) for way, times in found.items()}
+            digits = 3 if case == "latency" else 2
             best = min(ms for way, ms in middle.items() if way != "tessera")
-            shown = [f"{middle[way]:.2f} ({min(found[way]):.2f}-{max(found[way]):.2f})" if way in found else "-" for way in ("tessera", "eager", "compiled")]
-            speed = {way: options.batch / ms * 1000 for way, ms in {"tessera": middle["tessera"], "best": best}.items()}
-            lines.append(f"| {model} | {case} | {shown[0]} | {speed['tessera']:,.0f} | {shown[1]} | {shown[2]} | {speed['best']:,.0f} | {best / middle['tessera']:.2f} |")
+            shown = [f"{middle[way]:.{digits}f} ({min(found[way]):.{digits}f}-{max(found[way]):.{digits}f})" if way in found else "-" for way in ("tessera", "eager", "compiled")]
+            memory = ", ".join(f"{held[way] / 1e9:.2f}" if way in held else "-" for way in ("tessera", "eager", "compiled"))
+            speed = {way: batch_of(options, case) / ms * 1000 for way, ms in {"tessera": middle["tessera"], "best": best}.items()}
+            lines.append(f"| {model} | {case} | {shown[0]} | {speed['tessera']:,.0f} | {shown[1]} | {shown[2]} | {speed['best']:,.0f} | {best / middle['tessera']:.2f} | {memory} |")
             print(lines[-1], file=sys.stderr, flush=True)
             if options.out:
                 options.out.write_text("\n".join(lines) + "\n")

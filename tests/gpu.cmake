@@ -45,6 +45,8 @@ gpu_test(gpu_traces cuda OnCardTraces.*)
 # Pictures that the card augments, and that stay there.
 gpu_test(gpu_data cuda OnCardData.*)
 gpu_test(gpu_data_runs parallel DeviceData.*)
+# What an inference makes of weights once.
+gpu_test(gpu_prepared run PackedWeights.GiveTheSameLogits:*/PackedAnew.*)
 gpu_test(gpu_bits cuda OnCardBits.*)
 gpu_test(gpu_loss_scale cuda OnCardLossScale.*)
 gpu_test(gpu_checkpoints cuda OnCardCheckpoints.*)

@@ -45,7 +45,7 @@ constexpr LayerRule layer_rules[] = {
     {"blocks.#.msa", "", "scores|scaled|biased|masked", "msa.scores"},
     {"blocks.#.msa", "", "o", "msa.values"},
     {"blocks.#.msa", "", "qkv_|qkv|q|k|v", "msa.qkv"},
-    {"blocks.#.msa", "", "proj_|proj", "msa.projection"},
+    {"blocks.#.msa", "", "proj_|proj|class", "msa.projection"},  // of the class token alone
     {"blocks.#.residual_1", "add_norm", "ln_2", "residual_1+ln_2"},
     {"blocks.#.residual_1", "", "", "residual_1"},
     {"blocks.#.ln_2", "", "", "ln_2"},

@@ -121,7 +121,13 @@ struct VitForward {
     return b.mark("residual", x, "residual", 1);
   }
 
-  Var attention(Var y, const std::string& l, double drop_path) {
+  // What is read of the last block is the class token alone. All that follows attention works row
+  // by row, so that row is taken there: same numbers, fewer of them. Dropout draws by the place of
+  // an element in its sample, and the class token is the first.
+  bool takes_class(std::int64_t i) const { return m.pool == "class" && i + 1 == m.depth; }
+  Var class_of(Var x) { return b.emit1(Op::slice, Slice{1, 0, 1}, {x}, "class"); }
+
+  Var attention(Var y, const std::string& l, std::int64_t i, double drop_path) {
     const auto scope = b.scope("msa");
     const std::string a = l + "self_attention.";
     Var qkv = b.add("nbthd,nhd->nbthd",
@@ -133,6 +139,7 @@ struct VitForward {
     Var o = b.emit(Op::attention, Attention{1.0 / std::sqrt(static_cast<double>(d)), false, false},
                    parts, {"o", "lse"})[0];
     o = b.mark("tokens", o, "tokens", 1);
+    if (takes_class(i)) o = class_of(o);
     y = b.add("btc,c->btc", b.contract("bthd,chd->btc", o, param(a + "out_proj.weight"), "proj_"),
               param(a + "out_proj.bias"), "proj");
     return dropout(dropout(y, m.dropout, false, "dropout"), drop_path, true, "drop_path");
@@ -159,9 +166,10 @@ struct VitForward {
       const auto inner = b.scope("ln_1");
       y = norm(x, l + "ln_1");
     }
-    y = attention(y, l, drop_path);
+    y = attention(y, l, i, drop_path);
     {
       const auto inner = b.scope("residual_1");
+      if (takes_class(i)) x = class_of(x);
       x = b.add(x, y, "x");
     }
     {
@@ -170,17 +178,15 @@ struct VitForward {
     }
     y = mlp(y, l, drop_path);
     const auto inner = b.scope("residual_2");
-    return b.mark("residual", b.add(x, y, "x"), "residual", 1);
+    return b.mark("residual", b.add(x, y, "x"), "residual", takes_class(i) ? -1 : 1);
   }
 
   Var logits() {
     Var x = embed();
     for (std::int64_t i = 0; i < m.depth; ++i) x = block(x, i);
-    // Layer norm works row by row, so the class token is taken before it, not after: same numbers,
-    // fewer of them.
     if (m.pool == "class") {
       const auto scope = b.scope("ln_final");
-      x = b.reshape(b.emit1(Op::slice, Slice{1, 0, 1}, {x}, "class"), {batch, m.dim});
+      x = b.reshape(x, {batch, m.dim});
       x = norm(x, "encoder.ln");
     } else {
       const auto scope = b.scope("ln_final");

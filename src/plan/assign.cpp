@@ -16,6 +16,7 @@ using namespace ir;
 struct Assigner {
   const Program& p;
   const Target& target;
+  const std::vector<std::string>& kept;  // per Var, or empty
   const int end;
   int last_backward = 0;  // equation
   Assignment out;
@@ -30,9 +31,11 @@ struct Assigner {
       group_held;  // until which equation a message under way reads or writes the value, its bytes
   std::map<Var, std::string> donated;  // result -> the input it updates
 
-  Assigner(const Program& program, const std::vector<int>& deadline, const Target& plan_target)
+  Assigner(const Program& program, const std::vector<int>& deadline, const Target& plan_target,
+           const std::vector<std::string>& buffers)
       : p(program),
         target(plan_target),
+        kept(buffers),
         end(static_cast<int>(program.eqns.size())),
         needed(p.values.size(), -1),
         home(p.values.size(), {none, 0}),
@@ -50,6 +53,8 @@ struct Assigner {
     }
   }
 
+  bool stays(Var v) const { return at(v) < kept.size() && !kept[at(v)].empty(); }
+
   std::int64_t view_offset(const Eqn& e, int result) const {
     const OpDef& row = def(e.op);
     return row.view ? row.view(e.attrs, p.types(e.in), result) : -1;
@@ -66,7 +71,7 @@ struct Assigner {
       for (std::size_t i = 0; i < e.out.size(); ++i) {
         if (e.out[i] == none) continue;
         const bool is_view = view_offset(e, static_cast<int>(i)) >= 0;
-        plain[at(e.out[i])] = !is_view && !gathers(e.op, e.attrs);
+        plain[at(e.out[i])] = !is_view && !gathers(e.op, e.attrs) && !stays(e.out[i]);
         if (is_view) viewed[at(e.in[0])] = true;
       }
     std::set<Var> taken;  // results whose place an operand already has
@@ -125,6 +130,12 @@ struct Assigner {
   }
 
   void open(Var v, int when, std::int64_t bytes) {
+    if (stays(v)) {
+      out.persistent.push_back(
+          {.name = kept[at(v)], .kind = Input::param, .bytes = target.aligned(bytes)});
+      out.values[at(v)] = {static_cast<int>(out.persistent.size()), -1, 0};
+      return join(v, new_group());
+    }
     out.intervals.push_back({target.aligned(bytes), when, when});
     out.owner.push_back(v);
     out.values[at(v)] = {0, static_cast<int>(out.intervals.size()) - 1, 0};
@@ -237,8 +248,8 @@ struct Assigner {
         const auto [result, offset2] = home[at(v)];
         if (group[at(result)] < 0) open(result, i, p.type(result).bytes());
         share(v, result, offset2);
-      } else if (group[at(v)] < 0 && !in_place(e, i, r) && !in_part(e, i) &&
-                 !over_own_input(v, i)) {
+      } else if (group[at(v)] < 0 &&
+                 (stays(v) || (!in_place(e, i, r) && !in_part(e, i) && !over_own_input(v, i)))) {
         open(v, i, p.type(v).bytes());
       }
     }
@@ -258,8 +269,9 @@ std::int64_t own_part(const Collective& a, const Type& whole) {
   return offset * bytes;
 }
 
-Assignment assign(const Program& program, const std::vector<int>& deadlines, const Target& target) {
-  Assigner a(program, deadlines, target);
+Assignment assign(const Program& program, const std::vector<int>& deadlines, const Target& target,
+                  const std::vector<std::string>& kept) {
+  Assigner a(program, deadlines, target, kept);
   a.find_lifetimes();
   a.place_inputs();
   for (int i = 0; i < a.end; ++i) {

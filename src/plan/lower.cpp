@@ -6,6 +6,7 @@
 #include "base/index.h"
 #include "plan/offload.h"
 #include "plan/plan.h"
+#include "plan/prepare.h"
 #include "plan/steps.h"
 
 namespace tessera::plan {
@@ -237,10 +238,11 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   Plan plan;
   plan.program = localise(global, rank);
   if (overlap) plan.program = receive_early(plan.program);
+  const Prepared prepared = prepare(plan.program, target);
   plan.rank = rank;
   const Program& program = plan.program;
   const std::vector<int> deadline_of = deadlines(program, overlap);
-  Assignment a = assign(program, deadline_of, target);
+  Assignment a = assign(program, deadline_of, target, prepared.kept);
   const std::size_t first_workspace = a.intervals.size();
   const std::vector<int> workspace_of = add_workspaces(program, a, target);
   const Pieces pieces(program, a, target, overlap);
@@ -255,13 +257,16 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   StepWriter writer(plan, a, arena, pieces, staging);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {
     const Eqn& e = program.eqns[i];
-    const Cost needs = cost(e.op, e.attrs, program.types(e.in), program.types(e.out));
-    if (e.phase != Phase::recompute) plan.cost.flops += needs.flops;
-    plan.cost.bytes += needs.bytes;
+    if (i >= prepared.eqns) {
+      const Cost needs = cost(e.op, e.attrs, program.types(e.in), program.types(e.out));
+      if (e.phase != Phase::recompute) plan.cost.flops += needs.flops;
+      plan.cost.bytes += needs.bytes;
+    }
     if (pieces.of(i))
       writer.in_pieces(i, workspace_of[i]);
     else if (is_step(program, a, e))
       writer.equation(i, workspace_of[i], deadline_of[i]);
+    if (i + 1 == prepared.eqns) plan.prepared = plan.steps.size();
   }
   write_outputs(plan, writer, target);
   add_packed(plan, target);

@@ -87,6 +87,7 @@ struct Plan {
   std::int64_t feed_bytes = 0, result_bytes = 0;  // of batch and scalar inputs; of outputs that
                                                   // update nothing: one copy of each
   int copies = 1;                                 // of both
+  std::size_t prepared = 0;  // the first so many steps are made once (prepare.h)
   std::vector<Binding> inputs, outputs;
   Memory memory;
   Gradients gradients;
@@ -161,8 +162,10 @@ struct Assignment {
   std::vector<Buffer> persistent;
   std::int64_t feed_bytes = 0;
 };
+// `kept`: per Var the persistent buffer that its bytes get, where that is none of the inputs';
+// empty: none.
 Assignment assign(const ir::Program& program, const std::vector<int>& deadlines,
-                  const Target& target);
+                  const Target& target, const std::vector<std::string>& kept = {});
 inline Assignment assign(const ir::Program& program) {
   return assign(program, deadlines(program, false), Target{});
 }

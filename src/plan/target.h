@@ -34,8 +34,9 @@ struct Target {
   // before it is under way.
   int copies = 1;
   WorkspaceRule workspace{};  // empty: no equation needs any
-  // Whether weights of a plan that changes none are packed once, by this rule, and not in every
-  // run. It takes as many bytes again, so whoever trains beside it does without.
+  // Whether what a plan that changes no weights computes of them alone is kept (prepare.h), and the
+  // weights themselves are packed by the rule below, once and not in every run. It takes as many
+  // bytes again, so whoever trains beside it does without.
   bool packs = false;
   PackedRule packed{};  // empty: the kernels pack nothing
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.

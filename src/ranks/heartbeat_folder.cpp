@@ -162,7 +162,7 @@ HeartbeatFolder given_folder() {
 HeartbeatFolder new_heartbeat_folder(const fs::path& place) {
   std::string path = place / (folder_prefix + "XXXXXX");
   if (!::mkdtemp(path.data())) return {};
-  const HeartbeatFolder made(path);
+  HeartbeatFolder made(path);
   made.write(this_process(launcher_rank));
   return made;
 }

@@ -278,7 +278,7 @@ std::string complaint_in(const fs::path& path) {
     std::string lower = line.substr(0, 47);
     for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     if (const auto at = lower.find("error:"); at < 40)
-      if (const std::string said = without_blanks(line.substr(at + 6)); !said.empty()) return said;
+      if (std::string said = without_blanks(line.substr(at + 6)); !said.empty()) return said;
     if (line.size() >= dashes && line.find_first_not_of("-\r") == line.npos) ++borders;
     if (!has_words(line)) continue;
     if (borders % 2 == 0) last = without_blanks(line);

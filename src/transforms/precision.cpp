@@ -36,10 +36,12 @@ std::vector<bool> residual_stream(const Program& program) {
   for (const Eqn& e : program.eqns)
     if (e.op == Op::mark && std::get<Mark>(e.attrs).label == "residual")
       at(e.in[0]) = at(e.out[0]) = true;
-  for (const Eqn& e : program.eqns)
+  for (const Eqn& e : program.eqns) {
     if (e.op == Op::add && program.type(e.in[0]).shape == program.type(e.in[1]).shape &&
         (at(e.in[0]) || at(e.in[1])))
       at(e.out[0]) = true;
+    if ((e.op == Op::slice || e.op == Op::pad) && at(e.in[0])) at(e.out[0]) = true;
+  }
   for (const Eqn& e : program.eqns)
     if (e.op == Op::layer_norm && at(e.in[0])) return stream;
   return std::vector<bool>(program.values.size(), false);
@@ -51,6 +53,8 @@ bool on_stream(const Eqn& e, const std::vector<bool>& stream) {
   switch (e.op) {
     case Op::mark:
     case Op::add:
+    case Op::slice:
+    case Op::pad:
       return in_stream(e.out[0]);
     case Op::layer_norm:
       return in_stream(e.in[0]);

@@ -29,12 +29,12 @@ Program split_attention(const Program& program) {
       continue;
     }
     const Attention& a = std::get<Attention>(e.attrs);
-    const Type type = program.type(e.in[0]);
+    const Type& type = program.type(e.in[0]);
     CHECK(type.shape.size() - 3 <= lead_letters.size(),
           "too many dims before the tokens of " + program.name_of(e.in[0]));
     const std::string lead(lead_letters.substr(0, type.shape.size() - 3)),
         q = lead + "thd", k = lead + "shd", scores = lead + "hts";
-    const std::string name = program.name_of(e.out[0]);
+    const std::string& name = program.name_of(e.out[0]);
     r.enter(e);
     const auto emit = [&](Op op, Attrs attrs, std::vector<Var> in, const char* part) {
       return r.to.emit_named(op, std::move(attrs), std::move(in), {name + part})[0];

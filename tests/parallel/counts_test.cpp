@@ -65,6 +65,8 @@ Buckets buckets_of(const config::Config& config, int n,
 
 constexpr std::int64_t depth = 3, batch = 8, tokens = 7, dim = 24,
                        word = 4;  // of the ViT of world.cpp, three blocks deep
+// Behind the last attention there is the class token alone.
+constexpr std::int64_t class_bytes = batch * dim * word;
 
 config::Config vit(const std::string& layout) {
   config::Config c = tiny("vit", "f32");
@@ -148,27 +150,34 @@ TEST(Counts, TensorParallel) {
     SCOPED_TRACE(layout);
     Sent sent(vit(layout));
     const std::int64_t activation = batch * tokens * dim * word;
-    sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 2 * depth, 2 * depth * activation);
+    sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 2 * depth,
+            (2 * depth - 2) * activation + 2 * class_bytes);
     sent.is(Phase::backward, Op::all_reduce, "tp", "activations", 2 * depth,
-            2 * depth * activation);
+            (2 * depth - 1) * activation + class_bytes);
     sent.is(Phase::update, Op::all_reduce, "tp", "scalars", 1, word);  // sum of squares
   }
 }
 
 // Korthikanti et al.: each all_reduce becomes a reduce_scatter and an all_gather; the gathered
 // inputs of the products are not kept for the backward pass but gathered again. The class token is
-// added up where it leaves the sequence; what every rank has whole (norms, biases, embeddings) gets
-// its gradient from all tokens.
+// added up where it leaves the sequence, behind the last attention; from there on every rank has it
+// whole, so that products need no gather and their sums are added up. What every rank has whole
+// (norms, biases, embeddings) gets its gradient from all tokens.
 TEST(Counts, MegatronSequence) {
   const config::Config c = vit("tp2 megatron");
   const std::int64_t whole = batch * tokens * dim * word, part = batch * 4 * dim * word;
   const Buckets shared = buckets_of(c, 1, [](const transforms::Bucket& b) { return b.parts == 1; });
   Sent sent(c);
-  sent.is(Phase::forward, Op::all_gather, "tp", "activations", 2 * depth, 2 * depth * part);
-  sent.is(Phase::forward, Op::reduce_scatter, "tp", "activations", 2 * depth, 2 * depth * whole);
-  sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 1, batch * dim * word);
-  sent.is(Phase::backward, Op::all_gather, "tp", "activations", 4 * depth, 4 * depth * part);
-  sent.is(Phase::backward, Op::reduce_scatter, "tp", "activations", 2 * depth, 2 * depth * whole);
+  sent.is(Phase::forward, Op::all_gather, "tp", "activations", 2 * depth - 1,
+          (2 * depth - 1) * part);
+  sent.is(Phase::forward, Op::reduce_scatter, "tp", "activations", 2 * depth - 2,
+          (2 * depth - 2) * whole);
+  sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 2, 2 * class_bytes);
+  sent.is(Phase::backward, Op::all_gather, "tp", "activations", 4 * depth - 3,
+          (4 * depth - 3) * part);
+  sent.is(Phase::backward, Op::reduce_scatter, "tp", "activations", 2 * depth - 1,
+          (2 * depth - 1) * whole);
+  sent.is(Phase::backward, Op::all_reduce, "tp", "activations", 1, class_bytes);
   sent.is(Phase::update, Op::all_reduce, "tp", "gradients", shared.count, shared.whole);
   sent.is(Phase::update, Op::all_reduce, "tp", "scalars", 1, word);
 }
@@ -181,7 +190,8 @@ TEST(Counts, UlyssesSequence) {
   Sent sent(c);
   sent.is(Phase::forward, Op::all_to_all, "sp", "activations", 2 * depth,
           depth * (3 * by_tokens + by_heads));
-  sent.is(Phase::forward, Op::all_reduce, "sp", "activations", 1, batch * dim * word);
+  sent.is(Phase::forward, Op::all_reduce, "sp", "activations", 1, class_bytes);
+  sent.is(Phase::backward, Op::all_reduce, "sp", "activations", 1, class_bytes);
   sent.is(Phase::backward, Op::all_to_all, "sp", "activations", 2 * depth,
           depth * (by_tokens + 3 * by_heads));
   sent.is(Phase::update, Op::all_reduce, "sp", "gradients", b.count, b.whole);
@@ -259,9 +269,11 @@ TEST(Counts, Hybrid) {
   const std::int64_t activation = batch / 2 * tokens * dim * word;
   Sent sent(c);
   sent.is(Phase::forward, Op::all_gather, "dp", "weights", all.count, all.part);
-  sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 2 * depth, 2 * depth * activation);
+  sent.is(Phase::forward, Op::all_reduce, "tp", "activations", 2 * depth,
+          (2 * depth - 2) * activation + class_bytes);
   sent.is(Phase::backward, Op::all_gather, "dp", "weights", again.count, again.part);
-  sent.is(Phase::backward, Op::all_reduce, "tp", "activations", 2 * depth, 2 * depth * activation);
+  sent.is(Phase::backward, Op::all_reduce, "tp", "activations", 2 * depth,
+          (2 * depth - 1) * activation + class_bytes / 2);
   sent.is(Phase::update, Op::reduce_scatter, "dp", "gradients", all.count, all.whole);
   sent.is(Phase::update, Op::all_reduce, "tp", "scalars", 1, word);
   sent.is(Phase::update, Op::all_reduce, "dp", "scalars", 1, 3 * word);

@@ -49,6 +49,7 @@ TEST(Layers, OfAVit) {
                     {"msa.scores+softmax+values", 3},
                     {"msa.projection", 3},
                     {"residual_1+ln_2", 3},
+                    {"residual_1", 1},  // takes the class token
                     {"mlp", 3},
                     {"residual_2+ln_1", 2},
                     {"residual_2", 1},  // only the class token goes on to the last norm

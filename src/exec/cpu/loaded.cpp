@@ -79,7 +79,8 @@ CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
     bound.kernel = f64 ? kernel(step.op).f64 : kernel(step.op).f32;
     if (step.stream == 0) bound.scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     packs_ = packs_ || step.packed;
-    for (const plan::Slot& slot : step.out) updates_ = updates_ || slot.base > 0;
+    if (&step >= plan.steps.data() + plan.prepared)
+      for (const plan::Slot& slot : step.out) updates_ = updates_ || slot.base > 0;
     if (step.eqn < 0) continue;
     const ir::Eqn& eqn = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
     const ir::Var first = eqn.out.empty() ? ir::none : eqn.out[0];
@@ -101,6 +102,11 @@ void CpuLoaded::bind(Bound& bound, int copy) {
   for (Widened& w : bound.round) place(w, bound.out[w.index]);
   bound.shared = workspace;
   bound.packed = address(step.packed, copy);
+}
+
+void CpuLoaded::prepare() {
+  if (std::exchange(prepared_at_, machine_.writes) == machine_.writes) return;
+  for (std::size_t i = 0; i < plan_.prepared; ++i) execute(steps_[0][i]);
 }
 
 void CpuLoaded::pack_weights() {
@@ -182,7 +188,7 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
     return data ? std::span(data, static_cast<std::size_t>(slot.type.bytes()))
                 : std::span<const std::byte>();
   };
-  for (std::size_t i = 0; i < steps.size(); ++i) {
+  for (std::size_t i = plan_.prepared; i < steps.size(); ++i) {
     const plan::Step& step = plan_.steps[i];
     Bound& bound = steps[i];
     const int index = static_cast<int>(i);
@@ -220,6 +226,7 @@ Ticket CpuLoaded::submit(const RunOptions& options) {
   const int copy = std::exchange(next_, (next_ + 1) % plan_.copies);
   const std::int64_t number = ++machine_.runs;
   if (std::exchange(machine_.last, this) != this) machine_.since = number;
+  if (plan_.prepared > 0) prepare();
   if (packs_) pack_weights();
   Timeline timeline = run(copy, options);
   if (updates_) ++machine_.writes;

@@ -73,6 +73,7 @@ class CpuLoaded final : public Loaded {
   void execute(Bound& bound);
   // A copy to or from a file; under way.
   comm::Pending start_move(const plan::Step& step, Bound& bound);
+  void prepare();       // what follows from weights alone, where they were written since
   void pack_weights();  // those that were written since they were packed
   Timeline run(int copy, const RunOptions& options);
   std::byte* address(const plan::Slot& slot, int copy) const {
@@ -84,6 +85,7 @@ class CpuLoaded final : public Loaded {
   std::vector<std::vector<Bound>> steps_;  // per copy of what a run is fed with and leaves
   bool packs_ = false, updates_ = false;   // reads packed weights; writes persistent buffers
   std::int64_t bound_at_ = -1;             // moves of the memory when addresses were taken
+  std::int64_t prepared_at_ = -1;          // writes when the first steps were made
   int next_ = 0;                           // the copy of the next run
   struct Run;
   int waited_copy_ = 0;  // of the run that was waited for last

@@ -56,6 +56,7 @@ class CudaExecutor final : public Executor {
   void write_persistent(std::string_view name, std::int64_t offset,
                         std::span<const std::byte> bytes) override {
     machine_.here();
+    ++machine_.writes;
     if (machine_.memory.home_of(name) != ir::Home::device) return write_away(name, offset, bytes);
     copy(machine_.memory.part_of(name, offset, bytes.size()), bytes.data(),
          static_cast<std::int64_t>(bytes.size()), cudaMemcpyHostToDevice, machine_.compute,

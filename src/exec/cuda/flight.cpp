@@ -57,7 +57,7 @@ Timeline CudaLoaded::timeline_of(Flight& flight) {
   if (!spans) return out;
   if (plan_.feed_bytes > 0) out.copy_ms = ms_between(copy.uploading, copy.uploaded);
   for (const Segment& segment : segments_) {
-    if (segment.by_host) continue;
+    if (segment.by_host || segment.once) continue;
     double start = ms_between(copy.began, copy.ticks[2 * segment.first]);
     for (std::size_t i = segment.first; i < segment.last; ++i) {
       const std::size_t behind = i + 1 < segment.last ? 2 * i + 2 : 2 * i + 1;

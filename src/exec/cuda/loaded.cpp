@@ -91,11 +91,15 @@ void CudaLoaded::cut() {
     const bool host_waits = std::any_of(step.waits.begin(), step.waits.end(), [&](int other) {
       return by_host(plan_.steps[static_cast<std::size_t>(other)]);
     });
-    const bool joins = !segments_.empty() && !host && !segments_.back().by_host && !host_waits;
+    const bool once = i < plan_.prepared;
+    const bool joins = !segments_.empty() && !host && !segments_.back().by_host && !host_waits &&
+                       segments_.back().once == once;
     if (joins)
       segments_.back().last = i + 1;
     else
-      segments_.push_back({i, i + 1, host});
+      segments_.push_back({i, i + 1, host, once});
+    if (!once)
+      for (const plan::Slot& slot : step.out) updates_ = updates_ || slot.base > 0;
   }
 }
 
@@ -296,8 +300,14 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
   if (carried_ && !warm_) preload(copy);
   cpu::Recorder record(plan_.steps.size(), options.spans);
   cpu::Flights flights(record);
+  const bool prepares = std::exchange(prepared_at_, machine_.writes) != machine_.writes;
+  if (updates_) ++machine_.writes;
   for (std::size_t s = 0; s < segments_.size(); ++s) {
     const Segment& segment = segments_[s];
+    if (segment.once) {
+      if (prepares) enqueue(copy, segment, plain, false);
+      continue;
+    }
     for (const int message : plan_.steps[segment.first].waits) flights.finish(message);
     if (options.observe) flights.finish_near();  // whoever looks sees what has arrived
     flights.poll(static_cast<int>(segment.first));

@@ -38,10 +38,11 @@ class CudaLoaded final : public Loaded {
     std::vector<Tensor> in, out;
     std::byte* workspace = nullptr;
   };
-  // Steps [first, last): one that the host does, or several that the card does.
+  // Steps [first, last): one that the host does, or several that the card does; once: not in every
+  // run (plan/prepare.h).
   struct Segment {
     std::size_t first = 0, last = 0;
-    bool by_host = false;
+    bool by_host = false, once = false;
   };
   enum Form { plain, timed };  // of a graph: timed has an event before every step
   struct Flight;               // a run that was submitted
@@ -88,10 +89,12 @@ class CudaLoaded final : public Loaded {
   PinnedBytes scalars_;           // of all copies
   std::int64_t pinned_bytes_ = 0;
   std::vector<Copy> copies_;
-  std::int64_t bound_at_ = -1;  // moves of the memory when addresses were taken
-  bool warm_ = false;           // a run was enqueued step by step
-  int next_ = 0;                // the copy of the next run
-  int waited_copy_ = 0;         // of the run that was waited for last
+  std::int64_t bound_at_ = -1;     // moves of the memory when addresses were taken
+  bool warm_ = false;              // a run was enqueued step by step
+  bool updates_ = false;           // a run writes persistent buffers
+  std::int64_t prepared_at_ = -1;  // writes of such buffers when what is made once was made
+  int next_ = 0;                   // the copy of the next run
+  int waited_copy_ = 0;            // of the run that was waited for last
   std::int64_t waited_run_ = -1;
   std::int64_t ended_ns_ = 0;  // the last run that was collected
 };

@@ -24,6 +24,7 @@ void CudaLoaded::write(std::string_view input, std::span<const std::byte> bytes)
     std::memcpy(copy.feed + binding->slot.offset, bytes.data(), bytes.size());
     return;
   }
+  ++machine_.writes;
   cuda::copy(machine_.memory.address(plan_, binding->slot, next_), bytes.data(),
              static_cast<std::int64_t>(bytes.size()), cudaMemcpyHostToDevice, machine_.compute,
              "write an input");

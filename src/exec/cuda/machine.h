@@ -54,6 +54,7 @@ struct Machine {
   std::int64_t graph_bytes = 0;  // that the driver took for graphs
   std::vector<std::string> notes;
   std::int64_t runs = 0;               // of all plans
+  std::int64_t writes = 0;             // of persistent buffers, from outside or by a run
   const Loaded* last = nullptr;        // whose run the last one was
   std::int64_t since = 0;              // the first of its runs without another's in between
   Event before;                        // when the last run of another plan was over

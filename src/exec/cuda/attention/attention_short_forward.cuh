@@ -4,6 +4,7 @@
 // better.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
 #include "exec/cuda/attention/attention_window.cuh"
@@ -85,8 +86,9 @@ __global__ void __launch_bounds__(forward_warps(blocks) * 32, forward_residents(
 
   const float *bias = at.bias_of(ih), *mask = at.mask_of(ib);
   const Word key_place = keys.down(), value_place = values.across();
-  for (int first = static_cast<int>(threadIdx.x) / 32 * 16; first < at.t;
-       first += forward_warps(blocks) * 16) {
+  const int warp = static_cast<int>(blockIdx.y) * forward_warps(blocks) + threadIdx.x / 32;
+  for (int first = warp * 16; first < at.t;
+       first += static_cast<int>(gridDim.y) * forward_warps(blocks) * 16) {
     const std::int64_t place = at.at_t(ib, ih, d) + static_cast<std::int64_t>(first) * stride;
     Word q[d / 16][4], r[4];
     mma::load_left<d>(q, at.q + place, stride, at.t - first);
@@ -133,10 +135,15 @@ void launch_forward(const Call& call, const AttentionSizes& n) {
     must(cudaFuncSetAttribute(short_forward<T, blocks, d, extras>,
                               cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
          "shared memory of attention");
-  short_forward<T, blocks, d, extras>
-      <<<static_cast<unsigned>(n.heads()), forward_warps(blocks) * 32, bytes, call.stream>>>(
-          heads_of<T>(call, n, 3), call.out[0].as<T>(),
-          call.out.size() > 1 ? call.out[1].as<float>() : nullptr);
+  // Where heads leave multiprocessors without work, several blocks share the queries of one.
+  constexpr int rows = forward_warps(blocks) * 16;
+  const std::int64_t shares = std::clamp<std::int64_t>(
+      call.context.limits.multiprocessors / std::max<std::int64_t>(1, n.heads()), 1,
+      (n.t + rows - 1) / rows);
+  const dim3 grid(static_cast<unsigned>(n.heads()), static_cast<unsigned>(shares));
+  short_forward<T, blocks, d, extras><<<grid, forward_warps(blocks) * 32, bytes, call.stream>>>(
+      heads_of<T>(call, n, 3), call.out[0].as<T>(),
+      call.out.size() > 1 ? call.out[1].as<float>() : nullptr);
   launched("attention of short sequences");
 }
 

@@ -145,6 +145,10 @@ template <class W>
 __device__ __forceinline__ W normalised(W x, W mean, W scale, W bias) {
   return fma(x - mean, scale, bias);
 }
+// A product that the compiler does not join with the sum behind it, as it would in some kernels and
+// not in others: kernels that add up the same give the same bits.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 // Whether a ReLU behind the norm, whose result is rounded to T, lets a gradient through.
 template <class T, class W>
 __device__ __forceinline__ bool is_open(W norm) {

@@ -100,11 +100,12 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
             if constexpr (relu)
               if (!is_open<T>(normalised(value, norm[0][j], norm[1][j], norm[2][j]))) v = W(0);
             sums[0][j] += v;
-            sums[1][j] += v * (value - norm[0][j]);
+            sums[1][j] = fma(v, value - norm[0][j], sums[1][j]);
           }
         });
 #pragma unroll
-    for (int j = 0; j < pack; ++j) sums[1][j] *= of.rstd[first + walk.channel + j];
+    for (int j = 0; j < pack; ++j)
+      sums[1][j] = rounded_product(sums[1][j], of.rstd[first + walk.channel + j]);
   }
   write_parts(rows, walk, sums, parts);
 }
@@ -145,14 +146,14 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
             sums[0][j] += v;
 #pragma unroll
             for (int n = 0; n < norms; ++n)
-              sums[1 + n][j] += v * (widen(value[n][k].at[j]) - mean[n][j]);
+              sums[1 + n][j] = fma(v, widen(value[n][k].at[j]) - mean[n][j], sums[1 + n][j]);
           }
           if (dz) store_pack<T, pack>(dz + at, in[k]);
         });
 #pragma unroll
     for (int j = 0; j < pack; ++j) {
-      sums[1][j] *= of.rstd[first + j];
-      if constexpr (norms == 2) sums[2][j] *= of2.rstd[first + j];
+      sums[1][j] = rounded_product(sums[1][j], of.rstd[first + j]);
+      if constexpr (norms == 2) sums[2][j] = rounded_product(sums[2][j], of2.rstd[first + j]);
     }
   }
   write_parts(rows, walk, sums, parts);

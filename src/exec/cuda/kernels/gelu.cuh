@@ -8,6 +8,26 @@
 
 namespace tessera::exec::cuda {
 
+// 1 - Phi(|x|) by Abramowitz and Stegun 7.1.26, to 0.8e-7: erfc z = (a1 t + ... + a5 t^5)
+// exp(-z^2), t = 1 / (1 + p z); the halves are in the factors. Both special functions take the
+// hardware's short form: what they would do for subnormal numbers is lost beside 1.
+struct UpperTail {
+  float above, bell;
+
+  __device__ __forceinline__ explicit UpperTail(float x) {
+    float t;
+    asm("rcp.approx.ftz.f32 %0, %1;"
+        : "=f"(t)
+        : "f"(fmaf(0.3275911f * 0.70710678f, fabsf(x), 1.0f)));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(bell) : "f"(-0.72134752f * x * x));
+    float poly = fmaf(t, 0.5f * 1.061405429f, 0.5f * -1.453152027f);
+    poly = fmaf(t, poly, 0.5f * 1.421413741f);
+    poly = fmaf(t, poly, 0.5f * -0.284496736f);
+    poly = fmaf(t, poly, 0.5f * 0.254829592f);
+    above = poly * t * bell;
+  }
+};
+
 // Phi(x) = (1 + erf(x / sqrt 2)) / 2, and exp(-x^2 / 2), which the fast form needs anyway.
 template <class T>
 struct NormalAt {
@@ -17,17 +37,10 @@ struct NormalAt {
       : below(0.5 * (1.0 + erf(x * 0.70710678118654752440))), bell(exp(-0.5 * x * x)) {}
   __device__ __forceinline__ explicit NormalAt(float x) requires std::is_same_v<T, float>
       : below(0.5f * (1.0f + erff(x * 0.70710678118654752440f))), bell(expf(-0.5f * x * x)) {}
-  // Abramowitz and Stegun 7.1.26: 1 - erf z = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z),
-  // to 1.5e-7.
   __device__ __forceinline__ explicit NormalAt(float x) requires is_low<T> {
-    const float t = __fdividef(1.0f, fmaf(0.3275911f * 0.70710678f, fabsf(x), 1.0f));
-    bell = __expf(-0.5f * x * x);
-    float poly = fmaf(t, 1.061405429f, -1.453152027f);
-    poly = fmaf(t, poly, 1.421413741f);
-    poly = fmaf(t, poly, -0.284496736f);
-    poly = fmaf(t, poly, 0.254829592f);
-    const float above = 0.5f * poly * t * bell;  // of |x|
-    below = x < 0.0f ? above : 1.0f - above;
+    const UpperTail tail(x);
+    bell = tail.bell;
+    below = x < 0.0f ? tail.above : 1.0f - tail.above;
   }
 };
 
@@ -43,8 +56,8 @@ __device__ __forceinline__ Wide<T> tanh_of(Wide<T> x) {
 
 template <class T>
 __device__ __forceinline__ Wide<T> erf_gelu(Wide<T> x) {
-  if constexpr (is_low<T>)
-    return x * NormalAt<T>(x).below;
+  if constexpr (is_low<T>)  // x Phi(x) for either sign of x; the tail of an infinite x is 0
+    return fmaf(-fminf(fabsf(x), 32.0f), UpperTail(x).above, fmaxf(x, 0.0f));
   else if constexpr (std::is_same_v<T, float>)
     return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
   else

@@ -1,0 +1,24 @@
+// What a plan that changes no weights computes from them alone: casts, folded norms, tables and
+// masks. It is the same in every run, so it comes first and is made once, and what the rest reads
+// of it stays in persistent buffers. Convention: executors run the steps before Plan::prepared only
+// after a persistent buffer was written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+#include "plan/target.h"
+
+namespace tessera::plan {
+
+struct Prepared {
+  std::size_t eqns = 0;           // the first so many
+  std::vector<std::string> kept;  // per Var: the buffer that keeps it; empty: none
+};
+
+// Reorders the local program: what is made once goes first. Nothing where the target keeps nothing
+// or the program updates a buffer. Plans that compute the same of the same buffers name it alike.
+Prepared prepare(ir::Program& program, const Target& target);
+
+}  // namespace tessera::plan

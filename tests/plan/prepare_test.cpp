@@ -1,0 +1,64 @@
+// What a plan computes from weights alone: it comes first, and what the rest reads of it is kept.
+#include "plan/prepare.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ir/builder.h"
+#include "plan/plan.h"
+
+namespace tessera::plan::prepare_test {
+namespace {
+
+using namespace ir;
+
+// x w, where w is half of a bucket, in bf16; `samples` rows.
+Program product(std::int64_t samples, bool updates = false) {
+  Builder b;
+  const Var images = b.input(Input::batch, "images", {DType::bf16, {samples, 4}, {}});
+  const Var bucket =
+      b.input(Input::state, "decay", {DType::f32, {32}, {}}, {}, Role::weights, "decay");
+  const Var half = b.emit1(Op::slice, Slice{0, 16, 16}, {bucket}, "half");
+  const Var w = b.emit1(Op::reshape, Reshape{{4, 4}}, {half}, "w");
+  const Var twice = b.emit1(Op::scale, Scale{2}, {w}, "twice");
+  const Var low = b.emit1(Op::cast, Cast{DType::bf16}, {twice}, "low");
+  b.output("y", b.contract("bi,io->bo", images, low, "y"));
+  if (updates) b.output("new", b.emit1(Op::scale, Scale{0.5}, {bucket}, "new"), "decay");
+  return b.take();
+}
+
+std::set<std::string> kept(const Plan& plan) {
+  std::set<std::string> names;
+  for (const Buffer& buffer : plan.persistent)
+    if (buffer.name.starts_with("prepared.")) names.insert(buffer.name);
+  return names;
+}
+
+TEST(Prepare, WhatFollowsFromWeightsAloneIsMadeOnce) {
+  const Plan plan = lower(product(3), 0, {.packs = true});
+  ASSERT_EQ(plan.prepared, 2u);  // the views take no step
+  EXPECT_EQ(plan.steps[0].op, Op::scale);
+  EXPECT_EQ(plan.steps[1].op, Op::cast);
+  EXPECT_EQ(plan.steps[2].op, Op::contract);
+  // What only the next of these steps reads need not stay.
+  EXPECT_EQ(plan.steps[0].out[0].base, 0);
+  EXPECT_GT(plan.steps[1].out[0].base, 0);
+  EXPECT_EQ(kept(plan).size(), 1u);
+  EXPECT_EQ(plan.memory.total(), plan.peak_bytes());
+  EXPECT_DOUBLE_EQ(plan.cost.flops, 2.0 * 3 * 4 * 4);
+}
+
+TEST(Prepare, PlansForOtherBatchesShareIt) {
+  const Target target{.packs = true};
+  EXPECT_EQ(kept(lower(product(3), 0, target)), kept(lower(product(7), 0, target)));
+}
+
+TEST(Prepare, NothingIsKeptWhereWeightsChangeOrNobodyAsks) {
+  EXPECT_EQ(lower(product(3, true), 0, {.packs = true}).prepared, 0u);
+  EXPECT_EQ(lower(product(3), 0, {}).prepared, 0u);
+  EXPECT_TRUE(kept(lower(product(3), 0, {})).empty());
+}
+
+}  // namespace
+}  // namespace tessera::plan::prepare_test
