@@ -122,64 +122,88 @@ void print_groups(const ordered_json& ops) {
         groups[g][0], groups[g][1] * 100);
 }
 
-void bench_ops(const plan::Plan& plan, const TimedRuns& found, const config::Config& config,
-               const BenchOptions& options) {
-  struct Row {
-    int calls = 0;
-    double ms = 0, flops = 0, bytes = 0;
-  };
-  std::map<std::string, Row> rows;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    Row& row = rows[shape_key(plan.steps[i])];
+// Equations of one kind and shape, together.
+struct OpRow {
+  std::string name;
+  int calls = 0;
+  double ms = 0, flops = 0, bytes = 0;
+  // The larger of operations over peak and bytes over bandwidth.
+  double floor_ms = 0;
+  double lost_ms() const { return ms - floor_ms; }
+};
+
+// The slowest first.
+std::vector<OpRow> op_rows(const plan::Plan& plan, const TimedRuns& found,
+                           const std::string& filter, double peak, double copy) {
+  std::map<std::string, OpRow> rows;
+  for (std::size_t i = plan.prepared; i < plan.steps.size(); ++i) {
+    const std::string name = shape_key(plan.steps[i]);
+    if (name.find(filter) == std::string::npos) continue;
+    OpRow& row = rows[name];
     const ir::Cost c = step_cost(plan.steps[i]);
+    row.name = name;
     ++row.calls;
     row.ms += median_step(found, i), row.flops += c.flops, row.bytes += c.bytes;
   }
-  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
-  std::erase_if(sorted,
-                [&](const auto& r) { return r.first.find(options.filter) == std::string::npos; });
-  std::sort(sorted.begin(), sorted.end(),
-            [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  std::vector<OpRow> out;
+  for (auto& [name, row] : rows) {
+    row.floor_ms = std::max(row.flops / peak, row.bytes / copy) * 1e-6;
+    out.push_back(std::move(row));
+  }
+  std::sort(out.begin(), out.end(), [](const OpRow& a, const OpRow& b) { return a.ms > b.ms; });
+  return out;
+}
+
+// What takes the most time above its floor, at most ten of them: where there is something to gain.
+std::vector<OpRow> largest_losses(std::vector<OpRow> rows) {
+  std::sort(rows.begin(), rows.end(),
+            [](const OpRow& a, const OpRow& b) { return a.lost_ms() > b.lost_ms(); });
+  rows.resize(std::min<std::size_t>(10, rows.size()));
+  std::erase_if(rows, [](const OpRow& row) { return row.lost_ms() <= 0; });
+  return rows;
+}
+
+void bench_ops(const plan::Plan& plan, const TimedRuns& found, const config::Config& config,
+               const BenchOptions& options) {
   const int threads = static_cast<int>(config.run.threads);
   const Peak known = peak_on(config.run.device, config.precision.dtype, Ranks(nullptr), threads);
   const exec::DeviceInfo device = exec::device_info(config.run.device, threads);
   const double peak = known.gflops, copy = device.copy_gbytes();
-  ordered_json all = ordered_json::array();
-  if (!options.json)
-    say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor",
-        "equation");
-  for (const auto& [name, r] : sorted) {
-    // The floor is the larger of operations over peak and bytes over bandwidth; 100% would be at
-    // the floor.
-    const double floor_ms = std::max(r.flops / peak, r.bytes / copy) * 1e-6;
-    if (options.json)
-      all.push_back({{"name", name},
+  const std::vector<OpRow> rows = op_rows(plan, found, options.filter, peak, copy),
+                           losses = largest_losses(rows);
+  if (options.json) {
+    ordered_json all = ordered_json::array(), lost = ordered_json::array();
+    for (const OpRow& r : rows)
+      all.push_back({{"name", r.name},
                      {"calls", r.calls},
                      {"ms", r.ms},
                      {"gflops", r.flops / r.ms * 1e-6},
                      {"gbytes", r.bytes / r.ms * 1e-6},
-                     {"floor_ms", floor_ms}});
-    else
-      say(stdout, "{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms,
-          r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, floor_ms / r.ms * 100, name);
+                     {"floor_ms", r.floor_ms}});
+    for (const OpRow& r : losses) lost.push_back({{"name", r.name}, {"ms", r.lost_ms()}});
+    return report::print_document({{"model", config.model.name},
+                                   {"batch", options.batch},
+                                   {"dtype", config.precision.dtype},
+                                   {"threads", threads},
+                                   {"device", config.run.device},
+                                   {"peak_gflops", peak},
+                                   {"copy_gbytes", copy},
+                                   {"ops", all},
+                                   {"losses", lost}});
   }
-  if (options.json)
-    report::print_document({{"model", config.model.name},
-                            {"batch", options.batch},
-                            {"dtype", config.precision.dtype},
-                            {"threads", threads},
-                            {"device", config.run.device},
-                            {"peak_gflops", peak},
-                            {"copy_gbytes", copy},
-                            {"ops", all}});
-  else {
-    const std::string card = device.card();
-    say(stdout,
-        "peak {:.0f} GFLOP/s {}, measured {}{}, copy {:.0f} GB/s, measured now, on {}; "
-        "floor = floor time / measured time\n",
-        peak, known.dtype, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")",
-        copy, card.empty() ? fmt::format("{} threads", threads) : card);
-  }
+  say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor",
+      "equation");
+  for (const OpRow& r : rows)
+    say(stdout, "{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms,
+        r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, r.floor_ms / r.ms * 100, r.name);
+  const std::string card = device.card();
+  say(stdout,
+      "peak {:.0f} GFLOP/s {}, measured {}{}, copy {:.0f} GB/s, measured now, on {}; "
+      "floor = floor time / measured time\n",
+      peak, known.dtype, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy,
+      card.empty() ? fmt::format("{} threads", threads) : card);
+  say(stdout, "\nlargest losses: ms above the floor\n");
+  for (const OpRow& r : losses) say(stdout, "{:>15.3f}  {}\n", r.lost_ms(), r.name);
 }
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts
@@ -188,7 +212,7 @@ ordered_json ops_of(const plan::Plan& plan, const TimedRuns& found, double media
                     bool several_ranks) {
   ordered_json ops = ordered_json::array();
   double sum = 0;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+  for (std::size_t i = plan.prepared; i < plan.steps.size(); ++i) {
     const plan::Step& step = plan.steps[i];
     const ir::Eqn* eqn = origin(plan, step);
     if (!eqn) continue;

@@ -211,11 +211,14 @@ TEST(Cli, JsonOnStdout) {
         << arguments;
     EXPECT_FALSE(groups.contains("")) << arguments;
   }
-  EXPECT_GT(
-      json::parse(
-          run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out)["ops"]
-          .size(),
-      10u);
+  const json ops =
+      json::parse(run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
+  EXPECT_GT(ops["ops"].size(), 10u);
+  // What is lost against the floors, the most first.
+  ASSERT_GT(ops["losses"].size(), 0u);
+  EXPECT_LE(ops["losses"].size(), 10u);
+  for (std::size_t i = 1; i < ops["losses"].size(); ++i)
+    EXPECT_LE(ops["losses"][i]["ms"].get<double>(), ops["losses"][i - 1]["ms"].get<double>());
 }
 
 // A script that asked for JSON gets one document whatever happens, also about names that are no
