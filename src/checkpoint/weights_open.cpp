@@ -237,6 +237,8 @@ json preprocess_of(const config::Config& config) {
   json out = preprocess_of(config.model, normalisation(config));
   if (config.data.eval_resize > 0 || augment_options(config).eval_resize == 0)
     out["resize"] = config.data.eval_resize;
+  if (config.data.interpolation != "bilinear") out["interpolation"] = config.data.interpolation;
+  if (config.data.eval_crop != "center") out["crop"] = config.data.eval_crop;
   return out;
 }
 

@@ -50,6 +50,8 @@ void prepare_images(Found& found) {
   if (given("data.normalize") || given("data.mean")) said.erase("mean");
   if (given("data.normalize") || given("data.deviation")) said.erase("std");
   if (given("data.eval_resize")) said.erase("resize");
+  if (given("data.interpolation")) said.erase("interpolation");
+  if (given("data.eval_crop")) said.erase("crop");
   follow_preprocess(said, found.weights.from.string(), found.config);
   if (!found.weights.assumed.empty() && (said.contains("mean") || said.contains("std")))
     found.notes.push_back(found.weights.assumed);
