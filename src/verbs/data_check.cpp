@@ -35,7 +35,7 @@ struct SplitSeen {
   std::vector<std::int64_t> per_class;
   std::vector<std::pair<std::int64_t, std::string>> bad;
   Extent height, width;
-  std::vector<std::uint64_t> sum, squares;  // of bytes, per channel: room for 2^48 pixels
+  std::vector<std::uint64_t> sum, squares;      // of bytes, per channel: room for 2^48 pixels
   std::vector<double> numbers, number_squares;  // the same of arrays, times 255 like bytes
   std::uint64_t pixels = 0;
 
@@ -84,8 +84,7 @@ struct SplitSeen {
   std::vector<double> deviation() const {
     std::vector<double> out;
     for (std::size_t k = 0; k < sum.size(); ++k) {
-      const double n = static_cast<double>(std::max<std::uint64_t>(1, pixels)),
-                   m = total(k) / n;
+      const double n = static_cast<double>(std::max<std::uint64_t>(1, pixels)), m = total(k) / n;
       out.push_back(std::sqrt(std::max(0.0, total_squares(k) / n - m * m)) / 255);
     }
     return out;

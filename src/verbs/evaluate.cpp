@@ -255,9 +255,10 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
       ++sound;
     for (std::size_t i = 0; i < sound && ranks.first(); ++i) {
       const double* row = &logits[i * classes];
-      const ordered_json line = {
+      ordered_json line = {
           {"file", paths[i]},
           {"top", top_of(softmax({row, row + classes}), found.weights.classes, options.top)}};
+      if (options.logits) line["logits"] = std::vector<double>(row, row + classes);
       if (options.json)
         all.push_back(line);
       else if (options.table)
