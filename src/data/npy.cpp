@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/printable.h"
 
 namespace tessera::data {
 namespace {
@@ -33,7 +34,8 @@ class NpyDictionary {
       else if (key == "shape")
         once(shape, tuple());
       else
-        refuse(fmt::format("has the key '{}'; expected descr, fortran_order and shape", key));
+        refuse(fmt::format("has the key '{}'; expected descr, fortran_order and shape",
+                           printable(key.substr(0, 40))));
       if (take('}')) break;
       expect(',');
     }
@@ -120,7 +122,8 @@ void read_npy_element(const std::string& descr, std::string_view name, NpyHeader
     out.element = NpyHeader::f32;
   else
     throw Error(ErrorKind::data,
-                fmt::format("the array's elements are '{}'; expected u1, u2 or f4", descr),
+                fmt::format("the array's elements are '{}'; expected u1, u2 or f4",
+                            printable(descr.substr(0, 40))),
                 std::string(name), "save it with array.astype(numpy.float32)");
   out.big_endian = order == '>';
 }
