@@ -84,7 +84,7 @@ void add_predict_verb(CLI::App& app, char** argv, bool& json, int& code) {
       app, "predict",
       "the likeliest labels of each image: a line on a terminal, JSON lines in a pipe", json);
   given->weights.add_to(*verb, predict);
-  verb->add_option("IMAGE", predict.images, "PNG or JPEG files")->required();
+  verb->add_option("IMAGE", predict.images, "PNG, JPEG or .npy files")->required();
   verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
   verb->add_flag("--logits", predict.logits, "JSON: also the logits of every class");
   verb->add_option("--batch", predict.batch,
