@@ -10,7 +10,7 @@ namespace tessera::run {
 
 std::string why_not_resident(const config::Config& config, const data::Dataset& train) {
   const models::ModelConfig& m = config.model;
-  if (config::parse_source(config.data.source).kind == "folder")
+  if (config::parse_source(config.data.source).has_class_folders())
     return "images of a folder are decoded when they are read";
   if (train.height() != m.image_h || train.width() != m.image_w)
     return fmt::format("the data has {} x {} pixels and the model {} x {}, so the loader resizes",
