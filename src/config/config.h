@@ -39,6 +39,8 @@ struct Data {
   std::string resident = "auto";
   std::int64_t held = 0;  // pictures that the device holds: follows from `resident` and the data
                           // (input/resident.h), no key
+  std::int64_t held_h = 0,
+               held_w = 0;  // their size: the program resizes where it is not the model's
   bool shuffle = true;
   bool balanced = false;
   bool drop_last = false;

@@ -9,69 +9,16 @@
 
 #include "base/check.h"
 #include "data/resample_dot.h"
-#include "data/resample_filter.h"
 
 namespace tessera::data {
 namespace {
 
-constexpr int precision = 22;  // bits of a weight: 8 for the pixel and 2 for the sum remain of 32
-constexpr std::int32_t half = 1 << (precision - 1);
+constexpr int precision = tap_bits;
+constexpr std::int32_t half = tap_half;
 typedef std::int32_t Four __attribute__((vector_size(16)));
 constexpr std::size_t slack = 8;  // values that the pass across may read or write behind a row
 constexpr int strip =
     4;  // source rows that are squeezed together, so that a weight is loaded once for all
-
-// Which source positions make one target position, and with which weights (they sum to 2^precision,
-// give or take the rounding).
-struct Taps {
-  int from = 0, to = 0, begin = 0;  // targets begin .. begin + first.size() of `to`
-  Filter filter = Filter::bilinear;
-  int count = 0;           // of every target; 0 weighs what a target does not need
-  std::vector<int> first;  // source positions first[i] .. first[i] + count lie in the source
-  std::vector<std::int32_t> weights;  // [target][count]
-  int reads_from() const { return first.front(); }
-  int reads_to() const { return first.back() + count; }
-};
-
-// Whether they are still those of the last image.
-bool make_taps(int from, int to, int begin, int size, Filter filter, Taps& taps) {
-  if (taps.from == from && taps.to == to && taps.begin == begin && taps.filter == filter &&
-      taps.first.size() == static_cast<std::size_t>(size))
-    return true;
-  const Bounds bounds(from, to, filter);
-  taps.from = from, taps.to = to, taps.begin = begin, taps.filter = filter;
-  taps.count = 1;
-  taps.first.resize(static_cast<std::size_t>(size));
-  if (from == to) {
-    for (int i = 0; i < size; ++i) taps.first[static_cast<std::size_t>(i)] = begin + i;
-    taps.weights.assign(static_cast<std::size_t>(size), 1 << precision);
-    return false;
-  }
-  for (int i = begin; i < begin + size; ++i)
-    taps.count = std::max(taps.count, bounds.end(i) - bounds.begin(i));
-  taps.weights.assign(static_cast<std::size_t>(size) * taps.count, 0);
-  thread_local std::vector<double> real;
-  real.resize(static_cast<std::size_t>(taps.count));
-  const double narrow = 1.0 / std::max(1.0, bounds.scale);
-  for (int i = 0; i < size; ++i) {
-    const double center = bounds.center(begin + i);
-    const int first = bounds.begin(begin + i), count = bounds.end(begin + i) - first;
-    double sum = 0;
-    for (int k = 0; k < count; ++k)
-      sum += real[static_cast<std::size_t>(k)] =
-          filter_weight(filter, (first + k - center + 0.5) * narrow);
-    const int from_here = taps.first[static_cast<std::size_t>(i)] =
-        std::min(first, from - taps.count);
-    std::int32_t* weights =
-        &taps.weights[static_cast<std::size_t>(i) * taps.count + (first - from_here)];
-    for (int k = 0; k < count; ++k) {
-      // Away from zero at halves, as Pillow rounds.
-      const double scaled = real[static_cast<std::size_t>(k)] / sum * (1 << precision);
-      weights[k] = static_cast<std::int32_t>(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
-    }
-  }
-  return false;
-}
 
 // Calls body with the number of taps as a constant where it is one of the usual ones, so that its
 // loops unroll; else with 0.
@@ -329,7 +276,7 @@ void resample(const Image& image, const Resampling& how, Image& out) {
 Region read_by(const Resampling& how) {
   const auto reads = [&](int side, int to, int begin, int size) {
     if (side == to) return std::pair{begin, begin + size};
-    const Bounds bounds(side, to, how.filter);
+    const TapBounds bounds(side, to, how.filter);
     int count = 1;
     for (int i = begin; i < begin + size; ++i)
       count = std::max(count, bounds.end(i) - bounds.begin(i));

@@ -7,11 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "base/resample_taps.h"
 #include "data/image.h"
 
 namespace tessera::data {
 
-enum class Filter : std::uint8_t { bilinear, bicubic };
+using tessera::Filter;
 
 // `from` of an image is resized to h x w, as if nothing lay outside of it, and only `window` of
 // that is kept.

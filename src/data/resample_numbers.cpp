@@ -1,8 +1,10 @@
 // Resizing of images whose channels are numbers: the filters of resample.cpp without its rounding.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
-#include "data/resample_filter.h"
+#include "data/resample.h"
 
 namespace tessera::data {
 namespace {
@@ -15,7 +17,7 @@ struct RealTaps {
 // The taps of targets begin .. begin + size.
 std::vector<RealTaps> real_taps(int from, int to, int begin, int size, Filter filter) {
   std::vector<RealTaps> out(static_cast<std::size_t>(size));
-  const Bounds bounds(from, to, filter);
+  const TapBounds bounds(from, to, filter);
   const double narrow = 1.0 / std::max(1.0, bounds.scale);
   for (int i = 0; i < size; ++i) {
     RealTaps& taps = out[static_cast<std::size_t>(i)];
