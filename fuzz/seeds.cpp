@@ -212,6 +212,24 @@ Seeds cifars() {
   return out;
 }
 
+// A byte that chooses the model's channels, then the file.
+Seeds arrays() {
+  Seeds out;
+  const auto add = [&](int channels, const std::string& descr, const std::string& order,
+                       const std::string& shape, std::size_t bytes) {
+    const std::string header =
+        "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }\n";
+    out.push_back(std::string(1, static_cast<char>(channels)) + "\x93NUMPY\x01" +
+                  std::string(1, '\0') + static_cast<char>(header.size()) + std::string(1, '\0') +
+                  header + std::string(bytes, '\1'));
+  };
+  add(0, "|u1", "False", "2, 3", 6);
+  add(3, "<u2", "False", "2, 2, 3", 24);
+  add(2, "<f4", "True", "2, 2, 1", 16);
+  add(1, ">f4", "False", "1, 1, 4", 16);
+  return out;
+}
+
 Seeds archives() {
   Seeds out;
   for (const auto& entries : std::vector<std::vector<test::TarEntry>>{
@@ -253,10 +271,12 @@ void write_all(const fs::path& folder) {
       {"png", pngs()},
       {"jpeg", jpegs()},
       {"cifar", cifars()},
+      {"npy", arrays()},
       {"archive", archives()},
       {"syntax",
-       {"synthetic:64x64x3,10", "cifar10:a/b", "folder:x", "top1=0.94", "loss=1e-3", "backbone",
-        "12", "every=2", "full", "none", "[1, 2.5, \"x\"]", "0x1f", "1979-05-27T07:32:00Z"}}};
+       {"synthetic:64x64x3,10", "cifar10:a/b", "folder:x", "npy:x", "top1=0.94", "loss=1e-3",
+        "backbone", "12", "every=2", "full", "none", "[1, 2.5, \"x\"]", "0x1f",
+        "1979-05-27T07:32:00Z"}}};
   for (const auto& [target, seeds] : all)
     for (std::size_t i = 0; i < seeds.size(); ++i)
       test::write_bytes(folder / target / std::to_string(i), seeds[i]);

@@ -38,10 +38,15 @@ void add_ckpt_verbs(CLI::App& app, bool& json, int& code) {
   CLI::App* export_verb =
       ckpt_sub("export", "weights as a folder that others read", "RUN|CKPT", run::ckpt_export);
   export_verb->add_option("--out", given->out, "folder to write")->required()->type_name("DIR");
-  export_verb->add_option("--naming", given->naming, "torchvision | timm")
-      ->check(CLI::IsMember({"torchvision", "timm"}));
-  export_verb->add_option("--dtype", given->dtype, "f32 | f64")
-      ->check(CLI::IsMember({"f32", "f64"}));
+  export_verb
+      ->add_option("--naming", given->naming,
+                   "whose names and configuration: tessera | torchvision | timm | hf")
+      ->check(CLI::IsMember({"tessera", "torchvision", "timm", "hf"}));
+  export_verb->add_option("--dtype", given->dtype, "f32 | f64; with --onnx f32 | bf16 | f16")
+      ->check(CLI::IsMember({"f32", "f64", "bf16", "f16"}));
+  export_verb->add_flag("--onnx", given->onnx, "the forward program as model.onnx (opset 17)");
+  export_verb->add_flag("--preprocess", given->preprocess,
+                        "with --onnx: the graph reads u8 pixels and normalises them itself");
   export_verb->add_flag(
       "--best", given->best,
       "of a run folder: the checkpoint with the best test top-1 instead of the newest");

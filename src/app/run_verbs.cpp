@@ -49,8 +49,9 @@ void add_eval_verb(CLI::App& app, char** argv, bool& json, int& code) {
   run::EvalOptions& eval = given->eval;
   CLI::App* verb = add_verb(app, "eval", "loss, top-1, top-5 and a table per class", json);
   given->weights.add_to(*verb, eval);
-  verb->add_option("--data", eval.data,
-                   "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR")
+  verb->add_option(
+          "--data", eval.data,
+          "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR | npy:DIR")
       ->required()
       ->type_name("SPEC");
   verb->add_option("--batch", eval.batch, "images at a time, of all ranks together")
@@ -83,8 +84,9 @@ void add_predict_verb(CLI::App& app, char** argv, bool& json, int& code) {
       app, "predict",
       "the likeliest labels of each image: a line on a terminal, JSON lines in a pipe", json);
   given->weights.add_to(*verb, predict);
-  verb->add_option("IMAGE", predict.images, "PNG or JPEG files")->required();
+  verb->add_option("IMAGE", predict.images, "PNG, JPEG or .npy files")->required();
   verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
+  verb->add_flag("--logits", predict.logits, "JSON: also the logits of every class");
   verb->add_option("--batch", predict.batch,
                    "images at a time, of all ranks together (8, or one for each dp rank)")
       ->check(CLI::Range(1, 65536));

@@ -58,13 +58,20 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file,
   FittedFile comparison = compare_weights(*file, model, adapt, prefix);
   notes.insert(notes.end(), comparison.notes.begin(), comparison.notes.end());
   return [file = std::move(file), tensors = std::move(comparison.tensors),
-          resized = std::move(comparison.resized), new_head = comparison.new_head, model,
-          seed = adapt.seed](const models::Param& param) {
+          parts = std::move(comparison.parts), resized = std::move(comparison.resized),
+          new_head = comparison.new_head, model, seed = adapt.seed](const models::Param& param) {
     if (new_head && models::is_head(model.family, param.name)) return initial_weights(seed)(param);
     const auto found = tensors.find(param.name);
     CHECK(found != tensors.end(),
           param.name + " is a parameter of the model that was compared with the file");
-    std::vector<double> values = files::to_doubles(file->read(found->second), found->second);
+    std::vector<double> values;
+    if (const auto all = parts.find(param.name); all != parts.end())
+      for (const std::string& name : all->second) {
+        const std::vector<double> part = files::to_doubles(file->read(name), name);
+        values.insert(values.end(), part.begin(), part.end());
+      }
+    else
+      values = files::to_doubles(file->read(found->second), found->second);
     if (const auto from = resized.find(param.name); from != resized.end())
       values =
           param.name == models::positions_name

@@ -31,13 +31,16 @@ struct Adapt {
 };
 
 // Reads from the file, which it keeps open. Only tensors whose name starts with `prefix` count
-// ("param." for goldens). `notes` gets a line for each adaptation. Names may be torchvision's or
-// timm's; dtypes F64, F32, BF16 or F16.
+// ("param." for goldens). `notes` gets a line for each adaptation. Names may be torchvision's,
+// timm's or Hugging Face's; dtypes F64, F32, BF16 or F16.
 ParamSource weights_from(std::shared_ptr<const files::Safetensors> file,
                          const models::ModelConfig& model, const Adapt& adapt,
                          std::vector<std::string>& notes, const std::string& prefix = "");
 
-enum class Naming { torchvision, timm };
+enum class Naming { torchvision, timm, hf };
+// Whole numbers beside the parameters: those that torchvision's Swin has, or also the counts of
+// batches that PyTorch's batch norms have.
+enum class Extras { usual, counts };
 
 // Writes torch's names and layouts with metadata `tessera.model` and `format: pt`. `values` gives a
 // parameter's elements in our layout by its canonical name and is called once for each, in the
@@ -47,7 +50,8 @@ enum class Naming { torchvision, timm };
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values,
                   Naming naming = Naming::torchvision, const std::string& dtype = "F32",
-                  const std::vector<std::string>& classes = {}, const std::string& preprocess = {});
+                  const std::vector<std::string>& classes = {}, const std::string& preprocess = {},
+                  Extras extras = Extras::usual);
 
 // The names of the classes that the file carries (metadata `tessera.classes`), else their numbers.
 std::vector<std::string> class_names_of(const files::Safetensors& file,

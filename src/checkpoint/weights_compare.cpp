@@ -64,15 +64,50 @@ class FileComparison : public FittedFile {
       if (!name.starts_with(prefix_)) continue;
       const std::string_view bare = std::string_view(name).substr(prefix_.size());
       if (models::is_ignored(model_.family, bare)) continue;
-      const auto canonical = models::canonical_name(model_.family, bare);
-      if (!canonical) {
+      const auto found = models::name_part(model_.family, bare);
+      if (!found) {
         unknown_.push_back(name);
-      } else if (const auto [at, added] = tensors.emplace(*canonical, name); !added) {
-        problem(fmt::format("{} and {} are the same parameter; expected it once",
-                            in_quotes(at->second), in_quotes(name)));
+        continue;
       }
+      auto& names = parts[found->canonical];
+      names.resize(std::max<std::size_t>(names.size(), static_cast<std::size_t>(found->parts)));
+      std::string& place = names[static_cast<std::size_t>(found->part)];
+      if (place.empty() && found->parts == static_cast<int>(names.size()))
+        place = name;
+      else
+        problem(fmt::format("{} and {} are the same parameter; expected it once",
+                            in_quotes(place.empty() ? names[0] : place), in_quotes(name)));
     }
+    settle_parts();
     models::settle_names(model_.family, tensors);
+  }
+
+  // A parameter in parts is there when all of them are, and alike.
+  void settle_parts() {
+    for (const auto& [canonical, names] : parts) {
+      const auto there = std::find_if(names.begin(), names.end(),
+                                      [](const std::string& name) { return !name.empty(); });
+      const files::TensorPlace& first = file_.at(*there);
+      for (const std::string& name : names) {
+        if (name.empty())
+          problem(fmt::format("{} is one of {} parts of a parameter; another one is missing",
+                              in_quotes(*there), names.size()));
+        else if (file_.at(name).shape != first.shape || file_.at(name).dtype != first.dtype ||
+                 (names.size() > 1 && first.shape.empty()))
+          problem(
+              fmt::format("{} and {} are parts of one parameter, but not of one shape and dtype",
+                          in_quotes(*there), in_quotes(name)));
+      }
+      tensors.emplace(canonical, *there);
+    }
+    std::erase_if(parts, [](const auto& entry) { return entry.second.size() == 1; });
+  }
+  // The tensor of a parameter, of all its parts together.
+  ir::Shape shape_of(const std::string& canonical, const std::string& name) const {
+    ir::Shape shape = file_.at(name).shape;
+    if (const auto found = parts.find(canonical); found != parts.end() && !shape.empty())
+      shape[0] *= static_cast<std::int64_t>(found->second.size());
+    return shape;
   }
 
   // A wrong depth is one problem, not twelve per layer: layers beyond the smaller depth are not
@@ -170,13 +205,14 @@ class FileComparison : public FittedFile {
     else if (param.name.ends_with(models::bias_table_ending) &&
              (view.shape != param.torch_shape || another_window(view.shape)))
       compare_table(param, found->second, view.shape);
-    else if (view.shape != param.torch_shape)
+    else if (shape_of(param.name, found->second) != param.torch_shape)
       wrong_shape(param, found->second);
   }
 
   void wrong_shape(const models::Param& param, const std::string& name) {
-    problem(fmt::format("{}: expected shape {}, found {}", in_quotes(name), text(param.torch_shape),
-                        text(file_.at(name).shape)));
+    problem(fmt::format("{}: expected shape {}, found {}{}", in_quotes(name),
+                        text(param.torch_shape), text(shape_of(param.name, name)),
+                        parts.contains(param.name) ? " with its other parts" : ""));
   }
 
   static std::int64_t rows_of(Grid window) { return (2 * window.h - 1) * (2 * window.w - 1); }
@@ -290,7 +326,9 @@ class FileComparison : public FittedFile {
   void report_names() {
     if (tensors.empty()) {
       problem(fmt::format(
-          "none of the {} tensors{} is a {} parameter under torchvision's or timm's name",
+          "none of the {} tensors{} is a {} parameter under torchvision's, timm's or Hugging "
+          "Face's "
+          "name",
           unknown_.size(), prefix_.empty() ? "" : " under " + in_quotes(prefix_), model_.family));
       return;
     }

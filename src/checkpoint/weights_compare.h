@@ -14,7 +14,9 @@ namespace tessera::run {
 
 // What a file gives a model once it fits.
 struct FittedFile {
-  models::NameMap tensors;  // by canonical name
+  models::NameMap tensors;  // by canonical name; of a parameter in parts the first one's
+  // The names of all parts, in order, of parameters that the file keeps in parts.
+  std::map<std::string, std::vector<std::string>> parts;
   // Parameters to interpolate, from this grid of patches or this window.
   std::map<std::string, models::Grid> resized;
   bool new_head = false;

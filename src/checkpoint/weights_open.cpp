@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights.h"
+#include "checkpoint/weights_recognise.h"
 #include "config/fields.h"
 #include "config/reader.h"
 #include "files/json.h"
@@ -64,6 +65,14 @@ bool is_imagenet(const models::ModelConfig& model, const files::Safetensors& fil
   return published && !file.has("pos_embed");
 }
 
+// torchvision tests its published Swins on bicubic images of these sides before the crop.
+void follow_published(const models::ModelConfig& model, json& preprocess) {
+  for (const auto& [name, side] :
+       {std::pair{"swin_t", 232}, std::pair{"swin_s", 246}, std::pair{"swin_b", 238}})
+    if (preprocess.empty() && model.name == name && model.image_h == 224 && model.image_w == 224)
+      preprocess = {{"interpolation", "bicubic"}, {"resize", side}};
+}
+
 // `usual`: what is taken where the weights are silent.
 void read_preprocess(const json& said, const char* usual, OpenedWeights& out) {
   out.preprocess = preprocess_of(out.model, data::normalisation(usual));
@@ -81,15 +90,23 @@ OpenedWeights from_file(const fs::path& path, const Described& described) {
   const auto file = std::make_shared<const files::Safetensors>(path);
   OpenedWeights out;
   out.from = path;
-  if (!described.empty() && !file->metadata().contains("tessera.model")) {
-    out.model = config::load(std::nullopt, described, config::Purpose::other).model;
-  } else {
+  const bool ours = file->metadata().contains("tessera.model");
+  const Beside said = ours ? Beside{} : beside(path);
+  if (ours) {
     out.model = model_of(*file);
     expect_described(described, out.model, path.string());
+  } else if (!described.empty()) {
+    out.model = config::load(std::nullopt, described, config::Purpose::other).model;
+  } else {
+    out.model = recognise_model(*file, said, out.notes);
+    out.notes.push_back(
+        fmt::format("{} names no model of ours: recognised {}", path.string(),
+                    out.model.name.empty() ? config::model_to_json(out.model) : out.model.name));
   }
   out.classes = class_names_of(*file, out.model);
+  if (auto names = recognise_classes(said, out.model); !names.empty()) out.classes = names;
   out.source = weights_from(file, out.model, Adapt{}, out.notes);
-  json preprocess = json::object();
+  json preprocess = recognise_preprocess(said, out.model, out.notes);
   if (const auto said = file->metadata().find("tessera.preprocess");
       said != file->metadata().end()) {
     preprocess = files::parse_json(said->second);
@@ -97,6 +114,7 @@ OpenedWeights from_file(const fs::path& path, const Described& described) {
       throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object",
                   path.string());
   }
+  if (is_imagenet(out.model, *file)) follow_published(out.model, preprocess);
   read_preprocess(preprocess, is_imagenet(out.model, *file) ? "imagenet" : "half", out);
   return out;
 }
@@ -237,6 +255,8 @@ json preprocess_of(const config::Config& config) {
   json out = preprocess_of(config.model, normalisation(config));
   if (config.data.eval_resize > 0 || augment_options(config).eval_resize == 0)
     out["resize"] = config.data.eval_resize;
+  if (config.data.interpolation != "bilinear") out["interpolation"] = config.data.interpolation;
+  if (config.data.eval_crop != "center") out["crop"] = config.data.eval_crop;
   return out;
 }
 

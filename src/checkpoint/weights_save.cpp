@@ -17,10 +17,39 @@
 namespace tessera::run {
 namespace {
 
+// A tensor of the file: a parameter, or one of its parts that lie one below the other.
 struct Stored {
   std::string name;
   models::Param param;
+  std::int64_t part = 0, parts = 1;
+  std::vector<std::int64_t> shape() const {
+    std::vector<std::int64_t> out = param.torch_shape;
+    if (parts > 1) out[0] /= parts;
+    return out;
+  }
 };
+
+std::vector<std::string> names_in(Naming naming, const std::string& family,
+                                  const std::string& name) {
+  if (naming == Naming::hf) return models::hf_names(family, name);
+  return {naming == Naming::timm ? models::timm_name(family, name) : name};
+}
+
+// timm and Hugging Face compute the indices of Swin themselves.
+std::vector<models::DerivedTensor> whole_numbers(const models::ModelConfig& model, Naming naming,
+                                                 Extras extras) {
+  std::vector<models::DerivedTensor> out;
+  if (naming == Naming::torchvision) out = models::derived_tensors(model);
+  if (extras == Extras::usual) return out;
+  constexpr std::string_view ending = "running_var";
+  for (const models::Param& param : models::parameters(model)) {
+    if (!param.buffer || !param.name.ends_with(ending)) continue;
+    std::string name = names_in(naming, model.family, param.name)[0];
+    name.resize(name.size() - ending.size());
+    out.push_back({name + "num_batches_tracked", {}, {0}});
+  }
+  return out;
+}
 
 constexpr std::string_view no_hash = "0000000000000000";
 
@@ -50,7 +79,7 @@ Layout layout_of(const std::vector<models::DerivedTensor>& buffers,
   };
   // First: 8-byte numbers at multiples of 8, as PyTorch's reader needs them.
   for (const models::DerivedTensor& buffer : buffers) add(buffer.name, "I64", buffer.shape);
-  for (const Stored& tensor : tensors) add(tensor.name, dtype, tensor.param.torch_shape);
+  for (const Stored& tensor : tensors) add(tensor.name, dtype, tensor.shape());
   out.header = header.dump();
   out.header.resize((out.header.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
   return out;
@@ -61,20 +90,18 @@ Layout layout_of(const std::vector<models::DerivedTensor>& buffers,
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values,
                   Naming naming, const std::string& dtype, const std::vector<std::string>& classes,
-                  const std::string& preprocess) {
+                  const std::string& preprocess, Extras extras) {
   CHECK(dtype == "F32" || dtype == "F64", "weights are saved as F32 or F64, not " + dtype);
   std::vector<Stored> tensors;
   for (models::Param& param : models::parameters(model)) {
-    std::string name =
-        naming == Naming::timm ? models::timm_name(model.family, param.name) : param.name;
-    tensors.push_back({std::move(name), std::move(param)});
+    const std::vector<std::string> names = names_in(naming, model.family, param.name);
+    const auto parts = static_cast<std::int64_t>(names.size());
+    for (std::int64_t i = 0; i < parts; ++i)
+      tensors.push_back({names[static_cast<std::size_t>(i)], param, i, parts});
   }
   std::sort(tensors.begin(), tensors.end(),
             [](const Stored& a, const Stored& b) { return a.name < b.name; });
-  // timm computes its buffers itself.
-  const std::vector<models::DerivedTensor> buffers = naming == Naming::torchvision
-                                                         ? models::derived_tensors(model)
-                                                         : std::vector<models::DerivedTensor>{};
+  const std::vector<models::DerivedTensor> buffers = whole_numbers(model, naming, extras);
   files::Metadata metadata = {{"format", "pt"}, {"tessera.model", config::model_to_json(model)}};
   if (!classes.empty()) metadata["tessera.classes"] = nlohmann::json(classes).dump();
   if (!preprocess.empty()) metadata["tessera.preprocess"] = preprocess;
@@ -92,7 +119,11 @@ void save_weights(const std::filesystem::path& path, const models::ModelConfig& 
   for (const models::DerivedTensor& buffer : buffers)
     put(buffer.name, std::as_bytes(std::span(buffer.values)));
   for (const Stored& tensor : tensors) {
-    const std::vector<double> torch = models::to_torch(tensor.param, values(tensor.param.name));
+    std::vector<double> torch = models::to_torch(tensor.param, values(tensor.param.name));
+    if (tensor.parts > 1) {
+      const auto size = static_cast<std::ptrdiff_t>(torch.size()) / tensor.parts;
+      torch = {torch.begin() + tensor.part * size, torch.begin() + (tensor.part + 1) * size};
+    }
     if (dtype == "F64") {
       put(tensor.name, std::as_bytes(std::span(torch)));
     } else {

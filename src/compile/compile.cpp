@@ -272,7 +272,7 @@ ImageForm image_form(const config::Config& config, Goal goal) {
       if (device_work(config).any()) return ImageForm::drawn;
       return trains_on_pixels(config) ? ImageForm::pixels : ImageForm::numbers;
     default:
-      return ImageForm::pixels;
+      return reads_arrays(config) ? ImageForm::numbers : ImageForm::pixels;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "compile/input_program.h"
 
 #include "base/picture_draw.h"
+#include "data/resample.h"
 #include "input/augment.h"
 
 namespace tessera::run {
@@ -9,33 +10,53 @@ namespace {
 using namespace ir;
 
 // Pictures u8[b,h,w,c], of samples or of their partners: fed, or taken out of those that the device
-// holds.
+// holds, and resized where these have another size.
 class Pictures {
  public:
   Pictures(Builder& b, const config::Config& config, std::int64_t batch, ImageForm form)
       : b_(b),
         form_(form),
         one_{config.model.image_h, config.model.image_w, config.model.channels},
+        held_{config.data.held_h, config.data.held_w, config.model.channels},
+        filter_(augment_options(config).filter),
         batch_(batch) {
     if (form == ImageForm::held)
-      set_ = b.input(Input::state, "pictures", {DType::u8, shape(config.data.held), {}}, {},
+      set_ = b.input(Input::state, "pictures", {DType::u8, shape(config.data.held, held_), {}}, {},
                      Role::pictures);
   }
 
   Var fed(const char* images, const char* samples, const char* name) {
     if (form_ != ImageForm::held)
-      return b_.input(Input::batch, images, {DType::u8, shape(batch_), {}});
+      return b_.input(Input::batch, images, {DType::u8, shape(batch_, one_), {}});
     const Var places = b_.input(Input::batch, samples, {DType::i32, {batch_}, {}});
     const auto scope = b_.scope("input");
-    return b_.emit1(Op::gather_samples, None{}, {set_, places}, name);
+    const Var own = b_.emit1(Op::gather_samples, None{}, {set_, places}, name);
+    return held_ == one_ ? own
+                         : b_.emit1(Op::resize, fitted(), {own}, std::string(name) + "_resized");
   }
 
  private:
-  Shape shape(std::int64_t n) const { return {n, one_[0], one_[1], one_[2]}; }
+  static Shape shape(std::int64_t n, const Shape& one) { return {n, one[0], one[1], one[2]}; }
+
+  // As the loader fits a picture to the model.
+  Resize fitted() const {
+    const auto whole = [](std::int64_t n) { return static_cast<int>(n); };
+    const data::Resampling how =
+        data::centered(whole(held_[0]), whole(held_[1]), whole(one_[0]), whole(one_[1]),
+                       whole(one_[0]), whole(one_[1]), filter_);
+    return {how.h,
+            how.w,
+            how.window.top,
+            how.window.left,
+            how.window.h,
+            how.window.w,
+            filter_ == data::Filter::bicubic};
+  }
 
   Builder& b_;
   ImageForm form_;
-  Shape one_;
+  Shape one_, held_;  // of the model, of what the device holds
+  data::Filter filter_;
   std::int64_t batch_;
   Var set_ = none;
 };

@@ -75,6 +75,14 @@ void Checks::augmentation() {
     add({"data.color_jitter"},
         fmt::format("data.color_jitter turns the hue by {}", d.color_jitter[3]),
         "choose at most 0.5 as the fourth number");
+  if (d.source.starts_with("npy:"))
+    for (const auto& [key, on] : {std::pair{"data.color_jitter", !d.color_jitter.empty()},
+                                  std::pair{"data.randaugment", !d.randaugment.empty()},
+                                  std::pair{"data.autoaugment", d.autoaugment}})
+      if (on)
+        add({key, "data.source"},
+            fmt::format("{} works on 8-bit colours, but data.source is a folder of arrays", key),
+            "leave it out: crops, flips, erasing, cutout, Mixup and CutMix work on arrays");
   if (d.eval_resize > 0 && d.eval_resize < side)
     add({"data.eval_resize", "model.image"},
         fmt::format("data.eval_resize = {} is less than the model's {} pixels", d.eval_resize,

@@ -39,6 +39,8 @@ struct Data {
   std::string resident = "auto";
   std::int64_t held = 0;  // pictures that the device holds: follows from `resident` and the data
                           // (input/resident.h), no key
+  std::int64_t held_h = 0,
+               held_w = 0;  // their size: the program resizes where it is not the model's
   bool shuffle = true;
   bool balanced = false;
   bool drop_last = false;
@@ -58,7 +60,9 @@ struct Data {
   std::string erase_value = "zero";
   std::int64_t cutout = 0;
   double mixup = 0.0, cutmix = 0.0, mix_prob = 1.0, mix_switch = 0.5;
+  std::string interpolation = "bilinear";
   std::int64_t eval_resize = 0;
+  std::string eval_crop = "center";
   std::string tta = "none";
   bool operator==(const Data&) const = default;
 };
@@ -180,6 +184,7 @@ struct Config {
 struct Source {
   std::string kind, dir;
   std::int64_t h = 0, w = 0, channels = 0, classes = 0, train_size = 0;
+  bool has_class_folders() const { return kind == "folder" || kind == "npy"; }
 };
 Source parse_source(std::string_view text);
 

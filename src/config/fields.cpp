@@ -114,7 +114,7 @@ std::vector<Field> model_fields() {
 }
 std::vector<Field> data_fields() {
   return {
-      {"data", "source", AT(data.source), any(), "synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR or folder:DIR"},
+      {"data", "source", AT(data.source), any(), "synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR, folder:DIR or npy:DIR"},
       {"data", "fraction", AT(data.fraction), above(0, 1), "part of the training samples to use"},
       {"data", "train_size", AT(data.train_size), from(1, 1e9), "training samples of the synthetic source"},
       {"data", "test_size", AT(data.test_size), from(1, 1e9), "test samples of the synthetic source"},
@@ -150,8 +150,10 @@ std::vector<Field> data_fields() {
       {"data", "cutmix", AT(data.cutmix), from(0, 100), "augmentation: CutMix's alpha; 0: off"},
       {"data", "mix_prob", AT(data.mix_prob), from(0, 1), "part of the batches that Mixup or CutMix mixes"},
       {"data", "mix_switch", AT(data.mix_switch), from(0, 1), "with both: the part of the mixed batches that CutMix takes"},
+      {"data", "interpolation", AT(data.interpolation), one_of("bilinear|bicubic"), "how images are resized, in training and evaluation: Pillow's bilinear or bicubic filter"},
       {"data", "eval_resize", AT(data.eval_resize), from(0, 16384),
        "evaluation: shorter side before the centre crop; 0: the model's side, of folders 8/7 of it, and images of the model's size stay"},
+      {"data", "eval_crop", AT(data.eval_crop), one_of("center|squash"), "evaluation: the middle of an image that was resized in its proportions, or all of it, resized to the model's height and width"},
       {"data", "tta", AT(data.tta), one_of("none|flip"), "evaluation: average the predictions of the image and its mirror image"},
   };
 }

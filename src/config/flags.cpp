@@ -6,7 +6,7 @@ const std::vector<Flag>& flags() {
   static const std::vector<Flag> all = {
       {"--model", "model.name", "NAME", "model preset (`tessera models` lists them)"},
       {"--data", "data.source", "SPEC",
-       "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR"},
+       "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR | npy:DIR"},
       {"--init", "model.init", "W",
        "start from these weights (another number of classes: with a new head)"},
       {"--global-batch", "batch.global", "N", "samples per update"},

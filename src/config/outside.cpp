@@ -35,7 +35,7 @@ std::vector<Finding> outside_problems(const Config& c, const Source* source, boo
     out.push_back(
         {{"data.source"},
          fmt::format("data.source = \"{}\": there is no such folder", clean(c.data.source, 200)),
-         source->kind == "folder"
+         source->has_class_folders()
              ? ""
              : fmt::format("`tessera data get {} --out DIR` fetches the files", source->kind)});
   if (look && !c.init.empty() && !std::filesystem::exists(c.init, error))

@@ -38,7 +38,7 @@ std::int64_t Span::of(std::int64_t total) const {
 
 Source parse_source(std::string_view text) {
   static const std::string forms =
-      "choose synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR or folder:DIR";
+      "choose synthetic, synthetic:HxWxC,CLASSES, cifar10:DIR, cifar100:DIR, folder:DIR or npy:DIR";
   const std::string said = "data.source = \"" + clean(text) + "\"";
   const auto colon = text.find(':');
   Source s;
@@ -57,21 +57,23 @@ Source parse_source(std::string_view text) {
              "sides are 1 to 16384, channels 1 to 1024, classes 1 to 1048576");
     return s;
   }
-  if (s.kind == "cifar10" || s.kind == "cifar100" || s.kind == "folder") {
+  if (s.kind == "cifar10" || s.kind == "cifar100" || s.has_class_folders()) {
     if (rest.empty())
       refuse(said + " does not say where the files are",
-             s.kind == "folder" ? "write folder:DIR; DIR holds a folder of images for each class, "
-                                  "or train/ and val/ with such folders"
-                                : "write " + s.kind + ":DIR; `tessera data get " + s.kind +
-                                      " --out DIR` fetches them");
+             s.has_class_folders() ? "write " + s.kind + ":DIR; DIR holds a folder of " +
+                                         (s.kind == "npy" ? ".npy arrays" : "images") +
+                                         " for each class, or train/ and val/ with such folders"
+                                   : "write " + s.kind + ":DIR; `tessera data get " + s.kind +
+                                         " --out DIR` fetches them");
     s.dir = rest;
-    if (s.kind != "folder")
+    if (!s.has_class_folders())
       s.h = s.w = 32, s.channels = 3, s.classes = s.kind == "cifar10" ? 10 : 100,
       s.train_size = 50000;
     return s;
   }
   const std::string near =
-      s.kind.size() > 32 ? "" : nearest(s.kind, {"synthetic", "cifar10", "cifar100", "folder"});
+      s.kind.size() > 32 ? ""
+                         : nearest(s.kind, {"synthetic", "cifar10", "cifar100", "folder", "npy"});
   refuse(said + " is not known", (near.empty() ? "" : "did you mean " + near + "? ") + forms);
 }
 

@@ -117,7 +117,7 @@ class Resolver {
         read = false;
       }
     }
-    if (read && source.kind == "folder")
+    if (read && source.has_class_folders())
       source.classes = static_cast<std::int64_t>(data::class_folders(source.dir).names.size());
     if (read) {
       follow("model.channels", source.channels, c_.model.channels);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "data/augment_color.h"
+#include "data/augment_numbers.h"
 #include "data/augment_policy.h"
 
 namespace tessera::data {
@@ -38,6 +39,7 @@ const Image& with_channels(const Image& image, int channels, Image& converted) {
 }
 
 void copy_pixels(const Image& image, std::span<std::uint8_t> out) {
+  CHECK(image.numbers.empty(), "an image of numbers is not fed as pixels");
   CHECK(out.size() == image.pixels.size(), "the output has the size of the image");
   std::copy(image.pixels.begin(), image.pixels.end(), out.begin());
 }
@@ -134,11 +136,12 @@ class Train {
 
   // How a picture becomes one of the model's size: a random part of it, or its middle.
   Resampling fit(int height, int width, const SampleKey& key) const {
-    if (o_.resized_crop == 0) return centered(height, width, size_.h, size_.w, size_.h, size_.w);
+    if (o_.resized_crop == 0)
+      return centered(height, width, size_.h, size_.w, size_.h, size_.w, o_.filter);
     const Draw draw(key, "resized crop");
     return resized(
         draw_resized_crop(draw, height, width, o_.resized_crop, 1.0, o_.ratio_low, o_.ratio_high),
-        size_.h, size_.w);
+        size_.h, size_.w, o_.filter);
   }
 
   Region crop_of(const Image& image, const SampleKey& key) const {
@@ -153,7 +156,8 @@ class Train {
     if (o_.autoaugment) autoaugment(Draw(key, "autoaugment"), s.current);
     if (jitters_) color_jitter(Draw(key, "jitter"), o_.jitter, s.current);
     if (!is_size(s.current)) {
-      resample(s.current, centered(s.current.h, s.current.w, size_.h, size_.w, size_.h, size_.w),
+      resample(s.current,
+               centered(s.current.h, s.current.w, size_.h, size_.w, size_.h, size_.w, o_.filter),
                s.other);
       std::swap(s.current, s.other);
     }
@@ -168,9 +172,14 @@ class Train {
 class Eval {
  public:
   Eval(const AugmentOptions& options, const Size& size, const Normalisation& statistics)
-      : size_(size), cover_h_(size.h), cover_w_(size.w), normalise_(statistics, size.c) {
+      : size_(size),
+        cover_h_(size.h),
+        cover_w_(size.w),
+        squash_(options.eval_squash),
+        filter_(options.filter),
+        normalise_(statistics, size.c) {
     check(options, size);
-    keep_ = options.eval_keep || options.eval_resize == 0;
+    keep_ = options.eval_squash || options.eval_keep || options.eval_resize == 0;
     if (options.eval_resize == 0) return;
     const int side = std::min(size.h, size.w);
     const auto scaled = [&](std::int64_t length) {
@@ -181,15 +190,14 @@ class Eval {
 
   Want wants(int height, int width) const {
     if (stays(height, width)) return {{0, 0, height, width}};
-    return {read_by(centered(height, width, cover_h_, cover_w_, size_.h, size_.w)), size_.h,
-            size_.w};
+    return {read_by(fit(height, width)), size_.h, size_.w};
   }
 
   const Image& pixels(const Image& image) const {
     Scratch& s = scratch();
     const Image& input = with_channels(image, size_.c, s.converted);
     if (stays(input.h, input.w)) return input;
-    resample(input, centered(input.h, input.w, cover_h_, cover_w_, size_.h, size_.w), s.current);
+    resample(input, fit(input.h, input.w), s.current);
     return s.current;
   }
 
@@ -198,9 +206,15 @@ class Eval {
  private:
   bool stays(int height, int width) const { return keep_ && height == size_.h && width == size_.w; }
 
+  Resampling fit(int height, int width) const {
+    if (squash_) return resized({0, 0, height, width}, size_.h, size_.w, filter_);
+    return centered(height, width, cover_h_, cover_w_, size_.h, size_.w, filter_);
+  }
+
   Size size_;
   int cover_h_, cover_w_;
-  bool keep_ = true;
+  bool keep_ = true, squash_ = false;
+  Filter filter_ = Filter::bilinear;
   Normalise normalise_;
 };
 
@@ -210,9 +224,11 @@ Transform make_train_transform(const AugmentOptions& options, int height, int wi
                                const Normalisation& statistics) {
   const auto train =
       std::make_shared<const Train>(options, Size{height, width, channels}, statistics);
+  const auto numbers =
+      std::make_shared<const NumberTransform>(options, true, height, width, channels, statistics);
   return {[train](int h, int w, const SampleKey& key) { return train->wants(h, w, key); },
-          [train](const Image& image, const SampleKey& key, std::span<float> out) {
-            train->apply(image, key, out);
+          [train, numbers](const Image& image, const SampleKey& key, std::span<float> out) {
+            image.numbers.empty() ? train->apply(image, key, out) : numbers->apply(image, key, out);
           },
           [train](const Image& image, const SampleKey& key, std::span<std::uint8_t> out) {
             copy_pixels(train->pixels(image, key), out);
@@ -223,9 +239,11 @@ Transform make_eval_transform(const AugmentOptions& options, int height, int wid
                               const Normalisation& statistics) {
   const auto eval =
       std::make_shared<const Eval>(options, Size{height, width, channels}, statistics);
+  const auto numbers =
+      std::make_shared<const NumberTransform>(options, false, height, width, channels, statistics);
   return {[eval](int h, int w, const SampleKey&) { return eval->wants(h, w); },
-          [eval](const Image& image, const SampleKey&, std::span<float> out) {
-            eval->apply(image, out);
+          [eval, numbers](const Image& image, const SampleKey& key, std::span<float> out) {
+            image.numbers.empty() ? eval->apply(image, out) : numbers->apply(image, key, out);
           },
           [eval](const Image& image, const SampleKey&, std::span<std::uint8_t> out) {
             copy_pixels(eval->pixels(image), out);

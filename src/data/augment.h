@@ -49,6 +49,8 @@ struct AugmentOptions {
   // model's size stay as they are.
   int eval_resize = 0;
   bool eval_keep = true;
+  bool eval_squash = false;  // instead: all of the image, resized to the model's height and width
+  Filter filter = Filter::bilinear;  // of every resizing
 };
 
 // Both take images of any size and of 1 to 4 channels (or of exactly `channels`), and throw

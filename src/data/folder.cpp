@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "data/class_folders.h"
 #include "data/decode.h"
+#include "data/npy.h"
 
 namespace tessera::data {
 namespace {
@@ -25,11 +26,12 @@ struct File {
   std::uint64_t hash = 0;
 };
 
-bool called_like_an_image(const std::string& name) {
+bool called_like_an_image(const std::string& name, bool arrays) {
   const auto dot = name.rfind('.');
   if (dot == name.npos || name.front() == '.') return false;
   std::string ending = name.substr(dot + 1);
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (arrays) return ending == "npy";
   return ending == "jpg" || ending == "jpeg" || ending == "png";
 }
 
@@ -38,7 +40,7 @@ bool called_like_an_image(const std::string& name) {
 class Walk {
  public:
   // `base`: what links may lead to without being remarked on.
-  explicit Walk(const fs::path& base) {
+  Walk(const fs::path& base, bool arrays) : arrays_(arrays) {
     std::error_code ignored;
     base_ = fs::canonical(base, ignored);
   }
@@ -89,7 +91,7 @@ class Walk {
       if (it->is_symlink(ignored)) follow(it->path());
       if (fs::is_directory(status) && !name.starts_with("."))
         folders.push_back(path);
-      else if (fs::is_regular_file(status) && called_like_an_image(name))
+      else if (fs::is_regular_file(status) && called_like_an_image(name, arrays_))
         files_.push_back({path, 0});
       else
         ++ignored_;
@@ -104,6 +106,7 @@ class Walk {
     for (const std::string& folder : folders) enter(folder, depth + 1);
   }
 
+  bool arrays_ = false;
   fs::path base_, root_;
   std::string outside_;
   std::vector<File> files_;
@@ -130,7 +133,7 @@ class Folder : public ImageFolder {
 
     std::vector<std::vector<File>> classes(names_.size());
     std::vector<std::string> empty;
-    Walk walk(dir);
+    Walk walk(dir, options.arrays);
     for (std::size_t i = 0; i < names_.size(); ++i) {
       if (!std::binary_search(present.begin(), present.end(), names_[i]))
         continue;  // a class that is not tested
@@ -141,10 +144,11 @@ class Folder : public ImageFolder {
     }
     ignored_ = walk.ignored(), outside_ = walk.outside();
     if (!empty.empty())
-      throw Error(ErrorKind::data,
-                  fmt::format("no JPEG or PNG in the class{} {}", empty.size() > 1 ? "es" : "",
-                              join(empty, ", ")),
-                  root_.string(), "add images or remove the folder");
+      throw Error(
+          ErrorKind::data,
+          fmt::format("no {} in the class{} {}", options.arrays ? ".npy file" : "JPEG or PNG",
+                      empty.size() > 1 ? "es" : "", join(empty, ", ")),
+          root_.string(), "add images or remove the folder");
     interleave(classes);
   }
 
@@ -166,6 +170,7 @@ class Folder : public ImageFolder {
 
   void get(std::int64_t index, const Wants& wants, Image& image) const override {
     CHECK(index >= 0 && index < size(), fmt::format("sample {} of {}", index, size()));
+    if (options_.arrays) return decode_npy(fs::path(sample_name(index)), options_.channels, image);
     thread_local Image decoded;
     decode_image(fs::path(sample_name(index)), wants, decoded);
     if (decoded.c == options_.channels)
@@ -263,7 +268,7 @@ class Folder : public ImageFolder {
 
 std::unique_ptr<ImageFolder> image_folder(const fs::path& dir, Split split,
                                           const FolderOptions& options) {
-  if (options.channels < 1 || options.channels > 4)
+  if (!options.arrays && (options.channels < 1 || options.channels > 4))
     throw Error(ErrorKind::usage,
                 fmt::format("the model takes {} channels; images have 1 to 4", options.channels),
                 "model.channels");

@@ -1,4 +1,5 @@
-// Image folders: a class per folder, JPEG and PNG of any size below it, at any depth.
+// Image folders: a class per folder, JPEG and PNG (or .npy arrays) of any size below it, at any
+// depth.
 // Convention: within a class files are ordered by a hash of their name, and classes are interleaved
 // in proportion, so that every stretch of indices holds about the same mixture: the first tenth of
 // the set is a fair tenth, and what is kept for testing is stratified.
@@ -12,15 +13,16 @@
 namespace tessera::data {
 
 struct FolderOptions {
-  int channels = 3;           // 1 to 4; images are converted
+  int channels = 3;           // 1 to 4; images are converted. Arrays have exactly so many
   double val_fraction = 0.1;  // of each class, for testing, where there is no DIR/val or DIR/test
   std::uint64_t seed = 0;     // chooses that part, together with the files' names
+  bool arrays = false;        // .npy files instead of pictures (npy.h)
 };
 
 class ImageFolder : public Dataset {
  public:
-  // Files and folders that were passed over: not called .jpg, .jpeg or .png, hidden, dangling, or
-  // seen before through another link.
+  // Files and folders that were passed over: not called .jpg, .jpeg or .png (.npy), hidden,
+  // dangling, or seen before through another link.
   virtual std::int64_t ignored() const = 0;
   // The first link found that leads out of the data's folder, and where to; "": none does. Links
   // are followed all the same.

@@ -13,6 +13,7 @@ void Image::reshape(int height, int width, int channels) {
         fmt::format("image of {} x {} x {}", height, width, channels));
   h = height, w = width, c = channels;
   pixels.resize(static_cast<std::size_t>(height) * width * channels);
+  numbers.clear();
 }
 
 Image to_channels(const Image& image, int channels) {

@@ -1,4 +1,4 @@
-// An 8-bit image in memory, a part of one, and what a reader wants of it.
+// An 8-bit image in memory, or one of numbers, a part of one, and what a reader wants of it.
 // Convention: pixels are rows of interleaved channels (HWC); 1 channel is grey, 2 grey+alpha, 3
 // RGB, 4 RGBA. Functions with an `out` reuse its storage, so that a loop over images allocates
 // nothing.
@@ -14,6 +14,8 @@ namespace tessera::data {
 struct Image {
   int h = 0, w = 0, c = 0;
   std::vector<std::uint8_t> pixels;
+  std::vector<float>
+      numbers;  // instead of pixels where channels have no 8 bits (npy.h); else empty
 
   Image() = default;
   Image(int height, int width, int channels);

@@ -13,76 +13,12 @@
 namespace tessera::data {
 namespace {
 
-constexpr int precision = 22;  // bits of a weight: 8 for the pixel and 2 for the sum remain of 32
-constexpr std::int32_t half = 1 << (precision - 1);
+constexpr int precision = tap_bits;
+constexpr std::int32_t half = tap_half;
 typedef std::int32_t Four __attribute__((vector_size(16)));
 constexpr std::size_t slack = 8;  // values that the pass across may read or write behind a row
 constexpr int strip =
     4;  // source rows that are squeezed together, so that a weight is loaded once for all
-
-// Pillow's bounds: the source positions begin .. end that make target i.
-struct Bounds {
-  int from;
-  double scale, reach;
-  Bounds(int from_, int to)
-      : from(from_), scale(static_cast<double>(from_) / to), reach(std::max(1.0, scale)) {}
-  double center(int i) const { return (i + 0.5) * scale; }
-  int begin(int i) const {
-    return std::max(0, static_cast<int>(std::floor(center(i) - reach + 0.5)));
-  }
-  int end(int i) const {
-    return std::min(from, static_cast<int>(std::floor(center(i) + reach + 0.5)));
-  }
-};
-
-// Which source positions make one target position, and with which weights (they sum to 2^precision,
-// give or take the rounding).
-struct Taps {
-  int from = 0, to = 0, begin = 0;  // targets begin .. begin + first.size() of `to`
-  int count = 0;                    // of every target; 0 weighs what a target does not need
-  std::vector<int> first;  // source positions first[i] .. first[i] + count lie in the source
-  std::vector<std::int32_t> weights;  // [target][count]
-  int reads_from() const { return first.front(); }
-  int reads_to() const { return first.back() + count; }
-};
-
-// Whether they are still those of the last image.
-bool make_taps(int from, int to, int begin, int size, Taps& taps) {
-  if (taps.from == from && taps.to == to && taps.begin == begin &&
-      taps.first.size() == static_cast<std::size_t>(size))
-    return true;
-  const Bounds bounds(from, to);
-  taps.from = from, taps.to = to, taps.begin = begin;
-  taps.count = 1;
-  taps.first.resize(static_cast<std::size_t>(size));
-  if (from == to) {
-    for (int i = 0; i < size; ++i) taps.first[static_cast<std::size_t>(i)] = begin + i;
-    taps.weights.assign(static_cast<std::size_t>(size), 1 << precision);
-    return false;
-  }
-  for (int i = begin; i < begin + size; ++i)
-    taps.count = std::max(taps.count, bounds.end(i) - bounds.begin(i));
-  taps.weights.assign(static_cast<std::size_t>(size) * taps.count, 0);
-  thread_local std::vector<double> real;
-  real.resize(static_cast<std::size_t>(taps.count));
-  const double narrow = 1.0 / bounds.reach;
-  for (int i = 0; i < size; ++i) {
-    const double center = bounds.center(begin + i);
-    const int first = bounds.begin(begin + i), count = bounds.end(begin + i) - first;
-    double sum = 0;
-    for (int k = 0; k < count; ++k)
-      sum += real[static_cast<std::size_t>(k)] =
-          std::max(0.0, 1.0 - std::abs((first + k - center + 0.5) * narrow));
-    const int from_here = taps.first[static_cast<std::size_t>(i)] =
-        std::min(first, from - taps.count);
-    std::int32_t* weights =
-        &taps.weights[static_cast<std::size_t>(i) * taps.count + (first - from_here)];
-    for (int k = 0; k < count; ++k)
-      weights[k] = static_cast<std::int32_t>(
-          std::floor(0.5 + real[static_cast<std::size_t>(k)] / sum * (1 << precision)));
-  }
-  return false;
-}
 
 // Calls body with the number of taps as a constant where it is one of the usual ones, so that its
 // loops unroll; else with 0.
@@ -152,6 +88,21 @@ void squeeze_across_many(const std::int32_t* src, std::size_t pitch, const Taps&
           sum += *at * taps.weights[i * static_cast<std::size_t>(taps.count) + t];
         *out++ = sum >> precision;
       }
+  }
+}
+
+// What a cubic filter overshoots is cut off after each pass, as Pillow does.
+std::int32_t as_byte(std::int32_t sum) {
+  return std::clamp(sum >> precision, std::int32_t{0}, std::int32_t{255});
+}
+
+template <class Row>
+void squeeze_down_cut(const Row& row, const std::int32_t* weights, int count, std::size_t values,
+                      std::uint8_t* dst) {
+  for (std::size_t i = 0; i < values; ++i) {
+    std::int32_t sum = half;
+    for (int t = 0; t < count; ++t) sum += weights[t] * row(t)[i];
+    dst[i] = static_cast<std::uint8_t>(as_byte(sum));
   }
 }
 
@@ -249,7 +200,8 @@ int center_offset(int size, int part) {
 }  // namespace
 
 void resample(const Image& image, const Resampling& how, Image& out) {
-  const auto& [from, height, width, window] = how;
+  const auto& [from, height, width, window, filter] = how;
+  const bool cut = filter == Filter::bicubic;
   CHECK(&image != &out, "an image is not resampled onto itself");
   CHECK(from.top >= 0 && from.left >= 0 && from.h > 0 && from.w > 0 &&
             from.top + from.h <= image.h && from.left + from.w <= image.w,
@@ -262,13 +214,14 @@ void resample(const Image& image, const Resampling& how, Image& out) {
   out.reshape(window.h, window.w, image.c);
   thread_local ResizeScratch s;
   static const bool has_dot = dot::available();
-  const bool same = make_taps(from.w, width, window.left, window.w, s.across);
-  make_taps(from.h, height, window.top, window.h, s.down);
+  const bool same = make_taps(from.w, width, window.left, window.w, filter, s.across);
+  make_taps(from.h, height, window.top, window.h, filter, s.down);
   const int c = image.c, first = s.down.reads_from(), last = s.down.reads_to(),
             left = from.left + s.across.reads_from();
   if (const int bytes = (image.w - left) * c; !same || s.lookups.c != c || s.lookups.bytes != bytes)
-    s.by_bytes = has_dot && (make_lookups(s.across, c, bytes, 16, s.lookups) ||
-                             make_lookups(s.across, c, bytes, 32, s.lookups));
+    s.by_bytes = has_dot && !cut &&
+                 (make_lookups(s.across, c, bytes, 16, s.lookups) ||
+                  make_lookups(s.across, c, bytes, 32, s.lookups));
   const std::size_t values =
                         static_cast<std::size_t>(s.across.reads_to() - s.across.reads_from()) * c,
                     pitch = values + slack;
@@ -301,10 +254,18 @@ void resample(const Image& image, const Resampling& how, Image& out) {
         with_count(s.across.count, [&](auto count) {
           squeeze_across<count>(s.wide.data(), pitch, s.across, c, in_ring(made), line);
         });
+      for (int r = 0; cut && r < strip; ++r)
+        for (std::int32_t *at = in_ring(made + r), *end = at + row; at < end; ++at)
+          *at = std::clamp(*at, std::int32_t{0}, std::int32_t{255});
     }
     const std::int32_t* weights = &s.down.weights[i * s.down.count];
     int used = s.down.count;
     while (used > 1 && weights[used - 1] == 0) --used;
+    if (cut) {
+      squeeze_down_cut([&](int t) { return in_ring(s.down.first[i] + t); }, weights, used, row,
+                       out.at(y, 0));
+      continue;
+    }
     with_count(used, [&](auto count) {
       squeeze_down<count>([&](int t) { return in_ring(s.down.first[i] + t); }, weights, used, row,
                           s.sums.data(), out.at(y, 0));
@@ -313,9 +274,9 @@ void resample(const Image& image, const Resampling& how, Image& out) {
 }
 
 Region read_by(const Resampling& how) {
-  const auto reads = [](int side, int to, int begin, int size) {
+  const auto reads = [&](int side, int to, int begin, int size) {
     if (side == to) return std::pair{begin, begin + size};
-    const Bounds bounds(side, to);
+    const TapBounds bounds(side, to, how.filter);
     int count = 1;
     for (int i = begin; i < begin + size; ++i)
       count = std::max(count, bounds.end(i) - bounds.begin(i));
@@ -329,7 +290,8 @@ Region read_by(const Resampling& how) {
   return {how.from.top + top, how.from.left + left, bottom - top, right - left};
 }
 
-Resampling centered(int image_h, int image_w, int cover_h, int cover_w, int height, int width) {
+Resampling centered(int image_h, int image_w, int cover_h, int cover_w, int height, int width,
+                    Filter filter) {
   CHECK(cover_h >= height && cover_w >= width,
         fmt::format("{} x {} does not cover {} x {}", cover_h, cover_w, height, width));
   // The tighter side becomes exactly what was asked; the other one follows, rounded down as
@@ -344,7 +306,8 @@ Resampling centered(int image_h, int image_w, int cover_h, int cover_w, int heig
   return {{0, 0, image_h, image_w},
           tall,
           wide,
-          {center_offset(tall, height), center_offset(wide, width), height, width}};
+          {center_offset(tall, height), center_offset(wide, width), height, width},
+          filter};
 }
 
 }  // namespace tessera::data

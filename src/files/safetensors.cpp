@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "files/foreign_weights.h"
 #include "files/hash.h"
 #include "files/safetensors_header.h"
 
@@ -129,7 +130,9 @@ Index read_index(std::string_view json, std::uint64_t data_bytes, std::string_vi
 
 Index read_index(const RegularFile& file) {
   const std::string name = file.path().string();
-  const std::vector<std::byte> front = file.read(0, std::min<std::uint64_t>(8, file.size()));
+  const std::vector<std::byte> front =
+      file.read(0, std::min<std::uint64_t>(foreign_front, file.size()));
+  refuse_foreign(file.path(), front);
   const std::vector<std::byte> json = file.read(8, header_length(front, file.size(), name));
   return read_index({reinterpret_cast<const char*>(json.data()), json.size()},
                     file.size() - 8 - json.size(), name);

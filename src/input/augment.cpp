@@ -38,6 +38,8 @@ data::AugmentOptions augment_options(const config::Config& config) {
   o.eval_resize = static_cast<int>(d.eval_resize);
   const std::int64_t side = std::min(config.model.image_h, config.model.image_w);
   o.eval_keep = d.eval_resize == 0 || d.eval_resize == side;  // nothing to resize
+  o.filter = d.interpolation == "bicubic" ? data::Filter::bicubic : data::Filter::bilinear;
+  o.eval_squash = d.eval_crop == "squash";
   // Photographs have a margin to spare; small images that were made for their size do not.
   if (d.eval_resize == 0 && config::parse_source(d.source).kind == "folder")
     o.eval_resize = static_cast<int>(side * eval_margin_of / eval_margin_to);
@@ -57,12 +59,18 @@ data::Normalisation normalisation(const config::Config& config) {
 }
 
 data::DeviceWork device_work(const config::Config& config) {
+  if (reads_arrays(config)) return {};
   const std::string& on = config.data.augment_on;
   if (on == "loader" || (on == "auto" && config.run.device == "cpu")) return {};
   return data::device_work(augment_options(config), mix_options(config));
 }
 
+bool reads_arrays(const config::Config& config) {
+  return config::parse_source(config.data.source).kind == "npy";
+}
+
 bool trains_on_pixels(const config::Config& config) {
+  if (reads_arrays(config)) return false;
   if (device_work(config).any()) return true;
   return augment_options(config).ends_with_pixels() && !mix_options(config).blends();
 }
@@ -98,6 +106,14 @@ void follow_preprocess(const nlohmann::json& preprocess, const std::string& wher
   };
   read("mean", false, config.data.mean);
   read("std", true, config.data.deviation);
+  const auto word = [&](const char* key, std::string& value, const char* one, const char* other) {
+    if (!preprocess.is_object() || !preprocess.contains(key)) return;
+    if (preprocess[key] != one && preprocess[key] != other)
+      refuse(key, fmt::format("\"{}\" or \"{}\"", one, other));
+    value = preprocess[key].get<std::string>();
+  };
+  word("interpolation", config.data.interpolation, "bilinear", "bicubic");
+  word("crop", config.data.eval_crop, "center", "squash");
   if (!preprocess.is_object() || !preprocess.contains("resize")) return;
   const nlohmann::json& resize = preprocess["resize"];
   const std::int64_t side = std::min(config.model.image_h, config.model.image_w);

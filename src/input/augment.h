@@ -16,6 +16,9 @@ data::MixOptions mix_options(const config::Config& config);
 data::Normalisation normalisation(const config::Config& config);
 // What of training's augmentations the device does, by data.augment_on.
 data::DeviceWork device_work(const config::Config& config);
+// Whether the data are arrays of numbers instead of 8-bit pictures: then all batches are numbers,
+// which the loader normalises.
+bool reads_arrays(const config::Config& config);
 // Whether the batches of training are pixels, which the program normalises. Mixup blends normalised
 // numbers, and erasing and cutout write them: where that is not left to the device the loader
 // normalises.
@@ -24,9 +27,10 @@ bool trains_on_pixels(const config::Config& config);
 // A configuration of this model whose images are photographs, as those of a folder: what prediction
 // begins with.
 config::Config photographs_for(const models::ModelConfig& model);
-// What weights say of the images they were trained on: {"mean", "std", "resize"}, as the keys
-// data.mean, data.deviation and data.eval_resize; resize 0: no margin is cut off, whatever the
-// source. What they do not say stays as it is. Error(weights) on anything that cannot be meant.
+// What weights say of the images they were trained on: {"mean", "std", "resize", "interpolation",
+// "crop"}, as the keys data.mean, data.deviation, data.eval_resize, data.interpolation and
+// data.eval_crop; resize 0: no margin is cut off, whatever the source. What they do not say stays
+// as it is. Error(weights) on anything that cannot be meant.
 void follow_preprocess(const nlohmann::json& preprocess, const std::string& where,
                        config::Config& config);
 

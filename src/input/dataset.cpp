@@ -21,9 +21,10 @@ std::unique_ptr<data::Dataset> open_source(const config::Config& config, data::S
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   if (source.kind == "cifar10") return data::cifar(data::cifar10_form(), source.dir, split);
   if (source.kind == "cifar100") return data::cifar(data::cifar100_form(), source.dir, split);
-  if (source.kind == "folder")
-    return data::image_folder(source.dir, split,
-                              {static_cast<int>(m.channels), config.data.val_fraction, seed});
+  if (source.has_class_folders())
+    return data::image_folder(
+        source.dir, split,
+        {static_cast<int>(m.channels), config.data.val_fraction, seed, source.kind == "npy"});
   const data::SyntheticSpec spec{static_cast<int>(m.image_h),  static_cast<int>(m.image_w),
                                  static_cast<int>(m.channels), static_cast<int>(m.classes),
                                  config.data.train_size,       config.data.test_size};
@@ -70,7 +71,7 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
     o.shuffle = false;
     o.epochs = 1;
     o.transform = eval_transform(config);
-    o.bytes = true;
+    o.bytes = !reads_arrays(config);
     return o;
   }
   o.transform = train_transform(config);

@@ -91,7 +91,7 @@ void follow_run(const fs::path& weights, const config::Given& given, config::Con
                 std::vector<std::string>& notes) {
   const config::Source source = config::parse_source(config.data.source);
   const bool drawn = source.kind == "synthetic",
-             cut = source.kind == "folder" && data::class_folders(source.dir).test.empty();
+             cut = source.has_class_folders() && data::class_folders(source.dir).test.empty();
   if (!drawn && !cut) return;  // its test images are what they are
   const std::optional<config::Config> run = run_of(weights, notes);
   if (!run) {

@@ -10,11 +10,13 @@ namespace tessera::run {
 
 std::string why_not_resident(const config::Config& config, const data::Dataset& train) {
   const models::ModelConfig& m = config.model;
-  if (config::parse_source(config.data.source).kind == "folder")
+  if (config::parse_source(config.data.source).has_class_folders())
     return "images of a folder are decoded when they are read";
-  if (train.height() != m.image_h || train.width() != m.image_w)
-    return fmt::format("the data has {} x {} pixels and the model {} x {}, so the loader resizes",
-                       train.height(), train.width(), m.image_h, m.image_w);
+  if ((train.height() != m.image_h || train.width() != m.image_w) && config.data.resize != "before")
+    return fmt::format(
+        "the data has {} x {} pixels and the model {} x {}, and the loader resizes after it has "
+        "augmented (data.resize)",
+        train.height(), train.width(), m.image_h, m.image_w);
   const data::DeviceWork work = device_work(config);
   if (touches_pictures(left_to_loader(augment_options(config), work)) ||
       (mix_options(config).enabled() && !work.mixes))
@@ -23,7 +25,7 @@ std::string why_not_resident(const config::Config& config, const data::Dataset& 
 }
 
 void settle_resident(config::Config& config, const data::Dataset& train) {
-  config.data.held = 0;
+  config.data.held = config.data.held_h = config.data.held_w = 0;
   if (config.data.resident == "no") return;
   const bool asked = config.data.resident == "yes";
   if (!asked && config.run.device == "cpu") return;
@@ -33,7 +35,9 @@ void settle_resident(config::Config& config, const data::Dataset& train) {
                 "data.resident = \"yes\"", "choose auto or no");
   const std::int64_t samples = used_samples(config, train);
   const std::int64_t bytes = samples * train.height() * train.width() * train.channels();
-  if (why_not.empty() && (asked || bytes <= most_resident_bytes)) config.data.held = samples;
+  if (!why_not.empty() || (!asked && bytes > most_resident_bytes)) return;
+  config.data.held = samples;
+  config.data.held_h = train.height(), config.data.held_w = train.width();
 }
 
 }  // namespace tessera::run

@@ -288,6 +288,14 @@ struct Augment {
   bool operator==(const Augment&) const = default;
   FIELDS(F(mean), F(deviation), F(to), F(reflect))
 };
+// Pictures [n,h,w,c] resized to height x width, as Pillow and the loader do it
+// (base/resample_taps.h); rows x columns of that from (top, left) on are kept.
+struct Resize {
+  std::int64_t height = 0, width = 0, top = 0, left = 0, rows = 0, columns = 0;
+  bool cubic = false;
+  bool operator==(const Resize&) const = default;
+  FIELDS(F(height), F(width), F(top), F(left), F(rows), F(columns), F(cubic))
+};
 struct Clip {  // sum of squares -> norm and min(1, max / norm); max 0 never clips
   double max = 0.0;
   bool operator==(const Clip&) const = default;
@@ -311,7 +319,7 @@ struct Attrs : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Sca
                             Dropout, Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape,
                             Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window,
                             WindowMask, BiasTable, Sgd, AdamW, Segments, Ema, Clip, LossScale,
-                            Collective, Message, Compressed, Stream, Normalise, Augment> {
+                            Collective, Message, Compressed, Stream, Normalise, Augment, Resize> {
   using variant::variant;
   Attrs();
   Attrs(const Attrs& other);

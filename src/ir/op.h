@@ -48,7 +48,7 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
                    X(all_to_all, Collective) X(own, Collective) X(once, Collective) X(widen, Collective)    \
                    X(transfer, Message) X(send, Message) X(recv, Message)                                   \
   /* compress   */ X(compressed_reduce, Compressed) X(orthogonalise, Stream)                                    \
-  /* image      */ X(normalise, Normalise) X(augment, Augment) X(gather_samples, None)
+  /* image      */ X(normalise, Normalise) X(augment, Augment) X(gather_samples, None) X(resize, Resize)
 // clang-format on
 
 enum class Op : std::uint8_t {

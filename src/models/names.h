@@ -31,6 +31,10 @@ struct Names {
 TESSERA_FAMILIES(X)
 #undef X
 
+// Hugging Face's names (names_hf.cpp), of every family.
+std::optional<NamePart> from_hf(std::string_view family, std::string_view name);
+bool ignored_in_hf(std::string_view family, std::string_view name);
+
 // "12.norm1.weight" -> 12, "norm1.weight". At most 6 digits and no leading zero, so that a number
 // has one spelling and none overflows.
 struct Numbered {

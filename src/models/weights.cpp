@@ -65,8 +65,15 @@ void check_count(const Param& param, std::span<const double> values) {
 
 }  // namespace
 
+std::optional<NamePart> name_part(std::string_view family, std::string_view name) {
+  name = unwrapped(name);
+  if (auto whole = names_of(family).canonical(name)) return NamePart{std::move(*whole), 0, 1};
+  return from_hf(family, name);
+}
+
 std::optional<std::string> canonical_name(std::string_view family, std::string_view name) {
-  return names_of(family).canonical(unwrapped(name));
+  auto found = name_part(family, name);
+  return found && found->parts == 1 ? std::optional(std::move(found->canonical)) : std::nullopt;
 }
 
 void settle_names(std::string_view family, NameMap& names) {
@@ -75,7 +82,8 @@ void settle_names(std::string_view family, NameMap& names) {
 
 bool is_ignored(std::string_view family, std::string_view name) {
   const auto ignored = names_of(family).ignored;
-  return ignored && ignored(unwrapped(name));
+  name = unwrapped(name);
+  return (ignored && ignored(name)) || ignored_in_hf(family, name);
 }
 
 std::string timm_name(std::string_view family, std::string_view canonical) {

@@ -1,5 +1,5 @@
 // Names and layouts of a model's parameters in other people's files: torchvision's (canonical),
-// torchvision's old ones and timm's. Convention: pure text and shape maths; nothing here opens a
+// torchvision's old ones, timm's and Hugging Face's. Convention: pure text and shape maths; nothing here opens a
 // file. `Param` (model.h) says how torch's layout becomes ours.
 #pragma once
 
@@ -23,17 +23,27 @@ inline constexpr std::string_view bias_table_ending = ".attn.relative_position_b
 
 using NameMap = std::map<std::string, std::string>;  // canonical name -> name in a file
 
-// The canonical name of a parameter of this family written as torchvision, old torchvision or timm
-// write it, with any of the wrappers' prefixes module., model. and _orig_mod. before it; nothing
-// when it is none of these. Numbers may exceed a model's depth.
+// A name in a file: all of a parameter, or one of the parts that lie one below the other in it
+// (Hugging Face's query, key and value).
+struct NamePart {
+  std::string canonical;
+  int part = 0, parts = 1;
+  bool operator==(const NamePart&) const = default;
+};
+// Written as torchvision, old torchvision, timm or Hugging Face write it, with any of the wrappers'
+// prefixes module., model. and _orig_mod. before it; nothing when it is none of these. Numbers may
+// exceed a model's depth.
+std::optional<NamePart> name_part(std::string_view family, std::string_view name);
+// The canonical name where the tensor is all of the parameter.
 std::optional<std::string> canonical_name(std::string_view family, std::string_view name);
 // After all names of a file are mapped: what only they together tell (timm before 0.9 counted
 // Swin's mergings differently).
 void settle_names(std::string_view family, NameMap& names);
 // A tensor that may stand in a file beside the parameters and is not read (indices, masks).
 bool is_ignored(std::string_view family, std::string_view name);
-// timm's name of a canonical one.
+// timm's name of a canonical one, and Hugging Face's: one name, or one for each part.
 std::string timm_name(std::string_view family, std::string_view canonical);
+std::vector<std::string> hf_names(std::string_view family, std::string_view canonical);
 // Whether it is the weight or bias of the classifier: what another number of classes replaces.
 bool is_head(std::string_view family, std::string_view canonical);
 

@@ -62,6 +62,19 @@ Types infer_gather(const Attrs&, In in) {
   return {{in[0].dtype, shape, {}}};
 }
 
+Types infer_resize(const Attrs& attrs, In in) {
+  const Resize& a = std::get<Resize>(attrs);
+  const Type& x = only(in);
+  CHECK(x.dtype == DType::u8 && x.rank() == 4 && x.shape[1] > 0 && x.shape[2] > 0,
+        "resize takes pictures u8[n,h,w,c], got " + written(x));
+  const auto fits = [](std::int64_t begin, std::int64_t size, std::int64_t all) {
+    return begin >= 0 && size > 0 && begin <= all - size && all <= 1 << 20;
+  };
+  CHECK(fits(a.top, a.rows, a.height) && fits(a.left, a.columns, a.width),
+        "resize keeps a part of the picture that it makes");
+  return {{x.dtype, {x.shape[0], a.rows, a.columns, x.shape[3]}, {}}};
+}
+
 }  // namespace
 
 std::vector<OpDef> image_rows() {
@@ -83,6 +96,10 @@ std::vector<OpDef> image_rows() {
        .doc = "a set of samples, indices -> those samples; zeros where an index is outside of it",
        .sig = "n!*,b->b*",
        .infer = infer_gather},
+      {.op = Op::resize,
+       .doc = "pictures -> a part of each picture resized, with the bits of the loader",
+       .sig = "bh!w!c!->by!x!c!",
+       .infer = infer_resize},
   };
 }
 

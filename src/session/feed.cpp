@@ -84,7 +84,7 @@ void Session::feed(Ready& ready, const std::vector<std::int64_t>& micro, const S
 
 void Session::hold(std::int64_t first, std::span<const std::uint8_t> pictures) {
   CHECK(holds_pictures(), "this rank holds no pictures");
-  const auto bytes = static_cast<std::int64_t>(pixels());
+  const std::int64_t bytes = config_.data.held_h * config_.data.held_w * config_.model.channels;
   CHECK(static_cast<std::int64_t>(pictures.size()) <= (config_.data.held - first) * bytes,
         "more pictures than the configuration holds");
   executor_->write_persistent("pictures", first * bytes, std::as_bytes(pictures));

@@ -67,11 +67,14 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   data::Batch b;
   while (!(stop && stop()) && next_batch(loader, session, config, b)) {
     const Weights weights = session.averages() ? Weights::average : Weights::live;
-    const EvalResult r = session.evaluate(b.pixels, b.labels, weights);
+    const EvalResult r = session.evaluate(images_of(b), b.labels, weights);
     if (flips) {
-      data::mirror_batch(std::span(b.pixels), b.width, b.channels);
-      correct_tta +=
-          correct_of_mean(r.logits, session.evaluate(b.pixels, b.labels, weights).logits, b.labels);
+      if (b.pixels.empty())
+        data::mirror_batch(std::span(b.images), b.width, b.channels);
+      else
+        data::mirror_batch(std::span(b.pixels), b.width, b.channels);
+      correct_tta += correct_of_mean(
+          r.logits, session.evaluate(images_of(b), b.labels, weights).logits, b.labels);
     }
     out.loss += r.loss_sum;
     out.top1 += r.correct;

@@ -35,12 +35,14 @@ struct SplitSeen {
   std::vector<std::int64_t> per_class;
   std::vector<std::pair<std::int64_t, std::string>> bad;
   Extent height, width;
-  std::vector<std::uint64_t> sum, squares;  // of bytes, per channel: room for 2^48 pixels
+  std::vector<std::uint64_t> sum, squares;      // of bytes, per channel: room for 2^48 pixels
+  std::vector<double> numbers, number_squares;  // the same of arrays, times 255 like bytes
   std::uint64_t pixels = 0;
 
   SplitSeen(int classes, int channels) : per_class(static_cast<std::size_t>(classes)) {
     sum.resize(static_cast<std::size_t>(channels)),
         squares.resize(static_cast<std::size_t>(channels));
+    numbers.resize(sum.size()), number_squares.resize(sum.size());
   }
   void add(const data::Image& image, std::int32_t label) {
     ++images;
@@ -52,6 +54,10 @@ struct SplitSeen {
       for (std::size_t i = k; i < image.pixels.size(); i += sum.size())
         s += image.pixels[i], q += image.pixels[i] * image.pixels[i];
       sum[k] += s, squares[k] += q;
+      for (std::size_t i = k; i < image.numbers.size(); i += sum.size()) {
+        const double value = static_cast<double>(image.numbers[i]) * 255;
+        numbers[k] += value, number_squares[k] += value * value;
+      }
     }
   }
   void add(const SplitSeen& other) {
@@ -60,21 +66,26 @@ struct SplitSeen {
     bad.insert(bad.end(), other.bad.begin(), other.bad.end());
     height.take(other.height.least, other.height.most),
         width.take(other.width.least, other.width.most);
-    for (std::size_t k = 0; k < sum.size(); ++k)
+    for (std::size_t k = 0; k < sum.size(); ++k) {
       sum[k] += other.sum[k], squares[k] += other.squares[k];
+      numbers[k] += other.numbers[k], number_squares[k] += other.number_squares[k];
+    }
+  }
+  double total(std::size_t k) const { return static_cast<double>(sum[k]) + numbers[k]; }
+  double total_squares(std::size_t k) const {
+    return static_cast<double>(squares[k]) + number_squares[k];
   }
   std::vector<double> mean() const {
     std::vector<double> out;
-    for (const auto s : sum)
-      out.push_back(pixels ? static_cast<double>(s) / static_cast<double>(pixels) / 255 : 0);
+    for (std::size_t k = 0; k < sum.size(); ++k)
+      out.push_back(pixels ? total(k) / static_cast<double>(pixels) / 255 : 0);
     return out;
   }
   std::vector<double> deviation() const {
     std::vector<double> out;
     for (std::size_t k = 0; k < sum.size(); ++k) {
-      const double n = static_cast<double>(std::max<std::uint64_t>(1, pixels)),
-                   m = static_cast<double>(sum[k]) / n;
-      out.push_back(std::sqrt(std::max(0.0, static_cast<double>(squares[k]) / n - m * m)) / 255);
+      const double n = static_cast<double>(std::max<std::uint64_t>(1, pixels)), m = total(k) / n;
+      out.push_back(std::sqrt(std::max(0.0, total_squares(k) / n - m * m)) / 255);
     }
     return out;
   }

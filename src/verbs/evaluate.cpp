@@ -17,6 +17,7 @@
 #include "compile/stages.h"
 #include "config/reader.h"
 #include "data/decode.h"
+#include "data/npy.h"
 #include "input/augment.h"
 #include "input/dataset.h"
 #include "input/eval_data.h"
@@ -50,6 +51,8 @@ void prepare_images(Found& found) {
   if (given("data.normalize") || given("data.mean")) said.erase("mean");
   if (given("data.normalize") || given("data.deviation")) said.erase("std");
   if (given("data.eval_resize")) said.erase("resize");
+  if (given("data.interpolation")) said.erase("interpolation");
+  if (given("data.eval_crop")) said.erase("crop");
   follow_preprocess(said, found.weights.from.string(), found.config);
   if (!found.weights.assumed.empty() && (said.contains("mean") || said.contains("std")))
     found.notes.push_back(found.weights.assumed);
@@ -170,11 +173,14 @@ std::string line_for_people(const std::string& path, std::size_t width, const or
   return line;
 }
 
+bool is_array(const std::string& path) { return path.ends_with(".npy"); }
+
 // The images of a batch that this rank reads, each at its place among all. One that cannot be read
 // leaves a black image and is remembered.
 struct Pictures {
   std::vector<std::uint8_t> pixels;
-  std::size_t bad_at = 0;  // no further one was read
+  std::vector<float> numbers;  // instead, of arrays
+  std::size_t bad_at = 0;      // no further one was read
   std::optional<Error> bad;
 };
 Pictures read_pictures(std::span<const std::string> paths, const Session& session,
@@ -182,14 +188,23 @@ Pictures read_pictures(std::span<const std::string> paths, const Session& sessio
   const models::ModelConfig& m = session.config().model;
   const auto size = static_cast<std::size_t>(m.image_h * m.image_w * m.channels);
   const auto wants = session.own_samples_of(Goal::predict);
-  Pictures out{std::vector<std::uint8_t>(paths.size() * size), paths.size(), {}};
+  const bool arrays = is_array(paths[0]);
+  Pictures out{std::vector<std::uint8_t>(arrays ? 0 : paths.size() * size),
+               std::vector<float>(arrays ? paths.size() * size : 0),
+               paths.size(),
+               {}};
   data::Image image;
   for (std::size_t i = 0; i < paths.size() && !out.bad; ++i) {
     if (wants && !wants(static_cast<std::int64_t>(i), static_cast<std::int64_t>(paths.size())))
       continue;
     try {
-      data::decode_image(paths[i], transform.wants_of({}), image);
-      transform.pixels(image, {}, std::span(out.pixels).subspan(i * size, size));
+      if (arrays) {
+        data::decode_npy(paths[i], static_cast<int>(m.channels), image);
+        transform.apply(image, {}, std::span(out.numbers).subspan(i * size, size));
+      } else {
+        data::decode_image(paths[i], transform.wants_of({}), image);
+        transform.pixels(image, {}, std::span(out.pixels).subspan(i * size, size));
+      }
     } catch (const Error& error) {
       out.bad_at = i, out.bad = error;
     }
@@ -245,17 +260,20 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
         paths.size() -
         static_cast<std::size_t>(ranks.most(static_cast<double>(paths.size() - mine.bad_at)));
     const std::vector<double> logits =
-        good > 0 ? session->predict(mine.pixels, static_cast<std::int64_t>(paths.size()))
-                 : std::vector<double>{};
+        good == 0
+            ? std::vector<double>{}
+            : session->predict(mine.pixels.empty() ? Images(mine.numbers) : Images(mine.pixels),
+                               static_cast<std::int64_t>(paths.size()));
     std::size_t sound = 0;
     while (sound < good && std::all_of(&logits[sound * classes], &logits[sound * classes] + classes,
                                        [](double v) { return std::isfinite(v); }))
       ++sound;
     for (std::size_t i = 0; i < sound && ranks.first(); ++i) {
       const double* row = &logits[i * classes];
-      const ordered_json line = {
+      ordered_json line = {
           {"file", paths[i]},
           {"top", top_of(softmax({row, row + classes}), found.weights.classes, options.top)}};
+      if (options.logits) line["logits"] = std::vector<double>(row, row + classes);
       if (options.json)
         all.push_back(line);
       else if (options.table)
@@ -310,10 +328,14 @@ int evaluate(const EvalOptions& options, char** argv) {
 int predict(const PredictOptions& options, char** argv) {
   const Found found = find(options);
   const models::ModelConfig& m = found.config.model;
-  if (m.channels > 4)
+  const auto arrays = std::count_if(options.images.begin(), options.images.end(), is_array);
+  if (arrays > 0 && arrays < static_cast<std::ptrdiff_t>(options.images.size()))
+    throw Error(ErrorKind::usage, "some of the images are .npy arrays and some are pictures",
+                "IMAGE", "give each kind a command of its own");
+  if (m.channels > 4 && arrays == 0)
     throw Error(ErrorKind::usage,
                 fmt::format("the model takes {} channels; a PNG or JPEG has at most 4", m.channels),
-                options.weights, "use `tessera eval` with data of that kind");
+                options.weights, "give .npy arrays of so many channels");
   check_schedule(found.config);
   return on_ranks(found.config, argv,
                   [&](comm::Comm* world) { return predict_on(found, options, Ranks(world)); });

@@ -40,6 +40,7 @@ struct PredictOptions : WeightsOptions {  // json: one document instead of a lin
   std::int64_t top = 5,
                batch = 0;  // images at a time; 0: 8, or one for each dp rank where there are more
   bool table = false;      // lines for people instead of JSON
+  bool logits = false;     // also what the classifier gave, for every class
 };
 int predict(const PredictOptions& options, char** argv);
 
@@ -104,11 +105,13 @@ int data_stats(const config::Config& config, bool json);
 // tessera ckpt ls | verify | export | diff. A path is a run folder (its newest valid checkpoint) or
 // a checkpoint; export and diff also take weight files and exported folders.
 struct CkptOptions {
-  std::string path, other;             // other: diff
-  std::string out;                     // export
-  std::string naming = "torchvision";  // torchvision | timm
-  std::string dtype = "f32";           // f32 | f64
-  bool best = false;                   // export: the best instead of the newest
+  std::string path, other;         // other: diff
+  std::string out;                 // export
+  std::string naming = "tessera";  // tessera | torchvision | timm | hf
+  std::string dtype = "f32";       // f32 | f64; of ONNX f32 | bf16 | f16
+  bool onnx = false;               // export: a graph instead of tensors
+  bool preprocess = false;         // export: the graph normalises pixels
+  bool best = false;               // export: the best instead of the newest
   bool json = false;
 };
 int ckpt_list(const CkptOptions& options);

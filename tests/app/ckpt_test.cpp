@@ -42,7 +42,8 @@ TEST(Ckpt, ListVerifyDiffAndExport) {
   EXPECT_FALSE(json::parse(differ.out)["equal"].get<bool>());
   EXPECT_GT(json::parse(differ.out)["tensors"][0]["max_abs"].get<double>(), 0);
 
-  for (const char* how : {"--naming torchvision", "--naming timm", "--naming timm --dtype f64"}) {
+  for (const char* how : {"--naming torchvision", "--naming timm", "--naming timm --dtype f64",
+                          "--naming hf", "--naming tessera --dtype f64"}) {
     ASSERT_EQ(run("ckpt export " + a.string() + " --out " + exported.string() + " " + how).code, 0);
     const Result same = run("ckpt diff " + a.string() + " " + exported.string());
     EXPECT_EQ(same.code, 0) << how << same.out << same.err;
@@ -53,7 +54,7 @@ TEST(Ckpt, ListVerifyDiffAndExport) {
              pre = json::parse(read(exported / "preprocessor_config.json"));
   EXPECT_EQ(config["model_type"], "vit");
   EXPECT_EQ(config["id2label"]["0"], "disc");
-  EXPECT_EQ(pre["size"]["height"], 32);
+  EXPECT_EQ(pre["crop_size"]["height"], 32);
   EXPECT_EQ(pre["image_mean"].size(), 3u);
 
   // The same answer from a run, a checkpoint, an exported folder and a file; a run killed before

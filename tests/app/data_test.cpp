@@ -1,5 +1,6 @@
 // Real data through the binary: fetched, checked, described, trained on, evaluated, predicted,
 // measured.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -212,6 +213,52 @@ TEST(DataVerbs, ClassesAreMatchedByName) {
   EXPECT_EQ(r.code, 3);
   EXPECT_NE(r.err.find("only the data has zebra; only the weights have b"), std::string::npos)
       << r.err;
+}
+
+// Arrays of five channels in 16 bits, whose classes differ by less than an 8-bit picture can show.
+TEST(DataVerbs, ArraysAreTrainedOnAndEvaluated) {
+  const Scratch scratch;
+  for (const char* name : {"dark", "light"})
+    for (int i = 0; i < 12; ++i) {
+      std::string header = "{'descr': '<u2', 'fortran_order': False, 'shape': (8, 8, 5), }";
+      header.resize(117, ' ');
+      std::string file =
+          "\x93NUMPY\x01" + std::string(1, '\0') + "v" + std::string(1, '\0') + header + "\n";
+      for (int k = 0; k < 8 * 8 * 5; ++k) {
+        const int value = 30000 + (k * 7 + i * 13) % 40 + (name[0] == 'l' ? 100 : 0);
+        file += static_cast<char>(value & 255);
+        file += static_cast<char>(value >> 8);
+      }
+      fs::create_directories(scratch / "d" / name);
+      test::write_bytes(scratch / "d" / name / (std::to_string(i) + ".npy"), file);
+    }
+  const std::string source = "npy:" + (scratch / "d").string(), out = (scratch / "run").string();
+  const json stats =
+      json::parse(run("data stats --json " + source + " --set model.channels=5").out);
+  ASSERT_EQ(stats["train"]["mean"].size(), 5u);
+  const double mean = stats["train"]["mean"][0], deviation = stats["train"]["deviation"][0];
+  EXPECT_NEAR(mean, 30070.0 / 65535, 1e-4);
+  EXPECT_LT(deviation, 1.0 / 255);
+  const std::string keys = fmt::format(
+      " --set model.channels=5 --set model.image=8 --set data.mean=[{}] --set "
+      "data.deviation=[{}] --set data.val_fraction=0.25 ",
+      mean, deviation);
+  const Result trained = run("train" + small + keys +
+                             "--set data.flip=random --set data.crop=1 --set data.mixup=0.1 "
+                             "--epochs 20 --lr 3e-3 --data " +
+                             source + " --out " + out);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const json e = json::parse(run("eval --json --weights " + out + " --data " + source).out);
+  EXPECT_EQ(e["images"], 6);
+  EXPECT_EQ(e["top1"], 1.0);
+  const Result one = run("predict --weights " + out + " " + (scratch / "d/light/3.npy").string());
+  EXPECT_EQ(json::parse(one.out)["top"][0]["label"], "light") << one.err;
+  const Result refused =
+      run("train" + small + keys + "--set data.autoaugment=true --data " + source);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("8-bit colours"), std::string::npos) << refused.err;
+  test::write_bytes(scratch / "d/dark/0.npy", "\x93NUMPY");
+  EXPECT_EQ(run("data verify " + source + " --set model.channels=5").code, 3);
 }
 
 }  // namespace

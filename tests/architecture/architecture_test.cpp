@@ -24,6 +24,7 @@ const std::map<std::string, Strings> kMaySee = {
     {"ir", {"base"}},
     {"ops", {"base", "ir"}},
     {"models", {"base", "ir"}},
+    {"onnx", {"base", "ir"}},
     {"transforms", {"base", "ir", "ops"}},
     {"plan", {"base", "ir", "ops"}},
     {"files", {"base"}},
@@ -53,10 +54,9 @@ const std::map<std::string, Strings> kMaySee = {
     {"train",
      {"base", "ir", "models", "transforms", "plan", "files", "comm", "exec", "data", "config",
       "report", "input", "ranks", "compile", "session", "checkpoint", "measure"}},
-    {"verbs",
-     {"base", "ir", "ops", "models", "transforms", "plan", "files", "comm", "exec", "data",
-      "config", "report", "input", "ranks", "compile", "session", "checkpoint", "measure",
-      "train"}},
+    {"verbs", {"base",  "ir",      "ops",     "models",     "onnx",    "transforms", "plan",
+               "files", "comm",    "exec",    "data",       "config",  "report",     "input",
+               "ranks", "compile", "session", "checkpoint", "measure", "train"}},
     {"app", {"base", "config", "report", "study", "input", "ranks", "compile", "train", "verbs"}},
 };
 

@@ -178,5 +178,46 @@ TEST(Resample, TheMiddleOfACover) {
   EXPECT_THROW(resample(image, resized({0, 0, 4, 4}, 2, 2), image), Error);
 }
 
+// Pillow's own numbers (Image.resize with BICUBIC).
+TEST(Resample, BicubicIsPillows) {
+  struct Case {
+    int h, w, c, to_h, to_w;
+    std::vector<std::uint8_t> pillow;
+  };
+  const Case cases[] = {
+      {9, 7, 3, 4, 5, {105, 124, 160, 102, 112, 180, 82,  125, 161, 139, 172, 155, 143, 203, 141,
+                       137, 156, 126, 84,  112, 109, 50,  46,  114, 117, 91,  116, 158, 136, 114,
+                       191, 148, 138, 168, 144, 155, 107, 78,  166, 112, 98,  162, 132, 119, 128,
+                       141, 85,  86,  159, 130, 123, 134, 152, 159, 96,  129, 113, 97,  75,  64}},
+      {4, 5, 3, 7, 6, {0,   35,  171, 82,  99,  210, 123, 91,  174, 74,  144, 188, 27,  252,
+                       254, 82,  255, 241, 9,   88,  157, 96,  152, 196, 138, 153, 160, 90,
+                       155, 175, 43,  195, 241, 99,  221, 229, 35,  171, 129, 125, 236, 169,
+                       168, 249, 135, 121, 176, 151, 75,  105, 217, 132, 142, 206, 62,  112,
+                       109, 167, 191, 150, 216, 202, 117, 161, 187, 133, 110, 149, 201, 181,
+                       56,  191, 95,  58,  92,  177, 116, 134, 219, 110, 102, 180, 173, 119,
+                       141, 208, 189, 189, 18,  179, 142, 160, 77,  89,  83,  120, 74,  32,
+                       90,  132, 97,  108, 160, 180, 178, 62,  125, 169, 167, 224, 70,  35,
+                       68,  113, 0,   0,   83,  101, 53,  103, 169, 158, 173, 0,   192, 165}},
+      {6,
+       8,
+       1,
+       6,
+       3,
+       {63, 146, 136, 125, 194, 169, 156, 197, 173, 120, 162, 110, 151, 165, 114, 198, 126, 153}}};
+  for (const Case& one : cases) {
+    Image image(one.h, one.w, one.c), out;
+    for (std::size_t i = 0; i < image.pixels.size(); ++i)
+      image.pixels[i] = static_cast<std::uint8_t>(i * i * 37 + i * 11);
+    resample(image, resized(whole(image), one.to_h, one.to_w, Filter::bicubic), out);
+    EXPECT_EQ(out.pixels, one.pillow) << one.h;
+    // The same in real numbers, to a level.
+    std::vector<float> numbers(image.pixels.begin(), image.pixels.end()), real;
+    resample(numbers, one.h, one.w, one.c,
+             resized(whole(image), one.to_h, one.to_w, Filter::bicubic), real);
+    for (std::size_t i = 0; i < real.size(); ++i)
+      EXPECT_NEAR(std::clamp(real[i], 0.0F, 255.0F), one.pillow[i], 16.0F);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::data::resample_test

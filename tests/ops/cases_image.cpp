@@ -32,7 +32,22 @@ Rows image_cases() {
     c.classes = 7;  // of sets with 6: one of them is not there
     return c;
   };
+  const auto resize = [](const std::string& name, const Resize& attrs, Shape shape) {
+    Case c{
+        "resize_" + name, Op::resize, attrs, {{std::move(shape), Fill::labels, DType::u8}}, exact};
+    c.classes = 256;
+    return c;
+  };
   return {
+      resize("up", {48, 48, 0, 0, 48, 48, false}, {3, 8, 8, 3}),
+      resize("down", {5, 7, 0, 0, 5, 7, false}, {4, 33, 21, 3}),
+      resize("same", {6, 9, 0, 0, 6, 9, false}, {2, 6, 9, 3}),
+      resize("cubic", {29, 31, 2, 3, 20, 25, true}, {2, 9, 14, 3}),
+      resize("middle", {40, 30, 5, 0, 30, 30, false}, {2, 16, 12, 1}),
+      resize("five_channels", {9, 9, 1, 1, 7, 8, true}, {2, 12, 5, 5}),
+      resize("large", {1100, 40, 0, 0, 1100, 40, false}, {1, 64, 8, 1}),  // in two windows
+      resize("one_pixel", {4, 4, 0, 0, 4, 4, false}, {2, 1, 1, 3}),
+      resize("empty", {4, 4, 0, 0, 4, 4, false}, {0, 3, 3, 3}),
       augment("moved", black, {7, 9, 9, 3}, false),
       augment("reflected", reflecting, {7, 9, 11, 3}, false),
       augment("mixed", black, {9, 8, 9, 3}, true),

@@ -93,6 +93,16 @@ TEST(DeviceData, GivesTheBitsOfTheLoaderOverRanks) {
   expect_same_bits("vit", "f64", "dp3 acc2");
   expect_same_bits("vit", "f32", "pp2 acc4 1f1b");
 }
+// Pictures of another size than the model's stay as they are, and every step resizes its own.
+TEST(DeviceData, GivesTheBitsOfTheLoaderWhereItResizes) {
+  for (const char* interpolation : {"bilinear", "bicubic"}) {
+    config::Config c = augmented("vit", "f32", "dp2");
+    c.data.source = "synthetic:7x10x" + std::to_string(c.model.channels) + "," +
+                    std::to_string(c.model.classes);
+    c.data.interpolation = interpolation;
+    expect_same(trained(c, "device", "yes"), trained(c, "loader", "no"), interpolation);
+  }
+}
 // Batch norm has running statistics, and with averaged weights they are measured anew: on
 // augmented batches.
 TEST(DeviceData, GivesTheBitsOfTheLoaderWhereStatisticsAreMeasured) {
@@ -189,6 +199,7 @@ std::int64_t held_by(config::Config c) {
 TEST(Resident, WithoutRoomSaysWhatToDo) {
   config::Config c = tiny("vit", "f32");
   c.data.held = 1'000'000'000'000;
+  c.data.held_h = c.model.image_h, c.data.held_w = c.model.image_w;
   run::Session session(c);
   try {
     run::reserve(session, {{run::Goal::train, 4}}, run::Ranks(nullptr));
@@ -209,6 +220,9 @@ TEST(Resident, FollowsTheDeviceAndTheData) {
   EXPECT_EQ(held_by(card), 40);
   card.data.fraction = 0.5;
   EXPECT_EQ(held_by(card), 20);
+  config::Config other = card;  // of another size: the step resizes
+  other.data.source = "synthetic:9x9x3,10";
+  EXPECT_EQ(held_by(other), 20);
   card.data.train_size = 800'000;  // 1.2 GB of 32 x 32 x 3
   EXPECT_EQ(held_by(card), 0);
   card.data.train_size = 40;
@@ -217,6 +231,7 @@ TEST(Resident, FollowsTheDeviceAndTheData) {
            [](config::Config& c) { c.data.autoaugment = true; },
            [](config::Config& c) { c.data.resized_crop = 0.5, c.data.crop = 0; },
            [](config::Config& c) { c.data.erase = 0.5, c.data.erase_value = "random"; },
+           [](config::Config& c) { c.data.source = "synthetic:9x9x3,10", c.data.resize = "after"; },
            [](config::Config& c) { c.data.resident = "no"; }}) {
     config::Config c = card;
     change(c);

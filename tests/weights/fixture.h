@@ -57,9 +57,17 @@ struct Tensors {
   files::Metadata metadata;
 
   explicit Tensors(const models::ModelConfig& m, run::Naming naming = run::Naming::torchvision) {
-    for (const models::Param& p : models::parameters(m))
-      all[naming == run::Naming::timm ? models::timm_name(m.family, p.name) : p.name] = {
-          "F32", p.torch_shape};
+    for (const models::Param& p : models::parameters(m)) {
+      if (naming != run::Naming::hf) {
+        all[naming == run::Naming::timm ? models::timm_name(m.family, p.name) : p.name] = {
+            "F32", p.torch_shape};
+        continue;
+      }
+      const std::vector<std::string> names = models::hf_names(m.family, p.name);
+      ir::Shape shape = p.torch_shape;
+      shape[0] /= static_cast<std::int64_t>(names.size());
+      for (const std::string& name : names) all[name] = {"F32", shape};
+    }
   }
   void rename(const std::string& from, const std::string& to) {
     all[to] = all.at(from), all.erase(from);

@@ -27,7 +27,7 @@ TEST(Load, RoundTripsBitForBit) {
   mean.pool = "mean";
   wide.image_w = 20, wide.channels = 1, wide.name = "";
   for (const models::ModelConfig& m : {small_vit(), mean, wide, models::preset("vit_micro")})
-    for (const Naming naming : {Naming::torchvision, Naming::timm})
+    for (const Naming naming : {Naming::torchvision, Naming::timm, Naming::hf})
       for (const char* dtype : {"F32", "F64"}) {
         const auto path = scratch / "w.safetensors";
         // F64 keeps what F32 cannot.

@@ -22,6 +22,11 @@ TEST(Names, EveryParameterHasOneNameInEachNaming) {
       EXPECT_EQ(canonical_name(family, timm), p.name) << timm;
       EXPECT_EQ(canonical_name(family, "module." + p.name), p.name);
       EXPECT_EQ(canonical_name(family, "_orig_mod.module.model." + timm), p.name);
+      const std::vector<std::string> hf = hf_names(family, p.name);
+      for (std::size_t i = 0; i < hf.size(); ++i)
+        EXPECT_EQ(name_part(family, hf[i]),
+                  (NamePart{p.name, static_cast<int>(i), static_cast<int>(hf.size())}))
+            << hf[i];
     }
 }
 
@@ -38,6 +43,31 @@ TEST(Names, Examples) {
   EXPECT_EQ(layer_of("vit", layer + "31.ln_1.weight"), (Layer{0, 31}));
   EXPECT_EQ(layer_of("vit", "encoder.ln.weight"), std::nullopt);
   EXPECT_THROW(timm_name("vit", "blocks.0.norm1.weight"), Error);
+}
+
+TEST(Names, HuggingFaceExamples) {
+  const auto part = [](const char* family, const char* name) {
+    const auto found = name_part(family, name);
+    return found ? found->canonical + " " + std::to_string(found->part) + "/" +
+                       std::to_string(found->parts)
+                 : "none";
+  };
+  EXPECT_EQ(part("vit", "vit.encoder.layer.3.attention.attention.key.bias"),
+            "encoder.layers.encoder_layer_3.self_attention.in_proj_bias 1/3");
+  EXPECT_EQ(part("vit", "embeddings.cls_token"), "class_token 0/1");
+  EXPECT_EQ(part("swin", "swin.encoder.layers.1.blocks.0.attention.self.value.weight"),
+            "features.3.0.attn.qkv.weight 2/3");
+  EXPECT_EQ(part("swin", "swin.encoder.layers.0.downsample.norm.bias"), "features.2.norm.bias 0/1");
+  EXPECT_EQ(part("resnet", "resnet.encoder.stages.0.layers.2.shortcut.normalization.running_var"),
+            "layer1.2.downsample.1.running_var 0/1");
+  EXPECT_EQ(part("resnet", "classifier.1.weight"), "fc.weight 0/1");
+  EXPECT_TRUE(is_ignored("vit", "vit.pooler.dense.weight"));
+  EXPECT_TRUE(is_ignored("resnet", "resnet.embedder.embedder.normalization.num_batches_tracked"));
+  for (const char* name : {"vit.", "vit.encoder.layer.00.layernorm_before.bias",
+                           "vit.encoder.layer.0.attention.attention.keys.bias",
+                           "vit.encoder.layer.0.attention.attention..bias", "classifier.1.weight"})
+    EXPECT_EQ(part("vit", name), "none") << name;
+  EXPECT_EQ(part("resnet", "resnet.encoder.stages.0.layers.0.layer.0.convolution.biases"), "none");
 }
 
 TEST(Names, SwinExamples) {

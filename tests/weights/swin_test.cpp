@@ -31,10 +31,11 @@ models::Param find(const models::ModelConfig& m, std::string_view name) {
 TEST(Swin, RoundTripsBitForBit) {
   const Scratch scratch;
   const models::ModelConfig m = small_swin();
-  for (const Naming naming : {Naming::torchvision, Naming::timm}) {
+  for (const Naming naming : {Naming::torchvision, Naming::timm, Naming::hf}) {
     save_weights(scratch / "w", m, numbers_of(m), naming);
     const auto file = open(scratch / "w");
     EXPECT_EQ(file->has("layers.2.downsample.reduction.weight"), naming == Naming::timm);
+    EXPECT_EQ(file->has("swin.encoder.layers.1.downsample.reduction.weight"), naming == Naming::hf);
     EXPECT_EQ(model_of(*file), m);
     std::vector<std::string> notes;
     const ParamSource source = weights_from(file, m, {true, true}, notes);

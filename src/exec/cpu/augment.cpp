@@ -5,6 +5,7 @@
 
 #include "exec/common/augmented.h"
 #include "exec/common/pixel_table.h"
+#include "exec/common/resize.h"
 #include "exec/cpu/kernel.h"
 
 namespace tessera::exec::cpu {
@@ -81,6 +82,34 @@ void fast_gather_samples(const Call& call) {
     else
       std::memcpy(to, set.data + index * bytes, static_cast<std::size_t>(bytes));
   });
+}
+
+// Across first: what the pass down reads is the thread's scratch, one value for every pixel of the
+// result's columns.
+void fast_resize(const Call& call) {
+  const ResizeTaps& taps =
+      call.once<ResizeTaps>([&] { return resize_taps(call.attr<ir::Resize>(), call.in[0].shape); });
+  const ir::Shape &from = call.in[0].shape, &to = call.out[0].shape;
+  const std::int64_t c = from[3], row = to[2] * c;
+  call.pool.parallel_for(from[0], [&](std::int64_t sample, int thread) {
+    const std::uint8_t* picture = call.in[0].as<std::uint8_t>() + sample * from[1] * from[2] * c;
+    std::uint8_t* const rows = call.scratch_of<std::uint8_t>(thread);
+    for (std::int64_t y = taps.down.reads_from(); y < taps.down.reads_to(); ++y)
+      for (std::int64_t i = 0; i < row; ++i)
+        rows[y * row + i] = resized_value(taps.across, i / c, [&](std::int64_t column) {
+          return picture[(y * from[2] + column) * c + i % c];
+        });
+    std::uint8_t* out = call.out[0].as<std::uint8_t>() + sample * to[1] * row;
+    for (std::int64_t y = 0; y < to[1]; ++y)
+      for (std::int64_t i = 0; i < row; ++i)
+        *out++ = resized_value(taps.down, y, [&](std::int64_t at) { return rows[at * row + i]; });
+  });
+}
+
+Scratch scratch_resize(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                       std::span<const ir::Type>) {
+  const std::int64_t values = in[0].shape[1] * std::get<ir::Resize>(attrs).columns * in[0].shape[3];
+  return {0, static_cast<std::size_t>(values)};
 }
 
 }  // namespace tessera::exec::cpu

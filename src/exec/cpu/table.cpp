@@ -31,7 +31,7 @@ constexpr std::array rows{
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
     ROW_WITH_SCRATCH(compressed_reduce), ROW_OF_REFERENCE(orthogonalise),
-    ROW(normalise), ROW_WITH_SCRATCH(augment), ROW(gather_samples),
+    ROW(normalise), ROW_WITH_SCRATCH(augment), ROW(gather_samples), ROW_WITH_SCRATCH(resize),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH

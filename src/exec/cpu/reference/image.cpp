@@ -1,5 +1,6 @@
 #include "exec/common/augmented.h"
 #include "exec/common/pixel_table.h"
+#include "exec/common/resize.h"
 #include "exec/cpu/reference/instantiate.h"
 
 namespace tessera::exec::cpu {
@@ -62,8 +63,26 @@ void reference_gather_samples(const Call& call) {
   }
 }
 
+template <class T>
+void reference_resize(const Call& call) {
+  const ResizeTaps taps = resize_taps(call.attr<ir::Resize>(), call.in[0].shape);
+  const ir::Shape &from = call.in[0].shape, &to = call.out[0].shape;
+  const std::int64_t c = from[3], row = from[2] * c;
+  for (std::int64_t i = 0; i < call.out[0].elements(); ++i) {
+    const std::int64_t k = i % c, x = i / c % to[2], y = i / c / to[2] % to[1],
+                       sample = i / c / to[2] / to[1];
+    const std::uint8_t* const picture = call.in[0].as<std::uint8_t>() + sample * from[1] * row + k;
+    const auto across = [&](std::int64_t at) {
+      return resized_value(taps.across, x,
+                           [&](std::int64_t column) { return picture[at * row + column * c]; });
+    };
+    call.out[0].as<std::uint8_t>()[i] = resized_value(taps.down, y, across);
+  }
+}
+
 REFERENCE(normalise)
 REFERENCE(augment)
 REFERENCE(gather_samples)
+REFERENCE(resize)
 
 }  // namespace tessera::exec::cpu

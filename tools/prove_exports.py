@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Proves with the real packages that weights travel: what `tessera ckpt export` writes is loaded by torchvision, timm, transformers and
+ONNX Runtime with no missing key and with our logits, and what those packages write is read by Tessera with theirs.
+
+  pip install torch torchvision timm transformers safetensors onnx onnxruntime pillow
+  tools/prove_exports.py [--tessera build/tessera] [--large] [--report FILE.md]
+
+Weights are random (all of them, running statistics included) and hold numbers that bf16 and f16 hold too, so that no rounding hides
+anything. --large adds the models in their published sizes. Exit code 1 when anything is not as promised."""
+import argparse
+import datetime
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+import onnxruntime  # noqa: E402
+import timm  # noqa: E402
+import torch  # noqa: E402
+import torchvision  # noqa: E402
+import transformers  # noqa: E402
+from PIL import Image  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+arguments.add_argument("--tessera", default="build/tessera")
+arguments.add_argument("--large", action="store_true")
+arguments.add_argument("--report")
+options = arguments.parse_args()
+tolerance = 1e-5
+rows, failures = [], 0
+scratch = Path(tempfile.mkdtemp(prefix="tessera-exports-"))
+
+
+def tessera(*words, ok=True):
+    done = subprocess.run([options.tessera, *map(str, words)], capture_output=True, text=True)
+    if ok and done.returncode != 0:
+        raise RuntimeError(f"tessera {' '.join(map(str, words))}: {done.stderr}")
+    return done
+
+
+def record(model, what, error, allowed=tolerance, note=""):
+    """A row of the report: the largest difference over the largest logit, or a yes or no."""
+    global failures
+    fine = bool(error) if isinstance(error, (bool, np.bool_)) else error <= allowed
+    failures += not fine
+    shown = ("yes" if error else "NO") if isinstance(error, (bool, np.bool_)) else f"{error:.1e}"
+    rows.append((model, what, shown, "ok" if fine else f"FAILED (at most {allowed:.0e})", note))
+    print(f"{model:28} {what:44} {shown:9} {'ok' if fine else 'FAILED'} {note}", flush=True)
+
+
+def difference(ours, theirs):
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def randomise(model, seed=0):
+    """Every parameter and statistic another number, and each of them exact in bf16 and f16."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if not tensor.is_floating_point():
+                continue
+            noise = torch.randn(tensor.shape, generator=generator)
+            if name.endswith("running_var"):
+                value = 1 + 0.3 * noise.abs()
+            elif tensor.dim() == 1 and "weight" in name or name.endswith("norm.weight"):
+                value = 1 + 0.1 * noise
+            elif tensor.dim() == 1 or name.endswith("running_mean"):
+                value = 0.1 * noise
+            else:
+                fan = tensor[0].numel() if tensor.dim() > 1 and tensor.shape[0] > 1 else 100
+                value = noise * min(0.3, 1.4 / fan**0.5)
+            value = value.bfloat16().float()
+            tensor.copy_(torch.where(value.abs() < 2**-14, 0, value))
+    return model.eval()
+
+
+def picture(path, height, width, seed):
+    """A smooth random picture with some noise, as a PNG."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (7, 9, 3), np.uint8))
+    large = np.asarray(small.resize((width, height), Image.BICUBIC), np.int64) + rng.integers(-20, 20, (height, width, 3))
+    Image.fromarray(np.clip(large, 0, 255).astype(np.uint8)).save(path)
+    return path
+
+
+def our_logits(weights, *pictures):
+    done = tessera("predict", "--weights", weights, "--json", "--logits", "--batch", 4, *pictures)
+    return np.array([row["logits"] for row in json.loads(done.stdout)])
+
+
+def batch_of(folder, pictures):
+    """Pictures of the model's size as torch reads them, normalised as the folder says."""
+    said = json.loads((folder / "preprocessor_config.json").read_text())
+    pixels = np.stack([np.asarray(Image.open(p)) for p in pictures])
+    mean, deviation = np.array(said["image_mean"]), np.array(said["image_std"])
+    numbers = (pixels / 255.0 - mean) / deviation
+    return pixels, torch.tensor(numbers.astype(np.float32)).permute(0, 3, 1, 2).contiguous()
+
+
+def keys_of(folder):
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return set(file.keys())
+
+
+def in_torchvision(folder):
+    said = json.loads((folder / "config.json").read_text())["torchvision"]
+    extra = {"block": getattr(torchvision.models.resnet, said["block"])} if "block" in said else {}
+    model = getattr(torchvision.models, said["class"])(**said["args"], **extra)
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        model.load_state_dict({key: file.get_tensor(key) for key in file.keys()}, strict=True)
+    return model.eval(), set(model.state_dict()) == keys_of(folder)
+
+
+def in_timm(folder):
+    model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    return model, set(model.state_dict()) == keys_of(folder)
+
+
+def in_hf(folder):
+    model, info = transformers.AutoModelForImageClassification.from_pretrained(folder, output_loading_info=True)
+    return model.eval(), not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+
+
+def logits_of(model, numbers):
+    with torch.no_grad():
+        out = model(numbers)
+    return (out.logits if hasattr(out, "logits") else out).numpy()
+
+
+def prove_namings(title, weights, side, namings):
+    """Exports in each naming, loaded by its package; returns pictures and our logits."""
+    h, w = side
+    pictures = [picture(scratch / f"{title}-{i}.png", h, w, i) for i in range(3)]
+    ours = our_logits(weights, *pictures)
+    odd = picture(scratch / f"{title}-odd.png", h + 77, w + 31, 9)
+    ours_odd = our_logits(weights, odd)
+    for naming, load in (("torchvision", in_torchvision), ("timm", in_timm), ("hf", in_hf)):
+        folder = scratch / f"{title}-{naming}"
+        if naming not in namings:
+            done = tessera("ckpt", "export", weights, "--out", folder, "--naming", naming, ok=False)
+            said = done.stderr.strip().splitlines()[0][:120] if done.stderr else ""
+            record(title, f"--naming {naming} is refused", done.returncode == 2 and not folder.exists(), note=said)
+            continue
+        tessera("ckpt", "export", weights, "--out", folder, "--naming", naming)
+        model, complete = load(folder)
+        _, numbers = batch_of(folder, pictures)
+        record(title, f"{naming}: every key, no other", complete)
+        record(title, f"{naming}: logits", difference(ours, logits_of(model, numbers)))
+        record(title, f"{naming}: read back by tessera", difference(our_logits(folder, *pictures), ours), 0.0)
+        image = Image.open(odd)
+        if naming == "timm":
+            prepare = timm.data.create_transform(**timm.data.resolve_data_config({}, model=model), is_training=False)
+            record(title, "timm: logits with its preprocessing", difference(ours_odd, logits_of(model, prepare(image)[None])))
+        if naming == "hf":
+            prepare = transformers.AutoImageProcessor.from_pretrained(folder)
+            numbers = prepare(image, return_tensors="pt")["pixel_values"]
+            record(title, "hf: logits with its preprocessing", difference(ours_odd, logits_of(model, numbers)), 2e-2,
+                   type(prepare).__name__ + ", which resizes in torch: pixels differ by 1")
+    return pictures, ours
+
+
+def prove_onnx(title, weights, pictures, ours):
+    for dtype in ("f32", "bf16", "f16"):
+        folder = scratch / f"{title}-onnx-{dtype}"
+        tessera("ckpt", "export", weights, "--out", folder, "--onnx", "--dtype", dtype)
+        path = str(folder / "model.onnx")
+        onnx.checker.check_model(path, full_check=True)
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        _, numbers = batch_of(scratch / f"{title}-reference", pictures)
+        mine = [session.run(["logits"], {"images": numbers[:n].numpy()})[0] for n in (1, 3)]
+        note = f"{os.path.getsize(path) / 1e6:.1f} MB, checked by onnx.checker, batches of 1 and 3"
+        record(title, f"onnx {dtype}: logits", max(difference(mine[0], ours[:1]), difference(mine[1], ours)), note=note)
+    folder = scratch / f"{title}-onnx-pixels"
+    tessera("ckpt", "export", weights, "--out", folder, "--onnx", "--preprocess")
+    path = str(folder / "model.onnx")
+    onnx.checker.check_model(path, full_check=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    pixels, _ = batch_of(scratch / f"{title}-reference", pictures)
+    record(title, "onnx --preprocess: logits of u8 pixels", difference(session.run(["logits"], {"images": pixels})[0], ours))
+
+
+def from_torchvision(title, model, side, namings=("torchvision", "timm", "hf"), heads=None):
+    """A plain state dict of torchvision's, recognised by its names and shapes."""
+    weights = scratch / f"{title}.safetensors"
+    save_file({k: v.contiguous() for k, v in randomise(model).state_dict().items()}, weights)
+    reference = scratch / f"{title}-reference"
+    flags = []
+    tessera("ckpt", "export", weights, "--out", reference, *flags)
+    pictures, ours = prove_namings(title, reference, side, namings)
+    _, numbers = batch_of(reference, pictures)
+    record(title, "torchvision's own file, recognised: logits", difference(ours, logits_of(model, numbers)))
+    prove_onnx(title, reference, pictures, ours)
+
+
+def from_timm(title, name, arguments, side):
+    """A folder as timm pushes it to the hub, and its preprocessing."""
+    model = randomise(timm.create_model(name, num_classes=11, **arguments))
+    folder = scratch / f"{title}-saved"
+    timm.models.save_for_hf(model, folder, model_args=arguments, safe_serialization="both")
+    pictures = [picture(scratch / f"{title}-{i}.png", side[0] + 40, side[1] + 15, i) for i in range(2)]
+    prepare = timm.data.create_transform(**timm.data.resolve_data_config({}, model=model), is_training=False)
+    numbers = torch.stack([prepare(Image.open(p)) for p in pictures])
+    cfg = model.pretrained_cfg
+    record(title, "timm's own folder, recognised: logits", difference(our_logits(folder, *pictures), logits_of(model, numbers)),
+           note=f"{cfg['interpolation']}, crop_pct {cfg['crop_pct']}, its transform")
+    return folder, pictures, logits_of(model, numbers)
+
+
+def from_hf(title, config, kind, side):
+    model = randomise(kind(config))
+    folder = scratch / f"{title}-saved"
+    model.save_pretrained(folder)
+    said = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "size": {"height": side[0], "width": side[1]},
+            "resample": 3, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
+            "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(said))
+    pictures = [picture(scratch / f"{title}-{i}.png", *side, i) for i in range(2)]
+    _, numbers = batch_of(folder, pictures)
+    record(title, "Hugging Face's own folder, recognised: logits", difference(our_logits(folder, *pictures), logits_of(model, numbers)))
+    odd = picture(scratch / f"{title}-odd.png", side[0] + 40, side[1] + 90, 5)
+    squashed = np.asarray(Image.open(odd).resize((side[1], side[0]), Image.BICUBIC)) / 255.0
+    numbers = (squashed - np.array(said["image_mean"])) / np.array(said["image_std"])
+    numbers = torch.tensor(numbers.astype(np.float32)).permute(2, 0, 1)[None]
+    record(title, "... squashed by Pillow's bicubic filter", difference(our_logits(folder, odd), logits_of(model, numbers)))
+
+
+def prove_pickle():
+    """A .pth is named, and the line that the message prints converts it."""
+    model = randomise(torchvision.models.resnet18(num_classes=7))
+    path = scratch / "old one.pth"
+    torch.save({"state_dict": model.state_dict()}, path)
+    done = tessera("predict", "--weights", path, picture(scratch / "p.png", 224, 224, 1), ok=False)
+    text = " ".join(done.stderr.split())
+    record("a .pth", "is named in the message", done.returncode == 4 and "torch.save" in text)
+    line = text[text.index("python3 -c"):text.index(" (pip install")]
+    subprocess.run(line.replace("python3", sys.executable, 1), shell=True, check=True)
+    _ = tessera("ckpt", "export", path.with_suffix(".safetensors"), "--out", scratch / "pickle-reference")
+    pictures = [scratch / "p.png"]
+    _, numbers = batch_of(scratch / "pickle-reference", pictures)
+    record("a .pth", "the printed line converts it: logits",
+           difference(our_logits(path.with_suffix(".safetensors"), *pictures), logits_of(model, numbers)))
+
+
+def main():
+    tv = torchvision.models
+    from_torchvision("vit 48x2, 32 px", tv.VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=1, hidden_dim=48,
+                                                            mlp_dim=80, num_classes=10), (32, 32))
+    from_torchvision("swin 24, window 7, 224 px", tv.SwinTransformer([4, 4], 24, [2, 2, 2, 2], [2, 2, 4, 4], [7, 7], num_classes=10),
+                     (224, 224))
+    from_torchvision("swin 24, padded windows", tv.SwinTransformer([4, 4], 24, [2, 2], [2, 2], [6, 6], num_classes=10), (224, 224))
+    from_torchvision("resnet18", tv.resnet18(num_classes=10), (224, 224))
+    from_torchvision("resnet bottleneck 1-1-1-1", tv.ResNet(tv.resnet.Bottleneck, [1, 1, 1, 1], num_classes=10), (224, 224))
+    prove_refusals()
+    vit = {"embed_dim": 64, "depth": 2, "num_heads": 2, "img_size": 64}
+    from_timm("timm vit", "vit_base_patch16_224", vit, (64, 64))
+    mean = {**vit, "class_token": False, "global_pool": "avg", "fc_norm": False}
+    folder, pictures, _ = from_timm("timm vit, mean pooling", "vit_base_patch16_224", mean, (64, 64))
+    for naming in ("torchvision", "hf"):
+        done = tessera("ckpt", "export", folder, "--out", scratch / "no", "--naming", naming, ok=False)
+        record("timm vit, mean pooling", f"--naming {naming} is refused", done.returncode == 2 and not (scratch / "no").exists(),
+               note=done.stderr.strip().splitlines()[0][:110])
+    from_timm("timm swin", "swin_tiny_patch4_window7_224", {"embed_dim": 24, "num_heads": [2, 2, 4, 4], "depths": [1, 2, 1, 1]},
+              (224, 224))
+    from_timm("timm resnet", "resnet50", {"layers": [1, 1, 1, 1]}, (224, 224))
+    t = transformers
+    from_hf("hf vit", t.ViTConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=3, intermediate_size=64, image_size=32,
+                                  patch_size=8, num_labels=6, layer_norm_eps=1e-6), t.ViTForImageClassification, (32, 32))
+    from_hf("hf swin", t.SwinConfig(embed_dim=24, depths=[2, 2], num_heads=[2, 4], image_size=56, patch_size=4, window_size=7,
+                                    num_labels=6), t.SwinForImageClassification, (56, 56))
+    from_hf("hf resnet", t.ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 2, 1], layer_type="basic",
+                                        num_labels=6), t.ResNetForImageClassification, (224, 224))
+    prove_pickle()
+    if options.large:
+        for name in ("vit_b_16", "swin_t", "resnet50"):
+            from_torchvision(name, getattr(tv, name)(), (224, 224))
+
+
+def prove_refusals():
+    """A residual network with the stem for small images: no library has words for it."""
+    model = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=10)
+    model.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    weights = scratch / "cifar-stem.safetensors"
+    save_file({k: v.contiguous() for k, v in randomise(model).state_dict().items()}, weights)
+    for naming in ("torchvision", "timm", "hf"):
+        done = tessera("ckpt", "export", weights, "--out", scratch / "never", "--naming", naming, ok=False)
+        record("resnet with a 3x3 stem", f"--naming {naming} is refused", done.returncode == 2 and not (scratch / "never").exists())
+
+
+def report():
+    out = [f"# Exports against the packages that read them, {datetime.date.today()}", "",
+           f"`tools/prove_exports.py{' --large' if options.large else ''}`, {platform.machine()}, "
+           f"`{tessera('version').stdout.splitlines()[0].strip()}`.", "",
+           f"torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}, transformers "
+           f"{transformers.__version__}, onnx {onnx.__version__}, ONNX Runtime {onnxruntime.__version__}.", "",
+           "Errors are the largest difference of a logit over the largest logit; at most 1e-5 where nothing else is said.", "",
+           "| model | what | result | | note |", "|---|---|---|---|---|"]
+    out += [f"| {a} | {b} | {c} | {d} | {e.replace('|', ' ')} |" for a, b, c, d, e in rows]
+    out += ["", f"{len(rows)} checks, {failures} failed."]
+    Path(options.report).write_text("\n".join(out).replace(str(scratch), "DIR") + "\n")
+
+
+try:
+    main()
+finally:
+    shutil.rmtree(scratch, ignore_errors=True)
+if options.report:
+    report()
+print(f"{len(rows)} checks, {failures} failed")
+sys.exit(1 if failures else 0)
