@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -89,17 +89,24 @@ class NpyDictionary {
       }
     refuse("has a fortran_order that is neither True nor False");
   }
+  std::optional<std::uint64_t> whole() {  // nothing: there is none, or it has more than 64 bits
+    constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    std::optional<std::uint64_t> out;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+      const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
+      if (out && *out > (most - digit) / 10) return std::nullopt;
+      out = out.value_or(0) * 10 + digit;
+    }
+    return out;
+  }
   std::vector<std::uint64_t> tuple() {
     expect('(');
     std::vector<std::uint64_t> out;
     while (!take(')')) {
       blanks();
-      std::uint64_t value = 0;
-      const auto [end, error] =
-          std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-      if (error != std::errc() || out.size() == 8) refuse("has a shape that is no list of sizes");
-      at_ = static_cast<std::size_t>(end - text_.data());
-      out.push_back(value);
+      const std::optional<std::uint64_t> size = whole();
+      if (!size || out.size() == 8) refuse("has a shape that is no list of sizes");
+      out.push_back(*size);
       if (take(')')) break;
       expect(',');
     }
