@@ -1,5 +1,6 @@
 // Program -> Plan for one rank.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -182,19 +183,44 @@ void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
   }
 }
 
+// Steps by the value that they make, and how often it is read.
+struct Makers {
+  std::map<Var, std::size_t> step_of;
+  std::map<Var, int> reads;
+
+  explicit Makers(const Plan& plan) {
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      if (plan.steps[i].eqn < 0) continue;
+      const Eqn& e = plan.program.eqns[static_cast<std::size_t>(plan.steps[i].eqn)];
+      for (const Var v : e.out) step_of[v] = i;
+      for (const Var v : e.in) ++reads[v];
+    }
+    for (const Output& o : plan.program.outputs) ++reads[o.var];
+  }
+};
+
 // Weights of a plan that changes none get a buffer for their packed form, where the target wants
-// one. Plans that pack the same weights alike share it by its name.
+// one, also those that are cast before they are read. Plans that pack the same weights alike share
+// it by its name.
 void add_packed(Plan& plan, const Target& target) {
   const bool updates = std::any_of(plan.program.outputs.begin(), plan.program.outputs.end(),
                                    [](const Output& o) { return !o.updates.empty(); });
   if (!target.packs || !target.packed || updates) return;
-  const std::size_t given = plan.persistent.size();
+  const int given = static_cast<int>(plan.persistent.size());
+  const auto rests = [&](const Slot& s) { return s.base > 0 && s.base <= given; };
+  Makers makers(plan);
   for (Step& step : plan.steps) {
     std::vector<Type> in;
     for (const Slot& s : step.in) in.push_back(s.type);
-    for (std::size_t i = 0; i < step.in.size() && !step.packed; ++i) {
-      const Slot& from = step.in[i];
-      if (from.base <= 0 || static_cast<std::size_t>(from.base) > given) continue;
+    for (std::size_t i = 0; i < step.in.size() && !step.packed && step.eqn >= 0; ++i) {
+      const Var v = plan.program.eqns[static_cast<std::size_t>(step.eqn)].in[i];
+      const auto made = makers.step_of.find(v);
+      Step* const cast = made != makers.step_of.end() && plan.steps[made->second].op == Op::cast &&
+                                 rests(plan.steps[made->second].in[0])
+                             ? &plan.steps[made->second]
+                             : nullptr;
+      const Slot& from = cast ? cast->in[0] : step.in[i];
+      if (!rests(from)) continue;
       const PackedForm form = target.packed(step.op, step.attrs, in, static_cast<int>(i));
       if (form.bytes == 0) continue;
       const Buffer& source = plan.persistent[static_cast<std::size_t>(from.base - 1)];
@@ -210,6 +236,9 @@ void add_packed(Plan& plan, const Target& target) {
                      0,
                      {DType::u8, {buffer.bytes}, {}}};
       step.packs = static_cast<int>(i);
+      if (!cast) continue;
+      step.packed_from = from;
+      cast->idle = --makers.reads[v] == 0;
     }
   }
 }

@@ -33,6 +33,9 @@ struct Step {
   Slot workspace;  // bytes of scratch in the arena, while this step runs
   Slot packed{};   // operand `packs` as the kernel reads it: made by the executor
   int packs = -1;
+  Slot packed_from{};  // a weight that a cast stands behind: it is packed from here, rounded.
+                       // Absent: the operand itself
+  bool idle = false;       // all that read its result read a packed form: it need not run
   int stream = 0;          // 1: started here, and under way until a step waits for it
   std::vector<int> waits;  // steps of stream 1 that must be done before; what nobody waits for is
                            // done at the end

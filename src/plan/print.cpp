@@ -31,6 +31,7 @@ std::string print(const Plan& plan) {
     for (const Slot& s : step.in) out += " " + where(plan, s);
     if (step.workspace) out += fmt::format("  workspace {}", step.workspace.type.bytes());
     if (step.packed) out += "  packed " + where(plan, step.packed);
+    if (step.idle) out += "  idle";
     if (step.stream == 1) out += "  under way";
     if (!step.waits.empty()) out += fmt::format("  waits for {}", fmt::join(step.waits, " "));
     if (step.eqn >= 0) out += "  # " + plan.program.eqns[static_cast<std::size_t>(step.eqn)].scope;

@@ -11,8 +11,9 @@ namespace tessera::exec::cpu {
 namespace {
 
 // Casts round themselves, what crosses ranks crosses as it is, and a copy (which a plan may add,
-// without workspace) moves bytes.
+// without workspace) moves bytes. Many kernels read bf16 themselves.
 bool widened(ir::Op op, const ir::Type& type) {
+  if (type.dtype == ir::DType::bf16 && kernel(op).low) return false;
   return op != ir::Op::cast && op != ir::Op::mark && op != ir::Op::copy &&
          !plan::crosses_ranks(op) && ir::is_low(type.dtype);
 }
@@ -110,7 +111,19 @@ void CpuLoaded::pack_weights() {
         plan_.persistent[static_cast<std::size_t>(bound.step->packed.base - 1)].name;
     const auto [at, fresh] = machine_.packed_at.try_emplace(buffer, -1);
     if (std::exchange(at->second, machine_.writes) == machine_.writes) continue;
-    kernel(bound.step->op).pack(call_of(bound));
+    // What a cast stands behind is rounded as the cast would.
+    std::vector<std::uint16_t> rounded;
+    std::vector<Tensor> in = bound.in;
+    if (const plan::Slot& from = bound.step->packed_from) {
+      Tensor& operand = in[static_cast<std::size_t>(bound.step->packs)];
+      rounded.resize(static_cast<std::size_t>(operand.elements()));
+      round_to_low(operand.dtype, reinterpret_cast<const float*>(address(from, 0)), rounded.data(),
+                   operand.elements(), machine_.pool);
+      operand.data = reinterpret_cast<std::byte*>(rounded.data());
+    }
+    Call call = call_of(bound);
+    call.in = in;
+    kernel(bound.step->op).pack(call);
   }
 }
 
@@ -200,7 +213,7 @@ Timeline CpuLoaded::run(int copy, const RunOptions& options) {
     if (step.stream == 1 && message)
       flights.add(index, begin, file ? start_move(step, bound) : start_collective(call_of(bound)),
                   plan::is_point_to_point(step.op));
-    else  // also a copy to or from memory of the host, which is over when it was made
+    else if (!step.idle || observe)  // also a copy to or from the host, over when it was made
       execute(bound);
     record(index, kind, begin);
     if (step.stream == 0 && message) record.flight(index, begin);
