@@ -18,13 +18,13 @@ constexpr KernelRow low(KernelRow row) {
 }
 constexpr std::array rows{
     low(ROW_THAT_PACKS(contract)),
-    low(ROW_THAT_PACKS(conv)), low(ROW_WITH_SCRATCH(conv_input_grad)), low(ROW_WITH_SCRATCH(conv_filter_grad)), ROW(max_pool), ROW(max_pool_grad),
+    low(ROW_THAT_PACKS(conv)), low(ROW_WITH_SCRATCH(conv_input_grad)), low(ROW_WITH_SCRATCH(conv_filter_grad)), low(ROW(max_pool)), low(ROW(max_pool_grad)),
     low(ROW_WITH_SCRATCH(attention)), low(ROW_WITH_SCRATCH(attention_grad)),
     low(ROW(add)), low(ROW(mul)), low(ROW(scale)), low(ROW(gelu)), low(ROW(gelu_grad)), low(ROW(relu)), low(ROW(relu_grad)), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     low(ROW_WITH_SCRATCH(layer_norm)), low(ROW_WITH_SCRATCH(layer_norm_grad)), low(ROW_WITH_SCRATCH(add_norm)),
     ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
-    ROW_WITH_SCRATCH(moments), ROW_WITH_SCRATCH(batch_norm), ROW_WITH_SCRATCH(batch_norm_sums), ROW_WITH_SCRATCH(batch_norm_grad),
-    ROW_WITH_SCRATCH(relu_grad_sums), ROW(running_stats), ROW_WITH_SCRATCH(batch_norm_fixed), ROW_OF_REFERENCE(batch_norm_scale),
+    low(ROW_WITH_SCRATCH(moments)), low(ROW_WITH_SCRATCH(batch_norm)), low(ROW_WITH_SCRATCH(batch_norm_sums)), low(ROW_WITH_SCRATCH(batch_norm_grad)),
+    low(ROW_WITH_SCRATCH(relu_grad_sums)), ROW(running_stats), low(ROW_WITH_SCRATCH(batch_norm_fixed)), ROW_OF_REFERENCE(batch_norm_scale),
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
     low(ROW(constant)), low(ROW(reshape)), low(ROW(transpose)), low(ROW(slice)), low(ROW(concat)), low(ROW(pad)), low(ROW(stack)), low(ROW(unstack)), low(ROW(broadcast)),
     low(ROW(patchify)), low(ROW(unpatchify)), ROW(view), ROW(pack), ROW(copy),
