@@ -31,9 +31,7 @@ HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const floa
     const V b0 = hn::Load(d, b);
     if constexpr (W == 2) {
       const V b1 = hn::Load(d, b + lanes);
-      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I]),
-        sum1[I] = hn::MulAdd(element<I>(column, a), b1, sum1[I])),
-       ...);
+      (add_to_both(element<I>(column, a), b0, b1, sum0[I], sum1[I]), ...);
     } else {
       ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
     }
@@ -98,9 +96,7 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
       const V b0 = hn::Load(d, b);
       if constexpr (W == 2) {
         const V b1 = hn::Load(d, b + lanes);
-        ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I]),
-          sum1[I] = hn::MulAdd(hn::Set(d, row[I][p]), b1, sum1[I])),
-         ...);
+        (add_to_both(spread(row[I] + p), b0, b1, sum0[I], sum1[I]), ...);
       } else {
         ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I])), ...);
       }

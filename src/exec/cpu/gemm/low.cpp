@@ -60,8 +60,10 @@ HWY_INLINE void add_products(std::integer_sequence<int, I...>, const float* HWY_
   const auto upper = hn::Set(du, 0xffff0000u);
   const V b0 = hn::BitCast(d, odd ? hn::And(first, upper) : hn::ShiftLeft<16>(first)),
           b1 = hn::BitCast(d, odd ? hn::And(second, upper) : hn::ShiftLeft<16>(second));
-  ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
-  if constexpr (W == 2) ((sum1[I] = hn::MulAdd(element<I>(column, a), b1, sum1[I])), ...);
+  if constexpr (W == 2)
+    (add_to_both(element<I>(column, a), b0, b1, sum0[I], sum1[I]), ...);
+  else
+    ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
 }
 template <int W, int... I>
 HWY_INLINE void tile_low(std::integer_sequence<int, I...> all, int64_t k,

@@ -72,14 +72,27 @@ void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_s
       dst[p * P + i] = i < used ? src[i * lane_step + p * k_step] : 0.0f;
 }
 
-// Element I of A's column, in all lanes. ARM multiplies by a lane of a register; elsewhere a
-// broadcasting load is as cheap.
+// A number in all lanes, loaded once for both vectors of columns. A compiler would rather load it
+// in each multiply-add of AVX-512: then the loads, not the sums, take the time.
+HWY_INLINE V spread(const float* HWY_RESTRICT a) {
+  V v = hn::Set(d, *a);
+#if HWY_TARGET == HWY_AVX3
+  __asm__("" : "+v"(v.raw));
+#endif
+  return v;
+}
+// Element I of A's column, in all lanes. ARM multiplies by a lane of a register.
 template <int I>
 HWY_INLINE V element(const V* HWY_RESTRICT column, const float* HWY_RESTRICT a) {
   if constexpr (HWY_ARCH_ARM)
     return hn::Broadcast<I % 4>(column[I / 4]);
   else
-    return hn::Set(d, a[I]);
+    return spread(a + I);
+}
+// sum0 += x b0, sum1 += x b1
+HWY_INLINE void add_to_both(V x, V b0, V b1, V& sum0, V& sum1) {
+  sum0 = hn::MulAdd(x, b0, sum0);
+  sum1 = hn::MulAdd(x, b1, sum1);
 }
 
 // A tile of C from its sums; W vectors of each row hold columns that count.
