@@ -151,8 +151,10 @@ struct CastWeight {
 };
 
 TEST_F(EveryMicro, PacksAWeightBehindItsCastOnce) {
-  const CastWeight linear(ir::Op::contract, ir::Contract{.sig = "bi,io->bo", .act = "", .out = {}}, {67, 75}, {75, 45});
-  const CastWeight images(ir::Op::conv, ir::Conv{.stride = 1, .pad = 1}, {2, 9, 7, 5}, {3, 3, 5, 37});
+  const CastWeight linear(ir::Op::contract, ir::Contract{.sig = "bi,io->bo", .act = "", .out = {}},
+                          {67, 75}, {75, 45});
+  const CastWeight images(ir::Op::conv, ir::Conv{.stride = 1, .pad = 1}, {2, 9, 7, 5},
+                          {3, 3, 5, 37});
   for (const exec::cpu::Micro* micro : exec::cpu::low_micros()) {
     ASSERT_TRUE(exec::cpu::use_low_micro(micro->name));
     for (const CastWeight* c : {&linear, &images}) {

@@ -29,14 +29,14 @@ constexpr std::array rows{
     low(ROW(constant)), low(ROW(reshape)), low(ROW(transpose)), low(ROW(slice)), low(ROW(concat)), low(ROW(pad)), low(ROW(stack)), low(ROW(unstack)), low(ROW(broadcast)),
     low(ROW(patchify)), low(ROW(unpatchify)), ROW(view), ROW(pack), ROW(copy),
     low(ROW(window)), low(ROW(unwindow)), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
-    ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
+    low(ROW_WITH_SCRATCH(sum)), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW_OF_REFERENCE(advance), ROW_OF_REFERENCE(lookup),
     ROW_OF_REFERENCE(loss_scale), ROW_OF_REFERENCE(rescale),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
     ROW_WITH_SCRATCH(compressed_reduce), ROW_OF_REFERENCE(orthogonalise),
-    ROW(normalise), ROW_WITH_SCRATCH(augment), ROW(gather_samples),
+    low(ROW(normalise)), ROW_WITH_SCRATCH(augment), ROW(gather_samples),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH

@@ -1,6 +1,6 @@
 // The gradient of batch norm in f32, and of a ReLU behind it. Convention: as batch_norm.cpp. Where
 // only the norm is in front of a ReLU, it is worked out again, by the multiply-add that made it.
-#include "exec/cpu/batch_norm.h"
+#include "exec/cpu/images/batch_norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +8,11 @@
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/batch_norm_gradient.cpp"
+#define HWY_TARGET_INCLUDE "exec/cpu/images/batch_norm_gradient.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
-#include "exec/cpu/column_pair-inl.h"
+#include "exec/cpu/images/column_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {

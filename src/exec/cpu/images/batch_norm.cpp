@@ -3,7 +3,7 @@
 // double, in order: what is normalised by them decides which ReLUs are open. Convention:
 // coefficients per group and channel are worked out once, so that the passes over the images are
 // one multiply-add or two.
-#include "exec/cpu/batch_norm.h"
+#include "exec/cpu/images/batch_norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,11 +12,11 @@
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/batch_norm.cpp"
+#define HWY_TARGET_INCLUDE "exec/cpu/images/batch_norm.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
-#include "exec/cpu/column_pair-inl.h"
+#include "exec/cpu/images/column_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/index.h"
-#include "exec/cpu/conv.h"
 #include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/images/conv.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
