@@ -1,8 +1,10 @@
-// attention and its gradient in f32: a task holds the scores of some queries of one head, never
-// those of the batch. Scratch is per thread (what gemm packs into, then scores of one block), plus
-// partial bias gradients that belong to no thread. Legend: b batch (all leading dims as one), t
-// query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t];
-// bias: [h,t,s]; mask: [w,t,s], b % w picks one. P = softmax(S) over s with S = scale q k^T + bias
+// attention and its gradient in f32 and bf16: a task holds the scores of some queries of one head,
+// never those of the batch. Scores, sums and the softmax are f32; of bf16 operands P and dS are
+// rounded before they are multiplied. Scratch is per thread (what gemm packs into, then what is
+// kept of one block), plus partial bias gradients that belong to no thread. Legend: b batch (all
+// leading dims as one), t query token, s key token, h head, d head dim. q, o: [b,t,h,d]; k, v:
+// [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask: [w,t,s], b % w picks one. P = softmax(S) over s
+// with S = scale q k^T + bias
 // + mask; backward recomputes P = exp(S - lse) and uses dS = P * (do v^T - rowsum(do * o)), dq =
 // scale dS k, dk = scale dS^T q, dv = P^T do (Dao et al. 2022, the part on recomputation).
 // Convention: heads, query blocks and the order of every sum follow from the shapes.
@@ -12,9 +14,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "base/check.h"
 #include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
@@ -68,156 +73,253 @@ Parts parts_of(const Sizes& n, bool bias) {
   return {std::max<int64_t>(1, ceil_div(n.b, samples)), samples};
 }
 
-// Bytes of one thread: what gemm packs into, then `blocks` of scores.
-std::size_t thread_bytes(std::size_t blocks, int64_t scores) {
-  return gemm_scratch_bytes + blocks * padded_bytes(scores);
-}
+// What a thread keeps of a block of queries, in this order: scores and their gradients, the same
+// rounded, and sums of results that are rounded when they are complete. Of f32 only the first.
+struct Kept {
+  int64_t scores = 0, low = 0, sums = 0;  // elements of each
+  int64_t blocks = 1;                     // of scores: P, and in the gradient dS
+
+  Kept(const Sizes& n, int64_t block, bool gradient, bool is_low)
+      : scores(block * n.s), blocks(gradient ? 2 : 1) {
+    if (!is_low) return;
+    low = scores;
+    sums = gradient ? block * n.d + 2 * n.s * n.d : block * n.d;
+  }
+  std::size_t bytes() const {
+    return gemm_scratch_bytes +
+           static_cast<std::size_t>(blocks) * (padded_bytes(scores) + padded_bytes(low)) +
+           padded_bytes(sums);
+  }
+};
+struct Room {
+  void* packed;
+  float *p, *ds, *sums;
+  Low *low_p, *low_ds;
+
+  Room(const Call& call, int thread, const Kept& kept) {
+    std::byte* at = call.scratch_of<std::byte>(thread);
+    const auto take = [&](std::size_t bytes) { return std::exchange(at, at + bytes); };
+    packed = take(gemm_scratch_bytes);
+    p = reinterpret_cast<float*>(take(padded_bytes(kept.scores)));
+    ds = kept.blocks > 1 ? reinterpret_cast<float*>(take(padded_bytes(kept.scores))) : nullptr;
+    low_p = reinterpret_cast<Low*>(take(padded_bytes(kept.low)));
+    low_ds = kept.blocks > 1 ? reinterpret_cast<Low*>(take(padded_bytes(kept.low))) : nullptr;
+    sums = reinterpret_cast<float*>(at);
+  }
+};
 
 // Scores of `rows` queries from `first`: [rows, s], dense.
+template <class T>
 struct Scores {
-  const float *q, *k, *bias, *mask;
+  const T *q, *k;
+  Tensor bias, mask;  // absent where there is none
   float scale;
   int64_t windows;
 };
-Scores scores_of(const Call& call, const ir::Attention& attr, std::size_t optional) {
-  const Tensor* mask = attr.mask ? &call.in[optional + (attr.bias ? 1 : 0)] : nullptr;
-  return {.q = call.in[0].as<float>(),
-          .k = call.in[1].as<float>(),
-          .bias = attr.bias ? call.in[optional].as<float>() : nullptr,
-          .mask = mask ? mask->as<float>() : nullptr,
+template <class T>
+Scores<T> scores_of(const Call& call, const ir::Attention& attr, std::size_t optional) {
+  const Tensor mask = attr.mask ? call.in[optional + (attr.bias ? 1 : 0)] : Tensor{};
+  return {.q = call.in[0].as<T>(),
+          .k = call.in[1].as<T>(),
+          .bias = attr.bias ? call.in[optional] : Tensor{},
+          .mask = mask,
           .scale = static_cast<float>(attr.scale),
-          .windows = mask ? mask->shape[0] : 1};
+          .windows = mask ? mask.shape[0] : 1};
 }
-void compute(const Scores& in, const Sizes& n, int64_t batch, int64_t head, int64_t first,
-             int64_t rows, float* scores, float* packed) {
-  gemm(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1,
-       in.k + n.k_at(batch, head), 1, n.row(), 0, scores, n.s, 1, packed);
-  if (in.bias) vector_add(scores, in.bias + (head * n.t + first) * n.s, scores, rows * n.s);
-  if (in.mask)
-    vector_add(scores, in.mask + (batch % in.windows * n.t + first) * n.s, scores, rows * n.s);
+// scores += elements [begin, begin + n).
+void add_to(float* scores, const Tensor& x, int64_t begin, int64_t n) {
+  Piece room;
+  for (int64_t i = 0; i < n; i += low_piece) {
+    const int64_t size = std::min(low_piece, n - i);
+    vector_add(scores + i, wide(x, begin + i, size, room.data()), scores + i, size);
+  }
+}
+template <class T>
+void compute(const Scores<T>& in, const Sizes& n, int64_t batch, int64_t head, int64_t first,
+             int64_t rows, float* scores, void* packed) {
+  gemm<T>(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1,
+          in.k + n.k_at(batch, head), 1, n.row(), 0, scores, n.s, 1, packed);
+  if (in.bias) add_to(scores, in.bias, (head * n.t + first) * n.s, rows * n.s);
+  if (in.mask) add_to(scores, in.mask, (batch % in.windows * n.t + first) * n.s, rows * n.s);
 }
 
 // The gradients of q, k and v: three tensors, or one in which those of a token follow each other.
+template <class T>
 struct HeadGradients {
-  float *dq, *dk, *dv, *dbias;
+  T *dq, *dk, *dv;
+  float* dbias;
   int64_t row;  // distance between tokens
 };
-HeadGradients head_gradients(const Call& call, const ir::Attention& attr, const Sizes& n) {
+template <class T>
+HeadGradients<T> head_gradients(const Call& call, const ir::Attention& attr, const Sizes& n) {
   const auto result = [&](std::size_t i) {
-    return i < call.out.size() ? call.out[i].as<float>() : nullptr;
+    return i < call.out.size() ? call.out[i].as<T>() : nullptr;
   };
-  if (!attr.packed)
-    return {result(0), result(1), result(2), attr.bias ? result(3) : nullptr, n.row()};
-  float* const first = result(0);
-  return {first, first ? first + n.row() : nullptr, first ? first + 2 * n.row() : nullptr,
-          attr.bias ? result(1) : nullptr, 3 * n.row()};
+  const std::size_t bias_at = attr.packed ? 1 : 3;
+  float* const dbias =
+      attr.bias && bias_at < call.out.size() ? call.out[bias_at].as<float>() : nullptr;
+  if (!attr.packed) return {result(0), result(1), result(2), dbias, n.row()};
+  T* const first = result(0);
+  return {first, first ? first + n.row() : nullptr, first ? first + 2 * n.row() : nullptr, dbias,
+          3 * n.row()};
 }
 
 // Bias gradients of parts 1.., which are read across threads; P and dS of a block for each thread.
-Scratch grad_scratch(const Sizes& n, bool bias) {
+Scratch grad_scratch(const Sizes& n, bool bias, bool low) {
   return {.shared = bias ? padded_bytes((parts_of(n, bias).parts - 1) * n.h * n.t * n.s) : 0,
-          .per_thread = thread_bytes(2, grad_block_of(n) * n.s)};
+          .per_thread = Kept(n, grad_block_of(n), true, low).bytes()};
 }
 
-}  // namespace
+// A factor as the product reads it: f32 as it is, for bf16 rounded into `to`.
+template <class T>
+const T* factor(const float* values, int64_t count, Low* to) {
+  if constexpr (std::is_same_v<T, float>) {
+    return values;
+  } else {
+    round_to_bf16(values, to, count);
+    return to;
+  }
+}
 
-void fast_attention(const Call& call) {
+template <class T>
+void attention(const Call& call) {
+  constexpr bool low = std::is_same_v<T, Low>;
   const auto& attr = call.attr<ir::Attention>();
   const Sizes n = sizes_of(call.in[0].shape, call.in[1].shape);
-  const Scores in = scores_of(call, attr, 3);
-  const float* v = call.in[2].as<float>();
-  float* o = call.out[0].as<float>();
+  const auto in = scores_of<T>(call, attr, 3);
+  const T* v = call.in[2].as<T>();
+  T* o = call.out[0].as<T>();
   float* lse = call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
-  const int64_t block = block_of(n), blocks = ceil_div(n.t, block);
-  CHECK(call.scratch.per_thread >= thread_bytes(1, block * n.s), "attention: scratch too small");
+  const int64_t block = block_of(n), blocks = ceil_div(n.t, block), row = n.row();
+  const Kept kept(n, block, false, low);
+  CHECK(call.scratch.per_thread >= kept.bytes(), "attention: scratch too small");
 
   call.pool.parallel_for(n.b * n.h * blocks, [&](int64_t task, int thread) {
     const int64_t first = task % blocks * block, rows = std::min(block, n.t - first);
     const int64_t head = task / blocks % n.h, batch = task / blocks / n.h;
-    float* const packed = call.scratch_of<float>(thread);
-    float* const p = packed + gemm_scratch_bytes / sizeof(float);
+    const Room room(call, thread, kept);
     std::array<float, most_block> sum;
-    compute(in, n, batch, head, first, rows, p, packed);
+    compute(in, n, batch, head, first, rows, room.p, room.packed);
     for (int64_t i = 0; i < rows; ++i) {
-      float* row = p + i * n.s;
-      const float max = vector_max(row, n.s);
-      sum[static_cast<std::size_t>(i)] = vector_exp_sub_sum(row, row, n.s, max);
+      float* p_row = room.p + i * n.s;
+      const float max = vector_max(p_row, n.s);
+      sum[static_cast<std::size_t>(i)] = vector_exp_sub_sum(p_row, p_row, n.s, max);
       if (lse)
         lse[(batch * n.h + head) * n.t + first + i] =
             max + std::log(sum[static_cast<std::size_t>(i)]);
     }
     if (!o) return;
     // Dividing the rows of o by their sums is less work than dividing those of P.
-    float* const o_rows = o + n.q_at(batch, head) + first * n.row();
-    gemm(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), n.row(), 1, 0, o_rows, n.row(), 1,
-         packed);
-    for (int64_t i = 0; i < rows; ++i)
-      vector_scale(o_rows + i * n.row(), o_rows + i * n.row(), n.d,
-                   1 / sum[static_cast<std::size_t>(i)]);
+    T* const o_rows = o + n.q_at(batch, head) + first * row;
+    const T* const p = factor<T>(room.p, rows * n.s, room.low_p);
+    float* sums = room.sums;
+    if constexpr (!low) sums = o_rows;
+    const int64_t pitch = low ? n.d : row;
+    gemm<T>(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), row, 1, 0, sums, pitch, 1,
+            room.packed);
+    for (int64_t i = 0; i < rows; ++i) {
+      vector_scale(sums + i * pitch, sums + i * pitch, n.d, 1 / sum[static_cast<std::size_t>(i)]);
+      if constexpr (low) round_to_bf16(sums + i * pitch, o_rows + i * row, n.d);
+    }
   });
 }
 
-Scratch scratch_attention(const ir::Attrs&, std::span<const ir::Type> in,
-                          std::span<const ir::Type>) {
-  const Sizes n = sizes_of(in[0].shape, in[1].shape);
-  return {.per_thread = thread_bytes(1, block_of(n) * n.s)};
+// sum over d of do o, one row.
+template <class T>
+float row_dot(const T* d_o, const T* o, int64_t d) {
+  if constexpr (std::is_same_v<T, float>) {
+    return vector_dot(d_o, o, d);
+  } else {
+    constexpr int64_t at_once = 128;
+    std::array<float, at_once> a, b;
+    float sum = 0;
+    for (int64_t i = 0; i < d; i += at_once) {
+      const int64_t size = std::min(at_once, d - i);
+      widen_bf16(d_o + i, a.data(), size), widen_bf16(o + i, b.data(), size);
+      sum += vector_dot(a.data(), b.data(), size);
+    }
+    return sum;
+  }
 }
 
-void fast_attention_grad(const Call& call) {
+// One product of the gradient: f32 into `to`; bf16 into `sums`, rounded into `to` after the last
+// block that adds to it.
+template <class T>
+void add_gradient(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int64_t rs_a,
+                  int64_t cs_a, const T* b, int64_t rs_b, float beta, T* to, int64_t row,
+                  float* sums, bool last, void* packed) {
+  if constexpr (std::is_same_v<T, float>) {
+    gemm<T>(m, n, k, alpha, a, rs_a, cs_a, b, rs_b, 1, beta, to, row, 1, packed);
+  } else {
+    gemm<T>(m, n, k, alpha, a, rs_a, cs_a, b, rs_b, 1, beta, sums, n, 1, packed);
+    for (int64_t i = 0; last && i < m; ++i) round_to_bf16(sums + i * n, to + i * row, n);
+  }
+}
+
+template <class T>
+void attention_grad(const Call& call) {
+  constexpr bool low = std::is_same_v<T, Low>;
   const auto& attr = call.attr<ir::Attention>();
   const Sizes n = sizes_of(call.in[0].shape, call.in[1].shape);
-  const Scores in = scores_of(call, attr, 6);
-  const float *v = call.in[2].as<float>(), *o = call.in[3].as<float>(),
-              *lse = call.in[4].as<float>(), *d_o = call.in[5].as<float>();
-  const HeadGradients to = head_gradients(call, attr, n);
-
+  const auto in = scores_of<T>(call, attr, 6);
+  const T *v = call.in[2].as<T>(), *o = call.in[3].as<T>(), *d_o = call.in[5].as<T>();
+  const float* lse = call.in[4].as<float>();
+  const auto to = head_gradients<T>(call, attr, n);
   const Parts cut = parts_of(n, attr.bias);
   const int64_t block = grad_block_of(n), row = n.row(), bias_size = n.t * n.s;
-  const Scratch need = grad_scratch(n, attr.bias);
+  const Kept kept(n, block, true, low);
+  const Scratch need = grad_scratch(n, attr.bias, low);
   CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
         "attention_grad: scratch too small");
   float* const partials = call.shared_scratch<float>();  // bias gradients of parts 1..
 
+  // One block of queries of one head.
+  const auto run_block = [&](const Room& room, float* sum, int64_t batch, int64_t head,
+                             int64_t first) {
+    const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
+    const int64_t k_at = n.k_at(batch, head), dk_at = batch * n.s * to.row + head * n.d;
+    const float add = first == 0 ? 0 : 1;  // beta of what later blocks add to
+    const bool last = first + block >= n.t;
+    float *const dq_sums = room.sums, *const dk_sums = room.sums + block * n.d,
+                 *const dv_sums = dk_sums + n.s * n.d;
+    compute(in, n, batch, head, first, rows, room.p, room.packed);
+    gemm<T>(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, room.ds, n.s, 1,
+            room.packed);
+    for (int64_t i = 0; i < rows; ++i) {
+      float *p_row = room.p + i * n.s, *ds_row = room.ds + i * n.s;
+      vector_exp_sub(p_row, p_row, n.s, lse[(batch * n.h + head) * n.t + first + i]);
+      vector_add_scalar(ds_row, -row_dot(d_o + q_at + i * row, o + q_at + i * row, n.d), ds_row,
+                        n.s);
+      vector_mul(ds_row, p_row, ds_row, n.s);
+    }
+    if (sum) vector_add(sum + first * n.s, room.ds, sum + first * n.s, rows * n.s);
+    const T *const p = factor<T>(room.p, rows * n.s, room.low_p), *const ds =
+                                                                      factor<T>(room.ds, rows * n.s,
+                                                                                room.low_ds);
+    if (to.dv)
+      add_gradient<T>(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, add, to.dv + dk_at, to.row,
+                      dv_sums, last, room.packed);
+    if (to.dq)
+      add_gradient<T>(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 0,
+                      to.dq + (batch * n.t + first) * to.row + head * n.d, to.row, dq_sums, true,
+                      room.packed);
+    if (to.dk)
+      add_gradient<T>(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, add, to.dk + dk_at,
+                      to.row, dk_sums, last, room.packed);
+  };
   call.pool.parallel_for(cut.parts * n.h, [&](int64_t task, int thread) {
     const int64_t head = task % n.h, part = task / n.h;
-    float* const packed = call.scratch_of<float>(thread);
-    float* const p = packed + gemm_scratch_bytes / sizeof(float);
-    float* const ds = p + padded_bytes(block * n.s) / sizeof(float);
+    const Room room(call, thread, kept);
     float* sum = nullptr;  // of dS over the samples of this part
     if (to.dbias)
       sum = part == 0 ? to.dbias + head * bias_size
                       : partials + ((part - 1) * n.h + head) * bias_size;
     if (sum) vector_fill(sum, bias_size, 0);
-
     for (int64_t batch = part * cut.samples, end = std::min(n.b, batch + cut.samples); batch < end;
-         ++batch) {
-      const int64_t k_at = n.k_at(batch, head), dk_at = batch * n.s * to.row + head * n.d;
-      for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block) {
-        const int64_t rows = std::min(block, n.t - first), q_at = n.q_at(batch, head) + first * row;
-        const float add = first == 0 ? 0 : 1;  // beta of what later blocks add to
-        compute(in, n, batch, head, first, rows, p, packed);
-        gemm(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, ds, n.s, 1, packed);
-        for (int64_t i = 0; i < rows; ++i) {
-          float *p_row = p + i * n.s, *ds_row = ds + i * n.s;
-          vector_exp_sub(p_row, p_row, n.s, lse[(batch * n.h + head) * n.t + first + i]);
-          vector_add_scalar(ds_row, -vector_dot(d_o + q_at + i * row, o + q_at + i * row, n.d),
-                            ds_row, n.s);
-          vector_mul(ds_row, p_row, ds_row, n.s);
-        }
-        if (sum) vector_add(sum + first * n.s, ds, sum + first * n.s, rows * n.s);
-        if (to.dv)
-          gemm(n.s, n.d, rows, 1, p, 1, n.s, d_o + q_at, row, 1, add, to.dv + dk_at, to.row, 1,
-               packed);
-        if (to.dq)
-          gemm(rows, n.d, n.s, in.scale, ds, n.s, 1, in.k + k_at, row, 1, 0,
-               to.dq + (batch * n.t + first) * to.row + head * n.d, to.row, 1, packed);
-        if (to.dk)
-          gemm(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, 1, add, to.dk + dk_at,
-               to.row, 1, packed);
-      }
-    }
+         ++batch)
+      for (int64_t first = 0; first < std::max<int64_t>(n.t, 1); first += block)
+        run_block(room, sum, batch, head, first);
   });
-
   if (!to.dbias) return;
   call.pool.parallel_for(n.h, [&](int64_t head, int) {
     float* const sum = to.dbias + head * bias_size;
@@ -226,9 +328,24 @@ void fast_attention_grad(const Call& call) {
   });
 }
 
+}  // namespace
+
+void fast_attention(const Call& call) {
+  is_bf16(call.in[0]) ? attention<Low>(call) : attention<float>(call);
+}
+Scratch scratch_attention(const ir::Attrs&, std::span<const ir::Type> in,
+                          std::span<const ir::Type>) {
+  const Sizes n = sizes_of(in[0].shape, in[1].shape);
+  return {.per_thread = Kept(n, block_of(n), false, in[0].dtype == ir::DType::bf16).bytes()};
+}
+
+void fast_attention_grad(const Call& call) {
+  is_bf16(call.in[0]) ? attention_grad<Low>(call) : attention_grad<float>(call);
+}
 Scratch scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                std::span<const ir::Type>) {
-  return grad_scratch(sizes_of(in[0].shape, in[1].shape), std::get<ir::Attention>(attrs).bias);
+  return grad_scratch(sizes_of(in[0].shape, in[1].shape), std::get<ir::Attention>(attrs).bias,
+                      in[0].dtype == ir::DType::bf16);
 }
 
 }  // namespace tessera::exec::cpu

@@ -1,6 +1,6 @@
-// contract in f32 (exec/common/contraction.h: how a signature becomes a matrix product).
-// Convention: a task is one tile of C and one chunk of k. Bias, residual and gelu are applied to a
-// tile while it is in cache.
+// contract in f32 and bf16 (exec/common/contraction.h: how a signature becomes a matrix product).
+// Convention: a task is one tile of C and one chunk of k, summed in f32. Bias, residual, gelu and
+// the rounding to bf16 are applied to a tile while it is in cache.
 #include "exec/cpu/contract.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/index.h"
 #include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
@@ -17,64 +18,19 @@ namespace {
 
 using std::int64_t;
 
-// Even parts of at most `most`, rounded up to whole register tiles.
-int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
-  return std::min(extent, ceil_div(ceil_div(extent, ceil_div(extent, most)), multiple) * multiple);
-}
-
-// Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic); many
-// tiles keep threads busy. The score weighs the loss to packing against the idle share of 2 and of
-// 16 threads.
-void choose_tiles(Lowering& lowering) {
-  constexpr int64_t fewest_tasks = 16, shortest_chunk = 256;
-  const int64_t m = lowering.m.extent, n = lowering.n.extent, k = lowering.k.extent,
-                outer = lowering.outer_steps();
-  const auto busy = [](int64_t tasks, int64_t threads) {
-    return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
-  };
-  double best = 0;
-  for (int64_t most_m : {264, 192, 132, 96, 72, 48}) {
-    for (int64_t most_n : {384, 192, 96}) {
-      const int64_t m_tile = even_tile(m, most_m, 12), n_tile = even_tile(n, most_n, 32);
-      const int64_t tiles = outer * ceil_div(m, m_tile) * ceil_div(n, n_tile);
-      int64_t chunks = lowering.n.c == 1
-                           ? std::clamp<int64_t>(std::min(fewest_tasks / tiles, k / shortest_chunk),
-                                                 1, fewest_tasks)
-                           : 1;
-      const double packing = 1 + 4.0 / static_cast<double>(m_tile) +
-                             4.0 / static_cast<double>(n_tile) +
-                             (chunks > 1 ? 10.0 / static_cast<double>(k / chunks) : 0);
-      const double score = (busy(tiles * chunks, 2) + busy(tiles * chunks, fewest_tasks)) / packing;
-      if (score <= best) continue;
-      best = score;
-      lowering.m_tile = m_tile, lowering.n_tile = n_tile, lowering.k_chunks = chunks;
-    }
-  }
-}
-
-}  // namespace
-
-Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in) {
-  Lowering out{analyse_contraction(sig, in)};
-  if (out.products)
-    out.n_tile = 16;
-  else if (out.c_elements() > 0)
-    choose_tiles(out);
-  return out;
-}
-
-namespace {
-
-// One call: pointers beside what signature and shapes say.
+// One call: tensors beside what signature and shapes say.
 struct Job {
   const Lowering& lowering;
-  const float *a, *b;
-  float* z;  // the value before act
-  float* y;  // act(z); may be z's storage; null: nobody reads it, or there is no act
+  Tensor a, b;
+  Tensor z;  // the value before act
+  Tensor y;  // act(z); may be z's storage; absent: nobody reads it, or there is no act
   bool tanh;
-  std::span<const float* const> addends;
-  const float* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
+  std::span<const Tensor> addends;
+  const std::byte* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
+
+  bool direct() const { return !is_bf16(z ? z : y); }  // sums are made where they stay
 };
+constexpr int64_t most_columns = 384;  // of a tile
 
 // Offsets of step `index` of nested runs, the last the fastest.
 struct Offsets {
@@ -97,7 +53,14 @@ struct PackedMatrices {
     for (const Run& run : l.outer)
       if (run.b != 0) count *= run.extent;
   }
-  int64_t elements() const { return packed_b_elements(k, n); }  // of one
+  template <class T>
+  int64_t elements() const {  // of one
+    return packed_b_elements<T>(k, n);
+  }
+  template <class T>
+  int64_t bytes(const Lowering& l) const {
+    return static_cast<int64_t>(sizeof(T)) * elements<T>() * count * l.outer_k_steps();
+  }
   // The first matrix of a step of the outer loops; one of each step of outer_k follow each other.
   static int64_t index(const Lowering& l, int64_t outer) {
     int64_t at = 0, stride = 1;
@@ -136,43 +99,47 @@ Tile tile_of(const Lowering& lowering, int64_t index) {
           std::min(lowering.n_tile, lowering.n.extent - n)};
 }
 
+double number(const float* x, int64_t at) { return static_cast<double>(x[at]); }
+double number(const Low* x, int64_t at) { return static_cast<double>(widen_bf16(x[at])); }
+
 // No rows and columns: each element is a sum of products. Doubles, since nothing here blocks the
 // sum.
-void sum_products(const Job& job, const Tile& tile, float* c) {
+template <class T>
+void sum_products(const Job& job, const Tile& tile, float* c, int64_t cs_c) {
   const Lowering& l = job.lowering;
   std::array<double, 16> sum{};
   const Offsets at = offsets(l.outer, tile.outer);
   for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
-    const float* a = job.a + at.a + k_at.a + tile.n * l.n.a;
-    const float* b = job.b + at.b + k_at.b + tile.n * l.n.b;
+    const T* a = job.a.as<T>() + at.a + k_at.a + tile.n * l.n.a;
+    const T* b = job.b.as<T>() + at.b + k_at.b + tile.n * l.n.b;
     for (int64_t p = 0; p < l.k.extent; ++p, a += l.k.a, b += l.k.b)
       for (int64_t j = 0; j < tile.cols; ++j)
-        sum[static_cast<std::size_t>(j)] +=
-            static_cast<double>(a[j * l.n.a]) * static_cast<double>(b[j * l.n.b]);
+        sum[static_cast<std::size_t>(j)] += number(a, j * l.n.a) * number(b, j * l.n.b);
   }
   for (int64_t j = 0; j < tile.cols; ++j)
-    c[j * l.n.c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
+    c[j * cs_c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
 }
 
+template <class T>
 void multiply(const Job& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c,
-              int64_t rs_c, int64_t cs_c, float* packed) {
+              int64_t rs_c, int64_t cs_c, void* scratch) {
   const Lowering& l = job.lowering;
   const Offsets at = offsets(l.outer, tile.outer);
-  const float* a = job.a + at.a + tile.m * l.m.a + k_begin * l.k.a;
-  const float* b = job.b + at.b + tile.n * l.n.b + k_begin * l.k.b;
+  const T* a = job.a.as<T>() + at.a + tile.m * l.m.a + k_begin * l.k.a;
+  const T* b = job.b.as<T>() + at.b + tile.n * l.n.b + k_begin * l.k.b;
   for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
     if (job.packed) {
       const PackedMatrices matrices(l);
-      const float* matrix =
-          job.packed + (PackedMatrices::index(l, tile.outer) + step) * matrices.elements();
-      gemm_packed(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
-                  {matrix, l.k.extent, k_begin, tile.n}, step == 0 ? 0 : 1, c, rs_c, packed);
+      const T* matrix = reinterpret_cast<const T*>(job.packed) +
+                        (PackedMatrices::index(l, tile.outer) + step) * matrices.elements<T>();
+      gemm_packed<T>(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
+                     {matrix, l.k.extent, k_begin, tile.n}, step == 0 ? 0 : 1, c, rs_c, scratch);
       continue;
     }
-    gemm(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
-         step == 0 ? 0 : 1, c, rs_c, cs_c, packed);
+    gemm<T>(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
+            step == 0 ? 0 : 1, c, rs_c, cs_c, scratch);
   }
 }
 
@@ -184,138 +151,143 @@ void add_row(const float* addend, int64_t stride, float* z, int64_t z_stride, in
   else
     for (int64_t j = 0; j < n; ++j) z[j * z_stride] += addend[j * stride];
 }
-
-void gelu_row(const float* z, float* y, int64_t stride, int64_t n, bool tanh) {
-  if (stride == 1) return vector_gelu(z, y, n, tanh);
-  for (int64_t j = 0; j < n; ++j) vector_gelu(z + j * stride, y + j * stride, 1, tanh);
+void add_row(const Tensor& addend, int64_t at, int64_t stride, float* z, int64_t z_stride,
+             int64_t n) {
+  if (!is_bf16(addend)) return add_row(addend.as<float>() + at, stride, z, z_stride, n);
+  std::array<float, most_columns> row;
+  if (stride == 1)
+    widen_bf16(addend.as<Low>() + at, row.data(), n);
+  else
+    for (int64_t j = 0; j < (stride == 0 ? 1 : n); ++j)
+      row[static_cast<std::size_t>(j)] = widen_bf16(addend.as<Low>()[at + j * stride]);
+  add_row(row.data(), stride == 0 ? 0 : 1, z, z_stride, n);
 }
 
-// Addends and act over a tile of C that holds the whole sum.
-void finish(const Job& job, const Tile& tile, int64_t c_at) {
+// act(z), or z itself, into a row of a result.
+void put_row(const float* z, int64_t z_stride, const Tensor& to, int64_t at, int64_t stride,
+             int64_t n, bool gelu, bool tanh) {
+  if (!is_bf16(to) && z_stride == 1 && stride == 1)
+    return gelu ? vector_gelu(z, to.as<float>() + at, n, tanh)
+                : vector_copy(z, to.as<float>() + at, n);
+  std::array<float, most_columns> row;
+  for (int64_t j = 0; j < n && z_stride != 1; ++j)
+    row[static_cast<std::size_t>(j)] = z[j * z_stride];
+  const float* from = z_stride == 1 ? z : row.data();
+  if (gelu) vector_gelu(from, row.data(), n, tanh), from = row.data();
+  if (is_bf16(to) && stride == 1) return round_to_bf16(from, to.as<Low>() + at, n);
+  for (int64_t j = 0; j < n; ++j) {
+    if (is_bf16(to))
+      to.as<Low>()[at + j * stride] = round_to_bf16(from[j]);
+    else
+      to.as<float>()[at + j * stride] = from[j];
+  }
+}
+
+// Addends and act over a tile of C whose sums, complete, lie at `sums`; results at c_at.
+void finish(const Job& job, const Tile& tile, int64_t c_at, float* sums, int64_t rs, int64_t cs) {
   const Lowering& l = job.lowering;
-  if (job.addends.empty() && !job.y) return;
-  std::array<const float*, 8> addend{};
-  std::array<int64_t, 8> stride{};
+  if (job.direct() && job.addends.empty() && !job.y) return;
+  std::array<int64_t, 8> first{}, stride{};
   for (std::size_t i = 0; i < job.addends.size(); ++i) {
-    addend[i] = job.addends[i];
     int64_t index = tile.outer;
     for (std::size_t o = l.outer.size(); o-- > 0; index /= l.outer[o].extent)
-      addend[i] += addend_offset(l.outer[o], index % l.outer[o].extent,
-                                 job.lowering.addend_strides[i], job.lowering.extents);
+      first[i] += addend_offset(l.outer[o], index % l.outer[o].extent,
+                                job.lowering.addend_strides[i], job.lowering.extents);
     stride[i] =
         l.n.letters.empty()
             ? 0
             : job.lowering.addend_strides[i][static_cast<unsigned char>(l.n.letters.back())];
-    addend[i] += tile.n * stride[i];
+    first[i] += tile.n * stride[i];
   }
   for (int64_t row = 0; row < tile.rows; ++row) {
-    float* z = job.z + c_at + row * l.m.c;
+    float* const z = sums + row * rs;
+    const int64_t at = c_at + row * l.m.c;
     for (std::size_t i = 0; i < job.addends.size(); ++i)
-      add_row(addend[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i],
-                                        job.lowering.extents),
-              stride[i], z, l.n.c, tile.cols);
-    if (job.y) gelu_row(z, job.y + c_at + row * l.m.c, l.n.c, tile.cols, job.tanh);
+      add_row(job.addends[i],
+              first[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i],
+                                       job.lowering.extents),
+              stride[i], z, cs, tile.cols);
+    if (!job.direct() && job.z) put_row(z, cs, job.z, at, l.n.c, tile.cols, false, false);
+    if (job.y) put_row(z, cs, job.y, at, l.n.c, tile.cols, true, job.tanh);
   }
+}
+
+// Columns of the tile in which a thread makes sums that do not stay as they are.
+int64_t sums_pitch(const Lowering& l) { return ceil_div(l.n_tile, panel_columns) * panel_columns; }
+
+// bf16 is multiplied several times as fast as it is packed: B is packed once for all tiles, unless
+// that takes too much memory.
+bool packs_first(const Lowering& l) {
+  constexpr int64_t most_bytes = int64_t{64} << 20;
+  return l.low && can_pack(l) && l.m_tiles() > 1 && PackedMatrices(l).bytes<Low>(l) <= most_bytes;
 }
 
 // Partial sums are read by whichever thread adds them up; a sum of products packs nothing.
-Scratch scratch_of(const Lowering& l) {
-  return {.shared = sizeof(float) * static_cast<std::size_t>(l.partial_elements()),
-          .per_thread = l.products ? 0 : gemm_scratch_bytes};
-}
-
-}  // namespace
-
-static const Lowering& lowering_of(const Call& call) {
-  return call.once<Lowering>([&] {
-    std::vector<ir::Shape> shapes;
-    for (const Tensor& tensor : call.in) shapes.push_back(tensor.shape);
-    CHECK(shapes.size() <= 10, "contract: at most 8 addends");
-    return lower_contract(call.attr<ir::Contract>().sig, shapes);
-  });
-}
-
-plan::PackedForm packed_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                                 int operand) {
-  std::vector<ir::Shape> shapes;
-  for (const ir::Type& type : in) {
-    if (type.dtype != ir::DType::f32) return {};
-    shapes.push_back(type.shape);
+// `direct`: the first chunk's sums lie in C.
+struct Shared {
+  std::size_t partials = 0, packed = 0;  // bytes
+  Shared(const Lowering& l, bool direct) {
+    const int64_t chunks = l.k_chunks == 1 ? 0 : l.k_chunks - (direct ? 1 : 0);
+    partials = sizeof(float) * static_cast<std::size_t>(chunks * l.tiles() * l.m_tile * l.n_tile);
+    partials = (partials + 63) / 64 * 64;
+    if (packs_first(l)) packed = static_cast<std::size_t>(PackedMatrices(l).bytes<Low>(l));
   }
-  const Lowering l = lower_contract(std::get<ir::Contract>(attrs).sig, shapes);
-  if (operand != (l.swapped ? 0 : 1) || !can_pack(l)) return {};
-  const PackedMatrices matrices(l);
-  const auto run = [](const Run& r) {
-    return std::to_string(r.extent) + "*" + std::to_string(r.b) + " ";
-  };
-  std::string layout = run(l.k) + run(l.n);
-  for (const Run& r : l.outer)
-    if (r.b != 0) layout += run(r);
-  for (const Run& r : l.outer_k) layout += run(r);
-  layout.pop_back();
-  return {static_cast<int64_t>(sizeof(float)) * matrices.elements() * matrices.count *
-              l.outer_k_steps(),
-          layout};
+};
+Scratch scratch_of(const Lowering& l, bool direct) {
+  const Shared shared(l, direct);
+  const std::size_t sums =
+      direct ? 0 : sizeof(float) * static_cast<std::size_t>(l.m_tile * sums_pitch(l));
+  return {.shared = shared.partials + shared.packed,
+          .per_thread = (l.products ? 0 : gemm_scratch_bytes) + sums};
 }
 
-void pack_contract(const Call& call) {
-  const Lowering& l = lowering_of(call);
+template <class T>
+void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) {
   const PackedMatrices matrices(l);
-  const int64_t panels = ceil_div(matrices.n, scattered_columns);
-  const float* b = call.in[l.swapped ? 0 : 1].as<float>();
+  const int64_t panels = ceil_div(matrices.n, panel_columns);
   std::vector<Run> outer;
   for (const Run& run : l.outer)
     if (run.b != 0) outer.push_back(run);
   call.pool.parallel_for(matrices.count * l.outer_k_steps() * panels, [&](int64_t task, int) {
-    const int64_t matrix = task / panels, n0 = task % panels * scattered_columns;
+    const int64_t matrix = task / panels, n0 = task % panels * panel_columns;
     const int64_t from = offsets(outer, matrix / l.outer_k_steps()).b +
                          offsets(l.outer_k, matrix % l.outer_k_steps()).b;
-    gemm_pack_b(matrices.k, n0, std::min(scattered_columns, matrices.n - n0), b + from, l.k.b,
-                l.n.b, reinterpret_cast<float*>(call.packed) + matrix * matrices.elements());
+    gemm_pack_b<T>(matrices.k, n0, std::min(panel_columns, matrices.n - n0), b.as<T>() + from,
+                   l.k.b, l.n.b, to + matrix * matrices.elements<T>());
   });
 }
 
-void fast_contract(const Call& call) {
-  const auto& attr = call.attr<ir::Contract>();
-  const Lowering& l = lowering_of(call);
-  const bool act = !attr.act.empty();
-  float* const y = call.out[0].as<float>();
-  float* const z = act && call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
-  if ((!y && !z) || l.c_elements() == 0) return;
-
-  std::array<const float*, 8> addends{};
-  for (std::size_t i = 2; i < call.in.size(); ++i) addends[i - 2] = call.in[i].as<float>();
-  const Job job{.lowering = l,
-                .a = call.in[l.swapped ? 1 : 0].as<float>(),
-                .b = call.in[l.swapped ? 0 : 1].as<float>(),
-                .z = z ? z : y,
-                .y = act ? y : nullptr,
-                .tanh = attr.act == "gelu_tanh",
-                .addends = std::span(addends).first(l.addend_strides.size()),
-                .packed = reinterpret_cast<const float*>(call.packed)};
-
-  const int64_t tiles = l.tiles(), chunk = ceil_div(l.k.extent, l.k_chunks),
-                slot = l.m_tile * l.n_tile;
-  const Scratch need = scratch_of(l);
-  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
-        "contract: scratch too small");
+// All tiles of a job whose factors are of type T.
+template <class T>
+void run_tiles(const Call& call, const Job& job) {
+  const Lowering& l = job.lowering;
+  const bool direct = job.direct();
+  const int64_t tiles = l.tiles(), chunk = l.chunk(), slot = l.m_tile * l.n_tile,
+                pitch = sums_pitch(l), slots = l.k_chunks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   const auto c_of = [&](const Tile& tile) {
     return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c;
   };
+  float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;
   call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int thread) {
     const int64_t index = task / l.k_chunks, part = task % l.k_chunks;
     const Tile tile = tile_of(l, index);
     const int64_t c_at = c_of(tile), k_begin = part * chunk,
                   k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
+    std::byte* const scratch = call.scratch_of<std::byte>(thread);
+    float* sums = direct
+                      ? z + c_at
+                      : reinterpret_cast<float*>(scratch + (l.products ? 0 : gemm_scratch_bytes));
+    int64_t rs = direct ? l.m.c : pitch, cs = direct ? l.n.c : 1;
+    if (l.k_chunks > 1 && (part > 0 || !direct)) {
+      sums = partials + (index * slots + part - (direct ? 1 : 0)) * slot;
+      rs = tile.cols, cs = 1;
+    }
     if (l.products)
-      sum_products(job, tile, job.z + c_at);
-    else if (part == 0)
-      multiply(job, tile, 0, k_size, job.z + c_at, l.m.c, l.n.c, call.scratch_of<float>(thread));
+      sum_products<T>(job, tile, sums, cs);
     else
-      multiply(job, tile, k_begin, k_size, partials + (index * (l.k_chunks - 1) + part - 1) * slot,
-               tile.cols, 1, call.scratch_of<float>(thread));
-    if (l.k_chunks == 1) finish(job, tile, c_at);
+      multiply<T>(job, tile, k_begin, k_size, sums, rs, cs, scratch);
+    if (l.k_chunks == 1) finish(job, tile, c_at, sums, rs, cs);
   });
   if (l.k_chunks == 1) return;
   constexpr int64_t strip = 16;  // rows of a tile that one task sums
@@ -324,21 +296,98 @@ void fast_contract(const Call& call) {
     Tile tile = tile_of(l, task / strips);
     const int64_t first = task % strips * strip;
     if (first >= tile.rows) return;
-    const float* partial = partials + task / strips * (l.k_chunks - 1) * slot + first * tile.cols;
+    float* partial = partials + task / strips * slots * slot + first * tile.cols;
     tile.m += first, tile.rows = std::min(strip, tile.rows - first);
     const int64_t c_at = c_of(tile);
+    float* const sums = direct ? z + c_at : partial;
+    const int64_t rs = direct ? l.m.c : tile.cols;
+    if (!direct) partial += slot;
     for (int64_t part = 1; part < l.k_chunks; ++part, partial += slot)
       for (int64_t row = 0; row < tile.rows; ++row)
-        add_row(partial + row * tile.cols, 1, job.z + c_at + row * l.m.c, 1, tile.cols);
-    finish(job, tile, c_at);
+        add_row(partial + row * tile.cols, 1, sums + row * rs, 1, tile.cols);
+    finish(job, tile, c_at, sums, rs, 1);
   });
 }
 
-Scratch scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                         std::span<const ir::Type>) {
+}  // namespace
+
+static Lowering lowering_for(const ir::Attrs& attrs, std::span<const ir::Type> in) {
   std::vector<ir::Shape> shapes;
   for (const ir::Type& type : in) shapes.push_back(type.shape);
-  return scratch_of(lower_contract(std::get<ir::Contract>(attrs).sig, shapes));
+  CHECK(shapes.size() <= 10, "contract: at most 8 addends");
+  return lower_contract(std::get<ir::Contract>(attrs).sig, shapes, in[0].dtype == ir::DType::bf16);
+}
+static const Lowering& lowering_of(const Call& call) {
+  return call.once<Lowering>([&] {
+    std::vector<ir::Type> types;
+    for (const Tensor& tensor : call.in) types.push_back({tensor.dtype, tensor.shape, {}});
+    return lowering_for(call.attrs, types);
+  });
+}
+
+plan::PackedForm packed_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                 int operand) {
+  const bool low = in[0].dtype == ir::DType::bf16;
+  if (!low && in[0].dtype != ir::DType::f32) return {};
+  const Lowering l = lowering_for(attrs, in);
+  if (operand != (l.swapped ? 0 : 1) || !can_pack(l)) return {};
+  const PackedMatrices matrices(l);
+  const auto run = [](const Run& r) {
+    return std::to_string(r.extent) + "*" + std::to_string(r.b) + " ";
+  };
+  std::string layout = (low ? "bf16 " : "") + run(l.k) + run(l.n);
+  for (const Run& r : l.outer)
+    if (r.b != 0) layout += run(r);
+  for (const Run& r : l.outer_k) layout += run(r);
+  layout.pop_back();
+  return {low ? matrices.bytes<Low>(l) : matrices.bytes<float>(l), layout};
+}
+
+void pack_contract(const Call& call) {
+  const Lowering& l = lowering_of(call);
+  const Tensor& b = call.in[l.swapped ? 0 : 1];
+  if (l.low)
+    pack_matrices<Low>(call, l, b, reinterpret_cast<Low*>(call.packed));
+  else
+    pack_matrices<float>(call, l, b, reinterpret_cast<float*>(call.packed));
+}
+
+void fast_contract(const Call& call) {
+  const auto& attr = call.attr<ir::Contract>();
+  const Lowering& l = lowering_of(call);
+  const bool act = !attr.act.empty();
+  const Tensor y = call.out[0], z = act && call.out.size() > 1 ? call.out[1] : Tensor{};
+  if ((!y && !z) || l.c_elements() == 0) return;
+  const bool direct = !is_bf16(y ? y : z);
+
+  std::array<Tensor, 8> addends{};
+  for (std::size_t i = 2; i < call.in.size(); ++i) addends[i - 2] = call.in[i];
+  Job job{.lowering = l,
+          .a = call.in[l.swapped ? 1 : 0],
+          .b = call.in[l.swapped ? 0 : 1],
+          .z = z || (act && !direct) ? z : y,
+          .y = act ? y : Tensor{},
+          .tanh = attr.act == "gelu_tanh",
+          .addends = std::span(addends).first(l.addend_strides.size()),
+          .packed = call.packed};
+  const Shared shared(l, direct);
+  const Scratch need = scratch_of(l, direct);
+  CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
+        "contract: scratch too small");
+  if (!job.packed && shared.packed > 0) {
+    std::byte* const to = call.shared + shared.partials;
+    pack_matrices<Low>(call, l, job.b, reinterpret_cast<Low*>(to));
+    job.packed = to;
+  }
+  if (l.low)
+    run_tiles<Low>(call, job);
+  else
+    run_tiles<float>(call, job);
+}
+
+Scratch scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                         std::span<const ir::Type> out) {
+  return scratch_of(lowering_for(attrs, in), !any_bf16({}, out));
 }
 
 }  // namespace tessera::exec::cpu

@@ -17,12 +17,18 @@ struct Lowering : Contraction {
   std::int64_t k_chunks =
       1;  // tasks along k: the first writes C, the others partial sums that are added in order
 
+  bool low = false;  // factors are bf16
+
   std::int64_t m_tiles() const { return (m.extent + m_tile - 1) / m_tile; }
   std::int64_t n_tiles() const { return (n.extent + n_tile - 1) / n_tile; }
   std::int64_t tiles() const { return outer_steps() * m_tiles() * n_tiles(); }
-  std::int64_t partial_elements() const { return (k_chunks - 1) * tiles() * m_tile * n_tile; }
+  // Numbers of k in a chunk; bf16 is packed in whole groups.
+  std::int64_t chunk() const {
+    const std::int64_t even = (k.extent + k_chunks - 1) / k_chunks;
+    return low ? (even + 31) / 32 * 32 : even;
+  }
 };
 // Shapes of x, w and the addends in the order of the signature.
-Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in);
+Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low = false);
 
 }  // namespace tessera::exec::cpu

@@ -8,6 +8,7 @@
 
 #include "exec/common/pixel_table.h"
 #include "exec/cpu/kernel.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/simd/pixels.h"
 #include "exec/cpu/simd/vector.h"
 
@@ -89,13 +90,19 @@ void fast_normalise(const Call& call) {
     return find_map(call.attr<ir::Normalise>(), static_cast<std::size_t>(x.shape.back()));
   });
   constexpr std::int64_t grain = chunk / pixel_block * pixel_block;
-  for_chunks(call.pool, x.elements(), grain, [&](std::int64_t begin, std::int64_t size) {
-    const std::uint8_t* from = x.as<std::uint8_t>() + begin;
-    float* to = y.as<float>() + begin;
-    const std::int64_t blocks = map.lines.empty() ? 0 : size / pixel_block,
-                       done = blocks * pixel_block;
-    vector_pixel_lines(from, to, blocks, map.lines.data());
-    look_up(map.table, from + done, begin + done, size - done, to + done);
+  const std::int64_t step = is_bf16(y) ? low_piece / pixel_block * pixel_block : grain;
+  for_chunks(call.pool, x.elements(), grain, [&](std::int64_t first, std::int64_t count) {
+    Piece room;
+    for (std::int64_t begin = first; begin < first + count; begin += step) {
+      const std::int64_t size = std::min(step, first + count - begin);
+      const std::uint8_t* from = x.as<std::uint8_t>() + begin;
+      float* to = room_for(y, begin, room.data());
+      const std::int64_t blocks = map.lines.empty() ? 0 : size / pixel_block,
+                         done = blocks * pixel_block;
+      vector_pixel_lines(from, to, blocks, map.lines.data());
+      look_up(map.table, from + done, begin + done, size - done, to + done);
+      give(y, begin, size, to);
+    }
   });
 }
 

@@ -1,8 +1,8 @@
 // What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the
-// element type; fast ones are f32. Conventions: tensors are dense and row-major; all floating
-// operands of a call have the kernel's element type (the executor widens bf16 and f16 around the
-// call; cast is the exception); work is cut into tasks by shape alone, so results do not depend on
-// the number of threads.
+// element type; fast ones compute in f32. Conventions: tensors are dense and row-major; all
+// floating operands of a call have the kernel's element type (the executor widens f16 around the
+// call, and bf16 around kernels that do not read it themselves; cast is the exception); work is cut
+// into tasks by shape alone, so results do not depend on the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -103,6 +103,7 @@ struct KernelRow {
   ScratchRule scratch = nullptr;  // of the fast kernel; null: none
   PackedFormRule packed = nullptr;
   Kernel pack = nullptr;  // fills Call::packed
+  bool low = false;       // the fast kernel reads and writes bf16 as it is, beside f32 (low.h)
 };
 const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type

@@ -11,8 +11,9 @@ namespace tessera::exec::cpu {
 namespace {
 
 // Casts round themselves, what crosses ranks crosses as it is, and a copy (which a plan may add,
-// without workspace) moves bytes.
+// without workspace) moves bytes. Many kernels read bf16 themselves.
 bool widened(ir::Op op, const ir::Type& type) {
+  if (type.dtype == ir::DType::bf16 && kernel(op).low) return false;
   return op != ir::Op::cast && op != ir::Op::mark && op != ir::Op::copy &&
          !plan::crosses_ranks(op) && ir::is_low(type.dtype);
 }

@@ -1,7 +1,6 @@
 // A plan bound to kernels and addresses: what a run would find out again every time is found out
-// once. f64 programs use the reference kernels; f32 the fast ones; bf16 and f16 operands are
-// widened to f32 around the kernel and results rounded, because no packaged library multiplies such
-// matrices on a CPU.
+// once. f64 programs use the reference kernels; f32 and bf16 the fast ones; f16 operands, and bf16
+// where the kernel does not read it, are widened to f32 around the kernel and results rounded.
 #pragma once
 
 #include <memory>

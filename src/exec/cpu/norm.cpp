@@ -1,12 +1,14 @@
-// Fast kernels over the last dim in f32: layer norm with its gradient, the residual add in front of
-// it, and the softmax family. Convention: a row is one task's affair from start to end; gradients
-// of gain and bias are partial sums over runs of rows, added in order.
+// Fast layer norm over the last dim, its gradient, and the residual add in front of it; sums are
+// f32, and rows of bf16 pass through a buffer of their thread. Convention: a row is one task's
+// affair from start to end; gradients of gain and bias are partial sums over runs of rows, added in
+// order.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -229,17 +231,6 @@ void norm_grad_rows(const float* dy, const float* x, const float* mean, const fl
   }
 }
 
-// y (g - s): the gradient of softmax with s = sum(g y).
-void softmax_grad_row(const float* y, const float* g, float* dx, std::int64_t n, float s) {
-  const F32 d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Sub(hn::LoadU(d, g + i), hn::Set(d, s))), d,
-               dx + i);
-  for (; i < n; ++i) dx[i] = y[i] * (g[i] - s);
-}
-
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -248,7 +239,6 @@ namespace tessera::exec::cpu {
 
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_grad_rows);
-HWY_EXPORT(softmax_grad_row);
 
 namespace {
 std::int64_t row_size(const ir::Shape& shape) { return shape.empty() ? 1 : shape.back(); }
@@ -264,74 +254,132 @@ std::int64_t grad_run(std::int64_t rows) {
   return std::max<std::int64_t>(8, ((rows + 63) / 64 + 1) / 2 * 2);
 }
 
-template <class Body>
-void for_rows(const Call& call, const Body& body) {
-  const std::int64_t c = row_size(call.in[0].shape);
-  for_chunks(call.pool, rows_of(call.in[0]), rows_per_task(c),
-             [&](std::int64_t first, std::int64_t count) {
-               for (std::int64_t row = first; row < first + count; ++row) body(row * c, c);
-             });
-}
+// Operands and results of a norm; r and s may be absent.
+struct NormOf {
+  Tensor x, r, g, b, s, y, mean, rstd;
 
-void norm(const Call& call, const float* r, const Tensor& g, const Tensor& b, float* s,
-          const Tensor& y, const Tensor& mean, const Tensor& rstd) {
-  const std::int64_t c = row_size(call.in[0].shape), grain = rows_per_task(c),
-                     rows = rows_of(call.in[0]);
-  const float eps = static_cast<float>(call.attr<ir::Norm>().eps), *x = call.in[0].as<float>();
-  const auto at = [](float* p, std::int64_t i) { return p == nullptr ? nullptr : p + i; };
+  bool low() const {
+    return is_bf16(x) || (r && is_bf16(r)) || (s && is_bf16(s)) || (y && is_bf16(y));
+  }
+};
+// A thread's rows: a spare one, and those of x, r, s and y where they are bf16.
+constexpr std::int64_t norm_rows_of_thread = 5;
+
+void norm(const Call& call, const NormOf& n) {
+  const std::int64_t c = row_size(n.x.shape), grain = rows_per_task(c), rows = rows_of(n.x),
+                     step = n.low() ? 1 : grain;
+  const float eps = static_cast<float>(call.attr<ir::Norm>().eps);
+  const auto at = [](const Tensor& t, std::int64_t i) { return t ? t.as<float>() + i : nullptr; };
   call.pool.parallel_for((rows + grain - 1) / grain, [&](std::int64_t task, int thread) {
-    const std::int64_t first = task * grain, e = first * c;
-    HWY_DYNAMIC_DISPATCH(norm_rows)
-    (x + e, r == nullptr ? nullptr : r + e, g.as<float>(), b.as<float>(), at(s, e),
-     at(y.as<float>(), e), at(mean.as<float>(), first), at(rstd.as<float>(), first),
-     r == nullptr ? nullptr : call.scratch_of<float>(thread), std::min(grain, rows - first), c,
-     eps);
+    float* const room = n.r || n.low() ? call.scratch_of<float>(thread) : nullptr;
+    const std::int64_t end = std::min(rows, (task + 1) * grain);
+    for (std::int64_t row = task * grain; row < end; row += step) {
+      const std::int64_t e = row * c, count = std::min(step, end - row);
+      float *const s = room_for(n.s, e, room + 3 * c), *const y = room_for(n.y, e, room + 4 * c);
+      HWY_DYNAMIC_DISPATCH(norm_rows)
+      (wide(n.x, e, c, room + c), wide(n.r, e, c, room + 2 * c), n.g.as<float>(), n.b.as<float>(),
+       s, y, at(n.mean, row), at(n.rstd, row), room, count, c, eps);
+      give(n.s, e, c, s);
+      give(n.y, e, c, y);
+    }
   });
 }
 }  // namespace
 
 void fast_layer_norm(const Call& call) {
-  norm(call, nullptr, call.in[1], call.in[2], nullptr, call.out[0], call.out[1], call.out[2]);
+  norm(call, {.x = call.in[0],
+              .r = {},
+              .g = call.in[1],
+              .b = call.in[2],
+              .s = {},
+              .y = call.out[0],
+              .mean = call.out[1],
+              .rstd = call.out[2]});
 }
 
 void fast_add_norm(const Call& call) {
-  norm(call, call.in[1].as<float>(), call.in[2], call.in[3], call.out[0].as<float>(), call.out[1],
-       call.out[2], call.out[3]);
+  norm(call, {.x = call.in[0],
+              .r = call.in[1],
+              .g = call.in[2],
+              .b = call.in[3],
+              .s = call.out[0],
+              .y = call.out[1],
+              .mean = call.out[2],
+              .rstd = call.out[3]});
 }
 
-Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in,
-                         std::span<const ir::Type>) {
-  return {.per_thread = sizeof(float) * static_cast<std::size_t>(row_size(in[0].shape))};
+Scratch scratch_layer_norm(const ir::Attrs&, std::span<const ir::Type> in,
+                           std::span<const ir::Type> out) {
+  const std::int64_t rows = any_bf16(in, out) ? norm_rows_of_thread : 0;
+  return {.per_thread = sizeof(float) * static_cast<std::size_t>(rows * row_size(in[0].shape))};
 }
+Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in,
+                         std::span<const ir::Type> out) {
+  const std::int64_t rows = any_bf16(in, out) ? norm_rows_of_thread : 1;
+  return {.per_thread = sizeof(float) * static_cast<std::size_t>(rows * row_size(in[0].shape))};
+}
+
+namespace {
+// What layer_norm_grad reads and writes, and pairs of rows of it in f32.
+struct NormGradOf {
+  Tensor dy, x, mean, rstd, g, addend, dx, copy;
+
+  explicit NormGradOf(const Call& call)
+      : dy(call.in[0]),
+        x(call.in[1]),
+        mean(call.in[2]),
+        rstd(call.in[3]),
+        g(call.in[4]),
+        addend(call.in.size() > 5 ? call.in[5] : Tensor{}),
+        dx(call.out[0]),
+        copy(call.out.size() > 3 ? call.out[3] : Tensor{}) {}
+  bool low() const {
+    return is_bf16(dy) || is_bf16(x) || (addend && is_bf16(addend)) || (dx && is_bf16(dx)) ||
+           (copy && is_bf16(copy));
+  }
+  // Rows [row, row + count); sums, when given, are increased: those of dg, db and, behind them, dx.
+  void rows_of(std::int64_t row, std::int64_t count, std::int64_t c, float* sums, bool total,
+               float* room) const {
+    const std::int64_t e = row * c, n = count * c;
+    const Tensor& first = dx ? dx : copy;
+    float* const target = room_for(first, e, room + 6 * c);
+    HWY_DYNAMIC_DISPATCH(norm_grad_rows)
+    (wide(dy, e, n, room), wide(x, e, n, room + 2 * c), mean.as<float>() + row,
+     rstd.as<float>() + row, g.as<float>(), wide(addend, e, n, room + 4 * c), target, sums,
+     sums == nullptr ? nullptr : sums + c, count, c);
+    give(first, e, n, target);
+    if (dx && copy && copy.data != dx.data) {
+      if (is_bf16(copy))
+        round_to_bf16(target, copy.as<Low>() + e, n);
+      else
+        vector_copy(target, copy.as<float>() + e, n);
+    }
+    for (std::int64_t i = 0; total && i < count; ++i)
+      vector_add(sums + 2 * c, target + i * c, sums + 2 * c, c);
+  }
+};
+constexpr std::int64_t grad_rows_of_thread = 8;  // two of dy, x, addend and dx
+}  // namespace
 
 void fast_layer_norm_grad(const Call& call) {
-  const std::int64_t c = row_size(call.in[0].shape), rows = rows_of(call.in[0]),
-                     run = grad_run(rows), runs = (rows + run - 1) / run;
-  const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(),
-              *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
-  const float *g = call.in[4].as<float>(),
-              *addend = call.in.size() > 5 ? call.in[5].as<float>() : nullptr;
-  float *dx = call.out[0].as<float>(), *dg = call.out[1].as<float>(), *db = call.out[2].as<float>();
-  float *copy = call.out.size() > 3 ? call.out[3].as<float>() : nullptr,
+  const NormGradOf n(call);
+  const std::int64_t c = row_size(n.dy.shape), rows = cpu::rows_of(n.dy), run = grad_run(rows),
+                     runs = (rows + run - 1) / run, step = n.low() ? 2 : run;
+  float *dg = call.out[1].as<float>(), *db = call.out[2].as<float>(),
         *total = call.out.size() > 3 ? call.out[4].as<float>() : nullptr;
-  float* target = dx != nullptr ? dx : copy;
-  CHECK(rows == 0 || target != nullptr || total == nullptr,
+  CHECK(rows == 0 || n.dx || n.copy || total == nullptr,
         "layer_norm_grad: the sum of a dx that nobody reads");
   const std::int64_t pitch = (call.out.size() > 3 ? 3 : 2) * c;
   float* partial = dg != nullptr || db != nullptr || total != nullptr
                        ? call.shared_scratch<float>()
                        : nullptr;  // [runs][dg, db, total][c]
-  call.pool.parallel_for(runs, [&](std::int64_t task, int) {
-    const std::int64_t first = task * run, e = first * c;
-    const std::int64_t count = std::min(run, rows - first);
+  call.pool.parallel_for(runs, [&](std::int64_t task, int thread) {
+    const std::int64_t first = task * run, end = std::min(rows, first + run);
     float* sums = partial == nullptr ? nullptr : partial + task * pitch;
+    float* const room = n.low() ? call.scratch_of<float>(thread) : nullptr;
     if (sums != nullptr) vector_fill(sums, pitch, 0.0f);
-    HWY_DYNAMIC_DISPATCH(norm_grad_rows)
-    (dy + e, x + e, mean + first, rstd + first, g, addend == nullptr ? nullptr : addend + e,
-     target == nullptr ? nullptr : target + e, sums, sums == nullptr ? nullptr : sums + c, count,
-     c);
-    if (copy != nullptr && copy != target) vector_copy(dx + e, copy + e, count * c);
-    if (total != nullptr) vector_column_sum(target + e, count, c, c, sums + 2 * c);
+    for (std::int64_t row = first; row < end; row += step)
+      n.rows_of(row, std::min(step, end - row), c, sums, total != nullptr, room);
   });
   if (dg != nullptr) vector_column_sum(partial, runs, pitch, c, dg);
   if (db != nullptr) vector_column_sum(partial + c, runs, pitch, c, db);
@@ -342,54 +390,10 @@ Scratch scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in,
                                 std::span<const ir::Type> out) {
   const std::int64_t c = row_size(in[0].shape), rows = c == 0 ? 0 : in[0].elements() / c,
                      run = grad_run(rows), sums = out.size() > 3 ? 3 : 2;
-  return {.shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * sums * c)};
-}
-
-void fast_softmax(const Call& call) {
-  const float* x = call.in[0].as<float>();
-  float* y = call.out[0].as<float>();
-  for_rows(call, [&](std::int64_t at, std::int64_t c) {
-    const float sum = vector_exp_sub_sum(x + at, y + at, c, vector_max(x + at, c));
-    vector_scale(y + at, y + at, c, 1.0f / sum);
-  });
-}
-
-void fast_softmax_grad(const Call& call) {
-  const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>();
-  float* dx = call.out[0].as<float>();
-  for_rows(call, [&](std::int64_t at, std::int64_t c) {
-    HWY_DYNAMIC_DISPATCH(softmax_grad_row)
-    (y + at, g + at, dx + at, c, vector_dot(y + at, g + at, c));
-  });
-}
-
-void fast_log_softmax(const Call& call) {
-  const float* x = call.in[0].as<float>();
-  float* y = call.out[0].as<float>();
-  for_rows(call, [&](std::int64_t at, std::int64_t c) {
-    const float top = vector_max(x + at, c),
-                rest = std::log(vector_exp_sub_sum(x + at, nullptr, c, top));
-    // In two steps: beside a large maximum the small logarithm would be rounded away.
-    vector_add_scalar(x + at, -top, y + at, c);
-    vector_add_scalar(y + at, -rest, y + at, c);
-  });
-}
-
-// g - exp(logp) sum(g); the result may lie over either operand, so blocks of exp go through the
-// stack.
-void fast_log_softmax_grad(const Call& call) {
-  const float *logp = call.in[0].as<float>(), *g = call.in[1].as<float>();
-  float* dx = call.out[0].as<float>();
-  for_rows(call, [&](std::int64_t at, std::int64_t c) {
-    const float minus_sum = -vector_sum(g + at, c);
-    float p[256];
-    for (std::int64_t i = 0; i < c; i += 256) {
-      const std::int64_t size = std::min<std::int64_t>(256, c - i);
-      vector_exp_sub(logp + at + i, p, size, 0.0f);
-      vector_scale(p, p, size, minus_sum);
-      vector_add(p, g + at + i, dx + at + i, size);
-    }
-  });
+  const bool low = any_bf16(in, out);
+  return {
+      .shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * sums * c),
+      .per_thread = low ? sizeof(float) * static_cast<std::size_t>(grad_rows_of_thread * c) : 0};
 }
 
 }  // namespace tessera::exec::cpu

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "exec/common/index.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/shape.h"
 #include "exec/cpu/simd/convert.h"
 #include "exec/cpu/simd/vector.h"
@@ -28,22 +29,57 @@ void broadcast_pointwise(const Call& call, const Along& along, const Against& ag
       stride.push_back(stride_of(letters.in[1], call.in[1].shape, letter));
     return Walk(call.out[0].shape, stride);
   });
-  const float *a = call.in[0].as<float>(), *b = call.in[1].as<float>();
-  float* y = call.out[0].as<float>();
   const std::int64_t n = call.out[0].elements(), inner = walk.inner(), step = walk.inner_stride();
-  for_chunks(call.pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
-    for (std::int64_t i = begin, end = begin + size; i < end;) {
-      const std::int64_t row = i / inner, column = i % inner,
-                         run = std::min(inner - column, end - i);
-      const float* from = b + walk.offset_of_row(row) + column * step;
-      if (step == 1)
-        along(a + i, from, y + i, run);
-      else if (step == 0)
-        against(a + i, *from, y + i, run);
-      else
-        for (std::int64_t k = 0; k < run; ++k) y[i + k] = one(a[i + k], from[k * step]);
+  for_pieces(call, n, [&](std::int64_t begin, std::int64_t size) {
+    Piece a_room, b_room, y_room;
+    const float* a = wide(call.in[0], begin, size, a_room.data());
+    float* y = room_for(call.out[0], begin, y_room.data());
+    for (std::int64_t i = 0; i < size;) {
+      const std::int64_t row = (begin + i) / inner, column = (begin + i) % inner,
+                         run = std::min(inner - column, size - i);
+      const std::int64_t from = walk.offset_of_row(row) + column * step;
+      if (step == 1) {
+        along(a + i, wide(call.in[1], from, run, b_room.data()), y + i, run);
+      } else if (step == 0) {
+        against(a + i, *wide(call.in[1], from, 1, b_room.data()), y + i, run);
+      } else {
+        for (std::int64_t k = 0; k < run; ++k)
+          y[i + k] = one(a[i + k], *wide(call.in[1], from + k * step, 1, b_room.data()));
+      }
       i += run;
     }
+    give(call.out[0], begin, size, y);
+  });
+}
+
+// y = f(x), or y = f(x, g), of elements at the same place: body(x, g, y, n).
+template <class Body>
+void same_place(const Call& call, const Body& body) {
+  for_pieces(call, call.out[0].elements(), [&](std::int64_t begin, std::int64_t size) {
+    Piece x_room, g_room, y_room;
+    const float* x = wide(call.in[0], begin, size, x_room.data());
+    const float* g = call.in.size() > 1 ? wide(call.in[1], begin, size, g_room.data()) : nullptr;
+    float* y = room_for(call.out[0], begin, y_room.data());
+    body(x, g, y, size);
+    give(call.out[0], begin, size, y);
+  });
+}
+
+// sums[c] = sum over rows of x[row, c], a strip of columns per task. Of bf16 a few rows are widened
+// at a time; their order is the same.
+void sum_over_rows(const Call& call, const Tensor& x, std::int64_t rows, std::int64_t columns,
+                   float* sums) {
+  constexpr std::int64_t strip = 64;
+  for_chunks(call.pool, columns, strip, [&](std::int64_t begin, std::int64_t size) {
+    if (!is_bf16(x))
+      return vector_column_sum(x.as<float>() + begin, rows, columns, size, sums + begin);
+    Piece room;
+    std::array<float, strip> sum{};
+    for (std::int64_t row = 0; row < rows; ++row) {
+      widen_bf16(x.as<Low>() + row * columns + begin, room.data(), size);
+      vector_add(sum.data(), room.data(), sum.data(), size);
+    }
+    std::copy_n(sum.data(), size, sums + begin);
   });
 }
 
@@ -119,52 +155,39 @@ void fast_mul(const Call& call) {
 }
 
 void fast_scale(const Call& call) {
-  const float *x = call.in[0].as<float>(),
-              factor = static_cast<float>(call.attr<ir::Scale>().factor);
-  float* y = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
-    vector_scale(x + begin, y + begin, size, factor);
+  const float factor = static_cast<float>(call.attr<ir::Scale>().factor);
+  same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
+    vector_scale(x, y, n, factor);
   });
 }
 
 void fast_gelu(const Call& call) {
-  const float* x = call.in[0].as<float>();
-  float* y = call.out[0].as<float>();
   const bool tanh = call.attr<ir::Gelu>().tanh;
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
-    vector_gelu(x + begin, y + begin, size, tanh);
+  same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
+    vector_gelu(x, y, n, tanh);
   });
 }
 
 void fast_gelu_grad(const Call& call) {
-  const float *x = call.in[0].as<float>(), *g = call.in[1].as<float>();
-  float* dx = call.out[0].as<float>();
   const bool tanh = call.attr<ir::Gelu>().tanh;
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
-    vector_gelu_grad(x + begin, g + begin, dx + begin, size, tanh);
+  same_place(call, [&](const float* x, const float* g, float* dx, std::int64_t n) {
+    vector_gelu_grad(x, g, dx, n, tanh);
   });
   if (call.out.size() < 2 || !call.out[1]) return;
   const std::int64_t columns = call.out[1].elements();
   if (columns == 0) return;
-  float* sums = call.out[1].as<float>();
-  for_chunks(call.pool, columns, 64, [&](std::int64_t begin, std::int64_t size) {
-    vector_column_sum(dx + begin, call.out[0].elements() / columns, columns, size, sums + begin);
-  });
+  sum_over_rows(call, call.out[0], call.out[0].elements() / columns, columns,
+                call.out[1].as<float>());
 }
 
 void fast_relu(const Call& call) {
-  const float* x = call.in[0].as<float>();
-  float* y = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
-    vector_relu(x + begin, y + begin, size);
-  });
+  same_place(call,
+             [](const float* x, const float*, float* y, std::int64_t n) { vector_relu(x, y, n); });
 }
 
 void fast_relu_grad(const Call& call) {
-  const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>();
-  float* dx = call.out[0].as<float>();
-  for_chunks(call.pool, call.out[0].elements(), chunk, [&](std::int64_t begin, std::int64_t size) {
-    vector_relu_grad(y + begin, g + begin, dx + begin, size);
+  same_place(call, [](const float* y, const float* g, float* dx, std::int64_t n) {
+    vector_relu_grad(y, g, dx, n);
   });
 }
 

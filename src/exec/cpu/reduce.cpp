@@ -1,11 +1,12 @@
-// Fast sums in f32: columns of many rows (gradients of biases), rows, everything; and the sum of
-// squares in double. Convention: partial sums are cut by shape alone and added in a fixed order;
-// they lie in the shared scratch.
+// Fast sums, of f32 and bf16 in f32: columns of many rows (gradients of biases), rows, everything;
+// and the sum of squares in double. Convention: partial sums are cut by shape alone and added in a
+// fixed order; they lie in the shared scratch.
 #include "exec/cpu/kernel.h"
 
 #include <algorithm>
 
 #include "exec/common/index.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/shape.h"
 #include "exec/cpu/simd/vector.h"
 
@@ -25,11 +26,36 @@ struct Parts {
 };
 
 // f32 within blocks, double across them.
-double long_sum(const float* x, std::int64_t n) {
+double long_sum(const Tensor& x, std::int64_t begin, std::int64_t n) {
+  Piece room;
+  const std::int64_t block = is_bf16(x) ? low_piece : 4096;
   double total = 0;
-  for (std::int64_t i = 0; i < n; i += 4096)
-    total += static_cast<double>(vector_sum(x + i, std::min<std::int64_t>(4096, n - i)));
+  for (std::int64_t i = 0; i < n; i += block) {
+    const std::int64_t size = std::min(block, n - i);
+    total += static_cast<double>(vector_sum(wide(x, begin + i, size, room.data()), size));
+  }
   return total;
+}
+
+// y[c] = sum over rows of x[begin + row * pitch + c]. Of bf16 a few rows of a few columns are
+// widened at a time.
+void column_sum(const Tensor& x, std::int64_t begin, std::int64_t rows, std::int64_t pitch,
+                std::int64_t columns, float* y) {
+  if (!is_bf16(x)) return vector_column_sum(x.as<float>() + begin, rows, pitch, columns, y);
+  constexpr std::int64_t strip = 128, at_once = low_piece / strip;
+  Piece room;
+  std::array<float, strip> sum;
+  vector_fill(y, columns, 0.0f);
+  for (std::int64_t c = 0; c < columns; c += strip) {
+    const std::int64_t width = std::min(strip, columns - c);
+    for (std::int64_t row = 0; row < rows; row += at_once) {
+      const std::int64_t count = std::min(at_once, rows - row);
+      for (std::int64_t i = 0; i < count; ++i)
+        widen_bf16(x.as<Low>() + begin + (row + i) * pitch + c, room.data() + i * strip, width);
+      vector_column_sum(room.data(), count, strip, width, sum.data());
+      vector_add(y + c, sum.data(), y + c, width);
+    }
+  }
 }
 
 template <class PartSum>
@@ -57,7 +83,7 @@ struct Columns {
   }
 };
 
-void sum_columns(const Call& call, const Columns& shape, const float* x, float* y) {
+void sum_columns(const Call& call, const Columns& shape, float* y) {
   const std::int64_t width = shape.outer * shape.columns;
   float* partial = shape.parts > 1 ? call.shared_scratch<float>() : y;
   call.pool.parallel_for(shape.outer * shape.parts * shape.blocks, [&](std::int64_t task, int) {
@@ -66,9 +92,9 @@ void sum_columns(const Call& call, const Columns& shape, const float* x, float* 
                        o = task / shape.blocks / shape.parts;
     const ir::Range rows =
         ir::split(shape.rows, static_cast<int>(shape.parts), static_cast<int>(part));
-    vector_column_sum(x + (o * shape.rows + rows.begin) * shape.columns + first, rows.size,
-                      shape.columns, std::min(Columns::block, shape.columns - first),
-                      partial + part * width + o * shape.columns + first);
+    column_sum(call.in[0], (o * shape.rows + rows.begin) * shape.columns + first, rows.size,
+               shape.columns, std::min(Columns::block, shape.columns - first),
+               partial + part * width + o * shape.columns + first);
   });
   if (shape.parts > 1) vector_column_sum(partial, shape.parts, width, width, y);
 }
@@ -117,50 +143,69 @@ struct SumAnalysis {
 };
 
 // Any other signature: one result at a time, its operand elements in order.
-void sum_generic(const Call& call, const SumAnalysis& analysis) {
+void sum_generic(const Call& call, const SumAnalysis& analysis, float* y) {
   const std::vector<std::int64_t>&kept_at = analysis.kept_at, &summed_at = analysis.summed_at;
-  const float* x = call.in[0].as<float>();
-  float* y = call.out[0].as<float>();
+  const Tensor& x = call.in[0];
   const std::int64_t work = std::max<std::int64_t>(1, static_cast<std::int64_t>(summed_at.size()));
   for_chunks(call.pool, static_cast<std::int64_t>(kept_at.size()),
              std::max<std::int64_t>(1, chunk / work), [&](std::int64_t first, std::int64_t count) {
                for (std::int64_t i = first; i < first + count; ++i) {
                  double total = 0;
+                 float room;
                  for (std::int64_t at : summed_at)
-                   total += static_cast<double>(x[kept_at[static_cast<std::size_t>(i)] + at]);
+                   total += static_cast<double>(
+                       *wide(x, kept_at[static_cast<std::size_t>(i)] + at, 1, &room));
                  y[i] = static_cast<float>(total);
                }
              });
 }
 
 constexpr Scratch flat_scratch{.shared = sizeof(double) * max_parts};
+
+// Bytes of partial sums; behind them lie, in f32, results that are rounded at the end.
+std::size_t partial_sums(const Walk& walk) {
+  if (is_everything(walk)) return flat_scratch.shared;
+  if (!is_columns(walk)) return 0;
+  const Columns columns = columns_of(walk);
+  if (columns.parts == 1) return 0;
+  return sizeof(float) * static_cast<std::size_t>(columns.parts * columns.outer * columns.columns);
+}
+float* rounded_later(const Call& call) {
+  const Walk walk = walk_of(call.attr<ir::Sum>(), call.in[0].shape, call.out[0].shape);
+  return reinterpret_cast<float*>(call.shared + partial_sums(walk));
+}
 }  // namespace
 
 void fast_sum(const Call& call) {
-  const float* x = call.in[0].as<float>();
-  float* y = call.out[0].as<float>();
-  if (call.in[0].elements() == 0) return vector_fill(y, call.out[0].elements(), 0.0f);
-  const auto& analysis = call.once<SumAnalysis>(
-      [&] { return SumAnalysis(call.attr<ir::Sum>(), call.in[0].shape, call.out[0].shape); });
+  const Tensor &x = call.in[0], &out = call.out[0];
+  const auto& analysis =
+      call.once<SumAnalysis>([&] { return SumAnalysis(call.attr<ir::Sum>(), x.shape, out.shape); });
   const Walk& walk = analysis.walk;
-  if (walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1)) {
-    copy_bytes(call.pool, call.in[0].data, call.out[0].data, call.out[0].elements() * 4);
+  float* const y = is_bf16(out) ? rounded_later(call) : out.as<float>();
+  if (x.elements() == 0) {
+    vector_fill(y, out.elements(), 0.0f);
+  } else if (walk.rank() == 0 || (walk.rank() == 1 && walk.stride[0] == 1)) {
+    for_pieces(call, out.elements(), [&](std::int64_t begin, std::int64_t size) {
+      Piece room;
+      vector_copy(wide(x, begin, size, room.data()), y + begin, size);
+    });
   } else if (is_everything(walk)) {
     y[0] = static_cast<float>(sum_of_parts(
         call, walk.extent[0],
-        [&](std::int64_t begin, std::int64_t size) { return long_sum(x + begin, size); }));
+        [&](std::int64_t begin, std::int64_t size) { return long_sum(x, begin, size); }));
   } else if (is_rows(walk)) {
     const std::int64_t rows = walk.extent[0], columns = walk.extent[1];
     for_chunks(call.pool, rows, std::max<std::int64_t>(1, chunk / columns),
                [&](std::int64_t first, std::int64_t count) {
                  for (std::int64_t row = first; row < first + count; ++row)
-                   y[row] = static_cast<float>(long_sum(x + row * columns, columns));
+                   y[row] = static_cast<float>(long_sum(x, row * columns, columns));
                });
   } else if (is_columns(walk)) {
-    sum_columns(call, columns_of(walk), x, y);
+    sum_columns(call, columns_of(walk), y);
   } else {
-    sum_generic(call, analysis);
+    sum_generic(call, analysis, y);
   }
+  give(out, 0, out.elements(), y);
 }
 
 static double all_squares(const Call& call) {
@@ -178,13 +223,11 @@ void fast_alarm(const Call& call) {
 
 Scratch scratch_sum(const ir::Attrs& attrs, std::span<const ir::Type> in,
                     std::span<const ir::Type> out) {
-  const Walk walk = walk_of(std::get<ir::Sum>(attrs), in[0].shape, out[0].shape);
-  if (is_everything(walk)) return flat_scratch;
-  if (!is_columns(walk)) return {};
-  const Columns columns = columns_of(walk);
-  if (columns.parts == 1) return {};
-  return {.shared = sizeof(float) *
-                    static_cast<std::size_t>(columns.parts * columns.outer * columns.columns)};
+  const std::size_t later = out[0].dtype == ir::DType::bf16
+                                ? sizeof(float) * static_cast<std::size_t>(out[0].elements())
+                                : 0;
+  return {.shared =
+              partial_sums(walk_of(std::get<ir::Sum>(attrs), in[0].shape, out[0].shape)) + later};
 }
 
 Scratch scratch_sumsq(const ir::Attrs&, std::span<const ir::Type>, std::span<const ir::Type>) {

@@ -11,27 +11,32 @@ namespace {
 #define ROW_WITH_SCRATCH(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op}
 #define ROW_THAT_PACKS(op) KernelRow{ir::Op::op, reference_##op<double>, fast_##op, scratch_##op, packed_##op, pack_##op}
 #define ROW_OF_REFERENCE(op) KernelRow{ir::Op::op, reference_##op<double>, reference_##op<float>}
+// The kernel takes bf16 as it is.
+constexpr KernelRow low(KernelRow row) {
+  row.low = true;
+  return row;
+}
 constexpr std::array rows{
-    ROW_THAT_PACKS(contract),
-    ROW_THAT_PACKS(conv), ROW_WITH_SCRATCH(conv_input_grad), ROW_WITH_SCRATCH(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
-    ROW_WITH_SCRATCH(attention), ROW_WITH_SCRATCH(attention_grad),
-    ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
-    ROW(layer_norm), ROW_WITH_SCRATCH(layer_norm_grad), ROW_WITH_SCRATCH(add_norm),
+    low(ROW_THAT_PACKS(contract)),
+    low(ROW_THAT_PACKS(conv)), low(ROW_WITH_SCRATCH(conv_input_grad)), low(ROW_WITH_SCRATCH(conv_filter_grad)), low(ROW(max_pool)), low(ROW(max_pool_grad)),
+    low(ROW_WITH_SCRATCH(attention)), low(ROW_WITH_SCRATCH(attention_grad)),
+    low(ROW(add)), low(ROW(mul)), low(ROW(scale)), low(ROW(gelu)), low(ROW(gelu_grad)), low(ROW(relu)), low(ROW(relu_grad)), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
+    low(ROW_WITH_SCRATCH(layer_norm)), low(ROW_WITH_SCRATCH(layer_norm_grad)), low(ROW_WITH_SCRATCH(add_norm)),
     ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
-    ROW_WITH_SCRATCH(moments), ROW_WITH_SCRATCH(batch_norm), ROW_WITH_SCRATCH(batch_norm_sums), ROW_WITH_SCRATCH(batch_norm_grad),
-    ROW_WITH_SCRATCH(relu_grad_sums), ROW(running_stats), ROW_WITH_SCRATCH(batch_norm_fixed), ROW_OF_REFERENCE(batch_norm_scale),
+    low(ROW_WITH_SCRATCH(moments)), low(ROW_WITH_SCRATCH(batch_norm)), low(ROW_WITH_SCRATCH(batch_norm_sums)), low(ROW_WITH_SCRATCH(batch_norm_grad)),
+    low(ROW_WITH_SCRATCH(relu_grad_sums)), ROW(running_stats), low(ROW_WITH_SCRATCH(batch_norm_fixed)), ROW_OF_REFERENCE(batch_norm_scale),
     ROW(nll), ROW(nll_grad), ROW(cross_entropy), ROW(cross_entropy_grad), ROW(correct),
-    ROW(constant), ROW(reshape), ROW(transpose), ROW(slice), ROW(concat), ROW(pad), ROW(stack), ROW(unstack), ROW(broadcast),
-    ROW(patchify), ROW(unpatchify), ROW(view), ROW(pack), ROW(copy),
-    ROW(window), ROW(unwindow), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
-    ROW_WITH_SCRATCH(sum), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
+    low(ROW(constant)), low(ROW(reshape)), low(ROW(transpose)), low(ROW(slice)), low(ROW(concat)), low(ROW(pad)), low(ROW(stack)), low(ROW(unstack)), low(ROW(broadcast)),
+    low(ROW(patchify)), low(ROW(unpatchify)), ROW(view), ROW(pack), ROW(copy),
+    low(ROW(window)), low(ROW(unwindow)), ROW_OF_REFERENCE(window_mask), ROW_OF_REFERENCE(bias_table), ROW_OF_REFERENCE(bias_table_grad),
+    low(ROW_WITH_SCRATCH(sum)), ROW_WITH_SCRATCH(sumsq), ROW_WITH_SCRATCH(alarm),
     ROW(sgd), ROW(adamw), ROW(ema), ROW(clip), ROW(finite), ROW_OF_REFERENCE(advance), ROW_OF_REFERENCE(lookup),
     ROW_OF_REFERENCE(loss_scale), ROW_OF_REFERENCE(rescale),
     ROW(lamb_direction), ROW(segment_sumsq), ROW(lamb_update),
     ROW(all_reduce), ROW_WITH_SCRATCH(all_gather), ROW_WITH_SCRATCH(reduce_scatter), ROW_WITH_SCRATCH(all_to_all),
     ROW(own), ROW(once), ROW(widen), ROW(transfer), ROW(send), ROW(recv),
     ROW_WITH_SCRATCH(compressed_reduce), ROW_OF_REFERENCE(orthogonalise),
-    ROW(normalise), ROW_WITH_SCRATCH(augment), ROW(gather_samples), ROW_WITH_SCRATCH(resize),
+    low(ROW(normalise)), ROW_WITH_SCRATCH(augment), ROW(gather_samples), ROW_WITH_SCRATCH(resize),
 };
 #undef ROW
 #undef ROW_WITH_SCRATCH

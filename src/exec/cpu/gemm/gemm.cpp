@@ -1,133 +1,188 @@
-// A blocked matrix product on Highway: B is packed once per block into panels of NR columns, A one
-// panel of R rows at a time, and a register tile of R x NR accumulators runs along k
-// (gemm_tile-inl.h). Small operands (one head of an attention) matter as much as large ones, hence
-// the cheap packing. Convention: every element of C is one chain of multiply-adds in the order of
-// k, restarted at each block of k. (Before AVX2 a multiply-add rounds twice, so bits may differ
-// between such machines and others.)
-#include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for; none is
-                                   // scalable, so accumulators may live in arrays
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/gemm/gemm.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// A blocked matrix product: B is packed once per block into panels of columns, A one panel of rows
+// at a time, and a micro-kernel runs along k. Small operands (one head of an attention) matter as
+// much as large ones, hence the cheap packing. Convention: every element of C is one chain of
+// multiply-adds in the order of k, restarted at each block of k. (Before AVX2 a multiply-add rounds
+// twice, so bits may differ between such machines and others.)
+#include "exec/cpu/gemm/gemm.h"
 
 #include <algorithm>
-#include <cstdint>
 
-#include "exec/cpu/gemm/gemm.h"
-#include "exec/cpu/gemm/tile-inl.h"
+namespace tessera::exec::cpu {
+namespace {
 
-HWY_BEFORE_NAMESPACE();
-namespace tessera::exec::cpu::HWY_NAMESPACE {
+using std::int64_t;
+
+// A block of B fits the second-level cache of one core, a panel of A and one of B the first.
+constexpr int64_t n_block = 384;
+static_assert(sizeof(float) * 384 * (n_block + 12) <= gemm_scratch_bytes &&
+              sizeof(Low) * low_k_block * (n_block + low_rows) <= gemm_scratch_bytes &&
+              sizeof(float) * 384 * 12 <= panel_bytes && gemm_scratch_bytes % 64 == 0);
+
+template <class T>
+struct Problem {
+  int64_t m, n, k;
+  float alpha;
+  const T* a;
+  int64_t rs_a, cs_a;
+  const T* b;
+  int64_t rs_b, cs_b;
+  float beta;
+  float* c;
+  int64_t rs_c, cs_c;
+};
+
+// The micro-kernel's state of this thread, for as long as this lives.
+class Around {
+ public:
+  explicit Around(const Micro& micro) : micro_(micro) {
+    if (micro.begin) micro.begin();
+  }
+  ~Around() {
+    if (micro_.end) micro_.end();
+  }
+  Around(const Around&) = delete;
+  Around& operator=(const Around&) = delete;
+
+ private:
+  const Micro& micro_;
+};
+
+std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
+const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
+
+// All panels of A against `n_size` columns of B from n0 on; `b_panel(j)` is the panel of column j
+// of them, with k_size numbers from k0 on.
+template <class T, class PanelOf>
+void run_block(const Micro& micro, const Problem<T>& p, int64_t n0, int64_t n_size, int64_t k0,
+               int64_t k_size, const PanelOf& b_panel, void* a_panel) {
+  const int64_t padded = micro.padded(k_size);
+  for (int64_t i = 0; i < p.m; i += micro.rows) {
+    const int64_t rows = std::min(micro.rows, p.m - i);
+    micro.pack_a({.used = rows,
+                  .k = k_size,
+                  .padded = padded,
+                  .from = p.a + i * p.rs_a + k0 * p.cs_a,
+                  .lane_step = p.rs_a,
+                  .k_step = p.cs_a},
+                 a_panel);
+    for (int64_t j = 0; j < n_size; j += micro.columns)
+      micro.tile(padded, a_panel, b_panel(j),
+                 {.c = p.c + i * p.rs_c + (n0 + j) * p.cs_c,
+                  .rs = p.rs_c,
+                  .cs = p.cs_c,
+                  .rows = rows,
+                  .cols = std::min(micro.columns, n_size - j),
+                  .alpha = p.alpha,
+                  .beta = k0 == 0 ? p.beta : 1});
+  }
+}
 
 // `packed` holds a block of B and, behind it, a panel of A.
-void run(const Problem& p, float* HWY_RESTRICT packed) {
-  float* HWY_RESTRICT a_panel = packed + k_block * n_block;
-  const int64_t k_parts = (p.k + k_block - 1) / k_block, k_step = (p.k + k_parts - 1) / k_parts;
+template <class T>
+void run(const Micro& micro, const Problem<T>& p, void* packed) {
+  const Around around(micro);
+  const int64_t k_step = micro.k_step(p.k);
+  void* const a_panel = bytes(packed) + micro.padded(k_step) * n_block * int64_t{sizeof(T)};
   for (int64_t n0 = 0; n0 < p.n; n0 += n_block) {
     const int64_t n_size = std::min(n_block, p.n - n0);
     for (int64_t k0 = 0; k0 < p.k; k0 += k_step) {
-      const int64_t k_size = std::min(k_step, p.k - k0);
+      const int64_t k_size = std::min(k_step, p.k - k0), padded = micro.padded(k_size);
+      const int64_t panel = padded * micro.b_bytes;  // of micro.columns columns
       // Contiguous rows of B are read along, a few at a time.
-      const int64_t q_step = p.cs_b == 1 ? 16 : k_size;
+      const int64_t q_step = p.cs_b == 1 ? low_group : k_size;
       for (int64_t q = 0; q < k_size; q += q_step) {
-        for (int64_t j = 0; j < n_size; j += NR) {
-          pack<NR>(std::min<int64_t>(NR, n_size - j), std::min<int64_t>(q_step, k_size - q),
-                   p.b + (k0 + q) * p.rs_b + (n0 + j) * p.cs_b, p.cs_b, p.rs_b,
-                   packed + j * k_size + q * NR);
-        }
+        const int64_t q_size = std::min(q_step, k_size - q);
+        for (int64_t j = 0; j < n_size; j += micro.columns)
+          micro.pack_b({.used = std::min(micro.columns, n_size - j),
+                        .k = q_size,
+                        .padded = micro.padded(q_size),
+                        .from = p.b + (k0 + q) * p.rs_b + (n0 + j) * p.cs_b,
+                        .lane_step = p.cs_b,
+                        .k_step = p.rs_b},
+                       bytes(packed) + j / micro.columns * panel + q * micro.b_bytes);
       }
-      for (int64_t i = 0; i < p.m; i += R) {
-        const int64_t rows = std::min<int64_t>(R, p.m - i);
-        pack<R>(rows, k_size, p.a + i * p.rs_a + k0 * p.cs_a, p.rs_a, p.cs_a, a_panel);
-        for (int64_t j = 0; j < n_size; j += NR) {
-          const int64_t cols = std::min<int64_t>(NR, n_size - j);
-          const auto kernel = cols > lanes ? tile_of<2> : tile_of<1>;
-          kernel(k_size, a_panel, packed + j * k_size, p, k0 == 0 ? p.beta : 1,
-                 p.c + i * p.rs_c + (n0 + j) * p.cs_c, rows, cols);
-        }
-      }
+      run_block(
+          micro, p, n0, n_size, k0, k_size,
+          [&](int64_t j) { return bytes(packed) + j / micro.columns * panel; }, a_panel);
     }
   }
 }
 
-// Panel j / NR of B has NR columns and all of k, one row after the other.
-void pack_b(int64_t k, int64_t n0, int64_t n_size, const float* b, int64_t rs_b, int64_t cs_b,
-            float* HWY_RESTRICT packed) {
-  for (int64_t j = n0; j < n0 + n_size; j += NR)
-    pack<NR>(std::min<int64_t>(NR, n0 + n_size - j), k, b + j * cs_b, cs_b, rs_b, packed + j * k);
+// C = beta C, where there is nothing to multiply.
+void only_scale(int64_t m, int64_t n, float beta, float* c, int64_t rs_c, int64_t cs_c) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
 }
 
-// As run(), block by block of k, from panels that are there.
-void run_packed(const Problem& p, const PackedB& b, float* HWY_RESTRICT a_panel) {
-  const int64_t k_parts = (p.k + k_block - 1) / k_block, k_step = (p.k + k_parts - 1) / k_parts;
-  for (int64_t k0 = 0; k0 < p.k; k0 += k_step) {
-    const int64_t k_size = std::min(k_step, p.k - k0);
-    for (int64_t i = 0; i < p.m; i += R) {
-      const int64_t rows = std::min<int64_t>(R, p.m - i);
-      pack<R>(rows, k_size, p.a + i * p.rs_a + k0 * p.cs_a, p.rs_a, p.cs_a, a_panel);
-      for (int64_t j = 0; j < p.n; j += NR) {
-        const int64_t cols = std::min<int64_t>(NR, p.n - j);
-        const auto kernel = cols > lanes ? tile_of<2> : tile_of<1>;
-        kernel(k_size, a_panel, b.data + (b.n0 + j) * b.k_all + (b.k0 + k0) * NR, p,
-               k0 == 0 ? p.beta : 1, p.c + i * p.rs_c + j, rows, cols);
-      }
-    }
-  }
+template <class T>
+int64_t padded_k(int64_t k) {
+  return sizeof(T) == sizeof(float) ? k : (k + low_group - 1) / low_group * low_group;
 }
 
-}  // namespace tessera::exec::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
+}  // namespace
 
-#if HWY_ONCE
-namespace tessera::exec::cpu {
-
-HWY_EXPORT(run);
-HWY_EXPORT(pack_b);
-HWY_EXPORT(run_packed);
-
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
-          std::int64_t rs_a, std::int64_t cs_a, const float* b, std::int64_t rs_b,
-          std::int64_t cs_b, float beta, float* c, std::int64_t rs_c, std::int64_t cs_c,
-          float* packed) {
+template <class T>
+void gemm(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int64_t rs_a, int64_t cs_a,
+          const T* b, int64_t rs_b, int64_t cs_b, float beta, float* c, int64_t rs_c, int64_t cs_c,
+          void* packed) {
   if (m <= 0 || n <= 0) return;
-  if (k <= 0) {
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j)
-        c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
-    return;
-  }
+  if (k <= 0) return only_scale(m, n, beta, c, rs_c, cs_c);
   // Vectors run along the columns of C: where its rows are the contiguous ones, compute the
   // transpose.
-  if (cs_c != 1 && rs_c == 1) {
-    HWY_DYNAMIC_DISPATCH(run)
-    ({n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed);
-  } else {
-    HWY_DYNAMIC_DISPATCH(run)
-    ({m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
-  }
+  if (cs_c != 1 && rs_c == 1)
+    run<T>(micro<T>(), {n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed);
+  else
+    run<T>(micro<T>(), {m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
 }
 
-std::int64_t packed_b_elements(std::int64_t k, std::int64_t n) { return k * packed_columns(n); }
-
-void gemm_pack_b(std::int64_t k, std::int64_t n0, std::int64_t n_size, const float* b,
-                 std::int64_t rs_b, std::int64_t cs_b, float* packed) {
-  HWY_DYNAMIC_DISPATCH(pack_b)(k, n0, n_size, b, rs_b, cs_b, packed);
+template <class T>
+int64_t packed_b_elements(int64_t k, int64_t n) {
+  return padded_k<T>(k) * packed_columns(n);
 }
 
-void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t rs_a,
-                 std::int64_t cs_a, const PackedB& b, float beta, float* c, std::int64_t rs_c,
-                 float* panel) {
+// Panel j has micro.columns columns and all of k.
+template <class T>
+void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b, int64_t cs_b,
+                 T* packed) {
+  const Micro& kernel = micro<T>();
+  for (int64_t j = n0; j < n0 + n_size; j += kernel.columns)
+    kernel.pack_b({.used = std::min(kernel.columns, n0 + n_size - j),
+                   .k = k,
+                   .padded = padded_k<T>(k),
+                   .from = b + j * cs_b,
+                   .lane_step = cs_b,
+                   .k_step = rs_b},
+                  packed + j * padded_k<T>(k));
+}
+
+template <class T>
+void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int64_t cs_a,
+                 const PackedB<T>& b, float beta, float* c, int64_t rs_c, void* panel) {
   if (m <= 0 || n <= 0) return;
-  if (k <= 0) {
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) c[i * rs_c + j] = beta == 0 ? 0 : beta * c[i * rs_c + j];
-    return;
-  }
-  HWY_DYNAMIC_DISPATCH(run_packed)
-  ({m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1}, b, panel);
+  if (k <= 0) return only_scale(m, n, beta, c, rs_c, 1);
+  const Micro& kernel = micro<T>();
+  const Around around(kernel);
+  const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1};
+  const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
+  for (int64_t k0 = 0; k0 < k; k0 += k_step)
+    run_block(
+        kernel, p, 0, n, k0, std::min(k_step, k - k0),
+        [&](int64_t j) {
+          return bytes(b.data + (b.n0 + j) * k_all) + (b.k0 + k0) * kernel.b_bytes;
+        },
+        panel);
 }
+
+#define TESSERA_GEMM_OF(T)                                                                      \
+  template void gemm<T>(int64_t, int64_t, int64_t, float, const T*, int64_t, int64_t, const T*, \
+                        int64_t, int64_t, float, float*, int64_t, int64_t, void*);              \
+  template int64_t packed_b_elements<T>(int64_t, int64_t);                                      \
+  template void gemm_pack_b<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t, T*);      \
+  template void gemm_packed<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t,           \
+                               const PackedB<T>&, float, float*, int64_t, void*);
+TESSERA_GEMM_OF(float)
+TESSERA_GEMM_OF(Low)
+#undef TESSERA_GEMM_OF
 
 }  // namespace tessera::exec::cpu
-#endif

@@ -6,33 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "exec/cpu/gemm/gemm.h"
-
-#ifndef TESSERA_GEMM_PROBLEM
-#define TESSERA_GEMM_PROBLEM
-namespace tessera::exec::cpu {
-
-struct Problem {
-  std::int64_t m, n, k;
-  float alpha;
-  const float* a;
-  std::int64_t rs_a, cs_a;
-  const float* b;
-  std::int64_t rs_b, cs_b;
-  float beta;
-  float* c;
-  std::int64_t rs_c, cs_c;
-};
-
-// A block of B fits the second-level cache of one core, a panel of A and one of B the first.
-inline constexpr std::int64_t k_block = 384, n_block = 384, most_rows = 12;
-static_assert(sizeof(float) * k_block * (n_block + most_rows) == gemm_scratch_bytes &&
-              gemm_scratch_bytes % 64 == 0);
-static_assert(most_rows == scattered_rows && k_block * most_rows == scattered_scratch &&
-              scattered_block == k_block);
-
-}  // namespace tessera::exec::cpu
-#endif
+#include "exec/cpu/gemm/micro.h"
 
 #if defined(TESSERA_GEMM_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_GEMM_TILE_INL_H
@@ -60,7 +34,7 @@ constexpr int NR = 2 * lanes;
 // 2 R accumulators beside the operands: 12 rows where there are 32 vector registers, 6 where there
 // are 16.
 constexpr int R = HWY_ARCH_X86 && lanes < 16 ? 6 : 12;
-static_assert(R <= most_rows && n_block % NR == 0);
+static_assert(panel_columns % NR == 0);
 
 // dst[p][lane] = src[lane * lane_step + p * k_step] for `used` of P lanes, zeros in the others.
 template <int P>
@@ -98,30 +72,43 @@ void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_s
       dst[p * P + i] = i < used ? src[i * lane_step + p * k_step] : 0.0f;
 }
 
-// Element I of A's column, in all lanes. ARM multiplies by a lane of a register; elsewhere a
-// broadcasting load is as cheap.
+// A number in all lanes, loaded once for both vectors of columns. A compiler would rather load it
+// in each multiply-add of AVX-512: then the loads, not the sums, take the time.
+HWY_INLINE V spread(const float* HWY_RESTRICT a) {
+  V v = hn::Set(d, *a);
+#if HWY_TARGET == HWY_AVX3
+  __asm__("" : "+v"(v.raw));
+#endif
+  return v;
+}
+// Element I of A's column, in all lanes. ARM multiplies by a lane of a register.
 template <int I>
 HWY_INLINE V element(const V* HWY_RESTRICT column, const float* HWY_RESTRICT a) {
   if constexpr (HWY_ARCH_ARM)
     return hn::Broadcast<I % 4>(column[I / 4]);
   else
-    return hn::Set(d, a[I]);
+    return spread(a + I);
+}
+// sum0 += x b0, sum1 += x b1
+HWY_INLINE void add_to_both(V x, V b0, V b1, V& sum0, V& sum1) {
+  sum0 = hn::MulAdd(x, b0, sum0);
+  sum1 = hn::MulAdd(x, b1, sum1);
 }
 
-// `rows` x `cols` of C from their sums; W vectors of each row hold columns that count.
+// A tile of C from its sums; W vectors of each row hold columns that count.
 template <int W, int... I>
 HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT sum0,
-                      const V* HWY_RESTRICT sum1, const Problem& problem, float beta,
-                      float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
-  const V scale = hn::Set(d, problem.alpha), keep = hn::Set(d, beta);
-  if (problem.cs_c == 1 && cols == W * lanes) {
+                      const V* HWY_RESTRICT sum1, const TileOut& out) {
+  const V scale = hn::Set(d, out.alpha), keep = hn::Set(d, out.beta);
+  const bool fresh = out.beta == 0;
+  if (out.cs == 1 && out.cols == W * lanes) {
     const auto store_row = [&](int i, V first, V second) HWY_ATTR {
-      if (i >= rows) return;
-      float* HWY_RESTRICT to = c + i * problem.rs_c;
+      if (i >= out.rows) return;
+      float* HWY_RESTRICT to = out.c + i * out.rs;
       first = hn::Mul(first, scale), second = hn::Mul(second, scale);
-      hn::StoreU(beta == 0 ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
+      hn::StoreU(fresh ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
       if (W == 2)
-        hn::StoreU(beta == 0 ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d,
+        hn::StoreU(fresh ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d,
                    to + lanes);
     };
     (store_row(I, sum0[I], sum1[I]), ...);
@@ -131,43 +118,12 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
   ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR),
     hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)),
    ...);
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) {
-      float& to = c[i * problem.rs_c + j * problem.cs_c];
-      to = beta == 0 ? part[i * NR + j] : std::fma(beta, to, part[i * NR + j]);
+  for (int64_t i = 0; i < out.rows; ++i) {
+    for (int64_t j = 0; j < out.cols; ++j) {
+      float& to = out.c[i * out.rs + j * out.cs];
+      to = fresh ? part[i * NR + j] : std::fma(out.beta, to, part[i * NR + j]);
     }
   }
-}
-
-// The same from a panel of A and one of B.
-template <int W, int... I>
-HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const float* HWY_RESTRICT a,
-                     const float* HWY_RESTRICT b, const Problem& problem, float beta,
-                     float* HWY_RESTRICT c, int64_t rows, int64_t cols) {
-  V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
-#pragma GCC unroll 4
-  for (int64_t p = 0; p < k; ++p, a += R, b += NR) {
-    V column[3] = {hn::Zero(d), hn::Zero(d),
-                   hn::Zero(d)};  // unused and gone where element() loads for itself
-    if constexpr (HWY_ARCH_ARM)
-      column[0] = hn::Load(d, a), column[1] = hn::Load(d, a + 4), column[2] = hn::Load(d, a + 8);
-    const V b0 = hn::Load(d, b);
-    if constexpr (W == 2) {
-      const V b1 = hn::Load(d, b + lanes);
-      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I]),
-        sum1[I] = hn::MulAdd(element<I>(column, a), b1, sum1[I])),
-       ...);
-    } else {
-      ((sum0[I] = hn::MulAdd(element<I>(column, a), b0, sum0[I])), ...);
-    }
-  }
-  store<W>(all, sum0, sum1, problem, beta, c, rows, cols);
-}
-
-template <int W>
-HWY_NOINLINE void tile_of(int64_t k, const float* a, const float* b, const Problem& problem,
-                          float beta, float* c, int64_t rows, int64_t cols) {
-  tile<W>(std::make_integer_sequence<int, R>(), k, a, b, problem, beta, c, rows, cols);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE

@@ -1,6 +1,6 @@
 // The gradient of batch norm in f32, and of a ReLU behind it. Convention: as batch_norm.cpp. Where
 // only the norm is in front of a ReLU, it is worked out again, by the multiply-add that made it.
-#include "exec/cpu/batch_norm.h"
+#include "exec/cpu/images/batch_norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +8,11 @@
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/batch_norm_gradient.cpp"
+#define HWY_TARGET_INCLUDE "exec/cpu/images/batch_norm_gradient.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
-#include "exec/cpu/column_pair-inl.h"
+#include "exec/cpu/images/column_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
@@ -116,32 +116,24 @@ void scale_of(const Blocks& blocks, const float* rstd, const float* gain, float*
   for (int64_t i = 0; i < blocks.sums(); ++i) scale[i] = rstd[i] * gain[i % blocks.channels];
 }
 
-// body(group, first row, rows, where the sums go) for every run of rows.
-template <class Body>
-void for_each_run(const Blocks& blocks, ThreadPool& pool, float* partials, const Body& body) {
-  blocks.for_each(pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows) {
-    float* to = partials + (group * blocks.most() + number) * blocks.runs() * 2 * blocks.channels;
-    for (int64_t r = 0; r < rows; r += Blocks::run, to += 2 * blocks.channels)
-      body(group, row + r, std::min(Blocks::run, rows - r), to);
-  });
-}
-
 }  // namespace
 
 void fast_batch_norm_sums(const Call& call) {
   const Blocks blocks(call.in[0].shape, call.attr<ir::BatchNorm>().groups);
-  const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(),
-              *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
+  const float *mean = call.in[2].as<float>(), *rstd = call.in[3].as<float>();
   const bool relu = call.attr<ir::BatchNorm>().relu;
   float* const scale = call.shared_scratch<float>();
   float* const partials = scale + (relu ? blocks.sums() : 0);
   if (relu) scale_of(blocks, rstd, call.in[4].as<float>(), scale);
-  for_each_run(
-      blocks, call.pool, partials, [&](int64_t group, int64_t row, int64_t rows, float* to) {
-        const int64_t at = row * blocks.channels, of = group * blocks.channels;
+  blocks.for_each_run(
+      call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
+        const int64_t of = group * blocks.channels;
+        float* const to = blocks.sums_of(partials, group, number);
         const Behind behind = relu ? Behind{scale + of, call.in[5].as<float>()} : Behind{};
+        RunOf run(call, blocks, row, rows, thread);
+        const float *const dy = run.read(call.in[0]), *const x = run.read(call.in[1]);
         HWY_DYNAMIC_DISPATCH(grad_sums_block)
-        (dy + at, x + at, mean + of, behind, rows, blocks.channels, to, to + blocks.channels);
+        (dy, x, mean + of, behind, rows, blocks.channels, to, to + blocks.channels);
       });
   add_blocks(blocks, partials, call.out[0], call.out[1],
              [&](int64_t i) { return static_cast<double>(rstd[i]); });
@@ -151,14 +143,13 @@ Scratch scratch_batch_norm_sums(const ir::Attrs& attrs, std::span<const ir::Type
   const auto& attr = std::get<ir::BatchNorm>(attrs);
   Scratch scratch = partials_of(in[0].shape, attr.groups);
   if (attr.relu) scratch.shared += coefficients_of(in[0].shape, attr.groups, 1).shared;
-  return scratch;
+  return with_room(scratch, in, {}, 2);
 }
 
 void fast_batch_norm_grad(const Call& call) {
   const auto& attr = call.attr<ir::BatchNorm>();
   const Blocks blocks(call.in[0].shape, attr.groups);
-  const float *dy = call.in[0].as<float>(), *x = call.in[1].as<float>(),
-              *mean = call.in[2].as<float>();
+  const float* mean = call.in[2].as<float>();
   float *const scale = call.shared_scratch<float>(), *const k1 = scale + blocks.sums(),
                *const k2 = k1 + blocks.sums();
   scale_of(blocks, call.in[3].as<float>(), call.in[4].as<float>(), scale);
@@ -168,45 +159,53 @@ void fast_batch_norm_grad(const Call& call) {
     k1[i] = static_cast<float>(static_cast<double>(call.in[5].as<float>()[i]) / n);
     k2[i] = static_cast<float>(static_cast<double>(call.in[6].as<float>()[i]) / n * rstd);
   }
-  float* const dx = call.out[0].as<float>();
-  blocks.for_each(call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows) {
-    const int64_t at = row * blocks.channels, of = group * blocks.channels;
-    const Behind behind = attr.relu ? Behind{scale + of, call.in[7].as<float>()} : Behind{};
-    HWY_DYNAMIC_DISPATCH(grad_block)
-    (dy + at, x + at, mean + of, behind, scale + of, k1 + of, k2 + of, dx + at, rows,
-     blocks.channels);
-  });
+  blocks.for_each_run(
+      call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows, int thread) {
+        const int64_t of = group * blocks.channels;
+        const Behind behind = attr.relu ? Behind{scale + of, call.in[7].as<float>()} : Behind{};
+        RunOf run(call, blocks, row, rows, thread);
+        const float *const dy = run.read(call.in[0]), *const x = run.read(call.in[1]);
+        float* const dx = run.write(call.out[0]);
+        HWY_DYNAMIC_DISPATCH(grad_block)
+        (dy, x, mean + of, behind, scale + of, k1 + of, k2 + of, dx, rows, blocks.channels);
+        run.done(call.out[0], dx);
+      });
 }
 Scratch scratch_batch_norm_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                                std::span<const ir::Type>) {
-  return coefficients_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups, 3);
+                                std::span<const ir::Type> out) {
+  return with_room(coefficients_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups, 3), in, out,
+                   3);
 }
 
 void fast_relu_grad_sums(const Call& call) {
   const Blocks blocks(call.in[0].shape, call.attr<ir::BatchNorm>().groups);
-  const float *y = call.in[0].as<float>(), *g = call.in[1].as<float>(),
-              *h = call.in.size() % 3 == 0 ? call.in.back().as<float>() : nullptr;
+  const Tensor h = call.in.size() % 3 == 0 ? call.in.back() : Tensor{};
   float* const partials = call.shared_scratch<float>();
   // Sums for the norm whose operands begin with in[first]; dz may lie over g, which is read first.
-  const auto sums = [&](std::size_t first, float* dz, const Tensor& sum, const Tensor& product) {
-    const float *x = call.in[first].as<float>(), *mean = call.in[first + 1].as<float>(),
-                *rstd = call.in[first + 2].as<float>();
-    for_each_run(blocks, call.pool, partials,
-                 [&](int64_t group, int64_t row, int64_t rows, float* to) {
-                   const int64_t at = row * blocks.channels;
-                   HWY_DYNAMIC_DISPATCH(relu_sums_block)
-                   (y + at, g + at, h ? h + at : nullptr, x + at, mean + group * blocks.channels,
-                    dz ? dz + at : nullptr, rows, blocks.channels, to, to + blocks.channels);
-                 });
+  const auto sums = [&](std::size_t first, const Tensor& dz, const Tensor& sum,
+                        const Tensor& product) {
+    const float *mean = call.in[first + 1].as<float>(), *rstd = call.in[first + 2].as<float>();
+    blocks.for_each_run(
+        call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
+          float* const to = blocks.sums_of(partials, group, number);
+          RunOf run(call, blocks, row, rows, thread);
+          const float *const y = run.read(call.in[0]), *const g = run.read(call.in[1]),
+                             *const more = run.read(h), *const x = run.read(call.in[first]);
+          float* const out = run.write(dz);
+          HWY_DYNAMIC_DISPATCH(relu_sums_block)
+          (y, g, more, x, mean + group * blocks.channels, out, rows, blocks.channels, to,
+           to + blocks.channels);
+          run.done(dz, out);
+        });
     add_blocks(blocks, partials, sum, product,
                [&](int64_t i) { return static_cast<double>(rstd[i]); });
   };
-  if (call.in.size() >= 8) sums(5, nullptr, Tensor{}, call.out[3]);
-  sums(2, call.out[0] ? call.out[0].as<float>() : nullptr, call.out[1], call.out[2]);
+  if (call.in.size() >= 8) sums(5, Tensor{}, Tensor{}, call.out[3]);
+  sums(2, call.out[0], call.out[1], call.out[2]);
 }
 Scratch scratch_relu_grad_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                               std::span<const ir::Type>) {
-  return partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups);
+                               std::span<const ir::Type> out) {
+  return with_room(partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups), in, out, 5);
 }
 
 }  // namespace tessera::exec::cpu

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "exec/cpu/kernel.h"
+#include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
@@ -34,15 +36,61 @@ struct Blocks {
   std::int64_t runs() const { return block / run; }  // of a block: rows whose sums are f32
   std::int64_t sums() const { return groups * channels; }
 
-  // body(group, number in the group, first row, rows)
+  // body(group, number in the group, first row, rows, thread)
   template <class Body>
   void for_each(ThreadPool& pool, const Body& body) const {
-    pool.parallel_for(groups * most(), [&](std::int64_t task, int) {
+    pool.parallel_for(groups * most(), [&](std::int64_t task, int thread) {
       const std::int64_t group = task / most(), at = task % most() * block;
       if (const std::int64_t size = std::min(block, rows_of(group) - at); size > 0)
-        body(group, task % most(), begin_of(group) + at, size);
+        body(group, task % most(), begin_of(group) + at, size, thread);
     });
   }
+  // The same for every run of rows: body(group, number of the run in the group, first row, rows,
+  // thread).
+  template <class Body>
+  void for_each_run(ThreadPool& pool, const Body& body) const {
+    for_each(pool, [&](std::int64_t group, std::int64_t number, std::int64_t row, std::int64_t rows,
+                       int thread) {
+      for (std::int64_t r = 0; r < rows; r += run)
+        body(group, number * runs() + r / run, row + r, std::min(run, rows - r), thread);
+    });
+  }
+  // Where the sums of a run go.
+  float* sums_of(float* partials, std::int64_t group, std::int64_t run_number) const {
+    return partials + (group * most() * runs() + run_number) * 2 * channels;
+  }
+};
+
+// Room of a thread for a run of rows of several tensors, where any of them is bf16.
+inline Scratch with_room(Scratch scratch, std::span<const ir::Type> in,
+                         std::span<const ir::Type> out, std::int64_t tensors) {
+  if (any_bf16(in, out))
+    scratch.per_thread =
+        sizeof(float) * static_cast<std::size_t>(tensors * Blocks::run * in[0].shape.back());
+  return scratch;
+}
+// A run of rows of tensor after tensor: f32 where it lies, or in the room of the thread.
+class RunOf {
+ public:
+  RunOf(const Call& call, const Blocks& blocks, std::int64_t row, std::int64_t rows, int thread)
+      : room_(call.scratch_of<float>(thread)),
+        at_(row * blocks.channels),
+        size_(rows * blocks.channels),
+        step_(Blocks::run * blocks.channels) {}
+  const float* read(const Tensor& x) {
+    if (!x) return nullptr;
+    return wide(x, at_, size_, is_bf16(x) ? take() : nullptr);
+  }
+  float* write(const Tensor& y) {
+    if (!y) return nullptr;
+    return room_for(y, at_, is_bf16(y) ? take() : nullptr);
+  }
+  void done(const Tensor& y, const float* values) const { give(y, at_, size_, values); }
+
+ private:
+  float* take() { return std::exchange(room_, room_ + step_); }
+  float* room_;
+  std::int64_t at_, size_, step_;
 };
 
 // What is added to a norm: nothing, values, or with a mean the norm of these values.

@@ -1,8 +1,9 @@
-// Batch norm in f32. The batch is rows of channels, cut into blocks by shape. Sums are f32 over 32
-// rows at most, then double, in order: what is normalised by them decides which ReLUs are open.
-// Convention: coefficients per group and channel are worked out once, so that the passes over the
-// images are one multiply-add or two.
-#include "exec/cpu/batch_norm.h"
+// Batch norm; sums are f32 or wider, and runs of bf16 rows pass through a buffer of their thread.
+// The batch is rows of channels, cut into blocks by shape. Sums are f32 over 32 rows at most, then
+// double, in order: what is normalised by them decides which ReLUs are open. Convention:
+// coefficients per group and channel are worked out once, so that the passes over the images are
+// one multiply-add or two.
+#include "exec/cpu/images/batch_norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,11 +12,11 @@
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/batch_norm.cpp"
+#define HWY_TARGET_INCLUDE "exec/cpu/images/batch_norm.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
-#include "exec/cpu/column_pair-inl.h"
+#include "exec/cpu/images/column_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
@@ -81,20 +82,20 @@ HWY_EXPORT(apply_block);
 
 void fast_moments(const Call& call) {
   const Blocks blocks(call.in[0].shape, call.attr<ir::BatchNorm>().groups);
-  const float *x = call.in[0].as<float>(), *shift = call.in[1].as<float>();
+  const float* shift = call.in[1].as<float>();
   float* const partials = call.shared_scratch<float>();
-  blocks.for_each(call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows) {
-    float* to = partials + (group * blocks.most() + number) * blocks.runs() * 2 * blocks.channels;
-    for (int64_t r = 0; r < rows; r += Blocks::run, to += 2 * blocks.channels)
-      HWY_DYNAMIC_DISPATCH(moments_block)
-    (x + (row + r) * blocks.channels, shift, std::min(Blocks::run, rows - r), blocks.channels, to,
-     to + blocks.channels);
-  });
+  blocks.for_each_run(
+      call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
+        float* const to = blocks.sums_of(partials, group, number);
+        RunOf run(call, blocks, row, rows, thread);
+        HWY_DYNAMIC_DISPATCH(moments_block)
+        (run.read(call.in[0]), shift, rows, blocks.channels, to, to + blocks.channels);
+      });
   add_blocks(blocks, partials, call.out[0], call.out[1], [](int64_t) { return 1.0; });
 }
 Scratch scratch_moments(const ir::Attrs& attrs, std::span<const ir::Type> in,
                         std::span<const ir::Type>) {
-  return partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups);
+  return with_room(partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups), in, {}, 1);
 }
 
 // Mean and factor by group and channel of the norm whose operands begin with in[6 k].
@@ -125,27 +126,31 @@ void fast_batch_norm(const Call& call) {
                *const mean2 = scale + blocks.sums(), *const scale2 = mean2 + blocks.sums();
   coefficients(call, blocks, 0, mean, scale);
   if (two) coefficients(call, blocks, 1, mean2, scale2);
-  const float *x = call.in[0].as<float>(), *bias = call.in[5].as<float>(),
-              *more = call.in.size() > 6 ? call.in[6].as<float>() : nullptr;
-  float* const y = call.out[0].as<float>();
-  if (!y) return;
-  blocks.for_each(call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows) {
-    const int64_t at = row * blocks.channels, of = group * blocks.channels;
-    Added added;
-    if (more) added.values = more + at;
-    if (two) {
-      added.mean = mean2 + of;
-      added.scale = scale2 + of;
-      added.bias = call.in[11].as<float>();
-    }
-    HWY_DYNAMIC_DISPATCH(apply_block)
-    (x + at, mean + of, scale + of, bias, added, attr.relu, y + at, rows, blocks.channels);
-  });
+  const float* bias = call.in[5].as<float>();
+  if (!call.out[0]) return;
+  blocks.for_each_run(
+      call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows, int thread) {
+        const int64_t of = group * blocks.channels;
+        RunOf run(call, blocks, row, rows, thread);
+        Added added;
+        if (call.in.size() > 6) added.values = run.read(call.in[6]);
+        if (two) {
+          added.mean = mean2 + of;
+          added.scale = scale2 + of;
+          added.bias = call.in[11].as<float>();
+        }
+        const float* const x = run.read(call.in[0]);
+        float* const y = run.write(call.out[0]);
+        HWY_DYNAMIC_DISPATCH(apply_block)
+        (x, mean + of, scale + of, bias, added, attr.relu, y, rows, blocks.channels);
+        run.done(call.out[0], y);
+      });
 }
 Scratch scratch_batch_norm(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                           std::span<const ir::Type>) {
-  return coefficients_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups,
-                         in.size() == 12 ? 4 : 2);
+                           std::span<const ir::Type> out) {
+  return with_room(
+      coefficients_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups, in.size() == 12 ? 4 : 2),
+      in, out, 3);
 }
 
 void fast_running_stats(const Call& call) {
@@ -159,18 +164,19 @@ void fast_batch_norm_fixed(const Call& call) {
   for (int64_t c = 0; c < blocks.channels; ++c)
     scale[c] = static_cast<float>(static_cast<double>(call.in[3].as<float>()[c]) /
                                   std::sqrt(static_cast<double>(call.in[2].as<float>()[c]) + eps));
-  const float *x = call.in[0].as<float>(), *mean = call.in[1].as<float>(),
-              *bias = call.in[4].as<float>();
-  float* const y = call.out[0].as<float>();
-  blocks.for_each(call.pool, [&](int64_t, int64_t, int64_t row, int64_t rows) {
-    const int64_t at = row * blocks.channels;
+  const float *mean = call.in[1].as<float>(), *bias = call.in[4].as<float>();
+  blocks.for_each_run(call.pool, [&](int64_t, int64_t, int64_t row, int64_t rows, int thread) {
+    RunOf run(call, blocks, row, rows, thread);
+    const float* const x = run.read(call.in[0]);
+    float* const y = run.write(call.out[0]);
     HWY_DYNAMIC_DISPATCH(apply_block)
-    (x + at, mean, scale, bias, Added{}, false, y + at, rows, blocks.channels);
+    (x, mean, scale, bias, Added{}, false, y, rows, blocks.channels);
+    run.done(call.out[0], y);
   });
 }
 Scratch scratch_batch_norm_fixed(const ir::Attrs&, std::span<const ir::Type> in,
-                                 std::span<const ir::Type>) {
-  return coefficients_of(in[0].shape, 1, 1);
+                                 std::span<const ir::Type> out) {
+  return with_room(coefficients_of(in[0].shape, 1, 1), in, out, 2);
 }
 
 }  // namespace tessera::exec::cpu

@@ -1,9 +1,10 @@
-// Max pooling in f32, a row of result pixels per task; the gradient asks, for each pixel, which
+// Max pooling, a row of result pixels per task; the gradient asks, for each pixel, which
 // windows it won.
 #include <algorithm>
 #include <utility>
 
 #include "exec/cpu/kernel.h"
+#include "exec/cpu/low.h"
 
 namespace tessera::exec::cpu {
 
@@ -30,12 +31,10 @@ void fast_max_pool(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
   // Where activations are recomputed only the second result may be read.
   const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
-  const float* from = call.in[0].as<float>();
-  float* const largest = call.out[0].as<float>();
   std::uint8_t* const which = call.out[1].as<std::uint8_t>();
   call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
     const int64_t b = task / y[1], p = task % y[1], c = y[3];
-    std::vector<float> best(static_cast<std::size_t>(c));
+    std::vector<float> best(static_cast<std::size_t>(c)), room(best.size());
     std::vector<std::int32_t> place(
         static_cast<std::size_t>(c));  // as wide as a float, so that both loops below are vectors
     for (int64_t q = 0; q < y[2]; ++q) {
@@ -44,7 +43,7 @@ void fast_max_pool(const Call& call) {
         const int64_t row = p * attr.stride + k / attr.size - attr.pad,
                       col = q * attr.stride + k % attr.size - attr.pad;
         if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
-        const float* at = from + ((b * x[1] + row) * x[2] + col) * c;
+        const float* at = wide(call.in[0], ((b * x[1] + row) * x[2] + col) * c, c, room.data());
         if (std::exchange(first, false)) {
           std::copy_n(at, c, best.data());
           std::fill(place.begin(), place.end(), static_cast<std::int32_t>(k));
@@ -54,7 +53,10 @@ void fast_max_pool(const Call& call) {
           keep_largest(at, c, best.data());
         }
       }
-      if (largest) std::copy(best.begin(), best.end(), largest + (task * y[2] + q) * c);
+      if (call.out[0] && is_bf16(call.out[0]))
+        give(call.out[0], (task * y[2] + q) * c, c, best.data());
+      else if (call.out[0])
+        std::copy(best.begin(), best.end(), call.out[0].as<float>() + (task * y[2] + q) * c);
       if (which)
         for (int64_t i = 0; i < c; ++i)
           which[(task * y[2] + q) * c + i] =
@@ -66,9 +68,7 @@ void fast_max_pool(const Call& call) {
 void fast_max_pool_grad(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
   const ir::Shape &g = call.in[0].shape, &x = call.out[0].shape;
-  const float* dy = call.in[0].as<float>();
   const std::uint8_t* which = call.in[1].as<std::uint8_t>();
-  float* const dx = call.out[0].as<float>();
   // Windows p that hold row r: p stride - pad <= r < p stride - pad + size.
   const auto windows = [&](int64_t r, int64_t count) {
     const int64_t low = r + attr.pad - attr.size + 1,
@@ -78,8 +78,9 @@ void fast_max_pool_grad(const Call& call) {
   call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int) {
     const int64_t b = task / x[1], row = task % x[1], c = x[3];
     const auto [p0, p1] = windows(row, g[1]);
+    std::vector<float> room(static_cast<std::size_t>(c)), sum(room.size());
     for (int64_t col = 0; col < x[2]; ++col) {
-      float* to = dx + (task * x[2] + col) * c;
+      float* to = room_for(call.out[0], (task * x[2] + col) * c, sum.data());
       std::fill_n(to, c, 0.0f);
       const auto [q0, q1] = windows(col, g[2]);
       for (int64_t p = p0; p <= p1; ++p)
@@ -87,8 +88,10 @@ void fast_max_pool_grad(const Call& call) {
           const auto number = static_cast<std::uint8_t>(
               (row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
           const int64_t at = ((b * g[1] + p) * g[2] + q) * c;
-          for (int64_t i = 0; i < c; ++i) to[i] += which[at + i] == number ? dy[at + i] : 0.0f;
+          const float* dy = wide(call.in[0], at, c, room.data());
+          for (int64_t i = 0; i < c; ++i) to[i] += which[at + i] == number ? dy[i] : 0.0f;
         }
+      give(call.out[0], (task * x[2] + col) * c, c, to);
     }
   });
 }

@@ -1,0 +1,66 @@
+// How a contraction is cut into tiles that threads take.
+#include <algorithm>
+#include <array>
+
+#include "base/index.h"
+#include "exec/cpu/contract.h"
+#include "exec/cpu/gemm/gemm.h"
+
+namespace tessera::exec::cpu {
+
+namespace {
+
+using std::int64_t;
+
+// Even parts of at most `most`, rounded up to whole register tiles.
+int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
+  return std::min(extent, ceil_div(ceil_div(extent, ceil_div(extent, most)), multiple) * multiple);
+}
+
+// Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic, of bf16 as
+// much as 16); many tiles keep threads busy. The score weighs the loss to packing against the idle
+// share of 2 and of 16 threads.
+void choose_tiles(Lowering& lowering) {
+  constexpr int64_t fewest_tasks = 16, shortest_chunk = 256;
+  const int64_t rows = lowering.low ? low_rows : scattered_rows;
+  const double side = lowering.low ? 16 : 4;
+  const int64_t m = lowering.m.extent, n = lowering.n.extent, k = lowering.k.extent,
+                outer = lowering.outer_steps();
+  const auto busy = [](int64_t tasks, int64_t threads) {
+    return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
+  };
+  double best = 0;
+  for (int64_t most_m : lowering.low ? std::array<int64_t, 6>{8, 6, 4, 3, 2, 1}
+                                     : std::array<int64_t, 6>{22, 16, 11, 8, 6, 4}) {
+    most_m *= rows;
+    for (int64_t most_n : {384, 192, 96}) {
+      const int64_t m_tile = even_tile(m, most_m, rows), n_tile = even_tile(n, most_n, 32);
+      const int64_t tiles = outer * ceil_div(m, m_tile) * ceil_div(n, n_tile);
+      int64_t chunks = lowering.n.c == 1
+                           ? std::clamp<int64_t>(std::min(fewest_tasks / tiles, k / shortest_chunk),
+                                                 1, fewest_tasks)
+                           : 1;
+      const double packing = 1 + side / static_cast<double>(m_tile) +
+                             side / static_cast<double>(n_tile) +
+                             (chunks > 1 ? 10.0 / static_cast<double>(k / chunks) : 0);
+      const double score = (busy(tiles * chunks, 2) + busy(tiles * chunks, fewest_tasks)) / packing;
+      if (score <= best) continue;
+      best = score;
+      lowering.m_tile = m_tile, lowering.n_tile = n_tile, lowering.k_chunks = chunks;
+    }
+  }
+}
+
+}  // namespace
+
+Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low) {
+  Lowering out{analyse_contraction(sig, in)};
+  out.low = low;
+  if (out.products)
+    out.n_tile = 16;
+  else if (out.c_elements() > 0)
+    choose_tiles(out);
+  return out;
+}
+
+}  // namespace tessera::exec::cpu

@@ -1,0 +1,203 @@
+// bf16 micro-kernels of x86-64: AMX tiles, and the dot products of AVX-512-BF16. Functions are
+// compiled for their instructions and called only where the processor and the system have them.
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "exec/cpu/gemm/micro.h"
+
+#define TESSERA_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define TESSERA_AVX512_BF16 \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+#define TESSERA_AMX \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,amx-tile,amx-bf16")))
+
+namespace tessera::exec::cpu {
+namespace {
+
+using std::int64_t;
+
+// C = alpha part + beta C from a dense tile of 32 columns.
+TESSERA_AVX512 void store_part(const float* part, const TileOut& out) {
+  const __m512 alpha = _mm512_set1_ps(out.alpha), beta = _mm512_set1_ps(out.beta);
+  for (int64_t i = 0; i < out.rows; ++i, part += 32) {
+    float* const to = out.c + i * out.rs;
+    if (out.cs != 1) {
+      for (int64_t j = 0; j < out.cols; ++j) {
+        float& c = to[j * out.cs];
+        c = out.beta == 0 ? out.alpha * part[j] : out.alpha * part[j] + out.beta * c;
+      }
+      continue;
+    }
+    for (int64_t j = 0; j < out.cols; j += 16) {
+      const auto mask = static_cast<__mmask16>((1u << std::min<int64_t>(16, out.cols - j)) - 1);
+      __m512 v = _mm512_mul_ps(alpha, _mm512_loadu_ps(part + j));
+      if (out.beta != 0) v = _mm512_fmadd_ps(beta, _mm512_maskz_loadu_ps(mask, to + j), v);
+      _mm512_mask_storeu_ps(to + j, mask, v);
+    }
+  }
+}
+
+// ---- AVX-512-BF16: 12 rows of two vectors of columns, two numbers of k at a time.
+
+template <int W, int... I>
+TESSERA_AVX512_BF16 inline void dots(std::integer_sequence<int, I...>, int64_t k,
+                                     const std::uint32_t* a, const std::uint32_t* b,
+                                     const TileOut& out) {
+  __m512 sum0[12] = {((void)I, _mm512_setzero_ps())...},
+         sum1[12] = {((void)I, _mm512_setzero_ps())...};
+  for (int64_t p = 0; p < k; p += 2, a += 12, b += 32) {
+    const auto b0 = (__m512bh)_mm512_loadu_si512(b);
+    const auto b1 = (__m512bh)_mm512_loadu_si512(b + 16);
+    ((sum0[I] = _mm512_dpbf16_ps(sum0[I], (__m512bh)_mm512_set1_epi32(static_cast<int>(a[I])), b0)),
+     ...);
+    if constexpr (W == 2)
+      ((sum1[I] =
+            _mm512_dpbf16_ps(sum1[I], (__m512bh)_mm512_set1_epi32(static_cast<int>(a[I])), b1)),
+       ...);
+  }
+  alignas(64) float part[12 * 32];
+  ((_mm512_store_ps(part + I * 32, sum0[I]), _mm512_store_ps(part + I * 32 + 16, sum1[I])), ...);
+  store_part(part, out);
+}
+TESSERA_AVX512_BF16 void tile_dots(int64_t k, const void* a, const void* b, const TileOut& out) {
+  const auto* const pairs_a = static_cast<const std::uint32_t*>(a);
+  const auto* const pairs_b = static_cast<const std::uint32_t*>(b);
+  if (out.cols > 16)
+    dots<2>(std::make_integer_sequence<int, 12>(), k, pairs_a, pairs_b, out);
+  else
+    dots<1>(std::make_integer_sequence<int, 12>(), k, pairs_a, pairs_b, out);
+}
+
+// ---- AMX: four tiles of 16 x 16 sums; a step takes 32 numbers of k of two tiles of A and two of
+// B.
+
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t bytes_of_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr TileConfig all_tiles;
+
+TESSERA_AMX void amx_begin() { _tile_loadconfig(&all_tiles); }
+TESSERA_AMX void amx_end() { _tile_release(); }
+
+template <int M, int N>
+TESSERA_AMX inline void amx_sums(int64_t k, const char* a, const char* b, const float* from,
+                                 float* to, int64_t pitch) {
+  const int64_t row = 2 * k, c_row = 4 * pitch;
+  if (from) {
+    _tile_loadd(0, from, c_row);
+    if constexpr (N == 2) _tile_loadd(1, from + 16, c_row);
+    if constexpr (M == 2) _tile_loadd(2, from + 16 * pitch, c_row);
+    if constexpr (M == 2 && N == 2) _tile_loadd(3, from + 16 * pitch + 16, c_row);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t p = 0; p < k; p += 32, a += 64, b += 16 * 128) {
+    _tile_loadd(4, a, row);
+    _tile_loadd(6, b, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (N == 2) {
+      _tile_loadd(7, b + 64, 128);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (M == 2) {
+      _tile_loadd(5, a + 16 * row, row);
+      _tile_dpbf16ps(2, 5, 6);
+      if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, to, c_row);
+  if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
+  if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
+  if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+}
+
+TESSERA_AMX void tile_amx(int64_t k, const void* a, const void* b, const TileOut& out) {
+  const bool tall = out.rows > 16, wide = out.cols > 16;
+  const auto *const a_rows = static_cast<const char*>(a), *const b_rows =
+                                                              static_cast<const char*>(b);
+  alignas(64) float part[32 * 32];
+  const bool in_place = out.cs == 1 && out.rows == 32 && out.cols == 32 && out.alpha == 1 &&
+                        (out.beta == 0 || out.beta == 1);
+  if (in_place)
+    return amx_sums<2, 2>(k, a_rows, b_rows, out.beta == 0 ? nullptr : out.c, out.c, out.rs);
+  if (tall && wide)
+    amx_sums<2, 2>(k, a_rows, b_rows, nullptr, part, 32);
+  else if (tall)
+    amx_sums<2, 1>(k, a_rows, b_rows, nullptr, part, 32);
+  else if (wide)
+    amx_sums<1, 2>(k, a_rows, b_rows, nullptr, part, 32);
+  else
+    amx_sums<1, 1>(k, a_rows, b_rows, nullptr, part, 32);
+  store_part(part, out);
+}
+
+void pack_a_pairs(const Lanes& lanes, void* panel) { low_packs().pairs_12(lanes, panel); }
+void pack_b_pairs(const Lanes& lanes, void* panel) { low_packs().pairs_32(lanes, panel); }
+void pack_a_rows(const Lanes& lanes, void* panel) { low_packs().rows_32(lanes, panel); }
+
+constexpr Micro dots_micro{.name = "avx512_bf16",
+                           .rows = 12,
+                           .columns = 32,
+                           .group = 2,
+                           .a_bytes = 12 * 2,
+                           .b_bytes = 32 * 2,
+                           .k_block = 512,
+                           .pack_a = pack_a_pairs,
+                           .pack_b = pack_b_pairs,
+                           .tile = tile_dots};
+constexpr Micro amx_micro{.name = "amx",
+                          .rows = 32,
+                          .columns = 32,
+                          .group = low_group,
+                          .a_bytes = 32 * 2,
+                          .b_bytes = 32 * 2,
+                          .k_block = low_k_block,
+                          .row_major = true,
+                          .pack_a = pack_a_rows,
+                          .pack_b = pack_b_pairs,
+                          .tile = tile_amx,
+                          .begin = amx_begin,
+                          .end = amx_end};
+
+// What the processor has and the system saves: bits of CPUID leaf 7 and of XCR0.
+struct Has {
+  bool dots = false, amx = false;
+  Has() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27))) return;  // OSXSAVE
+    unsigned low = 0, high = 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+    constexpr unsigned avx512 = (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31);  // F DQ BW VL
+    const bool wide = (b & avx512) == avx512 && (low & 0xe6u) == 0xe6u;
+    const bool tiles = (d & (1u << 22)) && (d & (1u << 24)) && (low & (3u << 17)) == (3u << 17);
+    unsigned a1 = 0;
+    if (a >= 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d)) dots = wide && (a1 & (1u << 5));
+    // Linux gives a process the registers of tiles when it asks for them.
+    constexpr int request_permission = 0x1023, tile_data = 18;
+    amx = wide && tiles && ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+  }
+};
+
+}  // namespace
+
+std::vector<const Micro*> machine_micros() {
+  static const Has has;
+  std::vector<const Micro*> out;
+  if (has.amx) out.push_back(&amx_micro);
+  if (has.dots) out.push_back(&dots_micro);
+  return out;
+}
+
+}  // namespace tessera::exec::cpu

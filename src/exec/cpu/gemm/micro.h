@@ -1,0 +1,101 @@
+// Micro-kernels: the register tile of a product, and how its operands lie in the panels it reads.
+// One driver (gemm.cpp, scattered.cpp) runs any of them. Convention: an element of C is one chain
+// of multiply-adds in the order of k, so its bits do not depend on the tile it falls into; sums are
+// f32.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace tessera::exec::cpu {
+
+// bf16 as it lies in memory.
+using Low = std::uint16_t;
+
+// A tile of C = alpha sums + beta C: `rows` x `cols` of it count.
+struct TileOut {
+  float* c = nullptr;
+  std::int64_t rs = 0, cs = 1;
+  std::int64_t rows = 0, cols = 0;
+  float alpha = 1, beta = 0;
+};
+
+// `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements
+// apart, into a panel whose k is `padded`; lanes and numbers that are missing become zeros.
+struct Lanes {
+  std::int64_t used = 0, k = 0, padded = 0;
+  const void* from = nullptr;
+  std::int64_t lane_step = 0, k_step = 0;
+};
+using Pack = void (*)(const Lanes& lanes, void* panel);
+
+// Rows of A that lie in pieces: run t of row i is `length` numbers at rows[t * pitch + i].
+struct ScatteredRows {
+  std::int64_t length = 0;
+  const void* const* rows = nullptr;
+  std::int64_t pitch = 0;
+};
+
+struct Micro {
+  std::string_view name;
+  std::int64_t rows = 0, columns = 0;     // of the register tile
+  std::int64_t group = 1;                 // panels hold k in whole groups
+  std::int64_t a_bytes = 0, b_bytes = 0;  // of one number of k in a panel
+  std::int64_t k_block = 384;             // k of the panels that fit the first-level cache
+  bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
+  Pack pack_a = nullptr, pack_b = nullptr;
+  void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
+  // The same from [k0, k0 + k) of rows where they lie. Null: they are packed.
+  void (*tile_rows)(const ScatteredRows& a, std::int64_t k0, std::int64_t k, const void* b,
+                    const TileOut& out) = nullptr;
+  // `size` numbers of whole pieces, `from` on, of `rows` rows into a panel. Null: rows are copied
+  // side by side and packed from there.
+  void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
+                      void* panel) = nullptr;
+  // Around the tiles of one product, on its thread; may be null.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+
+  std::int64_t padded(std::int64_t k) const { return (k + group - 1) / group * group; }
+  // Even blocks of k, of whole groups.
+  std::int64_t k_step(std::int64_t k) const {
+    const std::int64_t parts = (k + k_block - 1) / k_block;
+    return padded((k + parts - 1) / parts);
+  }
+};
+
+// Bounds that hold for every micro-kernel of its element type, so that what a plan reserves does
+// not depend on the machine.
+inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
+inline constexpr std::int64_t panel_columns = 32;  // panels of B begin at multiples of it
+
+// That of the best instruction set; `use_low_micro` may have chosen another.
+const Micro& micro_f32();
+const Micro& micro_low();
+template <class T>
+const Micro& micro() {
+  if constexpr (std::is_same_v<T, float>)
+    return micro_f32();
+  else
+    return micro_low();
+}
+
+// bf16 micro-kernels that this machine can run, the best first; the last one runs everywhere.
+std::vector<const Micro*> low_micros();
+// Which of them is used from now on, by its name; empty: the best. False: this machine has none.
+bool use_low_micro(std::string_view name);
+
+// What the files of this folder give each other.
+std::vector<const Micro*> machine_micros();  // of this architecture, the best first
+const Micro* wide_micro();                   // widens in registers
+// bf16 packed for them by the instruction set in use (pack_low.cpp).
+struct LowPacks {
+  Pack pairs_12, pairs_32;  // [k / 2][lanes][2]
+  Pack quads_8, quads_12;   // [k / 4][lanes][4]
+  Pack rows_32;             // [lanes][k]
+};
+const LowPacks& low_packs();
+
+}  // namespace tessera::exec::cpu

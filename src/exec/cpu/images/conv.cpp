@@ -1,0 +1,312 @@
+// Convolution in f32 and bf16 as matrix products: a row of the first factor is what the taps of one
+// pixel read, named by one pointer per tap and never gathered; filters are packed once. Convention:
+// a task is a tile of pixels and channels (or of filter rows); tiles and the order of sums are
+// functions of the shapes alone.
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "base/check.h"
+#include "base/index.h"
+#include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/images/conv.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/low.h"
+#include "exec/cpu/simd/vector.h"
+
+namespace tessera::exec::cpu {
+
+namespace {
+
+using std::int64_t;
+
+// Result pixels in an order of their own: pixel i of an h x w lattice inside each image, written at
+// `first` + `step` times its place.
+struct Lattice {
+  int64_t images, h, w;
+  int64_t first_row = 0, first_col = 0, step = 1;  // where its pixels lie in the result
+};
+
+// result[pixel, n] = sum over taps and channels of source[pixel * scale + tap, channel] *
+// filters[tap][channel, n]
+template <class T>
+struct Product {
+  Gather<T> source;
+  Lattice lattice;
+  int64_t scale;                  // source pixels per lattice pixel
+  std::vector<Tap> taps;          // in source pixels
+  std::vector<const T*> filters;  // of each tap: channels x n
+  int64_t rs, cs;                 // distance of their rows and columns
+  int64_t n;
+  T* result;
+  int64_t result_h, result_w;
+  Finish finish = {};  // of the whole result; what is bf16 there, too
+};
+
+// Tiles of pixels and channels. A small side pays for reading the other operand more often, few
+// tiles leave threads idle: the score weighs both, for 2 and for 16 threads.
+struct Tiles {
+  static constexpr int64_t most_rows = 264, most_columns = 256;
+  int64_t m = scattered_rows, n = scattered_columns;
+
+  Tiles(int64_t pixels, int64_t channels, bool low) {
+    const int64_t step = low ? low_rows : scattered_rows;
+    double best = 0;
+    for (int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0;
+         columns -= scattered_columns)
+      for (int64_t rows = most_rows / step * step; rows > 0; rows -= step) {
+        const int64_t tasks = ceil_div(pixels, rows) * ceil_div(channels, columns);
+        const double overhead =
+                         1 + 8.0 / static_cast<double>(columns) + 8.0 / static_cast<double>(rows),
+                     used = static_cast<double>(pixels * channels) /
+                            static_cast<double>(tasks * rows * columns);
+        const double score = used * (busy_share(tasks, 2) + busy_share(tasks, 16)) / overhead;
+        if (score > best) best = score, m = rows, n = columns;
+      }
+  }
+};
+
+// Shared: the packed filters, then a row of zeros for what lies outside the images.
+template <class T>
+std::size_t shared_bytes(int64_t taps, int64_t channels, int64_t n) {
+  return sizeof(T) *
+         static_cast<std::size_t>(packed_elements(Scattered<T>{taps, channels}, n) + channels);
+}
+struct Own {
+  std::byte* panel;
+  float* tile;
+  const void** rows;
+};
+Own own_of(const Call& call, int thread) {
+  std::byte* const at = call.scratch_of<std::byte>(thread);
+  float* const tile = reinterpret_cast<float*>(at + panel_bytes);
+  return {at, tile, reinterpret_cast<const void**>(tile + Tiles::most_rows * Tiles::most_columns)};
+}
+std::size_t own_bytes(int64_t taps) {
+  return panel_bytes + sizeof(float) * Tiles::most_rows * Tiles::most_columns +
+         sizeof(void*) * static_cast<std::size_t>(taps * Tiles::most_rows);
+}
+
+// Where the taps of lattice pixel i read: one pointer per tap, `pitch` apart.
+template <class T>
+void point_at(const Product<T>& p, int64_t i, const T* zeros, const void** to, int64_t pitch) {
+  const int64_t rest = i % (p.lattice.h * p.lattice.w), y = rest / p.lattice.w * p.scale,
+                x = rest % p.lattice.w * p.scale;
+  const T* image =
+      p.source.data + i / (p.lattice.h * p.lattice.w) * p.source.h * p.source.w * p.source.c;
+  for (const Tap& tap : p.taps) {
+    const int64_t row = y + tap.row, col = x + tap.col;
+    const bool inside = row >= 0 && row < p.source.h && col >= 0 && col < p.source.w;
+    *to = inside ? image + (row * p.source.w + col) * p.source.c : zeros;
+    to += pitch;
+  }
+}
+
+// `length` numbers are read under each tap: the channels of a pixel, or of several side by side.
+template <class T>
+void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) {
+  constexpr bool low = std::is_same_v<T, Low>;
+  const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w,
+                taps = static_cast<int64_t>(p.taps.size());
+  const Tiles tiles(pixels, p.n, low);
+  const bool dense = p.lattice.step == 1;
+  const Scattered<T> shape{taps, length};
+  T* const zeros = shared + packed_elements(shape, p.n);
+  const T* const packed = call.packed ? reinterpret_cast<const T*>(call.packed) : shared;
+  std::fill_n(zeros, length, T{0});
+  if (!call.packed)
+    call.pool.parallel_for(pack_tasks(shape, p.n), [&](int64_t task, int) {
+      gemm_pack<T>(shape, p.n, p.filters.data(), p.rs, p.cs, task, shared);
+    });
+  const int64_t across = ceil_div(p.n, tiles.n);
+  call.pool.parallel_for(ceil_div(pixels, tiles.m) * across, [&](int64_t task, int thread) {
+    const Own own = own_of(call, thread);
+    const int64_t first = task / across * tiles.m, rows = std::min(tiles.m, pixels - first);
+    const int64_t n0 = task % across * tiles.n, columns = std::min(tiles.n, p.n - n0);
+    const int64_t at = first * p.n + n0;  // in a dense result
+    for (int64_t r = 0; r < tiles.m; ++r)
+      point_at(p, std::min(first + r, pixels - 1), zeros, own.rows + r, tiles.m);
+    float* c = own.tile;
+    int64_t pitch = ceil_div(columns, scattered_columns) * scattered_columns;
+    if constexpr (!low)
+      if (dense) c = p.result + at, pitch = p.n;
+    Finish finish = p.finish;
+    finish.pitch = p.n;
+    if (finish.scale) finish.scale += n0, finish.offset += n0;
+    if (finish.addend) finish.addend += at;
+    if (finish.low_addend) finish.low_addend += at;
+    if constexpr (low)
+      if (dense) finish.low = p.result + at;
+    gemm_scattered<T>({taps, length, own.rows, tiles.m}, rows, p.n, packed, n0, columns, c, pitch,
+                      finish, own.panel);
+    if (dense) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t image = (first + r) / (p.lattice.h * p.lattice.w),
+                    rest = (first + r) % (p.lattice.h * p.lattice.w);
+      const int64_t row = p.lattice.first_row + rest / p.lattice.w * p.lattice.step,
+                    col = p.lattice.first_col + rest % p.lattice.w * p.lattice.step;
+      T* const to = p.result + ((image * p.result_h + row) * p.result_w + col) * p.n + n0;
+      if constexpr (low)
+        round_to_bf16(c + r * pitch, to, columns);
+      else
+        vector_copy(c + r * pitch, to, columns);
+    }
+  });
+}
+
+// Images of few channels are copied with their borders: then one tap is a whole row of the filter.
+bool narrow(const ir::Shape& f) { return f[2] < 16 && f[1] > 1; }
+int64_t bordered_elements(const ir::Shape& x, int64_t pad) {
+  return x[0] * (x[1] + 2 * pad) * (x[2] + 2 * pad) * x[3];
+}
+template <class T>
+void add_borders(const Call& call, const ir::Shape& x, int64_t pad, T* to) {
+  const T* from = call.in[0].as<T>();
+  const int64_t h = x[1] + 2 * pad, border = pad * x[3], row = x[2] * x[3];
+  call.pool.parallel_for(x[0] * h, [&](int64_t task, int) {
+    T* const at = to + task * (row + 2 * border);
+    const int64_t y = task % h - pad;
+    if (y < 0 || y >= x[1]) {
+      std::fill_n(at, row + 2 * border, T{0});
+      return;
+    }
+    std::fill_n(at, border, T{0}), std::fill_n(at + border + row, border, T{0});
+    std::copy_n(from + (task / h * x[1] + y) * row, row, at + border);
+  });
+}
+
+// The filters of a convolution as its product reads them: taps, and numbers under each.
+template <class T>
+Scattered<T> filter_shape(const ir::Shape& f) {
+  return narrow(f) ? Scattered<T>{f[0], f[1] * f[2]} : Scattered<T>{f[0] * f[1], f[2]};
+}
+
+template <class T>
+void pack_filters(const Call& call) {
+  const ir::Shape& f = call.in[1].shape;
+  const auto shape = filter_shape<T>(f);
+  std::vector<const T*> parts;
+  for (int64_t tap = 0; tap < shape.parts; ++tap)
+    parts.push_back(call.in[1].as<T>() + tap * shape.length * f[3]);
+  call.pool.parallel_for(pack_tasks(shape, f[3]), [&](int64_t task, int) {
+    gemm_pack<T>(shape, f[3], parts.data(), f[3], 1, task, reinterpret_cast<T*>(call.packed));
+  });
+}
+
+template <class T>
+void conv(const Call& call) {
+  const auto& attr = call.attr<ir::Conv>();
+  const ir::Shape &x = call.in[0].shape, &f = call.in[1].shape, &y = call.out[0].shape;
+  if (call.out[0].elements() == 0) return;
+  Product<T> p{.source = {call.in[0].as<T>(), x[1], x[2], x[3]},
+               .lattice = {y[0], y[1], y[2]},
+               .scale = attr.stride,
+               .taps = {},
+               .filters = {},
+               .rs = f[3],
+               .cs = 1,
+               .n = y[3],
+               .result = call.out[0].as<T>(),
+               .result_h = y[1],
+               .result_w = y[2]};
+  p.finish.relu = attr.relu;
+  std::vector<float> wide_scale, wide_offset;
+  if (call.in.size() > 2) {
+    wide_scale.resize(static_cast<std::size_t>(y[3])), wide_offset.resize(wide_scale.size());
+    p.finish.scale = wide(call.in[2], 0, y[3], wide_scale.data());
+    p.finish.offset = wide(call.in[3], 0, y[3], wide_offset.data());
+  }
+  if (call.in.size() > 4 && is_bf16(call.in[4]))
+    p.finish.low_addend = call.in[4].as<Low>();
+  else if (call.in.size() > 4)
+    p.finish.addend = call.in[4].as<float>();
+  const auto add_tap = [&](Tap tap, int64_t offset) {
+    p.taps.push_back(tap);
+    p.filters.push_back(call.in[1].as<T>() + offset);
+  };
+  T* shared = call.shared_scratch<T>();
+  if (narrow(f)) {
+    add_borders(call, x, attr.pad, shared);
+    p.source = {shared, x[1] + 2 * attr.pad, x[2] + 2 * attr.pad, x[3]};
+    for (int64_t k = 0; k < f[0]; ++k) add_tap({k, 0}, k * f[1] * f[2] * f[3]);
+    return multiply<T>(call, p, f[1] * f[2],
+                       shared + (bordered_elements(x, attr.pad) + 31) / 32 * 32);
+  }
+  for (int64_t k = 0; k < f[0]; ++k)
+    for (int64_t l = 0; l < f[1]; ++l)
+      add_tap({k - attr.pad, l - attr.pad}, (k * f[1] + l) * f[2] * f[3]);
+  multiply<T>(call, p, x[3], shared);
+}
+
+}  // namespace
+
+plan::PackedForm packed_conv(const ir::Attrs&, std::span<const ir::Type> in, int operand) {
+  const ir::Type& f = in[1];
+  const bool low = f.dtype == ir::DType::bf16;
+  if (operand != 1 || (!low && f.dtype != ir::DType::f32) || in[0].dtype != f.dtype) return {};
+  return {low ? 2 * packed_elements(filter_shape<Low>(f.shape), f.shape[3])
+              : 4 * packed_elements(filter_shape<float>(f.shape), f.shape[3]),
+          (low ? "bf16 conv" : "conv") + ir::to_string(f.shape)};
+}
+void pack_conv(const Call& call) {
+  is_bf16(call.in[1]) ? pack_filters<Low>(call) : pack_filters<float>(call);
+}
+void fast_conv(const Call& call) { is_bf16(call.in[0]) ? conv<Low>(call) : conv<float>(call); }
+Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                     std::span<const ir::Type>) {
+  const ir::Shape& f = in[1].shape;
+  const bool low = in[0].dtype == ir::DType::bf16;
+  const std::size_t images =
+      narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 32 : 0;
+  const auto shape = filter_shape<Low>(f);
+  return {.shared = (low ? sizeof(Low) : sizeof(float)) * images +
+                    (low ? shared_bytes<Low>(shape.parts, shape.length, f[3])
+                         : shared_bytes<float>(shape.parts, shape.length, f[3])),
+          .per_thread = own_bytes(f[0] * f[1])};
+}
+
+// dx[row] collects dy[p] f[k] where row = p stride + k - pad. Rows of one remainder modulo the
+// stride meet the same taps: each of the stride^2 classes of pixels is a product of its own, with
+// filters transposed as they are packed.
+namespace {
+template <class T>
+void input_grad(const Call& call) {
+  const auto& attr = call.attr<ir::Conv>();
+  const ir::Shape &g = call.in[0].shape, &f = call.in[1].shape, &x = call.out[0].shape;
+  if (call.out[0].elements() == 0) return;
+  const int64_t s = attr.stride, c = f[2], o = f[3];
+  for (int64_t a = 0; a < std::min(s, x[1]); ++a)
+    for (int64_t b = 0; b < std::min(s, x[2]); ++b) {
+      Product<T> p{.source = {call.in[0].as<T>(), g[1], g[2], o},
+                   .lattice = {x[0], ceil_div(x[1] - a, s), ceil_div(x[2] - b, s), a, b, s},
+                   .scale = 1,
+                   .taps = {},
+                   .filters = {},
+                   .rs = 1,
+                   .cs = o,
+                   .n = c,
+                   .result = call.out[0].as<T>(),
+                   .result_h = x[1],
+                   .result_w = x[2]};
+      for (int64_t k = 0; k < f[0]; ++k)
+        for (int64_t l = 0; l < f[1]; ++l)
+          if ((a + attr.pad - k) % s == 0 && (b + attr.pad - l) % s == 0) {
+            p.taps.push_back({(a + attr.pad - k) / s, (b + attr.pad - l) / s});
+            p.filters.push_back(call.in[1].as<T>() + (k * f[1] + l) * c * o);
+          }
+      multiply<T>(call, p, o, call.shared_scratch<T>());
+    }
+}
+}  // namespace
+void fast_conv_input_grad(const Call& call) {
+  is_bf16(call.in[0]) ? input_grad<Low>(call) : input_grad<float>(call);
+}
+Scratch scratch_conv_input_grad(const ir::Attrs&, std::span<const ir::Type> in,
+                                std::span<const ir::Type>) {
+  const ir::Shape& f = in[1].shape;
+  return {.shared = in[0].dtype == ir::DType::bf16 ? shared_bytes<Low>(f[0] * f[1], f[3], f[2])
+                                                   : shared_bytes<float>(f[0] * f[1], f[3], f[2]),
+          .per_thread = own_bytes(f[0] * f[1])};
+}
+
+}  // namespace tessera::exec::cpu

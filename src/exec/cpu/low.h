@@ -1,0 +1,58 @@
+// bf16 tensors in kernels that compute in f32: pieces are widened into a small buffer, and results
+// rounded from one, while both are in cache. Convention: a kernel whose row says `low` (kernel.h)
+// meets f32 and bf16 in any mixture, and asks each tensor what it is.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/simd/convert.h"
+#include "exec/cpu/simd/vector.h"
+
+namespace tessera::exec::cpu {
+
+inline bool is_bf16(const Tensor& t) { return t.dtype == ir::DType::bf16; }
+
+inline bool any_bf16(std::span<const ir::Type> in, std::span<const ir::Type> out) {
+  const auto low = [](const ir::Type& type) { return type.dtype == ir::DType::bf16; };
+  return std::any_of(in.begin(), in.end(), low) || std::any_of(out.begin(), out.end(), low);
+}
+
+// Elements [begin, begin + n) as f32: where they lie, or widened into `room`.
+inline const float* wide(const Tensor& x, std::int64_t begin, std::int64_t n, float* room) {
+  if (!x) return nullptr;
+  if (!is_bf16(x)) return x.as<float>() + begin;
+  widen_bf16(x.as<Low>() + begin, room, n);
+  return room;
+}
+// Where f32 results of [begin, ...) are written before `give`: the tensor itself, or `room`.
+inline float* room_for(const Tensor& y, std::int64_t begin, float* room) {
+  if (!y) return nullptr;
+  return is_bf16(y) ? room : y.as<float>() + begin;
+}
+inline void give(const Tensor& y, std::int64_t begin, std::int64_t n, const float* room) {
+  if (y && is_bf16(y)) round_to_bf16(room, y.as<Low>() + begin, n);
+}
+
+// Elements of a piece: buffers of a few of them fit the first-level cache.
+inline constexpr std::int64_t low_piece = 1024;
+using Piece = std::array<float, low_piece>;
+
+// body(begin, size) over n elements and the threads of the pool, in pieces where a tensor is bf16.
+template <class Body>
+void for_pieces(const Call& call, std::int64_t n, const Body& body) {
+  bool low = false;
+  for (const auto& list : {call.in, call.out})
+    for (const Tensor& t : list) low = low || (t && is_bf16(t));
+  for_chunks(call.pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
+    const std::int64_t step = low ? low_piece : chunk;
+    for (std::int64_t i = begin; i < begin + size; i += step)
+      body(i, std::min(step, begin + size - i));
+  });
+}
+
+}  // namespace tessera::exec::cpu
