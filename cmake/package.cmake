@@ -5,6 +5,7 @@
 #
 # Convention: three components. `program` is what everybody gets. `bundled` adds every library but glibc's under lib/tessera, where the
 # program looks first (.tar.gz). `system` takes that place to look away again, as a distribution wants it (.deb).
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY TRUE)    # what is packed is what was built
 include(GNUInstallDirs)
 set(TESSERA_BUNDLE lib/tessera)
 # The older form of the tag holds for libraries that libraries need, too.
@@ -29,6 +30,14 @@ install(RUNTIME_DEPENDENCY_SET needed
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|pthread|dl|rt|resolv|util)\\.so" "^libcuda\\.so" "^libnvidia"
   LIBRARY DESTINATION ${TESSERA_BUNDLE} COMPONENT bundled EXCLUDE_FROM_ALL)
 
+# A library with a path of its own (MPI's) would not look where the program does.
+install(CODE "file(GLOB libraries \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${TESSERA_BUNDLE}/*.so*\")
+foreach(library \${libraries})
+  if(NOT IS_SYMLINK \${library})
+    file(RPATH_REMOVE FILE \${library})
+  endif()
+endforeach()" COMPONENT bundled EXCLUDE_FROM_ALL)
+
 # Debian wants a copyright and a changelog beside the program.
 set(maintainer "Tessera developers <tessera@users.noreply.github.com>")
 string(TIMESTAMP today "%a, %d %b %Y %H:%M:%S +0000" UTC)
@@ -37,7 +46,7 @@ file(WRITE ${CMAKE_BINARY_DIR}/package/copyright
 Upstream-Name: tessera
 
 Files: *
-Copyright: the Tessera developers
+Copyright: 2026 the Tessera developers
 License: Apache-2.0
  On Debian systems the text of the license is in
  /usr/share/common-licenses/Apache-2.0.
@@ -59,10 +68,10 @@ set(CPACK_PACKAGE_NAME tessera)
 set(CPACK_PACKAGE_VENDOR "Tessera developers")
 set(CPACK_PACKAGE_CONTACT "${maintainer}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains and runs image classifiers under every parallelisation technique")
-set(CPACK_PACKAGE_DESCRIPTION "Tessera trains and runs image classifiers (ViT, Swin, ResNet) on one or many processors
- with data, tensor, pipeline and sequence parallelism, sharded optimizers and
- offloading, and compares the techniques in reproducible studies. It reads and
- writes the weights of torchvision, timm and Hugging Face, and writes ONNX.")
+set(CPACK_PACKAGE_DESCRIPTION "Tessera trains and runs image classifiers (ViT, Swin, ResNet) on one or many
+processors with data, tensor, pipeline and sequence parallelism, sharded
+optimizers and offloading, and compares the techniques in studies. It reads
+and writes the weights of torchvision, timm and Hugging Face, and writes ONNX.")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_FILE_NAME tessera-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -1,5 +1,5 @@
 // NumPy's arrays. Input: a byte that chooses the model's channels (0: any), then the file.
-#include "data/npy.h"
+#include "data/arrays/npy.h"
 
 #include <cmath>
 

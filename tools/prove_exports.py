@@ -190,13 +190,12 @@ def prove_onnx(title, weights, pictures, ours):
     record(title, "onnx --preprocess: logits of u8 pixels", difference(session.run(["logits"], {"images": pixels})[0], ours))
 
 
-def from_torchvision(title, model, side, namings=("torchvision", "timm", "hf"), heads=None):
+def from_torchvision(title, model, side, namings=("torchvision", "timm", "hf")):
     """A plain state dict of torchvision's, recognised by its names and shapes."""
     weights = scratch / f"{title}.safetensors"
     save_file({k: v.contiguous() for k, v in randomise(model).state_dict().items()}, weights)
     reference = scratch / f"{title}-reference"
-    flags = []
-    tessera("ckpt", "export", weights, "--out", reference, *flags)
+    tessera("ckpt", "export", weights, "--out", reference)
     pictures, ours = prove_namings(title, reference, side, namings)
     _, numbers = batch_of(reference, pictures)
     record(title, "torchvision's own file, recognised: logits", difference(ours, logits_of(model, numbers)))
@@ -205,7 +204,7 @@ def from_torchvision(title, model, side, namings=("torchvision", "timm", "hf"), 
 
 def from_timm(title, name, arguments, side):
     """A folder as timm pushes it to the hub, and its preprocessing."""
-    model = randomise(timm.create_model(name, num_classes=11, **arguments))
+    model = randomise(timm.create_model(name, num_classes=11, pretrained_cfg_overlay={"input_size": (3, *side)}, **arguments))
     folder = scratch / f"{title}-saved"
     timm.models.save_for_hf(model, folder, model_args=arguments, safe_serialization="both")
     pictures = [picture(scratch / f"{title}-{i}.png", side[0] + 40, side[1] + 15, i) for i in range(2)]
@@ -258,7 +257,10 @@ def main():
                                                             mlp_dim=80, num_classes=10), (32, 32))
     from_torchvision("swin 24, window 7, 224 px", tv.SwinTransformer([4, 4], 24, [2, 2, 2, 2], [2, 2, 4, 4], [7, 7], num_classes=10),
                      (224, 224))
-    from_torchvision("swin 24, padded windows", tv.SwinTransformer([4, 4], 24, [2, 2], [2, 2], [6, 6], num_classes=10), (224, 224))
+    from_torchvision("swin 24, padded windows", tv.SwinTransformer([4, 4], 24, [2, 2], [2, 2], [6, 6], num_classes=10), (224, 224),
+                     ("torchvision", "hf"))
+    from_torchvision("swin 24, odd merging", tv.SwinTransformer([32, 32], 24, [2, 2], [2, 2], [3, 3], num_classes=10), (224, 224),
+                     ("torchvision", "hf"))
     from_torchvision("resnet18", tv.resnet18(num_classes=10), (224, 224))
     from_torchvision("resnet bottleneck 1-1-1-1", tv.ResNet(tv.resnet.Bottleneck, [1, 1, 1, 1], num_classes=10), (224, 224))
     prove_refusals()

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "data/arrays/augment_numbers.h"
 #include "data/augment_color.h"
-#include "data/augment_numbers.h"
 #include "data/augment_policy.h"
 
 namespace tessera::data {

@@ -10,9 +10,9 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "data/arrays/npy.h"
 #include "data/class_folders.h"
 #include "data/decode.h"
-#include "data/npy.h"
 
 namespace tessera::data {
 namespace {

@@ -1,6 +1,6 @@
 // Names and layouts of a model's parameters in other people's files: torchvision's (canonical),
-// torchvision's old ones, timm's and Hugging Face's. Convention: pure text and shape maths; nothing here opens a
-// file. `Param` (model.h) says how torch's layout becomes ours.
+// torchvision's old ones, timm's and Hugging Face's. Convention: pure text and shape maths; nothing
+// here opens a file. `Param` (model.h) says how torch's layout becomes ours.
 #pragma once
 
 #include <cstdint>

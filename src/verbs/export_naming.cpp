@@ -69,6 +69,11 @@ std::vector<std::string> swin_problems(const ModelConfig& m, const std::string& 
     if (h < m.window_h || w < m.window_w)
       out.push_back(fmt::format(
           "stage {} has {} x {} tokens, fewer than a window, which it shrinks", s, h, w));
+    else if (naming == "timm" && (h % m.window_h != 0 || w % m.window_w != 0))
+      out.push_back(
+          fmt::format("the {} x {} tokens of stage {} are no multiple of a window, and it shifts "
+                      "before it pads",
+                      h, w, s));
     else if (naming == "hf" && (h == m.window_h) != (w == m.window_w))
       out.push_back(
           fmt::format("stage {} of {} x {} tokens is shifted in one direction only", s, h, w));

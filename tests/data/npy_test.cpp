@@ -1,6 +1,6 @@
 // Arrays of numbers: what a .npy header may say, what is refused before anything is allocated, and
 // how such images become the numbers that a model reads.
-#include "data/npy.h"
+#include "data/arrays/npy.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,8 @@ namespace {
 
 std::string npy(const std::string& dictionary, const std::string& data, int version = 1) {
   std::string header = dictionary;
-  header.resize((header.size() + 64) / 64 * 64 - 1 - (version == 1 ? 10 : 12) % 64, ' ');
+  const std::size_t front = version == 1 ? 10 : 12;  // NumPy aligns what follows to 64
+  header.resize((front + header.size() + 64) / 64 * 64 - front - 1, ' ');
   header += '\n';
   std::string out = "\x93NUMPY";
   out += static_cast<char>(version);
@@ -129,7 +130,8 @@ TEST(Npy, TransformsKeepWhatPixelsWouldLose) {
   AugmentOptions squash;
   squash.eval_squash = true;
   make_eval_transform(squash, 1, 4, 1, {{0.0}, {1.0}}).apply(image, {}, wide);
-  EXPECT_EQ(wide, (std::vector<float>{0.0F, 0.25e-4F, 0.75e-4F, 1e-4F}));
+  const float expected[] = {0.0F, 0.25e-4F, 0.75e-4F, 1e-4F};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(wide[i], expected[i]);
 }
 
 TEST(Npy, AFolderOfArraysFeedsTheLoader) {

@@ -50,6 +50,9 @@ TEST(Export, WhatALibraryCannotSayIsRefused) {
   expect(grey, "images have 3", "", "");
   models::ModelConfig swin = models::preset("swin_t"), small = swin, rectangle = swin;
   small.image_h = small.image_w = 64, rectangle.window_w = 14;
+  models::ModelConfig padded = swin;
+  padded.window_h = padded.window_w = 6, padded.depths = {2, 2}, padded.stage_heads = {3, 6};
+  expect(padded, "", "shifts before it pads", "");
   expect(swin, "", "", "");
   expect(small, "", "fewer than a window", "fewer than a window");
   expect(rectangle, "", "fewer than a window", "square");

@@ -57,7 +57,7 @@ std::vector<Case> cases() {
        [](Tensors& t) {
          t.all = {{"conv1.weight", {"F32", {2}}}, {"fc.bias", {"F32", {2}}}};
        },
-       {"none of the 2 tensors", "torchvision's or timm's"}},
+       {"none of the 2 tensors", "torchvision's, timm's or Hugging Face's"}},
       {"one missing",
        [](Tensors& t) { t.all.erase("encoder.ln.bias"); },
        {"a parameter is missing: encoder.ln.bias"}},

@@ -1,4 +1,4 @@
-#include "data/augment_numbers.h"
+#include "data/arrays/augment_numbers.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "data/npy.h"
+#include "data/arrays/npy.h"
 
 #include <fmt/format.h>
 
