@@ -35,8 +35,10 @@ std::string beside(const std::string& name, const std::string& text) {
 class EightyColumns : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool positional) const override {
-    return beside(make_option_name(option, positional) + make_option_opts(option),
-                  make_option_desc(option));
+    const FlagText text = flag_text(*option);
+    return beside(
+        positional || text.longs.empty() ? make_option_name(option, positional) : text.names,
+        text.help);
   }
   std::string make_subcommand(const CLI::App* verb) const override {
     const std::string text = verb->get_description();
@@ -67,7 +69,8 @@ std::string help_of(const CLI::App& app, const std::vector<std::string>& path) {
     before += (before.empty() ? "" : " ") + verb->get_name();
     verb = found;
   }
-  return verb->help(before);
+  const std::string name = before + (before.empty() ? "" : " ") + verb->get_name();
+  return verb->get_formatter()->make_help(verb, name, CLI::AppFormatMode::Normal);
 }
 
 }  // namespace

@@ -39,13 +39,16 @@ std::string value_of(const CLI::Option& option) {
   return " " + type;
 }
 
-FlagText text_of(const CLI::Option& option) {
+}  // namespace
+
+FlagText flag_text(const CLI::Option& option) {
   FlagText out;
   for (const std::string& name : option.get_lnames()) {
     out.longs.push_back("--" + name);
     out.names += (out.names.empty() ? "--" : ", --") + name;
   }
   if (option.get_positional()) out.names = option.get_name(true);
+  if (out.longs.size() == 1 && option.get_lnames()[0] == "help") out.names = "-h, --help";
   out.takes_value = !option.get_positional() && option.get_items_expected_max() > 0;
   if (!option.get_positional()) out.names += value_of(option);
   out.help = option.get_description();
@@ -54,6 +57,8 @@ FlagText text_of(const CLI::Option& option) {
   out.choices = choices_of(option);
   return out;
 }
+
+namespace {
 
 bool is_of_configuration(const FlagText& flag) {
   return std::any_of(config::flags().begin(), config::flags().end(), [&](const config::Flag& f) {
@@ -77,7 +82,7 @@ void collect_verbs(const CLI::App& app, const std::vector<std::string>& path,
                 .all_flags = {}};
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty() || option->check_lname("help")) continue;
-    FlagText flag = text_of(*option);
+    FlagText flag = flag_text(*option);
     if (option->get_positional()) {
       const bool several = option->get_items_expected_max() > 1;
       text.usage += (option->get_required() ? " " : " [") + flag.names + (several ? "..." : "") +

@@ -15,6 +15,8 @@ struct FlagText {
   std::vector<std::string> longs, choices;
   bool takes_value = false;
 };
+FlagText flag_text(const CLI::Option& option);
+
 struct VerbText {
   std::vector<std::string> path;  // {"ckpt", "ls"}
   std::string usage, help;        // "ckpt ls RUN"

@@ -55,11 +55,9 @@ std::int64_t evaluations_left(const TrainState& state) {
   const std::int64_t batch = std::max<std::int64_t>(1, state.config.batch.global),
                      steps = std::max<std::int64_t>(1, (state.epoch_samples + batch - 1) / batch),
                      last = (state.total + steps - 1) / steps;  // epochs of the whole run
-  std::int64_t out = 0;
-  for (std::int64_t epoch = state.progress.epoch + 1; epoch <= last; ++epoch)
-    out += epoch == last ||
-           (state.config.run.eval_every > 0 && epoch % state.config.run.eval_every == 0);
-  return out;
+  if (last <= state.progress.epoch) return 0;
+  const std::int64_t every = state.config.run.eval_every;
+  return every <= 0 ? 1 : last / every - state.progress.epoch / every + (last % every == 0 ? 0 : 1);
 }
 
 Score evaluate(TrainState& state, TrainLog& log) {
