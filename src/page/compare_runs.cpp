@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "page/compare_facts.h"
-#include "page/figure.h"
+#include "page/figures/figure.h"
 
 namespace tessera::report {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/table.h"
 

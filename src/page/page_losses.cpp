@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 
 namespace tessera::report {

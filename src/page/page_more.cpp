@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/table.h"
 

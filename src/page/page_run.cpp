@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "record/read_predictions.h"
 

@@ -51,9 +51,15 @@ std::string wrapped(const std::string& text, int columns) {
   };
   std::string out, rest = text;
   while (shown(rest) > most) {
-    std::size_t cut = rest.npos;
-    for (std::size_t at = rest.find(' ', indent + 1); at != rest.npos; at = rest.find(' ', at + 1))
-      if (shown(std::string_view(rest).substr(0, at)) <= most) cut = at;
+    std::size_t cut = rest.npos, seam = rest.npos;  // a seam: between columns of a line
+    for (std::size_t at = rest.find(' ', indent + 1); at != rest.npos;
+         at = rest.find(' ', at + 1)) {
+      if (shown(std::string_view(rest).substr(0, at)) > most) break;
+      cut = at;
+      const std::string_view after = std::string_view(rest).substr(at);
+      if (at > most / 2 && (after.starts_with(" |") || after.starts_with("  "))) seam = at;
+    }
+    if (seam != rest.npos) cut = seam;
     if (cut == rest.npos) break;  // one long word: the terminal cuts it
     std::string line = rest.substr(0, cut);
     line.erase(line.find_last_not_of(" |") + 1);

@@ -70,7 +70,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"explain --model vit_micro --dp 2 --zero 4", 2, "zero"},
       {"explain --model vit_micro --dp 2 --rank 2", 2, "choose 0 to 1"},
       {"explain --model vit_micro --rank 1", 2, "one rank"},
-      {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
+      {"train" + tiny + "--steps 1 --lr 0.25 --out " + s + "/w", 2, "another configuration"},
       {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 3,
        "data get cifar10"},
       {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2,

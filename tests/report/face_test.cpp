@@ -8,10 +8,11 @@
 
 #include "base/check.h"
 #include "page/compare_runs.h"
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/tiles.h"
 #include "record/read_predictions.h"
+#include "report/console.h"
 #include "report/html.h"
 #include "report/sample.h"
 
@@ -91,7 +92,7 @@ TEST_F(Face, TwoValuesAreDots) {
   const std::string dots = line_figure(f);
   EXPECT_TRUE(has(dots, "2 ranks") && has(dots, "fg-tickm") && !has(dots, "class=\"fg-line"))
       << dots;
-  EXPECT_TRUE(has(dots, "1 ranks: 4.00, from 3.90 to 4.10")) << dots;
+  EXPECT_TRUE(has(dots, "1 rank: 4.00, from 3.90 to 4.10")) << dots;
   f.lines[1].marks.push_back({4, 1.5});
   EXPECT_TRUE(has(line_figure(f), "class=\"fg-line"));
 }
@@ -111,6 +112,16 @@ TEST_F(Face, LogarithmicAxesAndEmptyFigures) {
     EXPECT_NO_THROW(parse_xml(empty));
     EXPECT_TRUE(has(empty, "nothing measured yet"));
   }
+}
+
+TEST_F(Face, LinesAreCutBetweenWordsAndSpeedsHaveDigits) {
+  EXPECT_EQ(wrapped("short", 80), "short");
+  EXPECT_EQ(wrapped("step 1 | loss 2.303 | top1 12.5% | lr 7.8e-06", 36),
+            "step 1 | loss 2.303 | top1 12.5%\n    lr 7.8e-06");
+  EXPECT_EQ(wrapped(std::string(30, 'x') + " y", 20), std::string(30, 'x') + " y");
+  for (const auto& [value, words] : std::vector<std::pair<double, const char*>>{
+           {1234.6, "1,235"}, {56.78, "56.8"}, {0.01234, "0.0123"}, {3.14159, "3.14"}})
+    EXPECT_EQ(per_second(value), words);
 }
 
 TEST_F(Face, NamesOfAScatterDoNotTouch) {

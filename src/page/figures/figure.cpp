@@ -1,4 +1,4 @@
-#include "page/figure.h"
+#include "page/figures/figure.h"
 
 #include <fmt/format.h>
 

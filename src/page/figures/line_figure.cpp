@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "report/html.h"
 
 namespace tessera::report {
@@ -218,6 +218,7 @@ DotFigure as_dots(const LineFigure& f) {
       DotRow row;
       row.group = measured.size() > 1 ? measured[i]->name : "";
       row.name = plain_number(m.x) + " " + f.x_label;
+      if (m.x == 1 && row.name.ends_with("s")) row.name.pop_back();  // "1 rank"
       row.mark = m, row.colour = static_cast<int>(i) % kColours;
       row.value = f.percent_y ? percent(m.y) : three(m.y);
       if (!ideal.empty())
