@@ -18,8 +18,9 @@ void KeyFlags::add_to(CLI::App& verb, const std::vector<std::string_view>& only)
     if (!only.empty() && std::find(only.begin(), only.end(), flag.name) == only.end()) continue;
     const std::string help =
         std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
-    options_[i] = verb.add_option(std::string(flag.name), values_[i], help)
-                      ->type_name(std::string(flag.metavar));
+    const std::string names =
+        std::string(flag.name) + (flag.also.empty() ? "" : "," + std::string(flag.also));
+    options_[i] = verb.add_option(names, values_[i], help)->type_name(std::string(flag.metavar));
   }
 }
 
@@ -29,12 +30,12 @@ void KeyFlags::append_to(std::vector<config::Override>& overrides) const {
       overrides.push_back(config::from_flag(config::flags()[i], values_[i]));
 }
 
-void ConfigArguments::add_to(CLI::App& verb) {
+void ConfigArguments::add_to(CLI::App& verb, const std::vector<std::string_view>& only) {
   verb.add_option("CONFIG", path, "a TOML file; every key can be changed with --set and flags");
   verb.add_option("--set", sets, "change one key: --set model.depth=4 (may be repeated)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  flags.add_to(verb);
+  flags.add_to(verb, only);
 }
 
 std::vector<config::Override> ConfigArguments::overrides() const {
@@ -84,7 +85,9 @@ void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
 }
 
 void WeightsArguments::apply_to(run::WeightsOptions& options) const {
-  if (!model.empty()) options.overrides.push_back({"model.name", model, "--model " + model, true});
+  if (!model.empty())
+    options.overrides.push_back(
+        {"model.name", config::in_our_words("model.name", model), "--model " + model, true});
   for (const std::string& set : sets) options.overrides.push_back(config::from_set(set));
   flags.append_to(options.overrides);
 }

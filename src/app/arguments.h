@@ -32,7 +32,7 @@ struct ConfigArguments {
   std::vector<std::string> sets;
   KeyFlags flags;
 
-  void add_to(CLI::App& verb);
+  void add_to(CLI::App& verb, const std::vector<std::string_view>& only = {});
   std::vector<config::Override> overrides() const;
   std::string given() const;  // all of it, as it was typed; "": nothing
   // `world`: the ranks that run; 0: nothing runs, or the configuration says how many to start.

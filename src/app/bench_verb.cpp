@@ -70,10 +70,6 @@ config::Config load_with_batch(Bench& bench, config::Purpose purpose, int world,
 
 int run_bench(Bench& bench, char** argv) {
   const run::BenchOptions& o = bench.options;
-  if (o.check && o.what != "infer")
-    throw Error(ErrorKind::usage,
-                "--check compares logits, which `bench " + o.what + "` does not compute", "",
-                "bench infer --check");
   if (o.what == "offload")  // of one rank, as the next ones
     return run::bench_offload(load_with_batch(bench, config::Purpose::other, 1, false), o);
   if (o.what == "data" || o.what == "ops" || o.what == "layers") {
@@ -99,39 +95,96 @@ int run_bench(Bench& bench, char** argv) {
 
 }  // namespace
 
-void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
-  auto bench = std::make_shared<Bench>();
+namespace {
+
+// Flags of a configuration that mean something where nothing is trained to its end.
+const std::vector<std::string_view> bench_flags = {
+    "--model",  "--data",     "--global-batch", "--micro-batch", "--accumulate", "--dtype",
+    "--device", "--threads",  "--dp",           "--tp",          "--pp",         "--sp",
+    "--zero",   "--schedule", "--np",           "--comm",        "--seed",       "--deepspeed"};
+
+struct Modes {
+  CLI::App& verb;
+  char** argv;
+  bool& json;
+  int& code;
+
+  // A mode with what all of them take; it measures a batch where `batched`.
+  std::pair<CLI::App*, std::shared_ptr<Bench>> add(const char* name, const char* help,
+                                                   bool batched = true) const {
+    const auto bench = std::make_shared<Bench>();
+    bench->options.what = name;
+    CLI::App* mode = verb.add_subcommand(name, help);
+    mode->add_flag("--json", json, "print one JSON document on stdout");
+    bench->config.add_to(*mode, bench_flags);
+    bench->batch =
+        mode->add_option("--batch", bench->options.batch,
+                         "images per run (default: batch.global where it is given, else 8)");
+    bench->batch->check(CLI::Range(1, 65536));
+    if (!batched) bench->batch->group("");  // hidden: it changes nothing
+    mode->add_option("--repeats", bench->options.repeats,
+                     "timed runs (default: two seconds' worth)")
+        ->check(CLI::Range(1, 100000));
+    mode->callback([bench, argv = argv, &json = json, &code = code] {
+      bench->options.json = json;
+      code = run_bench(*bench, argv);
+    });
+    return {mode, bench};
+  }
+};
+
+void add_comm_mode(const Modes& modes) {
+  const auto [mode, bench] = modes.add(
+      "comm", "latency and bandwidth of a collective by every algorithm, beside plain MPI", false);
   run::BenchOptions& o = bench->options;
+  mode->add_option("--verb", o.verb, "all_reduce | reduce_scatter | all_gather")
+      ->check(CLI::IsMember({"all_reduce", "reduce_scatter", "all_gather"}))
+      ->capture_default_str();
+  mode->add_option("--min-bytes", o.min_bytes, "smallest message")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  mode->add_option("--max-bytes", o.max_bytes, "largest message, for example 64MB")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  mode->add_option("--machines", o.machines, "pretend that the ranks are on so many")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  mode->add_flag("--elsewhere", o.elsewhere, "buffers that other ranks cannot reach");
+}
+
+}  // namespace
+
+void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
   CLI::App* verb = app.add_subcommand("bench", "throughput with achieved against peak");
-  verb->add_flag("--json", json, "print one JSON document on stdout");
-  verb->add_option("WHAT", o.what, "infer | layers | train | ops | data | comm | offload")
-      ->required()
-      ->check(CLI::IsMember({"infer", "layers", "train", "ops", "data", "comm", "offload"}));
-  bench->config.add_to(*verb);
-  bench->batch = verb->add_option(
-      "--batch", o.batch, "images per run (default: batch.global where it is given, else 8)");
-  bench->batch->check(CLI::Range(1, 65536));
-  verb->add_option("--repeats", o.repeats, "timed runs (default: two seconds' worth)")
-      ->check(CLI::Range(1, 100000));
-  verb->add_flag("--check", o.check,
-                 "infer: also how far the logits of these ranks are from those of one");
-  verb->add_option("--filter", o.filter, "ops: only equations whose text contains this");
-  verb->add_option("--workers", bench->workers, "data: threads that prepare batches")
-      ->check(CLI::Range(0, 256));
-  verb->add_option("--split", o.split, "data: train (augmented as configured) | test")
-      ->check(CLI::IsMember({"train", "test"}));
-  verb->add_option("--verb", o.verb, "comm: all_reduce | reduce_scatter | all_gather")
-      ->check(CLI::IsMember({"all_reduce", "reduce_scatter", "all_gather"}));
-  verb->add_option("--min-bytes", o.min_bytes, "comm: smallest message")
-      ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--max-bytes", o.max_bytes,
-                   "comm: largest message (256MB); offload: bytes of a moment")
-      ->transform(CLI::AsSizeValue(false));
-  verb->add_option("--machines", o.machines, "comm: pretend that the ranks are on so many")
-      ->check(CLI::Range(1, 1024));
-  verb->add_flag("--elsewhere", o.elsewhere, "comm: buffers that other ranks cannot reach");
-  verb->callback(
-      [bench, argv, &json, &code] { bench->options.json = json, code = run_bench(*bench, argv); });
+  verb->require_subcommand(1);
+  const Modes modes{*verb, argv, json, code};
+  {
+    const auto [mode, bench] = modes.add("infer", "a forward pass, on any layout");
+    mode->add_flag("--check", bench->options.check,
+                   "also how far the logits of these ranks are from those of one");
+  }
+  modes.add("layers", "where the time of a forward pass goes, by the parts of a layer");
+  modes.add("train", "a training step, on any layout");
+  {
+    const auto [mode, bench] = modes.add("ops", "every op of a training step by itself");
+    mode->add_option("--filter", bench->options.filter, "only equations whose text contains this");
+  }
+  {
+    const auto [mode, bench] = modes.add("data", "the loader beside the decoder alone");
+    mode->add_option("--workers", bench->workers, "threads that prepare batches")
+        ->check(CLI::Range(0, 256));
+    mode->add_option("--split", bench->options.split, "train (augmented as configured) | test")
+        ->check(CLI::IsMember({"train", "test"}))
+        ->capture_default_str();
+  }
+  add_comm_mode(modes);
+  {
+    const auto [mode, bench] =
+        modes.add("offload", "how fast what rests away from the device comes and goes", false);
+    mode->add_option("--max-bytes", bench->options.max_bytes, "bytes of a moment")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+  }
 }
 
 }  // namespace tessera::app

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "app/bench_verb.h"
+#include "app/help_verbs.h"
 #include "app/study_verbs.h"
 #include "app/verbs.h"
 #include "base/as_error.h"
@@ -20,6 +21,7 @@
 #include "base/memory_reserve.h"
 #include "base/say.h"
 #include "base/streams.h"
+#include "config/flags.h"
 #include "ranks/launch.h"
 #include "report/document.h"
 
@@ -61,9 +63,13 @@ std::string unknown_flags(const CLI::App& verb, int argc, char** argv, int first
     if (!word.starts_with("--") || word.size() < 3) continue;
     word = word.substr(2, word.find('=') == word.npos ? word.npos : word.find('=') - 2);
     if (std::find(names.begin(), names.end(), word) != names.end()) continue;
-    const std::string near = word.size() < 3 || word.size() > 64 ? "" : nearest(word, names);
+    const std::string_view ours = config::answer_to_foreign_flag(word);
+    const std::string near =
+        word.size() < 3 || word.size() > 64 || !ours.empty() ? "" : nearest(word, names);
     out += (out.empty() ? "there is no flag --" : "; nor --") + word +
-           (near.empty() ? "" : " (did you mean --" + near + "?)");
+           (!ours.empty()  ? " (here it is " + std::string(ours) + ")"
+            : near.empty() ? ""
+                           : " (did you mean --" + near + "?)");
   }
   return out;
 }
@@ -107,7 +113,7 @@ int dispatch(int argc, char** argv) {
   app.set_version_flag("--version", "tessera " + version());
   app.require_subcommand(1);
   app.fallthrough(false);
-  app.get_formatter()->column_width(34);
+  app.formatter(app::eighty_columns());
   int code = 0;
   bool json = false;
   app::add_train_verb(app, argv, json, code);
@@ -122,6 +128,7 @@ int dispatch(int argc, char** argv) {
   app::add_models_verb(app, json, code);
   app::add_version_verb(app, json, code);
   app::add_config_verbs(app, json);
+  app::add_help_verbs(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

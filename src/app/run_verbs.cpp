@@ -54,7 +54,7 @@ void add_eval_verb(CLI::App& app, char** argv, bool& json, int& code) {
           "synthetic | synthetic:HxWxC,CLASSES | cifar10:DIR | cifar100:DIR | folder:DIR | npy:DIR")
       ->required()
       ->type_name("SPEC");
-  verb->add_option("--batch", eval.batch, "images at a time, of all ranks together")
+  verb->add_option("--batch,--batch-size", eval.batch, "images at a time, of all ranks together")
       ->check(CLI::Range(1, 65536));
   verb->add_option("--seed", eval.seed,
                    "seed of synthetic data, and of the part of a folder that is kept for testing");
@@ -87,7 +87,7 @@ void add_predict_verb(CLI::App& app, char** argv, bool& json, int& code) {
   verb->add_option("IMAGE", predict.images, "PNG, JPEG or .npy files")->required();
   verb->add_option("--top", predict.top, "how many labels")->check(CLI::Range(1, 1000));
   verb->add_flag("--logits", predict.logits, "JSON: also the logits of every class");
-  verb->add_option("--batch", predict.batch,
+  verb->add_option("--batch,--batch-size", predict.batch,
                    "images at a time, of all ranks together (8, or one for each dp rank)")
       ->check(CLI::Range(1, 65536));
   verb->callback([given, argv, &json, &code] {

@@ -36,15 +36,20 @@ void add_study_verbs(CLI::App& app, int& code) {
   });
 
   auto report = std::make_shared<study::ReportOptions>();
-  CLI::App* report_verb =
-      app.add_subcommand("report", "the page of a run or a study, or of two of them side by side");
+  CLI::App* report_verb = app.add_subcommand(
+      "report", "the page of a run or a study, of two studies, or of any number of runs");
   report_verb
       ->add_option("RUN|STUDY", report->folders,
-                   "folders of runs or studies: one, or two to compare")
+                   "folders: one run or study, two studies, or any number of runs to compare")
       ->required()
-      ->expected(1, 2);
+      ->expected(1, 64);
   report_verb->add_option("--out", report->out, "folder of the page (default: the first one)")
       ->type_name("DIR");
+  report_verb
+      ->add_option("--format", report->format,
+                   "html, or md: report.md for a pull request, figures beside it")
+      ->check(CLI::IsMember({"html", "md"}))
+      ->capture_default_str();
   report_verb->add_flag("--watch", report->watch,
                         "write it again every two seconds until the study or run is done");
   report_verb->add_flag("--json", report->json, "print one JSON document on stdout");

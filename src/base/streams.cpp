@@ -2,13 +2,23 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
+#include <string>
 
 namespace tessera {
+namespace {
+
+constexpr const char* columns_variable = "TESSERA_TERMINAL_COLUMNS";
+constexpr int usual_columns = 80, fewest_columns = 40, most_columns = 1000;
+
+}  // namespace
 
 void occupy_standard_streams() {
   for (const int wanted : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -19,6 +29,20 @@ void occupy_standard_streams() {
 }
 
 void survive_closed_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
+int terminal_columns() {
+  if (::isatty(STDERR_FILENO) == 0) {
+    const char* told = std::getenv(columns_variable);
+    return told && *told ? std::clamp(std::atoi(told), 0, most_columns) : 0;
+  }
+  struct winsize size {};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<int>(size.ws_col, fewest_columns, most_columns) : usual_columns;
+}
+
+void hand_terminal_on() {
+  ::setenv(columns_variable, std::to_string(terminal_columns()).c_str(), 1);
+}
 
 bool cannot_write_stdout() {
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;

@@ -9,10 +9,11 @@ const std::vector<Flag>& flags() {
        "synthetic | synthetic:64x64x3,10 | cifar10:DIR | cifar100:DIR | folder:DIR | npy:DIR"},
       {"--init", "model.init", "W",
        "start from these weights (another number of classes: with a new head)"},
-      {"--global-batch", "batch.global", "N", "samples per update"},
+      {"--global-batch", "batch.global", "N", "samples per update", "--batch-size"},
       {"--micro-batch", "batch.micro", "N", "samples of a rank per micro-batch"},
-      {"--accumulate", "batch.accumulate", "N", "micro-batches per update"},
-      {"--lr", "optim.lr", "X", "peak learning rate"},
+      {"--accumulate", "batch.accumulate", "N", "micro-batches per update",
+       "--gradient-accumulation-steps"},
+      {"--lr", "optim.lr", "X", "peak learning rate", "--learning-rate"},
       {"--dtype", "precision.dtype", "D", "f32 | bf16 | f16 | f64 (for checking)"},
       {"--device", "run.device", "D", "cpu or cuda; or one for each rank: cuda,cpu,cpu"},
       {"--threads", "run.threads", "N", "threads of the executor"},
@@ -46,12 +47,12 @@ Override from_set(std::string_view text) {
   out.origin = "--set " + std::string(text);
   if (equals == text.npos) return out;
   out.key = trim(text.substr(0, equals));
-  out.value = trim(text.substr(equals + 1));
+  out.value = in_our_words(out.key, trim(text.substr(equals + 1)));
   return out;
 }
 
 Override from_flag(const Flag& flag, std::string_view value) {
-  return {std::string(flag.key), std::string(value),
+  return {std::string(flag.key), in_our_words(flag.key, value),
           std::string(flag.name) + " " + std::string(value), true};
 }
 

@@ -10,6 +10,7 @@ namespace tessera::config {
 
 struct Flag {
   std::string_view name, key, metavar, help;  // "--model", "model.name", "NAME", ...
+  std::string_view also = "";                 // what other programs call it: "--batch-size"
 };
 const std::vector<Flag>& flags();
 
@@ -22,5 +23,11 @@ struct Override {
 // "model.depth=4"; text without '=' is kept and refused by load() together with all other problems.
 Override from_set(std::string_view text);
 Override from_flag(const Flag& flag, std::string_view value);
+
+// A value as other programs write it, in our words: of precision.dtype "fp16" and "bfloat16", of
+// model.name timm's and Hugging Face's names of the presets. Any other stays as it is.
+std::string in_our_words(std::string_view key, std::string_view value);
+// What stands in our place of a flag that other programs have ("--fp16"): a sentence; "": nothing.
+std::string_view answer_to_foreign_flag(std::string_view flag);
 
 }  // namespace tessera::config

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "page/compare_facts.h"
 #include "page/table.h"
 #include "page/verdict.h"
 #include "report/html.h"
@@ -155,43 +156,7 @@ const char* judged(Difference d) {
                                    : "";
 }
 
-// What was asked for and on what, as text: (name, value).
-std::vector<std::pair<std::string, std::string>> facts_of(const RunRecord& r) {
-  std::vector<std::pair<std::string, std::string>> out = {
-      {"model", r.model},
-      {"data", r.data},
-      {"dtype", r.dtype},
-      {"layout", r.layout},
-      {"ranks", std::to_string(r.ranks)},
-      {"hosts", std::to_string(r.hosts)},
-      {"threads", std::to_string(r.threads)},
-      {"global batch", std::to_string(r.global_batch)},
-      {"accumulate", std::to_string(r.accumulate)},
-      {"steps", std::to_string(r.steps)}};
-  for (const char* key :
-       {"tessera", "commit", "compiler", "system", "cpu", "cores", "device", "host"})
-    if (r.env.is_object() && r.env.contains(key)) {
-      const auto& v = r.env[key];
-      out.emplace_back(
-          key, v.is_string()
-                   ? v.get<std::string>()
-                   : v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-    }
-  return out;
-}
-
-// What the facts above say already.
-bool said_by_facts(const RunRecord& r, const std::string& key, const std::string& value) {
-  static const std::set<std::string> known = {"model.name",  "data.source",   "precision.dtype",
-                                              "parallel.pp", "parallel.dp",   "parallel.sp",
-                                              "parallel.tp", "parallel.zero", "run.threads",
-                                              "run.np",      "batch.global",  "batch.accumulate"};
-  return known.contains(key) || (key == "model.family" && value == r.model) ||
-         (key == "parallel.schedule" && r.layout.find(value) != r.layout.npos);
-}
-
 // Facts of both, with every other setting where both recorded their settings.
-using Facts = std::vector<std::pair<std::string, std::string>>;
 std::pair<Facts, Facts> facts_of(const RunRecord& a, const RunRecord& b) {
   std::pair<Facts, Facts> out = {facts_of(a), facts_of(b)};
   if (a.settings.empty() || b.settings.empty()) return out;
@@ -277,12 +242,12 @@ std::string write_comparison(const Study& a, const Study& b, const std::string& 
       "<h1>Comparison</h1>\n<p class=\"lead\">{} <strong>against</strong> {}: {} in both.</p>\n",
       escape(second, 200), escape(first, 200), points_words(m.pairs.size()));
   const std::vector<std::string> changed = changes(m);
-  body += "<h2 id=\"configuration\">What changed in the configuration</h2>\n";
+  body += "<h2 id=\"configuration\">Differences in the configuration</h2>\n";
   if (changed.empty()) body += "<p>Nothing that the records tell.</p>\n";
   body += changed.empty() ? "" : "<ul>";
   for (const std::string& c : changed) body += "<li>" + escape(c) + "</li>\n";
   body += changed.empty() ? "" : "</ul>\n";
-  body += "<h2 id=\"results\">What that did</h2>\n";
+  body += "<h2 id=\"results\">Results</h2>\n";
   Table t{{{"point", true},
            {"", true},
            {"before"},

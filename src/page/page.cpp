@@ -3,84 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "base/check.h"
 #include "files/text.h"
 #include "page/table.h"
-#include "report/console.h"
 
 namespace tessera::report {
 namespace {
 
 constexpr const char* page_footer = "<footer>Made by tessera report.";
 constexpr std::size_t largest_page = std::size_t{1} << 30;
-
-// What stands below the title: how much was run, in how long, and where it is.
-void head(PageBuilder& page, const Study& study, const Tally& t) {
-  page.html(
-      fmt::format("<h1>{}</h1>\n", escape(study.title.empty() ? study.name : study.title, 300)));
-  if (!study.what.empty()) page.paragraph(study.what, "lead");
-  if (study.running) {
-    std::string said = t.runs == 1
-                           ? "Running"
-                           : fmt::format("Running: {} of {} runs done", t.done + t.failed, t.runs);
-    if (std::isfinite(study.remaining))
-      said += fmt::format(", about {} to go", duration(study.remaining));
-    page.paragraph(said + ". The page looks for news every three seconds.", "running");
-  }
-  page.html("<dl class=\"facts\">");
-  const auto fact = [&](const char* name, const std::string& value) {
-    page.html(fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, escape(value, 120)));
-  };
-  std::size_t points = 0;
-  for (const Part& part : study.parts) points += part.points.size();
-  if (t.runs > 1)
-    fact("parts", std::to_string(study.parts.size())), fact("points", std::to_string(points));
-  fact("runs", fmt::format("{} of {}", t.done, t.runs) +
-                   (t.failed > 0 ? fmt::format(", {} failed", t.failed) : "") +
-                   (t.not_run > 0 ? fmt::format(", {} not run", t.not_run) : ""));
-  if (study.elapsed > 0) fact("measured in", duration(study.elapsed));
-  const RunRecord* any = nullptr;
-  for (const Part& part : study.parts)
-    for (const Point& p : part.points)
-      for (const RunRecord* r : records_of(p))
-        if (!any) any = r;
-  const std::string commits = commits_of(study);
-  if (any && any->env.is_object()) {
-    const auto text = [&](const char* key) {
-      return any->env.contains(key) && any->env[key].is_string() ? any->env[key].get<std::string>()
-                                                                 : std::string();
-    };
-    if (!text("cpu").empty()) fact("machine", text("cpu"));
-    const bool one = !text("commit").empty() && !is_mixed(commits);
-    if (!text("tessera").empty())
-      fact("tessera", text("tessera") + (one ? " (" + text("commit") + ")" : ""));
-  }
-  page.html("</dl>\n");
-  if (is_mixed(commits))
-    page.paragraph("Runs of different builds are mixed: " + commits + ". --fresh makes them anew.");
-}
-
-// Part by part, its title before its sentences; what is of the whole study follows.
-void verdict_box(PageBuilder& page, const Study& study) {
-  page.contents_.push_back({"verdict", "Verdict"});
-  page.html("<section class=\"verdict\" id=\"verdict\">\n");
-  std::vector<std::string> rest = verdict(study);
-  for (const Part& part : study.parts) {
-    const std::vector<std::string> own = verdict(part);
-    if (own.empty()) continue;
-    page.html("<p><strong>" + escape(part_title(part), 120) + "</strong> ");
-    for (const std::string& s : own) page.html(escape(without_title(part, s)) + " ");
-    page.html("</p>\n");
-    for (const std::string& s : own)
-      if (const auto found = std::find(rest.begin(), rest.end(), s); found != rest.end())
-        rest.erase(found);
-  }
-  for (const std::string& s : rest) page.html("<p>" + escape(s) + "</p>\n");
-  page.html("</section>\n");
-}
 
 }  // namespace
 
@@ -94,13 +27,80 @@ void PageBuilder::section(const std::string& id, const std::string& title,
        ++i)
     own = fmt::format("{}-{}", id, i);
   contents_.push_back({own, in_contents.empty() ? title : in_contents});
+  section_ = title;
   body_ += fmt::format("<h2 id=\"{}\">{}</h2>\n", own, escape(title, 300));
+  markdown_ += "\n## " + markdown_text(shorten(title, 300)) + "\n\n";
 }
 
 void PageBuilder::paragraph(const std::string& text, const char* classes) {
   close_figures();
   body_ += *classes ? fmt::format("<p class=\"{}\">{}</p>\n", classes, escape(text))
                     : "<p>" + escape(text) + "</p>\n";
+  markdown_ += markdown_text(text) + "\n\n";
+}
+
+void PageBuilder::list(const std::vector<std::string>& sentences) {
+  close_figures();
+  if (sentences.empty()) return;
+  body_ += "<ul>";
+  for (const std::string& s : sentences) {
+    body_ += "<li>" + escape(s) + "</li>\n";
+    markdown_ += "- " + markdown_text(s) + "\n";
+  }
+  body_ += "</ul>\n";
+  markdown_ += "\n";
+}
+
+void PageBuilder::facts(const std::vector<std::pair<std::string, std::string>>& facts) {
+  close_figures();
+  body_ += "<dl class=\"facts\">";
+  std::string names = "|", rule = "|", values = "|";
+  for (const auto& [name, value] : facts) {
+    body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value, 120));
+    names += " " + markdown_text(name) + " |";
+    rule += "---|";
+    values += " " + markdown_text(shorten(value, 120)) + " |";
+  }
+  body_ += "</dl>\n";
+  markdown_ += names + "\n" + rule + "\n" + values + "\n\n";
+}
+
+void PageBuilder::tiles(const std::vector<Tile>& tiles) {
+  if (tiles.empty()) return;
+  body_ += "<ul class=\"tiles\">";
+  markdown_ += "| | | |\n|---|---|---|\n";
+  for (const Tile& t : tiles) {
+    body_ += fmt::format(
+        "<li><span class=\"label\">{}</span><strong>{}</strong><span class=\"what\">{}</span>"
+        "</li>\n",
+        escape(t.label), escape(t.value, 60), escape(t.what, 300));
+    markdown_ += fmt::format("| {} | **{}** | {} |\n", markdown_text(t.label),
+                             markdown_text(t.value), markdown_text(shorten(t.what, 300)));
+  }
+  body_ += "</ul>\n";
+  markdown_ += "\n";
+}
+
+void PageBuilder::table(const Table& table, const std::string& folded) {
+  close_figures();
+  const std::string html = html_table(table), text = markdown_table(table);
+  if (folded.empty()) {
+    body_ += html;
+    markdown_ += text + "\n";
+    return;
+  }
+  body_ += "<details class=\"printed\"><summary>" + escape(folded) + "</summary>" + html +
+           "</details>\n";
+  markdown_ += "<details><summary>" + escape(folded) + "</summary>\n\n" + text + "\n</details>\n\n";
+}
+
+void PageBuilder::code(const std::string& text, const std::string& folded) {
+  close_figures();
+  const std::string pre = "<pre>" + escape(text, 1 << 20) + "</pre>";
+  body_ += folded.empty()
+               ? pre + "\n"
+               : "<details><summary>" + escape(folded) + "</summary>" + pre + "</details>\n";
+  if (folded.empty()) markdown_ += pre + "\n\n";
 }
 
 std::string PageBuilder::file_name(const std::string& name) {
@@ -112,6 +112,12 @@ std::string PageBuilder::file_name(const std::string& name) {
   return own + ".svg";
 }
 
+// A figure's own title, as it stands in the picture: already escaped.
+static std::string title_in(const std::string& svg) {
+  const std::size_t from = svg.find("<title>"), to = svg.find("</title>");
+  return from == svg.npos || to == svg.npos ? "" : svg.substr(from + 7, to - from - 7);
+}
+
 void PageBuilder::show(const std::string& name, const std::string& svg, const std::string& caption,
                        bool wide) {
   const std::string file = file_name(name);
@@ -119,8 +125,13 @@ void PageBuilder::show(const std::string& name, const std::string& svg, const st
   body_ += fmt::format("<figure{} id=\"figure-{}\">{}{}{}", wide ? " class=\"wide\"" : "",
                        file.substr(0, file.size() - 4), wide ? "<div class=\"scroll\">" : "", svg,
                        wide ? "</div>" : "");
-  body_ += caption.empty() ? "</figure>\n"
-                           : "<figcaption>" + escape(caption) + "</figcaption></figure>\n";
+  const std::string number = fmt::format("Figure {}.", figures_.size());
+  std::string title = title_in(svg);
+  if (!section_.empty()) title = escape(section_, 120) + (title.empty() ? "" : ": ") + title;
+  body_ += fmt::format("<figcaption><strong>{}</strong> {}. {}</figcaption></figure>\n", number,
+                       title, escape(caption));
+  markdown_ += fmt::format("![{} {}](figures/{})\n\n{} {}. {}\n\n", number, markdown_text(section_),
+                           file, number, markdown_text(section_), markdown_text(caption));
 }
 
 void PageBuilder::figure(const std::string& name, const std::string& svg,
@@ -162,11 +173,11 @@ std::string commits_of(const Study& study) {
   return out;
 }
 
-std::set<std::string> files_of_page(const std::string& folder) {
+std::set<std::string> files_of_page(const std::string& folder, const std::string& name) {
   std::set<std::string> out;
   std::string page;
   try {
-    page = files::read_text(std::filesystem::path(folder) / "report.html", largest_page);
+    page = files::read_text(std::filesystem::path(folder) / (name + ".html"), largest_page);
   } catch (const Error&) {
     return out;
   }
@@ -183,11 +194,15 @@ std::set<std::string> files_of_page(const std::string& folder) {
   return out;
 }
 
-std::string write_page(const Study& study, const std::string& folder, const std::string& runs_at) {
+std::string write_page(const Study& study, const std::string& folder, const std::string& runs_at,
+                       PageFormat format) {
   PageBuilder page;
-  head(page, study, tally(study));
-  verdict_box(page, study);
-  for (const Part& part : study.parts) part_section(page, part);
+  head_section(page, study);
+  verdict_section(page, study);
+  if (study.parts.size() == 1 && is_one_run(study.parts[0]))
+    run_sections(page, study, runs_at.empty() ? folder : runs_at);
+  else
+    for (const Part& part : study.parts) part_section(page, part);
   timeline_section(page, study, runs_at.empty() ? folder : runs_at);
   claims_section(page, study);
   method_section(page, study);
@@ -195,23 +210,35 @@ std::string write_page(const Study& study, const std::string& folder, const std:
   failures_section(page, study);
   const std::vector<std::pair<std::string, std::string>> csvs = csv_files(study);
   data_section(page, csvs);
+  return finish_page(page, csvs,
+                     {study.title.empty() ? study.name : study.title, study.running, {}}, folder,
+                     "report", format);
+}
+
+std::string finish_page(PageBuilder& page,
+                        const std::vector<std::pair<std::string, std::string>>& csvs, Shell shell,
+                        const std::string& folder, const std::string& name, PageFormat format) {
   page.close_figures();
   page.html(std::string(page_footer) +
             " Figures are in figures/, all numbers in data/.</footer>\n");
   const std::filesystem::path out = folder;
-  std::set<std::string> old = files_of_page(folder);
-  const auto write_beside = [&](const std::string& name, const std::string& text) {
-    write_whole((out / name).string(), text);
-    old.erase(name);
+  std::set<std::string> old = files_of_page(folder, name);
+  const auto write_beside = [&](const std::string& file, const std::string& text) {
+    write_whole((out / file).string(), text);
+    old.erase(file);
   };
-  for (const auto& [name, svg] : page.figures_) write_beside("figures/" + name, svg);
-  for (const auto& [name, csv] : csvs) write_beside("data/" + name, csv);
+  for (const auto& [file, svg] : page.figures_) write_beside("figures/" + file, svg);
+  for (const auto& [file, csv] : csvs) write_beside("data/" + file, csv);
+  if (format == PageFormat::markdown) {
+    const std::string path = (out / (name + ".md")).string();
+    write_whole(path, page.markdown_);
+    return path;
+  }
   std::error_code ignored;
-  for (const std::string& name : old) std::filesystem::remove(out / name, ignored);
-  const std::string path = (out / "report.html").string();
-  write_whole(path, document({study.title.empty() ? study.name : study.title, study.running,
-                              page.contents_},
-                             page.body_));
+  for (const std::string& file : old) std::filesystem::remove(out / file, ignored);
+  const std::string path = (out / (name + ".html")).string();
+  shell.contents = page.contents_;
+  write_whole(path, document(shell, page.body_));
   return path;
 }
 

@@ -5,24 +5,27 @@
 // no more, go.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "page/table.h"
+#include "page/tiles.h"
 #include "page/verdict.h"
 #include "report/html.h"
 
 namespace tessera::report {
 
-// Writes report.html, figures/*.svg, data/*.csv into folder. Returns the path of the page. runs_at:
-// where Repeat::folder is relative to;
-// "" = folder.
+enum class PageFormat : std::uint8_t { html, markdown };
+// Writes report.html (or report.md), figures/*.svg, data/*.csv into folder. Returns the path of the
+// page. runs_at: where Repeat::folder is relative to; "" = folder.
 std::string write_page(const Study& study, const std::string& folder,
-                       const std::string& runs_at = "");
+                       const std::string& runs_at = "", PageFormat format = PageFormat::html);
 // What the page in the folder lists as written beside it, "data/runs.csv",
 // "figures/strong-time.svg"; empty where there is none of ours.
-std::set<std::string> files_of_page(const std::string& folder);
+std::set<std::string> files_of_page(const std::string& folder, const std::string& name = "report");
 
 // "commit 0e50cb7f0cad", or "commits 0e50cb7f0cad (3 runs), 9bc511100000 (1 run)"; "": no run
 // recorded one.
@@ -31,26 +34,43 @@ inline bool is_mixed(const std::string& commits) { return commits.starts_with("c
 
 // ---- what pages are put together from
 
+// Every call adds the same to the page and to its Markdown twin.
 class PageBuilder {
  public:
   void section(const std::string& id, const std::string& title,
                const std::string& in_contents = "");
-  void html(const std::string& text) { body_ += text; }
+  void html(const std::string& text) { body_ += text; }               // on the page alone
   void paragraph(const std::string& text, const char* classes = "");  // plain text
-  // Figures that follow each other stand beside each other; `name`: of its file.
+  void list(const std::vector<std::string>& sentences);
+  void facts(const std::vector<std::pair<std::string, std::string>>& facts);
+  void tiles(const std::vector<Tile>& tiles);
+  // `folded`: what is shown until it is opened; "": it is open.
+  void table(const Table& table, const std::string& folded = "");
+  void code(const std::string& text, const std::string& folded = "");
+  // Figures that follow each other stand beside each other and are numbered; `name`: of its file.
   void figure(const std::string& name, const std::string& svg, const std::string& caption);
   void wide_figure(const std::string& name, const std::string& svg, const std::string& caption);
   void close_figures();
 
-  std::string body_;
+  std::string body_, markdown_;
   std::vector<Entry> contents_;
   std::vector<std::pair<std::string, std::string>> figures_;  // file name, SVG
 
  private:
   std::string file_name(const std::string& name);
   void show(const std::string& name, const std::string& svg, const std::string& caption, bool wide);
+  std::string section_;
   bool open_ = false;
 };
+
+// The title, what was trained on what, and the tiles with what is of the whole study.
+void head_section(PageBuilder& page, const Study& study);
+void verdict_section(PageBuilder& page, const Study& study);
+
+// Writes the page NAME.html or NAME.md with its figures and data, and returns its path.
+std::string finish_page(PageBuilder& page,
+                        const std::vector<std::pair<std::string, std::string>>& csvs, Shell shell,
+                        const std::string& folder, const std::string& name, PageFormat format);
 
 void part_section(PageBuilder& page, const Part& part);
 // Figures of each kind; part_section calls the one that fits.
@@ -66,6 +86,11 @@ std::string more_points(std::size_t left_out, const char* file = "data/runs.csv"
 void breakdown_figure(PageBuilder& page, const Part& part);
 void memory_figure(PageBuilder& page, const Part& part);
 void curve_figures(PageBuilder& page, const Part& part);
+// |loss - the first's| step by step, where points do the same work.
+void loss_difference_figure(PageBuilder& page, const Part& part);
+
+// Of a single run: its curves, classes, sample predictions, configuration and how to repeat it.
+void run_sections(PageBuilder& page, const Study& study, const std::string& runs_at);
 
 // What is not of one part.
 void timeline_section(PageBuilder& page, const Study& study, const std::string& runs_at);

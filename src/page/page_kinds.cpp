@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/table.h"
 
@@ -79,70 +79,93 @@ void technique_table(PageBuilder& page, const Part& part) {
               "as they travelled. "
               "Loss − first's: of the last step, from that of the first technique with the same "
               "axes, repeat by repeat with the same seed.";
-  page.close_figures();
-  page.html(html_table(t));
+  page.table(t);
 }
 
-// What came out of a single run, a row each.
-void one_run_table(PageBuilder& page, const RunRecord& r) {
-  Table t{{{"", true}, {"value"}}, {}, ""};
-  const auto row = [&](const char* name, double value, std::string (*words)(double)) {
-    if (std::isfinite(value)) t.rows.push_back({{name}, {words(value)}});
-  };
-  row("top-1 after the last epoch", r.test_top1, accuracy_text),
-      row("top-1 of the best epoch", r.best_top1, accuracy_text);
-  row("test loss", r.test_loss, three), row("loss of the last step", r.loss, three);
-  row("time of an epoch", r.epoch_seconds, seconds_text),
-      row("time of a step, median", measures::step_seconds(r), seconds_text);
-  row("time of a batch", measures::latency_seconds(r), seconds_text),
-      row("images per second", r.images_per_s, three);
-  row("sent a step and rank", r.comm_bytes, byte_text);
-  page.close_figures();
-  if (!t.rows.empty()) page.html(html_table(t));
+// Sorted by time within each group of equal work, with the time of one rank as a line.
+void technique_times(PageBuilder& page, const Part& part) {
+  const TimeMeasure time = time_of(part);
+  const std::vector<SameWork> groups = same_work(part);
+  DotFigure f;
+  f.title = "Time of " + time.what, f.x_label = time.label;
+  std::size_t left_out = 0;
+  for (const SameWork& group : groups) {
+    std::vector<DotRow> rows;
+    for (const Point* p : group.points)
+      if (const Spread s = spread_of(*p, time.of); s.known()) {
+        DotRow row;
+        row.group = groups.size() > 1 ? group.name : "";
+        row.name = p->technique.empty() ? point_name(part, *p) : p->technique;
+        if (row.name.empty()) row.name = "run";
+        row.mark = {.y = s.median, .note = s.n > 1 ? fmt::format("n = {}", s.n) : ""};
+        if (s.n > 1) row.mark.low = s.low, row.mark.high = s.high;
+        row.value = seconds_text(s.median);
+        row.colour = ranks_of(*p) == 1 ? 1 : 0;
+        if (groups.size() == 1 && !std::isfinite(f.reference) && ranks_of(*p) == 1)
+          f.reference = s.median, f.reference_name = row.name;
+        rows.push_back(std::move(row));
+      }
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const DotRow& a, const DotRow& b) { return a.mark.y < b.mark.y; });
+    for (DotRow& row : rows) {
+      if (f.rows.size() == most_bars)
+        ++left_out;
+      else
+        f.rows.push_back(std::move(row));
+    }
+  }
+  f.caption =
+      "Medians over repeats, the fastest first; lines reach from the fastest to the slowest "
+      "repeat. Squares: one rank." +
+      more_points(left_out);
+  if (!f.rows.empty()) page.figure(slug(part.name) + "-time", dot_figure(f), f.caption);
+}
+
+void time_and_memory(PageBuilder& page, const Part& part) {
+  const TimeMeasure time = time_of(part);
+  const MemoryMeasure memory = memory_of(part);
+  ScatterFigure f;
+  f.title = "Time against memory", f.x_label = time.label;
+  f.y_label = memory.planned ? "planned memory of the rank with most, MB"
+                             : "memory of the rank with most, MB";
+  std::size_t known = 0, left_out = 0;
+  for (const Point& p : part.points) {
+    const Spread t = spread_of(p, time.of), m = spread_of(p, memory.of);
+    if (!t.known() || !m.known()) continue;
+    if (++known > most_bars / 2) {
+      ++left_out;
+      continue;
+    }
+    f.points.push_back({.name = point_name(part, p),
+                        .x = t.median,
+                        .y = m.median * 1e-6,
+                        .tip = seconds_text(t.median) + ", " + byte_text(m.median),
+                        .marked = ranks_of(p) == 1});
+  }
+  if (f.points.size() < 2) return;
+  f.caption = "Down is less memory, left is less time. Squares: one rank." + more_points(left_out);
+  page.figure(slug(part.name) + "-time-memory", scatter_figure(f), f.caption);
 }
 
 }  // namespace
 
 void technique_figures(PageBuilder& page, const Part& part) {
   technique_table(page, part);
+  technique_times(page, part);
+  time_and_memory(page, part);
   breakdown_figure(page, part);
-  const TimeMeasure time = time_of(part);
-  BarFigure f;
-  f.title = "Time of " + time.what, f.x_label = time.label, f.parts = {time.label};
-  std::size_t left_out = 0;
-  for (const Point& p : part.points)
-    if (const Spread s = spread_of(p, time.of); s.known()) {
-      if (f.rows.size() == most_bars) {
-        ++left_out;
-        continue;
-      }
-      BarRow row;
-      row.name = point_name(part, p), row.values = {s.median}, row.total = seconds_text(s.median);
-      row.low = s.low, row.high = s.high;
-      if (row.name.empty()) row.name = "run";
-      f.rows.push_back(std::move(row));
-    }
-  f.caption =
-      "Medians over repeats; lines reach from the fastest to the slowest." + more_points(left_out);
-  if (!f.rows.empty()) page.figure(slug(part.name) + "-time", bar_figure(f), f.caption);
   curve_figures(page, part);
   memory_figure(page, part);
 }
 
 void accuracy_figures(PageBuilder& page, const Part& part) {
   curve_figures(page, part);
-  if (is_one_run(part)) {
-    breakdown_figure(page, part);
-    one_run_table(page, *records_of(part.points.front()).front());
-    memory_figure(page, part);
-    return;
-  }
   const bool numeric = !part.axis.empty() && !series_of(part).empty();
   if (numeric) {
     LineFigure f;
     f.title = "Accuracy", f.x_label = axis_label(part.axis),
     f.y_label = "test top-1 after the last epoch", f.percent_y = true, f.from_zero = false;
-    f.marks_are_x = true;
+    f.marks_are_x = f.few_are_dots = true;
     double least = 1e308, most = 0;
     for (const PointSeries& s : series_of(part)) {
       Line line{s.name, {}};
@@ -183,8 +206,7 @@ void accuracy_figures(PageBuilder& page, const Part& part) {
                       spread_cell(spread_of(p, measures::epoch_seconds), seconds_text)});
   }
   mark_best(t, 2, tops, false, &Spread::mean);
-  page.close_figures();
-  page.html(html_table(t));
+  page.table(t);
 }
 
 }  // namespace tessera::report

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/layers.h"
 #include "page/page.h"
 #include "page/table.h"
@@ -147,7 +147,7 @@ void group_table(PageBuilder& page, const Part& part, const PointGroup& group) {
                  "as printed, in the publication's own unit, so compare shares.";
   if (group.points.size() > most_columns)
     t.caption += more_points(group.points.size() - most_columns, "data/parts.csv");
-  page.html(html_table(t));
+  page.table(t);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/table.h"
 
@@ -37,6 +37,14 @@ const RunRecord* largest_run(const Study& study) {
   return out;
 }
 
+bool has_pipeline(const Study& study) {
+  for (const Part& part : study.parts)
+    for (const Point& p : part.points)
+      for (const RunRecord* r : records_of(p))
+        if (std::isfinite(r->bubble)) return true;
+  return false;
+}
+
 }  // namespace
 
 void claims_section(PageBuilder& page, const Study& study) {
@@ -55,7 +63,7 @@ void claims_section(PageBuilder& page, const Study& study) {
                        : c.verdict == "no number"     ? "bad"
                                                       : ""},
                       {c.note}});
-  page.html(html_table(t));
+  page.table(t);
 }
 
 void method_section(PageBuilder& page, const Study& study) {
@@ -85,20 +93,21 @@ void method_section(PageBuilder& page, const Study& study) {
       "message was under way while the rank "
       "computed. Memory is the peak of the rank that holds the most; bytes sent are what a rank "
       "hands to communication in a step.");
-  if (!study.command.empty())
-    page.html("<p>" + std::string(t.runs == 1 ? "This page" : "The whole study") +
-              std::string(study.file.empty() ? "" : " (<code>" + escape(study.file) + "</code>)") +
-              ":</p>\n<pre>" + escape(study.command) + "</pre>\n");
+  if (has_pipeline(study))
+    page.paragraph(
+        "Bubble: from the first turn of all ranks of a pipeline to the last, the share of that "
+        "time "
+        "in which a rank has no turn, the mean over ranks.");
   std::string commands;
   std::size_t count = 0;
   for (const Part& part : study.parts)
     for (const Point& p : part.points)
       for (const Repeat& r : p.repeats)
-        if (!r.command.empty() && ++count <= 2000) commands += escape(r.command) + "\n";
+        if (!r.command.empty() && ++count <= 2000) commands += r.command + "\n";
   if (count > 0)
-    page.html(fmt::format(
-        "<details><summary>The exact commands of {} run{}{}</summary><pre>{}</pre></details>\n",
-        count, count == 1 ? "" : "s", count > 2000 ? " (the first 2,000)" : "", commands));
+    page.code(commands,
+              fmt::format("The exact commands of {} run{}{}", count, count == 1 ? "" : "s",
+                          count > 2000 ? " (the first 2,000)" : ""));
 }
 
 void machine_section(PageBuilder& page, const Study& study) {
@@ -144,7 +153,7 @@ void machine_section(PageBuilder& page, const Study& study) {
             fmt::format("env.json of {} run{}", entry.second, entry.second == 1 ? "" : "s")};
     for (const auto& [name, value] : entry.first->env.items())
       if (name != "segments") t.rows.push_back({{name}, {env_words(value)}});
-    page.html(html_table(t));
+    page.table(t);
   }
   if (machines.size() > 8)
     page.paragraph(fmt::format("And {} more machines or versions.", machines.size() - 8), "soft");
@@ -164,7 +173,7 @@ void failures_section(PageBuilder& page, const Study& study) {
   if (t.rows.empty()) return;
   page.section("failures", "Failed runs", "Failures");
   page.paragraph("They are in no number of this page.");
-  page.html(html_table(t));
+  page.table(t);
 }
 
 void data_section(PageBuilder& page, const std::vector<std::pair<std::string, std::string>>& csvs) {
@@ -181,6 +190,7 @@ void data_section(PageBuilder& page, const std::vector<std::pair<std::string, st
                     name, href, rows, rows == 1 ? "" : "s"));
   }
   page.html("</ul>\n");
+  for (const auto& [name, csv] : csvs) page.markdown_ += fmt::format("- [{0}](data/{0})\n", name);
   if (!page.figures_.empty()) {
     page.paragraph("Figures as files of their own, for papers:");
     page.html("<details><summary>" + std::to_string(page.figures_.size()) +

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/table.h"
 
@@ -89,7 +89,7 @@ std::string more_points(std::size_t left_out, const char* file) {
 }
 
 void part_section(PageBuilder& page, const Part& part) {
-  page.section("part-" + slug(part.name), part_title(part), part.name);
+  page.section("part-" + slug(part.name), part_title(part));
   if (!part.what.empty()) page.paragraph(part.what, "lead");
   const Tally t = tally(part);
   if (t.not_run > 0)
@@ -108,10 +108,9 @@ void part_section(PageBuilder& page, const Part& part) {
     page.paragraph(fmt::format("{} of its {} runs failed and {} left out; the reasons are below.",
                                t.failed, t.runs, t.failed == 1 ? "is" : "are"),
                    "warn");
-  page.html("<ul>");
-  for (const std::string& s : verdict(part))
-    page.html("<li>" + escape(without_title(part, s)) + "</li>\n");
-  page.html("</ul>\n");
+  std::vector<std::string> sentences;
+  for (const std::string& s : verdict(part)) sentences.push_back(without_title(part, s));
+  page.list(sentences);
   switch (part.kind) {
     case PartKind::strong:
     case PartKind::weak:
@@ -203,9 +202,7 @@ void memory_figure(PageBuilder& page, const Part& part) {
                       {measured.known() ? percent(measured.median / planned.median) : "–"}});
   }
   if (t.rows.empty()) return;
-  page.close_figures();
-  page.html("<details class=\"printed\"><summary>Memory, planned and measured</summary>" +
-            html_table(t) + "</details>\n");
+  page.table(t, "Memory, planned and measured");
 }
 
 void curve_figures(PageBuilder& page, const Part& part) {
@@ -227,13 +224,26 @@ void curve_figures(PageBuilder& page, const Part& part) {
       "Mean over seeds, bars from the worst to the best.");
   add("top1-time", curve(part, "Accuracy by time", "test top-1", top1, true), true,
       "Of each point the run in the middle.");
+  bool few_epochs = true;
+  for (const Point& p : part.points)
+    for (const RunRecord* r : records_of(p)) few_epochs &= r->epochs.size() < 3;
+  // Points that do the same work have curves on top of each other: one of them, and differences.
+  if (part.kind == PartKind::techniques || part.kind == PartKind::strong) {
+    Part first = part;
+    first.points.resize(1);
+    const std::string named = point_name(part, part.points.front());
+    LineFigure one = step_losses(first);
+    one.title = named.empty() ? "Training loss" : "Training loss, " + named;
+    if (one.lines.size() == 1 && one.lines[0].marks.size() > 1)
+      page.figure(id + "-loss-steps", line_figure(one),
+                  "Loss of the batch, of the first repeat; the others beside it as differences.");
+    loss_difference_figure(page, part);
+    return;
+  }
   add("loss-epochs", curve(part, "Loss by epoch", "training loss, mean of the epoch", loss, false),
       false, "Mean over seeds, bars from the least to the greatest.");
   add("loss-time", curve(part, "Loss by time", "training loss, mean of the epoch", loss, true),
       false, "Of each point the run in the middle.");
-  bool few_epochs = true;
-  for (const Point& p : part.points)
-    for (const RunRecord* r : records_of(p)) few_epochs &= r->epochs.size() < 3;
   if (few_epochs) add("loss-steps", step_losses(part), false, "Of the first repeat.");
 }
 

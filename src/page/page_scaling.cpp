@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "page/scaling.h"
 #include "page/table.h"
@@ -23,7 +23,7 @@ LineFigure along_axis(const Part& part, const std::string& title, const std::str
                       Measure measure) {
   LineFigure f;
   f.title = title, f.x_label = axis_label(part.axis), f.y_label = y_label,
-  f.log2_x = f.marks_are_x = true;
+  f.log2_x = f.marks_are_x = f.few_are_dots = true;
   for (const PointSeries& s : series_of(part)) {
     Line line{s.name, {}};
     for (const auto& [x, point] : s.points)
@@ -48,7 +48,7 @@ LineFigure speedup_figure(const Part& part, const std::vector<Scaling>& all) {
   f.title = part.kind == PartKind::weak ? "Scaled speed-up" : "Speed-up";
   f.x_label = axis_label(part.axis),
   f.y_label = "times as fast as the fewest " + axis_label(part.axis),
-  f.log2_x = f.marks_are_x = true;
+  f.log2_x = f.marks_are_x = f.few_are_dots = true;
   const double base =
       all.empty() || all.front().points.empty() ? 1 : all.front().points.front().ranks;
   Line ideal{"ideal", {}, LineLook::ideal};
@@ -62,7 +62,7 @@ LineFigure speedup_figure(const Part& part, const std::vector<Scaling>& all) {
                             p.time.n > 1 ? p.high : kUnknown,
                             fmt::format("efficiency {}", percent(p.efficiency))});
     f.lines.push_back(line);
-    if (!s.weak && std::isfinite(s.serial) && s.points.size() > 1) {
+    if (!s.weak && std::isfinite(s.serial) && s.fitted > 1) {
       Line fit{s.name.empty() ? fmt::format("Amdahl, {} serial", percent(s.serial)) : "",
                {},
                LineLook::fitted,
@@ -83,7 +83,7 @@ LineFigure efficiency_figure(const Part& part, const std::vector<Scaling>& all) 
   LineFigure f;
   f.title = "Efficiency", f.x_label = axis_label(part.axis),
   f.y_label = "share of the ideal speed-up";
-  f.log2_x = f.marks_are_x = f.percent_y = true;
+  f.log2_x = f.marks_are_x = f.percent_y = f.few_are_dots = true;
   Line ideal{"ideal", {}, LineLook::ideal};
   int colour = 0;
   for (const Scaling& s : all) {
@@ -149,8 +149,7 @@ void scaling_table(PageBuilder& page, const Part& part, const std::vector<Scalin
                : losses ? " Loss − first's: of the last step, from that of the fewest " +
                               axis_label(part.axis) + ", repeat by repeat with the same seed."
                         : "");
-  page.close_figures();
-  page.html(html_table(t));
+  page.table(t);
 }
 
 }  // namespace
@@ -174,13 +173,15 @@ void scaling_figures(PageBuilder& page, const Part& part) {
   }
   for (std::size_t i = 0; i < all.size(); ++i)
     if (times.lines[i].name.empty()) times.lines[i].name = "measured";
-  times.caption = "Median over repeats; bars reach from the fastest to the slowest.";
+  times.caption = "Medians over repeats; bars reach from the fastest to the slowest.";
   page.figure(id + "-time", line_figure(times), times.caption);
   LineFigure speed = speedup_figure(part, all);
   speed.caption = part.kind == PartKind::weak
                       ? "With n times the work on n " + axis_label(part.axis) + "."
-                      : "Against the fewest " + axis_label(part.axis) +
-                            "; dotted: Amdahl's law fitted to the points that share no cores.";
+                      : "Against the fewest " + axis_label(part.axis) + ".";
+  if (std::any_of(speed.lines.begin(), speed.lines.end(),
+                  [](const Line& line) { return line.look == LineLook::fitted; }))
+    speed.caption += " Dotted: Amdahl's law fitted to the points that share no cores.";
   page.figure(id + "-speedup", line_figure(speed), speed.caption);
   LineFigure efficiency = efficiency_figure(part, all);
   efficiency.caption = "Speed-up over the ideal one.";

@@ -27,15 +27,20 @@ a{color:var(--link)}
 .facts div{min-width:5.5rem}.facts dt{font-size:.75rem;letter-spacing:.04em;text-transform:uppercase;color:var(--soft)}.facts dd{margin:0;font-weight:600;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .verdict{background:var(--panel);border-radius:10px;padding:1rem 1.35rem;margin:1.1rem 0}
 .verdict p{margin:.45rem 0;max-width:66rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,15rem),1fr));gap:.8rem;list-style:none;margin:.2rem 0;padding:0}
+.tiles li{display:flex;flex-direction:column;gap:.15rem;background:var(--page);border:1px solid var(--line);border-radius:8px;padding:.7rem .9rem;min-width:0}
+.tiles .label{font-size:.75rem;letter-spacing:.04em;text-transform:uppercase;color:var(--soft)}.tiles strong{font-size:1.75rem;line-height:1.15;font-variant-numeric:tabular-nums}.tiles .what{font-size:.85rem;line-height:1.4;color:var(--soft);overflow-wrap:anywhere}
+.samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(7.5rem,1fr));gap:.8rem;list-style:none;padding:0;margin:1rem 0}
+.samples li{border:1px solid var(--line);border-radius:8px;padding:.5rem;font-size:.8rem;line-height:1.35;min-width:0;overflow-wrap:anywhere;border-top:4px solid var(--good)}.samples li.miss{border-top-color:#d55e00}.samples img{display:block;width:100%;image-rendering:pixelated;border-radius:4px;margin-bottom:.35rem}.samples span{display:block}
 .running{background:var(--note);border-left:4px solid #0072b2;padding:.6rem 1rem;border-radius:0 8px 8px 0;max-width:none}
 .warn{background:var(--badbg);border-left:4px solid #d55e00;padding:.6rem 1rem;border-radius:0 8px 8px 0;max-width:none}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,500px),1fr));gap:1.25rem;margin:1.2rem 0;align-items:start}
-figure{margin:0;border:1px solid var(--line);border-radius:10px;padding:.7rem .7rem .35rem;min-width:0;break-inside:avoid}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,500px),1fr));gap:1.25rem;margin:1.2rem 0;align-items:stretch}
+figure{margin:0;display:flex;flex-direction:column;border:1px solid var(--line);border-radius:10px;padding:.7rem .7rem .35rem;min-width:0;break-inside:avoid}
 figure svg{display:block;width:100%;height:auto}
 figure.wide{margin:1.2rem 0}.scroll{overflow-x:auto}
 figure.wide svg{min-width:720px}
-figcaption{font-size:.82rem;line-height:1.45;color:var(--soft);padding:.35rem .35rem .4rem}
-table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;margin:.8rem 0;min-width:50%}
+figcaption{margin-top:auto;font-size:.82rem;line-height:1.45;color:var(--soft);padding:.35rem .35rem .4rem}
+table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;margin:.8rem 0;min-width:min(100%,34rem)}
 .below{font-size:.82rem;color:var(--soft);margin:-.3rem 0 1rem}
 th,td{padding:.34rem .8rem .34rem 0;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}
 th{color:var(--soft);font-weight:600;vertical-align:bottom}
@@ -50,7 +55,7 @@ code{overflow-wrap:anywhere}
 pre{background:var(--panel);border-radius:8px;padding:.7rem .9rem;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere}
 details{margin:.8rem 0}summary{cursor:pointer;color:var(--link)}
 footer{margin-top:3rem;border-top:1px solid var(--line);padding-top:.8rem;color:var(--soft);font-size:.82rem}
-@media (max-width:600px){body{font-size:15px}h1{font-size:1.55rem}h2{font-size:1.22rem;margin-top:2.2rem}main{padding:1rem .8rem 3rem}figure{padding:.4rem .3rem .2rem;border-radius:8px}.verdict{padding:.8rem 1rem}}
+@media (max-width:600px){body{font-size:15px}h1{font-size:1.55rem}h2{font-size:1.22rem;margin-top:2.2rem}main{padding:1rem .8rem 3rem}figure{padding:.4rem .3rem .2rem;border-radius:8px;overflow-x:auto}figure svg{min-width:460px}figcaption{position:sticky;left:0}.verdict{padding:.8rem 1rem}}
 @media print{nav{display:none}main{max-width:none;padding:0}body{font-size:10.5pt}h2{margin-top:1.4rem}h2,h3{break-after:avoid}table{break-inside:auto;font-size:8.5pt}tr,figure,.verdict p{break-inside:avoid}details.printed::details-content{content-visibility:visible;block-size:auto}.figures{grid-template-columns:1fr 1fr;gap:.6rem}figure.wide svg{min-width:0}.scroll{overflow:visible}a{color:inherit;text-decoration:none}pre{white-space:pre-wrap}}
 )";
 }

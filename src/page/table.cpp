@@ -33,6 +33,35 @@ std::string html_table(const Table& table) {
                                : out + "<p class=\"below\">" + escape(table.caption) + "</p>\n";
 }
 
+std::string markdown_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string_view("\\`*_[]|~").find(c) != std::string_view::npos) out += '\\';
+    out += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return escape(out);
+}
+
+std::string markdown_table(const Table& table) {
+  std::string head = "|", rule = "|", out;
+  for (const Column& c : table.columns) {
+    head += " " + markdown_text(c.name) + " |";
+    rule += c.text ? "---|" : "---:|";
+  }
+  for (const std::vector<Cell>& row : table.rows) {
+    out += "|";
+    for (const Cell& cell : row) {
+      std::string text = markdown_text(cell.text);
+      if (cell.look == "best" || cell.look == "bad") text = "**" + text + "**";
+      if (!cell.range.empty()) text += " (" + markdown_text(cell.range) + ")";
+      out += " " + text + " |";
+    }
+    out += "\n";
+  }
+  return head + "\n" + rule + "\n" + out +
+         (table.caption.empty() ? "" : "\n" + markdown_text(table.caption) + "\n");
+}
+
 Cell spread_cell(const Spread& s, const Words& words) {
   if (!s.known()) return {"–", "", ""};
   const std::string low = words(s.low), high = words(s.high);

@@ -26,6 +26,9 @@ struct Table {
   std::string caption;
 };
 std::string html_table(const Table& table);
+std::string markdown_table(const Table& table);
+// Any text in a line of Markdown: nothing in it is markup.
+std::string markdown_text(const std::string& text);
 
 using Words = std::function<std::string(double)>;
 // Median with "low to high" below it where there are several.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "report/pipeline_chart.h"
 
 namespace tessera::report {

@@ -23,14 +23,15 @@ std::string without_title(const Part& part, const std::string& sentence) {
 std::string spread_words(const Spread& s, std::string (*words)(double)) {
   if (!s.known()) return "not measured";
   const std::string low = words(s.low), high = words(s.high);
-  return s.n > 1 && low != high ? fmt::format("{} ({} to {})", words(s.median), low, high)
-                                : words(s.median);
+  return s.n > 1 && low != high
+             ? fmt::format("{} ({} to {}, n = {})", words(s.median), low, high, s.n)
+             : words(s.median);
 }
 
 std::string difference_words(Difference d) {
   switch (d) {
     case Difference::within:
-      return "; no difference that the spread allows to tell";
+      return "; a tie within the spread";
     case Difference::single:
       return "; measured once, so chance is not ruled out";
     default:

@@ -18,9 +18,9 @@ std::vector<std::string> verdict(const Part& part);
 std::string part_title(const Part& part);  // the author's, or its name
 // A sentence of a part as it stands below its title: capital first.
 std::string without_title(const Part& part, const std::string& sentence);
-// "1.23 s (1.20 s to 1.31 s)"
+// "1.23 s (1.20 s to 1.31 s, n = 3)"
 std::string spread_words(const Spread& s, std::string (*words)(double));
-// "; no difference that the spread allows to tell", "", or that there is one run only.
+// "; a tie within the spread", "", or that there is one run only.
 std::string difference_words(Difference d);
 
 // "a", "a and b", "a, b, c and 2 more": at most so many by name.

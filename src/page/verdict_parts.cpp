@@ -210,9 +210,12 @@ std::string loss_sentence(const Point& base, const std::string& base_name, doubl
   const Spread loss = spread_of(base, measures::loss);
   const std::string seeds =
       loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
+  if (most == 0)
+    return fmt::format("the final loss is that of {} ({}) to the last bit, n = {}.", base_name,
+                       three(loss.median), loss.n);
   return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", base_name,
                      three(loss.median), loss.n > 1 ? ", seed by seed," : "", three(most),
-                     most == 0 ? "" : " (" + whose + seeds + ")");
+                     " (" + whose + seeds + ")");
 }
 
 std::vector<std::string> technique_verdict(const Part& part) {

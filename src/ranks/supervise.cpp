@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/process.h"
 #include "base/say.h"
+#include "base/streams.h"
 #include "ranks/heartbeat_folder.h"
 #include "ranks/relay.h"
 #include "ranks/stop.h"
@@ -154,6 +155,7 @@ int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs
                      bool crowded) {
   prepare_for_mpirun(crowded);
   ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
+  hand_terminal_on();
   const Job job{new_folder(out)};
   if (job.folder)
     ::setenv(heartbeat_variable, job.folder.path().c_str(), 1);

@@ -75,30 +75,30 @@ std::vector<std::pair<std::string, std::string>> settings_from(
   return out;
 }
 
-// Losses by step, evenly thinned while they come: of a run of any length no more than a few
-// thousand are held.
-class ThinLosses {
+// Steps, evenly thinned while they come: of a run of any length no more than a few thousand are
+// held.
+class ThinSteps {
  public:
-  void add(std::int64_t step, double loss) {
-    last_ = {step, loss};
+  void add(const StepRecord& step) {
+    last_ = step;
     if (seen_++ % stride_ == 0) kept_.push_back(last_);
     if (kept_.size() < 20 * most_losses) return;
     for (std::size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
     kept_.resize((kept_.size() + 1) / 2), stride_ *= 2;
   }
   // At most most_losses, the first and the last among them.
-  std::vector<std::pair<std::int64_t, double>> take() {
-    if (!kept_.empty() && kept_.back().first != last_.first) kept_.push_back(last_);
+  std::vector<StepRecord> take() {
+    if (!kept_.empty() && kept_.back().step != last_.step) kept_.push_back(last_);
     if (kept_.size() <= most_losses) return std::move(kept_);
-    std::vector<std::pair<std::int64_t, double>> out;
+    std::vector<StepRecord> out;
     for (std::size_t i = 0; i < most_losses; ++i)
       out.push_back(kept_[i * (kept_.size() - 1) / (most_losses - 1)]);
     return out;
   }
 
  private:
-  std::vector<std::pair<std::int64_t, double>> kept_;
-  std::pair<std::int64_t, double> last_;
+  std::vector<StepRecord> kept_;
+  StepRecord last_;
   std::size_t seen_ = 0, stride_ = 1;
 };
 
@@ -108,7 +108,7 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   open_file(file, path);
   std::vector<double> step_ms, mfu;
   std::vector<Breakdown> sampled;  // of the first rank, which writes the file
-  ThinLosses losses;
+  ThinSteps thin;
   double elapsed = 0;
   std::size_t number = 0;
   for (std::string line; get_line(file, line, longest_line, path);) {
@@ -128,7 +128,14 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
       run.steps = std::max(run.steps, step);
       const bool skipped = v.has("skipped");
       if (skipped) ++run.skipped;
-      if (!skipped) losses.add(step, v.number("loss")), run.loss = v.number("loss");
+      if (!skipped) {
+        run.loss = v.number("loss");
+        thin.add({.step = step,
+                  .loss = run.loss,
+                  .lr = v.number("lr"),
+                  .grad_norm = v.number("grad_norm"),
+                  .images_per_s = v.number("images_per_s")});
+      }
       if (step > warmup && !skipped) {
         if (const double ms = v.number("step_ms"); ms > 0 && std::isfinite(ms))
           step_ms.push_back(ms);
@@ -153,7 +160,8 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
   if (!step_ms.empty()) run.step_ms = quantiles(std::move(step_ms));
   if (!mfu.empty()) run.mfu = quantiles(std::move(mfu)).median;
   if (!sampled.empty()) run.breakdown = mean_of(sampled);
-  run.losses = losses.take();
+  run.thinned = thin.take();
+  for (const StepRecord& s : run.thinned) run.losses.emplace_back(s.step, s.loss);
 }
 
 // A rank's mean over so many steps, less the early ones that are warm-up; where all of them are,
@@ -197,6 +205,7 @@ void read_summary(const Values& s, RunRecord& run) {
   run.global_batch = batch.whole("global", run.global_batch),
   run.accumulate = batch.whole("accumulate", run.accumulate);
   run.wall = s.number("wall_s");
+  run.params = s.whole("params", 0), run.date = s.text("finished");
   const Values end = s.object("final"), best = s.object("best"), bytes = s.object("peak_bytes"),
                layout = s.object("layout");
   if (end.has("loss")) run.loss = end.number("loss");

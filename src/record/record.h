@@ -42,6 +42,12 @@ struct PartRecord {
   std::int64_t count = 1;
 };
 
+// A step as metrics.jsonl has it.
+struct StepRecord {
+  std::int64_t step = 0;
+  double loss = kUnknown, lr = kUnknown, grad_norm = kUnknown, images_per_s = kUnknown;
+};
+
 struct RunRecord {
   std::string verb = "train";                      // train | infer | layers
   std::string folder, model, data, dtype, layout;  // layout in words: "dp2 x tp2", "one rank"
@@ -49,6 +55,8 @@ struct RunRecord {
   std::int64_t global_batch = 0, accumulate = 1, steps = 0, seed = 0;
   std::int64_t skipped = 0;  // steps that were not finite
   std::int64_t warmup = 0;   // steps that count for no speed
+  std::int64_t params = 0;   // of the model; 0: not known
+  std::string date;          // when it was finished, UTC: "2026-11-17T04:05:06Z"
 
   // Speed, warm-up dropped. Of training: images_per_s = global batch / median step.
   double images_per_s = kUnknown, mfu = kUnknown, wall = kUnknown;
@@ -67,6 +75,7 @@ struct RunRecord {
   std::vector<EpochRecord> epochs;
   std::vector<std::pair<std::int64_t, double>>
       losses;  // (step, loss), at most 200 of them, the first and the last among them
+  std::vector<StepRecord> thinned;  // the same steps in full; not kept by a study
   std::vector<RankRecord> by_rank;
   std::vector<PartRecord> parts;
   nlohmann::ordered_json env;  // env.json as it is

@@ -51,6 +51,7 @@ void run_fields(V& v, R& r) {
   v("ranks", r.ranks), v("hosts", r.hosts), v("threads", r.threads),
       v("global_batch", r.global_batch), v("accumulate", r.accumulate);
   v("steps", r.steps), v("seed", r.seed), v("skipped", r.skipped), v("warmup", r.warmup);
+  v("params", r.params), v("date", r.date);
   v("images_per_s", r.images_per_s), v("mfu", r.mfu), v("wall", r.wall);
   v("step_ms", r.step_ms), v("epoch_seconds", r.epoch_seconds), v("latency_ms", r.latency_ms),
       v("breakdown", r.breakdown);

@@ -1,14 +1,13 @@
 #include "report/console.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
 #include "base/printable.h"
+#include "base/streams.h"
 
 namespace tessera::report {
 
@@ -37,9 +36,57 @@ std::string millions(std::int64_t n) {
                      : fmt::format("{:.1f} M", static_cast<double>(n) * 1e-6);
 }
 
-Console::Console() : terminal_(::isatty(STDERR_FILENO) != 0) {
+std::string per_second(double v) {
+  if (v >= 99.95) return with_commas(static_cast<std::int64_t>(v + 0.5));
+  return v >= 9.995 ? fmt::format("{:.1f}", v) : fmt::format("{:.3g}", v);
+}
+
+std::string wrapped(const std::string& text, int columns) {
+  constexpr std::size_t indent = 4;
+  const auto most = static_cast<std::size_t>(columns);
+  const auto shown = [](std::string_view part) {  // characters, not bytes
+    return static_cast<std::size_t>(std::count_if(part.begin(), part.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    }));
+  };
+  std::string out, rest = text;
+  while (shown(rest) > most) {
+    std::size_t cut = rest.npos, seam = rest.npos;  // a seam: between columns of a line
+    for (std::size_t at = rest.find(' ', indent + 1); at != rest.npos;
+         at = rest.find(' ', at + 1)) {
+      if (shown(std::string_view(rest).substr(0, at)) > most) break;
+      cut = at;
+      const std::string_view after = std::string_view(rest).substr(at);
+      if (at > most / 2 && (after.starts_with(" |") || after.starts_with("  "))) seam = at;
+    }
+    if (seam != rest.npos) cut = seam;
+    if (cut == rest.npos) break;  // one long word: the terminal cuts it
+    std::string line = rest.substr(0, cut);
+    line.erase(line.find_last_not_of(" |") + 1);
+    out += line + "\n";
+    const std::size_t next = rest.find_first_not_of(" |", cut);
+    rest = next == rest.npos ? "" : std::string(indent, ' ') + rest.substr(next);
+  }
+  return out + rest;
+}
+
+namespace {
+
+// The first word of a line in its colour.
+std::string coloured(const std::string& text) {
+  for (const auto& [word, code] :
+       {std::pair("warning:", "\033[33m"), std::pair("note:", "\033[36m"),
+        std::pair("eval ", "\033[32m"), std::pair("done ", "\033[32m")})
+    if (const std::string_view head = word; text.starts_with(head))
+      return code + std::string(head) + "\033[0m" + text.substr(head.size());
+  return text;
+}
+
+}  // namespace
+
+Console::Console() : columns_(terminal_columns()) {
   const char* no_color = std::getenv("NO_COLOR");
-  color_ = terminal_ && !(no_color && *no_color);
+  color_ = columns_ > 0 && !(no_color && *no_color);
 }
 
 void Console::log_to(const std::string& path) { log_ = path; }
@@ -53,22 +100,23 @@ void Console::line(const std::string& given) {
   const std::string text = printable(given, given.npos);
   if (!quiet_) {
     clear();
-    std::fputs((text + "\n").c_str(), stderr);
+    const std::string shown = columns_ > 0 ? wrapped(text, columns_) : text;
+    std::fputs(((color_ ? coloured(shown) : shown) + "\n").c_str(), stderr);
     std::fflush(stderr);
   }
   if (!log_.empty()) std::ofstream(log_, std::ios::app) << text << "\n";
 }
 
-void Console::bar(double fraction, double elapsed) {
-  if (!terminal_ || quiet_) return;
+void Console::bar(double fraction, double elapsed, double left, const std::string& doing) {
+  if (columns_ == 0 || quiet_) return;
   clear();
   constexpr int width = 32;
   const int filled = std::clamp(static_cast<int>(fraction * width), 0, width);
-  const double left = fraction > 0 ? elapsed * (1 - fraction) / fraction : 0;
-  std::fputs(fmt::format("[{}{}] {:3.0f}%  eta {}   {} elapsed",
+  if (left < 0) left = fraction > 0 ? elapsed * (1 - fraction) / fraction : 0;
+  std::fputs(fmt::format("[{}{}] {:3.0f}%  eta {}   {} elapsed{}{}",
                          std::string(static_cast<std::size_t>(filled), '#'),
                          std::string(static_cast<std::size_t>(width - filled), '-'), fraction * 100,
-                         duration(left), clock(elapsed))
+                         duration(left), clock(elapsed), doing.empty() ? "" : "  ", doing)
                  .c_str(),
              stderr);
   std::fflush(stderr);

@@ -12,22 +12,29 @@ std::string duration(double seconds);     // "2 h 33 m", "4 m 12 s", "8.1 s"
 std::string clock(double seconds);        // "17:42", "1:02:03"
 std::string millions(std::int64_t n);     // "5.4 M"
 
+// Digits that tell slow from slower: "1,234", "56.7", "0.123".
+std::string per_second(double value);
+// Cut between words so that no line has more columns; those that follow are indented.
+std::string wrapped(const std::string& text, int columns);
+
 class Console {
  public:
   Console();  // looks at stderr and NO_COLOR
   // A line of its own, above the bar; also appended to the log when there is one.
   void line(const std::string& text);
-  // Redraws the bar (terminal only).
-  void bar(double fraction, double elapsed_s);
+  // Redraws the bar (terminal only). left_s: seconds to go; below 0: as the elapsed ones tell.
+  // `doing`: at its end.
+  void bar(double fraction, double elapsed_s, double left_s = -1, const std::string& doing = "");
   void finish();  // leaves the bar's line
   void log_to(const std::string& path);
-  bool terminal() const { return terminal_; }
+  bool terminal() const { return columns_ > 0; }
   bool color() const { return color_; }
   void set_quiet(bool quiet) { quiet_ = quiet; }
 
  private:
   void clear();
-  bool terminal_ = false, color_ = false, quiet_ = false, drawn_ = false;
+  int columns_ = 0;  // 0: no terminal
+  bool color_ = false, quiet_ = false, drawn_ = false;
   std::string log_;
 };
 

@@ -33,8 +33,8 @@ void check_room(const Ranks& ranks, std::int64_t bytes, std::int64_t available,
     if (here == 1 || all <= available) return;  // of a single rank the executor says it
     throw Error(
         ErrorKind::memory,
-        fmt::format("the {} ranks of this machine need {} MiB together and the system has {} MiB",
-                    here, all >> 20, available >> 20),
+        fmt::format("the {} ranks of this machine need {} MB together and the system has {} MB",
+                    here, all / 1'000'000, available / 1'000'000),
         "memory",
         "use a smaller micro-batch (--accumulate), --set parallel.recompute=full, fewer ranks a "
         "machine or a smaller model; "

@@ -25,8 +25,9 @@ struct StudyOptions {
 int study(const StudyOptions& options);
 
 struct ReportOptions {
-  std::vector<std::string> folders;  // of runs or studies: one, or two to compare
+  std::vector<std::string> folders;  // one; two studies, or any number of runs, to compare
   std::string out;                   // "": into the first folder
+  std::string format = "html";       // html | md
   bool watch = false, json = false;
 };
 int make_report(const ReportOptions& options);

@@ -50,14 +50,28 @@ bool TrainState::stopping() const {
   return ranks.any(stop_requested());
 }
 
-Score evaluate(TrainState& state) {
+std::int64_t evaluations_left(const TrainState& state) {
+  if (state.test->size() == 0) return 0;
+  const std::int64_t batch = std::max<std::int64_t>(1, state.config.batch.global),
+                     steps = std::max<std::int64_t>(1, (state.epoch_samples + batch - 1) / batch),
+                     last = (state.total + steps - 1) / steps;  // epochs of the whole run
+  if (last <= state.progress.epoch) return 0;
+  const std::int64_t every = state.config.run.eval_every;
+  return every <= 0 ? 1 : last / every - state.progress.epoch / every + (last % every == 0 ? 0 : 1);
+}
+
+Score evaluate(TrainState& state, TrainLog& log) {
   const std::int64_t epoch =
       state.progress.epoch - (state.progress.position == 0 && state.progress.epoch > 0 ? 1 : 0);
   if (state.session->averages() && state.session->has_statistics())
     recalibrate(*state.session, state.config, *state.train, epoch);
-  return score(*state.session, state.config, *state.test, evaluation_batch(state.config),
-               static_cast<int>(state.config.data.workers), nullptr,
-               [&] { return state.stopping(); });
+  const auto start = std::chrono::steady_clock::now();
+  const Score out = score(
+      *state.session, state.config, *state.test, evaluation_batch(state.config),
+      static_cast<int>(state.config.data.workers), nullptr, [&] { return state.stopping(); },
+      [&](std::int64_t images) { log.evaluating(images, seconds_since(start), false); });
+  log.evaluating(out.images, seconds_since(start), true);
+  return out;
 }
 
 bool end_epoch(TrainState& state, TrainLog& log, Meter& meter) {
@@ -73,7 +87,7 @@ bool end_epoch(TrainState& state, TrainLog& log, Meter& meter) {
   ordered_json line = epoch_json(epoch, state.progress.step,
                                  state.progress.position >= state.epoch_samples, record, waits);
   if (scored) {
-    const Score s = evaluate(state);
+    const Score s = evaluate(state, log);
     if (state.stopping() && s.images < state.test->size()) return false;
     state.results.final = s, record.test_top1 = s.top1;
     if (state.progress.best_step == 0 || s.top1 > state.progress.best_top1)

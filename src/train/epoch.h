@@ -43,9 +43,12 @@ struct TrainState {
   std::chrono::steady_clock::time_point epoch_start = start;
 };
 
+// How often the epochs to come are evaluated.
+std::int64_t evaluations_left(const TrainState& state);
+
 // The moving average where one is kept, with statistics of its own: of the epoch that ends or has
 // just ended, because a process that resumes at the very end must find the same batches.
-Score evaluate(TrainState& state);
+Score evaluate(TrainState& state, TrainLog& log);
 
 // Evaluates, writes the epoch's line and begins the next one; false when a request to stop came
 // in between and the epoch is still pending.

@@ -64,9 +64,10 @@ bool same_schedule(const fs::path& folder, const config::Config& config) {
 // folder that nobody takes for a finished or a new one.
 void remove_old_run(const fs::path& folder) {
   std::vector<fs::path> all;
-  for (const char* name : {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv",
-                           "log.txt", "weights.safetensors", "config.toml", "resolved.toml",
-                           "env.json", "trace.json", "algorithms.json", "algorithms.old.json"})
+  for (const char* name :
+       {"summary.json", "ckpt", "metrics.jsonl", "metrics.csv", "epochs.csv", "log.txt",
+        "weights.safetensors", "predictions.json", "config.toml", "resolved.toml", "env.json",
+        "trace.json", "algorithms.json", "algorithms.old.json"})
     all.push_back(folder / name);
   for (const fs::path& path : files::entries_of(folder))
     if (path.filename().string().starts_with("events.out.tfevents.")) all.push_back(path);
@@ -132,9 +133,32 @@ std::string schedule_of_run(const fs::path& folder) {
   return files::is_there(folder / kept_schedule) ? (folder / kept_schedule).string() : "";
 }
 
+// Only more epochs or more steps than before are asked for.
+static bool only_longer(const fs::path& folder, const std::vector<std::string>& differ,
+                        const config::Config& config) {
+  const std::map<std::string, std::string> before =
+      meaning(files::read_text(folder / "resolved.toml", 1 << 20));
+  const auto was = [&](const char* key) {
+    const auto found = before.find(key);
+    return found == before.end() ? 0 : std::atoll(found->second.substr(3).c_str());
+  };
+  bool longer = false;
+  for (const std::string& change : differ) {
+    const bool epochs = change.starts_with("run.epochs = "),
+               steps = change.starts_with("run.steps = ");
+    if (!epochs && !steps) return false;
+    const std::int64_t old = was(epochs ? "run.epochs" : "run.steps");
+    if (old <= 0 || (epochs ? config.run.epochs : config.run.steps) <= old) return false;
+    longer = true;
+  }
+  return longer;
+}
+
 bool holds_finished_run(const fs::path& folder, const config::Config& config) {
   if (!files::is_there(folder / "summary.json")) return false;
   const std::vector<std::string> differ = changes_since(folder, config);
+  if (!differ.empty() && !checkpoints_in(folder).empty() && only_longer(folder, differ, config))
+    return false;
   if (!differ.empty())
     throw Error(ErrorKind::usage,
                 "the folder holds a finished run of another configuration; now asked: " +

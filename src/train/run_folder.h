@@ -12,7 +12,8 @@
 
 namespace tessera::run {
 
-// A finished run of the same configuration; of another one: Error(usage).
+// A finished run of the same configuration; of another one: Error(usage). One that shall only get
+// more epochs or steps, and has a checkpoint, is not finished.
 bool holds_finished_run(const std::filesystem::path& folder, const config::Config& config);
 
 // The same with its results whole: those that are damaged are to be made anew from the last

@@ -8,10 +8,13 @@
 #include "data/augment.h"
 #include "data/loader.h"
 #include "input/dataset.h"
+#include "report/predictions.h"
 #include "train/batches.h"
 
 namespace tessera::run {
 namespace {
+
+constexpr std::int64_t some_images = 24;
 
 // As the op `correct` counts: a score that is no number is never the largest, and of equal ones the
 // first is.
@@ -36,6 +39,19 @@ std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<dou
   return correct;
 }
 
+// What the model says of one image: counted, and kept of every `apart`-th.
+void note_said(Score& score, std::span<const double> logits, std::size_t label, std::int64_t sample,
+               std::int64_t apart) {
+  const auto said =
+      static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  if (!score.confusion.empty()) ++score.confusion[label * logits.size() + said];
+  if (sample % apart != 0 || static_cast<std::int64_t>(score.some.size()) == some_images) return;
+  score.some.push_back({.sample = sample,
+                        .label = static_cast<std::int64_t>(label),
+                        .said = static_cast<std::int64_t>(said),
+                        .probability = softmax({logits.begin(), logits.end()})[said]});
+}
+
 }  // namespace
 
 std::vector<double> softmax(std::vector<double> x) {
@@ -48,7 +64,8 @@ std::vector<double> softmax(std::vector<double> x) {
 
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset,
             std::int64_t batch, int workers, report::Console* console,
-            const std::function<bool()>& stop) {
+            const std::function<bool()>& stop,
+            const std::function<void(std::int64_t images)>& seen) {
   const auto start = std::chrono::steady_clock::now();
   auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -62,6 +79,8 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
   Score out;
   out.class_count.assign(classes, 0);
   out.class_correct.assign(classes, 0);
+  if (classes <= report::kMostConfusionClasses) out.confusion.assign(classes * classes, 0);
+  const std::int64_t apart = std::max<std::int64_t>(1, dataset.size() / some_images);
   const bool flips = config.data.tta == "flip";
   std::int64_t correct_tta = 0;
   data::Batch b;
@@ -90,7 +109,10 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
       const auto label = static_cast<std::size_t>(b.labels[i]);
       ++out.class_count[label];
       out.class_correct[label] += is_hit(&r.logits[i * classes], classes, label);
+      note_said(out, {&r.logits[i * classes], classes}, label,
+                b.first_position + static_cast<std::int64_t>(i), apart);
     }
+    if (seen) seen(out.images);
   }
   const double n = std::max<double>(1.0, static_cast<double>(out.images));
   out.loss /= n, out.top1 /= n, out.top5 /= n;

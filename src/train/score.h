@@ -20,13 +20,21 @@ struct Score {
   std::int64_t images = 0;
   bool finite = true;                                    // the loss and every logit
   std::vector<std::int64_t> class_count, class_correct;  // per true class
+  // [true][said], of a model with few classes; and what was said of some images at even distances.
+  std::vector<std::int64_t> confusion;
+  struct Said {
+    std::int64_t sample = 0, label = 0, said = 0;
+    double probability = 0;
+  };
+  std::vector<Said> some;
 };
 // `config`: how the images are prepared (data) for the session's model. Draws a bar on `console`
 // when there is one. `stop` is asked before each batch; a score that was stopped has seen fewer
-// images.
+// images. `seen` is told after each batch.
 Score score(Session& session, const config::Config& config, const data::Dataset& dataset,
             std::int64_t batch, int workers, report::Console* console = nullptr,
-            const std::function<bool()>& stop = {});
+            const std::function<bool()>& stop = {},
+            const std::function<void(std::int64_t images)>& seen = {});
 
 // New running statistics for averaged weights, from the first batches of an epoch as training saw
 // them.

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/say.h"
+#include "checkpoint/checkpoint_room.h"
 #include "checkpoint/saver.h"
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_open.h"
@@ -35,6 +36,7 @@
 #include "train/diagnose.h"
 #include "train/epoch.h"
 #include "train/learning_rate.h"
+#include "train/predictions.h"
 #include "train/run_folder.h"
 #include "train/score.h"
 #include "train/train.h"
@@ -47,7 +49,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-
 constexpr std::int64_t most_skipped_in_a_row = 10;
 
 class Trainer {
@@ -97,10 +98,12 @@ class Trainer {
       open_folder(out_, asked(), options_, lock_);
       segment_.write(out_);
       if (resumed_) set_newer_aside(out_, state_.progress.step, notes_);
+      if (resumed_) fs::remove(out_ / "summary.json");  // of the run as it was shorter
     });
     record_algorithms(resumed_, notes_);
     if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / heartbeats);
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
+    require_room_for_checkpoint(*state_.session, state_.ranks, out_);
     introduce();
     meter_.emplace(state_.config, state_.ranks, *state_.session, out_);
     under_way_.emplace(*state_.session, extent_, steps_ahead());
@@ -189,10 +192,10 @@ class Trainer {
     const std::vector<plan::Memory> memory = memory_of_ranks(state_.ranks, plan.memory);
     const std::string resumed =
         resumed_ ? fmt::format("  resumed from step {}", state_.progress.step) : "";
-    const auto planned = static_cast<std::int64_t>(
-        state_.ranks.most(static_cast<double>(state_.results.planned_bytes)));
+    const double planned = state_.ranks.most(static_cast<double>(state_.results.planned_bytes));
     for (const std::string& line :
-         introduction(state_.config, memory, planned, samples_, state_.test->size(), resumed))
+         introduction(state_.config, memory, static_cast<std::int64_t>(planned), samples_,
+                      state_.test->size(), resumed))
       log_.console().line(line);
     for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak)})
       if (!more.empty()) notes_.push_back(more);
@@ -220,7 +223,7 @@ class Trainer {
         state_.progress.position >= state_.epoch_samples ? 0 : state_.progress.position;
     options.wants = state_.session->own_samples_of(Goal::train);
     loader_.emplace(*state_.train, options);
-    log_.begin(state_.progress.step, state_.total);
+    log_.begin(state_.progress.step, state_.total, evaluations_left(state_), state_.test->size());
     state_.epoch_start = std::chrono::steady_clock::now();
     bool stop = state_.stopping();
     while (!at_end()) {
@@ -242,7 +245,7 @@ class Trainer {
       if (due && !stop) save();
     }
     if (state_.results.final.images == 0 && state_.test->size() > 0)
-      state_.results.final = evaluate(state_);  // resumed at its very end
+      state_.results.final = evaluate(state_, log_);  // resumed at its very end
     return !(state_.stopping() && state_.results.final.images < state_.test->size());
   }
 
@@ -352,13 +355,11 @@ class Trainer {
         [&](const std::string& name) { return weights.at(name); }, Naming::torchvision,
         storage_dtype(state_.config) == ir::DType::f64 ? "F64" : "F32", state_.train->class_names(),
         preprocess_of(state_.config).dump());
+    write_predictions(out_, state_.results.final, *state_.test);
     state_.progress.wall_s = state_.wall();
     const ordered_json summary = summary_of(state_.config, state_.progress, state_.results);
     files::write_atomically(out_ / "summary.json", summary.dump(2) + "\n");
-    log_.console().line(
-        fmt::format("done in {}: top1 {:.2f}%, {} steps, {:.0f} img/s (median), results in {}",
-                    report::duration(state_.progress.wall_s), state_.results.final.top1 * 100,
-                    state_.progress.step, summary["images_per_s"].get<double>(), out_.string()));
+    log_.console().line(done_line(summary, out_.string()));
     if (options_.json) report::print_document(summary);
   }
 

@@ -26,8 +26,9 @@ class TrainLog {
   const std::vector<nlohmann::json>& open(const std::filesystem::path& out,
                                           const config::Config& config, std::int64_t bytes,
                                           const std::string& hash, std::int64_t next_step);
-  // The steps of this process: the bar goes from `first` to `total`.
-  void begin(std::int64_t first, std::int64_t total);
+  // The steps of this process: from `first` to `total`, with so many evaluations of so many images
+  // between them.
+  void begin(std::int64_t first, std::int64_t total, std::int64_t evaluations, std::int64_t images);
 
   // A line of metrics.jsonl; where no file is open it is only counted.
   void append(const nlohmann::ordered_json& line);
@@ -37,11 +38,21 @@ class TrainLog {
 
   // The bar, and from time to time (or `always`) a line of the step.
   void show(const report::StepMetrics& m, bool always);
+  // The same while an evaluation goes on: images it has seen, seconds it took; the last call of one
+  // is with `done`.
+  void evaluating(std::int64_t images, double seconds, bool done);
 
  private:
   report::Console console_;
   std::optional<report::MetricsLog> log_;
-  std::int64_t first_ = 0, total_ = 0, lines_ = 0;
+  // Seconds to go: steps at the rate of this process, evaluations as long as those it has seen.
+  double left() const;
+  double now() const;  // seconds since this process began
+  void draw(const std::string& doing);
+
+  std::int64_t first_ = 0, total_ = 0, lines_ = 0, step_ = 0;
+  std::int64_t evaluations_ = 0, images_ = 0, evaluated_ = 0;  // to come, of each, done
+  double evaluated_s_ = 0, under_way_s_ = 0, images_per_s_ = 0, began_ = 0;
   double shown_ = -100;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

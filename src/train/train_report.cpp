@@ -1,10 +1,12 @@
 #include "train/train_report.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 
 #include "base/build_info.h"
@@ -118,19 +120,24 @@ std::string device_text(const config::Config& config) {
   return fmt::format("{} ({} thread{}{})", info.name, threads, threads == 1 ? "" : "s",
                      ranks_of(config) == 1 ? "" : " each");
 }
+
+std::int64_t parameter_count(const config::Config& config) {
+  std::int64_t params = 0;
+  for (const models::Param& p : models::parameters(config.model))
+    params += p.buffer ? 0 : ir::elements(p.shape);
+  return params;
+}
+
 }  // namespace
 
 std::vector<std::string> introduction(const config::Config& config,
                                       const std::vector<plan::Memory>& memory, std::int64_t planned,
                                       std::int64_t train_samples, std::int64_t test_samples,
                                       const std::string& resumed) {
-  std::int64_t params = 0;
-  for (const models::Param& p : models::parameters(config.model))
-    params += p.buffer ? 0 : ir::elements(p.shape);
+  const std::int64_t params = parameter_count(config);
   const auto [m, whose] = largest(memory);
-  auto mib = [](std::int64_t bytes) {
-    return fmt::format("{:.{}f}", static_cast<double>(bytes) / (1 << 20),
-                       bytes < (10 << 20) ? 1 : 0);
+  auto mb = [](std::int64_t bytes) {
+    return fmt::format("{:.{}f}", static_cast<double>(bytes) * 1e-6, bytes < 10'000'000 ? 1 : 0);
   };
   std::string talk;
   if (!how_ranks_talk().empty()) {
@@ -151,10 +158,10 @@ std::vector<std::string> introduction(const config::Config& config,
                   config.precision.dtype, ranks_of(config), device_text(config))};
   if (!talk.empty()) lines.push_back(talk);
   lines.push_back(fmt::format(
-      "memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MiB", whose,
-      mib(m.weights), mib(m.gradients), mib(m.optimizer), mib(m.activations), mib(m.workspace),
-      mib(m.total())));
-  if (planned > m.total()) lines.back() += fmt::format("; with evaluation {} MiB", mib(planned));
+      "memory/rank{}  weights {}  grads {}  optim {}  activations {}  buffers {}  = {} MB", whose,
+      mb(m.weights), mb(m.gradients), mb(m.optimizer), mb(m.activations), mb(m.workspace),
+      mb(m.total())));
+  if (planned > m.total()) lines.back() += fmt::format("; with evaluation {} MB", mb(planned));
   return lines;
 }
 
@@ -180,11 +187,12 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
   const report::Breakdown& b = m.breakdown;
   const double share = 100 / std::max(1e-9, b.compute + b.comm_exposed + b.wait + b.data + b.host);
   return fmt::format(
-      "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {:.0f} "
+      "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {} "
       "img/s | {:.0f}% of peak | "
       "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f}{} %",
-      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms, m.images_per_s,
-      m.mfu * 100, b.compute * share, b.comm_exposed * share, b.wait * share, b.data * share,
+      m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms,
+      report::per_second(m.images_per_s), m.mfu * 100, b.compute * share, b.comm_exposed * share,
+      b.wait * share, b.data * share,
       b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
 }
 
@@ -194,6 +202,14 @@ std::string eval_line(std::int64_t epoch, const Score& s, const Progress& progre
       "{:.2f}% @ epoch {}",
       epoch, s.top1 * 100, s.top5 * 100, s.loss, report::with_commas(s.images), s.seconds,
       progress.best_top1 * 100, progress.best_epoch);
+}
+
+std::string done_line(const ordered_json& summary, const std::string& folder) {
+  return fmt::format("done in {}: top1 {:.2f}%, {} steps, {} img/s (median), results in {}",
+                     report::duration(summary["wall_s"].get<double>()),
+                     summary["final"]["test_top1"].get<double>() * 100,
+                     summary["steps"].get<std::int64_t>(),
+                     report::per_second(summary["images_per_s"].get<double>()), folder);
 }
 
 nlohmann::ordered_json epoch_json(std::int64_t epoch, std::int64_t step, bool whole,
@@ -270,6 +286,8 @@ ordered_json summary_of(const config::Config& config, const Progress& progress,
   summary["epochs_to_target"] =
       progress.reached ? ordered_json(progress.epochs_to_target) : ordered_json(nullptr);
   summary["wall_s"] = progress.wall_s;
+  summary["params"] = parameter_count(config);
+  summary["finished"] = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
   return summary;
 }
 

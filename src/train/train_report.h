@@ -53,4 +53,6 @@ nlohmann::ordered_json epoch_json(std::int64_t epoch, std::int64_t step, bool wh
 nlohmann::ordered_json summary_of(const config::Config& config, const Progress& progress,
                                   const TrainResults& results);
 
+std::string done_line(const nlohmann::ordered_json& summary, const std::string& folder);
+
 }  // namespace tessera::run

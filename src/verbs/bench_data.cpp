@@ -16,6 +16,7 @@
 #include "data/decode.h"
 #include "data/folder.h"
 #include "input/dataset.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "report/metrics.h"
 #include "verbs/verbs.h"
@@ -162,19 +163,20 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     return 0;
   }
   say(stdout,
-      "{} ({}) to {} x {}, batch {}, {} worker{}: median {:.0f} img/s (min {:.0f}, max {:.0f}, {} "
+      "{} ({}) to {} x {}, batch {}, {} worker{}: median {} img/s (min {}, max {}, {} "
       "turns)\n",
       config.data.source, options.split, loading.height, loading.width, loading.batch,
-      loading.workers, loading.workers == 1 ? "" : "s", q.median, q.min, q.max, turns);
+      loading.workers, loading.workers == 1 ? "" : "s", report::per_second(q.median),
+      report::per_second(q.min), report::per_second(q.max), turns);
   if (folder) {
     const report::Quantiles s = scaled.per_s(), f = full.per_s();
     say(stdout,
-        "the decoder alone on {} thread{}: {:.0f} img/s shrinking as the loader lets it, {:.0f} at "
+        "the decoder alone on {} thread{}: {} img/s shrinking as the loader lets it, {} at "
         "full size; the loader reaches {:.0f}% "
         "and {:.0f}% ({:.0f}% and {:.0f}% by CPU time)\n",
-        threads, threads == 1 ? "" : "s", s.median, f.median, q.median / s.median * 100,
-        q.median / f.median * 100, c.median / scaled.per_cpu_s().median * 100,
-        c.median / full.per_cpu_s().median * 100);
+        threads, threads == 1 ? "" : "s", report::per_second(s.median),
+        report::per_second(f.median), q.median / s.median * 100, q.median / f.median * 100,
+        c.median / scaled.per_cpu_s().median * 100, c.median / full.per_cpu_s().median * 100);
   }
   return 0;
 }

@@ -240,6 +240,21 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
   return 0;
 }
 
+// The error of a picture, with what is wrong with those after it: whoever mends one mends all.
+Error with_others(Error error, std::span<const std::string> paths) {
+  constexpr int most_told = 20;
+  int told = 0;
+  for (const std::string& path : paths) {
+    try {
+      (void)data::decode_image(path);
+    } catch (const Error& other) {
+      if (++told <= most_told) error.and_also(other.where + ": " + other.message);
+    }
+  }
+  if (told > most_told) error.and_also(fmt::format("and {} more", told - most_told));
+  return error;
+}
+
 int predict_on(const Found& found, const PredictOptions& options, const Ranks& ranks) {
   const std::int64_t most =
       options.batch > 0 ? options.batch : std::max<std::int64_t>(8, found.config.parallel.dp);
@@ -284,7 +299,8 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
     ranks.together([&] {
       if (sound < good)
         throw unsound(found, "the prediction for " + paths[sound] + " is not finite");
-      if (mine.bad && mine.bad_at == good) throw *mine.bad;
+      if (mine.bad && mine.bad_at == good)
+        throw with_others(*mine.bad, std::span(options.images).subspan(first + mine.bad_at + 1));
     });
   }
   if (options.json && ranks.first()) report::print_document(all);

@@ -238,8 +238,8 @@ void print_communication(const std::vector<plan::CommRow>& rows, int rank) {
 void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool several) {
   const bool differ = ranks.differ();
   const auto line = [&](const char* name, std::int64_t bytes, const Range& range) {
-    say(stdout, "  {:12} {:>16} {:>9.1f} MiB", name, with_commas(bytes),
-        static_cast<double>(bytes) / (1 << 20));
+    say(stdout, "  {:12} {:>16} {:>9.1f} MB", name, with_commas(bytes),
+        static_cast<double>(bytes) * 1e-6);
     if (differ)
       say(stdout, " {:>16} {:>16}", with_commas(static_cast<std::int64_t>(range.least)),
           with_commas(static_cast<std::int64_t>(range.most)));

@@ -45,7 +45,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
            "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " +
            s + "/nan",
        5, "not finite"},
-      {"train --model vit_h_14 --steps 1 --global-batch 60000 --out " + s + "/big", 8, "MiB"},
+      {"train --model vit_h_14 --steps 1 --global-batch 60000 --out " + s + "/big", 8, " MB"},
       {"eval --weights " + s + "/none.safetensors --data synthetic", 4, "none.safetensors"},
       {"eval --weights " + s + "/broken.safetensors --data synthetic", 4, "broken.safetensors"},
       {"eval --weights " + golden + "vit_square.safetensors --data synthetic", 4, "vit parameter"},
@@ -55,6 +55,9 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"predict --weights " + w + " " + s + "/broken.png", 3, "broken.png"},
       {"predict --weights " + w + " " + s + "/note.txt", 3, "note.txt"},
       {"predict --weights " + w + " " + s + "/none.png", 3, "none.png"},
+      {"predict --weights " + w + " " + s + "/none.png " + golden + "disc.png " + s +
+           "/broken.png " + s + "/note.txt",
+       3, "note.txt"},  // all that is wrong, not only the first
       {"verify " + s + "/broken.safetensors", 4, "broken.safetensors"},
       {"verify " + w, 4, "input"},
       {"verify " + golden + "vit_square.safetensors --dtype f8", 2, "f8"},
@@ -67,7 +70,7 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"explain --model vit_micro --dp 2 --zero 4", 2, "zero"},
       {"explain --model vit_micro --dp 2 --rank 2", 2, "choose 0 to 1"},
       {"explain --model vit_micro --rank 1", 2, "one rank"},
-      {"train" + tiny + "--steps 2 --out " + s + "/w", 2, "another configuration"},
+      {"train" + tiny + "--steps 1 --lr 0.25 --out " + s + "/w", 2, "another configuration"},
       {"train" + tiny + "--steps 3 --fresh --data cifar10:" + s + " --out " + s + "/w", 3,
        "data get cifar10"},
       {"train" + tiny + "--steps 1 --set data.crop=4 --set data.resized_crop=true", 2,

@@ -265,7 +265,7 @@ TEST(Inference, WrongLayouts) {
            {"predict --dtype f8 x.png --weights " + weights(), "f8"},
            {"bench infer --model resnet_micro_cifar --sp 2", "sequence parallelism is for vit"},
            {"bench ops --model vit_micro --np 2", "run.np = 2"},
-           {"bench train --model vit_micro --check", "--check compares logits"}}) {
+           {"bench train --model vit_micro --check", "there is no flag --check"}}) {
     const Result r = run(arguments);
     EXPECT_EQ(r.code, 2) << arguments << "\n" << r.err;
     EXPECT_NE(r.err.find(words), std::string::npos) << arguments << "\n" << r.err;

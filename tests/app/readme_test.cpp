@@ -37,6 +37,32 @@ TEST(Readme, CommandsWorkWhenPastedInOrder) {
   EXPECT_GE(paste_page("README.md", checkout_like("readme"), false), 15);
 }
 
+TEST(Readme, PagesOfRecipesAndStudiesWorkWhenPastedInOrder) {
+  EXPECT_GE(paste_page("recipes/README.md", checkout_like("readme_recipes"), false), 3);
+  EXPECT_GE(paste_page("studies/README.md", checkout_like("readme_studies"), false), 2);
+}
+
+TEST(Long, PagesOfRecipesAndStudiesAsTheyStand) {
+  EXPECT_GE(paste_page("recipes/README.md", checkout_like("recipes_whole"), true), 3);
+  EXPECT_GE(paste_page("studies/README.md", checkout_like("studies_whole"), true), 4);
+}
+
+// Links of the README and of the index lead to files that are there, and so do its pictures.
+TEST(Readme, LinksLeadSomewhere) {
+  for (const char* page : {"README.md", "docs/README.md", "docs/ecosystem.md", "docs/cli.md"}) {
+    const fs::path at = fs::path(TESSERA_SOURCE_DIR) / page;
+    const std::string text = read(at);
+    for (const std::string before : {"](", "src=\"", "srcset=\""})
+      for (std::size_t from = text.find(before); from != text.npos;
+           from = text.find(before, from + 1)) {
+        const std::size_t start = from + before.size(), end = text.find_first_of(")\"#", start);
+        const std::string link = text.substr(start, end - start);
+        if (link.empty() || link.starts_with("http")) continue;
+        EXPECT_TRUE(fs::exists(at.parent_path() / link)) << page << ": " << link;
+      }
+  }
+}
+
 // The pictures of the repository are named after what they show.
 void expect_pictures_right(const fs::path& weights) {
   std::istringstream lines(run("predict --weights " + weights.string() +

@@ -277,7 +277,7 @@ TEST(Study, ReportFollowsARunToItsEnd) {
   EXPECT_FALSE(running());
   const Result two = run("report " + folder.string() + " " + folder.string() + " --watch");
   EXPECT_EQ(two.code, 2);
-  EXPECT_NE(two.err.find("follows one study or run, found two folders"), std::string::npos)
+  EXPECT_NE(two.err.find("follows one study or run, found 2 folders"), std::string::npos)
       << two.err;
 }
 

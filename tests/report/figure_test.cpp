@@ -1,5 +1,5 @@
 // Figures and the numbers in them: labels do not touch, and a figure of nothing is still one.
-#include "page/figure.h"
+#include "page/figures/figure.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "page/compare.h"
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "report/sample.h"
 
 namespace tessera::report::test {

@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "page/page.h"
 #include "report/sample.h"
 #include "report/trace.h"

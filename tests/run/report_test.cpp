@@ -226,10 +226,10 @@ TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
   const plan::Memory less{mib, 0, 0, mib, 0}, more{mib, 0, 0, 20 * mib, 0};
   EXPECT_EQ(
       memory({less, less}),
-      "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.0 MiB");
+      "memory/rank  weights 1.0  grads 0.0  optim 0.0  activations 1.0  buffers 0.0  = 2.1 MB");
   EXPECT_EQ(memory({less, more, more}),
-            "memory/rank (most: rank 1)  weights 1.0  grads 0.0  optim 0.0  activations 20  "
-            "buffers 0.0  = 21 MiB");
+            "memory/rank (most: rank 1)  weights 1.0  grads 0.0  optim 0.0  activations 21  "
+            "buffers 0.0  = 22 MB");
   EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
 }
 

@@ -17,8 +17,8 @@ std::int64_t available_memory() {
 
 void out_of_memory(std::int64_t bytes, std::int64_t available) {
   throw Error(ErrorKind::memory,
-              "the plan needs " + std::to_string(bytes >> 20) + " MiB more and the system has " +
-                  std::to_string(available >> 20) + " MiB",
+              "the plan needs " + std::to_string(bytes / 1'000'000) +
+                  " MB more and the system has " + std::to_string(available / 1'000'000) + " MB",
               "memory",
               "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a "
               "smaller model; `tessera explain` shows the "

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,13 +36,54 @@ struct Line {
 struct LineFigure {
   std::string title, caption, x_label, y_label;
   std::vector<Line> lines;
-  bool log2_x = false;       // ranks, batch sizes: equal steps for equal factors
-  bool from_zero = true;     // y begins at 0
-  bool from_zero_x = false;  // and x
-  bool percent_y = false;    // values are shares
-  bool marks_are_x = false;  // ticks of x are the values that there are
+  bool log2_x = false;        // ranks, batch sizes: equal steps for equal factors
+  bool from_zero = true;      // y begins at 0
+  bool from_zero_x = false;   // and x
+  bool percent_y = false;     // values are shares
+  bool marks_are_x = false;   // ticks of x are the values that there are
+  bool log10_y = false;       // equal steps for equal factors; what is not above 0 is not drawn
+  bool few_are_dots = false;  // two values of x have nothing between them: dot_figure() instead
 };
 std::string line_figure(const LineFigure& figure);
+
+// Rows with a dot each, from left to right; a row of a new group has its heading above it.
+struct DotRow {
+  std::string group, name;
+  Mark mark;                // y is the value, x is not used
+  double ideal = kUnknown;  // a tick beside the dot
+  std::string value;        // at the end of the row, in words
+  int colour = 0;
+};
+struct DotFigure {
+  std::string title, caption, x_label;
+  std::vector<DotRow> rows;
+  bool log10 = false;  // values that are not above 0 have no dot, only their words
+  bool percent = false;
+  double reference = kUnknown;  // a line from top to bottom
+  std::string reference_name, ideal_name;
+};
+std::string dot_figure(const DotFigure& figure);
+
+// Points by two values, each with its name beside it.
+struct ScatterPoint {
+  std::string name;
+  double x = kUnknown, y = kUnknown;
+  std::string tip = {};
+  bool marked = false;  // the one that others are compared with
+};
+struct ScatterFigure {
+  std::string title, caption, x_label, y_label;
+  std::vector<ScatterPoint> points;
+};
+std::string scatter_figure(const ScatterFigure& figure);
+
+// Shares as shades: rows are what is true, columns what was said. Row-major counts.
+struct MatrixFigure {
+  std::string title, caption, row_label, column_label;
+  std::vector<std::string> names;
+  std::vector<std::int64_t> counts;
+};
+std::string matrix_figure(const MatrixFigure& figure);
 
 // Rows of stacked bars, from left to right; a row of a new group has its heading above it.
 struct BarRow {

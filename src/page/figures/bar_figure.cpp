@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "report/html.h"
 
 namespace tessera::report {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "report/html.h"
 
 namespace tessera::report {
@@ -51,34 +51,42 @@ class LinePlot {
   }
 
   void measure() {
-    double low = f_.from_zero ? 0 : 1e308, high = -1e308;
+    double low = f_.from_zero && !f_.log10_y ? 0 : 1e308, high = -1e308;
     for (const Line& line : f_.lines)
       for (const Mark& m : line.marks) {
         if (!drawn(m)) continue;
         if (line.look != LineLook::fitted) xs_.insert(m.x);
         for (const double y : {m.y, m.low, m.high})
-          if (std::isfinite(y)) low = std::min(low, y), high = std::max(high, y);
+          if (std::isfinite(y) && (!f_.log10_y || y > 0))
+            low = std::min(low, height(y)), high = std::max(high, height(y));
       }
     if (xs_.empty()) return;
     if (f_.from_zero_x) xs_.insert(0);
-    if (!f_.from_zero) low -= (high - low) * 0.04, high += (high - low) * 0.04;
+    if (f_.log10_y) low = std::floor(low), high = std::max(std::ceil(high), low + 1);
+    if (!f_.from_zero && !f_.log10_y) low -= (high - low) * 0.04, high += (high - low) * 0.04;
     if (f_.percent_y && low >= 0 && high <= 1 && !f_.from_zero)
       low = std::max(0.0, low), high = std::min(1.0, high);
     ticks_ = ticks(low, std::max(high, low), 6, f_.percent_y);
     x_low_ = along(*xs_.begin()), x_high_ = along(*xs_.rbegin());
     if (x_high_ - x_low_ < 1e-12) x_low_ -= 0.5, x_high_ += 0.5;
     double widest = 0;
-    for (const double t : ticks_.at())
-      widest = std::max(widest, columns_of(ticks_.label(t, f_.percent_y)));
+    for (const double t : ticks_.at()) widest = std::max(widest, columns_of(tick_words(t)));
     left_ = std::max(44.0, 20 + kLetter * widest);
   }
 
+  // Of a logarithmic axis ticks are whole powers of ten.
+  std::string tick_words(double t) const {
+    if (!f_.log10_y) return ticks_.label(t, f_.percent_y);
+    return std::abs(t - std::round(t)) < 1e-9 ? fmt::format("1e{:+03d}", std::lround(t)) : "";
+  }
+  double height(double value) const { return f_.log10_y ? std::log10(value) : value; }
   double along(double x) const { return f_.log2_x ? std::log2(x) : x; }
   double x(double value) const {
     return left_ + 10 + (along(value) - x_low_) / (x_high_ - x_low_) * (right_ - left_ - 20);
   }
   double y(double value) const {
-    return bottom_ - (value - ticks_.first) / (ticks_.last - ticks_.first) * (bottom_ - top_);
+    return bottom_ -
+           (height(value) - ticks_.first) / (ticks_.last - ticks_.first) * (bottom_ - top_);
   }
 
   void keys() {
@@ -106,8 +114,9 @@ class LinePlot {
 
   void axis_y() {
     for (const double t : ticks_.at()) {
-      canvas_.line(left_, y(t), right_, y(t), t == ticks_.first ? "fg-axis" : "fg-grid");
-      canvas_.text(left_ - 7, y(t) + 4, "fg-soft", ticks_.label(t, f_.percent_y), "end");
+      const double at = bottom_ - (t - ticks_.first) / (ticks_.last - ticks_.first) * line_plot;
+      canvas_.line(left_, at, right_, at, t == ticks_.first ? "fg-axis" : "fg-grid");
+      canvas_.text(left_ - 7, at + 4, "fg-soft", tick_words(t), "end");
     }
   }
 
@@ -137,7 +146,9 @@ class LinePlot {
 
   std::string value(double v) const { return f_.percent_y ? accuracy_text(v) : three(v); }
 
-  bool drawn(const Mark& m) const { return seen(m) && (!f_.log2_x || m.x > 0); }
+  bool drawn(const Mark& m) const {
+    return seen(m) && (!f_.log2_x || m.x > 0) && (!f_.log10_y || m.y > 0);
+  }
 
   // Those with an error bar and a tooltip: all, but of a long curve no more than one can point at,
   // the first and the last among them.
@@ -192,8 +203,46 @@ class LinePlot {
   double left_ = 44, right_ = line_width - 14, top_ = 0, bottom_ = 0, x_low_ = 0, x_high_ = 1;
 };
 
+// The same values as rows of dots, ideal ones as ticks; a law through two points says nothing and
+// is left out.
+DotFigure as_dots(const LineFigure& f) {
+  DotFigure out;
+  out.title = f.title, out.caption = f.caption, out.x_label = f.y_label, out.percent = f.percent_y;
+  std::vector<const Line*> measured, ideal;
+  for (const Line& line : f.lines) {
+    if (line.look == LineLook::measured) measured.push_back(&line);
+    if (line.look == LineLook::ideal) ideal.push_back(&line);
+  }
+  for (std::size_t i = 0; i < measured.size(); ++i)
+    for (const Mark& m : measured[i]->marks) {
+      DotRow row;
+      row.group = measured.size() > 1 ? measured[i]->name : "";
+      row.name = plain_number(m.x) + " " + f.x_label;
+      if (m.x == 1 && row.name.ends_with("s")) row.name.pop_back();  // "1 rank"
+      row.mark = m, row.colour = static_cast<int>(i) % kColours;
+      row.value = f.percent_y ? percent(m.y) : three(m.y);
+      if (!ideal.empty())
+        for (const Mark& other : ideal[std::min(i, ideal.size() - 1)]->marks)
+          if (other.x == m.x) row.ideal = other.y;
+      out.rows.push_back(std::move(row));
+    }
+  return out;
+}
+
+bool has_few_values(const LineFigure& f) {
+  std::set<double> xs;
+  for (const Line& line : f.lines)
+    for (const Mark& m : line.marks)
+      if (line.look == LineLook::measured && std::isfinite(m.x) && std::isfinite(m.y))
+        xs.insert(m.x);
+  return !xs.empty() && xs.size() <= 2;
+}
+
 }  // namespace
 
-std::string line_figure(const LineFigure& figure) { return LinePlot(figure).draw(); }
+std::string line_figure(const LineFigure& figure) {
+  if (figure.few_are_dots && has_few_values(figure)) return dot_figure(as_dots(figure));
+  return LinePlot(figure).draw();
+}
 
 }  // namespace tessera::report

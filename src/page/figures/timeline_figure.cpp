@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "page/figure.h"
+#include "page/figures/figure.h"
 #include "report/html.h"
 #include "report/pipeline_chart.h"
 

@@ -1,0 +1,16 @@
+// predictions.json at the end of a run (report/predictions.h).
+#pragma once
+
+#include <filesystem>
+
+#include "data/dataset.h"
+#include "train/score.h"
+
+namespace tessera::run {
+
+// Of the last evaluation; nothing is written where there was none. Pictures that cannot be had, or
+// are not of 8 bits, are left out.
+void write_predictions(const std::filesystem::path& folder, const Score& score,
+                       const data::Dataset& test);
+
+}  // namespace tessera::run

@@ -1,0 +1,101 @@
+// The face of the command line: help in 80 columns, completions, the manual, names that people know
+// from elsewhere, and a finished run that gets more epochs.
+#include <gtest/gtest.h>
+
+#include "app/binary.h"
+
+namespace tessera::test::help_test {
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+TEST(Help, FitsEightyColumnsForEveryVerb) {
+  const std::string all = run("help").out;
+  EXPECT_TRUE(has(all, "completion")) << all;
+  for (const char* verb :
+       {"", "train", "eval", "predict", "verify", "bench", "bench infer", "bench comm", "explain",
+        "ckpt export", "data get", "study", "report", "config show", "help", "completion"}) {
+    const Result r = run(std::string("help ") + verb);
+    EXPECT_EQ(r.code, 0) << verb << r.err;
+    std::istringstream lines(r.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
+  EXPECT_TRUE(has(run("help bench comm").out, "--machines"));
+  EXPECT_FALSE(has(run("help bench train").out, "--machines")) << "modes have flags of their own";
+  EXPECT_FALSE(has(run("help bench infer").out, "--epochs"));
+  EXPECT_TRUE(has(run("help bench comm").out, "all_reduce")) << "with its default";
+  const Result wrong = run("help trian");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_TRUE(has(wrong.err, "did you mean train?")) << wrong.err;
+}
+
+TEST(Help, TheManualAndThePageAreMadeFromTheTable) {
+  const std::string page = read(fs::path(TESSERA_SOURCE_DIR) / "docs/cli.md");
+  EXPECT_TRUE(has(page, run("help --markdown").out))
+      << "docs/cli.md is stale: put the output of `tessera help --markdown` between its marks";
+  const std::string man = run("help --man").out;
+  for (const char* part :
+       {".TH TESSERA 1", ".SS tessera ckpt export RUN", "\\-\\-global\\-batch", ".SH EXIT STATUS"})
+    EXPECT_TRUE(has(man, part)) << part;
+}
+
+TEST(Help, CompletionsAreScriptsThatShellsTake) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Result r = run(std::string("completion ") + shell);
+    EXPECT_EQ(r.code, 0);
+    for (const char* word : {"train", "export", "global-batch", "elsewhere"})
+      EXPECT_TRUE(has(r.out, word)) << shell << ": " << word;
+  }
+  write(scratch() / "complete.sh",
+        run("completion bash").out +
+            "\nCOMP_WORDS=(tessera ckpt e); COMP_CWORD=2; _tessera; echo "
+            "\"${COMPREPLY[@]}\"\n"
+            "COMP_WORDS=(tessera report --format ''); COMP_CWORD=3; "
+            "_tessera; echo \"${COMPREPLY[@]}\"\n");
+  std::FILE* pipe =
+      ::popen(("bash " + (scratch() / "complete.sh").string() + " 2>&1").c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char text[256] = {};
+  const std::size_t n = std::fread(text, 1, sizeof(text) - 1, pipe);
+  ::pclose(pipe);
+  EXPECT_EQ(std::string(text, n), "export\nhtml md\n");
+  EXPECT_EQ(run("completion tcsh").code, 2);
+}
+
+TEST(Help, NamesFromElsewhereAreUnderstoodOrAnswered) {
+  const Result r =
+      run("config show --model vit_base_patch16_224 --batch-size 32 "
+          "--learning-rate 0.5 --dtype fp16 --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const json shown = json::parse(r.out);
+  EXPECT_EQ(shown["model"]["name"], "vit_b_16");
+  EXPECT_EQ(shown["batch"]["global"], 32);
+  EXPECT_EQ(shown["optim"]["lr"], 0.5);
+  EXPECT_EQ(shown["precision"]["dtype"], "f16");
+  const Result foreign = run("train --model vit_micro --fp16 --num-epochs 3 --resume x");
+  EXPECT_EQ(foreign.code, 2);
+  for (const char* part : {"--fp16 (here it is --dtype f16)", "--num-epochs (here it is --epochs)",
+                           "--resume (here it is nothing: the same command goes on"})
+    EXPECT_TRUE(has(foreign.err, part)) << foreign.err;
+}
+
+TEST(Longer, AFinishedRunGoesOnWithMoreEpochs) {
+  const fs::path out = scratch() / "longer";
+  const std::string command = "train" + tiny + "--quiet --out " + out.string() + " --epochs ";
+  ASSERT_EQ(run(command + "1").code, 0);
+  const json first = json::parse(read(out / "summary.json"));
+  EXPECT_GT(first["params"].get<std::int64_t>(), 1000);
+  EXPECT_EQ(first["finished"].get<std::string>().size(), 20u);
+  const json said = json::parse(read(out / "predictions.json"));
+  EXPECT_EQ(said["samples"].size(), 24u);
+  EXPECT_EQ(said["confusion"].size(), said["classes"].size() * said["classes"].size());
+  ASSERT_EQ(run(command + "3").code, 0);
+  EXPECT_EQ(json::parse(read(out / "summary.json"))["epochs"].size(), 3u);
+  EXPECT_EQ(run(command + "2").code, 2) << "fewer are another run";
+  const Result page = run("report " + out.string());
+  ASSERT_EQ(page.code, 0) << page.err;
+  EXPECT_TRUE(has(read(out / "report.html"), "Sample predictions"));
+}
+
+}  // namespace
+}  // namespace tessera::test::help_test
