@@ -22,5 +22,7 @@ struct Override {
 // "model.depth=4"; text without '=' is kept and refused by load() together with all other problems.
 Override from_set(std::string_view text);
 Override from_flag(const Flag& flag, std::string_view value);
+// The same of a flag that may stand for two keys: --np MIN:MAX.
+std::vector<Override> all_from_flag(const Flag& flag, std::string_view value);
 
 }  // namespace tessera::config

@@ -148,6 +148,15 @@ bool HeartbeatFolder::decide(const Verdict& verdict) const {
   return first;
 }
 
+void HeartbeatFolder::mark_opened() const {
+  if (!path_.empty()) write_file(path_ / "opened", "", O_CREAT | O_NOFOLLOW);
+}
+
+bool HeartbeatFolder::opened() const {
+  std::error_code ignored;
+  return !path_.empty() && fs::exists(path_ / "opened", ignored);
+}
+
 void HeartbeatFolder::remove() const {
   std::error_code ignored;
   if (!path_.empty()) fs::remove_all(path_, ignored);
@@ -182,12 +191,13 @@ void sweep_heartbeat_folders(const fs::path& place) {
 }
 
 void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
-             const fs::path& log) {
+             const fs::path& log, const std::function<void()>& last) {
   if (!folder.decide(verdict)) std::_Exit(folder.verdict().value_or(verdict).code);
   const std::string text = printable_lines("error: " + verdict.text + "\n");
   if (!given_folder()) [[maybe_unused]]
     const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
   write_file(log, text, O_APPEND);
+  if (last) last();
   std::_Exit(verdict.code);
 }
 

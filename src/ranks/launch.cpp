@@ -18,11 +18,13 @@
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "config/devices.h"
+#include "config/shrink.h"
 #include "exec/device.h"
 #include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
 #include "ranks/ranks.h"
+#include "ranks/restart.h"
 #include "ranks/supervise.h"
 #include "ranks/watchdog.h"
 
@@ -53,6 +55,12 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   comm::Heartbeat::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(heartbeat, std::move(options), given_folder());
+  if (launch.size == 1) {  // of a launcher of ours alone: others leave it to be no rank at all
+    guard.joined();
+    const int code = body(nullptr);
+    watchdog->done();
+    return code;
+  }
   comm::Choice choice;
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
@@ -105,19 +113,29 @@ const std::string& how_ranks_talk() { return ranks_talk; }
 int launched_ranks() { return comm::mpi_launch().size; }
 int launched_rank() { return comm::mpi_launch().rank; }
 
+int asked_ranks() {
+  const char* told = std::getenv(ranks_variable);
+  if (told && std::atoi(told) > 0) return std::atoi(told);
+  return launched_ranks() > 1 ? launched_ranks() : 0;
+}
+
+config::Config as_launched(config::Config config) {
+  return std::getenv(ranks_variable) && launched_ranks() < config.run.np
+             ? config::shrink(config, launched_ranks())
+             : config;
+}
+
 bool prints_to_terminal() {
-  if (launched_ranks() == 1) return ::isatty(STDOUT_FILENO);
   const char* told = std::getenv(terminal_variable);
+  if (launched_ranks() == 1 && !told) return ::isatty(STDOUT_FILENO);
   return told && std::string_view(told) == "1";
 }
 
 // Ranks that this program started have the variable.
-bool says_notes() {
-  return launched_ranks() == 1 || (launched_rank() == 0 && !std::getenv(terminal_variable));
-}
+bool says_notes() { return launched_rank() == 0 && !std::getenv(terminal_variable); }
 
-int on_ranks(const config::Config& config, char** argv,
-             const std::function<int(comm::Comm*)>& body) {
+int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm*)>& body,
+             bool goes_on) {
   for (const std::string& device : config::devices_of(config))
     exec::device_info(device, 1);  // Error(usage) where this build has no such device
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
@@ -130,7 +148,9 @@ int on_ranks(const config::Config& config, char** argv,
                   "", "leave parallel.comm out under mpirun and srun");
     return as_mpi_rank(config, body);
   }
-  if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
+  if (given_folder()) return as_mpi_rank(config, body);  // the one rank of a launcher of ours
+  const bool restarts = goes_on && config.run.restarts > 0;
+  if (ranks == 1 && !restarts) return watched(config, 0, 1, [&] { return body(nullptr); });
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
     say(stderr,
         "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks,
@@ -143,8 +163,11 @@ int on_ranks(const config::Config& config, char** argv,
                 "",
                 "./setup installs Open MPI; --comm local starts ranks as threads of one process");
   check_cards_before_launch(config, ranks);
-  if (!mpirun.empty() && comm::mpi_built())
-    return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
+  if (!mpirun.empty() && comm::mpi_built()) return run_with_restarts(config, mpirun, argv, goes_on);
+  if (restarts)
+    throw Error(ErrorKind::usage,
+                "run.restarts needs ranks that are processes, but they are threads of this one", "",
+                "leave out --comm local; ./setup installs Open MPI");
   std::atomic<int> code = 0;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const int mine = watched(config, world.rank(), ranks, [&] {

@@ -15,6 +15,7 @@
 #include "compile/plans.h"
 #include "compile/stages.h"
 #include "config/devices.h"
+#include "config/shrink.h"
 #include "data/loader.h"
 #include "files/disk.h"
 #include "files/text.h"
@@ -65,7 +66,7 @@ class Trainer {
     state_.ranks.together([&] {
       if (state_.ranks.first()) lock_.take(out_);
       finished_before =
-          state_.ranks.first() && !options_.fresh && holds_whole_run(out_, state_.config, notes_);
+          state_.ranks.first() && !options_.fresh && holds_whole_run(out_, asked(), notes_);
     });
     if (state_.ranks.any(finished_before)) {
       log_.console().line("run " + state_.config.run.name + " in " + out_.string() +
@@ -143,9 +144,9 @@ class Trainer {
     state_.total = extent_.steps;
   }
 
-  // The configuration as a command has it, which does not know how many samples there are.
+  // The configuration as a command has it: of all ranks, before the samples were counted.
   config::Config asked() const {
-    config::Config out = state_.config;
+    config::Config out = config::as_asked(state_.config);
     out.batch.global = asked_batch_;
     return out;
   }
@@ -194,7 +195,8 @@ class Trainer {
     for (const std::string& line :
          introduction(state_.config, memory, planned, samples_, state_.test->size(), resumed))
       log_.console().line(line);
-    for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak)})
+    for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak),
+                                    config::shrink_text(state_.config)})
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);
@@ -246,8 +248,7 @@ class Trainer {
     return !(state_.stopping() && state_.results.final.images < state_.test->size());
   }
 
-  // Starts a step and accounts for those that must be over before the next. True when some rank was
-  // asked to stop.
+  // Starts a step, accounts for what must be over before the next. True: a rank was asked to stop.
   bool step() {
     under_way_->submit(*loader_, state_.progress, *meter_, state_.ranks.rank());
     bool stop = false;
