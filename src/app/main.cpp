@@ -122,6 +122,7 @@ int dispatch(int argc, char** argv) {
   app::add_models_verb(app, json, code);
   app::add_version_verb(app, json, code);
   app::add_config_verbs(app, json);
+  app::add_doctor_verb(app, argv, json, code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -181,6 +182,39 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
     if (world.rank() == 0) code = mine;
   });
   return code;
+}
+
+int on_each_host(const config::Config& config, char** argv,
+                 const std::function<int(comm::Comm* world)>& body) {
+  if (launched_ranks() > 1 || given_folder()) return as_mpi_rank(config, body);
+  JobStart start;
+  start.mpirun = find_mpirun();
+  if (start.mpirun.empty() || !comm::mpi_built())
+    throw Error(ErrorKind::usage,
+                comm::mpi_built() ? "there is no mpirun in PATH" : "this build has no MPI", "",
+                "./setup installs Open MPI");
+  std::vector<Host> hosts = hosts_of(config.run.hostfile);
+  for (Host& host : hosts) host.slots = 1;
+  if (!hosts.empty()) {
+    prepare_for_mpirun(false);
+    start.hosts = HostProbe(start.mpirun, hosts, std::chrono::seconds(20)).wait();
+    std::string silent;
+    for (const Host& host : hosts)
+      if (std::find(start.hosts.begin(), start.hosts.end(), host) == start.hosts.end())
+        silent += host.name + " ";
+    ::setenv(silent_hosts_variable, silent.c_str(), 1);
+    if (start.hosts.empty())
+      throw Error(ErrorKind::rank_lost, "no host answers: " + silent, config.run.hostfile,
+                  "can `mpirun --host NAME true` start a process there?");
+  }
+  for (char** word = argv + 1; *word; ++word) start.arguments.emplace_back(*word);
+  start.ranks =
+      hosts.empty() ? static_cast<int>(config.run.np) : static_cast<int>(start.hosts.size());
+  start.asked = start.ranks, start.out = config.run.out;
+  start.crowded = hosts.empty() && start.ranks > available_cores();
+  const JobEnd end = run_job(start, StopSignals(), [](std::int64_t) { return false; });
+  if (!end.error.empty()) say_lines(stderr, "error: " + end.error + "\n");
+  return end.code;
 }
 
 }  // namespace tessera::run

@@ -42,4 +42,10 @@ bool says_notes();
 int on_ranks(const config::Config& config, char** argv,
              const std::function<int(comm::Comm* world)>& body, bool goes_on = false);
 
+// Runs body on one rank of each host of config.run.hostfile that answers; without a file on
+// config.run.np ranks of this machine. The ranks are told which hosts do not answer.
+inline constexpr const char* silent_hosts_variable = "TESSERA_SILENT_HOSTS";
+int on_each_host(const config::Config& config, char** argv,
+                 const std::function<int(comm::Comm* world)>& body);
+
 }  // namespace tessera::run
