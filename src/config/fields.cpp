@@ -31,6 +31,10 @@ Accepts derived(Accepts accepts, std::string_view standard) {
   accepts.standard = standard;
   return accepts;
 }
+Accepts or_word(Accepts accepts, std::string_view word) {
+  accepts.word = word;
+  return accepts;
+}
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
@@ -246,7 +250,7 @@ std::vector<Field> parallel_fields() {
 }
 std::vector<Field> checkpoint_fields() {
   return {
-      {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
+      {"checkpoint", "every", AT(checkpoint.every), or_word(from(0, steps_cap), "auto"), "steps between checkpoints; 0: at the end of each epoch; auto: as many as cost least, from what one takes and mtbf_h"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
       {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
       {"checkpoint", "mtbf_h", AT(checkpoint.mtbf_h), above(0, 1e6), "every = \"auto\": hours between failures of the job, on the average"},

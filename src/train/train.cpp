@@ -107,7 +107,8 @@ class Trainer {
     under_way_.emplace(*state_.session, extent_, steps_ahead());
     saver_.emplace(out_,
                    Retention{state_.config.checkpoint.keep, state_.config.checkpoint.keep_best},
-                   state_.ranks, state_.config.parallel.disk_s);
+                   state_.ranks, state_.config.parallel.disk_s,
+                   Pace(state_.config.checkpoint.every, 3600 * state_.config.checkpoint.mtbf_h));
     const bool finished = loop();
     log_.console().finish();
     save();
@@ -125,8 +126,7 @@ class Trainer {
   }
 
  private:
-  // Everything that can be wrong is found before the folder is touched: an older run in it must
-  // survive a mistake.
+  // All that can be wrong is found before the folder is touched: an older run survives a mistake.
   void prepare() {
     state_.train = open_data(state_.config, data::Split::train);
     state_.test = open_data(state_.config, data::Split::test);
@@ -151,7 +151,7 @@ class Trainer {
     return out;
   }
 
-  // Weights: from the newest checkpoint, from --init, or drawn.
+  // From the newest checkpoint, from --init, or drawn.
   void begin() {
     if (!options_.fresh) {
       const std::optional<Progress> found =
@@ -232,8 +232,7 @@ class Trainer {
       if (!state_.epoch_pending()) stop = step();
       if (state_.config.parallel.weights.word == "measured" && !state_.epoch_pending())
         follow_speed(options);
-      bool due = state_.config.checkpoint.every > 0 && state_.progress.step > before &&
-                 state_.progress.step % state_.config.checkpoint.every == 0;
+      bool due = state_.progress.step > before && saver_->due(state_.progress.step);
       if (state_.epoch_pending()) {
         const std::int64_t best = state_.progress.best_step, epoch = state_.progress.epoch;
         if (!end_epoch(state_, log_, *meter_)) return false;
@@ -242,6 +241,7 @@ class Trainer {
                (state_.config.checkpoint.keep_best && state_.progress.best_step > best);
       }
       if (due && !stop) save();
+      log_.note(saver_->remark());
     }
     if (state_.results.final.images == 0 && state_.test->size() > 0)
       state_.results.final = evaluate(state_);  // resumed at its very end
