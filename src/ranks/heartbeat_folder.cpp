@@ -42,6 +42,10 @@ bool write_file(const fs::path& path, const std::string& text, int flags) {
   return ::close(file) == 0 && whole;  // a shared file system sends it now
 }
 
+const char* name_of(HeartbeatFolder::Sign sign) {
+  return sign == HeartbeatFolder::Sign::opened ? "opened" : "ended";
+}
+
 json to_json(const std::optional<comm::Look::Call>& call) {
   if (!call) return nullptr;
   return {call->group, static_cast<int>(call->verb), call->number, call->scope};
@@ -148,13 +152,13 @@ bool HeartbeatFolder::decide(const Verdict& verdict) const {
   return first;
 }
 
-void HeartbeatFolder::mark_opened() const {
-  if (!path_.empty()) write_file(path_ / "opened", "", O_CREAT | O_NOFOLLOW);
+void HeartbeatFolder::leave(Sign sign) const {
+  if (!path_.empty()) write_file(path_ / name_of(sign), "", O_CREAT | O_NOFOLLOW);
 }
 
-bool HeartbeatFolder::opened() const {
+bool HeartbeatFolder::left(Sign sign) const {
   std::error_code ignored;
-  return !path_.empty() && fs::exists(path_ / "opened", ignored);
+  return !path_.empty() && fs::exists(path_ / name_of(sign), ignored);
 }
 
 void HeartbeatFolder::remove() const {

@@ -44,9 +44,14 @@ class HeartbeatFolder {
   std::optional<Verdict> verdict() const;
   // False when there is one already: somebody else has spoken.
   bool decide(const Verdict& verdict) const;
-  // The run folder is this job's from now on: whoever starts it again goes on with it.
-  void mark_opened() const;
-  bool opened() const;
+  // Signs for the launcher, each left once by any rank.
+  enum class Sign {
+    opened,  // the run folder is this job's from now on: whoever starts it again goes on with it
+    ended    // a rank has come to an end of its own, good or bad, and says itself what there is to
+             // say
+  };
+  void leave(Sign sign) const;
+  bool left(Sign sign) const;
   void remove() const;
 
  private:

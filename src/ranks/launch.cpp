@@ -56,11 +56,18 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   comm::Heartbeat::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(heartbeat, std::move(options), given_folder());
+  const auto ends = [] { given_folder().leave(HeartbeatFolder::Sign::ended); };
   if (launch.size == 1) {  // of a launcher of ours alone: others leave it to be no rank at all
     guard.joined();
-    const int code = body(nullptr);
-    watchdog->done();
-    return code;
+    try {
+      const int code = body(nullptr);
+      ends();
+      watchdog->done();
+      return code;
+    } catch (const std::exception&) {
+      ends();
+      throw;
+    }
   }
   comm::Choice choice;
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
@@ -69,6 +76,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   guard.joined();
   world->watch(&heartbeat, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
+    ends();
     comm::Heartbeat::doing("leaving the other ranks");
     heartbeat.wait(0, comm::Verb::barrier, heartbeat.enter(0, comm::Verb::barrier), "");
     watchdog->done();
@@ -87,9 +95,11 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   } catch (const Error& error) {
     // Whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
+    if (error.kind != ErrorKind::rank_lost) ends();
     reason = std::string("error: ") + error.what(), code = error.exit_code();
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
+    ends();
     reason = std::string("error: ") + error.what(), code = error.exit_code();
   }
   world->abort(reason, code);

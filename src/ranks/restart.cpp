@@ -59,6 +59,7 @@ class Supervisor {
       : config_(config),
         mpirun_(mpirun),
         argv_(argv),
+        goes_on_(goes_on),
         restarts_(goes_on ? static_cast<int>(config.run.restarts) : 0),
         all_(hosts_of(config.run.hostfile)),
         here_(all_) {}
@@ -96,6 +97,7 @@ class Supervisor {
     out.mpirun = mpirun_, out.arguments = arguments_of(argv_, fresh_);
     out.ranks = static_cast<int>(now_.run.np), out.asked = static_cast<int>(config_.run.np);
     out.out = config_.run.out, out.crowded = all_.empty() && now_.run.np > available_cores();
+    out.goes_on = goes_on_;
     out.hosts = here_.empty() ? here_ : first_slots(here_, out.ranks);
     return out;
   }
@@ -189,6 +191,7 @@ class Supervisor {
   const config::Config& config_;
   const std::string mpirun_;
   char** argv_;
+  const bool goes_on_;
   const int restarts_;
   const std::vector<Host> all_;
   std::vector<Host> here_;

@@ -211,7 +211,8 @@ void tell(JobEnd& end, const Error& error) {
 }
 
 // How the job ended, where no rank left a verdict.
-void judge(JobEnd& end, const JobStart& job, int status, bool met) {
+// `silent`: ranks had begun, and none came to an end of its own.
+void judge(JobEnd& end, const JobStart& job, int status, bool silent) {
   const std::string help = "the same command goes on from the newest checkpoint";
   if (WIFSIGNALED(status))
     return tell(end, Error(ErrorKind::rank_lost,
@@ -235,12 +236,11 @@ void judge(JobEnd& end, const JobStart& job, int status, bool met) {
                                        signal, ::strsignal(signal)),
                            job.mpirun, help));
   // A daemon of mpirun's that is gone with its host: it ends the ranks itself, and no rank speaks.
-  const bool ours = end.code == 0 || (end.code >= 2 && end.code <= 10) || end.code == 70 ||
-                    end.code == 75 || end.code > 128;
-  if (!ours && met && end.asked == 0 && job.hosts.size() > 1)
+  if (end.code != 0 && silent && end.asked == 0 && job.goes_on)
     tell(end, Error(ErrorKind::rank_lost,
-                    fmt::format("mpirun has lost a host and ended with {}", end.code), job.mpirun,
-                    help));
+                    fmt::format("mpirun ended with {}, and no rank has said why: {}", end.code,
+                                job.hosts.size() > 1 ? "a host is lost" : "its daemon is gone"),
+                    job.mpirun, help));
 }
 
 }  // namespace
@@ -284,11 +284,12 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
   const Ended ended = wait_for(child, signals.handled, start, job.folder, look);
   relay.finish();
   JobEnd end;
-  end.asked = ended.asked, end.opened = job.folder.opened();
+  end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
   if (const auto verdict = job.folder.verdict())
     end.code = verdict->code, end.error = verdict->text;
   else
-    judge(end, start, ended.status, !job.folder.read_all().empty());
+    judge(end, start, ended.status,
+          !job.folder.read_all().empty() && !job.folder.left(HeartbeatFolder::Sign::ended));
   end.deaf = relay.lost();
   return end;
 }

@@ -29,6 +29,7 @@ struct JobStart {
   std::filesystem::path out;           // the run folder, which need not exist
   bool crowded = false;                // more ranks than cores
   std::vector<Host> hosts;             // empty: mpirun decides
+  bool goes_on = false;                // a lost host is worth a word: the job can be started again
 };
 
 struct JobEnd {

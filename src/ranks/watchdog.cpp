@@ -75,7 +75,7 @@ void Watchdog::done() {
 void Watchdog::meet_in(const std::filesystem::path& folder) {
   const std::lock_guard lock(mutex_);
   running_ = true;
-  if (options_.rank == 0) folder_.mark_opened();
+  if (options_.rank == 0) folder_.leave(HeartbeatFolder::Sign::opened);
   if (thread_.joinable()) return;
   if (options_.ranks > 1) folder_ = HeartbeatFolder(folder);
   start();

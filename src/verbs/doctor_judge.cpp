@@ -24,6 +24,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+bool is_busy(const HostFacts& host) { return host.load > 0.5 * host.cores; }
+
 class Judge {
  public:
   Judge(const std::vector<HostFacts>& hosts, const Links& links) : hosts_(hosts), links_(links) {}
@@ -107,7 +109,7 @@ class Judge {
         problem(fmt::format("the cores of {} do {:.0f} GFLOP/s, those of the others {:.0f}", h.host,
                             h.gflops, median(speeds)),
                 "leave it out, or give it less: parallel.weights = \"measured\"");
-      if (h.load > 0.5 * h.cores)
+      if (is_busy(h))
         note(fmt::format("{} is busy: a load of {:.1f} on {} cores", h.host, h.load, h.cores),
              "other work slows every step down");
       if (h.memory_free_gb < 0.1 * h.memory_gb)
@@ -159,6 +161,8 @@ class Judge {
            hosts_[static_cast<std::size_t>(link.to)].machine;
   }
 
+  bool busy(int host) const { return is_busy(hosts_[static_cast<std::size_t>(host)]); }
+
   void slow_links() {
     std::vector<double> speeds, latencies;
     for (const Link& link : links_.pairs)
@@ -174,7 +178,9 @@ class Judge {
     for (const Link& link : links_.pairs) {
       if (!between_machines(link)) continue;
       ++all_of_host[link.from], ++all_of_host[link.to];
-      if (link.gbyte_s >= slow * usual && link.latency_us < 10 * usual_us) continue;
+      // On busy cores a message waits for its reader's turn, whatever the network does.
+      const bool late = link.latency_us > 10 * usual_us && !busy(link.from) && !busy(link.to);
+      if (link.gbyte_s >= slow * usual && !late) continue;
       bad.push_back(&link);
       of_host[link.from].push_back(&link), of_host[link.to].push_back(&link);
     }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <span>
+#include <thread>
 
 #include "base/say.h"
 #include "verbs/doctor.h"
@@ -65,6 +66,13 @@ class Pair {
   std::vector<std::byte> buffer_;
 };
 
+// A barrier whose waiting takes no core: others measure meanwhile, maybe on the same machine.
+void rest_until_all_came(const Ranks& ranks) {
+  const comm::Pending barrier = ranks.world()->start_barrier();
+  while (!barrier->done()) std::this_thread::sleep_for(std::chrono::microseconds(500));
+  barrier->wait();
+}
+
 double all_reduce_s(const Ranks& ranks, std::size_t bytes, int repeats) {
   std::vector<std::byte> data(bytes);
   double best = 1e9;
@@ -90,6 +98,7 @@ Links measure_links(const Ranks& ranks, bool progress) {
         Pair pair(*ranks.world(), ranks.rank() == from ? to : from, ranks.rank() == from);
         mine = {pair.latency_us(), pair.gbyte_s()};
       }
+      rest_until_all_came(ranks);
       const std::vector<double> told = ranks.gather(mine);
       const auto at = static_cast<std::size_t>(2 * from);
       out.pairs.push_back({from, to, told[at], told[at + 1]});

@@ -52,6 +52,14 @@ struct Place {
     });
     return pid;
   }
+  // The job has made the run folder its own.
+  bool opened() const {
+    return waited([&] {
+      for (const std::string& pulse : pulses())
+        if (fs::exists(fs::path(pulse) / "opened")) return true;
+      return false;
+    });
+  }
   bool reached(std::size_t n) const {
     return waited([&] { return lines_of(out(), "step").size() >= n; });
   }

@@ -47,8 +47,7 @@ TEST(Restarts, ALostRankAndASecondWhileTheJobRecovers) {
   Process job("train" + steps + "--np 2 --fresh --restarts 3 --out " + place.out().string(),
               place.log);
   const int first = place.pid_of(1);
-  ASSERT_TRUE(waited([&] { return !fs::exists(place.out() / "summary.json"); }) && place.reached(8))
-      << place.said();
+  ASSERT_TRUE(place.opened() && place.reached(8)) << place.said();
   const std::set<std::string> before = place.pulses();
   ::kill(first, SIGKILL);
   const int second = place.pid_of(0, before);  // as soon as it is there: the job has just started
