@@ -70,5 +70,11 @@ if(TESSERA_MPI)
   target_link_libraries(tessera_mpi INTERFACE MPI::MPI_C)
   target_compile_definitions(tessera_mpi INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
 endif()
+# The launcher of the MPI that was found, which is looked for in PATH: a machine may have several ("mpirun.mpich").
+get_filename_component(TESSERA_MPIRUN "${MPIEXEC_EXECUTABLE}" NAME)
+string(REGEX REPLACE "^mpiexec" "mpirun" TESSERA_MPIRUN "${TESSERA_MPIRUN}")
+if(NOT TESSERA_MPIRUN MATCHES "^mpirun")
+  set(TESSERA_MPIRUN mpirun)
+endif()
 
 target_link_libraries(tessera_options INTERFACE fmt::fmt)

@@ -27,7 +27,8 @@ void KeyFlags::add_to(CLI::App& verb, const std::vector<std::string_view>& only)
 void KeyFlags::append_to(std::vector<config::Override>& overrides) const {
   for (std::size_t i = 0; i < values_.size(); ++i)
     if (options_[i] && options_[i]->count() > 0)
-      overrides.push_back(config::from_flag(config::flags()[i], values_[i]));
+      for (config::Override& o : config::all_from_flag(config::flags()[i], values_[i]))
+        overrides.push_back(std::move(o));
 }
 
 void ConfigArguments::add_to(CLI::App& verb, const std::vector<std::string_view>& only) {

@@ -77,6 +77,25 @@ void add_version_verb(CLI::App& app, bool& json, int& code) {
   verb->callback([verbose, &json, &code] { code = run::print_version(*verbose, json); });
 }
 
+void add_doctor_verb(CLI::App& app, char** argv, bool& json, int& code) {
+  const auto given = std::make_shared<run::DoctorOptions>();
+  CLI::App* verb = add_verb(app, "doctor",
+                            "look at the hosts of a job before it starts: exit code 0 when nothing "
+                            "has to be mended, else 1",
+                            json);
+  verb->add_option("--hostfile", given->hostfile,
+                   "hosts to look at; else those of the Slurm job, "
+                   "else this machine")
+      ->type_name("FILE");
+  verb->add_option("--np", given->ranks, "ranks, where no hosts are named")
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--out", given->folder, "where a run would be")->type_name("DIR");
+  verb->callback([given, argv, &json, &code] {
+    given->json = json;
+    code = run::doctor(*given, argv);
+  });
+}
+
 void add_config_verbs(CLI::App& app, bool& json) {
   CLI::App* config_verb =
       app.add_subcommand("config", "look at a configuration without running it");

@@ -128,6 +128,7 @@ int dispatch(int argc, char** argv) {
   app::add_models_verb(app, json, code);
   app::add_version_verb(app, json, code);
   app::add_config_verbs(app, json);
+  app::add_doctor_verb(app, argv, json, code);
   app::add_help_verbs(app);
   try {
     app.parse(argc, argv);

@@ -31,12 +31,12 @@ void add_train_verb(CLI::App& app, char** argv, bool& json, int& code) {
     train.given = given->config.path;
     train.json = json;
     // Ranks that a launcher started are counted; alone, the configuration says how many to start.
-    const int started = run::launched_ranks();
     const bool speaks = run::says_notes();
-    const config::Config c = given->config.load(config::Purpose::train, started > 1 ? started : 0,
-                                                speaks && !train.quiet, speaks);
+    const config::Config c = run::as_launched(given->config.load(
+        config::Purpose::train, run::asked_ranks(), speaks && !train.quiet, speaks));
     run::check_schedule(c);
-    code = run::on_ranks(c, argv, [&](comm::Comm* world) { return run::train(c, train, world); });
+    code = run::on_ranks(
+        c, argv, [&](comm::Comm* world) { return run::train(c, train, world); }, true);
   });
 }
 

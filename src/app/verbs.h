@@ -21,6 +21,7 @@ void add_explain_verb(CLI::App& app, bool& json, int& code);
 void add_models_verb(CLI::App& app, bool& json, int& code);
 void add_version_verb(CLI::App& app, bool& json, int& code);
 void add_config_verbs(CLI::App& app, bool& json);
+void add_doctor_verb(CLI::App& app, char** argv, bool& json, int& code);
 
 // file_verbs.cpp: checkpoints and data sets.
 void add_ckpt_verbs(CLI::App& app, bool& json, int& code);

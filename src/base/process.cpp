@@ -62,15 +62,24 @@ std::string boot_id() {
   return text;
 }
 
-std::string find_mpirun() {
+namespace {
+
+std::string find_in_path(const std::string& name) {
   const char* path = std::getenv("PATH");
   for (std::string rest = path ? path : ""; !rest.empty();) {
     const auto colon = rest.find(':');
-    std::string candidate = rest.substr(0, colon) + "/mpirun";
+    std::string candidate = rest.substr(0, colon) + "/" + name;
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     rest = colon == rest.npos ? "" : rest.substr(colon + 1);
   }
   return {};
+}
+
+}  // namespace
+
+std::string find_mpirun() {
+  const std::string own = find_in_path(TESSERA_MPIRUN);
+  return own.empty() ? find_in_path("mpirun") : own;
 }
 
 namespace {

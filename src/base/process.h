@@ -24,7 +24,7 @@ std::string variable_of(int pid, const std::string& name);
 std::string host_name();
 std::string boot_id();  // another one after every start of the machine; "": it does not say
 
-std::string find_mpirun();  // in PATH; empty: there is none
+std::string find_mpirun();  // in PATH, of the MPI of this build; empty: there is none
 // mpirun refuses root and more ranks than cores unless it is told; in a container both are normal.
 // All by environment, which other launchers ignore. `crowded`: more ranks than cores. Its own
 // remarks are switched off, too: who calls this says how it ended.

@@ -27,8 +27,12 @@ std::uintmax_t bytes_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-Saver::Saver(std::filesystem::path run, Retention retention, Ranks ranks, double disk_s)
-    : run_(std::move(run)), retention_(retention), ranks_(ranks) {
+Saver::Saver(std::filesystem::path run, Retention retention, Ranks ranks, double disk_s, Pace pace)
+    : run_(std::move(run)),
+      retention_(retention),
+      ranks_(ranks),
+      pace_(pace),
+      last_(std::chrono::steady_clock::now()) {
   // A rank writes its part with several calls; it is the watchdog that says which one hangs.
   state_.patience_s = disk_s > 0 ? std::max(state_.patience_s, 4 * disk_s) : 0;
 }
@@ -40,6 +44,7 @@ Saver::~Saver() {
 
 void Saver::save(Session& session, const Progress& progress, const nlohmann::json& notes,
                  const std::filesystem::path& flush) {
+  const auto start = std::chrono::steady_clock::now();
   wait();
   take_snapshot(session, progress, notes, snapshot_);
   snapshot_.flush = flush;
@@ -56,6 +61,21 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
     else
       write_part(CheckpointWrite::part(run_, snapshot_.progress.step), ranks_.rank(), snapshot_);
   });
+  if (pace_.adapts())
+    learn(progress.step,
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
+
+void Saver::learn(std::int64_t step, double cost_s) {
+  const auto now = std::chrono::steady_clock::now();
+  const double since = std::chrono::duration<double>(now - last_).count() - cost_s;
+  const auto steps = static_cast<double>(std::max<std::int64_t>(step - last_step_, 1));
+  const double slowest_cost = ranks_.most(cost_s),
+               slowest_step = ranks_.most(last_step_ < 0 ? 0 : since / steps);
+  // Of the first save nobody knows yet how long steps take: the next comes as soon.
+  if (last_step_ >= 0) pace_.saved(step, slowest_cost, slowest_step);
+  if (last_step_ < 0) pace_.again(step);
+  last_step_ = step, last_ = std::chrono::steady_clock::now();
 }
 
 void Saver::poll() {

@@ -3,9 +3,11 @@
 // boundary with its own exit code.
 #pragma once
 
+#include <chrono>
 #include <future>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/pace.h"
 #include "ranks/disk_calls.h"
 #include "ranks/ranks.h"
 
@@ -15,12 +17,14 @@ class Saver {
  public:
   // `disk_s`: how long one call to a disk may take (parallel.disk_s).
   Saver(std::filesystem::path run, Retention retention, Ranks ranks = Ranks(nullptr),
-        double disk_s = 600);
+        double disk_s = 600, Pace pace = Pace(0, 0));
   ~Saver();  // waits
 
   // Waits for the save under way, then copies the state of the session and starts to write it.
   void save(Session& session, const Progress& progress, const nlohmann::json& notes,
             const std::filesystem::path& flush);
+  bool due(std::int64_t step) { return pace_.due(step); }  // by the number of steps
+  std::string remark() { return pace_.remark(); }
   void poll();  // throws the error of a save that has ended
   void wait();  // until nothing is under way on any rank
 
@@ -30,6 +34,11 @@ class Saver {
   Ranks ranks_;
   void watch();  // until the save under way has ended; shows meanwhile what its thread is in
 
+  void learn(std::int64_t step, double cost_s);  // what a save cost, for the pace
+
+  Pace pace_;
+  std::int64_t last_step_ = -1;  // of the last save, and when the loop went on after it
+  std::chrono::steady_clock::time_point last_;
   SaveState state_;
   DiskCalls calls_;    // of the writer
   Snapshot snapshot_;  // belongs to the writer while `writing_` is valid

@@ -112,6 +112,12 @@ void Heartbeat::leave(int group, Verb verb, std::uint64_t number, std::string_vi
     groups_[static_cast<std::size_t>(group)].left.fetch_add(1, std::memory_order_relaxed);
   left_scope_.set(scope);
   left_.store(packed(group, verb, number), std::memory_order_release);
+  const std::uint64_t count = past_count_.load(std::memory_order_relaxed);
+  Row& row = past_[count % most_past];
+  row.scope.set(scope);
+  row.when.store(now_ns(), std::memory_order_relaxed);
+  row.call.store(packed(group, verb, number), std::memory_order_release);
+  past_count_.store(count + 1, std::memory_order_release);
   beat();
 }
 
@@ -137,6 +143,18 @@ Look Heartbeat::look() const {
   }
   out.waits = unpacked(waits_.load(std::memory_order_acquire), waits_scope_);
   out.left = unpacked(left_.load(std::memory_order_acquire), left_scope_);
+  return out;
+}
+
+std::vector<Past> Heartbeat::past() const {
+  std::vector<Past> out;
+  const std::uint64_t count = past_count_.load(std::memory_order_acquire);
+  for (std::uint64_t i = count - std::min<std::uint64_t>(count, most_past); i < count; ++i) {
+    const Row& row = past_[i % most_past];
+    if (const auto call = unpacked(row.call.load(std::memory_order_acquire), row.scope))
+      out.push_back(
+          {*call, 1e-9 * static_cast<double>(now_ns() - row.when.load(std::memory_order_relaxed))});
+  }
   return out;
 }
 

@@ -43,6 +43,12 @@ struct Look {
   std::optional<Call> waits, left;  // in wait() now; the last one that ended
 };
 
+// An operation that ended, and how long ago.
+struct Past {
+  Look::Call call;
+  double ago_s = 0;
+};
+
 // Up to `most` characters, the rest is cut off.
 class HeartbeatText {
  public:
@@ -58,7 +64,7 @@ class HeartbeatText {
 
 class Heartbeat {
  public:
-  static constexpr int most_groups = 16;
+  static constexpr int most_groups = 16, most_past = 24;
 
   // The heartbeat of the rank that this thread works for; null: nobody looks.
   static Heartbeat* here();
@@ -87,6 +93,7 @@ class Heartbeat {
   std::string scope() const { return inside_.get(); }
 
   Look look() const;
+  std::vector<Past> past() const;  // the operations that ended last, the newest at the end
 
  private:
   struct Group {
@@ -101,6 +108,13 @@ class Heartbeat {
   std::atomic<std::uint64_t> waits_ = 0, left_ = 0;  // a call in one word; 0: none
   std::atomic<std::int64_t> disk_since_ = 0;         // as moved_
   HeartbeatText doing_, inside_, waits_scope_, left_scope_, disk_;
+  struct Row {
+    std::atomic<std::uint64_t> call = 0;  // as left_
+    std::atomic<std::int64_t> when = 0;   // as moved_
+    HeartbeatText scope;
+  };
+  std::array<Row, most_past> past_{};  // a ring: the next one goes to past_count_ % most_past
+  std::atomic<std::uint64_t> past_count_ = 0;
 };
 
 }  // namespace tessera::comm

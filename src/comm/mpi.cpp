@@ -305,6 +305,17 @@ class MpiComm final : public Comm {
 
 bool mpi_built() { return true; }
 
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string line(text, text + std::max(length, 0));
+  for (char& c : line)
+    if (c == '\t') c = ' ';
+  line.resize(std::min(line.size(), line.find_first_of(std::string_view(",\n\0", 3))));
+  return line;
+}
+
 void mpi_own(Verb verb, ConstBytes in, Bytes out) {
   const int n = static_cast<int>((verb == Verb::all_gather ? in.size() : out.size()) / 4);
   if (verb == Verb::all_reduce)

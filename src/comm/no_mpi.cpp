@@ -19,6 +19,7 @@ namespace {
 
 bool mpi_built() { return false; }
 std::unique_ptr<Comm> make_mpi() { missing(); }
+std::string mpi_version() { return {}; }
 void mpi_own(Verb, ConstBytes, Bytes) { missing(); }
 
 }  // namespace tessera::comm

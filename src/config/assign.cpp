@@ -51,6 +51,10 @@ Refusal out_of_range(const Field& f, const Value& v) {
 
 Result whole(const Field& f, const Value& v, std::int64_t& out,
              std::string_view expected = "a whole number") {
+  if (v.kind == Kind::text && !f.accepts.word.empty() && v.text == f.accepts.word) {
+    out = -1;
+    return {};
+  }
   if (v.kind == Kind::real && std::abs(v.real) < 1e15 && v.real == std::floor(v.real))
     return wrong_type(f, expected, v, fmt::format("write {:.0f}", v.real));
   if (v.kind != Kind::integer) return wrong_type(f, expected, v);
@@ -246,7 +250,10 @@ std::string toml_value(const Field& f, const Config& config) {
   return std::visit(
       Overload{
           [](bool* v) -> std::string { return *v ? "true" : "false"; },
-          [](std::int64_t* v) { return std::to_string(*v); },
+          [&](std::int64_t* v) {
+            return *v < 0 && !f.accepts.word.empty() ? in_quotes(f.accepts.word)
+                                                     : std::to_string(*v);
+          },
           [](double* v) { return number_text(*v); },
           [](std::string* v) { return in_quotes(*v); },
           [](std::vector<std::int64_t>* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
@@ -277,7 +284,10 @@ std::string accepts_text(const Field& f) {
   const std::string of_kind = std::visit(
       Overload{
           [](bool*) -> std::string { return "true or false"; },
-          [&](std::int64_t*) { return with_range("whole number"); },
+          [&](std::int64_t*) {
+            return with_range("whole number") +
+                   (f.accepts.word.empty() ? "" : "; or " + std::string(f.accepts.word));
+          },
           [&](double*) { return with_range("number"); },
           [&](std::string*) {
             if (f.accepts.several) words += "; or one for each rank";

@@ -140,8 +140,9 @@ struct Parallel {
 };
 
 struct Checkpoint {
-  std::int64_t every = 0, keep = 2;
+  std::int64_t every = 0, keep = 2;  // every = -1: auto
   bool keep_best = true;
+  double mtbf_h = 24.0;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -150,6 +151,10 @@ struct Run {
   std::string device = "cpu";
   std::int64_t threads = 1;       // load() takes all cores unless told
   std::int64_t np = 1, seed = 0;  // load() makes np the number of ranks of the mesh
+  std::int64_t np_min = 0;        // 0: one copy of the model
+  std::int64_t restarts = 0;
+  std::string hostfile;  // "": this machine, or what the launcher knows
+  double host_wait_s = 30.0;
   std::int64_t epochs = 0,
                steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;       // "" or METRIC=VALUE
@@ -158,6 +163,14 @@ struct Run {
   std::int64_t trace = 5;  // steps
   bool fuse = true;
   bool operator==(const Run&) const = default;
+};
+
+// What was asked for where fewer ranks are left than that (config/shrink.h); no key. dp = 0: all
+// are here.
+struct Whole {
+  std::int64_t dp = 0, np = 0, micro = 0, accumulate = 0;
+  std::vector<double> weights;  // parallel.weights
+  bool operator==(const Whole&) const = default;
 };
 
 struct Config {
@@ -173,6 +186,7 @@ struct Config {
   Parallel parallel;
   Checkpoint checkpoint;
   Run run;
+  Whole whole;
   bool operator==(const Config&) const = default;
 };
 

@@ -31,6 +31,10 @@ Accepts derived(Accepts accepts, std::string_view standard) {
   accepts.standard = standard;
   return accepts;
 }
+Accepts or_word(Accepts accepts, std::string_view word) {
+  accepts.word = word;
+  return accepts;
+}
 Accepts any() { return {}; }
 Accepts optional() { return {.optional = true}; }
 
@@ -248,9 +252,10 @@ std::vector<Field> parallel_fields() {
 }
 std::vector<Field> checkpoint_fields() {
   return {
-      {"checkpoint", "every", AT(checkpoint.every), from(0, steps_cap), "steps between checkpoints; 0: at the end of each epoch"},
+      {"checkpoint", "every", AT(checkpoint.every), or_word(from(0, steps_cap), "auto"), "steps between checkpoints; 0: at the end of each epoch; auto: as many as cost least, from what one takes and mtbf_h"},
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
       {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
+      {"checkpoint", "mtbf_h", AT(checkpoint.mtbf_h), above(0, 1e6), "every = \"auto\": hours between failures of the job, on the average"},
   };
 }
 std::vector<Field> run_fields() {
@@ -260,6 +265,10 @@ std::vector<Field> run_fields() {
       {"run", "device", AT(run.device), one_or_more_of("cpu|cuda"), "where it runs; with commas between them one for each rank: cuda,cpu,cpu"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
+      {"run", "np_min", AT(run.np_min), from(0, 65536), "fewest ranks to go on with when hosts are lost; 0: one copy of the model (tp x pp x sp)"},
+      {"run", "restarts", AT(run.restarts), from(0, 1e6), "how many times `train --np` starts its ranks again from the newest checkpoint when one is lost or hangs (docs/failures.md)"},
+      {"run", "hostfile", AT(run.hostfile), optional(), "hosts to start ranks on, one a line with its ranks: `node1 slots=4` or `node1:4`; unless given: this machine, or what mpirun finds"},
+      {"run", "host_wait_s", AT(run.host_wait_s), from(0, 1e6), "seconds that a restart waits for a host that does not answer before it goes on without it"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},
       {"run", "epochs", AT(run.epochs), from(0, 1e9), "passes over the training samples; 0: not given"},
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},

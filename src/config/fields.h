@@ -33,6 +33,7 @@ struct Accepts {
   std::string_view
       yes = {},
       no = {};  // what true and false stand for, as TOML or a word; empty: neither is accepted
+  std::string_view word = {};      // a whole number: this word stands for -1
   std::size_t longest = 4096;      // numbers of a list
   bool several = false;            // words with commas between them
   std::string_view standard = {};  // what docs say for a default that follows from other keys

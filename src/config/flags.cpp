@@ -23,7 +23,10 @@ const std::vector<Flag>& flags() {
       {"--sp", "parallel.sp", "N", "sequence-parallel ranks"},
       {"--zero", "parallel.zero", "0..3", "sharding of optimizer state, gradients and weights"},
       {"--schedule", "parallel.schedule", "S", "gpipe | 1f1b | interleaved | zb | file:PATH"},
-      {"--np", "run.np", "N", "ranks to start here"},
+      {"--np", "run.np", "N",
+       "ranks to start; MIN:MAX: as many as the hosts have, and go on with MIN"},
+      {"--restarts", "run.restarts", "N", "start the ranks again when one is lost or hangs"},
+      {"--hostfile", "run.hostfile", "FILE", "hosts to start ranks on"},
       {"--comm", "parallel.comm", "C", "auto | local | mpi | nccl"},
       {"--epochs", "run.epochs", "N", "passes over the training samples"},
       {"--steps", "run.steps", "N", "updates"},
@@ -54,6 +57,15 @@ Override from_set(std::string_view text) {
 Override from_flag(const Flag& flag, std::string_view value) {
   return {std::string(flag.key), in_our_words(flag.key, value),
           std::string(flag.name) + " " + std::string(value), true};
+}
+
+std::vector<Override> all_from_flag(const Flag& flag, std::string_view value) {
+  const auto colon = value.find(':');
+  if (flag.key != "run.np" || colon == value.npos) return {from_flag(flag, value)};
+  Override most = from_flag(flag, value), least = most;
+  most.value = value.substr(colon + 1);
+  least.key = "run.np_min", least.value = value.substr(0, colon);
+  return {most, least};
 }
 
 }  // namespace tessera::config

@@ -23,6 +23,8 @@ struct Override {
 // "model.depth=4"; text without '=' is kept and refused by load() together with all other problems.
 Override from_set(std::string_view text);
 Override from_flag(const Flag& flag, std::string_view value);
+// The same of a flag that may stand for two keys: --np MIN:MAX.
+std::vector<Override> all_from_flag(const Flag& flag, std::string_view value);
 
 // A value as other programs write it, in our words: of precision.dtype "fp16" and "bfloat16", of
 // model.name timm's and Hugging Face's names of the presets. Any other stays as it is.

@@ -139,6 +139,11 @@ void mesh(Config& c, const std::function<bool(std::string_view)>& given, int wor
                world > 0 ? "" : fmt::format("choose run.np = {}, or leave it out", p.dp * rest));
   else
     c.run.np = p.dp * rest;
+  if (c.run.np_min > c.run.np)
+    out.problems.push_back(
+        {{"run.np_min", "run.np"},
+         fmt::format("run.np_min = {} is more than run.np = {}", c.run.np_min, c.run.np),
+         "write --np MIN:MAX, the smaller number first"});
 }
 
 // Shares of a batch: one per dp rank, and no statistics of a rank's own samples, which would depend

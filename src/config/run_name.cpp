@@ -62,15 +62,20 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 15> no_matter = {"run.threads",
+  static constexpr std::array<std::string_view, 20> no_matter = {"run.threads",
                                                                  "run.out",
                                                                  "run.name",
                                                                  "run.csv",
                                                                  "run.tensorboard",
+                                                                 "run.np_min",
+                                                                 "run.restarts",
+                                                                 "run.hostfile",
+                                                                 "run.host_wait_s",
                                                                  "data.workers",
                                                                  "checkpoint.every",
                                                                  "checkpoint.keep",
                                                                  "checkpoint.keep_best",
+                                                                 "checkpoint.mtbf_h",
                                                                  "parallel.hang_s",
                                                                  "parallel.disk_s",
                                                                  "parallel.offload_optimizer",

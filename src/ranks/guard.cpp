@@ -19,6 +19,8 @@
 #include "base/check.h"
 #include "base/control_group.h"
 #include "base/process.h"
+#include "ranks/hang_dump.h"
+#include "ranks/stack_trace.h"
 #include "ranks/stop.h"
 
 namespace tessera::run {
@@ -27,6 +29,19 @@ namespace {
 constexpr double round_s = 0.2, look_s = 1;
 constexpr double grace_s = 3;         // from a verdict until a rank that has not ended is killed
 constexpr double others_first_s = 5;  // the other ranks' watchdogs have more to say
+
+const std::string help = "the same command goes on from the newest checkpoint";
+const std::string less_memory =
+    "; less memory: a larger batch.accumulate, parallel.recompute = \"full\", parallel.zero; "
+    "`tessera explain` shows the peak";
+
+// What a rank that cannot speak for itself was doing, for the dump of a hang.
+void leave_stopped_part(const HeartbeatFolder& folder, int rank, pid_t child,
+                        const comm::Heartbeat& heartbeat) {
+  Seen seen;
+  seen.rank = rank, seen.host = host_name(), seen.pid = child;
+  leave_part(folder, rank, dump_part(seen, heartbeat, kernel_stack_of(child, "    ")));
+}
 
 bool asked_for(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP;
@@ -91,10 +106,6 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
                                                          : HeartbeatFolder();
   };
   const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
-  const std::string help = "the same command goes on from the newest checkpoint";
-  const std::string less = help +
-                           "; less memory: a larger batch.accumulate, parallel.recompute = "
-                           "\"full\", parallel.zero; `tessera explain` shows the peak";
   // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not
   // waited meanwhile.
   int status = 0, asked = 0, handed = 0, request = 0, stopped = -1, decided = -1, round = 0;
@@ -116,7 +127,10 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
       value.sival_int = handed = asked;
       ::sigqueue(child, request, value);
     }
-    if (decided < 0 && ++round % rounds(look_s) == 0 && folder().verdict()) decided = 0;
+    if (decided < 0 && ++round % rounds(look_s) == 0 && folder().verdict()) {
+      decided = 0;
+      if (stopped >= 0) leave_stopped_part(folder(), rank, child, shared_->heartbeat);
+    }
     const bool late = decided >= 0 && ++decided > rounds(grace_s);
     if (late || ::getppid() != launcher)
       ::kill(child, SIGKILL);  // a launcher that is gone ends nobody
@@ -125,6 +139,7 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
                         fmt::format("{} is stopped (SIGSTOP or a debugger); it was {}", name(),
                                     what_it_does(shared_->heartbeat.look())),
                         "", help);
+      leave_stopped_part(folder(), rank, child, shared_->heartbeat);
       ::kill(child, SIGKILL);
       end_job(folder(), {error.exit_code(), error.what()}, log);
     }
@@ -137,7 +152,7 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const Error error(ErrorKind::rank_lost,
                     fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, starved),
                                 what_it_does(shared_->heartbeat.look())),
-                    "", starved ? less : help);
+                    "", starved ? help + less_memory : help);
   end_job(folder(), {error.exit_code(), error.what()}, log);
 }
 

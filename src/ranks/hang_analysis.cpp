@@ -86,6 +86,18 @@ Finding found(const std::vector<Seen>& table, const std::vector<int>& ranks, boo
 
 }  // namespace
 
+std::string call_text(const Look& look, const Look::Call& call) { return name_of(look, call); }
+
+std::string waiting_line(const std::vector<Seen>& table, const Seen& rank) {
+  if (rank.ended) return fmt::format("rank {} has done its part", rank.rank);
+  if (!rank.look.waits) return fmt::format("rank {} waits for nobody", rank.rank);
+  std::vector<int> missing;
+  for (const Seen& other : table)
+    if (other.rank != rank.rank && misses(rank, other)) missing.push_back(other.rank);
+  return fmt::format("rank {} waits in {}{}", rank.rank, name_of(rank.look, *rank.look.waits),
+                     missing.empty() ? "" : " for " + list(missing));
+}
+
 std::string what_it_does(const Look& look) {
   std::string text = look.waits           ? "in " + name_of(look, *look.waits)
                      : look.doing.empty() ? "starting"

@@ -41,5 +41,9 @@ std::optional<Finding> who_hangs(const std::vector<Seen>& table, double patience
 // "in step 12 (blocks.0.mlp)", "in all_reduce 57 of dp (optimizer)": what a rank does now, and the
 // last thing it did with others.
 std::string what_it_does(const comm::Look& look);
+std::string call_text(const comm::Look& look, const comm::Look::Call& call);
+
+// "rank 0 waits in all_reduce 57 of dp for rank 2", "rank 2 waits for nobody".
+std::string waiting_line(const std::vector<Seen>& table, const Seen& rank);
 
 }  // namespace tessera::run

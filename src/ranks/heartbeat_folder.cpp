@@ -42,6 +42,10 @@ bool write_file(const fs::path& path, const std::string& text, int flags) {
   return ::close(file) == 0 && whole;  // a shared file system sends it now
 }
 
+const char* name_of(HeartbeatFolder::Sign sign) {
+  return sign == HeartbeatFolder::Sign::opened ? "opened" : "ended";
+}
+
 json to_json(const std::optional<comm::Look::Call>& call) {
   if (!call) return nullptr;
   return {call->group, static_cast<int>(call->verb), call->number, call->scope};
@@ -148,6 +152,15 @@ bool HeartbeatFolder::decide(const Verdict& verdict) const {
   return first;
 }
 
+void HeartbeatFolder::leave(Sign sign) const {
+  if (!path_.empty()) write_file(path_ / name_of(sign), "", O_CREAT | O_NOFOLLOW);
+}
+
+bool HeartbeatFolder::left(Sign sign) const {
+  std::error_code ignored;
+  return !path_.empty() && fs::exists(path_ / name_of(sign), ignored);
+}
+
 void HeartbeatFolder::remove() const {
   std::error_code ignored;
   if (!path_.empty()) fs::remove_all(path_, ignored);
@@ -182,12 +195,13 @@ void sweep_heartbeat_folders(const fs::path& place) {
 }
 
 void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
-             const fs::path& log) {
+             const fs::path& log, const std::function<void()>& last) {
   if (!folder.decide(verdict)) std::_Exit(folder.verdict().value_or(verdict).code);
   const std::string text = printable_lines("error: " + verdict.text + "\n");
   if (!given_folder()) [[maybe_unused]]
     const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
   write_file(log, text, O_APPEND);
+  if (last) last();
   std::_Exit(verdict.code);
 }
 

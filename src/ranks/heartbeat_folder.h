@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,14 @@ class HeartbeatFolder {
   std::optional<Verdict> verdict() const;
   // False when there is one already: somebody else has spoken.
   bool decide(const Verdict& verdict) const;
+  // Signs for the launcher, each left once by any rank.
+  enum class Sign {
+    opened,  // the run folder is this job's from now on: whoever starts it again goes on with it
+    ended    // a rank has come to an end of its own, good or bad, and says itself what there is to
+             // say
+  };
+  void leave(Sign sign) const;
+  bool left(Sign sign) const;
   void remove() const;
 
  private:
@@ -62,8 +71,9 @@ HeartbeatFolder new_heartbeat_folder(const std::filesystem::path& place);
 void sweep_heartbeat_folders(const std::filesystem::path& place);
 
 // Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and
-// appends it to `log` if that exists; silently when another rank was first. Never returns.
+// appends it to `log` if that exists, and calls `last`; silently, and without `last`, when another
+// rank was first. Never returns.
 [[noreturn]] void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
-                          const std::filesystem::path& log);
+                          const std::filesystem::path& log, const std::function<void()>& last = {});
 
 }  // namespace tessera::run

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -18,11 +19,13 @@
 #include "base/threads.h"
 #include "comm/choose.h"
 #include "config/devices.h"
+#include "config/shrink.h"
 #include "exec/device.h"
 #include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
 #include "ranks/ranks.h"
+#include "ranks/restart.h"
 #include "ranks/supervise.h"
 #include "ranks/watchdog.h"
 
@@ -53,6 +56,19 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   comm::Heartbeat::doing("joining the other ranks");
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(heartbeat, std::move(options), given_folder());
+  const auto ends = [] { given_folder().leave(HeartbeatFolder::Sign::ended); };
+  if (launch.size == 1) {  // of a launcher of ours alone: others leave it to be no rank at all
+    guard.joined();
+    try {
+      const int code = body(nullptr);
+      ends();
+      watchdog->done();
+      return code;
+    } catch (const std::exception&) {
+      ends();
+      throw;
+    }
+  }
   comm::Choice choice;
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
@@ -60,6 +76,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   guard.joined();
   world->watch(&heartbeat, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
+    ends();
     comm::Heartbeat::doing("leaving the other ranks");
     heartbeat.wait(0, comm::Verb::barrier, heartbeat.enter(0, comm::Verb::barrier), "");
     watchdog->done();
@@ -78,9 +95,11 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   } catch (const Error& error) {
     // Whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
+    if (error.kind != ErrorKind::rank_lost) ends();
     reason = std::string("error: ") + error.what(), code = error.exit_code();
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
+    ends();
     reason = std::string("error: ") + error.what(), code = error.exit_code();
   }
   world->abort(reason, code);
@@ -105,19 +124,29 @@ const std::string& how_ranks_talk() { return ranks_talk; }
 int launched_ranks() { return comm::mpi_launch().size; }
 int launched_rank() { return comm::mpi_launch().rank; }
 
+int asked_ranks() {
+  const char* told = std::getenv(ranks_variable);
+  if (told && std::atoi(told) > 0) return std::atoi(told);
+  return launched_ranks() > 1 ? launched_ranks() : 0;
+}
+
+config::Config as_launched(config::Config config) {
+  return std::getenv(ranks_variable) && launched_ranks() < config.run.np
+             ? config::shrink(config, launched_ranks())
+             : config;
+}
+
 bool prints_to_terminal() {
-  if (launched_ranks() == 1) return ::isatty(STDOUT_FILENO);
   const char* told = std::getenv(terminal_variable);
+  if (launched_ranks() == 1 && !told) return ::isatty(STDOUT_FILENO);
   return told && std::string_view(told) == "1";
 }
 
 // Ranks that this program started have the variable.
-bool says_notes() {
-  return launched_ranks() == 1 || (launched_rank() == 0 && !std::getenv(terminal_variable));
-}
+bool says_notes() { return launched_rank() == 0 && !std::getenv(terminal_variable); }
 
-int on_ranks(const config::Config& config, char** argv,
-             const std::function<int(comm::Comm*)>& body) {
+int on_ranks(const config::Config& config, char** argv, const std::function<int(comm::Comm*)>& body,
+             bool goes_on) {
   for (const std::string& device : config::devices_of(config))
     exec::device_info(device, 1);  // Error(usage) where this build has no such device
   const int ranks = static_cast<int>(config.run.np), cores = available_cores();
@@ -130,7 +159,9 @@ int on_ranks(const config::Config& config, char** argv,
                   "", "leave parallel.comm out under mpirun and srun");
     return as_mpi_rank(config, body);
   }
-  if (ranks == 1) return watched(config, 0, 1, [&] { return body(nullptr); });
+  if (given_folder()) return as_mpi_rank(config, body);  // the one rank of a launcher of ours
+  const bool restarts = goes_on && config.run.restarts > 0;
+  if (ranks == 1 && !restarts) return watched(config, 0, 1, [&] { return body(nullptr); });
   if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
     say(stderr,
         "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks,
@@ -143,8 +174,11 @@ int on_ranks(const config::Config& config, char** argv,
                 "",
                 "./setup installs Open MPI; --comm local starts ranks as threads of one process");
   check_cards_before_launch(config, ranks);
-  if (!mpirun.empty() && comm::mpi_built())
-    return run_under_mpirun(mpirun, ranks, argv, config.run.out, ranks > cores);
+  if (!mpirun.empty() && comm::mpi_built()) return run_with_restarts(config, mpirun, argv, goes_on);
+  if (restarts)
+    throw Error(ErrorKind::usage,
+                "run.restarts needs ranks that are processes, but they are threads of this one", "",
+                "leave out --comm local; ./setup installs Open MPI");
   std::atomic<int> code = 0;
   comm::run_local(ranks, [&](comm::Comm& world) {
     const int mine = watched(config, world.rank(), ranks, [&] {
@@ -158,6 +192,39 @@ int on_ranks(const config::Config& config, char** argv,
     if (world.rank() == 0) code = mine;
   });
   return code;
+}
+
+int on_each_host(const config::Config& config, char** argv,
+                 const std::function<int(comm::Comm* world)>& body) {
+  if (launched_ranks() > 1 || given_folder()) return as_mpi_rank(config, body);
+  JobStart start;
+  start.mpirun = find_mpirun();
+  if (start.mpirun.empty() || !comm::mpi_built())
+    throw Error(ErrorKind::usage,
+                comm::mpi_built() ? "there is no mpirun in PATH" : "this build has no MPI", "",
+                "./setup installs Open MPI");
+  std::vector<Host> hosts = hosts_of(config.run.hostfile);
+  for (Host& host : hosts) host.slots = 1;
+  if (!hosts.empty()) {
+    prepare_for_mpirun(false);
+    start.hosts = HostProbe(start.mpirun, hosts, std::chrono::seconds(20)).wait();
+    std::string silent;
+    for (const Host& host : hosts)
+      if (std::find(start.hosts.begin(), start.hosts.end(), host) == start.hosts.end())
+        silent += host.name + " ";
+    ::setenv(silent_hosts_variable, silent.c_str(), 1);
+    if (start.hosts.empty())
+      throw Error(ErrorKind::rank_lost, "no host answers: " + silent, config.run.hostfile,
+                  "can `mpirun --host NAME true` start a process there?");
+  }
+  for (char** word = argv + 1; *word; ++word) start.arguments.emplace_back(*word);
+  start.ranks =
+      hosts.empty() ? static_cast<int>(config.run.np) : static_cast<int>(start.hosts.size());
+  start.asked = start.ranks, start.out = config.run.out;
+  start.crowded = hosts.empty() && start.ranks > available_cores();
+  const JobEnd end = run_job(start, StopSignals(), [](std::int64_t) { return false; });
+  if (!end.error.empty()) say_lines(stderr, "error: " + end.error + "\n");
+  return end.code;
 }
 
 }  // namespace tessera::run

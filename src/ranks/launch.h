@@ -15,6 +15,12 @@ namespace tessera::run {
 int launched_ranks();
 int launched_rank();
 
+// The ranks that the configuration is for: those that were launched, or those that the launcher of
+// --np was asked for where it has started fewer. 0: nobody launched this process.
+int asked_ranks();
+// The configuration for the ranks that are here (config/shrink.h).
+config::Config as_launched(config::Config config);
+
 // How this job's ranks talk (comm::Comm::describe), told by whoever starts them, before any of them
 // asks; empty: there is one.
 void tell_how_ranks_talk(const std::string& how);
@@ -31,8 +37,15 @@ bool says_notes();
 // Runs body(world) on every rank of config.run.np; world is null for one. Under a launcher this
 // process is one rank. Otherwise the ranks are threads of this process (parallel.comm = "local", or
 // where there is no mpirun), or this program is started again under mpirun, whose exit status comes
-// back. An error of one rank alone ends all of them with its exit code.
+// back. An error of one rank alone ends all of them with its exit code. `goes_on`: started again,
+// the same command goes on from where it was, so that run.restarts counts (restart.h).
 int on_ranks(const config::Config& config, char** argv,
-             const std::function<int(comm::Comm* world)>& body);
+             const std::function<int(comm::Comm* world)>& body, bool goes_on = false);
+
+// Runs body on one rank of each host of config.run.hostfile that answers; without a file on
+// config.run.np ranks of this machine. The ranks are told which hosts do not answer.
+inline constexpr const char* silent_hosts_variable = "TESSERA_SILENT_HOSTS";
+int on_each_host(const config::Config& config, char** argv,
+                 const std::function<int(comm::Comm* world)>& body);
 
 }  // namespace tessera::run

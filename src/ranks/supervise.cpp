@@ -8,12 +8,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -117,15 +121,26 @@ struct Ended {
   int status = 0, asked = 0;  // of mpirun; how many times it was asked to stop
 };
 
+// The step that a rank says it is in; -1: in none.
+std::int64_t step_of(const std::optional<Seen>& rank) {
+  if (!rank) return -1;
+  const auto space = rank->look.doing.rfind(' ');
+  const std::string last = space == std::string::npos ? "" : rank->look.doing.substr(space + 1);
+  return last.empty() || last.find_first_not_of("0123456789") != last.npos
+             ? -1
+             : std::strtoll(last.c_str(), nullptr, 10);
+}
+
 // Until mpirun has ended, by itself or by us: hands requests on, and ends what a verdict has not
 // ended.
-Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun,
-               const HeartbeatFolder& folder) {
+Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
+               const HeartbeatFolder& folder, const std::function<bool(std::int64_t)>& look) {
+  using std::chrono::steady_clock;
   int status = 0, asked = 0;
+  bool wanted = false, forwarded = false, started = false;
   std::set<pid_t> told;
-  auto seen = std::chrono::steady_clock::now(), looked = seen;
-  bool started = false;
-  std::chrono::steady_clock::time_point decided = std::chrono::steady_clock::time_point::max();
+  auto seen = steady_clock::now(), looked = seen;
+  steady_clock::time_point decided = steady_clock::time_point::max();
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
@@ -134,89 +149,151 @@ Ended wait_for(pid_t child, const sigset_t& handled, const std::string& mpirun,
       if (asked == 0 || signal != SIGHUP) ++asked;
       if (asked > 1 && signal != SIGHUP) ::kill(child, SIGTERM);
     }
-    if (asked == 1) ask_ranks(child, told);  // also those that were yet to start
-    if (const auto now = std::chrono::steady_clock::now(); now - looked > std::chrono::seconds(2)) {
-      looked = now;
-      if (has_ranks(child)) seen = now, started = true;
-      if (now - seen > longest_alone(!started)) give_up(child, mpirun, longest_alone(!started));
+    wanted |= look(step_of(folder.read(0)));
+    if (asked == 1 || (wanted && asked == 0)) {
+      ask_ranks(child, told);  // also those that were yet to start
+      // Where all of them are on other hosts, mpirun hands it on.
+      if (told.empty() && !job.hosts.empty() && !folder.read_all().empty() &&
+          !std::exchange(forwarded, true))
+        ::kill(child, SIGUSR1);
     }
-    if (decided == std::chrono::steady_clock::time_point::max() && folder.verdict())
-      decided = std::chrono::steady_clock::now();
-    if (decided == std::chrono::steady_clock::time_point::max()) continue;
-    if (std::chrono::steady_clock::now() - decided > grace) kill_ranks(folder);
-    if (std::chrono::steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
+    if (const auto now = steady_clock::now(); now - looked > std::chrono::seconds(2)) {
+      looked = now;
+      if (has_ranks(child) || !job.hosts.empty()) seen = now, started = true;
+      if (now - seen > longest_alone(!started)) give_up(child, job.mpirun, longest_alone(!started));
+    }
+    if (decided == steady_clock::time_point::max() && folder.verdict())
+      decided = steady_clock::now();
+    if (decided == steady_clock::time_point::max()) continue;
+    if (steady_clock::now() - decided > grace) kill_ranks(folder);
+    if (steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
   }
   return {status, asked};
 }
 
+// mpirun with all that it is told; the texts are in `words`, which outlive the call of exec.
+std::vector<std::string> command_of(const JobStart& job, const fs::path& folder) {
+  std::vector<std::string> words = {job.mpirun};
+  if (!job.hosts.empty() && !folder.empty()) {
+    const bool open_mpi = is_open_mpi(job.mpirun);
+    const fs::path file = folder / "hosts";
+    std::ofstream(file) << hostfile_text(job.hosts, open_mpi);
+    for (std::string& word : hostfile_arguments(file, open_mpi)) words.push_back(std::move(word));
+  }
+  words.insert(words.end(),
+               {"-np", std::to_string(job.ranks), fs::read_symlink("/proc/self/exe").string()});
+  words.insert(words.end(), job.arguments.begin(), job.arguments.end());
+  return words;
+}
+
+// Starts mpirun with its output in `relay`.
+pid_t start_mpirun(const JobStart& job, std::vector<std::string> words, const Relay& relay,
+                   const sigset_t& before) {
+  std::vector<char*> command;
+  for (std::string& word : words) command.push_back(word.data());
+  command.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0)
+    throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno),
+                job.mpirun);
+  if (child != 0) return child;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // a launcher that is killed takes the job along
+  ::setpgid(0, 0);                     // a terminal's Ctrl-C is for us alone
+  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
+    ::dup2(nothing, STDIN_FILENO);
+  relay.become_output();
+  ::execv(job.mpirun.c_str(), command.data());
+  std::_Exit(127);
+}
+
+void tell(JobEnd& end, const Error& error) {
+  end.code = error.exit_code(), end.error = error.what();
+}
+
+// How the job ended, where no rank left a verdict.
+// `silent`: ranks had begun, and none came to an end of its own.
+void judge(JobEnd& end, const JobStart& job, int status, bool silent) {
+  const std::string help = "the same command goes on from the newest checkpoint";
+  if (WIFSIGNALED(status))
+    return tell(end, Error(ErrorKind::rank_lost,
+                           fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status),
+                                       ::strsignal(WTERMSIG(status))),
+                           job.mpirun));
+  end.code = WEXITSTATUS(status);
+  const int signal = end.code - 128;
+  if (end.asked == 1 && signal == SIGUSR1) {  // what we sent came before a rank listened to it
+    end.code = static_cast<int>(ErrorKind::stopped);
+    say(stderr,
+        "stopped on request before there was anything to save; the same command starts it, or goes "
+        "on from the newest checkpoint\n");
+    return;
+  }
+  if (signal > 0 && signal < 32 && end.asked == 0 && signal != SIGTERM && signal != SIGINT &&
+      signal != SIGUSR1 && signal != SIGHUP)
+    return tell(end, Error(ErrorKind::rank_lost,
+                           fmt::format("mpirun says that a rank was ended by signal {} ({}), but "
+                                       "nobody saw which",
+                                       signal, ::strsignal(signal)),
+                           job.mpirun, help));
+  // A daemon of mpirun's that is gone with its host: it ends the ranks itself, and no rank speaks.
+  if (end.code != 0 && silent && end.asked == 0 && job.goes_on)
+    tell(end, Error(ErrorKind::rank_lost,
+                    fmt::format("mpirun ended with {}, and no rank has said why: {}", end.code,
+                                job.hosts.size() > 1 ? "a host is lost" : "its daemon is gone"),
+                    job.mpirun, help));
+}
+
 }  // namespace
 
-int run_under_mpirun(const std::string& mpirun, int ranks, char** argv, const fs::path& out,
-                     bool crowded) {
-  prepare_for_mpirun(crowded);
-  ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
-  hand_terminal_on();
-  const Job job{new_folder(out)};
-  if (job.folder)
-    ::setenv(heartbeat_variable, job.folder.path().c_str(), 1);
-  else
-    ::unsetenv(heartbeat_variable);
-  std::string np = std::to_string(ranks), self = fs::read_symlink("/proc/self/exe").string();
-  std::vector<char*> command = {const_cast<char*>(mpirun.c_str()), const_cast<char*>("-np"),
-                                np.data(), self.data()};
-  for (char** argument = argv + 1; *argument; ++argument) command.push_back(*argument);
-  command.push_back(nullptr);
-  sigset_t handled, before;
+StopSignals::StopSignals() {
   sigemptyset(&handled);
   sigaddset(&handled, SIGCHLD);
   for (const int signal : stop_signals()) sigaddset(&handled, signal);
   ::sigprocmask(SIG_BLOCK, &handled, &before);
+}
+
+StopSignals::~StopSignals() { ::sigprocmask(SIG_SETMASK, &before, nullptr); }
+
+bool StopSignals::asked(std::chrono::milliseconds wait) const {
+  const auto until = std::chrono::steady_clock::now() + wait;
+  for (;;) {
+    const auto left = std::max(until - std::chrono::steady_clock::now(),
+                               std::chrono::steady_clock::duration::zero());
+    const long ns =
+        static_cast<long>(std::chrono::duration_cast<std::chrono::nanoseconds>(left).count());
+    const struct timespec pause = {ns / 1'000'000'000, ns % 1'000'000'000};
+    const int signal = ::sigtimedwait(&handled, nullptr, &pause);
+    if (signal <= 0 || signal != SIGCHLD) return signal > 0;
+  }
+}
+
+JobEnd run_job(const JobStart& start, const StopSignals& signals,
+               const std::function<bool(std::int64_t step)>& look) {
+  prepare_for_mpirun(start.crowded);
+  if (!std::getenv(terminal_variable))
+    ::setenv(terminal_variable, ::isatty(STDOUT_FILENO) ? "1" : "0", 1);
+  hand_terminal_on();
+  ::setenv(ranks_variable, std::to_string(start.asked).c_str(), 1);
+  const Job job{new_folder(start.out)};
+  if (job.folder)
+    ::setenv(heartbeat_variable, job.folder.path().c_str(), 1);
+  else
+    ::unsetenv(heartbeat_variable);
   Relay relay;  // its thread gets no signals
-  const pid_t child = ::fork();
-  if (child < 0)
-    throw Error(ErrorKind::memory, std::string("cannot start mpirun: ") + std::strerror(errno),
-                mpirun);
-  if (child == 0) {
-    ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // a launcher that is killed takes the job along
-    ::setpgid(0, 0);                     // a terminal's Ctrl-C is for us alone
-    if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
-      ::dup2(nothing, STDIN_FILENO);
-    relay.become_output();
-    ::execv(mpirun.c_str(), command.data());
-    std::_Exit(127);
-  }
-  const Ended ended = wait_for(child, handled, mpirun, job.folder);
-  const int status = ended.status, asked = ended.asked;
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  const pid_t child =
+      start_mpirun(start, command_of(start, job.folder.path()), relay, signals.before);
+  const Ended ended = wait_for(child, signals.handled, start, job.folder, look);
   relay.finish();
-  if (const auto verdict = job.folder.verdict()) {
-    say_lines(stderr, "error: " + verdict->text + "\n");
-    return verdict->code;
-  }
-  if (WIFSIGNALED(status))
-    throw Error(ErrorKind::rank_lost,
-                fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status),
-                            ::strsignal(WTERMSIG(status))),
-                mpirun);
-  const int code = WEXITSTATUS(status), signal = code - 128;
-  if (asked == 1 && signal == SIGUSR1) {  // what we sent came before a rank listened to it
-    say(stderr,
-        "stopped on request before there was anything to save; the same command starts it, or goes "
-        "on from the newest checkpoint\n");
-    return static_cast<int>(ErrorKind::stopped);
-  }
-  if (signal > 0 && signal < 32 && asked == 0 && signal != SIGTERM && signal != SIGINT &&
-      signal != SIGUSR1 && signal != SIGHUP)
-    throw Error(
-        ErrorKind::rank_lost,
-        fmt::format("mpirun says that a rank was ended by signal {} ({}), but nobody saw which",
-                    signal, ::strsignal(signal)),
-        mpirun, "the same command goes on from the newest checkpoint");
-  if (code == 0 && relay.lost())
-    throw Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?", "",
-                "the work of the ranks is done");
-  return code;
+  JobEnd end;
+  end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
+  if (const auto verdict = job.folder.verdict())
+    end.code = verdict->code, end.error = verdict->text;
+  else
+    judge(end, start, ended.status,
+          !job.folder.read_all().empty() && !job.folder.left(HeartbeatFolder::Sign::ended));
+  end.deaf = relay.lost();
+  return end;
 }
 
 }  // namespace tessera::run

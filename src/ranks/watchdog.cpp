@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,13 +12,18 @@
 
 #include "base/check.h"
 #include "comm/call_off.h"
+#include "ranks/hang_dump.h"
+#include "ranks/stack_trace.h"
 
 namespace tessera::run {
 namespace {
 
 constexpr double starting_s = 10;  // while a job starts, nobody is called hanging sooner
 constexpr double call_off_s = 1;   // for what a card waits for; a guard waits longer than that
+constexpr auto parts_within = std::chrono::milliseconds(2400);  // a guard waits longer, too
 thread_local Watchdog* mine = nullptr;
+std::mutex all_mutex;
+std::vector<Watchdog*> all;  // of this process
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -31,16 +37,26 @@ Watchdog::Watchdog(comm::Heartbeat& heartbeat, Options options, HeartbeatFolder 
     : heartbeat_(heartbeat),
       options_(std::move(options)),
       before_(mine),
+      rank_thread_(::pthread_self()),
       folder_(std::move(folder)),
       me_(this_process(options_.rank)) {
   mine = this;
   heartbeat_.beat();
   others_.resize(static_cast<std::size_t>(options_.ranks));
+  prepare_stack_traces();
+  {
+    const std::lock_guard lock(all_mutex);
+    all.push_back(this);
+  }
   if (folder_) start();
 }
 
 Watchdog::~Watchdog() {
   mine = before_;
+  {
+    const std::lock_guard lock(all_mutex);
+    std::erase(all, this);
+  }
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -59,6 +75,7 @@ void Watchdog::done() {
 void Watchdog::meet_in(const std::filesystem::path& folder) {
   const std::lock_guard lock(mutex_);
   running_ = true;
+  if (options_.rank == 0) folder_.leave(HeartbeatFolder::Sign::opened);
   if (thread_.joinable()) return;
   if (options_.ranks > 1) folder_ = HeartbeatFolder(folder);
   start();
@@ -96,6 +113,7 @@ void Watchdog::watch() {
     try {
       folder_.write(me_);
       if (const auto verdict = folder_.verdict()) {  // somebody has said why
+        if (verdict->code == static_cast<int>(ErrorKind::hang)) leave_parts();
         comm::call_off_all(call_off_s);
         std::_Exit(verdict->code);
       }
@@ -135,9 +153,22 @@ void Watchdog::look_around() {
   if (std::any_of(finding->ranks.begin(), finding->ranks.end(), in_disk))
     help +=
         fmt::format(", parallel.disk_s = {} how long a call to a disk may take", options_.disk_s);
+  const std::filesystem::path dump = finding->gone ? "" : next_dump(options_.log);
+  if (!dump.empty()) help += "; " + dump.string() + " shows what every rank was doing";
   const Error error(kind, finding->message, "", help);
+  if (!dump.empty()) leave_parts();
   comm::call_off_all(call_off_s);
-  end_job(folder_, {error.exit_code(), error.what()}, options_.log);
+  end_job(folder_, {error.exit_code(), error.what()}, options_.log,
+          [&] { write_dump(folder_, dump, finding->message, table, parts_within); });
+}
+
+void Watchdog::leave_parts() {
+  const std::lock_guard lock(all_mutex);
+  for (const Watchdog* dog : all)
+    leave_part(dog->folder_, dog->options_.rank,
+               dump_part(dog->me_, dog->heartbeat_,
+                         stack_of(dog->rank_thread_, "    ") +
+                             (dog == all.front() ? kernel_stack_of(::getpid(), "    ") : "")));
 }
 
 void hang_if_asked(int rank, std::int64_t step) {

@@ -4,6 +4,8 @@
 // every other rank's thread, guard (guard.h) and launcher sees the verdict and does the same.
 #pragma once
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -46,11 +48,13 @@ class Watchdog {
   void start();
   void watch();
   void look_around();
+  static void leave_parts();  // of all ranks of this process, for a hang (hang_dump.h)
   double patience() const;
 
   comm::Heartbeat& heartbeat_;
   const Options options_;
   Watchdog* before_;
+  const pthread_t rank_thread_;
   HeartbeatFolder folder_;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -16,6 +16,7 @@
 #include "compile/plans.h"
 #include "compile/stages.h"
 #include "config/devices.h"
+#include "config/shrink.h"
 #include "data/loader.h"
 #include "files/disk.h"
 #include "files/text.h"
@@ -66,7 +67,7 @@ class Trainer {
     state_.ranks.together([&] {
       if (state_.ranks.first()) lock_.take(out_);
       finished_before =
-          state_.ranks.first() && !options_.fresh && holds_whole_run(out_, state_.config, notes_);
+          state_.ranks.first() && !options_.fresh && holds_whole_run(out_, asked(), notes_);
     });
     if (state_.ranks.any(finished_before)) {
       log_.console().line("run " + state_.config.run.name + " in " + out_.string() +
@@ -109,7 +110,8 @@ class Trainer {
     under_way_.emplace(*state_.session, extent_, steps_ahead());
     saver_.emplace(out_,
                    Retention{state_.config.checkpoint.keep, state_.config.checkpoint.keep_best},
-                   state_.ranks, state_.config.parallel.disk_s);
+                   state_.ranks, state_.config.parallel.disk_s,
+                   Pace(state_.config.checkpoint.every, 3600 * state_.config.checkpoint.mtbf_h));
     const bool finished = loop();
     log_.console().finish();
     save();
@@ -127,8 +129,7 @@ class Trainer {
   }
 
  private:
-  // Everything that can be wrong is found before the folder is touched: an older run in it must
-  // survive a mistake.
+  // All that can be wrong is found before the folder is touched: an older run survives a mistake.
   void prepare() {
     state_.train = open_data(state_.config, data::Split::train);
     state_.test = open_data(state_.config, data::Split::test);
@@ -146,14 +147,14 @@ class Trainer {
     state_.total = extent_.steps;
   }
 
-  // The configuration as a command has it, which does not know how many samples there are.
+  // The configuration as a command has it: of all ranks, before the samples were counted.
   config::Config asked() const {
-    config::Config out = state_.config;
+    config::Config out = config::as_asked(state_.config);
     out.batch.global = asked_batch_;
     return out;
   }
 
-  // Weights: from the newest checkpoint, from --init, or drawn.
+  // From the newest checkpoint, from --init, or drawn.
   void begin() {
     if (!options_.fresh) {
       const std::optional<Progress> found =
@@ -197,7 +198,8 @@ class Trainer {
          introduction(state_.config, memory, static_cast<std::int64_t>(planned), samples_,
                       state_.test->size(), resumed))
       log_.console().line(line);
-    for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak)})
+    for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak),
+                                    config::shrink_text(state_.config)})
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);
@@ -233,8 +235,7 @@ class Trainer {
       if (!state_.epoch_pending()) stop = step();
       if (state_.config.parallel.weights.word == "measured" && !state_.epoch_pending())
         follow_speed(options);
-      bool due = state_.config.checkpoint.every > 0 && state_.progress.step > before &&
-                 state_.progress.step % state_.config.checkpoint.every == 0;
+      bool due = state_.progress.step > before && saver_->due(state_.progress.step);
       if (state_.epoch_pending()) {
         const std::int64_t best = state_.progress.best_step, epoch = state_.progress.epoch;
         if (!end_epoch(state_, log_, *meter_)) return false;
@@ -243,14 +244,14 @@ class Trainer {
                (state_.config.checkpoint.keep_best && state_.progress.best_step > best);
       }
       if (due && !stop) save();
+      log_.note(saver_->remark());
     }
     if (state_.results.final.images == 0 && state_.test->size() > 0)
       state_.results.final = evaluate(state_, log_);  // resumed at its very end
     return !(state_.stopping() && state_.results.final.images < state_.test->size());
   }
 
-  // Starts a step and accounts for those that must be over before the next. True when some rank was
-  // asked to stop.
+  // Starts a step, accounts for what must be over before the next. True: a rank was asked to stop.
   bool step() {
     under_way_->submit(*loader_, state_.progress, *meter_, state_.ranks.rank());
     bool stop = false;

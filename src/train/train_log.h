@@ -20,6 +20,9 @@ namespace tessera::run {
 class TrainLog {
  public:
   report::Console& console() { return console_; }
+  void note(const std::string& text) {  // "": nothing is said
+    if (!text.empty()) console_.line("note: " + text);
+  }
 
   // Opens the files in the run folder `out`: lines beyond `bytes`, which have this hash, and of
   // `next_step` and later, go. The lines that an earlier process left.

@@ -124,4 +124,13 @@ int list_models(bool json);
 // Of this build, and with `verbose` what it finds on this machine: cores, driver, cards, libraries.
 int print_version(bool verbose, bool json);
 
+// One rank on each host of the file, or `ranks` on this machine: what it has, whether all have the
+// same, and how fast they talk. 0: nothing has to be mended, else 1.
+struct DoctorOptions {
+  std::string hostfile, folder = ".";  // folder: where a run would be
+  int ranks = 2;
+  bool json = false;
+};
+int doctor(const DoctorOptions& options, char** argv);
+
 }  // namespace tessera::run

@@ -1,0 +1,113 @@
+// How fast each pair of ranks talks, and all of them together.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <thread>
+
+#include "base/say.h"
+#include "verbs/doctor.h"
+
+namespace tessera::run {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int tag = 7101;
+constexpr int trips = 40;
+constexpr std::size_t large = 4 << 20, reduced = 16 << 20;
+constexpr double enough_s = 0.25;  // of large messages between two
+constexpr int most_large = 8;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One side asks, the other answers; both know when it is over because the asker says so.
+class Pair {
+ public:
+  Pair(comm::Comm& world, int other, bool asks)
+      : world_(world), other_(other), asks_(asks), buffer_(large) {}
+
+  double latency_us() {
+    double best = 1e9;
+    for (int i = 0; i < trips; ++i) {
+      const auto start = Clock::now();
+      if (asks_) world_.send(word(), other_, tag), world_.recv(word(), other_, tag);
+      if (!asks_) world_.recv(word(), other_, tag), world_.send(word(), other_, tag);
+      best = std::min(best, since(start));
+    }
+    return 0.5e6 * best;
+  }
+
+  // Bytes there and back again.
+  double gbyte_s() {
+    double best = 0;
+    const auto start = Clock::now();
+    for (int i = 0; i < most_large; ++i) {
+      const auto round = Clock::now();
+      const std::span<std::byte> all(buffer_);
+      if (asks_) world_.send(all, other_, tag), world_.recv(all, other_, tag);
+      if (!asks_) world_.recv(all, other_, tag), world_.send(all, other_, tag);
+      best = std::max(best, 2e-9 * static_cast<double>(large) / since(round));
+      buffer_[0] = std::byte(i > 0 && since(start) > enough_s);  // the asker's word counts
+      if (asks_) world_.send(word(), other_, tag);
+      if (!asks_) world_.recv(word(), other_, tag);
+      if (buffer_[0] != std::byte(0)) break;
+    }
+    return best;
+  }
+
+ private:
+  std::span<std::byte> word() { return std::span(buffer_).first(8); }
+
+  comm::Comm& world_;
+  const int other_;
+  const bool asks_;
+  std::vector<std::byte> buffer_;
+};
+
+// A barrier whose waiting takes no core: others measure meanwhile, maybe on the same machine.
+void rest_until_all_came(const Ranks& ranks) {
+  const comm::Pending barrier = ranks.world()->start_barrier();
+  while (!barrier->done()) std::this_thread::sleep_for(std::chrono::microseconds(500));
+  barrier->wait();
+}
+
+double all_reduce_s(const Ranks& ranks, std::size_t bytes, int repeats) {
+  std::vector<std::byte> data(bytes);
+  double best = 1e9;
+  for (int i = 0; i < repeats; ++i) {
+    ranks.barrier();
+    const auto start = Clock::now();
+    ranks.world()->all_reduce(data, ir::DType::f32);
+    best = std::min(best, ranks.most(since(start)));
+  }
+  return best;
+}
+
+}  // namespace
+
+Links measure_links(const Ranks& ranks, bool progress) {
+  Links out;
+  if (ranks.size() < 2) return out;
+  const int all = ranks.size() * (ranks.size() - 1) / 2;
+  for (int from = 0; from < ranks.size(); ++from)
+    for (int to = from + 1; to < ranks.size(); ++to) {
+      std::vector<double> mine(2);
+      if (ranks.rank() == from || ranks.rank() == to) {
+        Pair pair(*ranks.world(), ranks.rank() == from ? to : from, ranks.rank() == from);
+        mine = {pair.latency_us(), pair.gbyte_s()};
+      }
+      rest_until_all_came(ranks);
+      const std::vector<double> told = ranks.gather(mine);
+      const auto at = static_cast<std::size_t>(2 * from);
+      out.pairs.push_back({from, to, told[at], told[at + 1]});
+      if (progress && ranks.first())
+        say(stderr, "links: {} of {} measured\n", out.pairs.size(), all);
+    }
+  out.all_reduce_us = 1e6 * all_reduce_s(ranks, 8, 30);
+  out.all_reduce_gbyte_s = 1e-9 * static_cast<double>(reduced) / all_reduce_s(ranks, reduced, 3);
+  return out;
+}
+
+}  // namespace tessera::run

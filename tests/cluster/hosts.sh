@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Three hosts that are network namespaces of this machine behind one switch, and what a job must do on them (root only):
+#
+#   tests/cluster/hosts.sh BUILD [TRANSCRIPT]     exit status 0: everything held; 77: this machine cannot have such hosts
+#
+# Each host has an address, a loopback and a host name of its own; they share the file system. Instead of ssh mpirun enters a namespace.
+# doctor names the link that is slower than the others; a job whose host is lost goes on without it and takes it in again when it is back,
+# with the losses of a run that had that sequence of layouts; one whose host is cut off goes on, too.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$(realpath "${1:?the build folder}")
+transcript=${2:-/dev/null}
+((EUID == 0)) || { echo "hosts.sh: not run: making network namespaces needs root"; exit 77; }
+for tool in ip tc unshare mpirun; do
+  command -v $tool >/dev/null || { echo "hosts.sh: not run: $tool not found (Debian: iproute2, util-linux, openmpi-bin)"; exit 77; }
+done
+id=tess$$
+ip netns add ${id}s 2>/dev/null || { echo "hosts.sh: not run: the kernel allows no network namespaces"; exit 77; }
+work=$(mktemp -d /tmp/tessera_hosts.XXXXXX)
+failed=0
+address() { echo 10.231.8.$1; }
+finish() {
+  for i in 1 2 3; do
+    ip netns pids ${id}$i 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+    ip netns del ${id}$i 2>/dev/null || true
+  done
+  ip netns del ${id}s 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+say() { echo "$*" | tee -a "$transcript"; }
+hold() {  # hold WHAT CONDITION...
+  local what=$1
+  shift
+  if "$@"; then say "held: $what"; else say "FAILED: $what"; failed=1; fi
+}
+
+ip -n ${id}s link add sw type bridge
+ip -n ${id}s link set sw up
+for i in 1 2 3; do
+  ip netns add ${id}$i
+  ip -n ${id}$i link set lo up
+  ip link add v0 netns ${id}$i type veth peer name p$i netns ${id}s
+  ip -n ${id}s link set p$i master sw
+  ip -n ${id}s link set p$i up
+  ip -n ${id}$i addr add "$(address $i)/24" dev v0
+  ip -n ${id}$i link set v0 up
+done
+limit() {  # limit HOST RATE: both ways
+  tc -n ${id}$1 qdisc replace dev v0 root tbf rate "$2" burst 256kb latency 100ms
+  tc -n ${id}s qdisc replace dev p$1 root tbf rate "$2" burst 256kb latency 100ms
+}
+
+# What mpirun calls instead of ssh: agent ADDRESS COMMAND... A host that is down does not answer.
+cat >"$work/agent" <<AGENT
+#!/usr/bin/env bash
+address=\$1
+shift
+[[ ! -e $work/down-\$address ]] || exit 255
+exec ip netns exec "$id\${address##*.}" unshare --uts sh -c 'hostname "\$0"; exec sh -c "\$1"' "h\${address##*.}" "\$*"
+AGENT
+chmod +x "$work/agent"
+for i in 1 2 3; do echo "$(address $i) slots=1" >>"$work/hostfile"; done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=$work/agent OMPI_MCA_plm_rsh_no_tree_spawn=1 \
+  OMPI_MCA_oob_tcp_if_include=v0 OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=v0 OMPI_MCA_hwloc_base_binding_policy=none
+at_first() { "$work/agent" "$(address 1)" "$(printf '%q ' "$@")"; }  # a command on the first host
+
+tiny=(--model vit_micro --set model.depth=1 --set data.train_size=480 --set data.test_size=32 --global-batch 48 --threads 1
+  --set run.eval_every=0 --set checkpoint.every=1 --set checkpoint.keep=100000 --set checkpoint.keep_best=false --set parallel.hang_s=8
+  --set run.host_wait_s=1)
+losses() { grep '"kind":"step"' "$1/metrics.jsonl" | grep -o '"step":[0-9]*\|"loss":[-0-9.e]*'; }
+reached() { [[ -e $1/metrics.jsonl ]] && (($(grep -c '"kind":"step"' "$1/metrics.jsonl") >= $2)); }
+wait_for() {  # wait_for SECONDS CONDITION...
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do ((SECONDS < until)) || return 1; sleep 0.2; done
+}
+segments() { python3 -c 'import json,sys; print(*[s.get("after_step", 0) for s in json.load(open(sys.argv[1]))["segments"]])' "$1/env.json"; }
+
+say "$("$build/tessera" version), $(mpirun --version | head -1), $(date -u +%F)"
+say; say "== doctor: all links alike (1 Gb/s)"
+for i in 1 2 3; do limit $i 1gbit; done
+status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" 2>&1 | tee -a "$transcript" || status=$?
+say "exit status $status"
+
+say; say "== doctor: the third host has 100 Mb/s"
+limit 3 100mbit
+status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
+tee -a "$transcript" <"$work/doctor"
+hold "exit status 1" test $status = 1
+hold "every link of the third host is named" grep -q "problem: every link of h3 is slow" "$work/doctor"
+for i in 1 2 3; do limit $i 10gbit; done
+
+say; say "== doctor: a host that does not answer"
+touch "$work/down-$(address 2)"
+status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" --json >"$work/doctor" 2>/dev/null || status=$?
+hold "exit status 1" test $status = 1
+hold "it is named" grep -q "$(address 2) did not answer" "$work/doctor"
+rm "$work/down-$(address 2)"
+
+say; say "== a host is lost for a while: --np 2:3 --restarts 3"
+steps=1200
+at_first "$build/tessera" train "${tiny[@]}" --steps $steps --np 2:3 --restarts 3 --hostfile "$work/hostfile" --quiet --out "$work/lost" \
+  >"$work/lost.log" 2>&1 &
+job=$!
+hold "the job has begun" wait_for 60 reached "$work/lost" 40
+touch "$work/down-$(address 3)"
+ip netns pids ${id}3 | xargs -r kill -9
+hold "it goes on with two ranks" wait_for 90 grep -q "restart 1: in step" "$work/lost.log"
+rm "$work/down-$(address 3)"
+hold "the host is taken in again" wait_for 90 grep -q "answers again" "$work/lost.log"
+status=0; wait $job || status=$?
+tee -a "$transcript" <"$work/lost.log"
+hold "exit status 0" test $status = 0
+hold "with the layout of two hosts" grep -q "2 of 3 ranks, without $(address 3), which does not answer; dp 2 instead of 3, 2 micro-batches instead of 1" "$work/lost.log"
+
+say; say "== the same sequence of layouts by hand"
+read -r -a after <<<"$(segments "$work/lost")"
+say "the second start went on after step ${after[1]}, the third after step ${after[2]}"
+hand() {  # hand RANKS ACCUMULATE
+  at_first "$build/tessera" train "${tiny[@]}" --steps $steps --np "$1" --accumulate "$2" --hostfile "$work/hostfile" --quiet --out "$work/hand" \
+    2>&1 | tee -a "$transcript"
+}
+forget() {  # forget STEP: what came after it
+  rm -f "$work/hand/summary.json" "$work/hand/weights.safetensors"
+  for folder in "$work"/hand/ckpt/step-*; do ((${folder##*-} <= $1)) || rm -rf "$folder"; done
+}
+hand 3 1; forget "${after[1]}"
+hand 2 2; forget "${after[2]}"
+hand 3 1
+hold "the same losses" cmp <(losses "$work/lost") <(losses "$work/hand")
+hold "the same weights" cmp "$work/lost/weights.safetensors" "$work/hand/weights.safetensors"
+
+say; say "== a host is cut off: its cable is pulled"
+at_first "$build/tessera" train "${tiny[@]}" --steps 400 --np 1:3 --restarts 3 --hostfile "$work/hostfile" --quiet --out "$work/cut" \
+  >"$work/cut.log" 2>&1 &
+job=$!
+hold "the job has begun" wait_for 60 reached "$work/cut" 40
+ip -n ${id}s link set p2 down
+status=0; wait $job || status=$?
+tee -a "$transcript" <"$work/cut.log"
+hold "exit status 0, without the host" test $status = 0
+hold "it was left out" grep -q "without $(address 2), which does not answer" "$work/cut.log"
+hold "nothing is left of the job on it" test -z "$(ip netns pids ${id}2)"
+
+say
+if ((failed)); then say "hosts.sh: FAILED"; else say "hosts.sh: everything held"; fi
+exit $failed

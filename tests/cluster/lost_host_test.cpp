@@ -1,0 +1,139 @@
+// A host is lost and comes back. The hosts are made up: what mpirun calls instead of ssh starts
+// everything on this machine, under the name of the host, and fails for one that is down. The
+// losses are those of a run that was given the same sequence of layouts by hand.
+#include <gtest/gtest.h>
+
+#include "cluster/place.h"
+
+namespace tessera::test::lost_host_test {
+namespace {
+
+const std::string steps =
+    " --model vit_micro --set model.depth=1 --set data.train_size=96 --set data.test_size=16 "
+    "--global-batch 32 --threads 1 --set run.eval_every=0 --set checkpoint.every=1 --set "
+    "checkpoint.keep=100000 --set checkpoint.keep_best=false --set parallel.hang_s=4 --set "
+    "run.host_wait_s=0 --quiet --steps ";
+
+class Hosts {
+ public:
+  explicit Hosts(const Place& place) : place_(place.folder) {
+    write(agent(), "#!/bin/sh\nhost=$1\nshift\n[ ! -e " + place_.string() +
+                       "/down-$host ] || exit 255\nexport TESSERA_HOST=$host TMPDIR=" +
+                       place_.string() + "/tmp-$host\nmkdir -p $TMPDIR\nexec sh -c \"$*\"\n");
+    fs::permissions(agent(), fs::perms::owner_all);
+    write(file(), "tessera-a slots=1\ntessera-b slots=1\n");
+    ::setenv("OMPI_MCA_plm_rsh_agent", agent().c_str(), 1);
+    ::setenv("OMPI_MCA_btl", "tcp,self", 1);
+  }
+  ~Hosts() {
+    for (const char* name : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_btl"}) ::unsetenv(name);
+    for (const char* host : {"tessera-a", "tessera-b"}) kill_all(host);
+  }
+
+  fs::path file() const { return place_ / "hosts"; }
+  void lose(const std::string& host) {
+    write(down(host), "");
+    kill_all(host);
+  }
+  void give_back(const std::string& host) { fs::remove(down(host)); }
+
+ private:
+  fs::path agent() const { return place_ / "agent"; }
+  fs::path down(const std::string& host) const { return place_ / ("down-" + host); }
+  // Whatever was started there.
+  void kill_all(const std::string& host) const {
+    std::error_code error;
+    const std::string mark = "TMPDIR=" + (place_ / ("tmp-" + host)).string();
+    for (const auto& entry : fs::directory_iterator("/proc", error)) {
+      const int pid = std::atoi(entry.path().filename().c_str());
+      if (pid > 1 && (read(entry.path() / "environ") + '\0').find(mark + '\0') != std::string::npos)
+        ::kill(pid, SIGKILL);
+    }
+  }
+
+  fs::path place_;
+};
+
+// The run in the other folder, with the layouts of `place`'s run, one after the other.
+void by_hand(const Place& place, const fs::path& out, const std::string& length) {
+  const json all = json::parse(read(place.out() / "env.json"), nullptr, false)["segments"];
+  const std::vector<std::string> layouts = {" --np 2", " --np 1 --accumulate 2", " --np 2"};
+  ASSERT_LE(all.size(), layouts.size()) << all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i > 0) {  // forget what came after the step that this start went on from
+      for (const char* name : {"summary.json", "weights.safetensors"}) fs::remove(out / name);
+      std::vector<fs::path> later;
+      for (const auto& entry : fs::directory_iterator(out / "ckpt")) {
+        const std::string name = entry.path().filename();
+        if (name.starts_with("step-") &&
+            std::atoll(name.c_str() + 5) > all[i]["after_step"].get<long long>())
+          later.push_back(entry.path());
+      }
+      for (const fs::path& path : later) fs::remove_all(path);
+    }
+    const Result r = run("train" + steps + length + layouts[i] + " --out " + out.string());
+    ASSERT_EQ(r.code, 0) << r.err;
+  }
+}
+
+void lose_a_host(const std::string& name, const std::string& length, bool comes_back) {
+  Place place(name);
+  const fs::path reference = scratch() / (name + "_by_hand");
+  {
+    Hosts hosts(place);
+    Process job("train" + steps + length + " --np 1:2 --restarts 2 --hostfile " +
+                    hosts.file().string() + " --out " + place.out().string(),
+                place.log);
+    ASSERT_TRUE(place.reached(6)) << place.said();
+    hosts.lose("tessera-b");
+    ASSERT_TRUE(waited([&] { return says(place.said(), "restart 1: in "); })) << place.said();
+    if (comes_back) {
+      hosts.give_back("tessera-b");
+      ASSERT_TRUE(waited([&] { return says(place.said(), "answers again"); })) << place.said();
+    }
+    EXPECT_EQ(job.wait(), 0) << place.said();
+  }
+  const std::string log = place.said();
+  EXPECT_TRUE(says(log,
+                   "restart 1 of 2: from the newest checkpoint, 1 of 2 ranks, without "
+                   "tessera-b, which does not answer; dp 1 instead of 2, 2 micro-batches "
+                   "instead of 1, 32 samples an update as before"))
+      << log;
+  EXPECT_EQ(says(log, "from the newest checkpoint, 2 of 2 ranks"), comes_back) << log;
+  EXPECT_EQ(segments(place.out()), comes_back ? 3u : 2u);
+  // The command that asked for two ranks finds its run finished.
+  const Result again = run("train" + steps + length + " --np 2 --out " + place.out().string());
+  EXPECT_EQ(again.code, 0) << again.err;
+  by_hand(place, reference, length);
+  EXPECT_EQ(losses(place.out()), losses(reference));
+  EXPECT_TRUE(read(place.out() / "weights.safetensors") == read(reference / "weights.safetensors"));
+}
+
+TEST(LostHost, TheJobGoesOnWithTheOthers) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  lose_a_host("lost_host", "120", false);
+}
+
+TEST(Long, AHostThatComesBackIsTakenInAgain) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  lose_a_host("host_back", "3000", true);
+}
+
+TEST(LostHost, TooFewRanksEndTheJob) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  Place place("too_few");
+  Hosts hosts(place);
+  Process job("train" + steps + "120 --np 2:2 --restarts 2 --hostfile " + hosts.file().string() +
+                  " --out " + place.out().string(),
+              place.log);
+  ASSERT_TRUE(place.reached(6)) << place.said();
+  hosts.lose("tessera-b");
+  EXPECT_EQ(job.wait(), 7) << place.said();
+  EXPECT_TRUE(says(place.said(),
+                   "the hosts that answer have room for 1 of 2 ranks, and fewer than "
+                   "2 cannot go on"))
+      << place.said();
+}
+
+}  // namespace
+}  // namespace tessera::test::lost_host_test

@@ -1,0 +1,131 @@
+// Jobs that start themselves again, from outside: ranks are killed and stopped, a second time while
+// the job recovers, the job goes on by itself to the bits of a run
+// that nobody disturbed.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+
+#include "cluster/place.h"
+
+namespace tessera::test::restart_test {
+namespace {
+
+const std::string steps =
+    " --model vit_micro --set model.depth=1 --set model.dropout=0.1 --set data.flip=true --set "
+    "data.train_size=88 --set data.test_size=16 --global-batch 32 --threads 1 --set "
+    "run.eval_every=5 --set checkpoint.every=2 --set checkpoint.keep=1000 --set parallel.hang_s=4 "
+    "--quiet --epochs 12 ";
+
+struct Whole {
+  std::string weights;
+  std::vector<std::string> losses;
+};
+const Whole& whole(int ranks) {
+  static std::map<int, Whole> known;
+  Whole& w = known[ranks];
+  if (!w.weights.empty()) return w;
+  const fs::path out = scratch() / ("restart_whole_" + std::to_string(ranks));
+  EXPECT_EQ(run("train" + steps + "--np " + std::to_string(ranks) + " --out " + out.string()).code,
+            0);
+  return w = {read(out / "weights.safetensors"), losses(out)};
+}
+
+void expect_same(const Place& place, const Whole& expected) {
+  EXPECT_EQ(losses(place.out()), expected.losses);
+  EXPECT_TRUE(read(place.out() / "weights.safetensors") == expected.weights);
+  EXPECT_TRUE(place.pulses().empty()) << "folders of heartbeats are left";
+}
+
+// In a folder with an older run: --fresh counts once.
+TEST(Restarts, ALostRankAndASecondWhileTheJobRecovers) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const Whole& undisturbed = whole(2);
+  Place place("restart_twice");
+  ASSERT_EQ(run("train" + steps + "--seed 5 --np 2 --out " + place.out().string()).code, 0);
+  Process job("train" + steps + "--np 2 --fresh --restarts 3 --out " + place.out().string(),
+              place.log);
+  const int first = place.pid_of(1);
+  ASSERT_TRUE(place.opened() && place.reached(8)) << place.said();
+  const std::set<std::string> before = place.pulses();
+  ::kill(first, SIGKILL);
+  const int second = place.pid_of(0, before);  // as soon as it is there: the job has just started
+  ASSERT_GT(second, 0) << place.said();
+  ::kill(second, SIGSEGV);
+  EXPECT_EQ(job.wait(), 0) << place.said();
+  const std::string log = place.said();
+  EXPECT_TRUE(says(log, "error: rank 1 (") && says(log, "killed from outside (SIGKILL)")) << log;
+  EXPECT_TRUE(says(log, "error: rank 0 (") && says(log, "segmentation fault")) << log;
+  EXPECT_TRUE(says(log, "restart 1 of 3: from the newest checkpoint, 2 of 2 ranks")) << log;
+  EXPECT_TRUE(says(log, "restart 2 of 3: ")) << log;
+  EXPECT_TRUE(std::regex_search(
+      log, std::regex("restart 2: in step [0-9]+ again; lost [0-9.]+ s: [0-9.]+ s until the job "
+                      "had ended, [0-9.]+ s to start, ")))
+      << log;
+  EXPECT_TRUE(says(read(place.out() / "log.txt"), "restart 2 of 3: ")) << "also in the run's log";
+  expect_same(place, undisturbed);
+  EXPECT_GT(segments(place.out()), 1u) << "the second start went on, it did not begin anew";
+}
+
+TEST(Restarts, AHangThatComesBackEndsTheJobWhenNoneAreLeft) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  Place place("restart_hang");
+  ::setenv("TESSERA_HANG", "1:5", 1);
+  Process job(
+      "train" + steps + "--np 2 --restarts 1 --set parallel.hang_s=1 --out " + place.out().string(),
+      place.log);
+  ::unsetenv("TESSERA_HANG");
+  EXPECT_EQ(job.wait(), 6) << place.said();
+  const std::string log = place.said();
+  EXPECT_TRUE(says(log, "error: rank 1 (") && says(log, "restart 1 of 1: ")) << log;
+  EXPECT_FALSE(says(log, "restart 2")) << log;
+  for (const char* number : {"1", "2"}) {
+    const std::string dump = read(place.out() / ("hang-" + std::string(number) + ".txt"));
+    EXPECT_EQ(dump.find("verdict: rank 1 ("), 0u) << dump;
+    EXPECT_TRUE(says(dump, "rank 1 waits for nobody")) << dump;
+    EXPECT_TRUE(std::regex_search(dump, std::regex("rank 0 waits in .* for rank 1"))) << dump;
+    EXPECT_TRUE(says(dump, "hang_if_asked")) << "the function that it is in\n" << dump;
+    EXPECT_TRUE(says(dump, "the operations with others that ended last:")) << dump;
+    EXPECT_TRUE(says(log, "hang-" + std::string(number) + ".txt shows")) << log;
+  }
+}
+
+TEST(Restarts, AStoppedRankIsReplacedAndOneRankAloneToo) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  for (const int ranks : {1, 2}) {
+    const Whole& undisturbed = whole(ranks);
+    Place place("restart_stopped_" + std::to_string(ranks));
+    Process job("train" + steps + "--set parallel.hang_s=1 --restarts 1 --np " +
+                    std::to_string(ranks) + " --out " + place.out().string(),
+                place.log);
+    const int pid = place.pid_of(ranks - 1);
+    ASSERT_TRUE(place.reached(4)) << place.said();
+    ::kill(pid, ranks == 1 ? SIGKILL : SIGSTOP);
+    EXPECT_EQ(job.wait(), 0) << place.said();
+    EXPECT_TRUE(says(place.said(), ranks == 1 ? "SIGKILL" : "is stopped (SIGSTOP")) << place.said();
+    expect_same(place, undisturbed);
+    const std::string dump = read(place.out() / "hang-1.txt");
+    EXPECT_EQ(says(dump, "rank 1 (") && says(dump, "thread "), ranks == 2) << dump;
+  }
+}
+
+// Asked to stop, a job with restarts left ends with 75 like any other; the next start goes on.
+TEST(Restarts, ARequestToStopIsNoFailure) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    Place place("restart_stop_" + std::to_string(signal));
+    const std::string command =
+        "train" + steps + "--np 2 --restarts 3 --out " + place.out().string();
+    Process job(command, place.log);
+    ASSERT_TRUE(place.reached(3)) << place.said();
+    job.signal(signal);
+    EXPECT_EQ(job.wait(), 75) << place.said();
+    EXPECT_FALSE(says(place.said(), "restart")) << place.said();
+    EXPECT_EQ(run(command).code, 0);
+    expect_same(place, whole(2));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::restart_test
