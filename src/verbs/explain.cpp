@@ -327,8 +327,9 @@ int explain(const config::Config& given, const ExplainOptions& options) {
                 "",
                 mesh.ranks() == 1 ? "give a layout (--pp, --dp, --tp, --sp), or leave --rank out"
                                   : fmt::format("choose 0 to {}", mesh.ranks() - 1));
-  const plan::Target target = exec::target_of(config::device_of(config, options.rank),
-                                              static_cast<int>(config.run.threads));
+  plan::Target target = exec::target_of(config::device_of(config, options.rank),
+                                        static_cast<int>(config.run.threads));
+  target.packs = options.goal != "train";  // as a session for inference has it
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;
   passes.disabled = {options.disabled.begin(), options.disabled.end()};
