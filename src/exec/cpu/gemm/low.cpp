@@ -101,7 +101,6 @@ const LowPacks* low_packs_here() {
   static constexpr LowPacks packs{.pairs_12 = low::pack_groups<12, 2>,
                                   .pairs_32 = low::pack_groups<32, 2>,
                                   .quads_8 = low::pack_groups<8, 4>,
-                                  .quads_12 = low::pack_groups<12, 4>,
                                   .rows_32 = low::pack_rows<32>};
   return &packs;
 }

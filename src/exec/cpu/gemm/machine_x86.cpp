@@ -45,6 +45,17 @@ TESSERA_AVX512 void store_part(const float* part, const TileOut& out) {
 
 // ---- AVX-512-BF16: 12 rows of two vectors of columns, two numbers of k at a time.
 
+// Two numbers of A in all lanes, loaded once for both vectors of columns (tile-inl.h: spread).
+TESSERA_AVX512_BF16 inline __m512bh spread_pair(const std::uint32_t* a) {
+  __m512i pair = _mm512_set1_epi32(static_cast<int>(*a));
+  __asm__("" : "+v"(pair));
+  return (__m512bh)pair;
+}
+TESSERA_AVX512_BF16 inline void add_pair(__m512bh x, __m512bh b0, __m512bh b1, __m512& sum0,
+                                         __m512& sum1) {
+  sum0 = _mm512_dpbf16_ps(sum0, x, b0);
+  sum1 = _mm512_dpbf16_ps(sum1, x, b1);
+}
 template <int W, int... I>
 TESSERA_AVX512_BF16 inline void dots(std::integer_sequence<int, I...>, int64_t k,
                                      const std::uint32_t* a, const std::uint32_t* b,
@@ -54,12 +65,10 @@ TESSERA_AVX512_BF16 inline void dots(std::integer_sequence<int, I...>, int64_t k
   for (int64_t p = 0; p < k; p += 2, a += 12, b += 32) {
     const auto b0 = (__m512bh)_mm512_loadu_si512(b);
     const auto b1 = (__m512bh)_mm512_loadu_si512(b + 16);
-    ((sum0[I] = _mm512_dpbf16_ps(sum0[I], (__m512bh)_mm512_set1_epi32(static_cast<int>(a[I])), b0)),
-     ...);
     if constexpr (W == 2)
-      ((sum1[I] =
-            _mm512_dpbf16_ps(sum1[I], (__m512bh)_mm512_set1_epi32(static_cast<int>(a[I])), b1)),
-       ...);
+      (add_pair(spread_pair(a + I), b0, b1, sum0[I], sum1[I]), ...);
+    else
+      ((sum0[I] = _mm512_dpbf16_ps(sum0[I], spread_pair(a + I), b0)), ...);
   }
   alignas(64) float part[12 * 32];
   ((_mm512_store_ps(part + I * 32, sum0[I]), _mm512_store_ps(part + I * 32 + 16, sum1[I])), ...);

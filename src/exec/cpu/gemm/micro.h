@@ -93,7 +93,7 @@ const Micro* wide_micro();                   // widens in registers
 // bf16 packed for them by the instruction set in use (pack_low.cpp).
 struct LowPacks {
   Pack pairs_12, pairs_32;  // [k / 2][lanes][2]
-  Pack quads_8, quads_12;   // [k / 4][lanes][4]
+  Pack quads_8;             // [k / 4][lanes][4]
   Pack rows_32;             // [lanes][k]
 };
 const LowPacks& low_packs();

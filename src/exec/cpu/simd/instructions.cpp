@@ -1,5 +1,6 @@
 #include "exec/cpu/simd/instructions.h"
 
+#include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
 
 #undef HWY_TARGET_INCLUDE
@@ -23,7 +24,10 @@ HWY_EXPORT(compiled_for);
 
 std::string instruction_set() { return hwy::TargetName(HWY_DYNAMIC_DISPATCH(compiled_for)()); }
 std::string portable_instruction_set() { return hwy::TargetName(HWY_STATIC_TARGET); }
-void use_portable_instructions() { hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET); }
+void use_portable_instructions() {
+  hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET);
+  use_low_micro(wide_micro()->name);
+}
 
 }  // namespace tessera::exec::cpu
 #endif
