@@ -86,6 +86,40 @@ void read_preprocess(const json& said, const char* usual, OpenedWeights& out) {
   out.preprocess.update(said);
 }
 
+// Its own words, or those of the files beside it.
+json said_preprocess(const files::Safetensors& file, const Beside& beside,
+                     const models::ModelConfig& model, std::vector<std::string>& notes) {
+  const auto said = file.metadata().find("tessera.preprocess");
+  if (said == file.metadata().end()) return recognise_preprocess(beside, model, notes);
+  json preprocess = files::parse_json(said->second);
+  if (!preprocess.is_object())
+    throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object",
+                file.path().string());
+  return preprocess;
+}
+
+// One sentence where the weights say that they were trained on images of another mean and deviation
+// than the run's; "" where they agree or do not say.
+std::string other_statistics(const files::Safetensors& weights, const config::Config& config) {
+  std::vector<std::string> ignored;
+  const json said = said_preprocess(weights, beside(weights.path()), config.model, ignored);
+  if (!said.contains("mean") || !said.contains("std")) return "";
+  config::Config theirs = photographs_for(config.model);
+  try {
+    follow_preprocess(said, weights.path().string(), theirs);
+  } catch (const Error&) {
+    return "";  // statistics of other channels, or no numbers
+  }
+  const json a = preprocess_of(config.model, normalisation(config)),
+             b = preprocess_of(config.model, normalisation(theirs));
+  if (a == b) return "";
+  return fmt::format(
+      "the weights were trained on images with mean {} and deviation {}, this run has {} and {}: "
+      "--set data.mean='{}' --set data.deviation='{}' takes theirs",
+      b["mean"].dump(), b["std"].dump(), a["mean"].dump(), a["std"].dump(), b["mean"].dump(),
+      b["std"].dump());
+}
+
 OpenedWeights from_file(const fs::path& path, const Described& described) {
   const auto file = std::make_shared<const files::Safetensors>(path);
   OpenedWeights out;
@@ -106,14 +140,7 @@ OpenedWeights from_file(const fs::path& path, const Described& described) {
   out.classes = class_names_of(*file, out.model);
   if (auto names = recognise_classes(said, out.model); !names.empty()) out.classes = names;
   out.source = weights_from(file, out.model, Adapt{}, out.notes);
-  json preprocess = recognise_preprocess(said, out.model, out.notes);
-  if (const auto said = file->metadata().find("tessera.preprocess");
-      said != file->metadata().end()) {
-    preprocess = files::parse_json(said->second);
-    if (!preprocess.is_object())
-      throw Error(ErrorKind::weights, "metadata 'tessera.preprocess' is not a JSON object",
-                  path.string());
-  }
+  json preprocess = said_preprocess(*file, said, out.model, out.notes);
   if (is_imagenet(out.model, *file)) follow_published(out.model, preprocess);
   read_preprocess(preprocess, is_imagenet(out.model, *file) ? "imagenet" : "half", out);
   return out;
@@ -223,6 +250,15 @@ json preprocess_of(const models::ModelConfig& model, const data::Normalisation& 
     return out;
   };
   return {{"mean", per_channel(statistics.mean)}, {"std", per_channel(statistics.deviation)}};
+}
+
+ParamSource weights_to_start_from(const config::Config& config, std::vector<std::string>& notes) {
+  const auto file = std::make_shared<const files::Safetensors>(weight_file(config.init));
+  const Adapt adapt{true, true, static_cast<std::uint64_t>(config.run.seed)};
+  ParamSource source = weights_from(file, config.model, adapt, notes);
+  if (const std::string other = other_statistics(*file, config); !other.empty())
+    notes.push_back(other);
+  return source;
 }
 
 fs::path weight_file(const fs::path& path) {

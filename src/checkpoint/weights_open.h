@@ -35,6 +35,10 @@ OpenedWeights open_weights(const std::filesystem::path& path,
 // in it; Error(weights) when neither is there.
 std::filesystem::path weight_file(const std::filesystem::path& path);
 
+// The weights of model.init, made to fit the run's model. `notes` gets a line for each adaptation,
+// and one where they say that their images had another mean and deviation than the run's.
+ParamSource weights_to_start_from(const config::Config& config, std::vector<std::string>& notes);
+
 // What turns pixels in [0, 1] into what the model reads: {"mean": [...], "std": [...]}, a number
 // per channel.
 nlohmann::json preprocess_of(const models::ModelConfig& model,

@@ -171,9 +171,7 @@ class Trainer {
     if (state_.config.init.empty())
       state_.session->load(initial_weights(seed));
     else
-      state_.session->load(
-          weights_from(std::make_shared<const files::Safetensors>(weight_file(state_.config.init)),
-                       state_.config.model, Adapt{true, true, seed}, notes_));
+      state_.session->load(weights_to_start_from(state_.config, notes_));
   }
 
   // As many as all ranks find worth it: who submits a step ahead of another rank would wait in it.

@@ -133,6 +133,25 @@ TEST(Recognise, PreprocessingInTheirWords) {
     EXPECT_NO_THROW(timm({{"mean", odd}, {"interpolation", odd}, {"crop_pct", odd}}));
 }
 
+TEST(Recognise, ATrainingIsToldOfOtherStatistics) {
+  const Scratch scratch;
+  config::Config config;
+  config.model = small_vit();
+  config.init = (scratch / "w").string();
+  const auto notes_of = [&](const std::string& preprocess) {
+    save_weights(scratch / "w", config.model, numbers_of(config.model), Naming::timm, "F32", {},
+                 preprocess);
+    std::vector<std::string> notes;
+    weights_to_start_from(config, notes);
+    return notes;
+  };
+  EXPECT_TRUE(notes_of("").empty());
+  EXPECT_TRUE(notes_of(R"({"mean": [0.5, 0.5, 0.5], "std": [0.5]})").empty());
+  const auto told = notes_of(R"({"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5]})");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("--set data.mean='[0.1,0.2,0.3]'"), std::string::npos) << told[0];
+}
+
 TEST(Recognise, ClassesInTheirWords) {
   models::ModelConfig m = small_vit();
   m.classes = 2;
