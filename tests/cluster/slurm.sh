@@ -20,6 +20,8 @@ host=$(hostname -s)
 daemons=()
 failed=0
 
+# Two nodes of one machine share what PMIx keeps in shared memory: it shall keep its own.
+export PMIX_MCA_gds=hash
 say() { echo "$*" | tee -a "$transcript"; }
 run() { say "\$ $*"; "$@" 2>&1 | tee -a "$transcript"; return "${PIPESTATUS[0]}"; }
 hold() {  # hold WHAT CONDITION...
