@@ -167,9 +167,10 @@ class MpiComm final : public Comm {
     auto op = std::make_unique<MpiOperation>();
     const int64_t width = ir::size_of(dtype);
     std::byte* to = out.data();
-    if (std::less<>()(out.data(), in.data() + in.size()) &&
-        std::less<>()(in.data(), out.data() + out.size())) {  // MPI forbids it
-      op->scratch.resize(out.size());
+    // MPI forbids buffers that share memory; MPICH also those of no bytes at one address.
+    if (out.empty() || (std::less<>()(out.data(), in.data() + in.size()) &&
+                        std::less<>()(in.data(), out.data() + out.size()))) {
+      op->scratch.resize(std::max<std::size_t>(out.size(), 1));
       op->scratch_to = out;
       to = op->scratch.data();
     }
