@@ -130,8 +130,13 @@ void PageBuilder::show(const std::string& name, const std::string& svg, const st
   if (!section_.empty()) title = escape(section_, 120) + (title.empty() ? "" : ": ") + title;
   body_ += fmt::format("<figcaption><strong>{}</strong> {}. {}</figcaption></figure>\n", number,
                        title, escape(caption));
-  markdown_ += fmt::format("![{} {}](figures/{})\n\n{} {}. {}\n\n", number, markdown_text(section_),
-                           file, number, markdown_text(section_), markdown_text(caption));
+  std::string plain;  // escaped already; what Markdown would take for marks is not
+  for (const char c : title) {
+    if (std::string_view("\\`*_[]|~").find(c) != std::string_view::npos) plain += '\\';
+    plain += c;
+  }
+  markdown_ += fmt::format("![{0} {1}](figures/{2})\n\n**{0}** {1}. {3}\n\n", number, plain, file,
+                           markdown_text(caption));
 }
 
 void PageBuilder::figure(const std::string& name, const std::string& svg,

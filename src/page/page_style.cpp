@@ -55,7 +55,7 @@ code{overflow-wrap:anywhere}
 pre{background:var(--panel);border-radius:8px;padding:.7rem .9rem;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere}
 details{margin:.8rem 0}summary{cursor:pointer;color:var(--link)}
 footer{margin-top:3rem;border-top:1px solid var(--line);padding-top:.8rem;color:var(--soft);font-size:.82rem}
-@media (max-width:600px){body{font-size:15px}h1{font-size:1.55rem}h2{font-size:1.22rem;margin-top:2.2rem}main{padding:1rem .8rem 3rem}figure{padding:.4rem .3rem .2rem;border-radius:8px;overflow-x:auto}figure svg{min-width:460px}figcaption{position:sticky;left:0}.verdict{padding:.8rem 1rem}}
+@media (max-width:600px){body{font-size:15px}h1{font-size:1.55rem}h2{font-size:1.22rem;margin-top:2.2rem}main{padding:1rem .8rem 3rem}figure{padding:.4rem .3rem .2rem;border-radius:8px;overflow-x:auto}figure svg{min-width:360px}figcaption{position:sticky;left:0}.verdict{padding:.8rem 1rem}}
 @media print{nav{display:none}main{max-width:none;padding:0}body{font-size:10.5pt}h2{margin-top:1.4rem}h2,h3{break-after:avoid}table{break-inside:auto;font-size:8.5pt}tr,figure,.verdict p{break-inside:avoid}details.printed::details-content{content-visibility:visible;block-size:auto}.figures{grid-template-columns:1fr 1fr;gap:.6rem}figure.wide svg{min-width:0}.scroll{overflow:visible}a{color:inherit;text-decoration:none}pre{white-space:pre-wrap}}
 )";
 }

@@ -230,8 +230,10 @@ std::vector<Tile> tiles(const Study& study) {
       for (const Part& part : study.parts)
         if (part.kind == kind && tally(part).done > 0) add(tile(part));
   };
-  if (study.parts.size() == 1 && is_one_run(study.parts[0]))
-    return of_run(*records_of(study.parts[0].points.front()).front());
+  if (study.parts.size() == 1 && is_one_run(study.parts[0])) {
+    const std::vector<const RunRecord*> runs = records_of(study.parts[0].points.front());
+    return runs.empty() ? out : of_run(*runs.front());
+  }
   add(claims(study));
   each({PartKind::techniques}, [](const Part& p) { return fastest(p, same_work(p).front()); });
   each({PartKind::techniques}, [](const Part& p) { return least_memory(p, same_work(p).front()); });

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "app/binary.h"
+#include "app/terminal.h"
 
 namespace tessera::test::help_test {
 namespace {
@@ -95,6 +96,35 @@ TEST(Longer, AFinishedRunGoesOnWithMoreEpochs) {
   const Result page = run("report " + out.string());
   ASSERT_EQ(page.code, 0) << page.err;
   EXPECT_TRUE(has(read(out / "report.html"), "Sample predictions"));
+}
+
+// On a terminal, also of several ranks and during evaluations: a bar, and lines that fit.
+TEST(Longer, TheBarIsThereWithSeveralRanksAndDuringEvaluations) {
+  (void)has_mpirun();
+  const OnTerminal seen = on_terminal({"train", "--model", "vit_micro", "--set", "model.depth=1",
+                                       "--set", "data.train_size=96", "--set", "data.test_size=256",
+                                       "--global-batch", "32", "--threads", "1", "--epochs", "2",
+                                       "--np", "2", "--out", (scratch() / "bar").string()});
+  EXPECT_EQ(seen.code, 0) << seen.text;
+  EXPECT_TRUE(has(seen.text, "50%  eta ") && has(seen.text, "elapsed  eval 100%")) << seen.text;
+}
+
+// A disk of one megabyte, which a checkpoint of the model does not fit on.
+TEST(Longer, ACheckpointThatWillNotFitIsSaidBeforeTheFirstStep) {
+  const std::string folder = (scratch() / "small").string();
+  fs::create_directories(folder);
+  if (std::system("unshare -rm true 2>/dev/null") != 0)
+    GTEST_SKIP() << "this machine lets nobody mount a small disk (unshare -rm)";
+  write(scratch() / "small.sh", "mount -t tmpfs -o size=1m tmpfs " + folder +
+                                    " || exit 99\n" TESSERA_BINARY
+                                    " train --model vit_micro --steps 4 --threads 1 --out " +
+                                    folder + "/run 2>" + (scratch() / "small.txt").string() + "\n");
+  const int status = std::system(("unshare -rm sh " + (scratch() / "small.sh").string()).c_str());
+  const std::string said = read(scratch() / "small.txt");
+  EXPECT_EQ(WEXITSTATUS(status), 9) << said;
+  EXPECT_TRUE(has(said, "a checkpoint of this training takes ") && has(said, " MB are free"))
+      << said;
+  EXPECT_FALSE(has(said, "step ")) << said;
 }
 
 }  // namespace

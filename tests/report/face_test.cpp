@@ -56,6 +56,10 @@ TEST_F(Face, TilesSayWhoLeadsWhoTiesAndHowOften) {
   EXPECT_TRUE(has(text, "Strong scaling: 3.6x (4 ranks: 90% of ideal, n = 3)")) << text;
   EXPECT_LE(tiles(sample_study()).size(), 4u);
   EXPECT_EQ(tiles(Study{}).size(), 0u);
+  study.parts = {accuracy_part(1, 0)};
+  study.parts[0].points.resize(1);
+  study.parts[0].points[0].repeats = {failed(0, "no memory")};
+  EXPECT_EQ(tiles(study).size(), 0u) << "the only run failed";
   for (const auto& [value, words] : std::vector<std::pair<double, const char*>>{{1.94, "1.9"},
                                                                                 {0.996, "1.0"},
                                                                                 {12.4, "12"},
