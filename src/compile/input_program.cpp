@@ -1,7 +1,6 @@
 #include "compile/input_program.h"
 
 #include "base/picture_draw.h"
-#include "data/resample.h"
 #include "input/augment.h"
 
 namespace tessera::run {
@@ -18,7 +17,7 @@ class Pictures {
         form_(form),
         one_{config.model.image_h, config.model.image_w, config.model.channels},
         held_{config.data.held_h, config.data.held_w, config.model.channels},
-        filter_(augment_options(config).filter),
+        fit_(form == ImageForm::held ? fit_held(config) : data::Resampling{}),
         batch_(batch) {
     if (form == ImageForm::held)
       set_ = b.input(Input::state, "pictures", {DType::u8, shape(config.data.held, held_), {}}, {},
@@ -38,25 +37,16 @@ class Pictures {
  private:
   static Shape shape(std::int64_t n, const Shape& one) { return {n, one[0], one[1], one[2]}; }
 
-  // As the loader fits a picture to the model.
   Resize fitted() const {
-    const auto whole = [](std::int64_t n) { return static_cast<int>(n); };
-    const data::Resampling how =
-        data::centered(whole(held_[0]), whole(held_[1]), whole(one_[0]), whole(one_[1]),
-                       whole(one_[0]), whole(one_[1]), filter_);
-    return {how.h,
-            how.w,
-            how.window.top,
-            how.window.left,
-            how.window.h,
-            how.window.w,
-            filter_ == data::Filter::bicubic};
+    const data::Region& kept = fit_.window;
+    const bool cubic = fit_.filter == data::Filter::bicubic;
+    return {fit_.h, fit_.w, kept.top, kept.left, kept.h, kept.w, cubic};
   }
 
   Builder& b_;
   ImageForm form_;
   Shape one_, held_;  // of the model, of what the device holds
-  data::Filter filter_;
+  data::Resampling fit_;
   std::int64_t batch_;
   Var set_ = none;
 };

@@ -69,6 +69,12 @@ bool reads_arrays(const config::Config& config) {
   return config::parse_source(config.data.source).kind == "npy";
 }
 
+data::Resampling fit_held(const config::Config& config) {
+  const auto h = static_cast<int>(config.model.image_h), w = static_cast<int>(config.model.image_w);
+  return data::centered(static_cast<int>(config.data.held_h), static_cast<int>(config.data.held_w),
+                        h, w, h, w, augment_options(config).filter);
+}
+
 bool trains_on_pixels(const config::Config& config) {
   if (reads_arrays(config)) return false;
   if (device_work(config).any()) return true;

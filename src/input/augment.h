@@ -16,6 +16,9 @@ data::MixOptions mix_options(const config::Config& config);
 data::Normalisation normalisation(const config::Config& config);
 // What of training's augmentations the device does, by data.augment_on.
 data::DeviceWork device_work(const config::Config& config);
+// How pictures that the device holds (data.held_h, data.held_w) become ones of the model's size: as
+// the loader fits them.
+data::Resampling fit_held(const config::Config& config);
 // Whether the data are arrays of numbers instead of 8-bit pictures: then all batches are numbers,
 // which the loader normalises.
 bool reads_arrays(const config::Config& config);

@@ -1,7 +1,7 @@
-// Pictures of another size, with the bits of the loader. Floor: the result is written once, and what
-// a picture has fits into the caches. Weights come from the host, computed in double as the loader
-// computes them; they travel as the kernel's parameter and lie in shared memory, a window of the
-// result at a time where they are too many.
+// Pictures of another size, with the bits of the loader. Floor: the result is written once, and
+// what a picture has fits into the caches. Weights come from the host, computed in double as the
+// loader computes them; they travel as the kernel's parameter and lie in shared memory, a window of
+// the result at a time where they are too many.
 #include <array>
 #include <vector>
 
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(resize_threads)
          i < pixels; i += step) {
       const int y = i / wide, x = i % wide;
       const std::int32_t *const wx = across + wide + x * window.across.count,
-                         *const wy = down + high + y * window.down.count;
+                                *const wy = down + high + y * window.down.count;
       const std::uint8_t* const corner = picture + down[y] * row + across[x] * c;
       std::uint8_t* const out =
           made + ((window.down.begin + y) * shape.columns + window.across.begin + x) * c;
@@ -109,7 +109,8 @@ void run_resize(const Call& call) {
                        at_once = 8 * std::int64_t{call.context.limits.multiprocessors};
     // Reading the weights takes a block longer than a few pixels do: no more blocks than run at
     // once.
-    const std::int64_t deep = std::min<std::int64_t>(to[0], std::max<std::int64_t>(1, at_once / blocks));
+    const std::int64_t deep =
+        std::min<std::int64_t>(to[0], std::max<std::int64_t>(1, at_once / blocks));
     resize_pictures<<<dim3(static_cast<unsigned>(std::min(blocks, at_once)),
                            static_cast<unsigned>(deep)),
                       resize_threads, 0, call.stream>>>(
