@@ -299,7 +299,7 @@ std::string write_comparison(const Study& a, const Study& b, const std::string& 
   only(m.only_a, first, "only-first"), only(m.only_b, second, "only-second");
   const std::filesystem::path out = folder;
   write_whole((out / "data" / "comparison.csv").string(), csv.str());
-  const std::string path = (out / "comparison.html").string();
+  std::string path = (out / "comparison.html").string();
   write_whole(path, document({"Comparison: " + second + " against " + first,
                               false,
                               {{"configuration", "Configuration"}, {"results", "Results"}}},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -20,13 +21,13 @@ std::string with_commas(std::int64_t n) {
 
 std::string duration(double s) {
   if (s < 60) return fmt::format("{:.1f} s", s);
-  const auto seconds = static_cast<std::int64_t>(s + 0.5);
+  const auto seconds = std::llround(s);
   if (seconds < 3600) return fmt::format("{} m {} s", seconds / 60, seconds % 60);
   return fmt::format("{} h {} m", seconds / 3600, seconds / 60 % 60);
 }
 
 std::string clock(double s) {
-  const auto seconds = static_cast<std::int64_t>(s + 0.5);
+  const auto seconds = std::llround(s);
   if (seconds < 3600) return fmt::format("{}:{:02}", seconds / 60, seconds % 60);
   return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
