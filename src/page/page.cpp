@@ -235,13 +235,13 @@ std::string finish_page(PageBuilder& page,
   for (const auto& [file, svg] : page.figures_) write_beside("figures/" + file, svg);
   for (const auto& [file, csv] : csvs) write_beside("data/" + file, csv);
   if (format == PageFormat::markdown) {
-    const std::string path = (out / (name + ".md")).string();
+    std::string path = (out / (name + ".md")).string();
     write_whole(path, page.markdown_);
     return path;
   }
   std::error_code ignored;
   for (const std::string& file : old) std::filesystem::remove(out / file, ignored);
-  const std::string path = (out / (name + ".html")).string();
+  std::string path = (out / (name + ".html")).string();
   shell.contents = page.contents_;
   write_whole(path, document(shell, page.body_));
   return path;
