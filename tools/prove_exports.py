@@ -94,8 +94,10 @@ def picture(path, height, width, seed):
     return path
 
 
-def our_logits(weights, *pictures):
-    done = tessera("predict", "--weights", weights, "--json", "--logits", "--batch", 4, *pictures)
+def our_logits(weights, *pictures, side=None):
+    """`side`: of pictures that have the model's size and stay as they are."""
+    stay = ["--set", f"data.eval_resize={min(side)}"] if side else []
+    done = tessera("predict", "--weights", weights, "--json", "--logits", "--batch", 4, *stay, *pictures)
     return np.array([row["logits"] for row in json.loads(done.stdout)])
 
 
@@ -142,7 +144,7 @@ def prove_namings(title, weights, side, namings):
     """Exports in each naming, loaded by its package; returns pictures and our logits."""
     h, w = side
     pictures = [picture(scratch / f"{title}-{i}.png", h, w, i) for i in range(3)]
-    ours = our_logits(weights, *pictures)
+    ours = our_logits(weights, *pictures, side=side)
     odd = picture(scratch / f"{title}-odd.png", h + 77, w + 31, 9)
     ours_odd = our_logits(weights, odd)
     for naming, load in (("torchvision", in_torchvision), ("timm", in_timm), ("hf", in_hf)):
@@ -157,7 +159,7 @@ def prove_namings(title, weights, side, namings):
         _, numbers = batch_of(folder, pictures)
         record(title, f"{naming}: every key, no other", complete)
         record(title, f"{naming}: logits", difference(ours, logits_of(model, numbers)))
-        record(title, f"{naming}: read back by tessera", difference(our_logits(folder, *pictures), ours), 0.0)
+        record(title, f"{naming}: read back by tessera", difference(our_logits(folder, *pictures, side=side), ours), 0.0)
         image = Image.open(odd)
         if naming == "timm":
             prepare = timm.data.create_transform(**timm.data.resolve_data_config({}, model=model), is_training=False)
@@ -226,7 +228,7 @@ def from_hf(title, config, kind, side):
     (folder / "preprocessor_config.json").write_text(json.dumps(said))
     pictures = [picture(scratch / f"{title}-{i}.png", *side, i) for i in range(2)]
     _, numbers = batch_of(folder, pictures)
-    record(title, "Hugging Face's own folder, recognised: logits", difference(our_logits(folder, *pictures), logits_of(model, numbers)))
+    record(title, "Hugging Face's own folder, recognised: logits", difference(our_logits(folder, *pictures, side=side), logits_of(model, numbers)))
     odd = picture(scratch / f"{title}-odd.png", side[0] + 40, side[1] + 90, 5)
     squashed = np.asarray(Image.open(odd).resize((side[1], side[0]), Image.BICUBIC)) / 255.0
     numbers = (squashed - np.array(said["image_mean"])) / np.array(said["image_std"])
@@ -248,7 +250,7 @@ def prove_pickle():
     pictures = [scratch / "p.png"]
     _, numbers = batch_of(scratch / "pickle-reference", pictures)
     record("a .pth", "the printed line converts it: logits",
-           difference(our_logits(path.with_suffix(".safetensors"), *pictures), logits_of(model, numbers)))
+           difference(our_logits(path.with_suffix(".safetensors"), *pictures, side=(224, 224)), logits_of(model, numbers)))
 
 
 def main():

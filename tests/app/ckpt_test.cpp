@@ -50,7 +50,7 @@ TEST(Ckpt, ListVerifyDiffAndExport) {
     EXPECT_NE(refused.err.find("class token"), std::string::npos) << refused.err;
     EXPECT_FALSE(fs::exists(exported));
   }
-  for (const char* how : {"--naming timm", "--naming timm --dtype f64", "--dtype f64"}) {
+  for (const char* how : {"--naming timm", "--naming timm --dtype f64", "--naming tessera"}) {
     ASSERT_EQ(run("ckpt export " + a.string() + " --out " + exported.string() + " " + how).code, 0);
     const Result same = run("ckpt diff " + a.string() + " " + exported.string());
     EXPECT_EQ(same.code, 0) << how << same.out << same.err;
