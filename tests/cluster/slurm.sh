@@ -175,7 +175,7 @@ echo "tessera ended with \$?"
 BATCH
 job=$(sbatch --parsable "$work/inside.sbatch")
 hold "the job has begun" wait_for 90 steps_in "$work/inside" 60
-victim=$(cat "$work"/inside/.ranks-*/rank-1 "$work"/.ranks-*/rank-1 2>/dev/null | grep -o '"pid":[0-9]*' | head -1 | cut -d: -f2)
+victim=$(find "$work" -path '*/.ranks-*/rank-1' -exec grep -o '"pid":[0-9]*' {} + | cut -d: -f2)
 run kill -9 "$victim"
 hold "it has come to its end by itself" wait_for 300 grep -q "tessera ended with 0" "$work/inside.log"
 run cat "$work/inside.log"
