@@ -43,6 +43,15 @@ void leave_stopped_part(const HeartbeatFolder& folder, int rank, pid_t child,
   leave_part(folder, rank, dump_part(seen, heartbeat, kernel_stack_of(child, "    ")));
 }
 
+// The record that the rank's own thread would have written next: the launcher learns its last step.
+void show_last(const HeartbeatFolder& folder, int rank, pid_t child,
+               const comm::Heartbeat& heartbeat) {
+  Seen seen = folder.read(rank).value_or(Seen());
+  if (seen.pid != child) return;  // it has none yet
+  ++seen.tick, seen.look = heartbeat.look();
+  folder.write(seen);
+}
+
 bool asked_for(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP;
 }
@@ -149,6 +158,7 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   if (const auto verdict = folder().verdict()) std::_Exit(verdict->code);
   if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
   const bool starved = signal == SIGKILL && killed_for_memory() > killed_before;
+  show_last(folder(), rank, child, shared_->heartbeat);
   const Error error(ErrorKind::rank_lost,
                     fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, starved),
                                 what_it_does(shared_->heartbeat.look())),

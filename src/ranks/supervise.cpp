@@ -285,6 +285,9 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
       start_mpirun(start, command_of(start, job.folder.path()), relay, signals.before);
   const Ended ended = wait_for(child, signals.handled, start, job.folder, look);
   relay.finish();
+  std::int64_t last = -1;
+  for (const Seen& rank : job.folder.read_all()) last = std::max(last, step_of(rank));
+  look(last);
   JobEnd end;
   end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
   if (const auto verdict = job.folder.verdict())

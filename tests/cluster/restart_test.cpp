@@ -3,7 +3,9 @@
 // that nobody disturbed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 #include <regex>
 #include <set>
 
@@ -125,6 +127,61 @@ TEST(Restarts, ARequestToStopIsNoFailure) {
     EXPECT_EQ(run(command).code, 0);
     expect_same(place, whole(2));
   }
+}
+
+int parent_of(int pid) {
+  const std::string stat = read("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_ends = stat.rfind(')');
+  int parent = -1;
+  if (name_ends != stat.npos) std::sscanf(stat.c_str() + name_ends + 1, " %*c %d", &parent);
+  return parent;
+}
+
+// Ranks, guards and mpirun are killed and stopped at random moments of one job, also while it
+// starts: as often as TESSERA_RESTART_FAULTS says.
+TEST(Long, ManyFaultsUnderRestarts) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const char* number = std::getenv("TESSERA_RESTART_FAULTS");
+  const int wanted = number ? std::atoi(number) : 20;
+  const std::string length = " --set parallel.hang_s=1 --steps " + std::to_string(120 * wanted);
+  const std::string endless = steps.substr(0, steps.find("--epochs"));
+  std::mt19937_64 random(7);
+  const auto any = [&](int n) {
+    return static_cast<int>(random() % static_cast<std::uint64_t>(n));
+  };
+  const fs::path reference = scratch() / "faults_whole";
+  ASSERT_EQ(run("train" + endless + length + " --np 2 --out " + reference.string()).code, 0);
+  Place place("many_faults");
+  Process job(
+      "train" + endless + length + " --np 2 --restarts 100000 --out " + place.out().string(),
+      place.log);
+  std::map<std::string, int> kinds;
+  std::set<std::string> before;
+  for (int fault = 0; fault < wanted && !fs::exists(place.out() / "summary.json"); ++fault) {
+    const int pid = place.pid_of(any(2), before);
+    ASSERT_GT(pid, 0) << place.said();
+    std::this_thread::sleep_for(std::chrono::milliseconds(any(3000)));
+    before = place.pulses();
+    const int guard = parent_of(pid), kind = any(5);
+    if (kind < 3) ::kill(pid, kind == 0 ? SIGKILL : kind == 1 ? SIGSEGV : SIGSTOP);
+    if (kind == 3) ::kill(guard, SIGKILL);
+    if (kind == 4) ::kill(parent_of(guard), SIGKILL);
+    ++kinds[std::vector<std::string>{"rank killed", "rank crashed", "rank stopped", "guard killed",
+                                     "mpirun killed"}[static_cast<std::size_t>(kind)]];
+  }
+  EXPECT_EQ(job.wait(), 0) << place.said();
+  EXPECT_EQ(losses(place.out()), losses(reference));
+  EXPECT_TRUE(read(place.out() / "weights.safetensors") == read(reference / "weights.safetensors"));
+  std::vector<double> lost;
+  const std::string log = place.said();
+  const std::regex sentence("again; lost ([0-9.]+) s");
+  for (std::sregex_iterator at(log.begin(), log.end(), sentence), end; at != end; ++at)
+    lost.push_back(std::stod((*at)[1]));
+  std::sort(lost.begin(), lost.end());
+  for (const auto& [kind, count] : kinds) std::printf("%s: %d\n", kind.c_str(), count);
+  if (!lost.empty())
+    std::printf("%zu recoveries, seconds lost: median %.1f, longest %.1f\n", lost.size(),
+                lost[lost.size() / 2], lost.back());
 }
 
 }  // namespace
