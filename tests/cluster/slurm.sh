@@ -33,7 +33,8 @@ finish() {
   scancel --user=root 2>/dev/null || true
   sleep 1
   for ((i = ${#daemons[@]} - 1; i >= 0; --i)); do kill "${daemons[$i]}" 2>/dev/null || true; done
-  for pid in "${daemons[@]}"; do wait "$pid" 2>/dev/null || true; done
+  sleep 3  # a slurmd that still waits for a step waits for ever
+  for pid in "${daemons[@]}"; do kill -9 "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done
   rm -rf "$work"
 }
 trap finish EXIT
