@@ -18,7 +18,7 @@ constexpr std::size_t large = 4 << 20, reduced = 16 << 20;
 constexpr double enough_s = 0.25;  // of large messages between two
 constexpr int most_large = 8;
 
-double since(Clock::time_point start) {
+double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -34,7 +34,7 @@ class Pair {
       const auto start = Clock::now();
       if (asks_) world_.send(word(), other_, tag), world_.recv(word(), other_, tag);
       if (!asks_) world_.recv(word(), other_, tag), world_.send(word(), other_, tag);
-      best = std::min(best, since(start));
+      best = std::min(best, seconds_since(start));
     }
     return 0.5e6 * best;
   }
@@ -48,8 +48,8 @@ class Pair {
       const std::span<std::byte> all(buffer_);
       if (asks_) world_.send(all, other_, tag), world_.recv(all, other_, tag);
       if (!asks_) world_.recv(all, other_, tag), world_.send(all, other_, tag);
-      best = std::max(best, 2e-9 * static_cast<double>(large) / since(round));
-      buffer_[0] = std::byte(i > 0 && since(start) > enough_s);  // the asker's word counts
+      best = std::max(best, 2e-9 * static_cast<double>(large) / seconds_since(round));
+      buffer_[0] = std::byte(i > 0 && seconds_since(start) > enough_s);  // the asker's word counts
       if (asks_) world_.send(word(), other_, tag);
       if (!asks_) world_.recv(word(), other_, tag);
       if (buffer_[0] != std::byte(0)) break;
@@ -80,7 +80,7 @@ double all_reduce_s(const Ranks& ranks, std::size_t bytes, int repeats) {
     ranks.barrier();
     const auto start = Clock::now();
     ranks.world()->all_reduce(data, ir::DType::f32);
-    best = std::min(best, ranks.most(since(start)));
+    best = std::min(best, ranks.most(seconds_since(start)));
   }
   return best;
 }
