@@ -21,7 +21,7 @@
 namespace tessera::run {
 namespace {
 
-constexpr std::size_t most_bytes = 1 << 20;
+constexpr std::size_t most_hostfile_bytes = 1 << 20;
 constexpr int most_slots = 65536;
 
 // A whole number from 1 on; 0: it is none.
@@ -132,7 +132,7 @@ std::vector<int> slurm_counts(std::string_view text) {
 
 std::vector<Host> hosts_of(const std::string& hostfile) {
   if (hostfile.empty()) return hosts_of_slurm();
-  return read_hosts(files::read_text(hostfile, most_bytes), hostfile);
+  return read_hosts(files::read_text(hostfile, most_hostfile_bytes), hostfile);
 }
 
 int slots_of(const std::vector<Host>& hosts) {

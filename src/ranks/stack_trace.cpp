@@ -22,7 +22,7 @@ namespace {
 
 constexpr int most_frames = 48;
 constexpr int own_frames = 2;  // the handler and what the kernel put below it
-constexpr auto answer_within = std::chrono::milliseconds(400);
+constexpr auto trace_within = std::chrono::milliseconds(400);
 
 std::array<void*, most_frames> frames;
 std::atomic<int> frame_count = -1;  // -1: none yet
@@ -79,7 +79,7 @@ std::string stack_of(pthread_t thread, const std::string& indent) {
   const std::lock_guard lock(one_at_a_time);
   frame_count.store(-1, std::memory_order_release);
   if (::pthread_kill(thread, trace_signal()) != 0) return "";
-  const auto until = std::chrono::steady_clock::now() + answer_within;
+  const auto until = std::chrono::steady_clock::now() + trace_within;
   while (frame_count.load(std::memory_order_acquire) < 0) {
     if (std::chrono::steady_clock::now() > until) return "";
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
