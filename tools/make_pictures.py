@@ -151,7 +151,7 @@ def h200_rows():
 def results(options, theme):
     ink = INK[theme]
     body, y = [], 30
-    groups = RESULTS + [("one H200, bf16, 2026-11-17 (PyTorch 2.11, torch.compile, the day before): images/s", [(n, a, None, None, b) for n, a, b in h200_rows()])]
+    groups = RESULTS + [("one H200, bf16, 2026-11-17 (PyTorch 2.11, torch.compile; vit_b_16 in turns, the others on another day): images/s", [(n, a, None, None, b) for n, a, b in h200_rows()])]
     for title, rows in groups:
         body.append(text(20, y, title, ink["text"], 13, weight=600))
         y += 12
