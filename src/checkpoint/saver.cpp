@@ -72,7 +72,7 @@ void Saver::learn(std::int64_t step, double cost_s) {
   const auto steps = static_cast<double>(std::max<std::int64_t>(step - last_step_, 1));
   const double slowest_cost = ranks_.most(cost_s),
                slowest_step = ranks_.most(last_step_ < 0 ? 0 : since / steps);
-  // Of the first save nobody knows yet how long steps take: the next comes as soon.
+  // Nobody knows at the first save how long steps take, so the next comes as soon.
   if (last_step_ >= 0) pace_.saved(step, slowest_cost, slowest_step);
   if (last_step_ < 0) pace_.again(step);
   last_step_ = step, last_ = std::chrono::steady_clock::now();

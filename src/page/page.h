@@ -89,7 +89,8 @@ void curve_figures(PageBuilder& page, const Part& part);
 // |loss - the first's| step by step, where points do the same work.
 void loss_difference_figure(PageBuilder& page, const Part& part);
 
-// Of a single run: its curves, classes, sample predictions, configuration and how to repeat it.
+// What a single run's page shows: its curves, classes, sample predictions, configuration and how to
+// repeat it.
 void run_sections(PageBuilder& page, const Study& study, const std::string& runs_at);
 
 // What is not of one part.

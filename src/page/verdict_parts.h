@@ -17,7 +17,7 @@ std::vector<std::string> layers_verdict(const Part& part);
 // How far losses that should agree are apart at most, and in which point; `most` 0 names none.
 std::string loss_sentence(const Point& base, const std::string& base_name, double most,
                           const std::string& whose);
-// Of a single run: there is nothing to compare it with, so what it took and what came out.
+// A single run has nothing to be compared with, so this says what it took and what came out.
 std::vector<std::string> run_verdict(const RunRecord& run);
 
 }  // namespace tessera::report

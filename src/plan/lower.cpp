@@ -123,12 +123,7 @@ int add_staging(const Pieces& pieces, Assignment& a, int end) {
 
 // Views do nothing, and neither does a stack whose operands already lie in it.
 bool is_step(const Program& program, const Assignment& a, const Eqn& e) {
-  if (const OpDef& row = def(e.op); row.view) {
-    const std::vector<Type> in = program.types(e.in);
-    for (std::size_t r = 0; r < e.out.size(); ++r)
-      if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return true;
-    return false;
-  }
+  if (def(e.op).view) return !is_view(program, e);
   if (e.op != Op::stack) return true;
   const Storage& whole = a.values[at(e.out[0])];
   for (std::size_t k = 0; k < e.in.size(); ++k) {
@@ -186,9 +181,7 @@ void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
 // Weights of a plan that changes none get a buffer for their packed form, where the target wants
 // one. Plans that pack the same weights alike share it by its name.
 void add_packed(Plan& plan, const Target& target) {
-  const bool updates = std::any_of(plan.program.outputs.begin(), plan.program.outputs.end(),
-                                   [](const Output& o) { return !o.updates.empty(); });
-  if (!target.packs || !target.packed || updates) return;
+  if (!target.packs || !target.packed || updates_something(plan.program)) return;
   const std::size_t given = plan.persistent.size();
   for (Step& step : plan.steps) {
     std::vector<Type> in;

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "base/rng.h"
 #include "plan/plan.h"
+#include "plan/steps.h"
 
 namespace tessera::plan {
 namespace {
@@ -28,22 +30,6 @@ bool holds_weights(const Input& in) {
     default:
       return in.kind == Input::param;
   }
-}
-
-bool is_view(const Program& p, const Eqn& e) {
-  const OpDef& row = def(e.op);
-  if (!row.view) return false;
-  const std::vector<Type> in = p.types(e.in);
-  for (std::size_t r = 0; r < e.out.size(); ++r)
-    if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return false;
-  return true;
-}
-
-// 64 bits of FNV-1a: the same in every process.
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t h = 14695981039346656037ull;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  return h;
 }
 
 struct Finder {
@@ -90,7 +76,7 @@ struct Finder {
       // Long texts become numbers on the way, or those of deep chains would have no end.
       made[at(v)] = fmt::format(
           "{}#{:016x}", p.name_of(v),
-          hash(fmt::format("{}){}{}{}", text, r, name(type.dtype), to_string(type.shape))));
+          hash_name(fmt::format("{}){}{}{}", text, r, name(type.dtype), to_string(type.shape))));
     }
   }
 };
@@ -100,9 +86,7 @@ struct Finder {
 Prepared prepare(Program& program, const Target& target) {
   Prepared out;
   out.kept.resize(program.values.size());
-  const bool updates = std::any_of(program.outputs.begin(), program.outputs.end(),
-                                   [](const Output& o) { return !o.updates.empty(); });
-  if (!target.packs || updates) return out;
+  if (!target.packs || updates_something(program)) return out;
   Finder find(program);
   std::vector<bool> once(program.values.size());  // per Var: made by an equation that is fixed
   std::vector<bool> first;

@@ -10,6 +10,19 @@ namespace tessera::plan {
 
 using namespace ir;
 
+bool is_view(const Program& program, const Eqn& e) {
+  const OpDef& row = def(e.op);
+  if (!row.view) return false;
+  const std::vector<Type> in = program.types(e.in);
+  for (std::size_t r = 0; r < e.out.size(); ++r)
+    if (e.out[r] != none && row.view(e.attrs, in, static_cast<int>(r)) < 0) return false;
+  return true;
+}
+bool updates_something(const Program& program) {
+  return std::any_of(program.outputs.begin(), program.outputs.end(),
+                     [](const Output& o) { return !o.updates.empty(); });
+}
+
 Arena::Arena(const Program& p, const Assignment& a, const std::vector<int>& workspace_of,
              const Target& target)
     : shared(a.intervals.size()) {

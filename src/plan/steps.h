@@ -9,6 +9,11 @@
 
 namespace tessera::plan {
 
+// Whether all results of an equation are bytes of its first operand: it takes no step then.
+bool is_view(const ir::Program& program, const ir::Eqn& eqn);
+// Whether a program changes a buffer that it was given.
+bool updates_something(const ir::Program& program);
+
 // The arena: what ranks hand to each other first, then the rest; each half is laid out by itself. A
 // target without a shared half has all of it in the other one.
 struct Arena {

@@ -13,7 +13,7 @@ struct ResizeTaps {
   Taps across, down;
 };
 
-// Of pictures [n,h,w,c].
+// `pictures`: the shape [n,h,w,c] of those that are resized.
 inline ResizeTaps resize_taps(const ir::Resize& a, const ir::Shape& pictures) {
   const Filter filter = a.cubic ? Filter::bicubic : Filter::bilinear;
   ResizeTaps out;

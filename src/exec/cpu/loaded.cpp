@@ -106,8 +106,9 @@ void CpuLoaded::bind(Bound& bound, int copy) {
 }
 
 void CpuLoaded::prepare() {
-  if (std::exchange(prepared_at_, machine_.writes) == machine_.writes) return;
+  if (prepared_at_ == machine_.writes) return;
   for (std::size_t i = 0; i < plan_.prepared; ++i) execute(steps_[0][i]);
+  prepared_at_ = machine_.writes;  // behind what may fail
 }
 
 void CpuLoaded::pack_weights() {

@@ -74,7 +74,7 @@ class LinePlot {
     left_ = std::max(44.0, 20 + kLetter * widest);
   }
 
-  // Of a logarithmic axis ticks are whole powers of ten.
+  // A logarithmic axis has ticks at whole powers of ten.
   std::string tick_words(double t) const {
     if (!f_.log10_y) return ticks_.label(t, f_.percent_y);
     return std::abs(t - std::round(t)) < 1e-9 ? fmt::format("1e{:+03d}", std::lround(t)) : "";

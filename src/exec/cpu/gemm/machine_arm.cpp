@@ -15,7 +15,7 @@ namespace {
 
 using std::int64_t;
 
-// Of 32 registers 16 hold sums, 4 columns and 4 rows; with 24 sums g++ 12 keeps some in memory.
+// 16 of 32 registers hold sums, 4 columns and 4 rows; with 24 sums g++ 12 keeps some in memory.
 constexpr int rows = 8, columns = 8, row_pairs = rows / 2, column_pairs = columns / 2;
 
 TESSERA_BFMMLA inline bfloat16x8_t load(const Low* at) {

@@ -31,7 +31,7 @@ struct Blocks {
   std::int64_t rows_of(std::int64_t group) const {
     return ir::split(samples, static_cast<int>(groups), static_cast<int>(group)).size * per_sample;
   }
-  // Of a group; the first is the largest.
+  // How many blocks a group has at most: the first group is the largest.
   std::int64_t most() const { return (rows_of(0) + block - 1) / block; }
   std::int64_t runs() const { return block / run; }  // of a block: rows whose sums are f32
   std::int64_t sums() const { return groups * channels; }
