@@ -77,7 +77,7 @@ std::vector<OpDef> quantize_rows() {
   return {
       {.op = Op::quantize,
        .doc = "x, scale, [g] -> v / scale in one byte, rounded to nearest and saturated, in "
-              "orders of dims; the largest |v|; sums of v; v is act(x) or g act'(x)",
+              "orders of dims; the largest magnitude of v; sums of v; v is act(x) or g act'(x)",
        .sig = "",
        .infer = infer_quantize,
        .placement = place_quantize},
