@@ -75,6 +75,11 @@ class Session {
 
   // Parameters and buffers; a moving average begins as the weights themselves.
   void load(const ParamSource& source);
+  // What a training in eight bits has measured, by the names of its buffers: plans that are made
+  // from now on take their scales from it. Rows behind those of a plan (other micro-batches) are
+  // left out.
+  using Histories = std::map<std::string, std::vector<double>>;
+  void set_histories(Histories histories) { histories_ = std::move(histories); }
   std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
   std::map<std::string, std::vector<double>> parameters(
       Weights weights) const;  // all of them, by name
@@ -185,6 +190,7 @@ class Session {
   std::unique_ptr<exec::Executor> executor_;
   plan::Target target_;
   exec::Observer observer_;
+  Histories histories_;
   std::map<PlanKey, std::unique_ptr<Ready>> plans_;
   std::map<std::string, std::vector<double>>
       statistics_;  // sums over the batches of a recalibration

@@ -111,6 +111,7 @@ std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64
   config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
   auto session =
       std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world(), Use::inference);
+  session->set_histories(found.weights.histories);
   ranks.together(
       [&] { comm::Heartbeat::doing("loading the weights"), session->load(found.weights.source); });
   return session;

@@ -11,63 +11,15 @@
 
 #include "base/check.h"
 #include "exec/cuda/handles.h"
-#include "exec/cuda/library.h"
+#include "exec/cuda/products/blas_api.h"
 #include "exec/cuda/products/choice_text.h"
 #include "exec/cuda/products/fastest.h"
 
 namespace tessera::exec::cuda {
 
-struct BlasApi {
-  decltype(cublasLtCreate)* create;
-  decltype(cublasLtDestroy)* destroy;
-  decltype(cublasLtGetStatusString)* status_string;
-  decltype(cublasLtMatmul)* matmul;
-  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
-  decltype(cublasLtMatmulAlgoCheck)* check;
-  decltype(cublasLtMatmulDescCreate)* desc_create;
-  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
-  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
-  decltype(cublasLtMatrixLayoutCreate)* layout_create;
-  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
-  decltype(cublasLtMatrixLayoutSetAttribute)* layout_set;
-  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
-  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
-  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
-
-  void must(cublasStatus_t status, const char* what) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return;
-    throw Error(ErrorKind::device,
-                std::string("cuBLASLt refuses ") + what + ": " + status_string(status));
-  }
-};
-
 namespace {
 
 using std::int64_t;
-
-BlasApi load_blas() {
-  const Library library = Library::open(
-      {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, "for matrix products");
-  BlasApi api{};
-#define LOAD(member, function) api.member = library.symbol<decltype(function)>(#function)
-  LOAD(create, cublasLtCreate);
-  LOAD(destroy, cublasLtDestroy);
-  LOAD(status_string, cublasLtGetStatusString);
-  LOAD(matmul, cublasLtMatmul);
-  LOAD(heuristic, cublasLtMatmulAlgoGetHeuristic);
-  LOAD(check, cublasLtMatmulAlgoCheck);
-  LOAD(desc_create, cublasLtMatmulDescCreate);
-  LOAD(desc_destroy, cublasLtMatmulDescDestroy);
-  LOAD(desc_set, cublasLtMatmulDescSetAttribute);
-  LOAD(layout_create, cublasLtMatrixLayoutCreate);
-  LOAD(layout_destroy, cublasLtMatrixLayoutDestroy);
-  LOAD(layout_set, cublasLtMatrixLayoutSetAttribute);
-  LOAD(preference_create, cublasLtMatmulPreferenceCreate);
-  LOAD(preference_destroy, cublasLtMatmulPreferenceDestroy);
-  LOAD(preference_set, cublasLtMatmulPreferenceSetAttribute);
-#undef LOAD
-  return api;
-}
 
 cudaDataType_t element_type(ir::DType dtype) {
   switch (dtype) {
@@ -77,6 +29,10 @@ cudaDataType_t element_type(ir::DType dtype) {
       return CUDA_R_16BF;
     case ir::DType::f16:
       return CUDA_R_16F;
+    case ir::DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case ir::DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       CHECK(dtype == ir::DType::f32, "a matrix product has floating elements");
       return CUDA_R_32F;
@@ -100,6 +56,15 @@ std::optional<Layout> layout_of(int64_t rows, int64_t row_stride, int64_t cols,
   if ((cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols))
     return Layout{CUBLAS_OP_T, cols, rows, rows == 1 ? cols : row_stride};
   return {};
+}
+// Factors of one byte lie with depth inside, which the library calls transposed on the left and
+// plain on the right, in rows of whole 16 bytes; e5m2 on both sides it has not.
+bool takes_bytes(const Product& p) {
+  if (!ir::is_quantised(p.factors)) return true;
+  return p.factors != ir::DType::i8 && p.left.depth == 1 && p.right.depth == 1 &&
+         p.left.outer >= p.depth && p.right.outer >= p.depth && p.left.outer % 16 == 0 &&
+         p.right.outer % 16 == 0 && p.rows % 16 == 0 && p.cols % 16 == 0 && p.depth % 16 == 0 &&
+         !(p.factors == ir::DType::f8e5m2 && p.right_factor == ir::DType::f8e5m2);
 }
 std::optional<Layout> left_layout(const Product& p) {
   return layout_of(p.rows, p.left.outer, p.depth, p.left.depth);
@@ -172,7 +137,8 @@ bool blas_takes(const Product& p) {
   const bool sizes = p.rows >= 1 && p.cols >= 1 && p.depth >= 1 && p.batches >= 1 &&
                      p.rows <= most && p.cols <= most && p.depth <= most && p.batches <= 65535;
   const bool aux = !p.before_gelu || (p.cols == 1 ? p.rows : p.d.col) % 8 == 0;
-  return sizes && aux && left_layout(p) && right_layout(p) && (p.cols == 1 || p.d.col >= p.rows);
+  return sizes && aux && takes_bytes(p) && left_layout(p) && right_layout(p) &&
+         (p.cols == 1 || p.d.col >= p.rows);
 }
 
 BlasPlan::BlasPlan(BlasPlan&& other) noexcept
@@ -259,8 +225,17 @@ BlasPlan Blas::described(const Product& p) const {
   set(CUBLASLT_MATMUL_DESC_TRANSA, left.op);
   set(CUBLASLT_MATMUL_DESC_TRANSB, right.op);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (ir::is_quantised(p.factors)) {
+    // Sums of products of activations may lose bits of the accumulator; those of gradients not.
+    const bool fast = p.factors == ir::DType::f8e4m3 && p.right_factor == ir::DType::f8e4m3;
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(fast));
+  }
   // The heuristic reads off these addresses how far they are aligned, and nothing else.
   const auto address = static_cast<std::uintptr_t>(p.align_result);
+  if (p.scaled) {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, address);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, address);
+  }
   if (p.bias) {
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, element_type(p.result));
@@ -272,7 +247,7 @@ BlasPlan Blas::described(const Product& p) const {
     if (p.batches > 1) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.d.batch);
   }
   plan.left_ = make_layout(api, p.factors, left, p.batches, p.left.batch);
-  plan.right_ = make_layout(api, p.factors, right, p.batches, p.right.batch);
+  plan.right_ = make_layout(api, p.right_factor, right, p.batches, p.right.batch);
   plan.d_ = make_layout(api, p.result, d, p.batches, p.d.batch);
   return plan;
 }
@@ -305,7 +280,13 @@ Blas::Algorithms Blas::algorithms(const BlasPlan& plan) const {
 
 // The fastest where the product takes long enough to be worth it, else the library's first choice.
 bool Blas::choose(BlasPlan& plan, const std::string& key, const Trial* trial) const {
-  const Algorithms all = algorithms(plan);
+  Algorithms all = algorithms(plan);
+  // Of quantised factors some are offered and then refused.
+  if (trial && ir::is_quantised(plan.product_.factors))
+    std::erase_if(all, [&](const auto& one) {
+      std::tie(plan.algo_, plan.workspace_) = one;
+      return started(plan, trial->at, trial->stream) != CUBLAS_STATUS_SUCCESS;
+    });
   if (all.empty()) return false;
   const Product& p = plan.product_;
   const double flops = 2.0 * static_cast<double>(p.rows * p.cols) * static_cast<double>(p.depth) *
@@ -343,12 +324,23 @@ Choice Blas::measure(BlasPlan& plan, const Algorithms& all, const Trial& trial) 
 }
 
 void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t stream) const {
+  const cublasStatus_t status = started(plan, at, stream);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    api_->must(status, ("to run a " + key_of(plan.product_)).c_str());
+}
+
+cublasStatus_t Blas::started(const BlasPlan& plan, const ProductAddresses& at,
+                             cudaStream_t stream) const {
   const BlasApi& api = *api_;
   const Product& p = plan.product_;
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* address) {
     api.must(api.desc_set(plan.desc_, attribute, &address, sizeof address),
              "an address of a matrix product");
   };
+  if (p.scaled) {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at.left_scale);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at.right_scale);
+  }
   if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
   if (p.gelu && p.before_gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.before_gelu);
   const double one_f64 = 1, beta_f64 = at.c ? 1 : 0;
@@ -356,10 +348,9 @@ void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t st
   const bool wide = p.factors == ir::DType::f64;
   const void* alpha = wide ? static_cast<const void*>(&one_f64) : &one_f32;
   const void* beta = wide ? static_cast<const void*>(&beta_f64) : &beta_f32;
-  api.must(api.matmul(handle_, plan.desc_, alpha, at.left, plan.left_, at.right, plan.right_, beta,
-                      at.c ? at.c : at.d, plan.d_, at.d, plan.d_, &plan.algo_, at.workspace,
-                      static_cast<std::size_t>(p.workspace), stream),
-           "to run a matrix product");
+  return api.matmul(handle_, plan.desc_, alpha, at.left, plan.left_, at.right, plan.right_, beta,
+                    at.c ? at.c : at.d, plan.d_, at.d, plan.d_, &plan.algo_, at.workspace,
+                    static_cast<std::size_t>(p.workspace), stream);
 }
 
 }  // namespace tessera::exec::cuda
