@@ -42,6 +42,12 @@ std::string stored_name(ir::DType dtype) {
       return "I32";
     case ir::DType::u8:
       return "U8";
+    case ir::DType::f8e4m3:
+      return "F8_E4M3";
+    case ir::DType::f8e5m2:
+      return "F8_E5M2";
+    case ir::DType::i8:
+      return "I8";
   }
   CHECK(false, "a dtype that files do not know");
   return {};

@@ -48,6 +48,9 @@ MPI_Datatype mpi_type(ir::DType dtype) {
       return MPI_INT64_T;
     case ir::DType::i32:
       return MPI_INT32_T;
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
     case ir::DType::u8:
       return MPI_UINT8_T;
   }

@@ -44,6 +44,7 @@ transforms::Optimizer resolved_optimizer(const StepSpec& spec) {
 }
 
 std::optional<ir::DType> low_dtype(const config::Config& config) {
+  if (config.precision.dtype == "fp8") return ir::DType::bf16;
   const ir::DType asked = ir::parse_dtype(config.precision.dtype);
   return ir::is_low(asked) ? std::optional(asked) : std::nullopt;
 }
@@ -78,6 +79,7 @@ StepSpec resolve(const config::Config& config) {
   out.buckets = model_buckets(out);
   out.compression = resolved_compression(config);
   out.low = low_dtype(config);
+  out.fp8 = config.precision.dtype == "fp8";
   out.loss_scale = resolved_loss_scale(config.precision);
   out.optimizer = resolved_optimizer(out);
   return out;

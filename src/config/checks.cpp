@@ -119,6 +119,11 @@ void Checks::optimizer(bool trains) {
         fmt::format("precision.min_loss_scale = {} is more than the scale begins with, 2^{}",
                     value("precision.min_loss_scale"), p.initial_scale_power),
         "choose a larger precision.initial_scale_power or a smaller minimum");
+  const Parallel& ranks = c_.parallel;
+  if (p.dtype == "fp8" && ranks.dp * ranks.tp * ranks.pp * ranks.sp > 1)
+    add({"precision.dtype", "parallel.dp"},
+        "precision.dtype = \"fp8\" is for one rank: the scales of several are not agreed upon",
+        "choose bf16, or one rank");
   // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
   if (reads("eps") && c_.optim.eps < std::numeric_limits<float>::min() &&
       c_.precision.dtype != "f64")

@@ -210,7 +210,7 @@ std::vector<Field> ema_fields() {
 }
 std::vector<Field> precision_fields() {
   return {
-      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f16|f64", "fp8"), "dtype of the computation; f64: for checking"},
+      {"precision", "dtype", AT(precision.dtype), one_of("f32|bf16|f16|fp8|f64"), "dtype of the computation; fp8: bf16 with the products of transformer blocks in eight bits, on one rank; f64: for checking"},
       {"precision", "loss_scale", AT(precision.loss_scale), from(0, 16777216), "f16: factor on the loss in the backward pass; 0: dynamic, it is halved when a gradient overflows and grows again"},
       {"precision", "initial_scale_power", AT(precision.initial_scale_power), from(0, 24), "f16: a dynamic loss scale begins at 2 to this power"},
       {"precision", "loss_scale_window", AT(precision.loss_scale_window), from(1, steps_cap), "f16: after so many good steps in a row a dynamic loss scale doubles (at most to 2^24)"},

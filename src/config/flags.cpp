@@ -14,7 +14,7 @@ const std::vector<Flag>& flags() {
       {"--accumulate", "batch.accumulate", "N", "micro-batches per update",
        "--gradient-accumulation-steps"},
       {"--lr", "optim.lr", "X", "peak learning rate", "--learning-rate"},
-      {"--dtype", "precision.dtype", "D", "f32 | bf16 | f16 | f64 (for checking)"},
+      {"--dtype", "precision.dtype", "D", "f32 | bf16 | f16 | fp8 | f64 (for checking)"},
       {"--device", "run.device", "D", "cpu or cuda; or one for each rank: cuda,cpu,cpu"},
       {"--threads", "run.threads", "N", "threads of the executor"},
       {"--dp", "parallel.dp", "N", "data-parallel ranks"},

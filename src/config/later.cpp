@@ -17,8 +17,6 @@ struct LaterRow {
 const LaterRow later[] = {
     {"optim.name", [](const Config& c) { return c.optim.name == "lars"; },
      "this build has adamw, sgd and lamb", true},
-    {"precision.dtype", [](const Config& c) { return c.precision.dtype == "fp8"; },
-     "this build has f32, bf16, f16 and f64", true},
 };
 
 }  // namespace

@@ -52,8 +52,9 @@ std::string lacks(std::string_view device, std::string_view dtype) {
   if (std::string why = missing(device); !why.empty()) return why;
   const plan::Target target = target_of(device, 1);
   try {
-    const bool takes =
-        !target.supports || target.supports(ir::Op::contract, ir::parse_dtype(dtype));
+    // fp8 is bf16 around products that every device has, in its own way.
+    const ir::DType elements = dtype == "fp8" ? ir::DType::bf16 : ir::parse_dtype(dtype);
+    const bool takes = !target.supports || target.supports(ir::Op::contract, elements);
     return takes ? "" : "it has no kernels for elements of type " + std::string(dtype);
   } catch (const Error& e) {
     return e.message;

@@ -34,9 +34,27 @@ struct Sig {  // the dims of every operand and result, one letter each: "btc,c->
 struct Contract {  // y = act(sum of x*w over the dims missing from the result + further operands)
   std::string sig;
   std::string act;  // "" | gelu | gelu_tanh: then the results are y and the value before act
-  std::optional<DType> out;  // result dtype when it is not the operands'
+  std::optional<DType> out;  // result dtype when it is not the operands'; quantised factors need it
+  int scales = 0;            // operands after the factors by which their product is multiplied
   bool operator==(const Contract&) const = default;
-  FIELDS(F(sig), F(act), F(out))
+  FIELDS(F(sig), F(act), F(out), F(scales))
+};
+// Operands x, scale [, g]: v = act(x), or g act'(x) where act is a gradient. Results, each by its
+// letters: v / scale as elements of type `to` in the order of x's dims or another rotation of them;
+// without letters the largest |v|; the last letter of x alone the sum of v over its other dims.
+// "btc,->btc,cbt,"
+struct Quantize {
+  std::string sig;
+  DType to = DType::f8e4m3;
+  std::string act{};  // "" | gelu | gelu_tanh | gelu_grad | gelu_tanh_grad
+  bool operator==(const Quantize&) const = default;
+  FIELDS(F(sig), F(to), F(act))
+};
+struct DelayedScale {  // a scale for elements of type `to`, by the largest numbers of past steps
+  DType to = DType::f8e4m3;
+  double start = 1.0;  // where there were none
+  bool operator==(const DelayedScale&) const = default;
+  FIELDS(F(to), F(start))
 };
 struct Sum {
   std::string sig;
@@ -315,11 +333,12 @@ struct LossScale {
 
 // Attributes of any kind. A class of its own, so that the code which copies, compares and destroys
 // so many alternatives is compiled once (attrs.cpp) and not in every file that holds an equation.
-struct Attrs : std::variant<None, Sig, Contract, Sum, Conv, Pool, Attention, Scale, Gelu, Cast,
-                            Dropout, Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape,
-                            Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window,
-                            WindowMask, BiasTable, Sgd, AdamW, Segments, Ema, Clip, LossScale,
-                            Collective, Message, Compressed, Stream, Normalise, Augment, Resize> {
+struct Attrs
+    : std::variant<None, Sig, Contract, Quantize, DelayedScale, Sum, Conv, Pool, Attention, Scale,
+                   Gelu, Cast, Dropout, Mark, Norm, BatchNorm, Loss, TopK, Constant, Reshape,
+                   Transpose, Slice, Dim, Pad, Broadcast, Patch, View, Pack, Window, WindowMask,
+                   BiasTable, Sgd, AdamW, Segments, Ema, Clip, LossScale, Collective, Message,
+                   Compressed, Stream, Normalise, Augment, Resize> {
   using variant::variant;
   Attrs();
   Attrs(const Attrs& other);

@@ -39,6 +39,7 @@ std::string signature(Op op, const Attrs& attrs, int operands) {
   if (!row.sig.empty()) return std::string(row.sig);
   if (const Sig* a = std::get_if<Sig>(&attrs)) return a->sig;
   if (const Contract* a = std::get_if<Contract>(&attrs)) return a->sig;
+  if (const Quantize* a = std::get_if<Quantize>(&attrs)) return a->sig;
   if (const Sum* a = std::get_if<Sum>(&attrs)) return a->sig;
   if (const Broadcast* a = std::get_if<Broadcast>(&attrs)) return a->sig;
   return {};

@@ -21,6 +21,7 @@ inline constexpr Var none = -1;  // an absent operand or result, printed as _
 // clang-format off
 #define TESSERA_OPS(X)                                                                                      \
   /* contract   */ X(contract, Contract)                                                                    \
+  /* quantize   */ X(quantize, Quantize) X(delayed_scale, DelayedScale) X(amax_history, None)               \
   /* conv       */ X(conv, Conv) X(conv_input_grad, Conv) X(conv_filter_grad, Conv)                         \
                    X(max_pool, Pool) X(max_pool_grad, Pool)                                                 \
   /* attention  */ X(attention, Attention) X(attention_grad, Attention)                                     \

@@ -110,6 +110,10 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
     return alone ? std::optional(std::vector<Place>(e.out.size(), *only)) : std::nullopt;
   }
   const std::vector<Place> partials(e.out.size(), partial);
+  // Rounding to one byte is not linear: neither a quantised factor nor its scale is a partial sum.
+  if (is_quantised(p.type(e.in[0]).dtype) &&
+      std::find(have.begin(), have.end(), partial) != have.end())
+    return std::nullopt;
   if (e.op == Op::contract && e.in.size() > 2 &&
       all_are({have.begin() + 2, have.end()}, Place::P)) {
     // Addends of a partial product are partial too.

@@ -10,13 +10,18 @@
 
 namespace tessera::ir {
 
-enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8, f8e4m3, f8e5m2, i8 };
 std::string_view name(DType dtype);
 DType parse_dtype(std::string_view text);  // Error(usage) when unknown
 std::int64_t size_of(DType dtype);
-bool is_float(DType dtype);
+bool is_float(DType dtype);  // kernels compute with its elements; quantised ones are none
 // The types of mixed precision, two bytes wide: master weights beside them are f32.
 constexpr bool is_low(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+// One byte wide, and a number only together with a scale: what `quantize` gives and `contract`
+// multiplies.
+constexpr bool is_quantised(DType dtype) {
+  return dtype == DType::f8e4m3 || dtype == DType::f8e5m2 || dtype == DType::i8;
+}
 // The dtype of statistics and sums beside values of this dtype: f64 stays f64, everything else is
 // kept in f32.
 constexpr DType statistics_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }

@@ -11,6 +11,25 @@ namespace {
 
 using namespace ir;
 
+// Both factors are of one float type, or both are quantised; products of these have scales.
+void check_factors(const Contract& a, In in) {
+  const DType x = in[0].dtype, w = in[1].dtype;
+  CHECK(a.scales >= 0 && static_cast<std::size_t>(a.scales) + 2 <= in.size(),
+        "contract has " + std::to_string(in.size() - 2) + " operands after its factors, not " +
+            std::to_string(a.scales) + " scales");
+  if (!is_quantised(x)) {
+    CHECK(is_float(x) && x == w && a.scales == 0,
+          "the factors of contract have one float type, or are quantised and have scales");
+    return;
+  }
+  CHECK(is_quantised(w) && (x == DType::i8) == (w == DType::i8),
+        "the factors of contract are both i8, or each is f8e4m3 or f8e5m2");
+  CHECK(a.out == DType::f32 || (a.out && is_low(*a.out)),
+        "a contract of quantised factors says that `out` is f32, bf16 or f16");
+  for (std::size_t i = 2; i < 2 + static_cast<std::size_t>(a.scales); ++i)
+    CHECK(in[i].dtype == DType::f32, "the scales of contract are f32");
+}
+
 Types infer_contract(const Attrs& attrs, In in) {
   const Contract& a = std::get<Contract>(attrs);
   CHECK(in.size() >= 2, "contract takes two operands and then addends");
@@ -19,8 +38,7 @@ Types infer_contract(const Attrs& attrs, In in) {
         "\"" + a.sig + "\" lists " + std::to_string(sig.in.size()) + " operands and " +
             std::to_string(sig.out.size()) + " results; there are " + std::to_string(in.size()) +
             " and 1");
-  CHECK(is_float(in[0].dtype) && in[0].dtype == in[1].dtype,
-        "the factors of contract have one float type");
+  check_factors(a, in);
   const std::string& out = sig.out[0].letters;
   for (char c : out)
     CHECK(sig.in[0].letters.find(c) != std::string::npos ||
@@ -29,7 +47,7 @@ Types infer_contract(const Attrs& attrs, In in) {
   for (std::size_t i = 2; i < sig.in.size(); ++i)
     for (char c : sig.in[i].letters)
       CHECK(out.find(c) != std::string::npos,
-            "an addend of \"" + a.sig + "\" has a dim that the result lacks");
+            "a scale or an addend of \"" + a.sig + "\" has a dim that the result lacks");
   CHECK(a.act.empty() || a.act == "gelu" || a.act == "gelu_tanh",
         "contract knows act gelu and gelu_tanh, not " + a.act);
   const Type y{a.out.value_or(in[0].dtype), infer_shapes(a.sig, in)[0], {}};
@@ -62,8 +80,8 @@ Cost contract_cost(const Attrs& attrs, In in, In) {
 
 std::vector<OpDef> contract_rows() {
   return {{.op = Op::contract,
-           .doc = "act(sum of x*w over the dims that the result lacks + further operands); results "
-                  "y, and the value before act",
+           .doc = "act(sum of x*w over the dims that the result lacks, times `scales` operands, + "
+                  "further operands); results y, and the value before act",
            .sig = "",
            .infer = infer_contract,
            .vjp = contract_vjp,

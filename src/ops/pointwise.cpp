@@ -70,7 +70,10 @@ Types infer_select(const Attrs&, In in) {
 }
 
 Types infer_cast(const Attrs& attrs, In in) {
-  return {{std::get<Cast>(attrs).to, only(in).shape, {}}};
+  const DType to = std::get<Cast>(attrs).to;
+  CHECK(!is_quantised(to) && !is_quantised(only(in).dtype),
+        "cast knows no quantised types; quantize gives them, contract takes them");
+  return {{to, in[0].shape, {}}};
 }
 Grads cast_vjp(Builder& b, const Eqn& e, Grad g) { return {b.cast(g[0], b.type(e.in[0]).dtype)}; }
 

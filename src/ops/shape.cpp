@@ -20,6 +20,7 @@ Type like(const Type& t, Shape shape) { return {t.dtype, std::move(shape), {}}; 
 Types infer_constant(const Attrs& attrs, In in) {
   CHECK(in.empty(), "constant takes no operand");
   const Constant& a = std::get<Constant>(attrs);
+  CHECK(!is_quantised(a.dtype), "a constant is a number, not a quantised element");
   return {{a.dtype, a.shape, {}}};
 }
 

@@ -12,6 +12,7 @@
 namespace tessera::ops {
 
 std::vector<ir::OpDef> contract_rows();
+std::vector<ir::OpDef> quantize_rows();
 std::vector<ir::OpDef> conv_rows();
 std::vector<ir::OpDef> attention_rows();
 std::vector<ir::OpDef> pointwise_rows();

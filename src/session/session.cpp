@@ -49,6 +49,7 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
                                   agree_on_carrier(config_, world).by, offload_folder(config_));
   target_ = executor_->target();
   target_.packs = use == Use::inference;
+  spec_.infers = use == Use::inference;
 }
 
 comm::Traffic Session::traffic() const {

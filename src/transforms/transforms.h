@@ -145,6 +145,9 @@ Program fuse_contract(const Program& program);
 Program fuse_norm(const Program& program);
 Program fuse_batch_norm(const Program& program);
 Program fuse_low(const Program& program);
+// Products of the blocks in eight bits, with scales of past steps. `train`: the largest numbers of
+// this step are added to these. Error(usage) where there is nothing for it.
+Program fp8(const Program& program, bool train);
 Program fuse_attention(const Program& program);
 Program fuse_loss(const Program& program);
 Program fuse_update(const Program& program);

@@ -12,9 +12,12 @@ namespace {
 using test::message_of;
 
 TEST(DType, NamesRoundTrip) {
-  for (const DType d :
-       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
+  for (const DType d : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32,
+                        DType::u8, DType::f8e4m3, DType::f8e5m2, DType::i8})
     EXPECT_EQ(parse_dtype(name(d)), d);
+  for (const DType d : {DType::f8e4m3, DType::f8e5m2, DType::i8})
+    EXPECT_TRUE(size_of(d) == 1 && is_quantised(d) && !is_float(d) && !is_low(d));
+  EXPECT_FALSE(is_quantised(DType::u8));
   EXPECT_EQ(size_of(DType::bf16), 2);
   EXPECT_TRUE(is_float(DType::bf16));
   EXPECT_EQ(size_of(DType::f16), 2);
@@ -25,7 +28,7 @@ TEST(DType, NamesRoundTrip) {
   EXPECT_EQ(statistics_of(DType::bf16), DType::f32);
   EXPECT_EQ(statistics_of(DType::f64), DType::f64);
   EXPECT_SAYS(message_of([] { parse_dtype("f8"); }),
-              "choose one of f64, f32, bf16, f16, i64, i32, u8");
+              "choose one of f64, f32, bf16, f16, i64, i32, u8, f8e4m3, f8e5m2, i8");
 }
 
 TEST(Shape, CountsElements) {

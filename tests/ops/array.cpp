@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "exec/common/quantised.h"
 
 namespace tessera::test {
 namespace {
@@ -63,6 +64,10 @@ double Array::operator[](std::int64_t i) const {
       return read<std::int32_t>(at);
     case ir::DType::u8:
       return read<std::uint8_t>(at);
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      return exec::from_quantised(read<std::uint8_t>(at), dtype_);
   }
   return 0;
 }
@@ -86,6 +91,10 @@ void Array::set(std::int64_t i, double value) {
       return write(at, static_cast<std::int32_t>(value));
     case ir::DType::u8:
       return write(at, static_cast<std::uint8_t>(value));
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      return write(at, exec::to_quantised(static_cast<float>(value), dtype_));
   }
 }
 

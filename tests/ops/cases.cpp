@@ -206,9 +206,10 @@ Rows pointwise_cases() {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     Rows rows;
-    for (auto family : {contract_cases, conv_cases, attention_cases, pointwise_cases, norm_cases,
-                        batch_norm_cases, loss_cases, shape_cases, window_cases, reduce_cases,
-                        update_cases, lamb_cases, compress_cases, image_cases})
+    for (auto family :
+         {contract_cases, quantize_cases, conv_cases, attention_cases, pointwise_cases, norm_cases,
+          batch_norm_cases, loss_cases, shape_cases, window_cases, reduce_cases, update_cases,
+          lamb_cases, compress_cases, image_cases})
       for (Case& c : family()) rows.push_back(std::move(c));
     return rows;
   }();

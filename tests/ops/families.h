@@ -15,6 +15,7 @@ inline const Operand scalar_one{{}, Fill::one}, scalar_zero{{}, Fill::zero},
     scalar_step{{}, Fill::count, ir::DType::i64};
 
 Rows contract_cases();
+Rows quantize_cases();
 Rows conv_cases();
 Rows attention_cases();
 Rows pointwise_cases();

@@ -167,6 +167,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"fuse_norm", fuse_norm},
       {"fuse_batch_norm", fuse_batch_norm},
       {"fuse_low", fuse_low},
+      {"fp8", [](const Program& program) { return fp8(program, true); }},
       {"fuse_attention", fuse_attention},
       {"fuse_loss", fuse_loss},
       {"fuse_update", fuse_update},
@@ -221,11 +222,12 @@ TEST(GoldenFiles, EveryPassHasOne) {
   std::map<std::string, int> seen;
   for (const std::string& file : files()) ++seen[read(folder / file).pass.at(0)];
   for (const char* pass :
-       {"autodiff",        "accumulate",      "defer",          "precision",     "buckets",
-        "optimizer",       "remat",           "fold_norm",      "fuse_contract", "fuse_norm",
-        "fuse_batch_norm", "fuse_low",        "fuse_attention", "fuse_loss",     "fuse_update",
-        "simplify",        "place",           "compress",       "combine",       "hoist_reductions",
-        "prefetch",        "split_attention", "offload",        "rest_weights",  "bring_updates"})
+       {"autodiff",         "accumulate", "defer",           "precision",     "buckets",
+        "optimizer",        "remat",      "fold_norm",       "fuse_contract", "fuse_norm",
+        "fuse_batch_norm",  "fuse_low",   "fuse_attention",  "fuse_loss",     "fuse_update",
+        "simplify",         "place",      "compress",        "combine",       "fp8",
+        "hoist_reductions", "prefetch",   "split_attention", "offload",       "rest_weights",
+        "bring_updates"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

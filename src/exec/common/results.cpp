@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "exec/common/quantised.h"
 
 namespace tessera::exec {
 
@@ -29,6 +30,10 @@ double number_at(const std::byte* bytes, ir::DType dtype) {
       return static_cast<double>(as(std::int32_t{}));
     case ir::DType::u8:
       return static_cast<double>(as(std::uint8_t{}));
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      return static_cast<double>(from_quantised(as(std::uint8_t{}), dtype));
   }
   CHECK(false, "a dtype that nobody knows");
   return 0;

@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/low.h"
+#include "exec/cpu/reference/quantised.h"
 #include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
@@ -353,6 +354,7 @@ void pack_contract(const Call& call) {
 }
 
 void fast_contract(const Call& call) {
+  if (ir::is_quantised(call.in[0].dtype)) return contract_quantised(call);
   const auto& attr = call.attr<ir::Contract>();
   const Lowering& l = lowering_of(call);
   const bool act = !attr.act.empty();
@@ -387,6 +389,7 @@ void fast_contract(const Call& call) {
 
 Scratch scratch_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
                          std::span<const ir::Type> out) {
+  if (ir::is_quantised(in[0].dtype)) return {};
   return scratch_of(lowering_for(attrs, in), !any_bf16({}, out));
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "exec/cpu/low.h"
+#include "exec/cpu/reference/quantised.h"
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -256,7 +257,7 @@ std::int64_t grad_run(std::int64_t rows) {
 
 // Operands and results of a norm; r and s may be absent.
 struct NormOf {
-  Tensor x, r, g, b, s, y, mean, rstd;
+  Tensor x, r{}, g, b, s{}, y, mean, rstd;
 
   bool low() const {
     return is_bf16(x) || (r && is_bf16(r)) || (s && is_bf16(s)) || (y && is_bf16(y));
@@ -266,6 +267,7 @@ struct NormOf {
 constexpr std::int64_t norm_rows_of_thread = 5;
 
 void norm(const Call& call, const NormOf& n) {
+  if (ir::is_quantised(n.y.dtype)) return norm_quantised(call, call.op == ir::Op::add_norm);
   const std::int64_t c = row_size(n.x.shape), grain = rows_per_task(c), rows = rows_of(n.x),
                      step = n.low() ? 1 : grain;
   const float eps = static_cast<float>(call.attr<ir::Norm>().eps);
@@ -288,10 +290,8 @@ void norm(const Call& call, const NormOf& n) {
 
 void fast_layer_norm(const Call& call) {
   norm(call, {.x = call.in[0],
-              .r = {},
               .g = call.in[1],
               .b = call.in[2],
-              .s = {},
               .y = call.out[0],
               .mean = call.out[1],
               .rstd = call.out[2]});

@@ -113,6 +113,10 @@ void by_dtype(ir::DType dtype, const Body& body) {
       return body(std::int32_t{});
     case ir::DType::u8:
       return body(std::uint8_t{});
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      CHECK(false, "quantised elements are no numbers without their scale");
   }
 }
 

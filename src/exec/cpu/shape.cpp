@@ -143,6 +143,10 @@ void fast_constant(const Call& call) {
       return fill(call, static_cast<std::int32_t>(value));
     case ir::DType::u8:
       return fill(call, static_cast<std::uint8_t>(value));
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      CHECK(false, "a constant is not quantised");
   }
 }
 

@@ -7,6 +7,7 @@
 #include "exec/common/index.h"
 #include "exec/cpu/reference/formulas.h"
 #include "exec/cpu/reference/instantiate.h"
+#include "exec/cpu/reference/quantised.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -22,6 +23,7 @@ struct Place {
 
 template <class T>
 void reference_contract(const Call& call) {
+  if (ir::is_quantised(call.in[0].dtype)) return contract_quantised(call);
   const auto& attr = call.attr<ir::Contract>();
   const OperandLetters letters = parse_letters(attr.sig);
   CHECK(letters.in.size() == call.in.size(),

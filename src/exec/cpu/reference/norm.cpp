@@ -6,6 +6,7 @@
 
 #include "exec/cpu/reference/formulas.h"
 #include "exec/cpu/reference/instantiate.h"
+#include "exec/cpu/reference/quantised.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -50,6 +51,7 @@ void normalise(const Call& call, int64_t row, const T* x, const T* g, const T* b
 
 template <class T>
 void reference_layer_norm(const Call& call) {
+  if (ir::is_quantised(call.out[0].dtype)) return norm_quantised(call, false);
   const Rows rows = rows_of(call.in[0]);
   for (int64_t r = 0; r < rows.count; ++r)
     normalise(call, r, call.in[0].as<T>() + r * rows.width, call.in[1].as<T>(), call.in[2].as<T>(),
@@ -59,6 +61,7 @@ void reference_layer_norm(const Call& call) {
 // s = x + r, then layer_norm(s)
 template <class T>
 void reference_add_norm(const Call& call) {
+  if (ir::is_quantised(call.out[1].dtype)) return norm_quantised(call, true);
   const Rows rows = rows_of(call.in[0]);
   std::vector<T> s(static_cast<std::size_t>(rows.width));
   for (int64_t r = 0; r < rows.count; ++r) {

@@ -79,6 +79,10 @@ void with_type(ir::DType dtype, Visit visit) {
       return visit(std::int32_t{});
     case ir::DType::u8:
       return visit(std::uint8_t{});
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      CHECK(false, "quantised elements are no numbers without their scale");
   }
 }
 

@@ -95,6 +95,11 @@ void reference_constant(const Call& call) {
     case ir::DType::bf16:
     case ir::DType::f16:
       CHECK(false, "a bf16 or f16 result reaches kernels widened");
+      break;
+    case ir::DType::f8e4m3:
+    case ir::DType::f8e5m2:
+    case ir::DType::i8:
+      CHECK(false, "a constant is not quantised");
   }
 }
 

@@ -2,6 +2,7 @@
 // makes x + r. A row is read once and written once; the variance is that of the centred row.
 // Floor: bytes of x (and r, and x + r) and y.
 #include "exec/cuda/kernels/norm.cuh"
+#include "exec/cuda/kernels/norm_bytes.h"
 
 namespace tessera::exec::cuda {
 
@@ -115,6 +116,8 @@ void normalise(const Call& call, const NormCall<T, R, Y>& a) {
 
 // Operands x, [r], gain, bias; results [x + r], y, mean, rstd.
 void run_norm(const Call& call, bool adds) {
+  if (const auto to = call.attr<ir::Norm>().to; to && ir::is_quantised(*to))
+    return run_norm_bytes(call, adds);
   with_float(call.in[0].dtype, [&](auto zero) {
     using T = decltype(zero);
     const std::size_t first = adds ? 2 : 1, result = adds ? 1 : 0;

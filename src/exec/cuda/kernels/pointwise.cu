@@ -207,6 +207,8 @@ __global__ void select_units(const void* flag, ir::DType flag_type, const U* a, 
     case ir::DType::u8:
       set = *static_cast<const std::uint8_t*>(flag) != 0;
       break;
+    default:  // a flag is no quantised element
+      break;
   }
   const U* from = set ? a : b;
   if (from == y) return;

@@ -60,6 +60,8 @@ Element element_of(double value, ir::DType dtype) {
       return Element(static_cast<std::int32_t>(value));
     case ir::DType::u8:
       return Element(static_cast<std::uint8_t>(value));
+    default:
+      break;
   }
   CHECK(false, "a dtype that nobody knows");
   return Element(value);

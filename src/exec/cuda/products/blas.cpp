@@ -77,6 +77,10 @@ cudaDataType_t element_type(ir::DType dtype) {
       return CUDA_R_16BF;
     case ir::DType::f16:
       return CUDA_R_16F;
+    case ir::DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case ir::DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       CHECK(dtype == ir::DType::f32, "a matrix product has floating elements");
       return CUDA_R_32F;
@@ -100,6 +104,15 @@ std::optional<Layout> layout_of(int64_t rows, int64_t row_stride, int64_t cols,
   if ((cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols))
     return Layout{CUBLAS_OP_T, cols, rows, rows == 1 ? cols : row_stride};
   return {};
+}
+// Factors of one byte lie with depth inside, which the library calls transposed on the left and
+// plain on the right, in rows of whole 16 bytes; e5m2 on both sides it has not.
+bool takes_bytes(const Product& p) {
+  if (!ir::is_quantised(p.factors)) return true;
+  return p.factors != ir::DType::i8 && p.left.depth == 1 && p.right.depth == 1 &&
+         p.left.outer >= p.depth && p.right.outer >= p.depth && p.left.outer % 16 == 0 &&
+         p.right.outer % 16 == 0 && p.rows % 16 == 0 && p.cols % 16 == 0 && p.depth % 16 == 0 &&
+         !(p.factors == ir::DType::f8e5m2 && p.right_factor == ir::DType::f8e5m2);
 }
 std::optional<Layout> left_layout(const Product& p) {
   return layout_of(p.rows, p.left.outer, p.depth, p.left.depth);
@@ -172,7 +185,8 @@ bool blas_takes(const Product& p) {
   const bool sizes = p.rows >= 1 && p.cols >= 1 && p.depth >= 1 && p.batches >= 1 &&
                      p.rows <= most && p.cols <= most && p.depth <= most && p.batches <= 65535;
   const bool aux = !p.before_gelu || (p.cols == 1 ? p.rows : p.d.col) % 8 == 0;
-  return sizes && aux && left_layout(p) && right_layout(p) && (p.cols == 1 || p.d.col >= p.rows);
+  return sizes && aux && takes_bytes(p) && left_layout(p) && right_layout(p) &&
+         (p.cols == 1 || p.d.col >= p.rows);
 }
 
 BlasPlan::BlasPlan(BlasPlan&& other) noexcept
@@ -259,6 +273,11 @@ BlasPlan Blas::described(const Product& p) const {
   set(CUBLASLT_MATMUL_DESC_TRANSA, left.op);
   set(CUBLASLT_MATMUL_DESC_TRANSB, right.op);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (ir::is_quantised(p.factors)) {
+    // Sums of products of activations may lose bits of the accumulator; those of gradients not.
+    const bool fast = p.factors == ir::DType::f8e4m3 && p.right_factor == ir::DType::f8e4m3;
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(fast));
+  }
   // The heuristic reads off these addresses how far they are aligned, and nothing else.
   const auto address = static_cast<std::uintptr_t>(p.align_result);
   if (p.bias) {
@@ -272,7 +291,7 @@ BlasPlan Blas::described(const Product& p) const {
     if (p.batches > 1) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.d.batch);
   }
   plan.left_ = make_layout(api, p.factors, left, p.batches, p.left.batch);
-  plan.right_ = make_layout(api, p.factors, right, p.batches, p.right.batch);
+  plan.right_ = make_layout(api, p.right_factor, right, p.batches, p.right.batch);
   plan.d_ = make_layout(api, p.result, d, p.batches, p.d.batch);
   return plan;
 }
@@ -349,6 +368,10 @@ void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t st
     api.must(api.desc_set(plan.desc_, attribute, &address, sizeof address),
              "an address of a matrix product");
   };
+  if (p.scaled) {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at.left_scale);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at.right_scale);
+  }
   if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
   if (p.gelu && p.before_gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.before_gelu);
   const double one_f64 = 1, beta_f64 = at.c ? 1 : 0;

@@ -31,7 +31,9 @@ struct Product {
   };
 
   ir::DType factors = ir::DType::f32, result = ir::DType::f32;
-  bool tf32 = false;  // factors in f32 may be rounded to TF32
+  ir::DType right_factor = factors;  // only of f8e4m3 and f8e5m2 the other one
+  bool scaled = false;               // both factors have a scale, a number on the device
+  bool tf32 = false;                 // factors in f32 may be rounded to TF32
   std::int64_t rows = 1, cols = 1, depth = 1, batches = 1;
   Factor left{}, right{};
   Result d{};  // C lies as D does
@@ -48,6 +50,7 @@ struct Product {
 
 struct ProductAddresses {
   const void *left = nullptr, *right = nullptr;
+  const void *left_scale = nullptr, *right_scale = nullptr;
   const void* c = nullptr;  // null: nothing is added
   void* d = nullptr;
   const void* bias = nullptr;

@@ -48,9 +48,10 @@ bool word(std::string_view& text, std::string_view expected) {
 }  // namespace
 
 std::string key_of(const Product& p) {
-  return "product " + std::string(ir::name(p.factors)) + " " + std::string(ir::name(p.result)) +
-         " " + list({p.rows, p.cols, p.depth, p.batches}) + " left " +
-         list({p.left.outer, p.left.depth, p.left.batch}) + " right " +
+  return "product " + std::string(ir::name(p.factors)) + " " +
+         (p.right_factor == p.factors ? "" : "by " + std::string(ir::name(p.right_factor)) + " ") +
+         std::string(ir::name(p.result)) + " " + list({p.rows, p.cols, p.depth, p.batches}) +
+         " left " + list({p.left.outer, p.left.depth, p.left.batch}) + " right " +
          list({p.right.outer, p.right.depth, p.right.batch}) + " d " + list({p.d.col, p.d.batch}) +
          flag(p.tf32, "tf32") + (p.bias ? " bias " + list({p.bias_batch}) : "") +
          flag(p.relu, "relu") + flag(p.gelu, "gelu") + flag(p.before_gelu, "before_gelu") +

@@ -59,6 +59,8 @@ struct Job {
 
   const Tensor& a() const { return call.in[way.c.swapped ? 1 : 0]; }
   const Tensor& b() const { return call.in[way.c.swapped ? 0 : 1]; }
+  // Both scales multiply the sum: it does not matter which factor the library takes them for.
+  const std::byte* scale(int i) const { return way.scaled ? addend(i)->data : nullptr; }
   const Tensor* addend(int i) const {
     return i < 0 ? nullptr : &call.in[static_cast<std::size_t>(i) + 2];
   }
@@ -73,6 +75,8 @@ std::optional<Blas::Trial> trial_of(const Job& job, const Product& p) {
   const std::byte *a = job.a().data, *b = job.b().data;
   return Blas::Trial{.at = {.left = job.way.turned ? a : b,
                             .right = job.way.turned ? b : a,
+                            .left_scale = job.scale(0),
+                            .right_scale = job.scale(1),
                             .c = nullptr,
                             .d = job.sum,
                             .bias = p.bias ? job.addend(job.way.bias)->data : nullptr,
@@ -149,6 +153,8 @@ void multiply_by_library(const Job& job, const BlasPlan& plan) {
       const std::byte* d = moved(job.sum, at.c, type);
       ProductAddresses addresses{.left = way.turned ? a : b,
                                  .right = way.turned ? b : a,
+                                 .left_scale = job.scale(0),
+                                 .right_scale = job.scale(1),
                                  .c = k > 0 ? d : nullptr,
                                  .d = const_cast<std::byte*>(d),
                                  .workspace = job.call.workspace};
@@ -168,6 +174,8 @@ void multiply_by_own(const Job& job, ir::DType type) {
   PlainProduct p{.a = job.a().data,
                  .b = job.b().data,
                  .c = job.sum,
+                 .a_type = job.a().dtype,
+                 .b_type = job.b().dtype,
                  .m = loop(c.m),
                  .n = loop(c.n),
                  .k = loop(c.k)};
@@ -268,9 +276,13 @@ void run_contract(const Call& call) {
   multiply(job, plan);
 
   std::vector<int> left;
+  int scales = 0;
   for (int i = 0; i < static_cast<int>(call.in.size()) - 2; ++i) {
-    const bool done = (i == way.bias && bias_done) || (i == way.residual && plan);
-    if (!done) left.push_back(i);
+    const bool done = (i == way.bias && bias_done) || (i == way.residual && plan) ||
+                      (i < way.scales && way.scaled && plan);
+    if (done) continue;
+    left.push_back(i);
+    scales += i < way.scales;
   }
   const bool acts_now = acts && !gelu_done;
   if (left.empty() && !acts_now && !way.wide_sums) return;
@@ -281,7 +293,8 @@ void run_contract(const Call& call) {
                 .act = !acts_now            ? Act::none
                        : attr.act == "gelu" ? Act::gelu
                                             : Act::gelu_tanh,
-                .addend_count = static_cast<int>(left.size())};
+                .addend_count = static_cast<int>(left.size()),
+                .scale_count = scales};
   // The value before the activation is there already unless something was added to it.
   if (before && (!left.empty() || job.sum != before)) finish.before = before;
   for (std::size_t i = 0; i < left.size(); ++i) {

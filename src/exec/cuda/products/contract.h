@@ -22,13 +22,15 @@ struct PlainLoop {
 struct PlainProduct {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
+  ir::DType a_type{}, b_type{};  // of quantised factors
   PlainLoop m{}, n{}, k{};
   int outer_count = 0, inner_count = 0;
   std::array<PlainLoop, most_loops> outer{}, inner{};
   std::int64_t outer_steps = 1, inner_steps = 1;
 };
 // Elements of A and B are `factors`, those of C `result`: f64, f32, bf16, f16, or f32 of a low type
-// and back. With `products` there are no rows (m is one step), and n may stride through A as well.
+// and back; of quantised ones, which may differ, f32, bf16 or f16. With `products` there are no
+// rows (m is one step), and n may stride through A as well.
 void multiply_plain(const PlainProduct& product, bool products, ir::DType factors, ir::DType result,
                     cudaStream_t stream);
 
@@ -39,7 +41,8 @@ struct Addend {
   ir::DType dtype = ir::DType::f32;
   std::array<std::int64_t, most_loops> strides{};  // along each dim
 };
-// z = sum + addends, y = act(z), over a dense result. `sum` may be the storage of `before` or `y`.
+// z = sum times scales + addends, y = act(z), over a dense result. `sum` may be the storage of
+// `before` or `y`.
 struct Finish {
   const void* sum = nullptr;
   ir::DType sum_type = ir::DType::f32;
@@ -48,7 +51,7 @@ struct Finish {
   Act act = Act::none;
   int dims = 0;
   std::array<std::int64_t, most_loops> extents{};
-  int addend_count = 0;
+  int addend_count = 0, scale_count = 0;  // the first addends are factors
   std::array<Addend, most_addends> addends{};
 };
 void finish_contract(const Finish& finish, cudaStream_t stream);

@@ -41,8 +41,10 @@ __global__ void __launch_bounds__(256)
         if (a >= f.addend_count) continue;
         const std::int64_t along = f.addends[a].strides[f.dims - 1];
 #pragma unroll
-        for (int j = 0; j < count; ++j)
-          z[j] += load_as<W>(f.addends[a].data, f.addends[a].dtype, offset[a] + j * along);
+        for (int j = 0; j < count; ++j) {
+          const W with = load_as<W>(f.addends[a].data, f.addends[a].dtype, offset[a] + j * along);
+          z[j] = a < f.scale_count ? z[j] * with : z[j] + with;
+        }
       }
     }
     Pack<T, count> out;

@@ -1,5 +1,6 @@
 // Matrix products over arbitrary strides, for signatures that cuBLASLt cannot describe; also sums
 // of elementwise products, which have no matrix inside. Both are for completeness, not for speed.
+#include "exec/common/quantised.h"
 #include "exec/cuda/elements.cuh"
 #include "exec/cuda/products/contract.h"
 
@@ -7,6 +8,18 @@ namespace tessera::exec::cuda {
 namespace {
 
 constexpr int tile = 64, depth = 16, threads = 256, per_thread = 4;
+
+// A quantised element, whose type is known when the kernel runs.
+struct Byte {
+  std::uint8_t bits;
+};
+template <class T>
+__device__ __forceinline__ Wide<T> factor(T x, ir::DType dtype) {
+  if constexpr (std::is_same_v<T, Byte>)
+    return from_quantised(x.bits, dtype);
+  else
+    return widen(x);
+}
 
 struct Offset {
   std::int64_t a = 0, b = 0, c = 0;
@@ -48,12 +61,14 @@ __global__ void __launch_bounds__(threads) product_kernel(const __grid_constant_
         for (int i = t; i < tile * depth; i += threads) {
           const int am = a_along_m ? i % tile : i / depth, ak = a_along_m ? i / tile : i % depth;
           const int bn = b_along_n ? i % tile : i / depth, bk = b_along_n ? i / tile : i % depth;
-          left[ak][am] = m0 + am < p.m.extent && k0 + ak < p.k.extent
-                             ? widen(a[at.a + in.a + (m0 + am) * p.m.a + (k0 + ak) * p.k.a])
-                             : W(0);
-          right[bk][bn] = n0 + bn < p.n.extent && k0 + bk < p.k.extent
-                              ? widen(b[at.b + in.b + (n0 + bn) * p.n.b + (k0 + bk) * p.k.b])
-                              : W(0);
+          left[ak][am] =
+              m0 + am < p.m.extent && k0 + ak < p.k.extent
+                  ? factor(a[at.a + in.a + (m0 + am) * p.m.a + (k0 + ak) * p.k.a], p.a_type)
+                  : W(0);
+          right[bk][bn] =
+              n0 + bn < p.n.extent && k0 + bk < p.k.extent
+                  ? factor(b[at.b + in.b + (n0 + bn) * p.n.b + (k0 + bk) * p.k.b], p.b_type)
+                  : W(0);
         }
         __syncthreads();
 #pragma unroll
@@ -100,8 +115,8 @@ __global__ void __launch_bounds__(threads) products_kernel(const __grid_constant
         const Offset in = offset_of(p.inner, p.inner_count, inner);
         const T *x = a + at.a + in.a + n * p.n.a, *y = b + at.b + in.b + n * p.n.b;
         for (std::int64_t k = threadIdx.y; k < p.k.extent; k += high)
-          sum +=
-              static_cast<double>(widen(x[k * p.k.a])) * static_cast<double>(widen(y[k * p.k.b]));
+          sum += static_cast<double>(factor(x[k * p.k.a], p.a_type)) *
+                 static_cast<double>(factor(y[k * p.k.b], p.b_type));
       }
     __syncthreads();
     parts[threadIdx.y * wide + threadIdx.x] = sum;
@@ -155,6 +170,12 @@ void multiply_plain(const PlainProduct& product, bool products, ir::DType factor
     launch_plain<F16, float>(product, products, stream);
   else if (factors == f32 && result == f16)
     launch_plain<float, F16>(product, products, stream);
+  else if (ir::is_quantised(factors) && result == f32)
+    launch_plain<Byte, float>(product, products, stream);
+  else if (ir::is_quantised(factors) && result == bf16)
+    launch_plain<Byte, Bf16>(product, products, stream);
+  else if (ir::is_quantised(factors) && result == f16)
+    launch_plain<Byte, F16>(product, products, stream);
   else
     CHECK(false, "contract makes no " + std::string(ir::name(result)) + " of " +
                      std::string(ir::name(factors)));

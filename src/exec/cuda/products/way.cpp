@@ -44,13 +44,18 @@ void choose_sides(Way& way) {
   way.loops = c.outer;
   const auto larger = [](const Run& p, const Run& q) { return p.extent < q.extent; };
   const auto largest = std::max_element(way.loops.begin(), way.loops.end(), larger);
-  if (largest != way.loops.end() && !few_and_deep(*largest, c)) {
+  // Not every version of the library has batches of quantised factors.
+  if (largest != way.loops.end() && !few_and_deep(*largest, c) &&
+      !ir::is_quantised(way.factors)) {
     way.batch = *largest;
     way.loops.erase(largest);
   }
   const Run &rows = way.turned ? c.m : c.n, &cols = way.turned ? c.n : c.m;
-  Product p{.factors = way.factors,
+  const bool a_left = way.turned;
+  Product p{.factors = a_left ? way.factors : way.b_factor,
             .result = way.type,
+            .right_factor = a_left ? way.b_factor : way.factors,
+            .scaled = way.scaled,
             .rows = rows.extent,
             .cols = cols.extent,
             .depth = c.k.extent,
@@ -66,8 +71,10 @@ void choose_sides(Way& way) {
 void choose_addends(Way& way, std::span<const ir::DType> addends, bool rounds) {
   const Contraction& c = way.c;
   const Run &rows = way.turned ? c.m : c.n, &cols = way.turned ? c.n : c.m;
-  way.fused = way.by_library() && way.type != ir::DType::f64 && !rounds;
-  for (std::size_t i = 0; i < addends.size() && way.fused; ++i) {
+  const auto scales = static_cast<std::size_t>(way.scales);
+  way.fused =
+      way.by_library() && way.type != ir::DType::f64 && !rounds && (scales == 0 || way.scaled);
+  for (std::size_t i = scales; i < addends.size() && way.fused; ++i) {
     const Strides& s = c.addend_strides[i];
     const auto stride = [&](const Run& run) { return run_stride(run, s, c.extents); };
     bool everywhere = true;  // it lies as the result does
@@ -77,9 +84,10 @@ void choose_addends(Way& way, std::span<const ir::DType> addends, bool rounds) {
     const bool vector = (rows.extent == 1 || stride(rows) == 1) && stride(cols) == 0 &&
                         stride(way.batch).has_value() && c.outer_k_steps() == 1;
     const bool same = addends[i] == way.type;
-    if (same && everywhere && way.residual < 0)
-      way.residual = static_cast<int>(i);
-    else if (same && vector && way.bias < 0)
+    if (same && everywhere && way.residual < 0) way.residual = static_cast<int>(i);
+    // Beside factors of one byte the library wants a bias of two.
+    else if (same && vector && way.bias < 0 &&
+             !(ir::is_quantised(way.factors) && way.type == ir::DType::f32))
       way.bias = static_cast<int>(i);
     else
       way.fused = false;
@@ -98,14 +106,18 @@ Way way_of(const ir::Contract& attr, std::span<const ir::Shape> shapes,
   Way way;
   way.c = analyse_contraction(attr.sig, shapes);
   way.result = parse_letters(attr.sig).out;
-  way.factors = dtypes[0];
+  way.factors = dtypes[way.c.swapped ? 1 : 0];
+  way.b_factor = dtypes[way.c.swapped ? 0 : 1];
   way.type = attr.out.value_or(dtypes[0]);
+  way.scales = attr.scales;
+  way.scaled = attr.scales == 2 && shapes[2].empty() && shapes[3].empty();
   choose_sides(way);
   const bool rounds =
       ir::is_low(way.type) && way.by_library() && way.c.outer_k_steps() > most_roundings;
   choose_addends(way, dtypes.subspan(2), rounds);
   const bool adds = dtypes.size() > 2 && !way.fused;
-  way.wide_sums = rounds || (ir::is_low(way.type) && adds);
+  const bool bare = ir::is_quantised(way.factors) && !way.by_library();
+  way.wide_sums = rounds || (ir::is_low(way.type) && (adds || bare));
   if (way.wide_sums) way.product.result = ir::DType::f32;
   return way;
 }

@@ -13,13 +13,16 @@ namespace tessera::exec::cuda {
 
 struct Way {
   Contraction c;
-  std::string result;            // its letters
-  ir::DType factors{}, type{};   // of the factors and of the results
+  std::string result;           // its letters
+  ir::DType factors{}, type{};  // of the factors (where they differ, of A) and of the results
+  ir::DType b_factor{};
+  bool scaled = false;           // the library multiplies by both scales
+  int scales = 0;                // the first of the operands after the factors
   Product product{.rows = 0};    // without addresses; rows 0: the library cannot take it
   bool turned = false;           // rows of the library's result are m, not n
   std::vector<Run> loops;        // calls: the outer loops but for the one that is batched
   Run batch;                     // of the product; extent 1: none
-  int bias = -1, residual = -1;  // addends that the library adds
+  int bias = -1, residual = -1;  // addends that the library adds, counted from the first scale
   bool fused = true;             // it adds all of them
   bool wide_sums = false;        // the sum is kept in f32 until the pass rounds it
 
