@@ -195,6 +195,9 @@ OpenedWeights from_checkpoint(std::shared_ptr<const files::Sharded> checkpoint,
         checkpoint->at(name_of(p)).dtype == "F64" ? ir::DType::f64 : ir::DType::f32;
     return decode(checkpoint->read(name_of(p)), dtype);
   };
+  for (const auto& [name, tensor] : checkpoint->manifest().tensors)
+    if (name.starts_with("buffer.amax.") && tensor.dtype == "F32")
+      out.histories[name.substr(7)] = decode(checkpoint->read(name), ir::DType::f32);
   return out;
 }
 

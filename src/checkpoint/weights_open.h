@@ -20,8 +20,9 @@ namespace tessera::run {
 struct OpenedWeights {
   models::ModelConfig model;
   std::vector<std::string> classes;
-  ParamSource source;         // keeps its files open
-  nlohmann::json preprocess;  // mean and std of each channel, and what else the weights say
+  ParamSource source;              // keeps its files open
+  Session::Histories histories{};  // of a training in eight bits
+  nlohmann::json preprocess;       // mean and std of each channel, and what else the weights say
   std::string
       assumed;  // what mean and std were taken to be, and how to change it; "": the weights say it
   Quantised quantised;             // scales, where the file is quantised

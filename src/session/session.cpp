@@ -132,7 +132,15 @@ Session::Ready& Session::known(const PlanKey& asked) {
 
 Session::Ready& Session::ready(const PlanKey& key) {
   Ready& slot = known(key);
-  if (!slot.loaded) slot.loaded = executor_->load(slot.plan());
+  if (slot.loaded) return slot;
+  slot.loaded = executor_->load(slot.plan());
+  for (const ir::Input& in : slot.compiled.program.inputs) {
+    const auto found = histories_.find(in.name);
+    if (found == histories_.end()) continue;
+    std::vector<double> rows = found->second;
+    rows.resize(static_cast<std::size_t>(slot.compiled.program.type(in.var).elements()));
+    executor_->write_persistent(in.name, 0, encode(rows, DType::f32));
+  }
   return slot;
 }
 Session::Home Session::home_of(const models::Param& param, Weights weights) const {

@@ -78,6 +78,11 @@ class Session {
   // configuration quantises, the scales of weights follow from them, and those of what they are
   // multiplied with are given; a layer that has none takes numbers up to 8.
   void load(const ParamSource& source, const Quantised& scales = {});
+  // What a training in eight bits has measured, by the names of its buffers: plans that are made
+  // from now on take their scales from it. Rows behind those of a plan (other micro-batches) are
+  // left out.
+  using Histories = std::map<std::string, std::vector<double>>;
+  void set_histories(Histories histories) { histories_ = std::move(histories); }
   std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
   std::map<std::string, std::vector<double>> parameters(
       Weights weights) const;  // all of them, by name
@@ -190,6 +195,7 @@ class Session {
   std::unique_ptr<exec::Executor> executor_;
   plan::Target target_;
   exec::Observer observer_;
+  Histories histories_;
   std::map<PlanKey, std::unique_ptr<Ready>> plans_;
   std::map<std::string, std::vector<double>>
       statistics_;  // sums over the batches of a recalibration

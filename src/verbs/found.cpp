@@ -108,6 +108,7 @@ std::unique_ptr<Session> load_found(const Found& found, const Ranks& ranks, std:
   config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
   auto session =
       std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world(), Use::inference);
+  session->set_histories(found.weights.histories);
   ranks.together([&] {
     comm::Heartbeat::doing("loading the weights");
     session->load(found.weights.source, found.weights.quantised);
