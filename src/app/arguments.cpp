@@ -68,7 +68,8 @@ config::Config ConfigArguments::load(config::Purpose purpose, int world, bool ta
   return std::move(loaded.config);
 }
 
-void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
+void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options,
+                              const std::vector<std::string_view>& keys) {
   verb.add_option("--weights", options.weights,
                   "a weight file, a run folder, a checkpoint or an exported folder")
       ->required()
@@ -81,8 +82,7 @@ void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options) {
                   "be repeated)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  flags.add_to(
-      verb, {"--dtype", "--threads", "--np", "--dp", "--tp", "--pp", "--sp", "--comm", "--device"});
+  flags.add_to(verb, keys);
 }
 
 void WeightsArguments::apply_to(run::WeightsOptions& options) const {

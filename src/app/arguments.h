@@ -50,7 +50,10 @@ struct WeightsArguments {
   std::vector<std::string> sets;
   KeyFlags flags;
 
-  void add_to(CLI::App& verb, run::WeightsOptions& options);
+  void add_to(CLI::App& verb, run::WeightsOptions& options,
+              const std::vector<std::string_view>& keys = {"--dtype", "--threads", "--np", "--dp",
+                                                           "--tp", "--pp", "--sp", "--comm",
+                                                           "--device"});
   void apply_to(run::WeightsOptions& options) const;  // after parsing
 };
 

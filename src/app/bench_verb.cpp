@@ -85,6 +85,7 @@ int run_bench(Bench& bench, char** argv) {
       o.what == "infer" ? config::Purpose::inference : config::Purpose::other;
   config::Config c = load_with_batch(bench, purpose, started > 1 ? started : 0, run::says_notes());
   if (o.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
+  if (!o.weights.empty()) run::take_model(c, o.weights);
   run::check_schedule(c);
   return run::on_ranks(c, argv, [&](comm::Comm* world) {
     if (o.what != "comm") return run::bench(c, o, world);
@@ -160,6 +161,10 @@ void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
   const Modes modes{*verb, argv, json, code};
   {
     const auto [mode, bench] = modes.add("infer", "a forward pass, on any layout");
+    mode->add_option("--weights", bench->options.weights,
+                     "weights that name their model, such as those of `tessera quantize`, instead "
+                     "of --model")
+        ->type_name("W");
     mode->add_flag("--check", bench->options.check,
                    "also how far the logits of these ranks are from those of one");
   }

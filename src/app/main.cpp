@@ -119,6 +119,7 @@ int dispatch(int argc, char** argv) {
   app::add_train_verb(app, argv, json, code);
   app::add_eval_verb(app, argv, json, code);
   app::add_predict_verb(app, argv, json, code);
+  app::add_quantize_verb(app, json, code);
   app::add_verify_verb(app, json, code);
   app::add_bench_verb(app, argv, json, code);
   app::add_explain_verb(app, json, code);

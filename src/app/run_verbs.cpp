@@ -98,6 +98,43 @@ void add_predict_verb(CLI::App& app, char** argv, bool& json, int& code) {
   });
 }
 
+void add_quantize_verb(CLI::App& app, bool& json, int& code) {
+  struct Given {
+    WeightsArguments weights;
+    run::QuantizeOptions quantize;
+  };
+  const auto given = std::make_shared<Given>();
+  run::QuantizeOptions& quantize = given->quantize;
+  CLI::App* verb = add_verb(
+      app, "quantize", "weights whose linear layers run in one byte, calibrated on images", json);
+  given->weights.add_to(*verb, quantize, {"--threads", "--device"});
+  verb->add_option("--data", quantize.data,
+                   "the images whose activations are measured: the training part of cifar10:DIR | "
+                   "cifar100:DIR | folder:DIR | npy:DIR | synthetic...")
+      ->required()
+      ->type_name("SPEC");
+  verb->add_option("--out", quantize.out, "the file to write (.safetensors)")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("--dtype", quantize.as,
+                   "int8: a scale per output channel; fp8: e4m3 with a scale per tensor, for cards")
+      ->check(CLI::IsMember({"int8", "fp8"}))
+      ->capture_default_str();
+  verb->add_option("--samples", quantize.samples, "so many images, drawn at random")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  verb->add_option("--batch,--batch-size", quantize.batch, "images at a time")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  verb->add_option("--eval", quantize.eval, "also score both on the test images of this data")
+      ->type_name("SPEC");
+  verb->callback([given, &json, &code] {
+    given->weights.apply_to(given->quantize);
+    given->quantize.json = json;
+    code = run::quantize(given->quantize);
+  });
+}
+
 void add_verify_verb(CLI::App& app, bool& json, int& code) {
   const auto given = std::make_shared<run::VerifyOptions>();
   CLI::App* verb = add_verb(app, "verify",

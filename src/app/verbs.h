@@ -14,6 +14,7 @@ CLI::App* add_verb(CLI::App& app, const char* name, const char* help, bool& json
 void add_train_verb(CLI::App& app, char** argv, bool& json, int& code);
 void add_eval_verb(CLI::App& app, char** argv, bool& json, int& code);
 void add_predict_verb(CLI::App& app, char** argv, bool& json, int& code);
+void add_quantize_verb(CLI::App& app, bool& json, int& code);
 void add_verify_verb(CLI::App& app, bool& json, int& code);
 
 // look_verbs.cpp: what is shown without running.

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "checkpoint/quantised.h"
 #include "checkpoint/weights_compare.h"
 #include "config/reader.h"
 #include "files/json.h"
@@ -67,11 +68,11 @@ ParamSource weights_from(std::shared_ptr<const files::Safetensors> file,
     std::vector<double> values;
     if (const auto all = parts.find(param.name); all != parts.end())
       for (const std::string& name : all->second) {
-        const std::vector<double> part = files::to_doubles(file->read(name), name);
+        const std::vector<double> part = weights_in(*file, name);
         values.insert(values.end(), part.begin(), part.end());
       }
     else
-      values = files::to_doubles(file->read(found->second), found->second);
+      values = weights_in(*file, found->second);
     if (const auto from = resized.find(param.name); from != resized.end())
       values =
           param.name == models::positions_name

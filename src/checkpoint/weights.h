@@ -13,6 +13,7 @@
 
 #include "files/safetensors.h"
 #include "models/config.h"
+#include "session/scales.h"
 #include "session/session.h"
 
 namespace tessera::run {
@@ -44,14 +45,14 @@ enum class Extras { usual, counts };
 
 // Writes torch's names and layouts with metadata `tessera.model` and `format: pt`. `values` gives a
 // parameter's elements in our layout by its canonical name and is called once for each, in the
-// order of the file. `dtype` is "F32" or "F64"; `classes` and `preprocess` (a JSON object: what
-// evaluation and prediction do with an image) are kept as metadata. Error(disk) when it cannot be
-// written.
+// order of the file (a quantised one twice). `dtype` is "F32" or "F64", of what is not `quantised`;
+// `classes` and `preprocess` (a JSON object: what evaluation and prediction do with an image) are
+// kept as metadata. Error(disk) when it cannot be written.
 void save_weights(const std::filesystem::path& path, const models::ModelConfig& model,
                   const std::function<std::vector<double>(const std::string& name)>& values,
                   Naming naming = Naming::torchvision, const std::string& dtype = "F32",
                   const std::vector<std::string>& classes = {}, const std::string& preprocess = {},
-                  Extras extras = Extras::usual);
+                  Extras extras = Extras::usual, const Quantised& quantised = {});
 
 // The names of the classes that the file carries (metadata `tessera.classes`), else their numbers.
 std::vector<std::string> class_names_of(const files::Safetensors& file,

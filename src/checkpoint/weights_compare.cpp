@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "checkpoint/quantised.h"
 #include "config/reader.h"
 #include "files/safetensors_header.h"  // in_quotes
 
@@ -63,7 +64,7 @@ class FileComparison : public FittedFile {
     for (const auto& [name, view] : file_.tensors()) {
       if (!name.starts_with(prefix_)) continue;
       const std::string_view bare = std::string_view(name).substr(prefix_.size());
-      if (models::is_ignored(model_.family, bare)) continue;
+      if (models::is_ignored(model_.family, bare) || is_scale(file_, name)) continue;
       const auto found = models::name_part(model_.family, bare);
       if (!found) {
         unknown_.push_back(name);
@@ -195,7 +196,7 @@ class FileComparison : public FittedFile {
       return;
     }
     const files::TensorPlace& view = file_.at(found->second);
-    if (view.dtype != "F64" && view.dtype != "F32" && view.dtype != "BF16" && view.dtype != "F16")
+    if (!is_weight_type(file_, found->second))
       problem(fmt::format("{}: expected dtype F64, F32, BF16 or F16, found {}",
                           in_quotes(found->second), view.dtype));
     if (models::is_head(model_.family, param.name))

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/quantised.h"
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_recognise.h"
 #include "config/fields.h"
@@ -140,6 +141,7 @@ OpenedWeights from_file(const fs::path& path, const Described& described) {
   out.classes = class_names_of(*file, out.model);
   if (auto names = recognise_classes(said, out.model); !names.empty()) out.classes = names;
   out.source = weights_from(file, out.model, Adapt{}, out.notes);
+  out.quantised = quantised_of(*file, out.model);
   json preprocess = said_preprocess(*file, said, out.model, out.notes);
   if (is_imagenet(out.model, *file)) follow_published(out.model, preprocess);
   read_preprocess(preprocess, is_imagenet(out.model, *file) ? "imagenet" : "half", out);

@@ -12,6 +12,7 @@
 #include "config/flags.h"
 #include "data/normalise.h"
 #include "files/sharded.h"
+#include "session/scales.h"
 #include "session/session.h"
 
 namespace tessera::run {
@@ -24,6 +25,7 @@ struct OpenedWeights {
   nlohmann::json preprocess;       // mean and std of each channel, and what else the weights say
   std::string
       assumed;  // what mean and std were taken to be, and how to change it; "": the weights say it
+  Quantised quantised;             // scales, where the file is quantised
   std::filesystem::path from;      // the file or checkpoint that was chosen
   std::vector<std::string> notes;  // what a person should know about the choice
 };

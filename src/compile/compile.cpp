@@ -94,6 +94,15 @@ std::function<int(const Input&)> stage_of_inputs(const StepSpec& spec) {
   };
 }
 
+transforms::Quantisation quantisation_of(const config::Config& config) {
+  transforms::Quantisation out;
+  for (const models::Param& p : models::parameters(config.model))
+    if (models::is_inner_linear(config.model, p)) out.params.insert(p.name);
+  out.per_channel = config.precision.quantise == "int8";
+  out.to = out.per_channel ? DType::i8 : DType::f8e4m3;
+  return out;
+}
+
 // The passes in order, one line each. They look at the spec while they run.
 std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
                              const std::vector<std::int64_t>& micro, Weights weights,
@@ -137,6 +146,13 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
     passes.push_back({"precision",
                       [low = *spec.low](const Program& p) {
                         return transforms::precision(transforms::simplify(p), low);
+                      },
+                      false, true});
+  // Linear layers of the blocks in one byte.
+  if (config.precision.quantise != "none" && (goal == Goal::evaluate || goal == Goal::predict))
+    passes.push_back({"quantise",
+                      [what = quantisation_of(config)](const Program& p) {
+                        return transforms::quantise(p, what);
                       },
                       false, true});
   // Running statistics of the whole batch, not of one micro-batch after the other.

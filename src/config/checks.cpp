@@ -124,6 +124,14 @@ void Checks::optimizer(bool trains) {
     add({"precision.dtype", "parallel.dp"},
         "precision.dtype = \"fp8\" is for one rank: the scales of several are not agreed upon",
         "choose bf16, or one rank");
+  if (p.quantise != "none" && trains)
+    add({"precision.quantise"},
+        fmt::format("precision.quantise = {} is for inference; a training needs gradients",
+                    value("precision.quantise")),
+        "leave it out, and quantise the trained weights with `tessera quantize`");
+  if (p.quantise != "none" && p.dtype == "f64")
+    add({"precision.quantise", "precision.dtype"},
+        "quantised layers have f32 scales, and precision.dtype is f64", "choose f32 or bf16");
   // Rounded to f32 it would be 0 or nearly so, and 0 / 0 where a weight has no gradient yet.
   if (reads("eps") && c_.optim.eps < std::numeric_limits<float>::min() &&
       c_.precision.dtype != "f64")

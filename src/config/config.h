@@ -116,6 +116,7 @@ struct Precision {
   double loss_scale = 0.0;  // f16 only, like the keys below; 0: dynamic
   std::int64_t initial_scale_power = 16, loss_scale_window = 2000, hysteresis = 1;
   double min_loss_scale = 1.0;
+  std::string quantise = "none";  // inference: none | int8 | fp8
   bool operator==(const Precision&) const = default;
 };
 

@@ -216,6 +216,7 @@ std::vector<Field> precision_fields() {
       {"precision", "loss_scale_window", AT(precision.loss_scale_window), from(1, steps_cap), "f16: after so many good steps in a row a dynamic loss scale doubles (at most to 2^24)"},
       {"precision", "hysteresis", AT(precision.hysteresis), from(1, 1000000), "f16: of so many overflows only the last halves the loss scale; counted anew when it doubles"},
       {"precision", "min_loss_scale", AT(precision.min_loss_scale), above(0, 16777216), "f16: a dynamic loss scale does not fall below it; overflows at it count as bad steps"},
+      {"precision", "quantise", AT(precision.quantise), one_of("none|int8|fp8"), "inference: the linear layers of the blocks in one byte; quantised weights say it themselves"},
   };
 }
 std::vector<Field> parallel_fields() {

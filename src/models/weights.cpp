@@ -101,6 +101,11 @@ std::optional<Layer> layer_of(std::string_view family, std::string_view canonica
   return names_of(family).layer(canonical);
 }
 
+bool is_inner_linear(const ModelConfig& config, const Param& param) {
+  return param.torch_shape.size() == 2 && param.torch_perm.empty() && param.decay &&
+         param.name.ends_with("weight") && layer_of(config.family, param.name).has_value();
+}
+
 Depth depth_of(const ModelConfig& config, std::string_view canonical) {
   const std::vector<std::int64_t> depths = depths_of(config);
   std::int64_t layers = 0;

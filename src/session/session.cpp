@@ -8,6 +8,7 @@
 #include "comm/heartbeat.h"
 #include "compile/pipeline.h"
 #include "config/devices.h"
+#include "models/weights.h"
 #include "ranks/carrier.h"
 #include "session/bytes.h"
 
@@ -169,7 +170,19 @@ void Session::write_param(const models::Param& param, Weights weights,
                                 encode(cut_out(values, param.shape, box), dtype));
 }
 
-void Session::load(const ParamSource& source) {
+void Session::write_scales(const models::Param& param, const std::vector<double>& values,
+                           const Quantised& scales) {
+  const std::string& as = config_.precision.quantise;
+  const auto write = [&](const std::string& name, const std::vector<double>& numbers) {
+    executor_->write_persistent(name, 0, encode(numbers, DType::f32));
+  };
+  const auto given = scales.inputs.find(param.name);
+  write(transforms::weight_scale_name(param.name), weight_scales(as, param, values));
+  write(transforms::input_scale_name(param.name),
+        {given == scales.inputs.end() ? 8.0 / largest_of(as) : given->second});
+}
+
+void Session::load(const ParamSource& source, const Quantised& scales) {
   std::vector<Weights> sets = {Weights::live};
   if (averages()) sets.push_back(Weights::average);
   for (const Weights set : sets) ready({Goal::predict, 1, set});  // makes the buffers
@@ -178,6 +191,8 @@ void Session::load(const ParamSource& source) {
     CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape),
           param.name + " was given a wrong number of elements");
     for (const Weights set : sets) write_param(param, set, values);
+    if (config_.precision.quantise != "none" && models::is_inner_linear(config_.model, param))
+      write_scales(param, values, scales);
   }
 }
 
@@ -328,7 +343,7 @@ std::vector<double> Session::predict(const Images& images, std::int64_t count,
   Ready& plan = ready({Goal::predict, count, Weights::live, images.form()});
   const auto micro = micro_batches_for(config_, Goal::predict, count);
   feed(plan, micro, {.images = images, .labels = {}});
-  exec::Results found = plan.loaded->run({.spans = timeline && spans});
+  exec::Results found = plan.loaded->run({.observe = observer_, .spans = timeline && spans});
   if (timeline) *timeline = std::move(found.timeline);
   return read_logits(plan, micro.size());
 }

@@ -17,6 +17,7 @@
 #include "exec/executor.h"
 #include "models/model.h"
 #include "session/images.h"
+#include "session/scales.h"
 #include "session/shard_boxes.h"
 
 namespace tessera::run {
@@ -73,8 +74,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Parameters and buffers; a moving average begins as the weights themselves.
-  void load(const ParamSource& source);
+  // Parameters and buffers; a moving average begins as the weights themselves. Where the
+  // configuration quantises, the scales of weights follow from them, and those of what they are
+  // multiplied with are given; a layer that has none takes numbers up to 8.
+  void load(const ParamSource& source, const Quantised& scales = {});
   // What a training in eight bits has measured, by the names of its buffers: plans that are made
   // from now on take their scales from it. Rows behind those of a plan (other micro-batches) are
   // left out.
@@ -101,7 +104,7 @@ class Session {
                         std::int64_t step, std::int64_t position) {
     return train_step({images, labels, lr, step, position});
   }
-  // Called after each step of the plan of further train_step()s; {} ends it.
+  // Called after each step of the plan of further train_step()s and predict()s; {} ends it.
   void observe(exec::Observer observer) { observer_ = std::move(observer); }
   EvalResult evaluate(const Images& images, std::span<const std::int32_t> labels,
                       Weights weights = Weights::live);
@@ -177,6 +180,8 @@ class Session {
   std::size_t pixels() const;
   std::vector<double> read_param(const models::Param& param, Weights weights) const;
   void write_param(const models::Param& param, Weights weights, const std::vector<double>& values);
+  void write_scales(const models::Param& param, const std::vector<double>& values,
+                    const Quantised& scales);
 
   StepSpec spec_;
   const config::Config& config_ = spec_.config;

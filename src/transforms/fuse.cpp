@@ -24,6 +24,11 @@ std::string translate(const std::string& part, const std::string& from, const st
   return out;
 }
 
+bool has_addend(const Eqn& contract) {
+  const int scales = std::get<Contract>(contract.attrs).scales;
+  return contract.in.size() != static_cast<std::size_t>(2 + scales);
+}
+
 Var through_marks(const Uses& uses, Var v) {
   while (const Eqn* mark = uses.made_by(v, Op::mark)) v = mark->in[0];
   return v;
@@ -41,7 +46,7 @@ Program fuse_contract(const Program& program) {
     if (e.op == Op::add) {
       const Eqn* c = uses.made_by(e.in[0], Op::contract);
       const bool is_bias = program.type(e.in[1]).rank() < program.type(e.in[0]).rank();
-      if (!c || !is_bias || !uses.read_once(e.in[0]) || c->in.size() != 2 ||
+      if (!c || !is_bias || !uses.read_once(e.in[0]) || has_addend(*c) ||
           !std::get<Contract>(c->attrs).act.empty() || c->phase != e.phase)
         continue;
       bias[uses.index(e)] = c;
@@ -67,9 +72,10 @@ Program fuse_contract(const Program& program) {
     const Eqn &add = e, &product = *found->second;
     Contract c = std::get<Contract>(product.attrs);
     const std::string y = letters_out(c.sig), add_sig = std::get<Sig>(add.attrs).sig;
-    c.sig = letters_in(c.sig, 0) + "," + letters_in(c.sig, 1) + "," +
+    c.sig = c.sig.substr(0, c.sig.find("->")) + "," +
             translate(letters_in(add_sig, 1), letters_out(add_sig), y) + "->" + y;
-    const std::vector<Var> in = {r(product.in[0]), r(product.in[1]), r(add.in[1])};
+    std::vector<Var> in = r(product.in);
+    in.push_back(r(add.in[1]));
     Eqn fused{Op::contract, c, {}, add.out, product.scope, product.phase, product.stage,
               product.micro};
     if (const auto gelu = act.find(static_cast<int>(i)); gelu != act.end()) {

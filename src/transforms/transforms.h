@@ -61,6 +61,18 @@ Program defer(const Program& program);
 // and parameter gradients stay f32.
 Program precision(const Program& program, ir::DType low);
 
+// Inference with quantised layers: a product with one of these parameters (as it is, or cast) reads
+// both factors as `to`, by scales that are state: one of the parameter, per output channel or for
+// all of it, and one of what it is multiplied with. The result keeps its type. After precision().
+struct Quantisation {
+  std::set<std::string> params;
+  ir::DType to = ir::DType::i8;
+  bool per_channel = true;
+};
+Program quantise(const Program& program, const Quantisation& what);
+std::string weight_scale_name(const std::string& param);
+std::string input_scale_name(const std::string& param);
+
 // Flat buckets: each holds the parameters of one group side by side, every tensor at a multiple of
 // 64 bytes.
 struct Bucket {

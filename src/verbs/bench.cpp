@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "base/say.h"
+#include "checkpoint/weights_open.h"
 #include "comm/heartbeat.h"
 #include "compile/stages.h"
 #include "measure/environment.h"
@@ -299,6 +300,12 @@ void print_bench_text(const BenchResult& r) {
 
 }  // namespace
 
+void take_model(config::Config& config, const std::string& weights) {
+  const OpenedWeights opened = open_weights(weights);
+  config.model = opened.model;
+  if (!opened.quantised.as.empty()) config.precision.quantise = opened.quantised.as;
+}
+
 int bench(const config::Config& given, const BenchOptions& options, comm::Comm* world) {
   const Ranks ranks(world);
   config::Config config = given;
@@ -319,7 +326,12 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
   const plan::Plan* found = nullptr;
   ranks.together([&] {
     comm::Heartbeat::doing("compiling");
-    session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
+    if (options.weights.empty()) {
+      session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
+    } else {
+      const OpenedWeights weights = open_weights(options.weights);
+      session.load(weights.source, weights.quantised);
+    }
     found = &session
                  .compiled({infer ? Goal::predict : Goal::train, options.batch, Weights::live,
                             ImageForm::pixels})

@@ -27,61 +27,13 @@
 #include "report/document.h"
 #include "session/room.h"
 #include "train/score.h"
+#include "verbs/found.h"
 #include "verbs/verbs.h"
 
 namespace tessera::run {
 namespace {
 
 using nlohmann::ordered_json;
-
-// What lies where --weights points, and how it is run: the model of the weights, the rest as flags
-// and keys say.
-struct Found {
-  OpenedWeights weights;
-  config::Config config;
-  config::Given given;
-  std::vector<std::string> notes;
-};
-
-// Images are prepared as the weights say, but for what a key says.
-void prepare_images(Found& found) {
-  found.config.data.source = "folder:.";  // photographs, where nobody knows better
-  nlohmann::json said = found.weights.preprocess;
-  const auto given = [&](const char* key) { return found.given.contains(key); };
-  if (given("data.normalize") || given("data.mean")) said.erase("mean");
-  if (given("data.normalize") || given("data.deviation")) said.erase("std");
-  if (given("data.eval_resize")) said.erase("resize");
-  if (given("data.interpolation")) said.erase("interpolation");
-  if (given("data.eval_crop")) said.erase("crop");
-  follow_preprocess(said, found.weights.from.string(), found.config);
-  if (!found.weights.assumed.empty() && (said.contains("mean") || said.contains("std")))
-    found.notes.push_back(found.weights.assumed);
-}
-
-Found find(const WeightsOptions& options) {
-  Found out;
-  config::Inputs inputs;
-  std::vector<config::Override> described;
-  for (const config::Override& one : options.overrides) {
-    if (one.key == "data.source")
-      throw Error(
-          ErrorKind::usage,
-          "the data is not a key here: eval has --data, predict the images that it is given",
-          one.origin, "leave it out");
-    (one.key.starts_with("model.") ? described : inputs.overrides).push_back(one);
-  }
-  out.weights = open_weights(options.weights, described);
-  inputs.purpose = config::Purpose::inference;
-  inputs.world = launched_ranks() > 1 ? launched_ranks() : 0;
-  inputs.model = out.weights.model;
-  config::Loaded loaded = config::load_inputs(inputs);
-  out.config = std::move(loaded.config);
-  out.given = std::move(loaded.given);
-  out.notes = out.weights.notes;
-  out.notes.insert(out.notes.end(), loaded.notes.begin(), loaded.notes.end());
-  prepare_images(out);
-  return out;
-}
 
 // What is said instead of numbers that mean nothing: which parameter is to blame, where one is.
 Error unsound(const Found& found, const std::string& what) {
@@ -100,21 +52,6 @@ Error unsound(const Found& found, const std::string& what) {
   }
   return {ErrorKind::nonfinite, what + ", though every weight is", where,
           "they overflow on the way: try --dtype f64"};
-}
-
-// On every rank.
-std::unique_ptr<Session> load(const Found& found, const Ranks& ranks, std::int64_t batch) {
-  if (ranks.first())
-    for (const std::string& note : found.notes) say(stderr, "note: {}\n", note);
-  config::Config config = found.config;
-  settle_stages(config, ranks.world());
-  config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples
-  auto session =
-      std::make_unique<Session>(config, transforms::RunOptions{}, ranks.world(), Use::inference);
-  session->set_histories(found.weights.histories);
-  ranks.together(
-      [&] { comm::Heartbeat::doing("loading the weights"), session->load(found.weights.source); });
-  return session;
 }
 
 void print_score(const Score& s, const std::vector<std::string>& names,
@@ -214,7 +151,7 @@ Pictures read_pictures(std::span<const std::string> paths, const Session& sessio
 }
 
 int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ranks) {
-  const std::unique_ptr<Session> session = load(found, ranks, options.batch);
+  const std::unique_ptr<Session> session = load_found(found, ranks, options.batch);
   std::unique_ptr<data::Dataset> dataset;
   ranks.together([&] {
     comm::Heartbeat::doing("opening the data");
@@ -260,7 +197,7 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
   const std::int64_t most =
       options.batch > 0 ? options.batch : std::max<std::int64_t>(8, found.config.parallel.dp);
   const auto batch = static_cast<std::size_t>(most);
-  const std::unique_ptr<Session> session = load(found, ranks, most);
+  const std::unique_ptr<Session> session = load_found(found, ranks, most);
   const data::Transform transform = eval_transform(found.config);
   std::size_t width = 0;
   for (const std::string& path : options.images) width = std::max(width, printable(path).size());
@@ -321,29 +258,16 @@ int evaluate(const EvalOptions& options, char** argv) {
   if (options.val_fraction >= 0)
     flag("--val-fraction", "data.val_fraction", fmt::format("{}", options.val_fraction));
   if (!options.tta.empty()) flag("--tta", "data.tta", options.tta);
-  Found found = find(keys);
-  config::Config& config = found.config;
-  config.data.source = options.data;
-  const config::Source source = config::parse_source(options.data);
-  auto agree = [&](const char* what, std::int64_t data, std::int64_t mine) {
-    if (data != 0 && data != mine)
-      throw Error(ErrorKind::usage,
-                  fmt::format("the data has {} {}, the model in {} takes {}", what, data,
-                              options.weights, mine),
-                  "--data", "give data of the model's size");
-  };
-  agree("height", source.h, config.model.image_h);
-  agree("width", source.w, config.model.image_w);
-  agree("channels", source.channels, config.model.channels);
-  agree("classes", source.classes, config.model.classes);
-  follow_run(found.weights.from, found.given, config, found.notes);
+  Found found = find_weights(keys);
+  const config::Config& config = found.config;
+  use_data(found, options.data, options.weights);
   check_schedule(config);
   return on_ranks(config, argv,
                   [&](comm::Comm* world) { return evaluate_on(found, options, Ranks(world)); });
 }
 
 int predict(const PredictOptions& options, char** argv) {
-  const Found found = find(options);
+  const Found found = find_weights(options);
   const models::ModelConfig& m = found.config.model;
   const auto arrays = std::count_if(options.images.begin(), options.images.end(), is_array);
   if (arrays > 0 && arrays < static_cast<std::ptrdiff_t>(options.images.size()))

@@ -44,6 +44,13 @@ struct PredictOptions : WeightsOptions {  // json: one document instead of a lin
 };
 int predict(const PredictOptions& options, char** argv);
 
+struct QuantizeOptions : WeightsOptions {
+  std::string data, eval, out;  // eval "": nothing is scored
+  std::string as = "int8";      // int8 | fp8
+  std::int64_t samples = 256, batch = 16;
+};
+int quantize(const QuantizeOptions& options);
+
 struct VerifyOptions {
   std::string golden, dtype;  // dtype "": as the golden was stored
   std::int64_t threads = 0;
@@ -68,9 +75,12 @@ struct BenchOptions {
   std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message; offload: of a moment
   int machines = 1;                                   // comm: pretend that the ranks are on so many
   bool elsewhere = false;                             // comm: buffers that other ranks cannot reach
+  std::string weights;                                // infer: those of a file; "": initial ones
   bool check = false;  // infer: also the largest difference of the logits from those of one rank
   bool json = false;
 };
+// The configuration of weights that are measured: their model, and whether they are quantised.
+void take_model(config::Config& config, const std::string& weights);
 int bench(const config::Config& config, const BenchOptions& options,
           comm::Comm* world = nullptr);  // infer, train, ops; as train()
 int bench_layers(const config::Config& config, const BenchOptions& options);  // of one rank

@@ -139,6 +139,10 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
   if (name == "accumulate") return accumulate(parts);
   if (name == "defer") return defer(p);
   if (name == "precision") return precision(p, ir::parse_dtype(pass.at(1)));
+  if (name == "quantise")
+    return quantise(p, {.params = {pass.begin() + 2, pass.end()},
+                        .to = ir::parse_dtype(pass.at(1)),
+                        .per_channel = pass.at(1) == "i8"});
   if (name == "buckets") return buckets(p, plan_buckets(p, decays));
   if (name == "optimizer") {  // on top of buckets, where it always stands
     const std::vector<Bucket> list = plan_buckets(p, decays);
@@ -227,7 +231,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
         "fuse_batch_norm",  "fuse_low",   "fuse_attention",  "fuse_loss",     "fuse_update",
         "simplify",         "place",      "compress",        "combine",       "fp8",
         "hoist_reductions", "prefetch",   "split_attention", "offload",       "rest_weights",
-        "bring_updates"})
+        "bring_updates",    "quantise"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

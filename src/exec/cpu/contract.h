@@ -17,7 +17,7 @@ struct Lowering : Contraction {
   std::int64_t k_chunks =
       1;  // tasks along k: the first writes C, the others partial sums that are added in order
 
-  bool low = false;  // factors are bf16
+  bool low = false;  // factors are bf16 or i8
 
   std::int64_t m_tiles() const { return (m.extent + m_tile - 1) / m_tile; }
   std::int64_t n_tiles() const { return (n.extent + n_tile - 1) / n_tile; }
@@ -28,7 +28,8 @@ struct Lowering : Contraction {
     return low ? (even + 31) / 32 * 32 : even;
   }
 };
-// Shapes of x, w and the addends in the order of the signature.
-Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low = false);
+// Shapes of x, w and the addends in the order of the signature. `whole_k`: one task sums all of k.
+Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low = false,
+                        bool whole_k = false);
 
 }  // namespace tessera::exec::cpu

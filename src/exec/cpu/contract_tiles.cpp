@@ -20,7 +20,7 @@ int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
 // Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic, of bf16 as
 // much as 16); many tiles keep threads busy. The score weighs the loss to packing against the idle
 // share of 2 and of 16 threads.
-void choose_tiles(Lowering& lowering) {
+void choose_tiles(Lowering& lowering, bool whole_k) {
   constexpr int64_t fewest_tasks = 16, shortest_chunk = 256;
   const int64_t rows = lowering.low ? low_rows : scattered_rows;
   const double side = lowering.low ? 16 : 4;
@@ -36,7 +36,7 @@ void choose_tiles(Lowering& lowering) {
     for (int64_t most_n : {384, 192, 96}) {
       const int64_t m_tile = even_tile(m, most_m, rows), n_tile = even_tile(n, most_n, 32);
       const int64_t tiles = outer * ceil_div(m, m_tile) * ceil_div(n, n_tile);
-      int64_t chunks = lowering.n.c == 1
+      int64_t chunks = lowering.n.c == 1 && !whole_k
                            ? std::clamp<int64_t>(std::min(fewest_tasks / tiles, k / shortest_chunk),
                                                  1, fewest_tasks)
                            : 1;
@@ -53,13 +53,14 @@ void choose_tiles(Lowering& lowering) {
 
 }  // namespace
 
-Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low) {
+Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low,
+                        bool whole_k) {
   Lowering out{analyse_contraction(sig, in)};
   out.low = low;
   if (out.products)
     out.n_tile = 16;
   else if (out.c_elements() > 0)
-    choose_tiles(out);
+    choose_tiles(out, whole_k);
   return out;
 }
 

@@ -1,8 +1,9 @@
-// Architectures without a bf16 micro-kernel of their own.
-#include "exec/cpu/gemm/micro.h"
+// Architectures without micro-kernels of their own.
+#include "exec/cpu/gemm/i8.h"
 
 namespace tessera::exec::cpu {
 
 std::vector<const Micro*> machine_micros() { return {}; }
+std::vector<const Micro*> machine_i8_micros() { return {}; }
 
 }  // namespace tessera::exec::cpu

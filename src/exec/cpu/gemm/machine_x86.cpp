@@ -1,15 +1,13 @@
 // bf16 micro-kernels of x86-64: AMX tiles, and the dot products of AVX-512-BF16. Functions are
 // compiled for their instructions and called only where the processor and the system have them.
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/gemm/x86.h"
 
 #define TESSERA_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define TESSERA_AVX512_BF16 \
@@ -85,16 +83,6 @@ TESSERA_AVX512_BF16 void tile_dots(int64_t k, const void* a, const void* b, cons
 
 // ---- AMX: four tiles of 16 x 16 sums; a step takes 32 numbers of k of two tiles of A and two of
 // B.
-
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t bytes_of_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr TileConfig all_tiles;
-
-TESSERA_AMX void amx_begin() { _tile_loadconfig(&all_tiles); }
-TESSERA_AMX void amx_end() { _tile_release(); }
 
 template <int M, int N>
 TESSERA_AMX inline void amx_sums(int64_t k, const char* a, const char* b, const float* from,
@@ -176,36 +164,16 @@ constexpr Micro amx_micro{.name = "amx",
                           .pack_a = pack_a_rows,
                           .pack_b = pack_b_pairs,
                           .tile = tile_amx,
-                          .begin = amx_begin,
-                          .end = amx_end};
-
-// What the processor has and the system saves: bits of CPUID leaf 7 and of XCR0.
-struct Has {
-  bool dots = false, amx = false;
-  Has() {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27))) return;  // OSXSAVE
-    unsigned low = 0, high = 0;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-    constexpr unsigned avx512 = (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31);  // F DQ BW VL
-    const bool wide = (b & avx512) == avx512 && (low & 0xe6u) == 0xe6u;
-    const bool tiles = (d & (1u << 22)) && (d & (1u << 24)) && (low & (3u << 17)) == (3u << 17);
-    unsigned a1 = 0;
-    if (a >= 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d)) dots = wide && (a1 & (1u << 5));
-    // Linux gives a process the registers of tiles when it asks for them.
-    constexpr int request_permission = 0x1023, tile_data = 18;
-    amx = wide && tiles && ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-  }
-};
+                          .begin = begin_amx,
+                          .end = end_amx};
 
 }  // namespace
 
 std::vector<const Micro*> machine_micros() {
-  static const Has has;
+  const X86Features& has = x86_features();
   std::vector<const Micro*> out;
-  if (has.amx) out.push_back(&amx_micro);
-  if (has.dots) out.push_back(&dots_micro);
+  if (has.amx_bf16) out.push_back(&amx_micro);
+  if (has.avx512_bf16) out.push_back(&dots_micro);
   return out;
 }
 

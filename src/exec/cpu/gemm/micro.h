@@ -20,6 +20,11 @@ struct TileOut {
   std::int64_t rs = 0, cs = 1;
   std::int64_t rows = 0, cols = 0;
   float alpha = 1, beta = 0;
+  // Factors of i8 (i8.h): C is exact sums in i32, at `sums` instead of `c`; cs and alpha are 1,
+  // beta is 0 or 1. Where beta is 0 the sums of a column begin with its number in `start`.
+  std::int32_t* sums = nullptr;
+  const std::int32_t* start = nullptr;
+  std::int64_t a_pitch = 0;  // bytes between rows of A in a panel that is row-major
 };
 
 // `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements

@@ -1,6 +1,6 @@
 #include "exec/cpu/simd/instructions.h"
 
-#include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/gemm/i8.h"
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
 
 #undef HWY_TARGET_INCLUDE
@@ -27,6 +27,7 @@ std::string portable_instruction_set() { return hwy::TargetName(HWY_STATIC_TARGE
 void use_portable_instructions() {
   hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET);
   use_low_micro(wide_micro()->name);
+  use_i8_micro(portable_i8_micro()->name);
 }
 
 }  // namespace tessera::exec::cpu

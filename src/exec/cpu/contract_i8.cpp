@@ -1,0 +1,193 @@
+// contract of i8 factors: exact sums in i32 (gemm/i8.h), then in one pass over each row the scales,
+// a bias per column, act and the rounding. Convention: a task is one tile of C with all of k.
+#include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/contract_i8.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/index.h"
+#include "exec/cpu/contract_parts.h"
+#include "exec/cpu/gemm/i8.h"
+#include "exec/cpu/reference/quantised.h"
+#include "exec/cpu/simd/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::exec::cpu::HWY_NAMESPACE {
+
+enum class Act { none, gelu, gelu_tanh };
+
+// to = act(sums * scale + bias), vector by vector; `to` may be the sums' own storage.
+template <Act act>
+HWY_INLINE void finish_i8(const std::int32_t* sums, const float* HWY_RESTRICT scale,
+                          const float* HWY_RESTRICT bias, std::int64_t n, float* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  // The arrays are whole vectors long.
+  for (std::int64_t j = 0; j < n; j += lanes) {
+    auto v = hn::MulAdd(hn::ConvertTo(d, hn::LoadU(di, sums + j)), hn::LoadU(d, scale + j),
+                        hn::LoadU(d, bias + j));
+    if constexpr (act == Act::gelu) v = vgelu(d, v);
+    if constexpr (act == Act::gelu_tanh) v = vgelu_tanh(d, v);
+    hn::StoreU(v, d, to + j);
+  }
+}
+void finish_i8_row(const std::int32_t* sums, const float* scale, const float* bias, std::int64_t n,
+                   int act, float* to) {
+  if (act == 0)
+    finish_i8<Act::none>(sums, scale, bias, n, to);
+  else if (act == 1)
+    finish_i8<Act::gelu>(sums, scale, bias, n, to);
+  else
+    finish_i8<Act::gelu_tanh>(sums, scale, bias, n, to);
+}
+
+}  // namespace tessera::exec::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::exec::cpu {
+
+HWY_EXPORT(finish_i8_row);
+
+namespace {
+
+using std::int64_t;
+
+bool depends_on_row(const Lowering& l, std::size_t i) {
+  return std::any_of(l.m.letters.begin(), l.m.letters.end(), [&](char c) {
+    return l.addend_strides[i][static_cast<unsigned char>(c)] != 0;
+  });
+}
+// A matrix product with scales and addends that are the same in every row, which is what linear
+// layers are; the others go to the reference.
+bool is_product(const Lowering& l) {
+  if (!can_pack(l) || l.outer_k_steps() != 1 || l.k.extent > i8_most_k) return false;
+  for (std::size_t i = 0; i < l.addend_strides.size(); ++i)
+    if (depends_on_row(l, i)) return false;
+  return true;
+}
+
+int64_t matrix_bytes(const Lowering& l) {
+  return (packed_i8_bytes(l.k.extent, l.n.extent) + 63) / 64 * 64;
+}
+int64_t all_bytes(const Lowering& l) { return matrix_bytes(l) * PackedMatrices(l).count; }
+
+void pack_all(const Call& call, const Lowering& l, const Tensor& b, std::byte* to) {
+  const PackedMatrices matrices(l);
+  const int64_t panels = ceil_div(matrices.n, panel_columns);
+  std::vector<Run> outer;
+  for (const Run& run : l.outer)
+    if (run.b != 0) outer.push_back(run);
+  call.pool.parallel_for(matrices.count * panels, [&](int64_t task, int) {
+    const int64_t matrix = task / panels, n0 = task % panels * panel_columns;
+    pack_i8(matrices.k, n0, std::min(panel_columns, matrices.n - n0),
+            b.as<std::int8_t>() + offsets(outer, matrix).b, l.k.b, l.n.b,
+            reinterpret_cast<std::int8_t*>(to + matrix * matrix_bytes(l)));
+  });
+}
+
+using Columns = std::array<float, most_columns + 32>;  // whole vectors of a tile's columns
+
+// Operand i after the factors along the columns of a tile, widened.
+void read_columns(const Lowering& l, const Tile& tile, std::size_t i, const Tensor& t, float* to) {
+  const int64_t stride = addend_stride(l, i),
+                first = outer_addend_offset(l, i, tile.outer) + tile.n * stride;
+  const auto number = [&](int64_t at) {
+    return is_bf16(t) ? widen_bf16(t.as<Low>()[at]) : t.as<float>()[at];
+  };
+  if (stride == 0)
+    std::fill_n(to, tile.cols, number(first));
+  else if (stride == 1 && is_bf16(t))
+    widen_bf16(t.as<Low>() + first, to, tile.cols);
+  else if (stride == 1)
+    vector_copy(t.as<float>() + first, to, tile.cols);
+  else
+    for (int64_t j = 0; j < tile.cols; ++j) to[j] = number(first + j * stride);
+}
+
+// y = act(sums times all scales + all addends) for a tile whose sums are complete.
+void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums) {
+  const auto& attr = call.attr<ir::Contract>();
+  Columns scale, bias{}, next;
+  scale.fill(1);
+  for (std::size_t i = 2; i < call.in.size(); ++i) {
+    read_columns(l, tile, i - 2, call.in[i], next.data());
+    if (static_cast<int>(i) < 2 + attr.scales)
+      for (std::size_t j = 0; j < static_cast<std::size_t>(tile.cols); ++j) scale[j] *= next[j];
+    else
+      vector_add(bias.data(), next.data(), bias.data(), tile.cols);
+  }
+  const Tensor& y = call.out[0] ? call.out[0] : call.out[1];
+  const int act = !call.out[0] || attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
+  int64_t c_at = c_offset(l, tile);
+  for (int64_t row = 0; row < tile.rows; ++row, c_at += l.m.c, sums += sums_pitch(l)) {
+    float* const z = reinterpret_cast<float*>(sums);
+    HWY_DYNAMIC_DISPATCH(finish_i8_row)(sums, scale.data(), bias.data(), tile.cols, act, z);
+    if (is_bf16(y))
+      round_to_bf16(z, y.as<Low>() + c_at, tile.cols);
+    else
+      vector_copy(z, y.as<float>() + c_at, tile.cols);
+  }
+}
+
+}  // namespace
+
+plan::PackedForm packed_contract_i8(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                    int operand) {
+  const Lowering l = lowering_for(attrs, in);
+  if (operand != (l.swapped ? 0 : 1) || !is_product(l)) return {};
+  std::string layout = fmt::format("i8 {}*{} {}*{}", l.k.extent, l.k.b, l.n.extent, l.n.b);
+  for (const Run& r : l.outer)
+    if (r.b != 0) layout += fmt::format(" {}*{}", r.extent, r.b);
+  return {all_bytes(l), layout};
+}
+
+void pack_contract_i8(const Call& call) {
+  const Lowering& l = lowering_of(call);
+  pack_all(call, l, call.in[l.swapped ? 0 : 1], call.packed);
+}
+
+void contract_i8(const Call& call) {
+  const Lowering& l = lowering_of(call);
+  const bool second = call.out.size() > 1 && call.out[1];
+  if ((!call.out[0] && !second) || l.c_elements() == 0) return;
+  // The value before act beside the one after it is for gradients, which nobody takes here.
+  if (!is_product(l) || (call.out[0] && second)) return contract_quantised(call);
+  const std::byte* packed = call.packed;
+  if (!packed) {
+    pack_all(call, l, call.in[l.swapped ? 0 : 1], call.shared);
+    packed = call.shared;
+  }
+  const auto* const a = call.in[l.swapped ? 1 : 0].as<std::int8_t>();
+  call.pool.parallel_for(l.tiles(), [&](int64_t task, int thread) {
+    const Tile tile = tile_of(l, task);
+    std::byte* const scratch = call.scratch_of<std::byte>(thread);
+    auto* const sums = reinterpret_cast<std::int32_t*>(scratch + i8_panel_bytes);
+    gemm_i8(tile.rows, tile.cols, l.k.extent, a + offsets(l.outer, tile.outer).a + tile.m * l.m.a,
+            l.m.a, l.k.a,
+            reinterpret_cast<const std::int8_t*>(packed) +
+                PackedMatrices::index(l, tile.outer) * matrix_bytes(l),
+            tile.n, sums, sums_pitch(l), scratch);
+    finish_i8_tile(call, l, tile, sums);
+  });
+}
+
+Scratch scratch_contract_i8(const ir::Attrs& attrs, std::span<const ir::Type> in) {
+  const Lowering l = lowering_for(attrs, in);
+  if (!is_product(l)) return {};
+  return {.shared = static_cast<std::size_t>(all_bytes(l)),
+          .per_thread = static_cast<std::size_t>(i8_panel_bytes) +
+                        sizeof(std::int32_t) * static_cast<std::size_t>(l.m_tile * sums_pitch(l))};
+}
+
+}  // namespace tessera::exec::cpu
+#endif

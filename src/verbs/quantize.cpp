@@ -1,0 +1,115 @@
+// `tessera quantize`: weights whose linear layers run in one byte. Activations are calibrated on
+// training images that are not augmented, in f32; what is written says that it is quantised
+// (checkpoint/quantised.h), and where test images are given both are scored on them.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/say.h"
+#include "checkpoint/weights.h"
+#include "input/dataset.h"
+#include "input/eval_data.h"
+#include "models/weights.h"
+#include "report/document.h"
+#include "train/calibrate.h"
+#include "train/score.h"
+#include "verbs/found.h"
+#include "verbs/verbs.h"
+
+namespace tessera::run {
+namespace {
+
+using nlohmann::ordered_json;
+
+void check_quantize(const Found& found) {
+  if (!found.weights.quantised.as.empty())
+    throw Error(ErrorKind::usage,
+                "these weights are quantised already, as " + found.weights.quantised.as,
+                found.weights.from.string(), "give the weights that they were made of");
+  if (found.config.precision.dtype != "f32")
+    throw Error(ErrorKind::usage,
+                "calibration computes in f32, not in " + found.config.precision.dtype,
+                "precision.dtype", "leave it out; --dtype says what weights become");
+  const auto params = models::parameters(found.weights.model);
+  if (std::none_of(params.begin(), params.end(), [&](const models::Param& p) {
+        return models::is_inner_linear(found.weights.model, p);
+      }))
+    throw Error(ErrorKind::usage,
+                fmt::format("a {} has no linear layers in its blocks, and convolutions are not "
+                            "quantised",
+                            found.weights.model.family),
+                found.weights.from.string(),
+                "ViT and Swin have some; run this one with --dtype bf16");
+}
+
+Score score_on(const Found& given, const std::string& data, std::int64_t batch) {
+  Found found = given;
+  use_data(found, data, found.weights.from.string());
+  const std::unique_ptr<Session> session = load_found(found, Ranks(nullptr), batch);
+  const auto dataset =
+      labelled_by(found.weights.classes, open_data(found.config, data::Split::test), data);
+  return score(*session, found.config, *dataset, batch,
+               static_cast<int>(found.config.data.workers));
+}
+
+ordered_json score_json(const Score& s) {
+  return {{"images", s.images}, {"loss", s.loss}, {"top1", s.top1}, {"top5", s.top5}};
+}
+
+}  // namespace
+
+int quantize(const QuantizeOptions& options) {
+  Found found = find_weights(options);
+  check_quantize(found);
+  if (!options.out.ends_with(".safetensors"))
+    throw Error(ErrorKind::usage, "the file to write is called " + options.out, "--out",
+                "its name ends with .safetensors");
+  use_data(found, options.data, options.weights);
+  Quantised scales{options.as, {}};
+  {
+    const std::unique_ptr<Session> session = load_found(found, Ranks(nullptr), options.batch);
+    const auto images = open_data(found.config, data::Split::train);
+    scales.inputs =
+        calibrate(*session, found.config, *images, options.as, options.samples, options.batch);
+  }
+  std::map<std::string, models::Param> params;
+  for (models::Param& p : models::parameters(found.weights.model)) params.emplace(p.name, p);
+  save_weights(
+      options.out, found.weights.model,
+      [&](const std::string& name) { return found.weights.source(params.at(name)); },
+      Naming::torchvision, "F32", found.weights.classes, found.weights.preprocess.dump(),
+      Extras::usual, scales);
+
+  ordered_json document = {{"from", found.weights.from.string()},
+                           {"out", options.out},
+                           {"dtype", options.as},
+                           {"samples", options.samples},
+                           {"layers", scales.inputs.size()},
+                           {"bytes", std::filesystem::file_size(options.out)}};
+  std::string scored;
+  if (!options.eval.empty()) {
+    found.notes.clear();  // they were told
+    WeightsOptions written = options;
+    written.weights = options.out;
+    const Score before = score_on(found, options.eval, options.batch),
+                after = score_on(find_weights(written), options.eval, options.batch);
+    document["before"] = score_json(before);
+    document["after"] = score_json(after);
+    scored =
+        fmt::format("top1 {:.2f}% -> {:.2f}%, loss {:.4f} -> {:.4f} on {} images",
+                    before.top1 * 100, after.top1 * 100, before.loss, after.loss, before.images);
+  }
+  if (options.json) {
+    report::print_document(document);
+    return 0;
+  }
+  say(stdout, "{} -> {}: {} linear layers in {}, {:.1f} MB\n", found.weights.from.string(),
+      options.out, scales.inputs.size(), options.as,
+      static_cast<double>(std::filesystem::file_size(options.out)) * 1e-6);
+  if (!scored.empty()) say(stdout, "{}\n", scored);
+  return 0;
+}
+
+}  // namespace tessera::run
