@@ -45,8 +45,7 @@ void choose_sides(Way& way) {
   const auto larger = [](const Run& p, const Run& q) { return p.extent < q.extent; };
   const auto largest = std::max_element(way.loops.begin(), way.loops.end(), larger);
   // Not every version of the library has batches of quantised factors.
-  if (largest != way.loops.end() && !few_and_deep(*largest, c) &&
-      !ir::is_quantised(way.factors)) {
+  if (largest != way.loops.end() && !few_and_deep(*largest, c) && !ir::is_quantised(way.factors)) {
     way.batch = *largest;
     way.loops.erase(largest);
   }
