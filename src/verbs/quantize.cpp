@@ -93,6 +93,7 @@ int quantize(const QuantizeOptions& options) {
     Found quantised = found;  // scored on the same images, whatever is known of them
     quantised.weights = open_weights(options.out);
     quantised.config.precision.quantise = options.as;
+    quantised.notes.clear();
     const Score before = score_on(found, options.batch), after = score_on(quantised, options.batch);
     document["before"] = score_json(before);
     document["after"] = score_json(after);
