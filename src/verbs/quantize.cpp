@@ -44,12 +44,10 @@ void check_quantize(const Found& found) {
                 "ViT and Swin have some; run this one with --dtype bf16");
 }
 
-Score score_on(const Found& given, const std::string& data, std::int64_t batch) {
-  Found found = given;
-  use_data(found, data, found.weights.from.string());
+Score score_on(const Found& found, std::int64_t batch) {
   const std::unique_ptr<Session> session = load_found(found, Ranks(nullptr), batch);
-  const auto dataset =
-      labelled_by(found.weights.classes, open_data(found.config, data::Split::test), data);
+  const auto dataset = labelled_by(
+      found.weights.classes, open_data(found.config, data::Split::test), found.config.data.source);
   return score(*session, found.config, *dataset, batch,
                static_cast<int>(found.config.data.workers));
 }
@@ -91,10 +89,12 @@ int quantize(const QuantizeOptions& options) {
   std::string scored;
   if (!options.eval.empty()) {
     found.notes.clear();  // they were told
-    WeightsOptions written = options;
-    written.weights = options.out;
-    const Score before = score_on(found, options.eval, options.batch),
-                after = score_on(find_weights(written), options.eval, options.batch);
+    use_data(found, options.eval, options.weights);
+    Found quantised = found;  // scored on the same images, whatever is known of them
+    quantised.weights = open_weights(options.out);
+    quantised.config.precision.quantise = options.as;
+    quantised.notes.clear();
+    const Score before = score_on(found, options.batch), after = score_on(quantised, options.batch);
     document["before"] = score_json(before);
     document["after"] = score_json(after);
     scored =

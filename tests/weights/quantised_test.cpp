@@ -105,7 +105,7 @@ TEST(Quantised, FilesWithSomethingWrongAreRefused) {
   const Scratch scratch;
   const std::filesystem::path path = scratch / "q.safetensors";
   const models::ModelConfig m = small_vit();
-  const std::string first = "encoder.layers.encoder_layer_0.mlp.0.weight";
+  const std::string first = "encoder.layers.encoder_layer_0.self_attention.in_proj_weight";
   const auto said = [&](test::Tensors tensors) {
     tensors.write(path);
     const Error error = error_of([&] { open_weights(path); });
@@ -118,7 +118,7 @@ TEST(Quantised, FilesWithSomethingWrongAreRefused) {
   missing.all.erase(first + ".scale");
   EXPECT_TOLD(said(missing), first + ".scale' is missing");
   shape.all[first + ".scale"].shape = {3};
-  EXPECT_TOLD(said(shape), "expected F32 [20]");
+  EXPECT_TOLD(said(shape), "expected F32 [36]");
   plain.metadata.erase("tessera.quantised");
   EXPECT_TOLD(said(plain), "expected dtype F64, F32, BF16 or F16, found I8");
   number.all[first].dtype = "F32";
@@ -205,7 +205,8 @@ TEST(Quantised, LogitsAreThoseOfF32UpToRounding) {
         const config::Config c = config_of(m, dtype, as);
         const std::vector<double> logits = logits_of(c, scales);
         const double off = difference(exact, logits);
-        EXPECT_LT(off, as == "int8" ? 0.03 : 0.1) << m.family << " " << as << " " << dtype;
+        // Layers of 6 to 20 channels, and pixels at random where images were calibrated.
+        EXPECT_LT(off, as == "int8" ? 0.06 : 0.12) << m.family << " " << as << " " << dtype;
         EXPECT_GT(off, 1e-5) << "nothing was quantised";
         EXPECT_EQ(logits_of(c, scales, 3), logits) << "the same bits from three threads";
       }
