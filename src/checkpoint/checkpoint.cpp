@@ -252,6 +252,15 @@ Progress progress_of(const files::Sharded& checkpoint) {
                        checkpoint.path().string());
 }
 
+Progress load_checkpoint(const fs::path& path, Session& session, std::int64_t samples,
+                         std::vector<std::string>& notes) {
+  const auto checkpoint = open_checkpoint(path);
+  const Progress progress = progress_of(*checkpoint);
+  check_same_run(*checkpoint, progress, session.config(), samples);
+  load(*checkpoint, session, notes);
+  return progress;
+}
+
 std::optional<Progress> load_newest_checkpoint(const fs::path& run, Session& session,
                                                std::int64_t samples,
                                                std::vector<std::string>& notes) {

@@ -88,6 +88,9 @@ inline constexpr const char* saved_mark = ".saved";
 void mark_saved(const std::filesystem::path& run);
 void expect_never_saved(const std::filesystem::path& run);  // Error(weights)
 
+// Of the checkpoints in the folder the newest one's step, as the first rank sees it; -1: there are
+// none. All ranks call it.
+std::int64_t newest_step(const Ranks& ranks, const std::filesystem::path& run);
 // A rank that cannot read what the others can has taken an older one (-1: none):
 // AgreedError(weights).
 void expect_same_step(const Ranks& ranks, const std::filesystem::path& run, std::int64_t step);
@@ -100,6 +103,9 @@ void set_newer_aside(const std::filesystem::path& run, std::int64_t step,
 void remove_older(const std::filesystem::path& run, std::int64_t step, std::int64_t best_step,
                   const Retention& retention);
 
+// Loads the checkpoint of this folder. Error(weights) as below.
+Progress load_checkpoint(const std::filesystem::path& path, Session& session, std::int64_t samples,
+                         std::vector<std::string>& notes);
 // Loads the newest whole checkpoint into the session. Nothing when the run has never written one.
 // Error(weights) when the checkpoint belongs to another model, optimizer or data size, and when
 // those that were written are gone. `samples`: of an epoch.

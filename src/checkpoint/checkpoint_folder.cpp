@@ -112,6 +112,15 @@ void expect_never_saved(const fs::path& run) {
               "chooses another");
 }
 
+std::int64_t newest_step(const Ranks& ranks, const fs::path& run) {
+  std::int64_t step = -1;
+  ranks.together([&] {
+    if (!ranks.first()) return;
+    if (const auto all = checkpoints_in(run); !all.empty()) step = all.front().step;
+  });
+  return static_cast<std::int64_t>(ranks.most(static_cast<double>(step)));
+}
+
 void expect_same_step(const Ranks& ranks, const fs::path& run, std::int64_t step) {
   const auto mine = static_cast<double>(step);
   const std::vector<double> steps = ranks.gather({&mine, 1});

@@ -56,6 +56,10 @@ void add_part(const json& part, ShardTable& into) {
 
 }  // namespace
 
+std::string table_text(const ShardTable& table) { return to_json(table).dump(); }
+
+void add_table(const std::string& text, ShardTable& into) { add_part(json::parse(text), into); }
+
 ShardTable write_own_shards(const fs::path& folder, int rank, const Snapshot& snapshot) {
   std::vector<files::ShardBytes> shards;
   std::uint64_t bytes = 1 << 16;  // headers and the manifest

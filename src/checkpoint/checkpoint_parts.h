@@ -20,6 +20,10 @@ using ShardTable = std::map<std::string, files::GlobalTensor>;
 ShardTable write_own_shards(const std::filesystem::path& folder, int rank,
                             const Snapshot& snapshot);
 
+// A table as text, and such a text joined to `into`.
+std::string table_text(const ShardTable& table);
+void add_table(const std::string& text, ShardTable& into);
+
 // What a rank other than the first does: writes, and says so; what goes wrong is said too, and
 // thrown.
 void write_part(const std::filesystem::path& folder, int rank, const Snapshot& snapshot);

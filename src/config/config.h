@@ -144,6 +144,7 @@ struct Checkpoint {
   std::int64_t every = 0, keep = 2;  // every = -1: auto
   bool keep_best = true;
   double mtbf_h = 24.0;
+  std::int64_t memory_every = 0;  // 0: no checkpoints in memory
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -156,6 +157,7 @@ struct Run {
   std::int64_t restarts = 0;
   std::string hostfile;  // "": this machine, or what the launcher knows
   double host_wait_s = 30.0;
+  std::string place = "auto";  // auto or none
   std::int64_t epochs = 0,
                steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;       // "" or METRIC=VALUE

@@ -257,6 +257,7 @@ std::vector<Field> checkpoint_fields() {
       {"checkpoint", "keep", AT(checkpoint.keep), from(1, 1e6), "newest checkpoints that stay on disk"},
       {"checkpoint", "keep_best", AT(checkpoint.keep_best), any(), "also save and keep the one with the best test top-1"},
       {"checkpoint", "mtbf_h", AT(checkpoint.mtbf_h), above(0, 1e6), "every = \"auto\": hours between failures of the job, on the average"},
+      {"checkpoint", "memory_every", AT(checkpoint.memory_every), from(0, steps_cap), "with run.restarts: steps between checkpoints in memory, of a rank on its own host and on another one, from which a restart goes on where they are newer than those on disk; 0: none (docs/failures.md)"},
   };
 }
 std::vector<Field> run_fields() {
@@ -270,6 +271,7 @@ std::vector<Field> run_fields() {
       {"run", "restarts", AT(run.restarts), from(0, 1e6), "how many times `train --np` starts its ranks again from the newest checkpoint when one is lost or hangs (docs/failures.md)"},
       {"run", "hostfile", AT(run.hostfile), optional(), "hosts to start ranks on, one a line with its ranks: `node1 slots=4` or `node1:4`; unless given: this machine, or what mpirun finds"},
       {"run", "host_wait_s", AT(run.host_wait_s), from(0, 1e6), "seconds that a restart waits for a host that does not answer before it goes on without it"},
+      {"run", "place", AT(run.place), one_of("auto|cores|none"), "cores that an MPI rank keeps to where no launcher has bound it; auto: those of its NUMA node, where a machine has several; cores: as many as its share is, of its own; none: wherever the system puts it"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},
       {"run", "epochs", AT(run.epochs), from(0, 1e9), "passes over the training samples; 0: not given"},
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},

@@ -62,7 +62,7 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 20> no_matter = {"run.threads",
+  static constexpr std::array<std::string_view, 22> no_matter = {"run.threads",
                                                                  "run.out",
                                                                  "run.name",
                                                                  "run.csv",
@@ -71,11 +71,13 @@ bool changes_results(std::string_view key) {
                                                                  "run.restarts",
                                                                  "run.hostfile",
                                                                  "run.host_wait_s",
+                                                                 "run.place",
                                                                  "data.workers",
                                                                  "checkpoint.every",
                                                                  "checkpoint.keep",
                                                                  "checkpoint.keep_best",
                                                                  "checkpoint.mtbf_h",
+                                                                 "checkpoint.memory_every",
                                                                  "parallel.hang_s",
                                                                  "parallel.disk_s",
                                                                  "parallel.offload_optimizer",

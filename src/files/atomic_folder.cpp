@@ -81,7 +81,15 @@ void remove_folder(const fs::path& folder) {
   const fs::path gone = beside(folder, ".gone-");
   fs::remove_all(gone, error);
   fs::rename(folder, gone, error);
-  if (!error) fs::remove_all(gone, error);  // one that cannot be renamed stays whole
+  if (error) return;  // it stays whole
+  try {
+    // Its other name is on the disk before its first file goes: a disk that did the second alone
+    // would show a damaged folder.
+    sync_folder(gone.parent_path());
+  } catch (const Error&) {
+    return;  // clean_leftovers() of the next process tries again
+  }
+  fs::remove_all(gone, error);
 }
 
 void clean_leftovers(const fs::path& folder) {

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +22,7 @@
 #include "base/control_group.h"
 #include "base/process.h"
 #include "ranks/hang_dump.h"
+#include "ranks/memory_place.h"
 #include "ranks/stack_trace.h"
 #include "ranks/stop.h"
 
@@ -117,6 +120,10 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
   // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not
   // waited meanwhile.
+  const auto now_ns = [] {
+    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  };
+  std::int64_t first_ns = 0;  // when the first request came
   int status = 0, asked = 0, handed = 0, request = 0, stopped = -1, decided = -1, round = 0;
   const auto rounds = [](double seconds) {
     return static_cast<int>(std::min(seconds / round_s, 1e9));
@@ -127,8 +134,11 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
     const struct timespec pause = {0, static_cast<long>(round_s * 1e9)};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
         signal > 0 && signal != SIGCHLD)
-      if (asked == 0 || signal != SIGHUP)
-        request = signal, ++asked;  // a terminal that is gone is no second request
+      // A terminal that is gone is no second request, nor is what follows at once.
+      if (asked == 0 || (signal != SIGHUP && now_ns() - first_ns > same_request_ns(signal))) {
+        if (asked == 0) first_ns = now_ns();
+        request = signal, ++asked;
+      }
     // The first is kept until the rank has joined the others: of one that ends in the middle of
     // that, mpirun may wait to hear for ever.
     if (asked > handed && (asked > 1 || shared_->joined.load(std::memory_order_acquire))) {
@@ -156,6 +166,8 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   if (WIFEXITED(status)) std::_Exit(WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   if (const auto verdict = folder().verdict()) std::_Exit(verdict->code);
+  if (::getppid() != launcher)
+    remove_memory_folder(memory_folder(host_name()));  // nobody will start the job again
   if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
   const bool starved = signal == SIGKILL && killed_for_memory() > killed_before;
   show_last(folder(), rank, child, shared_->heartbeat);

@@ -24,6 +24,7 @@
 #include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
+#include "ranks/placement.h"
 #include "ranks/ranks.h"
 #include "ranks/restart.h"
 #include "ranks/supervise.h"
@@ -85,7 +86,9 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   int code = 0;
   try {
     check_devices(config, world.get());
-    tell_how(world->describe(), agree_on_carrier(config, world.get()));
+    const std::string placed = place_ranks(config.run.place, *world);
+    tell_how(placed.empty() ? world->describe() : world->describe() + "; " + placed,
+             agree_on_carrier(config, world.get()));
     code = body(world.get());
     leave();
     return code;

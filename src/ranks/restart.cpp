@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "config/shrink.h"
 #include "ranks/hosts.h"
+#include "ranks/memory_place.h"
 #include "ranks/supervise.h"
 
 namespace tessera::run {
@@ -62,11 +63,13 @@ class Supervisor {
         goes_on_(goes_on),
         restarts_(goes_on ? static_cast<int>(config.run.restarts) : 0),
         all_(hosts_of(config.run.hostfile)),
-        here_(all_) {}
+        here_(all_),
+        memory_(restarts_ > 0 && config.checkpoint.memory_every > 0) {}
 
   int run() {
     choose_ranks();
     for (int restart = 0;;) {
+      memory_.last(restart == restarts_);
       const JobEnd end =
           run_job(start(), signals_, [this](std::int64_t step) { return look(step); });
       fresh_ = fresh_ && !end.opened;
@@ -196,6 +199,7 @@ class Supervisor {
   const std::vector<Host> all_;
   std::vector<Host> here_;
   config::Config now_;
+  const MemoryName memory_;
   bool fresh_ = true;  // --fresh still counts
   bool joining_ = false, stopping_ = false;
   Recovery recovery_;

@@ -7,7 +7,6 @@
 namespace tessera::run {
 namespace {
 
-constexpr long same_request_ns = 250'000'000;
 volatile std::sig_atomic_t requested = 0;
 struct timespec first = {};
 std::mutex guards_mutex;
@@ -23,7 +22,8 @@ long since_first() {
 void request(int signal, siginfo_t* from, void*) {
   if (!requested) clock_gettime(CLOCK_MONOTONIC, &first);
   const bool handed_on = from->si_code == SI_QUEUE,
-             again = handed_on ? from->si_value.sival_int > 1 : since_first() > same_request_ns;
+             again =
+                 handed_on ? from->si_value.sival_int > 1 : since_first() > same_request_ns(signal);
   if (requested && again && signal != SIGHUP) {  // again: the default action, which is to end
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -32,6 +32,8 @@ void request(int signal, siginfo_t* from, void*) {
 }
 
 }  // namespace
+
+long same_request_ns(int signal) { return signal == SIGINT ? 250'000'000L : 5'000'000'000L; }
 
 bool stop_requested() { return requested != 0; }
 

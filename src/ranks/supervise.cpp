@@ -139,15 +139,20 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
   int status = 0, asked = 0;
   bool wanted = false, forwarded = false, started = false;
   std::set<pid_t> told;
-  auto seen = steady_clock::now(), looked = seen;
+  auto seen = steady_clock::now(), looked = seen, first = seen;
   steady_clock::time_point decided = steady_clock::time_point::max();
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
         signal > 0 && signal != SIGCHLD) {
       // Asked again, mpirun ends them; a terminal that is gone is no second request.
-      if (asked == 0 || signal != SIGHUP) ++asked;
-      if (asked > 1 && signal != SIGHUP) ::kill(child, SIGTERM);
+      // What follows at once is none, either.
+      const auto now = steady_clock::now();
+      if (asked == 0) first = now;
+      const bool again =
+          signal != SIGHUP && (now - first) / std::chrono::nanoseconds(1) > same_request_ns(signal);
+      if (asked == 0 || again) ++asked;
+      if (asked > 1 && again) ::kill(child, SIGTERM);
     }
     wanted |= look(step_of(folder.read(0)));
     if (asked == 1 || (wanted && asked == 0)) {
@@ -179,6 +184,10 @@ std::vector<std::string> command_of(const JobStart& job, const fs::path& folder)
     const fs::path file = folder / "hosts";
     std::ofstream(file) << hostfile_text(job.hosts, open_mpi);
     for (std::string& word : hostfile_arguments(file, open_mpi)) words.push_back(std::move(word));
+    // Of the environment Open MPI brings only what is its own to other hosts; MPICH brings all.
+    for (char** entry = environ; open_mpi && *entry; ++entry)
+      if (const std::string_view variable = *entry; variable.starts_with("TESSERA_"))
+        words.insert(words.end(), {"-x", std::string(variable.substr(0, variable.find('=')))});
   }
   words.insert(words.end(),
                {"-np", std::to_string(job.ranks), fs::read_symlink("/proc/self/exe").string()});

@@ -35,6 +35,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void TrainState::note_progress(const TrainLog& log) {
+  if (ranks.first()) progress.metrics_bytes = log.bytes(), progress.metrics_hash = log.hash();
+  progress.epoch_seconds += seconds_since(epoch_start);
+  epoch_start = std::chrono::steady_clock::now();
+  progress.wall_s = wall();
+}
+
 bool TrainState::epoch_pending() const {
   return progress.position >= epoch_samples ||
          (progress.step >= total && progress.epoch_images > 0);

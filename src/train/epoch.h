@@ -30,6 +30,8 @@ struct TrainState {
   bool stopping() const;
   // Seconds of all processes of the run so far.
   double wall() const { return wall_before + seconds_since(start); }
+  // Brings `progress` to what the log and the clocks say now, for a checkpoint.
+  void note_progress(const TrainLog& log);
 
   config::Config config;
   Ranks ranks;

@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/say.h"
 #include "checkpoint/checkpoint_room.h"
+#include "checkpoint/memory_level.h"
 #include "checkpoint/saver.h"
-#include "checkpoint/weights.h"
 #include "checkpoint/weights_open.h"
 #include "compile/plans.h"
 #include "compile/stages.h"
@@ -37,7 +37,7 @@
 #include "train/diagnose.h"
 #include "train/epoch.h"
 #include "train/learning_rate.h"
-#include "train/predictions.h"
+#include "train/results.h"
 #include "train/run_folder.h"
 #include "train/score.h"
 #include "train/train.h"
@@ -85,12 +85,15 @@ class Trainer {
     plans_ = plans_of_training(state_.config, extent_);
     state_.results.planned_bytes = reserve(*state_.session, plans_, state_.ranks).bytes();
     state_.ranks.together([&] { clean_run_folder(out_, lock_); });
+    memory_.emplace(state_.ranks, state_.config.checkpoint.memory_every, out_);
+    in_memory_ = memory_->newest(newest_step(state_.ranks, out_), notes_);
     state_.ranks.together([&] {
       comm::Heartbeat::doing("bringing the pictures to the device");
       hold_pictures(*state_.session, *state_.train);
       comm::Heartbeat::doing("loading the weights"), begin();
     });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
+    memory_->loaded();
     segment_ = begin_segment(state_.ranks, static_cast<int>(state_.config.run.threads), out_,
                              state_.progress.step, config::in_short(state_.config),
                              state_.config.precision.dtype);
@@ -116,6 +119,7 @@ class Trainer {
     log_.console().finish();
     save();
     saver_->wait();
+    memory_->end();          // all of it is on the disk now
     state_.ranks.barrier();  // nobody leaves before the last shard is in place
     comm::Heartbeat::doing("finishing");
     if (!finished) {
@@ -158,7 +162,9 @@ class Trainer {
   void begin() {
     if (!options_.fresh) {
       const std::optional<Progress> found =
-          load_newest_checkpoint(out_, *state_.session, state_.epoch_samples, notes_);
+          in_memory_.empty()
+              ? load_newest_checkpoint(out_, *state_.session, state_.epoch_samples, notes_)
+              : load_checkpoint(in_memory_, *state_.session, state_.epoch_samples, notes_);
       if (found) state_.progress = *found, resumed_ = true;
       if (const auto changes = changes_since(out_, asked()); resumed_ && !changes.empty())
         notes_.push_back("the run goes on with another configuration than before: " +
@@ -242,6 +248,8 @@ class Trainer {
                (state_.config.checkpoint.keep_best && state_.progress.best_step > best);
       }
       if (due && !stop) save();
+      if (!due && !stop && state_.progress.step > before && memory_->due(state_.progress.step))
+        save_in_memory();
       log_.note(saver_->remark());
     }
     if (state_.results.final.images == 0 && state_.test->size() > 0)
@@ -329,17 +337,15 @@ class Trainer {
   void save() {
     if (saved_lines_ == log_.lines()) return;  // every batch and every epoch adds a line
     saved_lines_ = log_.lines();
-    if (state_.ranks.first())
-      state_.progress.metrics_bytes = log_.bytes(), state_.progress.metrics_hash = log_.hash();
-    state_.progress.epoch_seconds += seconds_since(state_.epoch_start);
-    state_.epoch_start = std::chrono::steady_clock::now();
-    state_.progress.wall_s = state_.wall();
-    saver_->save(*state_.session, state_.progress,
-                 {{"samples", samples_},
-                  {"lr", {{"step", state_.progress.step}, {"total", state_.total}}},
-                  {"classes", state_.train->class_names()},
-                  {"preprocess", preprocess_of(state_.config)}},
+    state_.note_progress(log_);
+    saver_->save(*state_.session, state_.progress, manifest_notes(state_, samples_),
                  out_ / "metrics.jsonl");
+  }
+
+  void save_in_memory() {
+    state_.note_progress(log_);
+    log_.note(memory_->save(*state_.session, state_.progress, manifest_notes(state_, samples_),
+                            out_ / "metrics.jsonl"));
   }
 
   void finish() {
@@ -349,15 +355,8 @@ class Trainer {
     state_.results.ranks =
         meter_->ranks_json(state_.results.planned_bytes, state_.results.measured_bytes);
     if (!state_.ranks.first()) return;
-    save_weights(
-        out_ / "weights.safetensors", state_.config.model,
-        [&](const std::string& name) { return weights.at(name); }, Naming::torchvision,
-        storage_dtype(state_.config) == ir::DType::f64 ? "F64" : "F32", state_.train->class_names(),
-        preprocess_of(state_.config).dump());
-    write_predictions(out_, state_.results.final, *state_.test);
     state_.progress.wall_s = state_.wall();
-    const ordered_json summary = summary_of(state_.config, state_.progress, state_.results);
-    files::write_atomically(out_ / "summary.json", summary.dump(2) + "\n");
+    const ordered_json summary = write_results(out_, state_, weights);
     log_.console().line(done_line(summary, out_.string()));
     if (options_.json) report::print_document(summary);
   }
@@ -370,6 +369,8 @@ class Trainer {
   TrainState state_;
   std::optional<Meter> meter_;
   std::optional<data::Loader> loader_;
+  std::optional<MemoryLevel> memory_;
+  fs::path in_memory_;          // the checkpoint in memory that the run goes on from; empty: none
   std::optional<Saver> saver_;  // after the session: it waits for its thread first
   std::optional<StepsUnderWay> under_way_;
   RunExtent extent_;

@@ -57,7 +57,10 @@ bool StepsUnderWay::full(const Progress& progress) const {
   const data::Batch& last = steps_.back().batch;
   const bool ends_epoch = last.first_position + last.count >= extent_.epoch_samples,
              ends_run = most >= extent_.steps;
-  const bool saves = every > 0 && most / every > progress.step / every;
+  const auto passes = [&](std::int64_t steps) {
+    return steps > 0 && most / steps > progress.step / steps;
+  };
+  const bool saves = passes(every) || passes(config.checkpoint.memory_every);
   const bool decides = ends_epoch || ends_run || saves || progress.skipped_in_a_row > 0 ||
                        config.parallel.weights.word == "measured";
   return decides || static_cast<std::int64_t>(steps_.size()) > ahead_;

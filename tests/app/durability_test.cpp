@@ -80,6 +80,25 @@ TEST(Durability, ADiskThatNeverReturnsIsNamed) {
   EXPECT_TRUE(says(never.err, "parallel.disk_s = 1")) << never.err;
 }
 
+// Slurm's second SIGTERM of one preemption comes while the ranks save.
+TEST(Durability, ARequestToStopThatComesTwiceIsOne) {
+  for (const char* ranks : {"", "--np 2 "}) {
+    if (*ranks && !has_mpirun()) continue;
+    const fs::path out = scratch() / (*ranks ? "request_ranks" : "request");
+    const Fault slow("fsync .part-step- slow=1.2");
+    Process process("train" + every_second + "--set checkpoint.every=1000000 --steps 1000000 " +
+                    "--set run.eval_every=0 --set data.train_size=6400 --quiet --fresh " + ranks +
+                    "--out " + out.string());
+    for (int i = 0; i < 6000 && lines_of(out, "step").size() < 2; ++i)
+      std::this_thread::sleep_for(milliseconds(5));
+    process.signal(SIGTERM);
+    std::this_thread::sleep_for(milliseconds(700));
+    process.signal(SIGTERM);
+    EXPECT_EQ(process.wait(), 75) << ranks;
+    EXPECT_FALSE(fs::is_empty(out / "ckpt"));
+  }
+}
+
 // The third checkpoint cannot be flushed; then the folder cannot be listed; then all is well again.
 TEST(Durability, ARunThatCannotLookDoesNotStartOver) {
   const fs::path out = scratch() / "unlisted", whole = scratch() / "unlisted_whole";

@@ -51,19 +51,22 @@ limit() {  # limit HOST RATE: both ways
   tc -n ${id}s qdisc replace dev p$1 root tbf rate "$2" burst 256kb latency 100ms
 }
 
-# What mpirun calls instead of ssh: agent ADDRESS COMMAND... A host that is down does not answer.
+# What mpirun calls instead of ssh: agent ADDRESS COMMAND... A host that is down does not answer. As over ssh nothing of the environment
+# comes along.
 cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash
 address=\$1
 shift
 [[ ! -e $work/down-\$address ]] || exit 255
-exec ip netns exec "$id\${address##*.}" unshare --uts sh -c 'hostname "\$0"; exec sh -c "\$1"' "h\${address##*.}" "\$*"
+exec env -i PATH="\$PATH" HOME="\$HOME" ip netns exec "$id\${address##*.}" unshare --uts sh -c 'hostname "\$0"; exec sh -c "\$1"' "h\${address##*.}" "\$*"
 AGENT
 chmod +x "$work/agent"
 for i in 1 2 3; do echo "$(address $i) slots=1" >>"$work/hostfile"; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=$work/agent OMPI_MCA_plm_rsh_no_tree_spawn=1 \
   OMPI_MCA_oob_tcp_if_include=v0 OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=v0 OMPI_MCA_hwloc_base_binding_policy=none
-at_first() { "$work/agent" "$(address 1)" "$(printf '%q ' "$@")"; }  # a command on the first host
+at_first() {  # a command on the first host
+  "$work/agent" "$(address 1)" "env $(env | grep '^OMPI_' | tr '\n' ' ') $(printf '%q ' "$@")"
+}
 
 tiny=(--model vit_micro --set model.depth=1 --set data.train_size=480 --set data.test_size=32 --global-batch 48 --threads 1
   --set run.eval_every=0 --set checkpoint.every=1 --set checkpoint.keep=100000 --set checkpoint.keep_best=false --set parallel.hang_s=8
@@ -130,6 +133,24 @@ hand 2 2; forget "${after[2]}"
 hand 3 1
 hold "the same losses" cmp <(losses "$work/lost") <(losses "$work/hand")
 hold "the same weights" cmp "$work/lost/weights.safetensors" "$work/hand/weights.safetensors"
+
+say; say "== a host is lost with its memory: checkpoints in memory alone"
+at_first "$build/tessera" train "${tiny[@]}" --set checkpoint.every=1000000 --set checkpoint.memory_every=1 --steps 300 --np 3 --restarts 2 \
+  --hostfile "$work/hostfile" --quiet --out "$work/memory" >"$work/memory.log" 2>&1 &
+job=$!
+hold "the job has begun" wait_for 60 reached "$work/memory" 40
+touch "$work/down-$(address 3)"
+ip netns pids ${id}3 | xargs -r kill -9
+rm -rf /dev/shm/tessera-memory-*.h3  # it shares the memory of this machine; a host that is lost takes its own along
+status=0; wait $job || status=$?
+tee -a "$transcript" <"$work/memory.log"
+hold "exit status 0" test $status = 0
+hold "nothing was on disk, and it went on from memory" grep -q "in memory; the newest on disk is none" "$work/memory/log.txt"
+read -r -a after <<<"$(segments "$work/memory")"
+say "$(grep 'in memory' "$work/memory/log.txt" | head -3)"
+hold "after the 30th step or later (${after[1]})" test "${after[1]}" -ge 30
+hold "nothing is left in memory" test -z "$(find /dev/shm -maxdepth 1 -name 'tessera-memory-*')"
+rm "$work/down-$(address 3)"
 
 say; say "== a host is cut off: its cable is pulled"
 at_first "$build/tessera" train "${tiny[@]}" --steps 400 --np 1:3 --restarts 3 --hostfile "$work/hostfile" --quiet --out "$work/cut" \

@@ -140,13 +140,22 @@ hold "it saved and ended with 75" grep -q "tessera ended with 75" "$work/low.log
 hold "its weights are those of a run that nobody disturbed" same "$work/low" "$work/whole"
 
 say; say "== a time limit: --signal=USR1@ comes before it"
-job=$(submit limit -p low --nodes=2 --time=1 --signal=USR1@45 -- "${tiny[@]}" --steps $steps --out "$work/limit")
-hold "the job was asked to stop and queued again" wait_for 180 restarted "$job" 1
+# The signal comes when Slurm gets to it, so the run has no end until it has come: how many steps it has stands in a file.
+constant=("${tiny[@]}" --set lr.schedule=constant --set lr.warmup=0)
+echo 1000000 >"$work/length"
+printf '#!/bin/bash\nexec %q "$@" --steps "$(cat %q)"\n' "$tessera" "$work/length" >"$work/until"
+chmod +x "$work/until"
+job=$(tessera=$work/until submit limit -p low --nodes=2 --time=1 --signal=USR1@45 -- "${constant[@]}" --out "$work/limit")
+hold "the job was asked to stop" wait_for 180 grep -qs "tessera ended with 75" "$work/limit.log"
+saved=$(basename "$(ls -dv "$work"/limit/ckpt/step-* | tail -1)")
+steps=$((${saved#step-} + 100))
+echo $steps >"$work/length"
+hold "and queued again" wait_for 180 restarted "$job" 1
 scontrol update jobid="$job" timelimit=10 2>/dev/null || true
 hold "and has come to its end" wait_for 400 in_state "$job" COMPLETED
 run cat "$work/limit.log"
-hold "it saved and ended with 75" grep -q "tessera ended with 75" "$work/limit.log"
-hold "its weights are those of a run that nobody disturbed" same "$work/limit" "$work/whole"
+run "$tessera" train "${constant[@]}" --steps $steps --np 2 --out "$work/limit_whole"
+hold "its weights are those of a run of $steps steps that nobody disturbed" same "$work/limit" "$work/limit_whole"
 
 say; say "== a rank that is killed on a node: the job queues again"
 job=$(submit lost -p low --nodes=2 -- "${tiny[@]}" --steps 400 --out "$work/lost")

@@ -45,6 +45,11 @@ class Started {
           const fs::path& log);  // without any fault; stdout and stderr go to `log`
   Started(const std::string& arguments, const fs::path& log, const Fault& fault,
           const fs::path& under, const fs::path& record);
+  // With these in its environment ("NAME=value").
+  Started(const std::string& arguments, const fs::path& log,
+          const std::vector<std::string>& variables) {
+    start(arguments, log, variables);
+  }
   ~Started();  // kills what is left
   Started(const Started&) = delete;
   Started& operator=(const Started&) = delete;
