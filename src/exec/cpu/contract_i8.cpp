@@ -150,7 +150,8 @@ void read_columns(const Lowering& l, const Tile& tile, std::size_t i, const Tens
     for (int64_t j = 0; j < tile.cols; ++j) to[j] = number(first + j * stride);
 }
 
-// y = act(sums times all scales + all addends) for a tile whose sums are complete.
+// act(sums times all scales + all addends), and the same before act, for a tile whose sums are
+// complete.
 void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums) {
   const auto& attr = call.attr<ir::Contract>();
   Columns scale, bias{}, next;
@@ -162,14 +163,18 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
     else
       vector_add(bias.data(), next.data(), bias.data(), tile.cols);
   }
-  const Tensor& y = call.out[0] ? call.out[0] : call.out[1];
-  const int act = !call.out[0] || attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
+  const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
+    if (!to) return;
+    if (is_bf16(to)) HWY_DYNAMIC_DISPATCH(finish_i8_lows)
+    (act, row, scale.data(), bias.data(), tile.cols, to.as<Low>() + at);
+    else HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols,
+                                                to.as<float>() + at);
+  };
+  const int act = attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
   int64_t c_at = c_offset(l, tile);
   for (int64_t row = 0; row < tile.rows; ++row, c_at += l.m.c, sums += sums_pitch(l)) {
-    if (is_bf16(y)) HWY_DYNAMIC_DISPATCH(finish_i8_lows)
-    (act, sums, scale.data(), bias.data(), tile.cols, y.as<Low>() + c_at);
-    else HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, sums, scale.data(), bias.data(), tile.cols,
-                                                y.as<float>() + c_at);
+    put(call.out[0], act, sums, c_at);
+    if (call.out.size() > 1) put(call.out[1], 0, sums, c_at);
   }
 }
 
@@ -192,10 +197,8 @@ void pack_contract_i8(const Call& call) {
 
 void contract_i8(const Call& call) {
   const Lowering& l = lowering_of(call);
-  const bool second = call.out.size() > 1 && call.out[1];
-  if ((!call.out[0] && !second) || l.c_elements() == 0) return;
-  // The value before act beside the one after it is for gradients, which nobody takes here.
-  if (!is_product(l) || (call.out[0] && second)) return contract_quantised(call);
+  if (l.c_elements() == 0) return;
+  if (!is_product(l)) return contract_quantised(call);
   const std::byte* packed = call.packed;
   if (!packed) {
     pack_all(call, l, call.in[l.swapped ? 0 : 1], call.shared);
