@@ -165,10 +165,13 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
   }
   const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
     if (!to) return;
-    if (is_bf16(to)) HWY_DYNAMIC_DISPATCH(finish_i8_lows)
-    (act, row, scale.data(), bias.data(), tile.cols, to.as<Low>() + at);
-    else HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols,
-                                                to.as<float>() + at);
+    if (is_bf16(to)) {
+      Low* const y = to.as<Low>() + at;
+      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(act, row, scale.data(), bias.data(), tile.cols, y);
+    } else {
+      float* const y = to.as<float>() + at;
+      HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);
+    }
   };
   const int act = attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
   int64_t c_at = c_offset(l, tile);
