@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/index.h"
@@ -22,32 +23,66 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
-enum class Act { none, gelu, gelu_tanh };
+template <class D, class V>
+HWY_INLINE void store_as(D d, V v, float* to) {
+  hn::StoreU(v, d, to);
+}
+// Rounded as round_to_bf16 does it (simd/convert.h).
+template <class D, class V>
+HWY_INLINE void store_as(D, V v, Low* to) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<std::uint16_t, D> half;
+  const auto bits = hn::BitCast(du, v), kept = hn::ShiftRight<16>(bits);
+  const auto up = hn::Add(hn::Set(du, 0x7fff), hn::And(kept, hn::Set(du, 1)));
+  const auto rounded =
+      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(kept, hn::Set(du, 0x40)),
+                     hn::ShiftRight<16>(hn::Add(bits, up)));
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, rounded)), half, to);
+}
 
-// to = act(sums * scale + bias), vector by vector; `to` may be the sums' own storage.
-template <Act act>
-HWY_INLINE void finish_i8(const std::int32_t* sums, const float* HWY_RESTRICT scale,
-                          const float* HWY_RESTRICT bias, std::int64_t n, float* to) {
+// to = act(sums * scale + bias) for n columns; what is read is whole vectors long.
+template <int act, class T>
+HWY_INLINE void finish_i8(const std::int32_t* HWY_RESTRICT sums, const float* HWY_RESTRICT scale,
+                          const float* HWY_RESTRICT bias, std::int64_t n, T* HWY_RESTRICT to) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  // The arrays are whole vectors long.
-  for (std::int64_t j = 0; j < n; j += lanes) {
-    auto v = hn::MulAdd(hn::ConvertTo(d, hn::LoadU(di, sums + j)), hn::LoadU(d, scale + j),
-                        hn::LoadU(d, bias + j));
-    if constexpr (act == Act::gelu) v = vgelu(d, v);
-    if constexpr (act == Act::gelu_tanh) v = vgelu_tanh(d, v);
-    hn::StoreU(v, d, to + j);
-  }
+  const auto value = [&](std::int64_t j) HWY_ATTR {
+    const auto v = hn::MulAdd(hn::ConvertTo(d, hn::LoadU(di, sums + j)), hn::LoadU(d, scale + j),
+                              hn::LoadU(d, bias + j));
+    if constexpr (act == 1)
+      return vgelu(d, v);
+    else if constexpr (act == 2)
+      return vgelu_tanh(d, v);
+    else
+      return v;
+  };
+  std::int64_t j = 0;
+  for (; j + lanes <= n; j += lanes) store_as(d, value(j), to + j);
+  if (j == n) return;
+  HWY_ALIGN T part[hn::MaxLanes(d)];
+  store_as(d, value(j), part);
+  std::memcpy(to + j, part, static_cast<std::size_t>(n - j) * sizeof(T));
 }
-void finish_i8_row(const std::int32_t* sums, const float* scale, const float* bias, std::int64_t n,
-                   int act, float* to) {
+template <class T>
+HWY_INLINE void finish_i8(int act, const std::int32_t* sums, const float* scale, const float* bias,
+                          std::int64_t n, T* to) {
   if (act == 0)
-    finish_i8<Act::none>(sums, scale, bias, n, to);
+    finish_i8<0>(sums, scale, bias, n, to);
   else if (act == 1)
-    finish_i8<Act::gelu>(sums, scale, bias, n, to);
+    finish_i8<1>(sums, scale, bias, n, to);
   else
-    finish_i8<Act::gelu_tanh>(sums, scale, bias, n, to);
+    finish_i8<2>(sums, scale, bias, n, to);
+}
+// act: 0 none, 1 gelu, 2 gelu_tanh.
+void finish_i8_floats(int act, const std::int32_t* sums, const float* scale, const float* bias,
+                      std::int64_t n, float* to) {
+  finish_i8(act, sums, scale, bias, n, to);
+}
+void finish_i8_lows(int act, const std::int32_t* sums, const float* scale, const float* bias,
+                    std::int64_t n, Low* to) {
+  finish_i8(act, sums, scale, bias, n, to);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -56,7 +91,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::exec::cpu {
 
-HWY_EXPORT(finish_i8_row);
+HWY_EXPORT(finish_i8_floats);
+HWY_EXPORT(finish_i8_lows);
 
 namespace {
 
@@ -114,7 +150,8 @@ void read_columns(const Lowering& l, const Tile& tile, std::size_t i, const Tens
     for (int64_t j = 0; j < tile.cols; ++j) to[j] = number(first + j * stride);
 }
 
-// y = act(sums times all scales + all addends) for a tile whose sums are complete.
+// act(sums times all scales + all addends), and the same before act, for a tile whose sums are
+// complete.
 void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums) {
   const auto& attr = call.attr<ir::Contract>();
   Columns scale, bias{}, next;
@@ -126,16 +163,21 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
     else
       vector_add(bias.data(), next.data(), bias.data(), tile.cols);
   }
-  const Tensor& y = call.out[0] ? call.out[0] : call.out[1];
-  const int act = !call.out[0] || attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
+  const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
+    if (!to) return;
+    if (is_bf16(to)) {
+      Low* const y = to.as<Low>() + at;
+      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(act, row, scale.data(), bias.data(), tile.cols, y);
+    } else {
+      float* const y = to.as<float>() + at;
+      HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);
+    }
+  };
+  const int act = attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
   int64_t c_at = c_offset(l, tile);
   for (int64_t row = 0; row < tile.rows; ++row, c_at += l.m.c, sums += sums_pitch(l)) {
-    float* const z = reinterpret_cast<float*>(sums);
-    HWY_DYNAMIC_DISPATCH(finish_i8_row)(sums, scale.data(), bias.data(), tile.cols, act, z);
-    if (is_bf16(y))
-      round_to_bf16(z, y.as<Low>() + c_at, tile.cols);
-    else
-      vector_copy(z, y.as<float>() + c_at, tile.cols);
+    put(call.out[0], act, sums, c_at);
+    if (call.out.size() > 1) put(call.out[1], 0, sums, c_at);
   }
 }
 
@@ -158,10 +200,8 @@ void pack_contract_i8(const Call& call) {
 
 void contract_i8(const Call& call) {
   const Lowering& l = lowering_of(call);
-  const bool second = call.out.size() > 1 && call.out[1];
-  if ((!call.out[0] && !second) || l.c_elements() == 0) return;
-  // The value before act beside the one after it is for gradients, which nobody takes here.
-  if (!is_product(l) || (call.out[0] && second)) return contract_quantised(call);
+  if (l.c_elements() == 0) return;
+  if (!is_product(l)) return contract_quantised(call);
   const std::byte* packed = call.packed;
   if (!packed) {
     pack_all(call, l, call.in[l.swapped ? 0 : 1], call.shared);
