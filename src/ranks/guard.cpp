@@ -32,6 +32,8 @@ constexpr double round_s = 0.2, look_s = 1;
 constexpr double grace_s = 3;         // from a verdict until a rank that has not ended is killed
 constexpr double others_first_s = 5;  // the other ranks' watchdogs have more to say
 
+int rounds(double seconds) { return static_cast<int>(std::min(seconds / round_s, 1e9)); }
+
 const std::string help = "the same command goes on from the newest checkpoint";
 const std::string less_memory =
     "; less memory: a larger batch.accumulate, parallel.recompute = \"full\", parallel.zero; "
@@ -135,9 +137,6 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   // waited meanwhile.
   Requests requests;
   int status = 0, handed = 0, stopped = -1, decided = -1, round = 0;
-  const auto rounds = [](double seconds) {
-    return static_cast<int>(std::min(seconds / round_s, 1e9));
-  };
   for (pid_t changed = 0;; changed = ::waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED)) {
     if (changed == child && (WIFEXITED(status) || WIFSIGNALED(status))) break;
     if (changed == child) stopped = WIFSTOPPED(status) ? 0 : -1;
