@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +31,8 @@ namespace {
 constexpr double round_s = 0.2, look_s = 1;
 constexpr double grace_s = 3;         // from a verdict until a rank that has not ended is killed
 constexpr double others_first_s = 5;  // the other ranks' watchdogs have more to say
+
+int rounds(double seconds) { return static_cast<int>(std::min(seconds / round_s, 1e9)); }
 
 const std::string help = "the same command goes on from the newest checkpoint";
 const std::string less_memory =
@@ -54,6 +55,20 @@ void show_last(const HeartbeatFolder& folder, int rank, pid_t child,
   ++seen.tick, seen.look = heartbeat.look();
   folder.write(seen);
 }
+
+// Requests to stop that came to the guard.
+struct Requests {
+  int count = 0, last = 0;  // how many, and the signal of the last one
+  void add(int signal) {
+    const auto now = std::chrono::steady_clock::now();
+    if (count == 0) first = now;
+    // A terminal that is gone is no second request, nor is what follows at once.
+    const bool again =
+        signal != SIGHUP && (now - first) / std::chrono::nanoseconds(1) > same_request_ns(signal);
+    if (count == 0 || again) last = signal, ++count;
+  }
+  std::chrono::steady_clock::time_point first;
+};
 
 bool asked_for(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP;
@@ -120,31 +135,22 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   const auto name = [&] { return fmt::format("rank {} ({}, pid {})", rank, host_name(), child); };
   // Times are counted in rounds: a guard that was stopped itself, with the whole job, has not
   // waited meanwhile.
-  const auto now_ns = [] {
-    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-  };
-  std::int64_t first_ns = 0;  // when the first request came
-  int status = 0, asked = 0, handed = 0, request = 0, stopped = -1, decided = -1, round = 0;
-  const auto rounds = [](double seconds) {
-    return static_cast<int>(std::min(seconds / round_s, 1e9));
-  };
+  Requests requests;
+  int status = 0, handed = 0, stopped = -1, decided = -1, round = 0;
   for (pid_t changed = 0;; changed = ::waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED)) {
     if (changed == child && (WIFEXITED(status) || WIFSIGNALED(status))) break;
     if (changed == child) stopped = WIFSTOPPED(status) ? 0 : -1;
     const struct timespec pause = {0, static_cast<long>(round_s * 1e9)};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
         signal > 0 && signal != SIGCHLD)
-      // A terminal that is gone is no second request, nor is what follows at once.
-      if (asked == 0 || (signal != SIGHUP && now_ns() - first_ns > same_request_ns(signal))) {
-        if (asked == 0) first_ns = now_ns();
-        request = signal, ++asked;
-      }
+      requests.add(signal);
     // The first is kept until the rank has joined the others: of one that ends in the middle of
     // that, mpirun may wait to hear for ever.
-    if (asked > handed && (asked > 1 || shared_->joined.load(std::memory_order_acquire))) {
+    if (requests.count > handed &&
+        (requests.count > 1 || shared_->joined.load(std::memory_order_acquire))) {
       union sigval value = {};
-      value.sival_int = handed = asked;
-      ::sigqueue(child, request, value);
+      value.sival_int = handed = requests.count;
+      ::sigqueue(child, requests.last, value);
     }
     if (decided < 0 && ++round % rounds(look_s) == 0 && folder().verdict()) {
       decided = 0;

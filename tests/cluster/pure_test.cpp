@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <set>
 
 #include "config/flags.h"
 #include "config/reader.h"
 #include "config/shrink.h"
 #include "ranks/hang_dump.h"
 #include "ranks/hosts.h"
-#include "ranks/placement.h"
 #include "ranks/restart.h"
 
 namespace tessera::test::pure_test {
@@ -160,35 +158,6 @@ TEST(Dump, APartSaysWhatEndedLast) {
   EXPECT_TRUE(has("all_reduce 7 of world (scope6)")) << "24 are kept\n" << part;
   EXPECT_FALSE(has("(scope5)")) << part;
   EXPECT_TRUE(has("where it is:\n    here()")) << part;
-}
-
-// Two NUMA nodes of four cores with two hyperthreads each, numbered as Linux does.
-std::vector<run::Cpu> two_nodes() {
-  std::vector<run::Cpu> out;
-  for (int cpu = 0; cpu < 16; ++cpu) out.push_back({cpu, cpu % 8 / 4, cpu % 8});
-  return out;
-}
-
-TEST(Placement, RanksKeepToTheirNumaNodes) {
-  using Shares = std::vector<std::vector<int>>;
-  const std::vector<int> first = {0, 1, 2, 3, 8, 9, 10, 11}, second = {4, 5, 6, 7, 12, 13, 14, 15};
-  EXPECT_EQ(run::share_out(two_nodes(), 2, false), (Shares{first, second}));
-  EXPECT_EQ(run::share_out(two_nodes(), 4, false), (Shares{first, first, second, second}));
-  EXPECT_EQ(run::share_out(two_nodes(), 4, true),
-            (Shares{{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}}));
-  EXPECT_EQ(run::share_out(two_nodes(), 1, true).at(0).size(), 16u);
-  EXPECT_EQ(run::share_out(two_nodes(), 8, true).at(7), (std::vector<int>{7, 15}));
-  EXPECT_TRUE(run::share_out(two_nodes(), 9, true).empty()) << "more ranks than cores";
-  EXPECT_EQ(run::cpu_list(first), "0-3,8-11");
-}
-
-TEST(Placement, NoTwoRanksShareACore) {
-  for (int ranks = 1; ranks <= 8; ++ranks) {
-    std::set<int> seen;
-    for (const std::vector<int>& share : run::share_out(two_nodes(), ranks, true))
-      for (const int cpu : share) EXPECT_TRUE(seen.insert(cpu).second) << cpu << " of " << ranks;
-    EXPECT_EQ(seen.size(), 16u) << ranks;
-  }
 }
 
 }  // namespace

@@ -55,7 +55,8 @@ void resolve(int folder, const char* path, Path& out) {
       std::snprintf(out.text + got, longest - static_cast<std::size_t>(got), "/%s", path);
   }
   const std::size_t length = std::strlen(under);
-  out.here = std::strncmp(out.text, under, length) == 0 && (out.text[length] == '/' || out.text[length] == '\0') &&
+  out.here = std::strncmp(out.text, under, length) == 0 &&
+             (out.text[length] == '/' || out.text[length] == '\0') &&
              !std::strstr(out.text, "/.ranks-") && !std::strstr(out.text, "/.pulse") &&
              !std::strstr(out.text, " (deleted)");
 }

@@ -1,0 +1,64 @@
+// Which cores the ranks of a machine keep to: how a machine is shared out, and what a job says of
+// it.
+#include "ranks/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cluster/place.h"
+
+namespace tessera::test::placement_test {
+namespace {
+
+// Two NUMA nodes of four cores with two hyperthreads each, numbered as Linux does.
+std::vector<run::Cpu> two_nodes() {
+  std::vector<run::Cpu> out;
+  for (int cpu = 0; cpu < 16; ++cpu) out.push_back({cpu, cpu % 8 / 4, cpu % 8});
+  return out;
+}
+
+TEST(Placement, RanksKeepToTheirNumaNodes) {
+  using Shares = std::vector<std::vector<int>>;
+  const std::vector<int> first = {0, 1, 2, 3, 8, 9, 10, 11}, second = {4, 5, 6, 7, 12, 13, 14, 15};
+  EXPECT_EQ(run::share_out(two_nodes(), 2, false), (Shares{first, second}));
+  EXPECT_EQ(run::share_out(two_nodes(), 4, false), (Shares{first, first, second, second}));
+  EXPECT_EQ(run::share_out(two_nodes(), 4, true),
+            (Shares{{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}}));
+  EXPECT_EQ(run::share_out(two_nodes(), 1, true).at(0).size(), 16u);
+  EXPECT_EQ(run::share_out(two_nodes(), 8, true).at(7), (std::vector<int>{7, 15}));
+  EXPECT_TRUE(run::share_out(two_nodes(), 9, true).empty()) << "more ranks than cores";
+  EXPECT_EQ(run::cpu_list(first), "0-3,8-11");
+}
+
+TEST(Placement, NoTwoRanksShareACore) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    std::set<int> seen;
+    for (const std::vector<int>& share : run::share_out(two_nodes(), ranks, true))
+      for (const int cpu : share) EXPECT_TRUE(seen.insert(cpu).second) << cpu << " of " << ranks;
+    EXPECT_EQ(seen.size(), 16u) << ranks;
+  }
+}
+
+TEST(Placement, AJobSaysWhereItsRanksAre) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const fs::path out = scratch() / "placed";
+  for (const std::string how : {"cores", "none"}) {
+    const Result job = tessera::test::run(
+        "train --model vit_micro --set model.depth=1 --set data.train_size=64 --set "
+        "data.test_size=16 --global-batch 8 --threads 1 --np 2 --steps 2 --fresh --set "
+        "run.place=" +
+        how + " --out " + out.string());
+    EXPECT_EQ(job.code, 0) << job.err;
+    const auto shares = tessera::run::share_out(tessera::run::own_cpus(), 2, true);
+    const std::string expected = shares.empty() || how == "none"
+                                     ? "shared memory\n"
+                                     : "; cores: rank 0 on " + tessera::run::cpu_list(shares[0]) +
+                                           ", rank 1 on " + tessera::run::cpu_list(shares[1]) +
+                                           "\n";
+    EXPECT_TRUE(says(job.out + job.err, expected)) << expected << job.out << job.err;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::placement_test
