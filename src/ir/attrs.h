@@ -41,7 +41,7 @@ struct Contract {  // y = act(sum of x*w over the dims missing from the result +
 };
 // Operands x, scale [, g]: v = act(x), or g act'(x) where act is a gradient. Results, each by its
 // letters: v / scale as elements of type `to` in the order of x's dims or another rotation of them;
-// without letters the largest |v|; the last letter of x alone the sum of v over its other dims.
+// without letters the largest |v|; some of the last letters of x the sum of v over the others.
 // "btc,->btc,cbt,"
 struct Quantize {
   std::string sig;
