@@ -17,7 +17,7 @@ class PlainMemory final : public Memory {
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
       throw Error(ErrorKind::memory,
-                  "the system has no " + std::to_string(bytes >> 20) + " MiB more", "memory");
+                  "the system has no " + std::to_string(bytes / 1'000'000) + " MB more", "memory");
     ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     data_ = static_cast<std::byte*>(at);
   }

@@ -221,7 +221,7 @@ class Node::Reachable final : public Memory {
     const std::string reason = std::strerror(errno);
     node_->give(place_, shared_);
     throw Error(ErrorKind::memory,
-                "the system has no " + std::to_string(range_ >> 20) + " MiB more: " + reason,
+                "the system has no " + std::to_string(range_ / 1'000'000) + " MB more: " + reason,
                 "memory");
   }
 };

@@ -61,7 +61,7 @@ Types infer_delayed_scale(const Attrs& attrs, In in) {
         "delayed_scale takes a history [tensors, steps] in f32");
   CHECK(is_quantised(a.to) && a.start > 0,
         "delayed_scale gives scales of f8e4m3, f8e5m2 or i8, from one above 0 on");
-  return {{DType::f32, {in[0].shape[0]}, {}}};
+  return {{DType::f32, {in[0].shape[0], 4}, {}}};
 }
 
 Types infer_amax_history(const Attrs&, In in) {
@@ -77,14 +77,14 @@ std::vector<OpDef> quantize_rows() {
   return {
       {.op = Op::quantize,
        .doc = "x, scale, [g] -> v / scale in one byte, rounded to nearest and saturated, in "
-              "orders of dims; the largest |v|; sums of v; v is act(x) or g act'(x)",
+              "orders of dims; the largest magnitude of v; sums of v; v is act(x) or g act'(x)",
        .sig = "",
        .infer = infer_quantize,
        .placement = place_quantize},
       {.op = Op::delayed_scale,
        .doc = "history [tensors, steps] -> for each tensor the least power of two that keeps its "
-              "largest number in the range of `to`",
-       .sig = "n!k!->n!",
+              "largest number in the range of `to`, four times, so that each lies at 16 bytes",
+       .sig = "n!k!->n!a!",
        .infer = infer_delayed_scale},
       {.op = Op::amax_history,
        .doc = "history and the largest number of each tensor -> the history with it in front; a "

@@ -39,7 +39,8 @@ const Metric kMetrics[] = {
     {"bubble", [](const RunRecord& r) { return r.bubble; }},
 };
 
-// Parts of a step's time; hidden communication is beside them. With a row: of that rank.
+// Parts of a step's time; hidden communication and copies to a device are beside them. With a row:
+// of that rank.
 struct Share {
   const char* name;
   double Breakdown::*part;
@@ -47,7 +48,8 @@ struct Share {
 const Share kShares[] = {
     {"compute_share", &Breakdown::compute}, {"exposed_share", &Breakdown::comm_exposed},
     {"wait_share", &Breakdown::wait},       {"data_share", &Breakdown::data},
-    {"host_share", &Breakdown::host},       {"hidden_share", &Breakdown::comm_hidden}};
+    {"host_share", &Breakdown::host},       {"hidden_share", &Breakdown::comm_hidden},
+    {"copy_share", &Breakdown::copy}};
 double share_of(const Breakdown& b, double Breakdown::*part) {
   const double whole = b.compute + b.comm_exposed + b.wait + b.data + b.host;
   return whole > 0 ? b.*part / whole : kUnknown;

@@ -318,7 +318,8 @@ int explain(const config::Config& given, const ExplainOptions& options) {
   else
     settle_stages(config, nullptr);
   if (options.goal == "train") settle_pictures(config);
-  const StepSpec spec = resolve(config);
+  StepSpec spec = resolve(config);
+  spec.infers = options.goal != "train";
   const ir::Mesh& mesh = spec.mesh;
   e.world = mesh.ranks();
   if (options.rank < 0 || options.rank >= mesh.ranks())

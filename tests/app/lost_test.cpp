@@ -76,8 +76,10 @@ TEST(Lost, AHangUpIsARequestToStop) {
   for (const std::string& ranks : ways()) {
     const fs::path out = scratch() / "hangup";
     fs::remove_all(out);
+    const auto before = std::signal(SIGHUP, SIG_DFL);  // the tests may be run under nohup
     Process process("train" + steps + "--epochs 4000 --quiet --out " + out.string() + ranks,
                     scratch() / "hangup.log");
+    std::signal(SIGHUP, before);
     wait_for_lines(out);
     process.signal(SIGHUP);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -90,10 +92,10 @@ TEST(Lost, AHangUpIsARequestToStop) {
 
 TEST(Lost, UnderNohupAHangUpIsNothing) {
   const fs::path out = scratch() / "nohup";
-  std::signal(SIGHUP, SIG_IGN);  // inherited
+  const auto usual = std::signal(SIGHUP, SIG_IGN);  // inherited
   Process process("train" + steps + "--epochs 4000 --quiet --out " + out.string(),
                   scratch() / "nohup.log");
-  std::signal(SIGHUP, SIG_DFL);
+  std::signal(SIGHUP, usual);
   wait_for_lines(out);
   process.signal(SIGHUP);
   const std::size_t before = lines_of(out, "step").size();

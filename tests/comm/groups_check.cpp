@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "comm/checks.h"
 
@@ -75,7 +76,7 @@ void in_flight(Comm& world) {
   });
   for (std::size_t i : order) {
     if (i % 4 == 0)
-      while (!pending[i]->done()) continue;
+      while (!pending[i]->done()) std::this_thread::yield();
     if (i % 4 == 1) pending[i].reset();  // the destructor waits
     if (i % 4 >= 2) pending[i]->wait();
   }

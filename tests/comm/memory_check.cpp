@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "comm/checks.h"
 
@@ -173,7 +174,7 @@ void random_sequences(Comm& comm) {
       Step& step = *steps[noise(round * 512 + left * 64 + static_cast<std::size_t>(comm.rank())) %
                           steps.size()];
       if (left % 2)
-        while (!step.pending->done()) continue;
+        while (!step.pending->done()) std::this_thread::yield();
       step.pending->wait();
     }
     for (const auto& step : steps) {

@@ -35,7 +35,7 @@ Array::Array(ir::DType dtype, ir::Shape shape, int skew)
       size_(ir::elements(shape_)),
       bytes_(static_cast<std::size_t>(size_ * ir::size_of(dtype_))) {
   total_ = bytes() + 4 * guard;
-  storage_ = std::make_unique<std::byte[]>(total_);
+  storage_ = std::make_unique_for_overwrite<std::byte[]>(total_);
   std::memset(storage_.get(), static_cast<int>(guard_byte), total_);
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(storage_.get()) % 64;
   before_ = guard + (64 - misaligned) + static_cast<std::size_t>(skew * ir::size_of(dtype_));

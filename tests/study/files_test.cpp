@@ -69,6 +69,7 @@ TEST(StudyFiles, ATwinAsksTheSame) {
     EXPECT_TRUE(full.contains(name)) << "studies/small/" << name << " is the twin of nothing";
   for (const std::string& name : full) {
     if (name == "quick.toml" || name == "claims.toml") continue;  // small themselves
+    if (name == "claims_gpu.toml") continue;  // asks a card what claims.toml asks cores
     SCOPED_TRACE(name);
     ASSERT_TRUE(small.contains(name));
     const config::StudyFile a = config::read_study((kStudies / name).string()),

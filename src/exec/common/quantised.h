@@ -14,15 +14,25 @@ constexpr float largest_quantised(ir::DType dtype) {
   return dtype == ir::DType::i8 ? 127.0f : dtype == ir::DType::f8e4m3 ? 448.0f : 57344.0f;
 }
 
+// By value: code on a card cannot read the constants of the host by their addresses.
+constexpr Float8 float8_of(ir::DType dtype) {
+  if (dtype == ir::DType::f8e4m3) return {e4m3.mantissa, e4m3.bias, e4m3.most};
+  return {e5m2.mantissa, e5m2.bias, e5m2.most};
+}
+
 constexpr std::uint8_t to_quantised(float value, ir::DType dtype) {
   if (dtype == ir::DType::i8) return static_cast<std::uint8_t>(to_int8(value));
-  return to_float8(value, dtype == ir::DType::f8e4m3 ? e4m3 : e5m2);
+  return to_float8(value, float8_of(dtype));
 }
 
 constexpr float from_quantised(std::uint8_t bits, ir::DType dtype) {
   if (dtype == ir::DType::i8) return static_cast<float>(static_cast<std::int8_t>(bits));
-  return from_float8(bits, dtype == ir::DType::f8e4m3 ? e4m3 : e5m2);
+  return from_float8(bits, float8_of(dtype));
 }
+
+// A scale of past steps stands there so often: cuBLASLt wants the scale of a factor at a multiple
+// of 16 bytes.
+inline constexpr int scale_copies = 4;
 
 // The smallest power of two by which numbers up to `amax` may be divided so that none saturates;
 // as a power of two it rounds nothing itself. `start` where amax is 0.

@@ -20,6 +20,7 @@ struct Tensor {
     return reinterpret_cast<T*>(data);
   }
   std::int64_t elements() const { return ir::elements(shape); }
+  std::int64_t bytes() const { return elements() * ir::size_of(dtype); }
 };
 
 }  // namespace tessera::exec

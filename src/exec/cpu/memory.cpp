@@ -49,9 +49,11 @@ void Memory::add(const std::string& name, const plan::Footprint::Room& asked) {
 
 void Memory::make_room(const plan::Footprint& room) {
   // Pages are given when they are touched: ask first, or the system would end the process in the
-  // middle of a step.
-  if (const std::int64_t more = more_for(room), available = available_memory(); more > available)
-    out_of_memory(more, available);
+  // middle of a step. Asking takes longer than the small programs that need next to nothing.
+  constexpr std::int64_t little = 1 << 20;
+  if (const std::int64_t more = more_for(room); more > little)
+    if (const std::int64_t available = available_memory(); more > available)
+      out_of_memory(more, available);
   for (const auto& [name, buffer] : room.persistent()) {
     const auto it = persistent_.find(name);
     const bool away = it == persistent_.end() && file_.has(name);

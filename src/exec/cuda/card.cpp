@@ -180,7 +180,7 @@ std::vector<std::pair<std::string, std::string>> facts() {
     out.emplace_back("card " + std::to_string(card.index),
                      card.name + ", compute capability " + capability(card.arch) + ", " +
                          std::to_string(card.multiprocessors) + " multiprocessors, " +
-                         std::to_string(card.memory >> 20) + " MiB");
+                         std::to_string(card.memory / 1'000'000) + " MB");
   if (here.cards.empty()) out.emplace_back("cards", missing());
   out.emplace_back("cublasLt", blas_version());
   out.emplace_back("cudnn", dnn_version());

@@ -8,7 +8,6 @@ namespace tessera::exec::cuda {
 namespace {
 
 std::int64_t lines(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
-std::int64_t bytes_of(const Tensor& t) { return t.elements() * ir::size_of(t.dtype); }
 
 std::vector<ir::Type> types_of(const std::vector<plan::Slot>& slots) {
   std::vector<ir::Type> out;
@@ -42,7 +41,7 @@ class Crossings::Message final : public comm::Operation {
     must(::cudaStreamWaitEvent(transfer, place_.up, 0), "wait for what a message is made of");
     for (std::size_t i = 0; i < in.size(); ++i)
       if (in[i])
-        copy(place_.in[i].data, in[i].data, bytes_of(in[i]), cudaMemcpyDeviceToHost, transfer,
+        copy(place_.in[i].data, in[i].data, in[i].bytes(), cudaMemcpyDeviceToHost, transfer,
              "bring a message down");
     must(::cudaEventRecord(place_.down, transfer), "mark that a message is down");
     all_.queue_.push_back(this);
@@ -90,7 +89,7 @@ class Crossings::Message final : public comm::Operation {
     const cudaStream_t transfer = all_.machine_.transfer;
     for (std::size_t i = 0; i < out_.size(); ++i)
       if (out_[i])
-        copy(out_[i].data, place_.out[i].data, bytes_of(out_[i]), cudaMemcpyHostToDevice, transfer,
+        copy(out_[i].data, place_.out[i].data, out_[i].bytes(), cudaMemcpyHostToDevice, transfer,
              "send a message up");
     must(::cudaEventRecord(place_.up, transfer), "mark that a message is up");
     must(::cudaStreamWaitEvent(all_.machine_.compute, place_.up, 0), "wait for a message");

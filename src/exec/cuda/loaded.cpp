@@ -300,7 +300,8 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
   if (carried_ && !warm_) preload(copy);
   cpu::Recorder record(plan_.steps.size(), options.spans);
   cpu::Flights flights(record);
-  const bool prepares = std::exchange(prepared_at_, machine_.writes) != machine_.writes;
+  const std::int64_t written = machine_.writes;
+  const bool prepares = prepared_at_ != written;
   if (updates_) ++machine_.writes;
   for (std::size_t s = 0; s < segments_.size(); ++s) {
     const Segment& segment = segments_[s];
@@ -331,6 +332,7 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
   }
   flights.finish_all();
   comm::Heartbeat::inside("");  // what follows is no equation's
+  prepared_at_ = written;       // behind what may fail
   warm_ = true;
   return record.finish();
 }

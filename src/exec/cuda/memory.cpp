@@ -11,7 +11,7 @@
 namespace tessera::exec::cuda {
 namespace {
 
-std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+std::string mb(std::int64_t bytes) { return std::to_string(bytes / 1'000'000) + " MB"; }
 
 // Bytes that executors of this process hold, on any card.
 std::atomic<std::int64_t>& held_by_all() {
@@ -40,15 +40,15 @@ void out_of_memory(const plan::Footprint& room, std::int64_t held, std::int64_t 
                    const Room& card) {
   Error error(
       ErrorKind::memory,
-      "the plans need " + mib(more) + " more and the card has " + mib(card.free) + " free",
+      "the plans need " + mb(more) + " more and the card has " + mb(card.free) + " free",
       "memory of the card",
       "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a smaller "
       "model; `tessera explain` shows the peak without running");
-  error.and_also("asked for: weights and state " + mib(room.persistent_bytes()) +
-                 ", arena with batches and results " + mib(room.arena_bytes()));
-  error.and_also("held by this rank already: " + mib(held) +
-                 "; in use by this and other programs: " + mib(card.total - card.free) + " of " +
-                 mib(card.total));
+  error.and_also("asked for: weights and state " + mb(room.persistent_bytes()) +
+                 ", arena with batches and results " + mb(room.arena_bytes()));
+  error.and_also("held by this rank already: " + mb(held) +
+                 "; in use by this and other programs: " + mb(card.total - card.free) + " of " +
+                 mb(card.total));
   throw error;
 }
 
@@ -78,7 +78,7 @@ void Memory::add_away(const plan::Footprint& room) {
       persistent_.erase(it);
       throw Error(
           ErrorKind::memory,
-          mib(asked.bytes) + " of the host could not be pinned for " + name + ": " + error.message,
+          mb(asked.bytes) + " of the host could not be pinned for " + name + ": " + error.message,
           "memory of the host",
           "raise the limit on locked memory (ulimit -l), or choose "
           "parallel.offload_optimizer = file and parallel.offload_params = file");

@@ -8,8 +8,6 @@
 namespace tessera::exec::cuda {
 namespace {
 
-std::int64_t bytes_of(const Tensor& t) { return t.elements() * ir::size_of(t.dtype); }
-
 // The end of a copy that is where a buffer rests.
 const plan::Slot& away_of(const plan::Step& step) {
   return step.move == plan::Move::fetch ? step.in[0] : step.out[0];
@@ -52,7 +50,7 @@ void Moves::move(std::size_t i, const Tensor& from, const Tensor& to) {
     if (found == copies_.end() || !found->second.under_way) continue;
     must(::cudaStreamWaitEvent(stream, found->second.done, 0), "wait for a place");
   }
-  cuda::copy(to.data, from.data, bytes_of(to),
+  cuda::copy(to.data, from.data, to.bytes(),
              fetches ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream,
              fetches ? "fetch state" : "stow state");
   must(::cudaEventRecord(copy.done, stream), "mark the end of a copy");
@@ -83,7 +81,7 @@ class Moves::Fetch final : public comm::Operation {
     must(::cudaEventRecord(copy_.ready, all_.machine_.compute), "mark that a place is free");
     read_ =
         all_.machine_.memory.file().start_read(all_.name_of(away_of(of)), away_of(of).offset,
-                                               {staging_, static_cast<std::size_t>(bytes_of(to))});
+                                               {staging_, static_cast<std::size_t>(to.bytes())});
   }
   bool done() override {
     if (read_ && read_->done()) go_up();
@@ -102,7 +100,7 @@ class Moves::Fetch final : public comm::Operation {
     read_.reset();
     const cudaStream_t stream = all_.machine_.fetch;
     must(::cudaStreamWaitEvent(stream, copy_.ready, 0), "wait for a place");
-    copy(to_.data, staging_, bytes_of(to_), cudaMemcpyHostToDevice, stream, "fetch state");
+    copy(to_.data, staging_, to_.bytes(), cudaMemcpyHostToDevice, stream, "fetch state");
     must(::cudaEventRecord(copy_.done, stream), "mark that state is up");
   }
 
@@ -118,11 +116,11 @@ class Moves::Stow final : public comm::Operation {
   Stow(Moves& all, std::size_t step, const Tensor& from)
       : all_(all), step_(all.plan_.steps[step]), copy_(all.copies_.at(step)) {
     Staging& staging = all_.staging_of(step);
-    staging_ = std::span(staging.bytes.get(), static_cast<std::size_t>(bytes_of(from)));
+    staging_ = std::span(staging.bytes.get(), static_cast<std::size_t>(from.bytes()));
     staging.last = &copy_;
     const cudaStream_t stream = all_.machine_.stow;
     all_.fork(copy_, stream);
-    copy(staging_.data(), from.data, bytes_of(from), cudaMemcpyDeviceToHost, stream, "stow state");
+    copy(staging_.data(), from.data, from.bytes(), cudaMemcpyDeviceToHost, stream, "stow state");
     must(::cudaEventRecord(copy_.done, stream), "mark that state is down");
   }
   bool done() override {

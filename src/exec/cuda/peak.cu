@@ -14,7 +14,7 @@
 namespace tessera::exec::cuda {
 namespace {
 
-constexpr int chains = 16, turns = 4096, threads = 256;
+constexpr int chains = 16, turns = 4096, threads_of_block = 256;
 
 // Independent chains of multiply-adds, so that neither latency nor memory holds them back.
 __global__ void multiply_add(float* out, float factor) {
@@ -80,9 +80,9 @@ double product_gflops(ir::DType dtype, std::int64_t size) {
                     workspace = take(static_cast<std::size_t>(scratch));
   const bool wide = dtype == ir::DType::f64;
   for (std::byte* at : {left.get(), right.get()}) {
-    fill_random<<<1024, threads, 0, stream>>>(wide ? nullptr : reinterpret_cast<std::uint16_t*>(at),
-                                              wide ? reinterpret_cast<double*>(at) : nullptr,
-                                              count);
+    fill_random<<<1024, threads_of_block, 0, stream>>>(
+        wide ? nullptr : reinterpret_cast<std::uint16_t*>(at),
+        wide ? reinterpret_cast<double*>(at) : nullptr, count);
     launched("fill_random");
   }
   Product product{.factors = dtype, .result = dtype, .rows = size, .cols = size, .depth = size};
@@ -126,11 +126,11 @@ double measure_peak_gflops(std::string_view dtype) {
   const DeviceBytes out = take(256);
   const int blocks = card.multiprocessors * 8;
   const double seconds = shortest(stream, [&] {
-    multiply_add<<<static_cast<unsigned>(blocks), threads, 0, stream>>>(
+    multiply_add<<<static_cast<unsigned>(blocks), threads_of_block, 0, stream>>>(
         reinterpret_cast<float*>(out.get()), 0.999f);
     launched("multiply_add");
   });
-  return 2.0 * chains * turns * threads * blocks / seconds * 1e-9;
+  return 2.0 * chains * turns * threads_of_block * blocks / seconds * 1e-9;
 }
 
 double measure_copy_gbytes() {

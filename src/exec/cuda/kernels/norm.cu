@@ -2,7 +2,7 @@
 // makes x + r. A row is read once and written once; the variance is that of the centred row.
 // Floor: bytes of x (and r, and x + r) and y.
 #include "exec/cuda/kernels/norm.cuh"
-#include "exec/cuda/kernels/norm_bytes.h"
+#include "exec/cuda/quantised/norm_bytes.h"
 
 namespace tessera::exec::cuda {
 

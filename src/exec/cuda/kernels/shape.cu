@@ -9,8 +9,6 @@
 namespace tessera::exec::cuda {
 namespace {
 
-std::int64_t bytes_of(const Tensor& t) { return t.elements() * ir::size_of(t.dtype); }
-
 // A dim and what lies outside and inside it: x[outer, extent, inner], in elements.
 struct AroundDim {
   std::int64_t outer = 1, extent = 1, inner = 1;
@@ -98,7 +96,7 @@ void gather_strided(const Call& call, const std::vector<std::int64_t>& from) {
 void run_constant(const Call& call) {
   const Tensor& y = call.out[0];
   const Element element = element_of(call.attr<ir::Constant>().value, y.dtype);
-  const std::int64_t bytes = bytes_of(y), size = ir::size_of(y.dtype);
+  const std::int64_t bytes = y.bytes(), size = ir::size_of(y.dtype);
   if (bytes == 0) return;
   if (std::memcmp(element.bits, Element(std::uint64_t{0}).bits, 8) == 0)
     return must(cudaMemsetAsync(y.data, 0, static_cast<std::size_t>(bytes), call.stream),
@@ -116,7 +114,7 @@ void run_constant(const Call& call) {
 }
 
 void run_reshape(const Call& call) {
-  copy_bytes(call.stream, call.out[0].data, call.in[0].data, bytes_of(call.out[0]));
+  copy_bytes(call.stream, call.out[0].data, call.in[0].data, call.out[0].bytes());
 }
 
 // dim i of y is dim perm[i] of x
@@ -155,7 +153,7 @@ void run_concat(const Call& call) {
   for (const Tensor& x : call.in) {
     const AroundDim a(x, dim);
     if (a.outer == 1)
-      whole.push_back({to, x.data, bytes_of(x)});
+      whole.push_back({to, x.data, x.bytes()});
     else
       move_block(call.stream, to, x.data, size, {{a.outer, row, a.row()}, {a.row(), 1, 1}});
     to += a.row() * size;
@@ -172,7 +170,7 @@ void run_pad(const Call& call) {
                      extent = a.row() * size, after = attr.after * a.inner * size;
   with_unit(common_unit({x.data, y.data}, {before, extent, after}), [&]<class U>(U) {
     constexpr auto unit = static_cast<std::int64_t>(sizeof(U));
-    const std::int64_t n = bytes_of(y) / unit;
+    const std::int64_t n = y.bytes() / unit;
     pad_units<<<grid_for(n, 256), 256, 0, call.stream>>>(x.as<U>(), y.as<U>(), n,
                                                          Divider((before + extent + after) / unit),
                                                          before / unit, extent / unit);
@@ -185,15 +183,15 @@ void run_stack(const Call& call) {
   std::byte* to = call.out[0].data;
   std::vector<Segment> segments;
   for (const Tensor& x : call.in) {
-    segments.push_back({to, x.data, bytes_of(x)});
-    to += bytes_of(x);
+    segments.push_back({to, x.data, x.bytes()});
+    to += x.bytes();
   }
   move_segments(call.stream, segments);
 }
 
 void run_unstack(const Call& call) {
   const Tensor& x = call.in[0];
-  const std::int64_t bytes = x.shape[0] == 0 ? 0 : bytes_of(x) / x.shape[0];
+  const std::int64_t bytes = x.shape[0] == 0 ? 0 : x.bytes() / x.shape[0];
   std::vector<Segment> segments;
   for (std::size_t i = 0; i < call.out.size(); ++i)
     if (call.out[i])

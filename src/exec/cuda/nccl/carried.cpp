@@ -13,8 +13,6 @@
 namespace tessera::exec::cuda {
 namespace {
 
-std::int64_t bytes_of(const Tensor& t) { return t.elements() * ir::size_of(t.dtype); }
-
 double ms_between(cudaEvent_t from, cudaEvent_t to) {
   float ms = 0;
   must(::cudaEventElapsedTime(&ms, from, to), "ask how long a message took");
@@ -137,11 +135,11 @@ void Carried::message(std::size_t i, std::span<const Tensor> in, std::span<const
 void Carried::enqueue(const plan::Step& step, Communicator& cards, cudaStream_t stream,
                       std::span<const Tensor> in, std::span<const Tensor> out,
                       std::byte* workspace) {
-  if (step.op == ir::Op::send) return cards.send(in[0].data, bytes_of(in[0]), 1, stream);
-  if (step.op == ir::Op::recv) return cards.recv(out[0].data, bytes_of(out[0]), 0, stream);
+  if (step.op == ir::Op::send) return cards.send(in[0].data, in[0].bytes(), 1, stream);
+  if (step.op == ir::Op::recv) return cards.recv(out[0].data, out[0].bytes(), 0, stream);
   const Tensor &x = in[0], &y = out[0];
   if (step.op == ir::Op::all_reduce)
-    return cards.all_reduce(x.data, y.data, bytes_of(x), x.dtype, stream);
+    return cards.all_reduce(x.data, y.data, x.bytes(), x.dtype, stream);
   const auto& a = std::get<ir::Collective>(step.attrs);
   const std::int64_t width = ir::size_of(x.dtype);
   if (step.op == ir::Op::all_gather) {
@@ -161,7 +159,7 @@ void Carried::enqueue(const plan::Step& step, Communicator& cards, cudaStream_t 
   const Around leaving(x.shape, a.dim, width), arriving(y.shape, a.from, width);
   std::byte* const from = leaving.outer > 1 ? workspace : x.data;
   std::byte* const to =
-      arriving.outer > 1 ? workspace + (from == workspace ? whole_lines(bytes_of(x)) : 0) : y.data;
+      arriving.outer > 1 ? workspace + (from == workspace ? whole_lines(x.bytes()) : 0) : y.data;
   if (from != x.data) by_parts(x.data, from, leaving, a.parts, false, stream);
   cards.all_to_all(from, counts_of(a.parts, leaving), to, counts_of(a.from_parts, arriving),
                    stream);

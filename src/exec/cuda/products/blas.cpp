@@ -11,63 +11,15 @@
 
 #include "base/check.h"
 #include "exec/cuda/handles.h"
-#include "exec/cuda/library.h"
+#include "exec/cuda/products/blas_api.h"
 #include "exec/cuda/products/choice_text.h"
 #include "exec/cuda/products/fastest.h"
 
 namespace tessera::exec::cuda {
 
-struct BlasApi {
-  decltype(cublasLtCreate)* create;
-  decltype(cublasLtDestroy)* destroy;
-  decltype(cublasLtGetStatusString)* status_string;
-  decltype(cublasLtMatmul)* matmul;
-  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic;
-  decltype(cublasLtMatmulAlgoCheck)* check;
-  decltype(cublasLtMatmulDescCreate)* desc_create;
-  decltype(cublasLtMatmulDescDestroy)* desc_destroy;
-  decltype(cublasLtMatmulDescSetAttribute)* desc_set;
-  decltype(cublasLtMatrixLayoutCreate)* layout_create;
-  decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
-  decltype(cublasLtMatrixLayoutSetAttribute)* layout_set;
-  decltype(cublasLtMatmulPreferenceCreate)* preference_create;
-  decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
-  decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
-
-  void must(cublasStatus_t status, const char* what) const {
-    if (status == CUBLAS_STATUS_SUCCESS) return;
-    throw Error(ErrorKind::device,
-                std::string("cuBLASLt refuses ") + what + ": " + status_string(status));
-  }
-};
-
 namespace {
 
 using std::int64_t;
-
-BlasApi load_blas() {
-  const Library library = Library::open(
-      {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}, "for matrix products");
-  BlasApi api{};
-#define LOAD(member, function) api.member = library.symbol<decltype(function)>(#function)
-  LOAD(create, cublasLtCreate);
-  LOAD(destroy, cublasLtDestroy);
-  LOAD(status_string, cublasLtGetStatusString);
-  LOAD(matmul, cublasLtMatmul);
-  LOAD(heuristic, cublasLtMatmulAlgoGetHeuristic);
-  LOAD(check, cublasLtMatmulAlgoCheck);
-  LOAD(desc_create, cublasLtMatmulDescCreate);
-  LOAD(desc_destroy, cublasLtMatmulDescDestroy);
-  LOAD(desc_set, cublasLtMatmulDescSetAttribute);
-  LOAD(layout_create, cublasLtMatrixLayoutCreate);
-  LOAD(layout_destroy, cublasLtMatrixLayoutDestroy);
-  LOAD(layout_set, cublasLtMatrixLayoutSetAttribute);
-  LOAD(preference_create, cublasLtMatmulPreferenceCreate);
-  LOAD(preference_destroy, cublasLtMatmulPreferenceDestroy);
-  LOAD(preference_set, cublasLtMatmulPreferenceSetAttribute);
-#undef LOAD
-  return api;
-}
 
 cudaDataType_t element_type(ir::DType dtype) {
   switch (dtype) {
@@ -280,6 +232,10 @@ BlasPlan Blas::described(const Product& p) const {
   }
   // The heuristic reads off these addresses how far they are aligned, and nothing else.
   const auto address = static_cast<std::uintptr_t>(p.align_result);
+  if (p.scaled) {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, address);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, address);
+  }
   if (p.bias) {
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, element_type(p.result));
@@ -324,7 +280,13 @@ Blas::Algorithms Blas::algorithms(const BlasPlan& plan) const {
 
 // The fastest where the product takes long enough to be worth it, else the library's first choice.
 bool Blas::choose(BlasPlan& plan, const std::string& key, const Trial* trial) const {
-  const Algorithms all = algorithms(plan);
+  Algorithms all = algorithms(plan);
+  // Of quantised factors some are offered and then refused.
+  if (trial && ir::is_quantised(plan.product_.factors))
+    std::erase_if(all, [&](const auto& one) {
+      std::tie(plan.algo_, plan.workspace_) = one;
+      return started(plan, trial->at, trial->stream) != CUBLAS_STATUS_SUCCESS;
+    });
   if (all.empty()) return false;
   const Product& p = plan.product_;
   const double flops = 2.0 * static_cast<double>(p.rows * p.cols) * static_cast<double>(p.depth) *
@@ -362,6 +324,13 @@ Choice Blas::measure(BlasPlan& plan, const Algorithms& all, const Trial& trial) 
 }
 
 void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t stream) const {
+  const cublasStatus_t status = started(plan, at, stream);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    api_->must(status, ("to run a " + key_of(plan.product_)).c_str());
+}
+
+cublasStatus_t Blas::started(const BlasPlan& plan, const ProductAddresses& at,
+                             cudaStream_t stream) const {
   const BlasApi& api = *api_;
   const Product& p = plan.product_;
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* address) {
@@ -379,10 +348,9 @@ void Blas::run(const BlasPlan& plan, const ProductAddresses& at, cudaStream_t st
   const bool wide = p.factors == ir::DType::f64;
   const void* alpha = wide ? static_cast<const void*>(&one_f64) : &one_f32;
   const void* beta = wide ? static_cast<const void*>(&beta_f64) : &beta_f32;
-  api.must(api.matmul(handle_, plan.desc_, alpha, at.left, plan.left_, at.right, plan.right_, beta,
-                      at.c ? at.c : at.d, plan.d_, at.d, plan.d_, &plan.algo_, at.workspace,
-                      static_cast<std::size_t>(p.workspace), stream),
-           "to run a matrix product");
+  return api.matmul(handle_, plan.desc_, alpha, at.left, plan.left_, at.right, plan.right_, beta,
+                    at.c ? at.c : at.d, plan.d_, at.d, plan.d_, &plan.algo_, at.workspace,
+                    static_cast<std::size_t>(p.workspace), stream);
 }
 
 }  // namespace tessera::exec::cuda

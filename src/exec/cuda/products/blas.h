@@ -109,6 +109,8 @@ class Blas {
  private:
   Blas() = default;
   BlasPlan described(const Product& product) const;
+  cublasStatus_t started(const BlasPlan& plan, const ProductAddresses& at,
+                         cudaStream_t stream) const;
   using Algorithms = std::vector<std::pair<cublasLtMatmulAlgo_t, std::int64_t>>;
   Algorithms algorithms(const BlasPlan& plan) const;  // with their workspaces, as the library ranks
   bool choose(BlasPlan& plan, const std::string& key, const Trial* trial) const;

@@ -61,6 +61,8 @@ struct Job {
   const Tensor& b() const { return call.in[way.c.swapped ? 0 : 1]; }
   // Both scales multiply the sum: it does not matter which factor the library takes them for.
   const std::byte* scale(int i) const { return way.scaled ? addend(i)->data : nullptr; }
+  // The library wants them at multiples of 16 bytes.
+  bool scales_fit() const { return aligned_16(scale(0)) && aligned_16(scale(1)); }
   const Tensor* addend(int i) const {
     return i < 0 ? nullptr : &call.in[static_cast<std::size_t>(i) + 2];
   }
@@ -87,7 +89,7 @@ std::optional<Blas::Trial> trial_of(const Job& job, const Product& p) {
 
 std::optional<BlasPlan> plan_of(const Job& job, bool bias, bool gelu) {
   const Way& way = job.way;
-  if (!way.by_library()) return {};
+  if (!way.by_library() || !job.scales_fit()) return {};
   Product p = way.product;
   p.tf32 = job.call.context.tf32;
   p.workspace = blas_workspace(job.call.context.limits);
@@ -130,7 +132,8 @@ bool still_aligned(const Job& job, const Product& p) {
     return reinterpret_cast<std::uintptr_t>(at) % alignment == 0;
   };
   const Tensor *residual = job.addend(job.way.residual), *bias = job.addend(job.way.bias);
-  return at_least(job.way.turned ? p.align_left : p.align_right, job.a().data) &&
+  return job.scales_fit() &&
+         at_least(job.way.turned ? p.align_left : p.align_right, job.a().data) &&
          at_least(job.way.turned ? p.align_right : p.align_left, job.b().data) &&
          at_least(p.align_result, job.sum) && at_least(p.align_result, job.before) &&
          (!residual || at_least(p.align_result, residual->data)) &&

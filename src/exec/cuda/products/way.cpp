@@ -45,8 +45,7 @@ void choose_sides(Way& way) {
   const auto larger = [](const Run& p, const Run& q) { return p.extent < q.extent; };
   const auto largest = std::max_element(way.loops.begin(), way.loops.end(), larger);
   // Not every version of the library has batches of quantised factors.
-  if (largest != way.loops.end() && !few_and_deep(*largest, c) &&
-      !ir::is_quantised(way.factors)) {
+  if (largest != way.loops.end() && !few_and_deep(*largest, c) && !ir::is_quantised(way.factors)) {
     way.batch = *largest;
     way.loops.erase(largest);
   }
@@ -84,10 +83,12 @@ void choose_addends(Way& way, std::span<const ir::DType> addends, bool rounds) {
     const bool vector = (rows.extent == 1 || stride(rows) == 1) && stride(cols) == 0 &&
                         stride(way.batch).has_value() && c.outer_k_steps() == 1;
     const bool same = addends[i] == way.type;
-    if (same && everywhere && way.residual < 0) way.residual = static_cast<int>(i);
-    // Beside factors of one byte the library wants a bias of two.
-    else if (same && vector && way.bias < 0 &&
-             !(ir::is_quantised(way.factors) && way.type == ir::DType::f32))
+    // Beside factors of one byte the library wants a bias of two, and a residual leaves no place to
+    // try algorithms out.
+    const bool bytes = ir::is_quantised(way.factors);
+    if (same && everywhere && way.residual < 0 && !bytes)
+      way.residual = static_cast<int>(i);
+    else if (same && vector && way.bias < 0 && !(bytes && way.type == ir::DType::f32))
       way.bias = static_cast<int>(i);
     else
       way.fused = false;

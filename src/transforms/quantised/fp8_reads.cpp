@@ -1,4 +1,4 @@
-#include "transforms/fp8_reads.h"
+#include "transforms/quantised/fp8_reads.h"
 
 #include "ir/signature.h"
 

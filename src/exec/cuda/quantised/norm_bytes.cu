@@ -2,9 +2,9 @@
 // has four rows one after the other and keeps their bytes in registers, a block 32 rows, which are
 // 32 neighbouring bytes of every column of the turned result. Floor: bytes of x (and r, and x + r)
 // and two bytes an element.
-#include "exec/cuda/kernels/bytes.cuh"
 #include "exec/cuda/kernels/norm.cuh"
-#include "exec/cuda/kernels/norm_bytes.h"
+#include "exec/cuda/quantised/bytes.cuh"
+#include "exec/cuda/quantised/norm_bytes.h"
 
 namespace tessera::exec::cuda {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "ir/builder.h"
 #include "ir/signature.h"
-#include "transforms/fp8_reads.h"
+#include "transforms/quantised/fp8_reads.h"
 #include "transforms/transforms.h"
 #include "transforms/uses.h"
 
@@ -194,7 +194,8 @@ void Eights::read_scale(const Eqn& maker, Var v) {
   r_.enter(maker);
   const std::string name = uses_.program.name_of(v) + ".scale";
   const Var all = scales_[static_cast<std::size_t>(f.kind)];
-  const Var one = r_.to.emit_named(Op::slice, Slice{0, f.row, 1}, {all}, {name + "/1"})[0];
+  const Var row = r_.to.emit_named(Op::slice, Slice{0, f.row, 1}, {all}, {name + "/row"})[0];
+  const Var one = r_.to.emit_named(Op::slice, Slice{1, 0, 1}, {row}, {name + "/1"})[0];
   f.made[2] = r_.to.emit_named(Op::reshape, Reshape{{}}, {one}, {name})[0];
 }
 

@@ -7,8 +7,8 @@
 #include "exec/common/quantised.h"
 #include "exec/cuda/attention/slices.cuh"
 #include "exec/cuda/elements.cuh"
-#include "exec/cuda/kernels/bytes.cuh"
 #include "exec/cuda/kernels/gelu.cuh"
+#include "exec/cuda/quantised/bytes.cuh"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -247,7 +247,8 @@ __global__ void delayed_scale_kernel(const float* history, float* scales, int64_
   if (i >= tensors) return;
   float amax = 0;
   for (int64_t k = 0; k < steps; ++k) amax = fmaxf(amax, history[i * steps + k]);
-  scales[i] = delayed_scale(amax, to, start);
+  for (int copy = 0; copy < scale_copies; ++copy)
+    scales[i * scale_copies + copy] = delayed_scale(amax, to, start);
 }
 
 __global__ void amax_history_kernel(const float* from, const float* amax, float* to,
