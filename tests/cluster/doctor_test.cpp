@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "app/binary.h"
-#include "verbs/doctor.h"
+#include "verbs/doctor/doctor.h"
 
 namespace tessera::test::doctor_test {
 namespace {

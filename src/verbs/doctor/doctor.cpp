@@ -1,5 +1,5 @@
 // tessera doctor: a look at the hosts of a job before it starts.
-#include "verbs/doctor.h"
+#include "verbs/doctor/doctor.h"
 
 #include <fmt/format.h>
 

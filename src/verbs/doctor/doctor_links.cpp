@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/say.h"
-#include "verbs/doctor.h"
+#include "verbs/doctor/doctor.h"
 
 namespace tessera::run {
 namespace {

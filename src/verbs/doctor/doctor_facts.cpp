@@ -25,7 +25,7 @@
 #include "files/disk.h"
 #include "files/hash.h"
 #include "ranks/clocks.h"
-#include "verbs/doctor.h"
+#include "verbs/doctor/doctor.h"
 
 namespace tessera::run {
 namespace {

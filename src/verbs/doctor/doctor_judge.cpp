@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "verbs/doctor.h"
+#include "verbs/doctor/doctor.h"
 
 namespace tessera::run {
 namespace {
