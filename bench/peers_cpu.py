@@ -7,6 +7,8 @@ Needs torch and torchvision; OpenVINO (inference) and ONNX Runtime (f32 inferenc
 measures Tessera and then each peer, every second round backwards, so that drift of the machine favours none; each measurement is the median over its
 runs. Shown are medians over the rounds, and the ratio of Tessera to the best peer of its round, with the range of that ratio. PyTorch in bf16 is
 measured with weights in bf16 (`model.bfloat16()`) and under autocast for inference, under autocast for training, and the better one counts.
+int8 (inference of transformers) is Tessera with calibrated activations beside PyTorch and ONNX Runtime with dynamic ones, which is what they do without data;
+--beside says what Tessera runs everything else in.
 GFLOP/s are 2 x multiply-adds as Tessera counts them, for all. See bench/README.md.
 """
 import argparse
@@ -19,6 +21,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -66,6 +69,10 @@ def torch_steps(name, batch, dtype, what):
             return step
         if dtype == "f32":
             steps["torch"] = infer(model, x, False)
+        elif dtype == "int8":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it is to be replaced by another package
+                steps["torch_dynamic_int8"] = infer(torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8), x, False)
         else:
             steps["torch_autocast"] = infer(model, x, True)
             steps["torch_bf16"] = infer(copy.deepcopy(model).bfloat16(), x.bfloat16(), False)
@@ -98,14 +105,22 @@ def openvino_step(name, batch, dtype, threads):
     return lambda: request.infer({0: data}, share_inputs=True, share_outputs=True)
 
 
-def onnxruntime_step(name, batch, threads):
+def onnxruntime_step(name, batch, threads, dtype):
     import onnxruntime
     size = 32 if "cifar" in name else 224
     x, file = torch.randn(batch, 3, size, size), io.BytesIO()
     torch.onnx.export(model_of(name).eval(), (x,), file, input_names=["x"], opset_version=17, dynamo=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+    content = file.getvalue()
+    if dtype == "int8":
+        from onnxruntime.quantization import quantize_dynamic
+        with tempfile.TemporaryDirectory() as folder:
+            plain, quantised = pathlib.Path(folder, "f32.onnx"), pathlib.Path(folder, "int8.onnx")
+            plain.write_bytes(content)
+            quantize_dynamic(plain, quantised, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True)
+            content = quantised.read_bytes()
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     data = x.numpy()
     return lambda: session.run(None, {"x": data})
 
@@ -114,15 +129,16 @@ def peers_of(name, batch, dtype, what, threads):
     steps = torch_steps(name, batch, dtype, what)
     if what != "infer":
         return steps
-    if importlib.util.find_spec("openvino"):
+    if dtype != "int8" and importlib.util.find_spec("openvino"):
         steps["openvino"] = openvino_step(name, batch, dtype, threads)
-    if dtype == "f32" and importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnx"):
-        steps["onnxruntime"] = onnxruntime_step(name, batch, threads)
+    if dtype in ("f32", "int8") and importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnx"):
+        steps["onnxruntime"] = onnxruntime_step(name, batch, threads, dtype)
     return steps
 
 
 def tessera(options, name, batch, dtype, what):
-    command = [options.tessera, "bench", what, "--model", name, "--batch", str(batch), "--dtype", dtype, "--threads", str(options.threads), "--json"]
+    command = [options.tessera, "bench", what, "--model", name, "--batch", str(batch), "--threads", str(options.threads), "--json"]
+    command += ["--set", "precision.quantise=int8", "--dtype", options.beside] if dtype == "int8" else ["--dtype", dtype]
     command += ["--repeats", str(options.repeats)] if options.repeats else []
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -158,6 +174,7 @@ def main():
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=1.0, help="of one measurement of a peer")
     parser.add_argument("--repeats", type=int, default=0, help="of Tessera; 0: as it chooses")
+    parser.add_argument("--beside", default="f32", choices=["f32", "bf16"], help="int8: what Tessera runs the other layers in")
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

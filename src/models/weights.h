@@ -61,8 +61,9 @@ struct Depth {
 };
 Depth depth_of(const ModelConfig& config, std::string_view canonical);
 
-// The weight of a linear layer inside a numbered layer, one row of torch's layout per output channel
-// and in our order too: what quantisation takes. Embeddings, mergings and the head are none.
+// The weight of a linear layer inside a numbered layer, one row of torch's layout per output
+// channel and in our order too: what quantisation takes. Embeddings, mergings and the head are
+// none.
 bool is_inner_linear(const ModelConfig& config, const Param& param);
 
 // The elements of one parameter between torch's order and ours (row-major both).
