@@ -24,7 +24,7 @@ constexpr std::int64_t kept_in_memory = 2;  // a host may be one behind another 
 constexpr std::size_t no_limit = SIZE_MAX / 4;         // of a file in memory
 constexpr const char* writers_key = "memory_writers";  // of a manifest's state
 
-fs::path file_of(const fs::path& folder, int rank) {
+fs::path shard_file(const fs::path& folder, int rank) {
   return folder / fmt::format("rank-{}.safetensors", rank);
 }
 
@@ -43,18 +43,18 @@ json inventory(const fs::path& folder) {
       continue;  // it was torn, or was not written by this version
     }
     for (int rank = 0; rank < writers; ++rank)
-      if (fs::is_regular_file(file_of(found.path, rank), ignored)) files.push_back(rank);
+      if (fs::is_regular_file(shard_file(found.path, rank), ignored)) files.push_back(rank);
     out.push_back({found.step, writers, files});
   }
   return out;
 }
 
 // The newest step of which every file lies on some host, and which ranks reach each of them.
-struct Found {
+struct HeldStep {
   std::int64_t step = -1;
   std::vector<std::vector<int>> holders;  // by file
 };
-Found newest_of(const std::vector<std::string>& inventories) {
+HeldStep newest_of(const std::vector<std::string>& inventories) {
   std::map<std::int64_t, std::vector<std::vector<int>>> steps;
   for (std::size_t rank = 0; rank < inventories.size(); ++rank)
     for (const json& entry : json::parse(inventories[rank])) {
@@ -104,7 +104,7 @@ bool MemoryLevel::several_hosts() const { return peer_of(0, hosts_) >= 0; }
 
 fs::path MemoryLevel::newest(std::int64_t disk, std::vector<std::string>& notes) {
   if (folder_.empty()) return {};
-  Found found;
+  HeldStep found;
   try {
     ranks_.together([&] {
       if (!leads()) return;
@@ -149,7 +149,7 @@ void MemoryLevel::complete(std::int64_t step, const std::vector<std::vector<int>
     });
   };
   for (std::size_t file = 0; file < holders.size(); ++file)
-    hand_on(file_of(place, static_cast<int>(file)), holders[file].front());
+    hand_on(shard_file(place, static_cast<int>(file)), holders[file].front());
   hand_on(place / files::manifest_name, holders.front().front());
 }
 
@@ -205,7 +205,7 @@ void MemoryLevel::write(Session& session, const Progress& progress, const json& 
 void MemoryLevel::send_copies(const fs::path& part) {
   std::string mine;
   ranks_.together(
-      [&] { mine = files::read_text(file_of(part, ranks_.rank()), no_limit, ErrorKind::disk); });
+      [&] { mine = files::read_text(shard_file(part, ranks_.rank()), no_limit, ErrorKind::disk); });
   const auto size = static_cast<double>(mine.size());
   const std::vector<double> sizes = ranks_.gather({&size, 1});
   std::vector<std::int64_t> sends(sizes.size()), gets(sizes.size());
@@ -223,7 +223,7 @@ void MemoryLevel::send_copies(const fs::path& part) {
     for (std::size_t r = 0; r < gets.size(); ++r) {
       if (gets[r] == 0) continue;
       const auto bytes = static_cast<std::size_t>(gets[r]);
-      files::write_atomically(file_of(part, static_cast<int>(r)),
+      files::write_atomically(shard_file(part, static_cast<int>(r)),
                               std::string_view(got).substr(at, bytes));
       at += bytes;
     }

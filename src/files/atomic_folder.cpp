@@ -82,13 +82,9 @@ void remove_folder(const fs::path& folder) {
   fs::remove_all(gone, error);
   fs::rename(folder, gone, error);
   if (error) return;  // it stays whole
-  try {
-    // Its other name is on the disk before its first file goes: a disk that did the second alone
-    // would show a damaged folder.
-    sync_folder(gone.parent_path());
-  } catch (const Error&) {
-    return;  // clean_leftovers() of the next process tries again
-  }
+  // Its other name is on the disk before its first file goes: a disk that did the second alone
+  // would show a damaged folder. What is left when this fails, clean_leftovers() takes.
+  sync_folder(gone.parent_path());
   fs::remove_all(gone, error);
 }
 

@@ -27,7 +27,7 @@ class AtomicFolder {
 };
 
 // A folder that is whole or gone: renamed before its files are removed. One that cannot be removed
-// stays.
+// stays; Error(disk) when its other name cannot be flushed.
 void remove_folder(const std::filesystem::path& folder);
 
 // Removes what torn writes left in `folder` and brings back what stepped aside; only one process
