@@ -129,6 +129,9 @@ void Checks::optimizer(bool trains) {
         fmt::format("precision.quantise = {} is for inference; a training needs gradients",
                     value("precision.quantise")),
         "leave it out, and quantise the trained weights with `tessera quantize`");
+  if (p.quantise != "none" && ranks.dp * ranks.tp * ranks.pp * ranks.sp > 1)
+    add({"precision.quantise", "parallel.dp"}, "quantised layers run on one rank",
+        "leave precision.quantise or the ranks out");
   if (p.quantise != "none" && p.dtype == "f64")
     add({"precision.quantise", "precision.dtype"},
         "quantised layers have f32 scales, and precision.dtype is f64", "choose f32 or bf16");

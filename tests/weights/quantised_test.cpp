@@ -214,6 +214,19 @@ TEST(Quantised, LogitsAreThoseOfF32UpToRounding) {
   }
 }
 
+TEST(Quantised, KeysThatDoNotGoTogetherAreRefused) {
+  const auto said = [](config::Purpose purpose, const std::string& key, const std::string& value) {
+    return told_by([&] {
+      config::load(std::nullopt,
+                   {{"precision.quantise", "int8", "--set", false}, {key, value, "--set", false}},
+                   purpose);
+    });
+  };
+  EXPECT_TOLD(said(config::Purpose::train, "run.seed", "1"), "is for inference");
+  EXPECT_TOLD(said(config::Purpose::inference, "precision.dtype", "f64"), "f32 scales");
+  EXPECT_TOLD(said(config::Purpose::inference, "parallel.dp", "2"), "run on one rank");
+}
+
 TEST(Quantize, WritesAFileThatEvalRuns) {
   const Scratch scratch;
   const models::ModelConfig m = small_vit();
