@@ -119,17 +119,15 @@ void Checks::optimizer(bool trains) {
         fmt::format("precision.min_loss_scale = {} is more than the scale begins with, 2^{}",
                     value("precision.min_loss_scale"), p.initial_scale_power),
         "choose a larger precision.initial_scale_power or a smaller minimum");
-  const Parallel& ranks = c_.parallel;
-  if (p.dtype == "fp8" && ranks.dp * ranks.tp * ranks.pp * ranks.sp > 1)
+  const bool several = c_.parallel.dp * c_.parallel.tp * c_.parallel.pp * c_.parallel.sp > 1;
+  if (p.dtype == "fp8" && several)
     add({"precision.dtype", "parallel.dp"},
         "precision.dtype = \"fp8\" is for one rank: the scales of several are not agreed upon",
         "choose bf16, or one rank");
   if (p.quantise != "none" && trains)
-    add({"precision.quantise"},
-        fmt::format("precision.quantise = {} is for inference; a training needs gradients",
-                    value("precision.quantise")),
+    add({"precision.quantise"}, "precision.quantise is for inference; a training needs gradients",
         "leave it out, and quantise the trained weights with `tessera quantize`");
-  if (p.quantise != "none" && ranks.dp * ranks.tp * ranks.pp * ranks.sp > 1)
+  if (p.quantise != "none" && several)
     add({"precision.quantise", "parallel.dp"}, "quantised layers run on one rank",
         "leave precision.quantise or the ranks out");
   if (p.quantise != "none" && p.dtype == "f64")
