@@ -229,11 +229,10 @@ std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
     passes.push_back({"split_attention", transforms::split_attention, false});
   }
   if (spec.fp8 && (goal == Goal::train || (fixed && spec.infers)))
-    passes.push_back({"fp8",
-                      [train = goal == Goal::train](const Program& p) {
-                        return transforms::fp8(p, train);
-                      },
-                      false, true});
+    passes.push_back(
+        {"fp8",
+         [train = goal == Goal::train](const Program& p) { return transforms::fp8(p, train); },
+         false, true});
   // What fusion left without a reader.
   passes.push_back({"dce", transforms::simplify});
   if (parallel.zero == 3 && parallel.prefetch && (spec.layout.dp > 1 || weights_away))

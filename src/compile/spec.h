@@ -26,7 +26,7 @@ struct StepSpec {
   transforms::Compression compression;
   std::optional<ir::DType> low;  // of mixed precision: bf16 or f16
   bool fp8 = false;              // products of the blocks in eight bits, beside bf16
-  bool infers = false;  // nothing is trained here: evaluation is in eight bits as well
+  bool infers = false;           // nothing is trained here: evaluation is in eight bits as well
   ir::LossScale loss_scale;      // f16 only
 
   void share_by(const std::vector<double>& weights);  // other shares of a batch per dp rank

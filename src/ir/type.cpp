@@ -17,15 +17,15 @@ struct Row {
   std::int64_t size;
 };
 constexpr std::array<Row, 10> rows{{{DType::f64, "f64", 8},
-                                   {DType::f32, "f32", 4},
-                                   {DType::bf16, "bf16", 2},
-                                   {DType::f16, "f16", 2},
-                                   {DType::i64, "i64", 8},
-                                   {DType::i32, "i32", 4},
-                                   {DType::u8, "u8", 1},
-                                   {DType::f8e4m3, "f8e4m3", 1},
-                                   {DType::f8e5m2, "f8e5m2", 1},
-                                   {DType::i8, "i8", 1}}};
+                                    {DType::f32, "f32", 4},
+                                    {DType::bf16, "bf16", 2},
+                                    {DType::f16, "f16", 2},
+                                    {DType::i64, "i64", 8},
+                                    {DType::i32, "i32", 4},
+                                    {DType::u8, "u8", 1},
+                                    {DType::f8e4m3, "f8e4m3", 1},
+                                    {DType::f8e5m2, "f8e5m2", 1},
+                                    {DType::i8, "i8", 1}}};
 
 }  // namespace
 
