@@ -88,8 +88,8 @@ inline constexpr const char* saved_mark = ".saved";
 void mark_saved(const std::filesystem::path& run);
 void expect_never_saved(const std::filesystem::path& run);  // Error(weights)
 
-// Of the checkpoints in the folder the newest one's step, as the first rank sees it; -1: there are
-// none. All ranks call it.
+// The step of the newest checkpoint in the folder, as the first rank sees it; -1: there is none.
+// All ranks call it.
 std::int64_t newest_step(const Ranks& ranks, const std::filesystem::path& run);
 // A rank that cannot read what the others can has taken an older one (-1: none):
 // AgreedError(weights).

@@ -53,6 +53,8 @@ struct Quantize {
 struct DelayedScale {  // a scale for elements of type `to`, by the largest numbers of past steps
   DType to = DType::f8e4m3;
   double start = 1.0;  // where there were none
+  // Each scale stands there so often: cuBLASLt wants that of a factor at a multiple of 16 bytes.
+  static constexpr std::int64_t copies = 4;
   bool operator==(const DelayedScale&) const = default;
   FIELDS(F(to), F(start))
 };

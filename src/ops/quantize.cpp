@@ -61,7 +61,7 @@ Types infer_delayed_scale(const Attrs& attrs, In in) {
         "delayed_scale takes a history [tensors, steps] in f32");
   CHECK(is_quantised(a.to) && a.start > 0,
         "delayed_scale gives scales of f8e4m3, f8e5m2 or i8, from one above 0 on");
-  return {{DType::f32, {in[0].shape[0], 4}, {}}};
+  return {{DType::f32, {in[0].shape[0], DelayedScale::copies}, {}}};
 }
 
 Types infer_amax_history(const Attrs&, In in) {

@@ -25,7 +25,7 @@ int number_in(const fs::path& path) {
   return value;
 }
 
-// Of the folder of a CPU, which holds a link to its node.
+// The folder of a CPU holds a link to its node.
 int node_in(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {

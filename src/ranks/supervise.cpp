@@ -184,7 +184,7 @@ std::vector<std::string> command_of(const JobStart& job, const fs::path& folder)
     const fs::path file = folder / "hosts";
     std::ofstream(file) << hostfile_text(job.hosts, open_mpi);
     for (std::string& word : hostfile_arguments(file, open_mpi)) words.push_back(std::move(word));
-    // Of the environment Open MPI brings only what is its own to other hosts; MPICH brings all.
+    // Open MPI brings only its own variables to other hosts; MPICH brings all.
     for (char** entry = environ; open_mpi && *entry; ++entry)
       if (const std::string_view variable = *entry; variable.starts_with("TESSERA_"))
         words.insert(words.end(), {"-x", std::string(variable.substr(0, variable.find('=')))});

@@ -133,7 +133,7 @@ class Reader {
     for (Piece& piece : tape_.pieces) {
       if (piece.durable != Piece::never) continue;
       const bool own = piece.file == flushed;
-      // Of names in two folders both must be flushed; here all renames stay in one.
+      // A name in two folders needs both flushed; all renames stay in one here.
       const bool named = piece.file < 0 && std::all_of(piece.names.begin(), piece.names.end(),
                                                        [&](const Piece::Name& name) {
                                                          return name.folder == flushed;

@@ -29,15 +29,6 @@
 
 using namespace tessera::test::faults;
 
-namespace {
-
-mode_t mode_in(int flags, va_list& arguments) {
-  const bool makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
-  return makes ? va_arg(arguments, mode_t) : 0;
-}
-
-}  // namespace
-
 extern "C" {
 
 #define OPEN(name)                                         \

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/types.h>
 
 #include <cerrno>
 
@@ -39,6 +42,12 @@ template <class Value>
 Value failed(Value value) {
   errno = static_cast<int>(order.value);
   return value;
+}
+
+// The mode that open takes behind its flags where it may make a file.
+inline mode_t mode_in(int flags, va_list& arguments) {
+  const bool makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+  return makes ? va_arg(arguments, mode_t) : 0;
 }
 
 // The function that this library stands before.

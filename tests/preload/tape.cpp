@@ -136,11 +136,6 @@ int recorded_open(int folder, const char* path, int flags, Call&& call) {
   return out;
 }
 
-mode_t mode_after(int flags, va_list& arguments) {
-  const bool makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
-  return makes ? va_arg(arguments, mode_t) : 0;
-}
-
 template <class Call>
 ssize_t recorded_write(int file, const struct iovec* data, off64_t at, Call&& call) {
   const Recorded recorded(file, "");
@@ -176,7 +171,7 @@ extern "C" {
     REAL(name);                                                                                   \
     va_list arguments;                                                                            \
     va_start(arguments, flags);                                                                   \
-    const mode_t mode = mode_after(flags, arguments);                                             \
+    const mode_t mode = mode_in(flags, arguments);                                                \
     va_end(arguments);                                                                            \
     return recorded_open(AT_FDCWD, path, flags, [&] { return known_##name(path, flags, mode); }); \
   }
@@ -188,7 +183,7 @@ OPEN(open64)
     REAL(name);                                                                    \
     va_list arguments;                                                             \
     va_start(arguments, flags);                                                    \
-    const mode_t mode = mode_after(flags, arguments);                              \
+    const mode_t mode = mode_in(flags, arguments);                                 \
     va_end(arguments);                                                             \
     return recorded_open(folder, path, flags,                                      \
                          [&] { return known_##name(folder, path, flags, mode); }); \

@@ -30,10 +30,6 @@ constexpr float from_quantised(std::uint8_t bits, ir::DType dtype) {
   return from_float8(bits, float8_of(dtype));
 }
 
-// A scale of past steps stands there so often: cuBLASLt wants the scale of a factor at a multiple
-// of 16 bytes.
-inline constexpr int scale_copies = 4;
-
 // The smallest power of two by which numbers up to `amax` may be divided so that none saturates;
 // as a power of two it rounds nothing itself. `start` where amax is 0.
 constexpr float delayed_scale(float amax, ir::DType dtype, float start) {

@@ -34,8 +34,8 @@ Offsets offsets(const std::vector<Run>& runs, std::int64_t index);
 // The same in a further operand, whose letters need not be contiguous along the run.
 std::int64_t addend_offset(const Run& run, std::int64_t index, const Strides& strides,
                            const Strides& extents);
-// Of operand i after the factors: the distance between its columns, and where a step of the outer
-// loops begins.
+// The distance between the columns of operand i after the factors, and where a step of the outer
+// loops begins in it.
 std::int64_t addend_stride(const Lowering& l, std::size_t i);
 std::int64_t outer_addend_offset(const Lowering& l, std::size_t i, std::int64_t outer);
 

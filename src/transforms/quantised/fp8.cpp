@@ -348,9 +348,8 @@ Program fp8(const Program& program, bool train) {
   Eights eights(program, train);
   if (eights.empty())
     throw Error(ErrorKind::usage,
-                "precision.dtype = fp8 is for the products in blocks of a transformer, and "
-                "program " +
-                    program.name + " has none",
+                "precision.dtype = fp8 is for the products in blocks of a transformer, and this "
+                "model has none",
                 "", "choose bf16");
   return eights.run();
 }

@@ -206,7 +206,7 @@ void reference_delayed_scale(const Call& call) {
   for (int64_t i = 0; i < call.in[0].shape[0]; ++i) {
     const float* row = call.in[0].as<float>() + i * steps;
     const float amax = steps > 0 ? *std::max_element(row, row + steps) : 0.0f;
-    std::fill_n(call.out[0].as<float>() + i * scale_copies, scale_copies,
+    std::fill_n(call.out[0].as<float>() + i * attr.copies, attr.copies,
                 delayed_scale(amax, attr.to, static_cast<float>(attr.start)));
   }
 }

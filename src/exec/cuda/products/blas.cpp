@@ -281,7 +281,7 @@ Blas::Algorithms Blas::algorithms(const BlasPlan& plan) const {
 // The fastest where the product takes long enough to be worth it, else the library's first choice.
 bool Blas::choose(BlasPlan& plan, const std::string& key, const Trial* trial) const {
   Algorithms all = algorithms(plan);
-  // Of quantised factors some are offered and then refused.
+  // The library offers some algorithms for quantised factors and refuses them when they start.
   if (trial && ir::is_quantised(plan.product_.factors))
     std::erase_if(all, [&](const auto& one) {
       std::tie(plan.algo_, plan.workspace_) = one;

@@ -247,8 +247,9 @@ __global__ void delayed_scale_kernel(const float* history, float* scales, int64_
   if (i >= tensors) return;
   float amax = 0;
   for (int64_t k = 0; k < steps; ++k) amax = fmaxf(amax, history[i * steps + k]);
-  for (int copy = 0; copy < scale_copies; ++copy)
-    scales[i * scale_copies + copy] = delayed_scale(amax, to, start);
+  constexpr int64_t copies = ir::DelayedScale::copies;
+  for (int64_t copy = 0; copy < copies; ++copy)
+    scales[i * copies + copy] = delayed_scale(amax, to, start);
 }
 
 __global__ void amax_history_kernel(const float* from, const float* amax, float* to,
